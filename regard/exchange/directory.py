@@ -1,0 +1,263 @@
+"""Model directories: opened, described and written. The native format is that of Hugging Face.
+
+Nothing in a directory is executed, nothing is fetched unless asked, and a directory is either written whole
+or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import FormatError
+from regard.exchange.format import Format, Name, stacked, unstacked
+from regard.exchange.formats import OWN, format_for, format_of, names_of
+from regard.exchange.weights import Weights, materialise, write_weights
+from regard.models import FAMILIES
+from regard.models.base import Model
+from regard.models.heads import Heads
+from regard.text.tokenizer import Tokenizer
+
+CONFIG_LIMIT = 2**24  # bytes of a config.json that are still believable
+
+
+@dataclass
+class Loaded:
+    """An opened model with everything that belongs to it."""
+
+    model: Any
+    tokenizer: Tokenizer | None = None
+    source: dict[str, Any] = field(default_factory=dict)  # config.json as it was
+    path: Path | None = None
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes a directory that `transformers` opens unchanged wherever it has a class for the model."""
+        return save(self.model, path, self.tokenizer, self.source)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    download: bool = False,
+    ignore_unknown: bool = False,
+    heads: Heads | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Loaded:
+    """Opens a model directory, or a name of the hub that is on this machine (`download` fetches it).
+
+    `heads` asks for other heads than the directory holds; those it lacks start at random.
+    """
+    directory = locate(path, download)
+    given = read_config(directory)
+    found = format_of(given.get("model_type", ""))
+    config_class, model_class = FAMILIES[found.family].load()[1::-1]
+    config = config_class.of(found.read_config(given, ignore_unknown))
+    held = heads_of(found, given) if heads is None else heads
+    with torch.device("meta"):
+        model = model_class(config, held) if found.takes_heads else model_class(config)  # type: ignore[call-arg]
+    weights = Weights.open(directory, found)
+    values = collect(model, names_of(model, found, held), weights, dtype, optional=heads is not None)
+    materialise(model, values, dtype)
+    left = [key for key in weights.unread() if not found.is_ignored(key)]
+    if left:
+        warnings.warn(f"{directory.name}: {len(left)} tensors were not used, among them {left[0]}", stacklevel=2)
+    return Loaded(model.eval(), Tokenizer.open(directory), given, directory)
+
+
+def collect(
+    model: Model, names: list[Name], weights: Weights, dtype: torch.dtype, optional: bool
+) -> dict[str, Tensor]:
+    """Our tensors by name, each checked against the shape the configuration asks for."""
+    shapes = {k: tuple(v.shape) for k, v in model.state_dict().items()}
+    values, missing = {}, []
+    for entry in names:
+        if not all(key in weights for key in entry.theirs):
+            if not (optional and entry.ours.startswith("heads.")) and entry.zeros is None:
+                missing += [key for key in entry.theirs if key not in weights]
+            continue
+        value = stacked([weights[key] for key in entry.theirs], entry)
+        if entry.zeros is not None:
+            continue
+        if tuple(value.shape) != shapes[entry.ours]:
+            raise FormatError(
+                f"{entry.theirs[0]} is {list(weights[entry.theirs[0]].shape)} in the file; the configuration asks "
+                f"for {list(expected(entry, shapes[entry.ours]))}"
+            )
+        values[entry.ours] = value.to(dtype) if value.is_floating_point() else value
+    if missing:
+        raise FormatError(
+            f"{len(missing)} tensors are missing from the weights, the first is {missing[0]}; "
+            "is config.json that of another model?"
+        )
+    return values
+
+
+def expected(entry: Name, shape: tuple[int, ...]) -> torch.Size:
+    """The shape of their first tensor, from that of ours."""
+    return next(iter(unstacked(torch.empty(shape, device="meta"), entry).values())).shape
+
+
+def heads_of(found: Format, given: dict[str, Any]) -> Heads:
+    """Which heads a directory holds, by its class and its number of labels."""
+    if found.type.startswith(OWN):
+        return dict(given.get("regard_heads", {}))
+    named = (given.get("architectures") or [next(iter(found.classes))])[0]
+    if named not in found.classes:
+        raise FormatError(
+            f"the class {named!r} is not supported for {found.type}; supported are {', '.join(found.classes)}"
+        )
+    labels = len(given.get("id2label") or ()) or given.get("num_labels", 2)
+    return {n: labels if n in ("classify", "tag", "answer") else k for n, k in found.classes[named].items()}
+
+
+def save(
+    model: Model,
+    path: str | os.PathLike[str],
+    tokenizer: Tokenizer | None = None,
+    source: dict[str, Any] | None = None,
+) -> Path:
+    """Writes config.json, model.safetensors and the tokenizer; an existing directory is replaced file by file."""
+    target = Path(path)
+    family = family_of_model(model)
+    found, _ = format_for(family, model.config)
+    heads = heads_in(model)
+    config = describe_model(model, found, heads, source or {})
+    state = model.state_dict()
+    tensors: dict[str, Tensor] = {}
+    for entry in names_of(model, found, heads):
+        if entry.zeros is not None:
+            like = next(iter(state.values()))
+            tensors |= {key: torch.zeros(entry.zeros, dtype=like.dtype) for key in entry.theirs}
+        else:
+            tensors |= unstacked(state[entry.ours].detach().cpu(), entry)
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target, prefix=".writing-") as name:
+        made = Path(name)
+        write_weights(tensors, made / "model.safetensors")
+        text = json.dumps(config, indent=2, ensure_ascii=False, sort_keys=True)
+        (made / "config.json").write_text(text + "\n", encoding="utf-8")
+        if tokenizer is not None:
+            tokenizer.save(made)
+        for file in sorted(made.iterdir(), key=lambda f: f.name == "config.json"):  # the marker last
+            shutil.move(file, target / file.name)
+    return target
+
+
+def describe_model(
+    model: Model, found: Format, heads: Heads, source: dict[str, Any]
+) -> dict[str, Any]:
+    """config.json: what the source said, overruled by what the model is."""
+    own = found.type.startswith(OWN)
+    kept = source if source.get("model_type") == found.type else {}
+    architecture = next(iter(found.classes)) if own else found.class_for(heads)
+    if not own and kept.get("architectures", [None])[0] in found.classes:
+        named = kept["architectures"][0]
+        architecture = named if set(found.classes[named]) == set(heads) else architecture
+    config = kept | found.write_config(model.config, architecture)
+    if own:
+        return config | {"regard_heads": heads}
+    classes = [k for n, k in heads.items() if n in ("classify", "tag")]
+    if classes and len(config.get("id2label", {})) != classes[0]:
+        labels = [f"LABEL_{i}" for i in range(classes[0])]
+        config["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        config["label2id"] = {label: i for i, label in enumerate(labels)}
+    config["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
+    config.pop("torch_dtype", None)
+    return config
+
+
+def family_of_model(model: Model) -> str:
+    for name, family in FAMILIES.items():
+        if family.model == type(model).__name__:
+            return name
+    raise FormatError(f"{type(model).__name__} is not one of {', '.join(FAMILIES)}")
+
+
+def heads_in(model: Model) -> Heads:
+    """The heads a model has, with their classes."""
+    heads: Heads = {}
+    if isinstance(getattr(model, "heads", None), nn.ModuleDict):
+        heads = {n: getattr(getattr(h, "out", None), "out_features", 0) for n, h in model.heads.items()}  # type: ignore[union-attr, operator]
+        heads |= {"masked": 0} if hasattr(model, "output") else {}
+    return heads
+
+
+def locate(path: str | os.PathLike[str], download: bool) -> Path:
+    """The directory of a path, or of a name in the hub's cache."""
+    directory = Path(path)
+    if directory.is_dir():
+        return directory
+    if directory.exists():
+        raise FormatError(f"{path} is a file; a model is a directory with config.json and model.safetensors")
+    text = str(path)
+    if text.count("/") > 1 or text.startswith((".", "/", "~")):
+        raise FormatError(f"{path} does not exist; give a model directory or a name of the hub")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise FormatError(
+            f"there is no directory {path}; for names of the hub install regard[hub]"
+        ) from None
+    try:
+        found = snapshot_download(
+            text, local_files_only=not download, ignore_patterns=["*.bin", "*.h5", "*.msgpack", "*.ot", "*.py"]
+        )
+    except Exception as error:
+        advice = "" if download else "; --download (download=True) fetches a name of the hub"
+        raise FormatError(f"there is no directory {path} and no such name on this machine{advice}") from error
+    return Path(found)
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    file = directory / "config.json"
+    if not file.is_file():
+        raise FormatError(f"{directory} has no config.json; a model directory holds one beside its weights")
+    if file.stat().st_size > CONFIG_LIMIT:
+        raise FormatError(f"{file} has {file.stat().st_size:,} bytes; that is no configuration")
+    try:
+        given = json.loads(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FormatError(f"{file} is not valid JSON: {error}") from None
+    if not isinstance(given, dict) or not isinstance(given.get("model_type"), str):
+        raise FormatError(f"{file} does not name a model_type; the field is needed to know the model")
+    return given
+
+
+def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[str, Any]:
+    """What a directory holds, without loading its weights."""
+    directory = locate(path, download)
+    given = read_config(directory)
+    found = format_of(given["model_type"])
+    config_class, model_class = FAMILIES[found.family].load()[1::-1]
+    config = config_class.of(found.read_config(given))
+    heads = heads_of(found, given)
+    with torch.device("meta"):
+        model = model_class(config, heads) if found.takes_heads else model_class(config)  # type: ignore[call-arg]
+    tokenizer = Tokenizer.open(directory)
+    files = {f.name: f.stat().st_size for f in sorted(directory.iterdir()) if f.is_file()}
+    return {
+        "path": str(directory),
+        "model_type": found.type,
+        "family": found.family,
+        "class": (given.get("architectures") or [next(iter(found.classes))])[0],
+        "heads": heads,
+        "parameters": model.parameter_count(),
+        "config": {k: getattr(config, k) for k in config_class.__dataclass_fields__},
+        "tokenizer": None if tokenizer is None else tokenizer.describe(),
+        "files": files,
+        "opens_in_transformers": found.opens is None,
+        "because": found.opens if not found.type.startswith(OWN) else format_for(found.family, config)[1],
+    }

@@ -1,0 +1,84 @@
+"""Which format a directory is in, and which one a model can be written in."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import import_module
+from typing import Any
+
+from regard.errors import UnknownName
+from regard.exchange.format import Field, Format, Name
+from regard.models import FAMILIES
+from regard.models.base import Model
+from regard.models.heads import Heads
+
+# model_type of config.json -> the file that knows it
+FILES = {
+    "gpt2": "gpt",
+    "openai-gpt": "gpt",
+    "bert": "bert",
+    "longformer": "longformer",
+    "t5": "t5",
+    "marian": "transformer",
+    "xlnet": "xlnet",
+    "transfo-xl": "transformer_xl",
+}
+OWN = "regard-"  # types of our own, which transformers refuses
+
+
+def formats(file: str) -> tuple[Format, ...]:
+    found: tuple[Format, ...] = import_module(f"regard.exchange.{file}").FORMATS
+    return found
+
+
+def format_of(model_type: str) -> Format:
+    """The format of a `model_type`."""
+    if model_type.startswith(OWN) and model_type.removeprefix(OWN) in FAMILIES:
+        return own(model_type.removeprefix(OWN))
+    if model_type not in FILES:
+        raise UnknownName("model_type", model_type, [*FILES, *(OWN + f for f in FAMILIES)])
+    return next(f for f in formats(FILES[model_type]) if f.type == model_type)
+
+
+def format_for(family: str, config: Any) -> tuple[Format, str | None]:
+    """The first published format that holds the model, or our own and why no other does."""
+    why = "transformers has no class for it"
+    for found in {file: formats(file) for file in FILES.values()}.values():
+        for candidate in found:
+            if candidate.family == family:
+                refusal = candidate.refuses(config)
+                if refusal is None:
+                    return candidate, None
+                why = refusal
+    return own(family), why
+
+
+def own(family: str) -> Format:
+    """Our own names and fields, under a type that transformers does not open as something else."""
+    config = FAMILIES[family].load()[1]
+
+    def restore(value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    fields = {
+        f.name: Field(f.name, f.default, restore)
+        for f in dataclasses.fields(config)
+    }
+    return Format(
+        type=OWN + family,
+        family=family,
+        classes={f"Regard{FAMILIES[family].model}": {}},
+        fields=fields,
+        inert=frozenset({"regard_heads"}),
+        names=lambda config, heads: [],
+        opens="transformers has no class for it",
+        takes_heads=hasattr(FAMILIES[family].load()[0], "read"),
+    )
+
+
+def names_of(model: Model, found: Format, heads: Heads) -> list[Name]:
+    """The table of names; our own format's is the model itself, each shared tensor once."""
+    if not found.type.startswith(OWN):
+        return found.table(model.config, heads)
+    buffers = [key for key, _ in model.named_buffers()]
+    return [Name(key, (key,)) for key in [*dict(model.named_parameters()), *buffers]]

@@ -1,0 +1,94 @@
+"""GPT-1 and GPT-2 as published. GPT-3's banded layers fit neither: they are stored under a type of our own."""
+
+from __future__ import annotations
+
+from regard.exchange.format import TRANSPOSED, Field, Format, Name, activation, both, name
+from regard.models.gpt import GPTConfig
+from regard.models.heads import Heads
+
+
+def table(tokens: str, positions: str, last: str | None) -> list[Name]:
+    """Both share a layout; their matrices are stored input first."""
+    block, theirs = "blocks.{i}", "transformer.h.{i}"
+    matrices = {
+        f"{block}.attention.layer.project": f"{theirs}.attn.c_attn",
+        f"{block}.attention.layer.out": f"{theirs}.attn.c_proj",
+        f"{block}.feed_forward.layer.wide": f"{theirs}.mlp.c_fc",
+        f"{block}.feed_forward.layer.narrow": f"{theirs}.mlp.c_proj",
+    }
+    return [
+        name("tokens.weight", f"transformer.{tokens}.weight"),
+        name("positions.weight", f"transformer.{positions}.weight"),
+        *(name(f"{a}.weight", f"{b}.weight", form=TRANSPOSED) for a, b in matrices.items()),
+        *(name(f"{a}.bias", f"{b}.bias") for a, b in matrices.items()),
+        *both(f"{block}.attention.norm", f"{theirs}.ln_1"),
+        *both(f"{block}.feed_forward.norm", f"{theirs}.ln_2"),
+        *(both("norm", f"transformer.{last}") if last else []),
+    ]
+
+
+def gpt2(config: GPTConfig, heads: Heads) -> list[Name]:
+    return table("wte", "wpe", "ln_f")
+
+
+def gpt1(config: GPTConfig, heads: Heads) -> list[Name]:
+    return table("tokens_embed", "positions_embed", None)
+
+
+FIELDS = {
+    "vocabulary": Field("vocab_size", 50257),
+    "context": Field("n_positions", 1024),
+    "width": Field("n_embd", 768),
+    "layers": Field("n_layer", 12),
+    "heads": Field("n_head", 12),
+    "dropout": Field("resid_pdrop", 0.1),
+    "dropout_attention": Field("attn_pdrop", 0.1),
+    "dropout_embedding": Field("embd_pdrop", 0.1),
+    "epsilon": Field("layer_norm_epsilon", 1e-5),
+    "start_std": Field("initializer_range", 0.02),
+}
+SUMMARY = {"summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
+           "summary_first_dropout", "n_ctx", "predict_special_tokens", "n_special"}  # fmt: skip
+
+GPT2 = Format(
+    type="gpt2",
+    family="gpt",
+    classes={"GPT2LMHeadModel": {}, "GPT2Model": {}},
+    fields=FIELDS | {"hidden": Field("n_inner"), "activation": activation("activation_function", "gelu_new")},
+    fixed={
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    },
+    inert=frozenset(SUMMARY | {"reorder_and_upcast_attn"}),
+    names=gpt2,
+    ignored=r"attn\.(bias|masked_bias)$|lm_head\.weight$",
+    prefix="transformer.",
+    refuses=lambda c: (
+        "GPT-2 has no banded layers" if c.band else "GPT-2 is pre-norm" if c.norm != "pre" else None
+    ),
+)
+GPT1 = Format(
+    type="openai-gpt",
+    family="gpt",
+    classes={"OpenAIGPTLMHeadModel": {}, "OpenAIGPTModel": {}},
+    fields=FIELDS
+    | {
+        "vocabulary": Field("vocab_size", 40478),
+        "context": Field("n_positions", 512),
+        "activation": activation("afn", "gelu", gelu="gelu_tanh"),
+    },
+    reads=lambda given: {"norm": "post"},
+    fixed={"tie_word_embeddings": True},
+    inert=frozenset(SUMMARY),
+    names=gpt1,
+    ignored=r"attn\.bias$|lm_head\.weight$|position_ids$",
+    prefix="transformer.",
+    refuses=lambda c: (
+        "GPT-1 is post-norm" if c.norm != "post" else
+        "GPT-1's network is four times its width" if c.hidden not in (None, 4 * c.width) else
+        "GPT-1 has no banded layers" if c.band else None
+    ),
+)  # fmt: skip
+FORMATS = (GPT2, GPT1)

@@ -1,0 +1,108 @@
+"""Weights on disk: safetensors, one file or several, read tensor by tensor and written whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from regard.errors import FormatError
+from regard.exchange.format import Format
+
+LEGACY = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+class Weights(Mapping[str, Tensor]):
+    """The tensors of a directory under the names of its format, whatever prefix or spelling the file uses."""
+
+    def __init__(self, files: dict[str, Any], format_: Format) -> None:
+        self.files = files
+        self.keys_in_file = {spelled(key, files, format_): key for key in files}
+        self.read: set[str] = set()
+
+    @classmethod
+    def open(cls, directory: Path, format_: Format) -> Weights:
+        index = directory / "model.safetensors.index.json"
+        single = directory / "model.safetensors"
+        if single.is_file():
+            names = [single.name]
+        elif index.is_file():
+            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        else:
+            for name in LEGACY:
+                if (directory / name).is_file():
+                    raise FormatError(
+                        f"{directory} has only {name}, a pickle, which can hold code; "
+                        f"'regard convert {directory}' makes a safe model.safetensors of it"
+                    )
+            raise FormatError(f"{directory} has no model.safetensors")
+        files = {}
+        for name in names:
+            file = directory / name
+            if Path(name).name != name or not file.is_file():
+                raise FormatError(f"{index.name} names {name!r}, which is not in {directory}")
+            try:
+                opened = safe_open(file, framework="pt")
+            except (SafetensorError, OSError) as error:
+                raise FormatError(f"{file} is damaged or cut short ({error}); copy it again") from None
+            files |= {key: opened for key in opened.keys()}
+        return cls(files, format_)
+
+    def __getitem__(self, key: str) -> Tensor:
+        spelling = self.keys_in_file[key]
+        self.read.add(key)
+        value: Tensor = self.files[spelling].get_tensor(spelling)
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.keys_in_file
+
+    def __iter__(self) -> Any:
+        return iter(self.keys_in_file)
+
+    def __len__(self) -> int:
+        return len(self.keys_in_file)
+
+    def unread(self) -> list[str]:
+        return [key for key in self.keys_in_file if key not in self.read]
+
+
+def spelled(key: str, keys: Mapping[str, Any], format_: Format) -> str:
+    """A key in the published spelling: old names of the norms, and the prefix that base classes leave out."""
+    new = key.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+    if format_.prefix and not any(k.startswith(format_.prefix) for k in keys):
+        return format_.prefix + new
+    return new
+
+
+def materialise(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype) -> None:
+    """Fills a model made on the meta device; tensors that are shared stay shared, the rest starts at random."""
+    real: dict[int, Tensor] = {}
+    for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]:
+        if name in values:
+            value = values[name]
+            real[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if id(tensor) not in real:
+            value = torch.zeros(tensor.shape, dtype=dtype)
+            value = value if value.dim() < 2 else value.normal_(std=0.02)
+            real[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value
+    for module in model.modules():
+        for kind in (module._parameters, module._buffers):
+            for name, old in kind.items():
+                if old is not None:
+                    kind[name] = real[id(old)]  # type: ignore[assignment]
+
+
+def write_weights(tensors: dict[str, Tensor], file: Path) -> None:
+    """Writes and flushes one safetensors file."""
+    save_file(tensors, file, metadata={"format": "pt"})
+    with open(file, "rb+") as handle:
+        os.fsync(handle.fileno())

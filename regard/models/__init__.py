@@ -1,0 +1,90 @@
+"""All models by name. FAMILIES and the SIZES of each model's file are the only registry.
+
+Importing this package imports no torch; a family's file is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from regard.errors import UnknownName
+
+if TYPE_CHECKING:
+    from regard.models.base import Config, Model
+
+
+@dataclass(frozen=True)
+class Family:
+    """Where a model's file is, and which paper it comes from."""
+
+    name: str
+    module: str
+    model: str
+    config: str
+    paper: str
+    year: int
+
+    def load(self) -> tuple[type[Model], type[Config], dict[str, Any]]:
+        """The model class, its configuration class and its published sizes."""
+        module = import_module(f"regard.models.{self.module}")
+        return getattr(module, self.model), getattr(module, self.config), module.SIZES
+
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family("transformer", "transformer", "Transformer", "TransformerConfig",
+               "Vaswani et al., Attention Is All You Need", 2017),
+        Family("gpt", "gpt", "GPT", "GPTConfig",
+               "Radford et al., Improving Language Understanding (GPT-1), Language Models are Unsupervised "
+               "Multitask Learners (GPT-2); Brown et al., Language Models are Few-Shot Learners (GPT-3)", 2018),
+        Family("bert", "bert", "Bert", "BertConfig",
+               "Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers", 2018),
+        Family("transformer-xl", "transformer_xl", "TransformerXL", "TransformerXLConfig",
+               "Dai et al., Transformer-XL: Attentive Language Models beyond a Fixed-Length Context", 2019),
+        Family("xlnet", "xlnet", "XLNet", "XLNetConfig",
+               "Yang et al., XLNet: Generalized Autoregressive Pretraining", 2019),
+        Family("t5", "t5", "T5", "T5Config",
+               "Raffel et al., Exploring the Limits of Transfer Learning", 2019),
+        Family("longformer", "longformer", "Longformer", "LongformerConfig",
+               "Beltagy et al., Longformer: The Long-Document Transformer", 2020),
+        Family("longformer-characters", "longformer_characters", "CharacterLongformer",
+               "CharacterLongformerConfig", "Beltagy et al., Longformer, section 4", 2020),
+        Family("lstm", "lstm", "LSTM", "LSTMConfig",
+               "Zaremba et al., Recurrent Neural Network Regularization (the baseline)", 2014),
+    )
+}  # fmt: skip
+
+
+def sizes() -> dict[str, Config]:
+    """Every published size by name."""
+    return {name: size for family in FAMILIES.values() for name, size in family.load()[2].items()}
+
+
+def family_of(name: str) -> Family:
+    """The family of a published size, or the family of that name."""
+    for family in FAMILIES.values():
+        if name == family.name or name in family.load()[2]:
+            return family
+    raise UnknownName("model", name, [*FAMILIES, *sizes()], "('regard models' lists them all)")
+
+
+def create(name: str, *, initialise: bool = True, **changes: Any) -> Model:
+    """A new model of a published size, or of a family's default, with fields changed by name.
+
+    >>> create("gpt2", layers=2, width=128, heads=4)
+    """
+    family = family_of(name)
+    model, config, known = family.load()
+    made = model((known[name] if name in known else config()).replace(**changes))
+    return made.initialise() if initialise else made
+
+
+def count_parameters(name: str) -> int:
+    """The exact count of a published size; nothing is allocated, whatever the size."""
+    import torch
+
+    with torch.device("meta"):
+        return create(name, initialise=False).parameter_count()

@@ -1,0 +1,119 @@
+"""Adaptive input and softmax (Grave et al. 2017; Baevski & Auli 2019) as Transformer-XL uses them.
+
+Words are sorted by frequency and cut into clusters. Rare clusters have narrower vectors (`ratio`), and a rare
+word's probability is that of its cluster, one more row of the first softmax, times its own within it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.models.output import CHUNK, Output, surprisal
+
+
+class AdaptiveEmbedding(nn.Module):
+    """One table a cluster, each projected to the model's width and scaled by its root."""
+
+    def __init__(
+        self, vocabulary: int, cutoffs: tuple[int, ...], size: int, ratio: int, width: int
+    ) -> None:
+        super().__init__()
+        self.edges = (0, *cutoffs, vocabulary)
+        self.ratio, self.width = ratio, width
+        edges = (0, vocabulary) if ratio == 1 else self.edges
+        self.ranges = list(zip(edges, edges[1:], strict=False))
+        sizes = [size // ratio**i for i in range(len(self.ranges))]
+        self.tables = nn.ModuleList(
+            nn.Embedding(end - start, d)
+            for (start, end), d in zip(self.ranges, sizes, strict=True)
+        )
+        projected = ratio != 1 or size != width
+        self.projections = nn.ParameterList(
+            nn.Parameter(torch.empty(width, d)) for d in sizes if projected
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if len(self.tables) == 1:
+            x = self.tables[0](tokens)
+            x = F.linear(x, self.projections[0]) if len(self.projections) else x
+        else:
+            x = torch.zeros((), device=tokens.device)
+            for (start, end), table, projection in zip(
+                self.ranges, self.tables, self.projections, strict=True
+            ):
+                inside = (tokens >= start) & (tokens < end)
+                row = table((tokens - start).clamp(0, end - start - 1)) * inside[..., None]
+                x = x + F.linear(row, projection)
+        y: Tensor = x * self.width**0.5
+        return y
+
+
+class AdaptiveOutput(Output):
+    """log P(word), tied to the embedding's tables. `shared` says whether the rare clusters' projections are too."""
+
+    def __init__(self, embedding: AdaptiveEmbedding, size: int, shared: bool) -> None:
+        nn.Module.__init__(self)
+        self.edges, self.ratio = embedding.edges, embedding.ratio
+        self.tables = embedding.tables
+        self.biases = nn.ParameterList(
+            nn.Parameter(torch.zeros(table.num_embeddings)) for table in embedding.tables
+        )
+        clusters = len(self.edges) - 2
+        self.cluster_weight = nn.Parameter(torch.zeros(clusters, size)) if clusters else None
+        self.cluster_bias = nn.Parameter(torch.zeros(clusters)) if clusters else None
+        self.projections = nn.ParameterList()
+        if len(embedding.projections):
+            for i in range(clusters + 1):
+                like = embedding.projections[0 if self.ratio == 1 else i]
+                self.projections.append(
+                    like if shared and i > 0 else nn.Parameter(torch.empty_like(like))
+                )
+
+    def cluster(self, i: int) -> tuple[Tensor, Tensor]:
+        """Weight and bias of cluster i; those of the first end with one row for each of the others."""
+        if self.ratio == 1:
+            inside = slice(self.edges[i], self.edges[i + 1])
+            weight, bias = self.tables[0].weight[inside], self.biases[0][inside]
+        else:
+            weight, bias = self.tables[i].weight, self.biases[i]
+        if i == 0 and self.cluster_weight is not None and self.cluster_bias is not None:
+            weight, bias = torch.cat([weight, self.cluster_weight]), torch.cat([bias, self.cluster_bias])
+        return weight, bias
+
+    def narrowed(self, hidden: Tensor, i: int) -> Tensor:
+        """The hidden rows in the width of cluster i."""
+        return F.linear(hidden, self.projections[i].mT) if len(self.projections) else hidden
+
+    def clusters(self) -> range:
+        return range(1, len(self.edges) - 1)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Log-probabilities of the whole vocabulary."""
+
+        def log_p(i: int) -> Tensor:
+            return torch.log_softmax(F.linear(self.narrowed(hidden, i), *self.cluster(i)), -1)
+
+        first, common = log_p(0), self.edges[1]
+        tails = [first[..., common + i - 1, None] + log_p(i) for i in self.clusters()]
+        return torch.cat([first[..., :common], *tails], -1)
+
+    def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
+        """Summed over the targets; a tail's logits are made only for its own words."""
+        cluster = torch.bucketize(targets, torch.tensor(self.edges[1:-1], device=targets.device), right=True)
+        first = torch.where(cluster == 0, targets, self.edges[1] + cluster - 1)
+        total = surprisal(self.narrowed(hidden, 0), *self.cluster(0), first, shares)
+        for i in self.clusters():
+            inside = (cluster == i).nonzero()[:, 0]
+            if inside.numel():
+                share = None if shares is None else shares[inside]
+                rows = self.narrowed(hidden[inside], i)
+                total = total + surprisal(rows, *self.cluster(i), targets[inside] - self.edges[i], share)
+        return total
+
+    def each(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        with torch.no_grad():
+            rows = max(1, CHUNK // self.edges[-1])
+            parts = zip(hidden.split(rows), targets.split(rows), strict=True)
+            return torch.cat([-self(h).gather(1, t[:, None])[:, 0] for h, t in parts])

@@ -1,0 +1,135 @@
+"""BERT (Devlin et al. 2018): a post-norm encoder that sees both sides of every word.
+
+The authors' code uses the tanh form of GELU, the published PyTorch weights the exact one: `activation`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from torch import Tensor, nn
+
+from regard.attention.attention import Attention, working_dtype
+from regard.attention.block import Block, FeedForward, PostNorm
+from regard.attention.kernels import Dropout
+from regard.attention.pattern import everything
+from regard.attention.position import View, positions
+from regard.models.base import Config, Model, check_length, check_tokens, normal
+from regard.models.heads import Heads, Rows, Summary, Transform
+from regard.models.output import Output
+
+
+@dataclass(frozen=True)
+class BertConfig(Config):
+    vocabulary: int = 30522
+    context: int = 512
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    hidden: int = 3072
+    segments: int = 2
+    activation: str = "gelu"
+    dropout: float = 0.1
+    dropout_attention: float = 0.1
+    dropout_head: float | None = None  # before a classifier; `dropout` unless given
+    epsilon: float = 1e-12
+    start_std: float = 0.02
+    padding: int = 0  # the id of [PAD]
+
+
+class Embeddings(nn.Module):
+    """Word, position and segment, summed and normed."""
+
+    def __init__(self, c: BertConfig) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.positions = nn.Embedding(c.context, c.width)
+        self.segments = nn.Embedding(c.segments, c.width)
+        self.norm = nn.LayerNorm(c.width, c.epsilon)
+        self.dropout = Dropout(c.dropout)
+
+    def forward(self, tokens: Tensor, at: Tensor, segments: Tensor | None) -> Tensor:
+        segment = self.segments.weight[0] if segments is None else self.segments(segments)
+        y: Tensor = self.dropout(self.norm(self.tokens(tokens) + segment + self.positions(at)))
+        return y
+
+
+class Bert(Model):
+    """An encoder with the heads asked for; by default those of pre-training, the masked word and the next sentence."""
+
+    PRETRAINING: Heads = {"masked": 0, "next": 2}
+
+    def __init__(self, config: BertConfig, heads: Heads | None = None) -> None:
+        super().__init__()
+        c = self.config = config
+        self.embeddings = Embeddings(c)
+        self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
+        heads = self.PRETRAINING if heads is None else heads
+        if "masked" in heads:
+            transform = Transform(c.width, c.activation, c.epsilon)
+            self.output = Output(self.embeddings.tokens.weight, bias="learned", transform=transform)
+        self.heads = nn.ModuleDict({n: self.head(n, k) for n, k in heads.items() if n != "masked"})
+
+    @staticmethod
+    def block(c: BertConfig) -> nn.Module:
+        attention = Attention(c.width, c.heads, dropout=c.dropout_attention)
+        feed_forward = FeedForward(c.width, c.hidden, c.activation)
+        return Block(
+            PostNorm(attention, nn.LayerNorm(c.width, c.epsilon), c.dropout),
+            PostNorm(feed_forward, nn.LayerNorm(c.width, c.epsilon), c.dropout),
+        )
+
+    def head(self, name: str, classes: int) -> nn.Module:
+        c = self.config
+        dropout = c.dropout if c.dropout_head is None else c.dropout_head
+        if name in ("tag", "answer"):
+            return Rows(c.width, classes, dropout if name == "tag" else 0.0)
+        return Summary(c.width, classes, "first", after=dropout if name in ("classify", "choose") else 0.0)
+
+    def initialise(self) -> Self:
+        """A normal distribution of 0.02, cut at two deviations."""
+        normal(self, self.config.start_std)
+        for part in self.modules():
+            if isinstance(part, nn.Linear | nn.Embedding):
+                std = self.config.start_std
+                nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
+        return self
+
+    def forward(
+        self, tokens: Tensor, real: Tensor | None = None, segments: Tensor | None = None
+    ) -> Tensor:
+        """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding."""
+        c = self.config
+        check_tokens(tokens, c.vocabulary)
+        check_length(tokens.size(1), c.context)
+        at = positions(real, 0, tokens.size(1), tokens.device)
+        x = self.embeddings(tokens, at, segments)
+        view = View(everything(real, tokens.size(1), working_dtype(x)))
+        for block in self.blocks:
+            x = block(x, view)
+        y: Tensor = x
+        return y
+
+    def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        """What a head makes of the hidden states."""
+        y: Tensor = self.heads[head](hidden, real)
+        return y
+
+
+def bert(width: int, layers: int, vocabulary: int = 30522) -> BertConfig:
+    return BertConfig(vocabulary, width=width, layers=layers, heads=width // 64, hidden=4 * width)
+
+
+SIZES = {
+    "bert-base-uncased": bert(768, 12),
+    "bert-base-cased": bert(768, 12, 28996),
+    "bert-large-uncased": bert(1024, 24),
+    "bert-large-cased": bert(1024, 24, 28996),
+    "bert-base-chinese": bert(768, 12, 21128),
+    "bert-base-multilingual-cased": bert(768, 12, 119547),
+    "bert-tiny": bert(128, 2),
+    "bert-mini": bert(256, 4),
+    "bert-small": bert(512, 4),
+    "bert-medium": bert(512, 8),
+}

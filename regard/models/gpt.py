@@ -1,0 +1,137 @@
+"""GPT-1 (Radford et al. 2018), GPT-2 (Radford et al. 2019), GPT-3 (Brown et al. 2020).
+
+GPT-1 is post-norm without a last norm; GPT-2 is pre-norm with one, and starts its residual outputs smaller;
+GPT-3 is GPT-2 whose every second layer sees only a band of the past. How wide the band was is not published:
+`band` has a default of ours, and so has the choice that the first layer is dense.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attention import Attention, working_dtype
+from regard.attention.block import NORM_PLACES, Block, FeedForward
+from regard.attention.kernels import Dropout
+from regard.attention.memory import State
+from regard.attention.pattern import Ordered, Pattern, causal
+from regard.attention.position import View, positions
+from regard.attention.window import Window
+from regard.models.base import Config, Model, caches, check_length, check_tokens, normal, recall
+from regard.models.output import Output
+
+
+@dataclass(frozen=True)
+class GPTConfig(Config):
+    vocabulary: int = 50257
+    context: int = 1024
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    hidden: int | None = None  # 4 · width unless given
+    norm: str = "pre"  # "post": GPT-1
+    band: int | None = None  # GPT-3: how many rows, itself included, every second layer sees
+    activation: str = "gelu_tanh"
+    dropout: float = 0.1
+    dropout_attention: float = 0.1
+    dropout_embedding: float = 0.1
+    epsilon: float = 1e-5
+    start_std: float = 0.02
+
+
+class GPT(Model):
+    causal = True
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        c = self.config = config
+        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.positions = nn.Embedding(c.context, c.width)
+        self.dropout = Dropout(c.dropout_embedding)
+        self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
+        self.norm = nn.LayerNorm(c.width, c.epsilon) if c.norm == "pre" else nn.Identity()
+        self.output = Output(self.tokens.weight)
+
+    @staticmethod
+    def block(c: GPTConfig) -> Block:
+        residual = NORM_PLACES[c.norm]
+
+        def norm() -> nn.LayerNorm:
+            return nn.LayerNorm(c.width, c.epsilon)
+
+        attention = Attention(c.width, c.heads, dropout=c.dropout_attention)
+        feed_forward = FeedForward(c.width, c.hidden or 4 * c.width, c.activation)
+        return Block(residual(attention, norm(), c.dropout), residual(feed_forward, norm(), c.dropout))
+
+    def initialise(self) -> Self:
+        """N(0, 0.02); with pre-norm the outputs onto the residual path are divided by √(2 · layers)."""
+        c = self.config
+        normal(self, c.start_std)
+        if c.norm == "pre":
+            for block in self.blocks:
+                for last in (block.attention.layer.out, block.feed_forward.layer.narrow):
+                    nn.init.normal_(last.weight, std=c.start_std / (2 * c.layers) ** 0.5)
+        return self
+
+    def start(self, batch: int, capacity: int) -> State:
+        c = self.config
+        check_length(capacity, c.context)
+        like = self.tokens.weight
+        return State(caches(c.layers, batch, c.heads, c.width // c.heads, capacity, like))
+
+    def forward(self, tokens: Tensor, real: Tensor | None = None, state: State | None = None) -> Tensor:
+        """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding."""
+        c = self.config
+        check_tokens(tokens, c.vocabulary)
+        real, past, memories = recall(state, real, tokens, c.layers)
+        check_length(past + tokens.size(1), c.context)
+        at = positions(real, past, tokens.size(1), tokens.device)
+        x = self.dropout(self.tokens(tokens) + self.positions(at))
+        views = self.views(x, real, past)
+        for i, block in enumerate(self.blocks):
+            x = block(x, views[i % len(views)], memories[i])
+        y: Tensor = self.norm(x)
+        return y
+
+    def views(self, x: Tensor, real: Tensor | None, past: int) -> list[View]:
+        """What the layers see, in turn: everything before them, and with GPT-3 a band of it."""
+        dtype = working_dtype(x)
+        dense = View(causal(real, past, dtype))
+        if self.config.band is None:
+            return [dense]
+        return [dense, View(banded(self.config.band, real, past, x, dtype))]
+
+
+def banded(band: int, real: Tensor | None, past: int, x: Tensor, dtype: torch.dtype) -> Pattern:
+    """The last `band` rows, itself included: a window where all rows are here, a comparison with a cache."""
+    if past == 0:
+        return Window(band - 1, 0, x.size(1), dtype, x.device, real)
+    order = torch.arange(past + x.size(1), device=x.device)[None]
+    keys = order if real is None else torch.where(real, order, Ordered.HIDDEN)
+    rows = order[:, past:]
+    return Ordered(rows, keys, dtype, floor=rows - band + 1)
+
+
+def gpt3(layers: int, width: int, heads: int) -> GPTConfig:
+    return GPTConfig(context=2048, layers=layers, width=width, heads=heads, band=128, dropout=0.0,
+                     dropout_attention=0.0, dropout_embedding=0.0)  # fmt: skip
+
+
+SIZES = {
+    "gpt1": GPTConfig(vocabulary=40478, context=512, norm="post"),
+    "gpt2": GPTConfig(),
+    "gpt2-medium": GPTConfig(width=1024, layers=24, heads=16),
+    "gpt2-large": GPTConfig(width=1280, layers=36, heads=20),
+    "gpt2-xl": GPTConfig(width=1600, layers=48, heads=25),
+    "gpt3-small": gpt3(12, 768, 12),
+    "gpt3-medium": gpt3(24, 1024, 16),
+    "gpt3-large": gpt3(24, 1536, 16),
+    "gpt3-xl": gpt3(24, 2048, 16),  # printed with 24 heads of 128, which do not make 2048
+    "gpt3-2.7b": gpt3(32, 2560, 32),
+    "gpt3-6.7b": gpt3(32, 4096, 32),
+    "gpt3-13b": gpt3(40, 5120, 40),  # printed 5140; 40 heads of 128 make 5120
+    "gpt3-175b": gpt3(96, 12288, 96),
+}

@@ -1,0 +1,198 @@
+"""Longformer (Beltagy, Peters and Cohan 2020): windows for all, a few global tokens that see and are seen by all.
+
+The global rows are a second attention with its own query, key and value: it reads every row, and its result
+replaces the local one. `lengthen` makes any of our encoders long by repeating the positions it has learned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention.attention import Attention, working_dtype
+from regard.attention.block import Block, FeedForward, PostNorm
+from regard.attention.memory import Fixed
+from regard.attention.pattern import everything
+from regard.attention.position import View, positions
+from regard.attention.window import Window
+from regard.errors import ConfigError
+from regard.models.base import Model, check_length, check_tokens, normal
+from regard.models.bert import Bert, BertConfig, Embeddings
+from regard.models.heads import Heads, Rows, Summary, Transform
+from regard.models.output import Output
+
+
+@dataclass(frozen=True)
+class LongformerConfig(BertConfig):
+    vocabulary: int = 50265
+    context: int = 4096
+    segments: int = 1
+    epsilon: float = 1e-5
+    padding: int = 1
+    window: int | tuple[int, ...] = 512  # rows seen on both sides together; one number, or one a layer
+
+    def check(self) -> None:
+        super().check()
+        for window in self.windows:
+            if window < 2 or window % 2:
+                raise ConfigError(f"window {window} must be even and at least 2: half of it on each side")
+        if len(self.windows) != self.layers:
+            raise ConfigError(f"window names {len(self.windows)} layers; layers is {self.layers}")
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        return (self.window,) * self.layers if isinstance(self.window, int) else tuple(self.window)
+
+    @property
+    def first_position(self) -> int:
+        """Rows of the position table before this one belong to padding (RoBERTa's convention)."""
+        return self.padding + 1
+
+
+@dataclass(frozen=True)
+class LongView:
+    """A layer's window, and where its global rows stand: [B, G], -1 where a text has fewer."""
+
+    local: View
+    everywhere: View
+    rows: Tensor | None
+
+    def gather(self, x: Tensor) -> Tensor:
+        assert self.rows is not None
+        return x.gather(1, self.rows.clamp_min(0)[..., None].expand(-1, -1, x.size(2)))
+
+    def scatter(self, x: Tensor, rows: Tensor) -> Tensor:
+        """x with the global rows put in their places; what has no place falls behind the end."""
+        assert self.rows is not None
+        index = torch.where(self.rows < 0, x.size(1), self.rows)[..., None].expand_as(rows)
+        return F.pad(x, (0, 0, 0, 1)).scatter(1, index, rows.to(x.dtype))[:, :-1]
+
+
+class LongAttention(nn.Module):
+    """A window for every row; the global rows ask with projections of their own, and share the output."""
+
+    def __init__(self, c: LongformerConfig) -> None:
+        super().__init__()
+        self.local = Attention(c.width, c.heads, dropout=c.dropout_attention)
+        self.wide = Attention(c.width, c.heads, dropout=c.dropout_attention)
+        self.wide.out = self.local.out
+
+    def forward(self, x: Tensor, view: LongView) -> Tensor:
+        y: Tensor = self.local(x, view.local)
+        if view.rows is None:
+            return y
+        source = Fixed(self.wide.project.pairs(x))
+        return view.scatter(y, self.wide(view.gather(x), view.everywhere, source))
+
+
+class Longformer(Model):
+    def __init__(self, config: LongformerConfig, heads: Heads | None = None) -> None:
+        super().__init__()
+        c = self.config = config
+        self.embeddings = Embeddings(c.replace(context=c.context + c.first_position))
+        self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
+        heads = {"masked": 0} if heads is None else heads
+        if "masked" in heads:
+            transform = Transform(c.width, "gelu", c.epsilon)
+            self.output = Output(self.embeddings.tokens.weight, bias="learned", transform=transform)
+        self.heads = nn.ModuleDict({n: self.head(n, k) for n, k in heads.items() if n != "masked"})
+
+    @staticmethod
+    def block(c: LongformerConfig) -> nn.Module:
+        return Block(
+            PostNorm(LongAttention(c), nn.LayerNorm(c.width, c.epsilon), c.dropout),
+            PostNorm(
+                FeedForward(c.width, c.hidden, c.activation),
+                nn.LayerNorm(c.width, c.epsilon),
+                c.dropout,
+            ),
+        )
+
+    def head(self, name: str, classes: int) -> nn.Module:
+        c = self.config
+        if name in ("tag", "answer"):
+            return Rows(c.width, classes, c.dropout if name == "tag" else 0.0)
+        rate = c.dropout if name == "classify" else 0.0
+        return Summary(c.width, classes, "first", before=rate, after=c.dropout if classes else 0.0)
+
+    def initialise(self) -> Self:
+        normal(self, self.config.start_std)
+        return self
+
+    def forward(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        global_tokens: Tensor | None = None,
+    ) -> Tensor:
+        """tokens [B, T] -> hidden states [B, T, width]; `global_tokens` [B, T] marks the global rows."""
+        c = self.config
+        check_tokens(tokens, c.vocabulary)
+        check_length(tokens.size(1), c.context)
+        at = positions(real, 0, tokens.size(1), tokens.device) + c.first_position
+        at = at if real is None else at.masked_fill(~real, c.padding)
+        x = self.embeddings(tokens, at, segments)
+        views = self.views(x, real, global_tokens)
+        for block, window in zip(self.blocks, c.windows, strict=True):
+            x = block(x, views[window])
+        y: Tensor = x
+        return y
+
+    def views(self, x: Tensor, real: Tensor | None, global_tokens: Tensor | None) -> dict[int, LongView]:
+        """One view for each width of window."""
+        dtype, length = working_dtype(x), x.size(1)
+        rows = None if global_tokens is None else places(global_tokens if real is None else global_tokens & real)
+        count = 0 if rows is None else rows.size(1)
+        everywhere = View(everything(real, count, dtype))
+        return {
+            w: LongView(View(Window(w // 2, w // 2, length, dtype, x.device, real, rows)), everywhere, rows)
+            for w in set(self.config.windows)
+        }
+
+    def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        """What a head makes of the hidden states."""
+        y: Tensor = self.heads[head](hidden, real)
+        return y
+
+
+def places(marks: Tensor) -> Tensor | None:
+    """Marks [B, T] -> the positions marked [B, G], -1 where a text has fewer; None if there are none."""
+    count = int(marks.sum(1).max())
+    if count == 0:
+        return None
+    first = torch.argsort((~marks).long(), dim=1, stable=True)[:, :count]
+    return torch.where(marks.gather(1, first), first, -1)
+
+
+def lengthen(encoder: Bert, context: int = 4096, window: int | tuple[int, ...] = 512) -> Longformer:
+    """A long copy of an encoder: its positions repeated, its global projections those of its own attention."""
+    c = encoder.config
+    fields = {name: getattr(c, name) for name in BertConfig.__dataclass_fields__}
+    heads = {n: 0 if n == "pool" else h.out.out_features for n, h in encoder.heads.items()}
+    heads = {n: k for n, k in heads.items() if n != "next"}
+    if hasattr(encoder, "output"):
+        heads["masked"] = 0
+    config = LongformerConfig(**fields | {"context": context, "window": window})
+    long = Longformer(config, heads)
+    weights = {k: v for k, v in encoder.state_dict().items() if not k.startswith("heads.next.")}
+    old = weights.pop("embeddings.positions.weight")
+    repeated = old.repeat(-(-context // old.size(0)), 1)[:context]
+    weights["embeddings.positions.weight"] = torch.cat([old[: config.first_position], repeated])
+    for name in list(weights):
+        if ".attention.layer." in name:
+            value, rest = weights.pop(name), name.split(".attention.layer.")
+            for kind in ("local", "wide"):
+                weights[f"{rest[0]}.attention.layer.{kind}.{rest[1]}"] = value
+    long.load_state_dict(weights)
+    return long
+
+
+SIZES = {
+    "longformer-base-4096": LongformerConfig(),
+    "longformer-large-4096": LongformerConfig(width=1024, layers=24, heads=16, hidden=4096),
+}

@@ -1,0 +1,143 @@
+"""Longformer's character model (Beltagy et al. 2020, section 4): a causal window over relative positions.
+
+Pre-norm, windows that grow with depth, and in the upper layers two heads whose windows are dilated, so that
+they reach further for the same price. Every row's distances are those of Transformer-XL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attention import Attention, working_dtype
+from regard.attention.block import Block, FeedForward, PreNorm
+from regard.attention.kernels import Dropout
+from regard.attention.memory import mark
+from regard.attention.pattern import Pattern
+from regard.attention.position import Distances, Relative, View, sinusoids
+from regard.attention.window import Dilated, Window
+from regard.errors import ConfigError
+from regard.models.base import Config, Model, check_tokens, normal
+from regard.models.output import Output
+
+
+@dataclass(frozen=True)
+class CharacterLongformerConfig(Config):
+    vocabulary: int = 204
+    width: int = 512
+    layers: int = 12
+    heads: int = 8
+    hidden: int = 2048
+    windows: tuple[int, ...] = ()  # rows seen before each, one number a layer; () grows from 32 to 512
+    dilations: tuple[int, ...] = ()  # of the last two heads, one number a layer; () for none
+    dropout: float = 0.2
+    dropout_attention: float = 0.2
+    epsilon: float = 1e-5
+    start_std: float = 0.02
+
+    def check(self) -> None:
+        super().check()
+        for name in ("windows", "dilations"):
+            values = getattr(self, name)
+            if values and (len(values) != self.layers or min(values) < 1):
+                raise ConfigError(f"{name} {values} must give one number of at least 1 to each of {self.layers} layers")
+        if self.dilations and self.heads < 3:
+            raise ConfigError(f"heads is {self.heads}; two are dilated, so there must be at least 3")
+
+    def window(self, layer: int) -> int:
+        return self.windows[layer] if self.windows else min(512, 32 * 2 ** (layer * 5 // self.layers))
+
+    def dilation(self, layer: int) -> int:
+        return self.dilations[layer] if self.dilations else 1
+
+
+class SplitAttention(nn.Module):
+    """Most heads see their neighbours, two see further apart; the sum of two outputs is one of all heads."""
+
+    def __init__(self, c: CharacterLongformerConfig, apart: int) -> None:
+        super().__init__()
+        self.near = self.attention(c, c.heads - apart)
+        self.apart = self.attention(c, apart)
+
+    @staticmethod
+    def attention(c: CharacterLongformerConfig, heads: int) -> Attention:
+        size = c.width // c.heads
+        u, v = (nn.Parameter(torch.zeros(heads, size)) for _ in range(2))
+        score = Relative(c.width, heads, size, u, v)
+        return Attention(
+            c.width, heads, size=size, bias=False, dropout=c.dropout_attention, score=score
+        )
+
+    def forward(self, x: Tensor, near: View, apart: View) -> Tensor:
+        y: Tensor = self.near(x, near) + self.apart(x, apart)
+        return y
+
+
+class CharacterLongformer(Model):
+    causal = True
+
+    def __init__(self, config: CharacterLongformerConfig) -> None:
+        super().__init__()
+        c = self.config = config
+        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.dropout = Dropout(c.dropout)
+        self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
+        self.norm = nn.LayerNorm(c.width, c.epsilon)
+        self.output = Output(self.tokens.weight, bias="learned")
+
+    @staticmethod
+    def block(c: CharacterLongformerConfig) -> Block:
+        def residual(layer: nn.Module) -> PreNorm:
+            return PreNorm(layer, nn.LayerNorm(c.width, c.epsilon), c.dropout)
+
+        attention = SplitAttention(c, apart=min(2, c.heads - 1))
+        return Block(residual(attention), residual(FeedForward(c.width, c.hidden, "gelu")))
+
+    def initialise(self) -> Self:
+        normal(self, self.config.start_std)
+        for name, parameter in self.named_parameters():
+            if name.endswith((".u", ".v")):
+                nn.init.normal_(parameter, std=self.config.start_std)
+        return self
+
+    def forward(self, tokens: Tensor, real: Tensor | None = None) -> Tensor:
+        """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding."""
+        c = self.config
+        check_tokens(tokens, c.vocabulary)
+        x = self.dropout(self.tokens(tokens))
+        there = mark(*tokens.shape, tokens.device) if real is None else real
+        kinds = {(c.window(i), c.dilation(i)) for i in range(c.layers)} | {
+            (c.window(i), 1) for i in range(c.layers)
+        }
+        views = {kind: self.view(x, *kind, there) for kind in kinds}
+        for i, block in enumerate(self.blocks):
+            x = block(x, views[c.window(i), 1], views[c.window(i), c.dilation(i)])
+        y: Tensor = self.norm(x)
+        return y
+
+    def view(self, x: Tensor, before: int, step: int, real: Tensor) -> View:
+        """The last `before` rows of every `step`-th, with their distances."""
+        dtype = working_dtype(x)
+        pattern: Pattern
+        if step == 1:
+            pattern = window = Window(before, 0, x.size(1), dtype, x.device, real)
+        else:
+            pattern = Dilated(step, before, 0, real, dtype)
+            window = pattern.window
+        first, keys = window.before + window.block - 1, window.before + window.block
+        distance = torch.arange(first, first - keys - 1, -1, device=x.device) * step
+        table = self.dropout(sinusoids(distance, self.config.width).to(x.dtype))[None]
+        return View(pattern, distances=Distances(table, window.block, keys))
+
+
+SIZES = {
+    "longformer-characters-small": CharacterLongformerConfig(
+        dilations=(1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3)
+    ),
+    "longformer-characters-large": CharacterLongformerConfig(
+        layers=30, dilations=(1,) * 15 + (2,) * 8 + (3,) * 7
+    ),
+}

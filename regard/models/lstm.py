@@ -1,0 +1,78 @@
+"""The LSTM language model that attention replaced: the baseline (Zaremba et al. 2014, with tied embeddings)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.kernels import Dropout
+from regard.attention.memory import State
+from regard.models.base import Config, Model, check_tokens
+from regard.models.output import Output
+
+
+@dataclass(frozen=True)
+class LSTMConfig(Config):
+    vocabulary: int = 10000
+    width: int = 650
+    layers: int = 2
+    dropout: float = 0.5
+    start_range: float = 0.05
+
+
+class LSTM(Model):
+    causal = True
+
+    def __init__(self, config: LSTMConfig) -> None:
+        super().__init__()
+        c = self.config = config
+        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.dropout = Dropout(c.dropout)
+        self.layers = nn.ModuleList(nn.LSTM(c.width, c.width, batch_first=True) for _ in range(c.layers))
+        self.output = Output(self.tokens.weight, bias="learned")
+
+    def initialise(self) -> Self:
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -self.config.start_range, self.config.start_range)
+        return self
+
+    def forward(self, tokens: Tensor, real: Tensor | None = None, state: State | None = None) -> Tensor:
+        """tokens [B, T] -> hidden states [B, T, width]. A padded step leaves the state as it was."""
+        check_tokens(tokens, self.config.vocabulary)
+        x = self.dropout(self.tokens(tokens))
+        pairs = state.hidden if state is not None and state.hidden else [None] * len(self.layers)
+        ends = []
+        for layer, pair in zip(self.layers, pairs, strict=True):
+            before = None if pair is None else (pair[None, :, 0].contiguous(), pair[None, :, 1].contiguous())
+            y, end = layer(x, before) if real is None else padded(layer, x, real, before)
+            ends.append(torch.stack([end[0][0], end[1][0]], 1))  # [B, 2, width]
+            x = self.dropout(y)
+        if state is not None:
+            state.hidden = [end.detach() for end in ends]
+            state.length += tokens.size(1)
+        result: Tensor = x
+        return result
+
+
+def padded(
+    layer: nn.Module, x: Tensor, real: Tensor, before: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Step by step, holding the state where there is padding."""
+    empty = x.new_zeros(1, x.size(0), x.size(2))
+    h, c = before or (empty, empty)
+    rows = []
+    for t in range(x.size(1)):
+        y, (next_h, next_c) = layer(x[:, t : t + 1], (h, c))
+        here = real[:, t][None, :, None]
+        h, c = torch.where(here, next_h, h), torch.where(here, next_c, c)
+        rows.append(y)
+    return torch.cat(rows, 1), (h, c)
+
+
+SIZES = {
+    "lstm-medium": LSTMConfig(),
+    "lstm-large": LSTMConfig(width=1500, dropout=0.65, start_range=0.04),
+}

@@ -1,0 +1,171 @@
+"""T5 (Raffel et al. 2020): a pre-norm encoder and decoder without biases, scaling or absolute positions.
+
+What a row sees is shifted by a learned bias for each bucket of distances, shared by all layers of a stack.
+Version 1.1 gates its position-wise network and does not tie its output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attention import Attention, working_dtype
+from regard.attention.block import Block, CrossBlock, FeedForward, Gated, PreNorm
+from regard.attention.kernels import Dropout
+from regard.attention.memory import Fixed, State
+from regard.attention.pattern import Pattern, causal, everything
+from regard.attention.position import View, buckets
+from regard.models.base import Config, EncoderDecoder, caches, check_tokens, recall
+from regard.models.output import Output
+
+
+@dataclass(frozen=True)
+class T5Config(Config):
+    vocabulary: int = 32128
+    width: int = 512
+    layers: int = 6
+    decoder_layers: int | None = None  # as many as `layers` unless given
+    heads: int = 8
+    head_size: int = 64
+    hidden: int = 2048
+    activation: str = "relu"
+    gated: bool = False  # v1.1
+    tied: bool = True  # v1.1: the output has a matrix of its own
+    scaled: bool = True  # hidden states are divided by √width before the output; v1.1: not
+    buckets: int = 32
+    farthest: int = 128
+    dropout: float = 0.1
+    epsilon: float = 1e-6
+    padding: int = 0
+    start: int = 0  # what the decoder begins with
+    end: int = 1
+
+
+class Stack(nn.Module):
+    """Encoder or decoder: blocks, a last norm, and the one table of distance biases."""
+
+    def __init__(self, c: T5Config, layers: int, decoder: bool) -> None:
+        super().__init__()
+        self.config, self.decoder = c, decoder
+        self.distances = nn.Embedding(c.buckets, c.heads)
+        self.blocks = nn.ModuleList(self.block(c, decoder) for _ in range(layers))
+        self.norm, self.dropout = nn.RMSNorm(c.width, c.epsilon), Dropout(c.dropout)
+
+    @staticmethod
+    def block(c: T5Config, decoder: bool) -> nn.Module:
+        def residual(layer: nn.Module) -> PreNorm:
+            return PreNorm(layer, nn.RMSNorm(c.width, c.epsilon), c.dropout)
+
+        def attention() -> PreNorm:
+            return residual(
+                Attention(c.width, c.heads, size=c.head_size, bias=False, scale=1.0, dropout=c.dropout)
+            )
+
+        kind = Gated if c.gated else FeedForward
+        last = residual(kind(c.width, c.hidden, c.activation, dropout=c.dropout, bias=False))
+        return CrossBlock(attention(), attention(), last) if decoder else Block(attention(), last)
+
+    def view(self, pattern: Pattern, past: int, rows: int, dtype: torch.dtype) -> View:
+        device = self.distances.weight.device
+        key = torch.arange(past + rows, device=device)
+        index = buckets(
+            key[None] - key[past:, None], not self.decoder, self.config.buckets, self.config.farthest
+        )
+        return View(pattern, self.distances(index).permute(2, 0, 1)[None].to(dtype))
+
+    def finish(self, x: Tensor) -> Tensor:
+        y: Tensor = self.dropout(self.norm(x))
+        return y
+
+
+class T5(EncoderDecoder):
+    def __init__(self, config: T5Config) -> None:
+        super().__init__()
+        c = self.config = config
+        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.dropout = Dropout(c.dropout)
+        self.encoder = Stack(c, c.layers, decoder=False)
+        self.decoder = Stack(c, c.decoder_layers or c.layers, decoder=True)
+        self.decoder_blocks = self.decoder.blocks
+        table = self.tokens.weight if c.tied else nn.Parameter(torch.empty(c.vocabulary, c.width))
+        self.output = Output(table, scale=c.width**-0.5 if c.scaled else 1.0)
+
+    def initialise(self) -> Self:
+        """Each matrix keeps the variance of its input; the missing 1/√d of the scores is in the queries."""
+        c = self.config
+        nn.init.normal_(self.tokens.weight, std=1.0)
+        if not c.tied:
+            nn.init.normal_(self.output.weight, std=c.width**-0.5)
+        for part in self.modules():
+            if isinstance(part, nn.RMSNorm):
+                nn.init.ones_(part.weight)
+            elif isinstance(part, Stack):
+                nn.init.normal_(part.distances.weight, std=c.width**-0.5)
+            elif isinstance(part, nn.Linear):
+                nn.init.normal_(part.weight, std=part.in_features**-0.5)
+            if isinstance(part, Attention):
+                inner = c.heads * c.head_size
+                nn.init.normal_(part.project.weight[:inner], std=(c.width * c.head_size) ** -0.5)
+        return self
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        check_tokens(tokens, self.config.vocabulary)
+        y: Tensor = self.dropout(self.tokens(tokens))
+        return y
+
+    def encode(self, source: Tensor, real: Tensor | None = None) -> Tensor:
+        x = self.embed(source)
+        dtype, rows = working_dtype(x), source.size(1)
+        view = self.encoder.view(everything(real, rows, dtype), 0, rows, dtype)
+        for block in self.encoder.blocks:
+            x = block(x, view)
+        return self.encoder.finish(x)
+
+    def start(self, batch: int, capacity: int) -> State:
+        c = self.config
+        layers = len(self.decoder_blocks)
+        return State(caches(layers, batch, c.heads, c.head_size, capacity, self.tokens.weight))
+
+    def decode(
+        self,
+        target: Tensor,
+        source: list[Fixed],
+        source_real: Tensor | None = None,
+        real: Tensor | None = None,
+        state: State | None = None,
+    ) -> Tensor:
+        x = self.embed(target)
+        dtype, rows = working_dtype(x), target.size(1)
+        real, past, memories = recall(state, real, target, len(self.decoder_blocks))
+        own = self.decoder.view(causal(real, past, dtype), past, rows, dtype)
+        cross = View(everything(source_real, rows, dtype))
+        for block, memory, read in zip(self.decoder_blocks, memories, source, strict=True):
+            x = block(x, (own, memory), (cross, read))
+        return self.decoder.finish(x)
+
+
+def t5(layers: int, width: int, hidden: int, heads: int, size: int = 64) -> T5Config:
+    return T5Config(layers=layers, width=width, hidden=hidden, heads=heads, head_size=size)
+
+
+def t5_v1_1(layers: int, width: int, hidden: int, heads: int) -> T5Config:
+    return t5(layers, width, hidden, heads).replace(
+        gated=True, tied=False, scaled=False, activation="gelu_tanh"
+    )
+
+
+SIZES = {
+    "t5-small": t5(6, 512, 2048, 8),
+    "t5-base": t5(12, 768, 3072, 12),
+    "t5-large": t5(24, 1024, 4096, 16),
+    "t5-3b": t5(24, 1024, 16384, 32, 128),
+    "t5-11b": t5(24, 1024, 65536, 128, 128),
+    "t5-v1_1-small": t5_v1_1(8, 512, 1024, 6),
+    "t5-v1_1-base": t5_v1_1(12, 768, 2048, 12),
+    "t5-v1_1-large": t5_v1_1(24, 1024, 2816, 16),
+    "t5-v1_1-xl": t5_v1_1(24, 2048, 5120, 32),
+    "t5-v1_1-xxl": t5_v1_1(24, 4096, 10240, 64),
+}

@@ -1,0 +1,138 @@
+"""The Transformer (Vaswani et al. 2017): encoder and decoder, sinusoidal positions, one shared embedding.
+
+Marian's translation models are the same with biases in their attention and another activation. The paper
+prints its sines and cosines interleaved; in halves they are the same numbers in another order, and that is
+how Marian stores them: `positions` chooses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from torch import Tensor, nn
+
+from regard.attention.attention import Attention, working_dtype
+from regard.attention.block import NORM_PLACES, Block, CrossBlock, FeedForward
+from regard.attention.kernels import Dropout
+from regard.attention.memory import Fixed, State
+from regard.attention.pattern import causal, everything
+from regard.attention.position import View, positions, sinusoids
+from regard.models.base import Config, EncoderDecoder, caches, check_tokens, recall
+from regard.models.output import Output
+
+
+@dataclass(frozen=True)
+class TransformerConfig(Config):
+    vocabulary: int = 37000
+    width: int = 512
+    layers: int = 6
+    decoder_layers: int | None = None  # as many as `layers` unless given
+    heads: int = 8
+    decoder_heads: int | None = None  # as many as `heads` unless given
+    hidden: int = 2048
+    decoder_hidden: int | None = None  # as many as `hidden` unless given
+    norm: str = "post"
+    activation: str = "relu"
+    bias: bool = False  # in the projections of attention
+    positions: str = "halves"
+    scaled: bool = True  # embeddings times √width
+    dropout: float = 0.1
+    dropout_attention: float = 0.0
+    dropout_hidden: float = 0.0
+    epsilon: float = 1e-5
+    padding: int = 0
+    start: int = 0
+    end: int = 1
+
+
+class Transformer(EncoderDecoder):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        c = self.config = config
+        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.dropout = Dropout(c.dropout)
+        self.encoder_blocks = nn.ModuleList(self.block(c, decoder=False) for _ in range(c.layers))
+        self.decoder_blocks = nn.ModuleList(
+            self.block(c, decoder=True) for _ in range(c.decoder_layers or c.layers)
+        )
+        pre = c.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(c.width, c.epsilon) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(c.width, c.epsilon) if pre else nn.Identity()
+        self.output = Output(self.tokens.weight, bias="fixed")  # all zeros but in Marian's files
+
+    @staticmethod
+    def block(c: TransformerConfig, decoder: bool) -> nn.Module:
+        heads = (c.decoder_heads if decoder else None) or c.heads
+        hidden = (c.decoder_hidden if decoder else None) or c.hidden
+
+        def residual(layer: nn.Module) -> nn.Module:
+            return NORM_PLACES[c.norm](layer, nn.LayerNorm(c.width, c.epsilon), c.dropout)
+
+        def attention() -> nn.Module:
+            return residual(Attention(c.width, heads, bias=c.bias, dropout=c.dropout_attention))
+
+        last = residual(FeedForward(c.width, hidden, c.activation, dropout=c.dropout_hidden))
+        return CrossBlock(attention(), attention(), last) if decoder else Block(attention(), last)
+
+    def initialise(self) -> Self:
+        """Glorot for the matrices; embeddings of deviation 1/√width, so that scaled they have variance 1."""
+        for part in self.modules():
+            if isinstance(part, Attention):
+                for matrix in part.project.weight.chunk(3):
+                    nn.init.xavier_uniform_(matrix)
+                nn.init.xavier_uniform_(part.out.weight)
+            elif isinstance(part, FeedForward):
+                nn.init.xavier_uniform_(part.wide.weight)
+                nn.init.xavier_uniform_(part.narrow.weight)
+            elif isinstance(part, nn.LayerNorm):
+                nn.init.ones_(part.weight)
+            if isinstance(part, nn.Linear | nn.LayerNorm) and part.bias is not None:
+                nn.init.zeros_(part.bias)
+        nn.init.normal_(self.tokens.weight, std=self.config.width**-0.5)
+        return self
+
+    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
+        c = self.config
+        check_tokens(tokens, c.vocabulary)
+        x = self.tokens(tokens) * (c.width**0.5 if c.scaled else 1.0)
+        y: Tensor = self.dropout(x + sinusoids(at, c.width, c.positions).to(x.dtype))
+        return y
+
+    def encode(self, source: Tensor, real: Tensor | None = None) -> Tensor:
+        x = self.embed(source, positions(real, 0, source.size(1), source.device))
+        view = View(everything(real, source.size(1), working_dtype(x)))
+        for block in self.encoder_blocks:
+            x = block(x, view)
+        y: Tensor = self.encoder_norm(x)
+        return y
+
+    def start(self, batch: int, capacity: int) -> State:
+        c = self.config
+        heads = c.decoder_heads or c.heads
+        layers = len(self.decoder_blocks)
+        return State(caches(layers, batch, heads, c.width // heads, capacity, self.tokens.weight))
+
+    def decode(
+        self,
+        target: Tensor,
+        source: list[Fixed],
+        source_real: Tensor | None = None,
+        real: Tensor | None = None,
+        state: State | None = None,
+    ) -> Tensor:
+        rows = target.size(1)
+        real, past, memories = recall(state, real, target, len(self.decoder_blocks))
+        x = self.embed(target, positions(real, past, rows, target.device))
+        dtype = working_dtype(x)
+        own, cross = View(causal(real, past, dtype)), View(everything(source_real, rows, dtype))
+        for block, memory, read in zip(self.decoder_blocks, memories, source, strict=True):
+            x = block(x, (own, memory), (cross, read))
+        y: Tensor = self.decoder_norm(x)
+        return y
+
+
+SIZES = {
+    "transformer-base": TransformerConfig(),
+    "transformer-big": TransformerConfig(width=1024, hidden=4096, heads=16, dropout=0.3),
+}

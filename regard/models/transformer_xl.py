@@ -1,0 +1,200 @@
+"""Transformer-XL (Dai et al. 2019): segments that remember, and positions that are distances.
+
+Every layer reads the inputs it had in earlier segments (no gradient flows there). The paper starts with an
+empty memory; the published PyTorch port starts with zeros, which are attended to: `zeros` gives those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attention import Attention, working_dtype
+from regard.attention.block import NORM_PLACES, Block, FeedForward
+from regard.attention.kernels import Dropout
+from regard.attention.memory import HERE, Memory, Segment, State, mark
+from regard.attention.pattern import Causal, Ordered, Pattern
+from regard.attention.position import Distances, Relative, View, sinusoids
+from regard.errors import ConfigError
+from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
+from regard.models.base import Config, Model, check_tokens, normal
+
+
+@dataclass(frozen=True)
+class TransformerXLConfig(Config):
+    vocabulary: int = 267735
+    cutoffs: tuple[int, ...] = (20000, 40000, 200000)
+    ratio: int = 4  # each rarer cluster's vectors are narrower by this factor
+    width: int = 1024
+    embedding: int | None = None  # of the most frequent words; `width` unless given
+    layers: int = 18
+    heads: int = 16
+    head_size: int = 64
+    hidden: int = 4096
+    memory: int = 1600  # rows remembered of every layer
+    same_length: bool = True  # every row sees exactly `memory` keys
+    clamp: int = 1000  # larger distances count as this one; 0: as they are
+    untied: bool = True  # every layer has its own u and v
+    shared_projections: bool = True  # of the rare clusters, between input and output
+    norm: str = "post"
+    dropout: float = 0.1
+    dropout_attention: float = 0.0
+    epsilon: float = 1e-5
+    start_std: float = 0.02
+
+    def check(self) -> None:
+        super().check()
+        if list(self.cutoffs) != sorted(set(self.cutoffs)) or any(
+            not 0 < c < self.vocabulary for c in self.cutoffs
+        ):
+            raise ConfigError(
+                f"cutoffs {self.cutoffs} must rise and lie inside the vocabulary of {self.vocabulary}"
+            )
+
+
+class TransformerXL(Model):
+    causal = True
+
+    def __init__(self, config: TransformerXLConfig) -> None:
+        super().__init__()
+        c = self.config = config
+        size = c.embedding or c.width
+        self.tokens = AdaptiveEmbedding(c.vocabulary, c.cutoffs, size, c.ratio, c.width)
+        self.dropout = Dropout(c.dropout)
+        shared = None if c.untied else self.biases()
+        self.blocks = nn.ModuleList(self.block(shared or self.biases()) for _ in range(c.layers))
+        self.output = AdaptiveOutput(self.tokens, size, c.shared_projections)
+
+    def biases(self) -> tuple[nn.Parameter, nn.Parameter]:
+        """u and v, the content and position biases."""
+        u, v = (nn.Parameter(torch.zeros(self.config.heads, self.config.head_size)) for _ in range(2))
+        return u, v
+
+    def block(self, biases: tuple[nn.Parameter, nn.Parameter]) -> Block:
+        c = self.config
+        residual = NORM_PLACES[c.norm]
+        attention = Attention(
+            c.width,
+            c.heads,
+            size=c.head_size,
+            bias=False,
+            dropout=c.dropout_attention,
+            score=Relative(c.width, c.heads, c.head_size, *biases),
+        )
+        feed_forward = FeedForward(c.width, c.hidden, "relu", dropout=c.dropout)
+        return Block(
+            residual(attention, nn.LayerNorm(c.width, c.epsilon), c.dropout),
+            residual(feed_forward, nn.LayerNorm(c.width, c.epsilon), c.dropout),
+        )
+
+    def initialise(self) -> Self:
+        """N(0, 0.02), norms N(1, 0.02), projections of the clusters N(0, 0.01)."""
+        std = self.config.start_std
+        normal(self, std)
+        for name, parameter in self.named_parameters():
+            if name.endswith("norm.weight"):
+                nn.init.normal_(parameter, 1.0, std)
+            elif name.endswith((".score.u", ".score.v", "cluster_weight")):
+                nn.init.normal_(parameter, std=std)
+            elif "projections" in name:
+                nn.init.normal_(parameter, std=0.01)
+            elif "biases" in name or name.endswith("cluster_bias"):
+                nn.init.zeros_(parameter)
+        return self
+
+    def zeros(self, batch: int) -> State:
+        """A memory full of zeros, which the rows do attend to."""
+        c, like = self.config, self.tokens.tables[0].weight
+        empty = torch.zeros(batch, c.memory, c.width, dtype=like.dtype, device=like.device)
+        return State(hidden=[empty] * c.layers)
+
+    def forward(self, tokens: Tensor, real: Tensor | None = None, state: State | None = None) -> Tensor:
+        """tokens [B, T] -> hidden states [B, T, width]; a state carries the memory from call to call."""
+        check_tokens(tokens, self.config.vocabulary)
+        x = self.dropout(self.tokens(tokens))
+        pasts = state.hidden if state is not None and state.hidden else []
+        past = pasts[0].size(1) if pasts else 0
+        real = keys_real(real, state, past, tokens)
+        view = self.view(x, past, real)
+        inputs = []
+        for i, block in enumerate(self.blocks):
+            inputs.append(x)
+            x = block(x, view, self.memory(block, pasts[i]) if pasts else HERE)
+        if state is not None:
+            remember(state, inputs, real, self.config.memory, tokens.size(1))
+        y: Tensor = self.dropout(x)
+        return y
+
+    def memory(self, block: nn.Module, past: Tensor) -> Memory:
+        """The past as the layer's projection reads it: behind the norm where the norm comes first."""
+        return Segment(block.attention.norm(past) if self.config.norm == "pre" else past)
+
+    def view(self, x: Tensor, past: int, real: Tensor | None) -> View:
+        c, rows, keys = self.config, x.size(1), past + x.size(1)
+        distance = torch.arange(keys - 1, -2, -1, device=x.device)
+        table = sinusoids(distance.clamp_max(c.clamp) if c.clamp > 0 else distance, c.width)
+        table = self.dropout(table.to(x.dtype))[None]
+        pattern: Pattern = Causal(past)
+        if real is not None or (c.same_length and keys > c.memory > 0):
+            order = torch.arange(keys, device=x.device)[None]
+            floor = order[:, past:] - c.memory + 1 if c.same_length and c.memory > 0 else None
+            key_order = order if real is None else torch.where(real, order, Ordered.HIDDEN)
+            pattern = Ordered(order[:, past:], key_order, working_dtype(x), floor)
+        return View(pattern, distances=Distances(table, rows, keys))
+
+
+def keys_real(real: Tensor | None, state: State | None, past: int, tokens: Tensor) -> Tensor | None:
+    """Which of the remembered and the new rows are no padding; None while all are real."""
+    before = None if state is None else state.real
+    if real is None and before is None:
+        return None
+    batch, rows = tokens.shape
+    left = before if before is not None else mark(batch, past, tokens.device)
+    right = real if real is not None else mark(batch, rows, tokens.device)
+    return torch.cat([left, right], 1)
+
+
+def remember(state: State, inputs: list[Tensor], real: Tensor | None, length: int, rows: int) -> None:
+    """Keeps the last `length` rows of each layer's input; nothing will flow back into them."""
+    pasts = state.hidden or [x[:, :0] for x in inputs]
+    joined = [torch.cat([past, x.detach()], 1) for past, x in zip(pasts, inputs, strict=True)]
+    start = max(0, joined[0].size(1) - length)
+    state.hidden = [x[:, start:] for x in joined]
+    state.real = None if real is None else real[:, start:]
+    state.length += rows
+
+
+def character(layers: int, width: int, heads: int, hidden: int, dropout: float) -> TransformerXLConfig:
+    return TransformerXLConfig(
+        204, (), 1, width, None, layers, heads, width // heads, hidden, memory=3800, clamp=1000,
+        untied=False, dropout=dropout, dropout_attention=dropout,
+    )  # fmt: skip
+
+
+_base = TransformerXLConfig(
+    ratio=1, width=410, layers=16, heads=10, head_size=41, hidden=2100, memory=640, clamp=400,
+    untied=False,
+)  # fmt: skip
+_billion = TransformerXLConfig(
+    793471, (60000, 100000, 640000), 4, 1024, None, 18, 8, 128, 4096, memory=128, clamp=0,
+    shared_projections=False, untied=False, dropout=0.0,
+)  # fmt: skip
+
+# Memory and clamp are those of the published evaluation.
+SIZES = {
+    "transformer-xl-wt103-base": _base,
+    "transformer-xl-wt103-large": TransformerXLConfig(dropout=0.2, dropout_attention=0.2),
+    "transformer-xl-enwik8-base": character(12, 512, 8, 2048, 0.1).replace(
+        memory=2100, clamp=820, untied=False, dropout_attention=0.0
+    ),
+    "transformer-xl-enwik8-large": character(24, 1024, 8, 3072, 0.15),
+    "transformer-xl-text8-large": character(24, 1024, 8, 3072, 0.15).replace(vocabulary=27),
+    "transformer-xl-lm1b-base": _billion,
+    "transformer-xl-lm1b-large": _billion.replace(
+        width=1280, layers=24, heads=16, head_size=80, hidden=8192, untied=True,
+        dropout=0.05, dropout_attention=0.05,
+    ),
+}  # fmt: skip

@@ -1,0 +1,183 @@
+"""XLNet (Yang et al. 2019): predicts words in a sampled order while every word keeps its place.
+
+The two streams are one pass: the rows are [content ; query], only content can be read, and a query row's order
+is one less than that of the word it stands for, so that it sees everything before that word and never itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attention import Attention, working_dtype
+from regard.attention.block import Block, FeedForward, PostNorm
+from regard.attention.kernels import Dropout
+from regard.attention.memory import Content, State
+from regard.attention.pattern import Full, Ordered, Pattern
+from regard.attention.position import Distances, RelativeSegments, View, sinusoids
+from regard.models.base import Config, Model, check_tokens, normal
+from regard.models.heads import Heads, Rows, Span, Summary
+from regard.models.output import Output
+from regard.models.transformer_xl import keys_real, remember
+
+
+@dataclass(frozen=True)
+class XLNetConfig(Config):
+    vocabulary: int = 32000
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    head_size: int = 64
+    hidden: int = 3072
+    activation: str = "gelu"
+    memory: int | None = None  # rows remembered of every layer; None: all
+    reuse: int | None = None  # how many rows of a segment the next one may remember; None: all
+    clamp: int = 0  # larger distances count as this one; 0: as they are
+    two_directions: bool = False  # the second half of a batch reads its positions backwards
+    left_to_right: bool = False
+    untied: bool = True
+    dropout: float = 0.1
+    dropout_head: float = 0.1
+    epsilon: float = 1e-12
+    start_std: float = 0.02
+    padding: int = 5
+
+
+class XLNet(Model):
+    def __init__(self, config: XLNetConfig, heads: Heads | None = None) -> None:
+        super().__init__()
+        c = self.config = config
+        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.query = nn.Parameter(torch.zeros(c.width))  # what a query row knows before it looks
+        self.dropout = Dropout(c.dropout)
+        shared = None if c.untied else self.biases()
+        self.blocks = nn.ModuleList(self.block(shared or self.biases()) for _ in range(c.layers))
+        heads = {"masked": 0} if heads is None else heads
+        if "masked" in heads:
+            self.output = Output(self.tokens.weight, bias="learned")
+        self.heads = nn.ModuleDict({n: self.head(n, k) for n, k in heads.items() if n != "masked"})
+
+    def biases(self) -> tuple[nn.Parameter, ...]:
+        """u, v and s: what content, distance and segment weigh whoever asks."""
+        c = self.config
+        return tuple(nn.Parameter(torch.zeros(c.heads, c.head_size)) for _ in range(3))
+
+    def block(self, biases: tuple[nn.Parameter, ...]) -> Block:
+        c = self.config
+        score = RelativeSegments(c.width, c.heads, c.head_size, *biases)
+        attention = Attention(
+            c.width, c.heads, size=c.head_size, bias=False, dropout=c.dropout, score=score
+        )
+        feed_forward = FeedForward(c.width, c.hidden, c.activation, dropout=c.dropout)
+        return Block(
+            PostNorm(attention, nn.LayerNorm(c.width, c.epsilon), c.dropout),
+            PostNorm(feed_forward, nn.LayerNorm(c.width, c.epsilon), c.dropout),
+        )
+
+    def head(self, name: str, classes: int) -> nn.Module:
+        c = self.config
+        if name in ("tag", "answer"):
+            return Rows(c.width, classes)
+        if name == "span":
+            return Span(c.width, c.epsilon, c.dropout)
+        return Summary(c.width, classes, "last", after=c.dropout_head)
+
+    def initialise(self) -> Self:
+        normal(self, self.config.start_std)
+        for name, parameter in self.named_parameters():
+            if name.endswith((".u", ".v", ".s", ".segment")) or name == "query":
+                nn.init.normal_(parameter, std=self.config.start_std)
+        return self
+
+    def forward(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        order: Tensor | None = None,
+        targets: Tensor | None = None,
+        state: State | None = None,
+    ) -> Tensor:
+        """tokens [B, T] -> hidden states of the content rows, or of the rows asking for `targets` [B, R].
+
+        `order` [B, T] is each word's rank in the factorisation, -1 for words that all may see; a word sees
+        those of a rank not above its own. Without it every word sees every other.
+        """
+        check_tokens(tokens, self.config.vocabulary)
+        rows = tokens.size(1)
+        x = self.tokens(tokens)
+        if targets is not None:
+            x = torch.cat([x, self.query.expand(*targets.shape, -1).to(x.dtype)], 1)
+        x = self.dropout(x)
+        pasts = state.hidden if state is not None and state.hidden else []
+        past = pasts[0].size(1) if pasts else 0
+        real = keys_real(real, state, past, tokens)
+        view = self.view(x, past, rows, real, segments, order, targets)
+        inputs = []
+        for i, block in enumerate(self.blocks):
+            inputs.append(x[:, :rows])
+            x = block(x, view, Content(rows, pasts[i] if pasts else None))
+        if state is not None:
+            keep = rows if self.config.reuse is None else min(self.config.reuse, rows)
+            length = past + keep if self.config.memory is None else self.config.memory
+            marks = None if real is None else real[:, : past + keep]
+            remember(state, [h[:, :keep] for h in inputs], marks, length, keep)
+        y: Tensor = self.dropout(x if targets is None else x[:, rows:])
+        return y
+
+    def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        """What a head makes of the hidden states."""
+        y: Tensor = self.heads[head](hidden, real)
+        return y
+
+    def view(
+        self,
+        x: Tensor,
+        past: int,
+        rows: int,
+        real: Tensor | None,
+        segments: Tensor | None,
+        order: Tensor | None,
+        targets: Tensor | None,
+    ) -> View:
+        place = torch.arange(rows, device=x.device)[None]
+        if self.config.left_to_right and order is None:
+            order = place
+        pattern: Pattern = Full()
+        if order is not None or real is not None or targets is not None:
+            rank = torch.zeros_like(place) if order is None else order
+            asking = rank if targets is None else torch.cat([rank, at(rank, targets) - 1], 1)
+            keys = torch.cat([rank.new_full((rank.size(0), past), -1), rank], 1)
+            keys = keys if real is None else torch.where(real, keys, Ordered.HIDDEN)
+            pattern = Ordered(asking, keys, working_dtype(x))
+        index = None
+        if targets is not None:  # column of the distance past + target - key
+            index = (torch.arange(past + rows, device=x.device) + rows - 1 - targets[..., None])[:, None]
+        differs = None
+        if segments is not None:
+            keys = torch.cat([segments.new_zeros(segments.size(0), past), segments], 1)
+            asking = segments if targets is None else torch.cat([segments, at(segments, targets)], 1)
+            differs = (asking[:, None, :, None] != keys[:, None, None, :]).to(working_dtype(x))
+        return View(pattern, distances=Distances(self.table(x, past, rows), rows, past + rows, index, differs))
+
+    def table(self, x: Tensor, past: int, rows: int) -> Tensor:
+        """Sinusoids of the distances past + rows - 1 … -rows, and for two directions of their negatives."""
+        distance = torch.arange(past + rows - 1, -rows - 1, -1, device=x.device)
+        if self.config.clamp > 0:
+            distance = distance.clamp(-self.config.clamp, self.config.clamp)
+        both = [distance, -distance] if self.config.two_directions else [distance]
+        y: Tensor = self.dropout(sinusoids(torch.stack(both), self.config.width).to(x.dtype))
+        return y
+
+
+def at(values: Tensor, places: Tensor) -> Tensor:
+    return values.expand(places.size(0), -1).gather(1, places)
+
+
+SIZES = {
+    "xlnet-base": XLNetConfig(),
+    "xlnet-large": XLNetConfig(width=1024, layers=24, heads=16, hidden=4096),
+}

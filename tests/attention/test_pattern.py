@@ -1,0 +1,462 @@
+"""Every Pattern says what it should, and its kernel computes what it says.
+
+Each case builds a pattern and, pair by pair from the definition in words, the table of who sees whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, create_mask
+
+from regard.attention import pattern as module
+from regard.attention.pattern import ByHead, Causal, Full, Ordered, Pattern, causal, everything
+from regard.attention.window import Dilated, Window
+from tests.attention import naive
+from tests.attention.naive import agree, close, coins, few, numbers, triple
+
+SCALE = 0.4
+HEADS = 2
+CPU = torch.device("cpu")
+DRAW = st.integers(0, 10**6)
+
+
+@dataclass
+class Case:
+    pattern: Pattern
+    seen: Tensor  # [B, H|1, Q, K]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.seen.size(0), self.seen.size(2), self.seen.size(3)
+
+
+def told(batch: int, rows: int, keys: int, rule: Callable[[int, int, int], bool]) -> Tensor:
+    table = [[[bool(rule(b, i, j)) for j in range(keys)] for i in range(rows)] for b in range(batch)]
+    return torch.tensor(table).view(batch, 1, rows, keys)
+
+
+class Dice:
+    """Small random choices from one number, so that a failing case has a short name."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def number(self, low: int, high: int) -> int:
+        return int(torch.randint(low, high + 1, (), generator=self.generator))
+
+    def coin(self) -> bool:
+        return bool(self.number(0, 1))
+
+    def marks(self, batch: int, length: int) -> Tensor:
+        """Which are real: padding on the left, on the right, or anywhere."""
+        kind = self.number(0, 2)
+        if kind == 2:
+            return coins(batch, length, seed=self.seed, chance=0.7)
+        counts = torch.tensor([self.number(1, length) for _ in range(batch)])
+        real = torch.arange(length)[None] < counts[:, None]
+        return real.flip(1) if kind else real
+
+
+def full(dice: Dice, dtype: torch.dtype) -> Case:
+    batch, rows, keys = dice.number(1, 3), dice.number(1, 9), dice.number(1, 9)
+    return Case(Full(), told(batch, rows, keys, lambda b, i, j: True))
+
+
+def causal_square(dice: Dice, dtype: torch.dtype) -> Case:
+    batch, rows = dice.number(1, 3), dice.number(1, 14)
+    return Case(Causal(), told(batch, rows, rows, lambda b, i, j: j <= i))
+
+
+def causal_past(dice: Dice, dtype: torch.dtype) -> Case:
+    batch, rows, past = dice.number(1, 3), dice.number(1, 14), dice.number(0, 9)
+    return Case(Causal(past), told(batch, rows, past + rows, lambda b, i, j: j <= past + i))
+
+
+def causal_padded(dice: Dice, dtype: torch.dtype) -> Case:
+    batch, rows, past = dice.number(1, 3), dice.number(1, 9), dice.number(0, 5)
+    real = dice.marks(batch, past + rows)
+    seen = told(batch, rows, past + rows, lambda b, i, j: j <= past + i and bool(real[b, j]))
+    return Case(causal(real, past, dtype), seen)
+
+
+def everything_padded(dice: Dice, dtype: torch.dtype) -> Case:
+    """Rows and keys need not be equally many: a decoder reads its source like this."""
+    batch, rows, keys = dice.number(1, 3), dice.number(1, 9), dice.number(1, 9)
+    real = dice.marks(batch, keys)
+    seen = told(batch, rows, keys, lambda b, i, j: bool(real[b, j]))
+    return Case(everything(real, rows, dtype), seen)
+
+
+def bidirectional(dice: Dice, dtype: torch.dtype) -> Case:
+    batch, rows = dice.number(1, 3), dice.number(1, 9)
+    zeros = torch.zeros(1, rows, dtype=torch.long)
+    return Case(Ordered(zeros, zeros, dtype), told(batch, rows, rows, lambda b, i, j: True))
+
+
+def prefix(dice: Dice, dtype: torch.dtype) -> Case:
+    """The first tokens see each other, the rest see what came before. Each example has its own length."""
+    batch, rows = dice.number(1, 3), dice.number(1, 9)
+    lengths = torch.tensor([dice.number(0, rows) for _ in range(batch)])
+    order = (torch.arange(rows)[None] - lengths[:, None] + 1).clamp_min(0)
+    seen = told(batch, rows, rows, lambda b, i, j: j <= i or j < lengths[b])
+    return Case(Ordered(order, order, dtype), seen)
+
+
+def permuted(dice: Dice, dtype: torch.dtype) -> Case:
+    """XLNet: a memory, content rows in the order of a permutation, and a query row for each of them."""
+    batch, length, past = dice.number(1, 3), dice.number(1, 7), dice.number(0, 4)
+    rank = torch.stack([torch.randperm(length, generator=dice.generator) for _ in range(batch)])
+    keys = torch.cat([torch.full((batch, past), -1), rank], 1)
+
+    def rule(b: int, i: int, j: int) -> bool:
+        if j < past:
+            return True
+        if i < length:
+            return bool(rank[b, j - past] <= rank[b, i])
+        return bool(rank[b, j - past] < rank[b, i - length])
+
+    pattern = Ordered(torch.cat([rank, rank - 1], 1), keys, dtype)
+    return Case(pattern, told(batch, 2 * length, past + length, rule))
+
+
+def floored(dice: Dice, dtype: torch.dtype) -> Case:
+    """Transformer-XL's same_length and GPT-3's band: only the last few keys."""
+    batch, rows, past, band = (dice.number(*r) for r in ((1, 3), (1, 9), (0, 5), (1, 6)))
+    order = torch.arange(past + rows)[None]
+    at = order[:, past:]
+    seen = told(batch, rows, past + rows, lambda b, i, j: past + i - band < j <= past + i)
+    return Case(Ordered(at, order, dtype, floor=at - band + 1), seen)
+
+
+def packed(dice: Dice, dtype: torch.dtype) -> Case:
+    """Several texts in one row, each causal on its own; padding belongs to none."""
+    batch, rows = dice.number(1, 3), dice.number(1, 12)
+    document = torch.stack([coins(rows, seed=dice.seed + b, chance=0.3) for b in range(batch)])
+    document = document.long().cumsum(1)
+    real = dice.marks(batch, rows)
+    order = torch.arange(rows)[None]
+    keys = torch.where(real, order, Ordered.HIDDEN)
+
+    def rule(b: int, i: int, j: int) -> bool:
+        return bool(j <= i and real[b, j] and document[b, i] == document[b, j])
+
+    pattern = Ordered(order, keys, dtype, documents=(document, document))
+    return Case(pattern, told(batch, rows, rows, rule))
+
+
+def window(dice: Dice, dtype: torch.dtype) -> Case:
+    """Before and after, padding, and global keys that stand anywhere, in different numbers per example."""
+    batch, length = dice.number(1, 3), dice.number(1, 80)
+    before, after = dice.number(0, 40), dice.number(0, 40)
+    real = dice.marks(batch, length) if dice.coin() else None
+    far = None
+    if dice.coin() and (after > 0 or before == 0):
+        count = dice.number(1, 4)
+        far = torch.full((batch, count), -1)
+        for b in range(batch):
+            chosen = torch.randperm(length, generator=dice.generator)[: dice.number(0, count)]
+            places = torch.randperm(count, generator=dice.generator)[: len(chosen)]
+            far[b, places] = chosen
+
+    def rule(b: int, i: int, j: int) -> bool:
+        near = i - before <= j <= i + after
+        everywhere = far is not None and j in far[b].tolist()
+        return (near or everywhere) and (real is None or bool(real[b, j]))
+
+    pattern = Window(before, after, length, dtype, CPU, real, far)
+    return Case(pattern, told(batch, length, length, rule))
+
+
+def dilated(dice: Dice, dtype: torch.dtype) -> Case:
+    batch, length, step = dice.number(1, 2), dice.number(1, 90), dice.number(1, 4)
+    before, after = dice.number(0, 9), dice.number(0, 9)
+    real = dice.marks(batch, length) if dice.coin() else torch.ones(batch, length, dtype=torch.bool)
+
+    def rule(b: int, i: int, j: int) -> bool:
+        gap = j - i
+        return gap % step == 0 and -before <= gap // step <= after and bool(real[b, j])
+
+    pattern = Dilated(step, before, after, real, dtype)
+    return Case(pattern, told(batch, length, length, rule))
+
+
+def by_head(dice: Dice, dtype: torch.dtype) -> Case:
+    """One head sees a band, the other everything before it."""
+    batch, rows, band = dice.number(1, 3), dice.number(1, 9), dice.number(1, 4)
+    order = torch.arange(rows)[None]
+    narrow = Ordered(order, order, dtype, floor=order - band + 1)
+    near = told(batch, rows, rows, lambda b, i, j: i - band < j <= i)
+    wide = told(batch, rows, rows, lambda b, i, j: j <= i)
+    return Case(ByHead([(1, narrow), (1, Causal())]), torch.cat([near, wide], 1))
+
+
+CASES = [
+    full, causal_square, causal_past, causal_padded, everything_padded, bidirectional, prefix,
+    permuted, floored, packed, window, dilated, by_head,
+]  # fmt: skip
+PREDICATES = [case for case in CASES if case is not by_head]
+DENSE = [case for case in CASES if case not in (window, dilated)]
+every = pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
+types = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+Maker = Callable[[Dice, torch.dtype], Case]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks() -> object:
+    """Causal attention by blocks of five rows, so that short sequences have several."""
+    with mock.patch.object(module, "CAUSAL_BLOCK", 5):
+        yield
+
+
+# ------------------------------------------------------------------------------ kernel = predicate
+
+
+@every
+@types
+@few
+@given(seed=DRAW)
+def test_kernel(make: Maker, dtype: torch.dtype, seed: int) -> None:
+    case = make(Dice(seed), dtype)
+    batch, rows, keys = case.shape
+    y = agree(
+        lambda q, k, v: case.pattern.attend(q, k, v, None, SCALE, 0.0),
+        lambda q, k, v: naive.attention(q, k, v, SCALE, case.seen),
+        triple(batch, HEADS, rows, keys, 4, seed % 97, dtype),
+    )
+    blind = ~case.seen.any(-1).expand(batch, HEADS, rows)
+    assert not y[blind].any()
+
+
+@pytest.mark.parametrize("make", DENSE, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("shared", [False, True])
+@few
+@given(seed=DRAW)
+def test_kernel_with_a_learned_bias(make: Maker, shared: bool, seed: int) -> None:
+    case = make(Dice(seed), torch.float64)
+    batch, rows, keys = case.shape
+    inputs = triple(batch, HEADS, rows, keys, 4, seed % 97, torch.float64)
+    bias = numbers(1 if shared else batch, 1 if shared else HEADS, rows, keys, dtype=torch.float64)
+    agree(
+        lambda q, k, v, b: case.pattern.attend(q, k, v, b, SCALE, 0.0),
+        lambda q, k, v, b: naive.attention(q, k, v, SCALE, case.seen, b),
+        [*inputs, bias],
+    )
+
+
+@few
+@given(seed=DRAW)
+def test_window_with_a_learned_bias(seed: int) -> None:
+    """A window's bias has the layout of its rows: [B · blocks, H, block, globals + columns]."""
+    case = window(Dice(seed), torch.float64)
+    batch, length, _ = case.shape
+    there = torch.arange(length).view(1, 1, length, 1).expand(batch, 1, length, 1)
+    assert isinstance(case.pattern, Window)
+    row, key = case.pattern.rows(there)[..., 0], case.pattern.around(there)[..., 0]
+    example = torch.arange(batch).repeat_interleave(len(row) // batch)[:, None, None, None]
+    heads = torch.arange(HEADS)[None, :, None, None]
+
+    def ours(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        laid = bias[example, heads, row[..., None], key[:, :, None]]
+        return case.pattern.attend(q, k, v, laid, SCALE, 0.0)
+
+    inputs = triple(batch, HEADS, length, length, 4, seed % 97, torch.float64)
+    bias = numbers(batch, HEADS, length, length, dtype=torch.float64)
+    agree(ours, lambda q, k, v, b: naive.attention(q, k, v, SCALE, case.seen, b), [*inputs, bias])
+
+
+@every
+@few
+@given(seed=DRAW, rate=st.sampled_from([0.1, 0.5]))
+def test_kernel_with_dropout(make: Maker, seed: int, rate: float) -> None:
+    """Equal to the formula under the very weights that were dropped."""
+    case = make(Dice(seed), torch.float64)
+    batch, rows, keys = case.shape
+    inputs = triple(batch, HEADS, rows, keys, 4, seed % 97, torch.float64)
+
+    def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        torch.manual_seed(seed)
+        return case.pattern.attend(q, k, v, None, SCALE, rate)
+
+    keep = naive.survivors(ours, inputs[0], inputs[1], rate, seed)
+    agree(ours, lambda q, k, v: naive.attention(q, k, v, SCALE, case.seen, None, keep), inputs)
+
+
+def test_dropout_drops_the_share_it_should() -> None:
+    for make in CASES:
+        case = make(Dice(3), torch.float64)
+        batch, rows, keys = case.shape
+        q, k, _ = triple(batch, HEADS, rows, keys, 4, 1, torch.float64)
+        seen = case.seen.expand(batch, HEADS, rows, keys)
+        kept = [
+            naive.survivors(
+                lambda a, b, c, p=case.pattern: p.attend(a, b, c, None, SCALE, 0.5), q, k, 0.5, seed
+            )[seen]
+            for seed in range(max(1, 6000 // int(seen.sum())))
+        ]
+        assert torch.cat(kept).mean().item() == pytest.approx(1.0, abs=0.08), make.__name__
+
+
+def test_causal_over_real_blocks() -> None:
+    """More rows than a block of the usual size holds, with dropout and with a bias."""
+    with mock.patch.object(module, "CAUSAL_BLOCK", 128):
+        rows, past = 150, 7
+        inputs = triple(1, 2, rows, past + rows, 4, 5, torch.float64)
+        seen = torch.arange(past + rows)[None] <= torch.arange(rows)[:, None] + past
+        bias = numbers(1, 2, rows, past + rows, dtype=torch.float64)
+
+        def ours(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+            torch.manual_seed(2)
+            return Causal(past).attend(q, k, v, b, SCALE, 0.2)
+
+        keep = naive.survivors(lambda q, k, v: ours(q, k, v, bias), *inputs[:2], 0.2, 2)
+        assert keep[:, :, seen].any() and not keep[:, :, ~seen].any()
+        agree(ours, lambda q, k, v, b: naive.attention(q, k, v, SCALE, seen, b, keep), [*inputs, bias])
+
+
+# ------------------------------------------------------------------- what else follows from the predicate
+
+
+@pytest.mark.parametrize("make", PREDICATES, ids=lambda make: make.__name__)
+@few
+@given(seed=DRAW)
+def test_dense_table(make: Maker, seed: int) -> None:
+    case = make(Dice(seed), torch.float32)
+    assert torch.equal(case.pattern.dense(*case.shape, CPU)[:, None], case.seen)
+
+
+@pytest.mark.parametrize("make", PREDICATES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_flex_attention_sees_the_same(make: Maker, seed: int) -> None:
+    case = make(Dice(seed), torch.float32)
+    batch, rows, keys = case.shape
+    mask = create_mask(case.pattern.mask_mod, batch, HEADS, rows, keys, "cpu")
+    assert torch.equal(mask, case.seen.expand(batch, HEADS, rows, keys))
+    blocks = create_block_mask(case.pattern.mask_mod, batch, HEADS, rows, keys, "cpu", BLOCK_SIZE=4)
+    padded = torch.nn.functional.pad(case.seen, (0, -keys % 4, 0, -rows % 4))
+    touched = padded.unflatten(3, (-1, 4)).unflatten(2, (-1, 4)).any(-1).any(3)
+    assert torch.equal(blocks.to_dense().bool(), touched.expand(batch, HEADS, -1, -1))
+
+
+@every
+@few
+@given(seed=DRAW)
+def test_recorded_weights_reproduce_the_output(make: Maker, seed: int) -> None:
+    case = make(Dice(seed), torch.float32)
+    batch, rows, keys = case.shape
+    q, k, v = triple(batch, HEADS, rows, keys, 4, seed % 97, torch.float32)
+    weights = case.pattern.weights(q, k, None, SCALE)
+    close(weights, naive.weights(q.double(), k.double(), SCALE, case.seen), 1e-5)
+    close(weights @ v, case.pattern.attend(q, k, v, None, SCALE, 0.0), 1e-5)
+
+
+@pytest.mark.parametrize("make", DENSE, ids=lambda make: make.__name__)
+@few
+@given(seed=DRAW)
+def test_recorded_weights_with_a_bias(make: Maker, seed: int) -> None:
+    case = make(Dice(seed), torch.float32)
+    batch, rows, keys = case.shape
+    q, k, v = triple(batch, HEADS, rows, keys, 4, seed % 97, torch.float32)
+    bias = numbers(1, HEADS, rows, keys)
+    weights = case.pattern.weights(q, k, bias, SCALE)
+    close(weights @ v, case.pattern.attend(q, k, v, bias, SCALE, 0.0), 1e-5)
+
+
+@every
+@few
+@given(seed=DRAW)
+def test_what_is_invisible_changes_nothing(make: Maker, seed: int) -> None:
+    """One key is replaced: exactly the rows that see it change."""
+    dice = Dice(seed)
+    case = make(dice, torch.float64)
+    batch, rows, keys = case.shape
+    q, k, v = triple(batch, HEADS, rows, keys, 4, seed % 97, torch.float64)
+    chosen = dice.number(0, keys - 1)
+    other = v.clone()
+    other[:, :, chosen] += 5.0
+    first = case.pattern.attend(q, k, v, None, SCALE, 0.0)
+    changed = (case.pattern.attend(q, k, other, None, SCALE, 0.0) - first).abs().amax(-1) > 1e-9
+    sees = case.seen.expand(batch, HEADS, rows, keys)[..., chosen]
+    assert torch.equal(changed & ~sees, torch.zeros_like(changed))
+    assert changed[sees].double().mean().nan_to_num(1.0) > 0.9  # a weight may be very small
+
+
+def test_a_pattern_must_say_what_is_visible() -> None:
+    with pytest.raises(TypeError, match="ByHead"):
+        ByHead([(1, Full())]).dense(1, 2, 2, CPU)
+
+
+def test_a_pattern_that_only_says_what_is_visible_has_a_kernel() -> None:
+    class Checkers(Pattern):
+        def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return (query + key + batch) % 2 == 1
+
+    seen = told(2, 5, 4, lambda b, i, j: (b + i + j) % 2 == 1)
+    agree(
+        lambda q, k, v: Checkers().attend(q, k, v, None, SCALE, 0.0),
+        lambda q, k, v: naive.attention(q, k, v, SCALE, seen),
+        triple(2, HEADS, 5, 4, 4, 0, torch.float32),
+    )
+
+
+# --------------------------------------------------------------------------------- golden examples
+
+
+def drawn(table: Tensor) -> list[str]:
+    return ["".join(str(int(x)) for x in row) for row in table]
+
+
+def test_longformer_golden_example() -> None:
+    """n = 6, w = 2 (one to each side), token 0 global. The global row itself is a second attention's."""
+    pattern = Window(1, 1, 6, torch.float32, CPU, far=torch.tensor([[0]]))
+    rows = drawn(pattern.dense(1, 6, 6, CPU)[0])
+    assert rows[1:] == ["111000", "111100", "101110", "100111", "100011"]
+    weights = pattern.attend(*triple(1, 1, 6, 6, 6, 0, torch.float32)[:2], torch.eye(6)[None, None],
+                             None, SCALE, 0.0)  # fmt: skip
+    assert drawn(weights[0, 0] > 0)[1:] == rows[1:]
+
+
+def test_a_global_key_inside_the_window_counts_once() -> None:
+    zero = torch.zeros(1, 1, 4, 4)
+    pattern = Window(1, 1, 4, torch.float32, CPU, far=torch.tensor([[1, 3]]))
+    y = pattern.attend(zero, zero, torch.eye(4)[None, None], None, 1.0, 0.0)
+    expected = [[1 / 3, 1 / 3, 0, 1 / 3], [0.25] * 4, [0, 1 / 3, 1 / 3, 1 / 3], [0, 1 / 3, 1 / 3, 1 / 3]]
+    assert torch.allclose(y[0, 0], torch.tensor(expected))
+
+
+def test_a_causal_window_refuses_global_keys() -> None:
+    with pytest.raises(ValueError, match="causal"):
+        Window(3, 0, 8, torch.float32, CPU, far=torch.tensor([[5]]))
+
+
+def test_xlnet_golden_example() -> None:
+    """a b c d SEP CLS with b and d to be predicted: the authors' permutation mask as a comparison of orders.
+
+    Ordinary tokens have order -1, the others their rank in the sampled order; the query stream of a target
+    stands just before its own rank.
+    """
+    order = torch.tensor([[-1, 2, -1, 3, 1, 5]])
+    target = torch.tensor([[0, 1, 0, 1, 0, 0]])
+    query = Ordered(order - target, order, torch.float32).dense(1, 6, 6, CPU)[0]
+    content = Ordered(order, order, torch.float32).dense(1, 6, 6, CPU)[0]
+    blocked = ["010111", "010101", "010111", "000101", "010101", "000000"]
+    assert drawn(~query) == blocked
+    assert drawn(~content) == ["010111", "000101", "010111", "000001", "010101", "000000"]
+    assert torch.equal(content, query | torch.eye(6, dtype=torch.bool))
+
+
+def test_transformer_xl_golden_masks() -> None:
+    """Three rows after a memory of two: causal, and with same_length (the authors' shift = 0: two keys each)."""
+    order = torch.arange(5)[None]
+    at = order[:, 2:]
+    assert drawn(Causal(2).dense(1, 3, 5, CPU)[0]) == ["11100", "11110", "11111"]
+    same = Ordered(at, order, torch.float32, floor=at - 1)
+    assert drawn(same.dense(1, 3, 5, CPU)[0]) == ["01100", "00110", "00011"]
