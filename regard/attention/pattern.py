@@ -1,10 +1,12 @@
 """Who may see whom.
 
-A Pattern is one predicate, `visible(batch, query, key)` over row numbers. From it follow the dense reference
-(`dense`), the weights a recorder shows (`weights`), pictures, and FlexAttention's `mask_mod` on CUDA. Each
-pattern owns the kernel that computes the same thing without building what it does not need.
+A Pattern is one predicate, `visible(batch, query, key)` over row numbers. From it follow the dense
+reference (`dense`), the weights a recorder shows (`weights`), pictures, and FlexAttention's
+`mask_mod` on CUDA. Each pattern owns the kernel that computes the same thing without building what
+it does not need.
 
-Rows and keys need not be numbered alike: with a memory the keys come first and the rows are the last of them.
+Rows and keys need not be numbered alike: with a memory the keys come first and the rows are the
+last of them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,14 +24,18 @@ CAUSAL_BLOCK = 128  # rows at a time under dropout: what lies above the diagonal
 
 
 class Pattern:
-    """The predicate and its kernel. Subclasses give `visible`, and `attend` where they know a shorter way."""
+    """The predicate and its kernel. Subclasses give `visible`, and `attend` where they know a
+    shorter way.
+    """
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """For row numbers of any broadcastable shapes: may the row `query` see the row `key`?"""
         raise TypeError(f"{type(self).__name__} does not say what is visible")
 
     def rows(self, x: Tensor) -> Tensor:
-        """Query rows laid out as the kernel reads them, so that a bias can be made in the same layout."""
+        """Query rows laid out as the kernel reads them, so that a bias can be made in the same
+        layout.
+        """
         return x
 
     def attend(
@@ -46,15 +51,17 @@ class Pattern:
         return table.expand(batch, queries, keys)
 
     def weights(self, q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-        """The attention weights [B, H, Q, K], for looking."""
-        scores = (q @ k.mT).float() * scale
-        scores = scores if bias is None else scores + bias.float()
-        seen = self.dense(q.size(0), q.size(2), k.size(2), q.device)[:, None]
-        return torch.softmax(scores.masked_fill(~seen, -math.inf), -1).nan_to_num(0.0)
+        """The attention weights [B, H, Q, K], for looking: what the kernel makes of the unit
+        matrix.
+        """
+        unit = torch.eye(k.size(2), dtype=q.dtype, device=q.device).expand(*k.shape[:3], -1)
+        return self.attend(q, k, unit, bias, scale, 0.0)
 
     @property
     def mask_mod(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-        """The predicate as FlexAttention wants it: a plain function, because it counts the arguments."""
+        """The predicate as FlexAttention wants it: a plain function, because it counts the
+        arguments.
+        """
         return lambda batch, head, query, key: self.visible(batch, query, key)
 
 
@@ -112,11 +119,13 @@ class Causal(Pattern):
 
 
 class Ordered(Pattern):
-    """Visibility as a comparison of orders: a row sees a key iff floor <= the key's order <= the row's.
+    """Visibility as a comparison of orders: a row sees a key iff floor <= the key's order <= the
+    row's.
 
-    BERT gives every row order 0, GPT 0, 1, 2, …; a prefix is 0, a hidden key (padding) is HIDDEN, a memory
-    comes before everything, and XLNet's orders are the ranks in its permutation. `document` adds an equality
-    for texts packed into one row. The table is built once and shared by all layers.
+    BERT gives every row order 0, GPT 0, 1, 2, …; a prefix is 0, a hidden key (padding) is HIDDEN, a
+    memory comes before everything, and XLNet's orders are the ranks in its permutation. `document`
+    adds an equality for texts packed into one row. The table is built once and shared by all
+    layers.
     """
 
     HIDDEN = 2**31 - 1
@@ -127,7 +136,8 @@ class Ordered(Pattern):
         key_order: Tensor,  # [B|1, K]
         dtype: torch.dtype,
         floor: Tensor | None = None,  # [B|1, Q]
-        documents: tuple[Tensor, Tensor] | None = None,  # of the queries [B, Q] and of the keys [B, K]
+        documents: tuple[Tensor, Tensor]
+        | None = None,  # of the queries [B, Q] and of the keys [B, K]
     ) -> None:
         self.query_order, self.key_order, self.floor, self.documents = (
             query_order,
@@ -166,24 +176,14 @@ class ByHead(Pattern):
     def __init__(self, groups: list[tuple[int, Pattern]]) -> None:
         self.groups = groups
 
-    def split(self, *parts: Tensor | None) -> list[tuple[Any, ...]]:
-        """Each pattern with its heads of every part; a part of one head, or none, serves them all."""
-        sizes = [heads for heads, _ in self.groups]
-        shares = [
-            [x] * len(sizes) if x is None or x.size(1) == 1 else x.split(sizes, 1)
-            for x in parts
-        ]
-        return list(zip((pattern for _, pattern in self.groups), *shares, strict=True))
-
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, rate: float
     ) -> Tensor:
-        parts = self.split(q, k, v, bias)
-        return torch.cat([pattern.attend(*part, scale, rate) for pattern, *part in parts], 1)
-
-    def weights(self, q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-        parts = self.split(q, k, bias)
-        return torch.cat([pattern.weights(*part, scale) for pattern, *part in parts], 1)
+        sizes = [heads for heads, _ in self.groups]
+        whole = bias is None or bias.size(1) == 1
+        biases = [bias] * len(sizes) if whole else bias.split(sizes, 1)
+        rows = zip(self.groups, *(x.split(sizes, 1) for x in (q, k, v)), biases, strict=True)
+        return torch.cat([p.attend(a, b, c, d, scale, rate) for (_, p), a, b, c, d in rows], 1)
 
 
 def everything(real: Tensor | None, rows: int, dtype: torch.dtype) -> Pattern:

@@ -1,4 +1,6 @@
-"""How position enters: sinusoids, counted positions, T5's buckets, and the relative score of Transformer-XL."""
+"""How position enters: sinusoids, counted positions, T5's buckets, and the relative score of
+Transformer-XL.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from regard.attention.pattern import Pattern
 
 
 def positions(real: Tensor | None, past: int, rows: int, device: torch.device) -> Tensor:
-    """Positions of the newest `rows` rows, [B|1, rows]: they count real tokens, so padding never matters."""
+    """Positions of the newest `rows` rows, [B|1, rows]: they count real tokens, so padding never
+    matters.
+    """
     if real is None:
         return torch.arange(past, past + rows, device=device)[None]
     return (real.long().cumsum(1) - 1).clamp_min_(0)[:, past:]
@@ -21,8 +25,8 @@ def positions(real: Tensor | None, past: int, rows: int, device: torch.device) -
 def sinusoids(at: Tensor, width: int, layout: str = "halves") -> Tensor:
     """Sines and cosines of positions `at`, [..., width], with the wavelengths 2π … 10000·2π.
 
-    Layouts: "interleaved" as the paper prints them; "halves" [sin | cos] as Transformer-XL, XLNet and Marian;
-    "tensor2tensor", halves whose last wavelength is exactly 10000·2π.
+    Layouts: "interleaved" as the paper prints them; "halves" [sin | cos] as Transformer-XL, XLNet
+    and Marian; "tensor2tensor", halves whose last wavelength is exactly 10000·2π.
     """
     half = torch.arange(width // 2, device=at.device, dtype=torch.float64)
     steps = (width // 2 - 1) if layout == "tensor2tensor" else width / 2
@@ -33,7 +37,9 @@ def sinusoids(at: Tensor, width: int, layout: str = "halves") -> Tensor:
 
 
 def buckets(distance: Tensor, both_sides: bool, count: int = 32, farthest: int = 128) -> Tensor:
-    """T5's bucket of a distance key - query: exact when near, logarithmic when far, one bucket beyond."""
+    """T5's bucket of a distance key - query: exact when near, logarithmic when far, one bucket
+    beyond.
+    """
     bucket = torch.zeros_like(distance)
     if both_sides:
         count //= 2
@@ -42,15 +48,22 @@ def buckets(distance: Tensor, both_sides: bool, count: int = 32, farthest: int =
     else:
         distance = (-distance).clamp_min(0)
     exact = count // 2
-    far = torch.log(distance.clamp_min(1).float() / exact) / math.log(farthest / exact) * (count - exact)
-    return bucket + torch.where(distance < exact, distance, (exact + far.long()).clamp_max(count - 1))
+    far = (
+        torch.log(distance.clamp_min(1).float() / exact)
+        / math.log(farthest / exact)
+        * (count - exact)
+    )
+    return bucket + torch.where(
+        distance < exact, distance, (exact + far.long()).clamp_max(count - 1)
+    )
 
 
 def shifted(far: Tensor, keys: int) -> Tensor:
-    """Row i of the result starts (rows - 1 - i) columns further right: views only, nothing is gathered.
+    """Row i of the result starts (rows - 1 - i) columns further right: views only, nothing is
+    gathered.
 
-    far[..., i, p] holds the score of row i with the distance of column p, distances falling by one a column;
-    result[..., i, j] = far[..., i, j + rows - 1 - i]. Needs at least keys + 1 columns.
+    far[..., i, p] holds the score of row i with the distance of column p, distances falling by one
+    a column; result[..., i, j] = far[..., i, j + rows - 1 - i]. Needs at least keys + 1 columns.
     """
     rows, columns = far.size(-2), far.size(-1)
     line = far.flatten(-2).narrow(-1, rows - 1, rows * (columns - 1))
@@ -61,15 +74,18 @@ def shifted(far: Tensor, keys: int) -> Tensor:
 class Distances:
     """The geometry of relative positions, built once a forward.
 
-    `table` [G, P, width] holds sinusoids of falling distances; with G = 2 the second half of the batch reads
-    backwards. The first `rows` rows stand at consecutive positions; `index` [B, 1, R, K] places the others.
+    `table` [G, P, width] holds sinusoids of falling distances; with G = 2 the second half of the
+    batch reads backwards. The first `rows` rows stand at consecutive positions; `index` [B, 1, R,
+    K] places the others.
     """
 
     table: Tensor
     rows: int
     keys: int
     index: Tensor | None = None
-    differs: Tensor | None = None  # [B, 1, Q, K]: 1 where query and key belong to different segments
+    differs: Tensor | None = (
+        None  # [B, 1, Q, K]: 1 where query and key belong to different segments
+    )
 
     def place(self, far: Tensor) -> Tensor:
         """Scores with distances [..., Q, P] -> scores with keys [..., Q, K]."""
@@ -97,7 +113,8 @@ class Plain(nn.Module):
 
 
 class Relative(nn.Module):
-    """(q + u)·k + (q + v)·W r(distance), Transformer-XL's four terms as one bias (Dai et al. 2019, 3.3).
+    """(q + u)·k + (q + v)·W r(distance), Transformer-XL's four terms as one bias (Dai et al. 2019,
+    3.3).
 
     `u` and `v` [H, D] may be shared by all layers: pass the parameters in.
     """
@@ -111,7 +128,9 @@ class Relative(nn.Module):
     def forward(self, q: Tensor, view: View, scale: float) -> tuple[Tensor, Tensor | None]:
         assert view.distances is not None
         rows = view.pattern.rows(q + self.v.to(q.dtype)[:, None]) * scale
-        return q + self.u.to(q.dtype)[:, None], view.distances.place(self.far(rows, view.distances.table))
+        return q + self.u.to(q.dtype)[:, None], view.distances.place(
+            self.far(rows, view.distances.table)
+        )
 
     def far(self, rows: Tensor, table: Tensor) -> Tensor:
         """rows · W r for every distance in the table: [B, H, Q, P], one product a head."""
@@ -125,8 +144,8 @@ class Relative(nn.Module):
 class RelativeSegments(Relative):
     """XLNet adds whether two rows belong to the same segment: (q + s)·e (Yang et al. 2019, 2.5).
 
-    `segment` [2, H, D] holds e for "same" and "different". What is the same for all keys of a row cancels in
-    the softmax, so only the difference of the two is added.
+    `segment` [2, H, D] holds e for "same" and "different". What is the same for all keys of a row
+    cancels in the softmax, so only the difference of the two is added.
     """
 
     def __init__(

@@ -1,7 +1,9 @@
-"""Windows: every row sees its neighbours, so the cost grows with the length and not with its square.
+"""Windows: every row sees its neighbours, so the cost grows with the length and not with its
+square.
 
-The window is a reshape. Rows are cut into blocks; a block's keys are the rows before it, its own and those
-after it, with the global keys in front. What comes out is ordinary attention over many short sequences.
+The window is a reshape. Rows are cut into blocks; a block's keys are the rows before it, its own
+and those after it, with the global keys in front. What comes out is ordinary attention over many
+short sequences.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class Window(Pattern):
         far: Tensor | None = None,  # [B, G]: positions of the global keys, -1 where a row has fewer
     ) -> None:
         if far is not None and after == 0 and before > 0:
-            raise ValueError("global keys would let a causal window look ahead: give after > 0, or no global keys")
+            raise ValueError(
+                "global keys would let a causal window look ahead: give after > 0, or no global keys"
+            )
         self.before, self.after = min(before, length), min(after, length)
         self.length, self.real, self.far = length, real, far
         self.block = max(self.before, self.after, 32)
@@ -42,10 +46,14 @@ class Window(Pattern):
         return seen if self.real is None else seen & self.real[batch, key]
 
     def seen(self, device: torch.device) -> Tensor:
-        """Which of its columns [globals ; before ; block ; after] each row sees: [B·n, 1, block, columns]."""
+        """Which of its columns [globals ; before ; block ; after] each row sees: [B·n, 1, block,
+        columns].
+        """
         offset = torch.arange(self.before + self.block + self.after, device=device) - self.before
         row = torch.arange(self.block, device=device)[:, None]
-        key = torch.arange(self.blocks, device=device)[:, None] * self.block + offset  # [n, columns]
+        key = (
+            torch.arange(self.blocks, device=device)[:, None] * self.block + offset
+        )  # [n, columns]
         usable = ((key >= 0) & (key < self.length))[None]
         if self.real is not None:
             usable = usable & self.real[:, key.clamp(0, self.length - 1)]
@@ -69,7 +77,11 @@ class Window(Pattern):
     def around(self, x: Tensor) -> Tensor:
         """[B, H, T, D] -> each block's keys [B·n, H, globals + before + block + after, D]."""
         size, spare = self.block, self.blocks * self.block - self.length
-        padded = F.pad(x, (0, 0, size, size + spare)).unflatten(2, (self.blocks + 2, size)).transpose(1, 2)
+        padded = (
+            F.pad(x, (0, 0, size, size + spare))
+            .unflatten(2, (self.blocks + 2, size))
+            .transpose(1, 2)
+        )
         parts = [
             padded[:, :-2, :, size - self.before :],
             padded[:, 1:-1],
@@ -85,10 +97,34 @@ class Window(Pattern):
     ) -> Tensor:
         mask = self.mask.expand(q.size(0), -1, -1, -1).flatten(0, 1)[:, None]
         y = attend(
-            self.rows(q), self.around(k), self.around(v), mask=mask, bias=bias, scale=scale, rate=rate
+            self.rows(q),
+            self.around(k),
+            self.around(v),
+            mask=mask,
+            bias=bias,
+            scale=scale,
+            rate=rate,
         )
         y = y.unflatten(0, (q.size(0), self.blocks)).transpose(1, 2).flatten(2, 3)
         return y[:, :, : self.length]
+
+    def weights(self, q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+        """Computed in blocks, then laid out over all keys."""
+        mask = self.mask.expand(q.size(0), -1, -1, -1).flatten(0, 1)[:, None]
+        scores = (self.rows(q) @ self.around(k).mT).float() * scale + mask.float()
+        scores = scores if bias is None else scores + bias.float()
+        blocks = torch.softmax(scores, -1).nan_to_num(0.0).unflatten(0, (q.size(0), self.blocks))
+        offset = torch.arange(self.before + self.block + self.after, device=q.device) - self.before
+        key = torch.arange(self.blocks, device=q.device)[:, None] * self.block + offset
+        key = key.where((key >= 0) & (key < self.length), self.length)[None].expand(
+            q.size(0), -1, -1
+        )
+        if self.far is not None:
+            far = self.far.where(self.far >= 0, self.length)
+            key = torch.cat([far[:, None].expand(-1, self.blocks, -1), key], -1)
+        table = blocks.new_zeros(*blocks.shape[:-1], self.length + 1)
+        table.scatter_add_(-1, key[:, :, None, None].expand_as(blocks), blocks)
+        return table[..., :-1].transpose(1, 2).flatten(2, 3)[:, :, : self.length]
 
 
 class Dilated(Pattern):
@@ -126,3 +162,11 @@ class Dilated(Pattern):
         y = self.window.attend(self.fold(q), self.fold(k), self.fold(v), bias, scale, rate)
         y = y.unflatten(0, (q.size(0), self.step)).permute(0, 2, 3, 1, 4).flatten(2, 3)
         return y[:, :, : self.length]
+
+    def weights(self, q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+        folded = self.window.weights(self.fold(q), self.fold(k), bias, scale)
+        apart = folded.unflatten(0, (q.size(0), self.step)).permute(
+            0, 2, 3, 4, 1
+        )  # [B, H, i, j, remainder]
+        table = torch.diag_embed(apart, dim1=3, dim2=5).flatten(4, 5).flatten(2, 3)
+        return table[:, :, : self.length, : self.length]

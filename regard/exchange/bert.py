@@ -28,7 +28,9 @@ def embeddings(prefix: str) -> list[Name]:
 
 
 def projections(ours: str, theirs: str, suffix: str = "") -> list[Name]:
-    return both(f"{ours}.project", *(f"{theirs}.self.{p}{suffix}" for p in ("query", "key", "value")))
+    return both(
+        f"{ours}.project", *(f"{theirs}.self.{p}{suffix}" for p in ("query", "key", "value"))
+    )
 
 
 HEADS = {
@@ -101,11 +103,14 @@ BERT = Format(
         "tie_word_embeddings": True,
     },
     inert=frozenset(
-        "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "
-        "pooler_type".split()
+        ["directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"]
     ),
     names=names,
     ignored=r"position_ids$|cls\.predictions\.decoder\.(weight|bias)$",
+    same={
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
     prefix="bert.",
     takes_heads=True,
 )

@@ -1,13 +1,14 @@
 """Model directories: opened, described and written. The native format is that of Hugging Face.
 
-Nothing in a directory is executed, nothing is fetched unless asked, and a directory is either written whole
-or not at all.
+Nothing in a directory is executed, nothing is fetched unless asked, and a directory is either
+written whole or not at all.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 import warnings
@@ -18,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.errors import FormatError
+from regard.errors import ConfigError, FormatError, UnknownName
 from regard.exchange.format import Format, Name, stacked, unstacked
-from regard.exchange.formats import OWN, format_for, format_of, names_of
+from regard.exchange.formats import OWN, format_for, format_of, heads_of_family, names_of
 from regard.exchange.weights import Weights, materialise, write_weights
 from regard.models import FAMILIES
 from regard.models.base import Model
@@ -44,7 +45,9 @@ class Loaded:
         return self.model.config
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes a directory that `transformers` opens unchanged wherever it has a class for the model."""
+        """Writes a directory that `transformers` opens unchanged wherever it has a class for the
+        model.
+        """
         return save(self.model, path, self.tokenizer, self.source)
 
 
@@ -56,24 +59,35 @@ def load(
     heads: Heads | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Loaded:
-    """Opens a model directory, or a name of the hub that is on this machine (`download` fetches it).
+    """Opens a model directory, or a name of the hub that is on this machine (`download` fetches
+    it).
 
     `heads` asks for other heads than the directory holds; those it lacks start at random.
     """
     directory = locate(path, download)
     given = read_config(directory)
-    found = format_of(given.get("model_type", ""))
-    config_class, model_class = FAMILIES[found.family].load()[1::-1]
-    config = config_class.of(found.read_config(given, ignore_unknown))
-    held = heads_of(found, given) if heads is None else heads
-    with torch.device("meta"):
-        model = model_class(config, held) if found.takes_heads else model_class(config)  # type: ignore[call-arg]
+    found = format_of(given["model_type"])
+    config = configure(found, given, ignore_unknown)
+    held = heads_of(found, given) if heads is None else known_heads(found, heads)
     weights = Weights.open(directory, found)
-    values = collect(model, names_of(model, found, held), weights, dtype, optional=heads is not None)
+    if weights.apart == ["lm_head.weight"] and hasattr(config, "tied"):
+        config = config.replace(tied=False)  # transformers 5 says otherwise, and unties by the file
+    elif weights.apart:
+        raise FormatError(
+            f"{weights.apart[0]} differs from {found.same[weights.apart[0]]}; "
+            f"a {found.type} in which they are not the same is not supported"
+        )
+    model = empty(found, config, held)
+    values = collect(
+        model, names_of(model, found, held), weights, dtype, optional=heads is not None
+    )
     materialise(model, values, dtype)
     left = [key for key in weights.unread() if not found.is_ignored(key)]
     if left:
-        warnings.warn(f"{directory.name}: {len(left)} tensors were not used, among them {left[0]}", stacklevel=2)
+        warnings.warn(
+            f"{directory.name}: {len(left)} tensors were not used, among them {left[0]}",
+            stacklevel=2,
+        )
     return Loaded(model.eval(), Tokenizer.open(directory), given, directory)
 
 
@@ -85,18 +99,22 @@ def collect(
     values, missing = {}, []
     for entry in names:
         if not all(key in weights for key in entry.theirs):
-            if not (optional and entry.ours.startswith("heads.")) and entry.zeros is None:
+            new = optional and entry.ours.startswith(("heads.", "output."))
+            if not new and entry.zeros is None:
                 missing += [key for key in entry.theirs if key not in weights]
             continue
-        value = stacked([weights[key] for key in entry.theirs], entry)
-        if entry.zeros is not None:
-            continue
-        if tuple(value.shape) != shapes[entry.ours]:
+        parts = {key: weights[key] for key in entry.theirs}
+        for key, shape in expected(entry, shapes).items():
+            if parts[key].shape != shape:
+                raise FormatError(
+                    f"{key} is {list(parts[key].shape)} in the file; the configuration asks for {list(shape)}"
+                )
+        if entry.zeros is None:
+            values[entry.ours] = stacked(list(parts.values()), entry).to(dtype)
+        elif any(part.any() for part in parts.values()):
             raise FormatError(
-                f"{entry.theirs[0]} is {list(weights[entry.theirs[0]].shape)} in the file; the configuration asks "
-                f"for {list(expected(entry, shapes[entry.ours]))}"
+                f"{entry.theirs[0]} is not zero, but attention_bias is false; set it to true in config.json"
             )
-        values[entry.ours] = value.to(dtype) if value.is_floating_point() else value
     if missing:
         raise FormatError(
             f"{len(missing)} tensors are missing from the weights, the first is {missing[0]}; "
@@ -105,9 +123,41 @@ def collect(
     return values
 
 
-def expected(entry: Name, shape: tuple[int, ...]) -> torch.Size:
-    """The shape of their first tensor, from that of ours."""
-    return next(iter(unstacked(torch.empty(shape, device="meta"), entry).values())).shape
+def expected(entry: Name, shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Size]:
+    """The shapes of their tensors, from that of ours."""
+    if entry.zeros is not None:
+        return dict.fromkeys(entry.theirs, torch.Size([entry.zeros]))
+    parts = unstacked(torch.empty(shapes[entry.ours], device="meta"), entry)
+    return {key: part.shape for key, part in parts.items()}
+
+
+def configure(found: Format, given: dict[str, Any], ignore_unknown: bool = False) -> Any:
+    """Our configuration of a config.json; a refusal adds how the fields are spelled there."""
+    config_class = FAMILIES[found.family].load()[1]
+    try:
+        return config_class.of(found.read_config(given, ignore_unknown))
+    except ConfigError as error:
+        spelled = {o: f.theirs for o, f in found.fields.items() if o != f.theirs}
+        named = [f"{o} is {t}" for o, t in spelled.items() if re.search(rf"\b{o}\b", str(error))]
+        known = any(field.theirs in str(error) for field in found.fields.values())
+        hint = f" (in config.json {', '.join(named)})" if named and not known else ""
+        raise ConfigError(f"{error}{hint}") from None
+
+
+def empty(found: Format, config: Any, heads: Heads) -> Any:
+    """The model without memory for its weights."""
+    model_class: Any = FAMILIES[found.family].load()[0]
+    with torch.device("meta"):
+        return model_class(config, heads) if found.takes_heads else model_class(config)
+
+
+def known_heads(found: Format, heads: Heads) -> Heads:
+    """Heads asked for by name, each one that the family has."""
+    known = heads_of_family(found.family)
+    for name in heads:
+        if name not in known:
+            raise UnknownName("head", name, known or {"none"}, f"(heads of {found.family})")
+    return heads
 
 
 def heads_of(found: Format, given: dict[str, Any]) -> Heads:
@@ -120,7 +170,10 @@ def heads_of(found: Format, given: dict[str, Any]) -> Heads:
             f"the class {named!r} is not supported for {found.type}; supported are {', '.join(found.classes)}"
         )
     labels = len(given.get("id2label") or ()) or given.get("num_labels", 2)
-    return {n: labels if n in ("classify", "tag", "answer") else k for n, k in found.classes[named].items()}
+    return {
+        n: labels if n in ("classify", "tag", "answer") else k
+        for n, k in found.classes[named].items()
+    }
 
 
 def save(
@@ -129,7 +182,9 @@ def save(
     tokenizer: Tokenizer | None = None,
     source: dict[str, Any] | None = None,
 ) -> Path:
-    """Writes config.json, model.safetensors and the tokenizer; an existing directory is replaced file by file."""
+    """Writes config.json, model.safetensors and the tokenizer; an existing directory is replaced
+    file by file.
+    """
     target = Path(path)
     family = family_of_model(model)
     found, _ = format_for(family, model.config)
@@ -151,7 +206,9 @@ def save(
         (made / "config.json").write_text(text + "\n", encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(made)
-        for file in sorted(made.iterdir(), key=lambda f: f.name == "config.json"):  # the marker last
+        for file in sorted(
+            made.iterdir(), key=lambda f: f.name == "config.json"
+        ):  # the marker last
             shutil.move(file, target / file.name)
     return target
 
@@ -163,14 +220,14 @@ def describe_model(
     own = found.type.startswith(OWN)
     kept = source if source.get("model_type") == found.type else {}
     architecture = next(iter(found.classes)) if own else found.class_for(heads)
-    if not own and kept.get("architectures", [None])[0] in found.classes:
-        named = kept["architectures"][0]
-        architecture = named if set(found.classes[named]) == set(heads) else architecture
-    config = kept | found.write_config(model.config, architecture)
+    named = (kept.get("architectures") or [None])[0]
+    if not own and set(found.classes.get(named, ())) == set(heads):
+        architecture = named if named in found.classes else architecture
+    config = found.write_config(model.config, architecture, kept)
     if own:
         return config | {"regard_heads": heads}
     classes = [k for n, k in heads.items() if n in ("classify", "tag")]
-    if classes and len(config.get("id2label", {})) != classes[0]:
+    if classes and len(config.get("id2label") or ()) != classes[0]:
         labels = [f"LABEL_{i}" for i in range(classes[0])]
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
@@ -190,7 +247,9 @@ def heads_in(model: Model) -> Heads:
     """The heads a model has, with their classes."""
     heads: Heads = {}
     if isinstance(getattr(model, "heads", None), nn.ModuleDict):
-        heads = {n: getattr(getattr(h, "out", None), "out_features", 0) for n, h in model.heads.items()}  # type: ignore[union-attr, operator]
+        heads = {
+            n: getattr(getattr(h, "out", None), "out_features", 0) for n, h in model.heads.items()
+        }  # type: ignore[union-attr, operator]
         heads |= {"masked": 0} if hasattr(model, "output") else {}
     return heads
 
@@ -201,7 +260,9 @@ def locate(path: str | os.PathLike[str], download: bool) -> Path:
     if directory.is_dir():
         return directory
     if directory.exists():
-        raise FormatError(f"{path} is a file; a model is a directory with config.json and model.safetensors")
+        raise FormatError(
+            f"{path} is a file; a model is a directory with config.json and model.safetensors"
+        )
     text = str(path)
     if text.count("/") > 1 or text.startswith((".", "/", "~")):
         raise FormatError(f"{path} does not exist; give a model directory or a name of the hub")
@@ -213,26 +274,34 @@ def locate(path: str | os.PathLike[str], download: bool) -> Path:
         ) from None
     try:
         found = snapshot_download(
-            text, local_files_only=not download, ignore_patterns=["*.bin", "*.h5", "*.msgpack", "*.ot", "*.py"]
+            text,
+            local_files_only=not download,
+            ignore_patterns=["*.bin", "*.h5", "*.msgpack", "*.ot", "*.py"],
         )
     except Exception as error:
         advice = "" if download else "; --download (download=True) fetches a name of the hub"
-        raise FormatError(f"there is no directory {path} and no such name on this machine{advice}") from error
+        raise FormatError(
+            f"there is no directory {path} and no such name on this machine{advice}"
+        ) from error
     return Path(found)
 
 
 def read_config(directory: Path) -> dict[str, Any]:
     file = directory / "config.json"
     if not file.is_file():
-        raise FormatError(f"{directory} has no config.json; a model directory holds one beside its weights")
+        raise FormatError(
+            f"{directory} has no config.json; a model directory holds one beside its weights"
+        )
     if file.stat().st_size > CONFIG_LIMIT:
         raise FormatError(f"{file} has {file.stat().st_size:,} bytes; that is no configuration")
     try:
         given = json.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{file} is not valid JSON: {error}") from None
     if not isinstance(given, dict) or not isinstance(given.get("model_type"), str):
-        raise FormatError(f"{file} does not name a model_type; the field is needed to know the model")
+        raise FormatError(
+            f"{file} does not name a model_type; the field is needed to know the model"
+        )
     return given
 
 
@@ -241,11 +310,9 @@ def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[st
     directory = locate(path, download)
     given = read_config(directory)
     found = format_of(given["model_type"])
-    config_class, model_class = FAMILIES[found.family].load()[1::-1]
-    config = config_class.of(found.read_config(given))
+    config = configure(found, given)
     heads = heads_of(found, given)
-    with torch.device("meta"):
-        model = model_class(config, heads) if found.takes_heads else model_class(config)  # type: ignore[call-arg]
+    model = empty(found, config, heads)
     tokenizer = Tokenizer.open(directory)
     files = {f.name: f.stat().st_size for f in sorted(directory.iterdir()) if f.is_file()}
     return {
@@ -255,9 +322,11 @@ def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[st
         "class": (given.get("architectures") or [next(iter(found.classes))])[0],
         "heads": heads,
         "parameters": model.parameter_count(),
-        "config": {k: getattr(config, k) for k in config_class.__dataclass_fields__},
+        "config": {k: getattr(config, k) for k in config.__dataclass_fields__},
         "tokenizer": None if tokenizer is None else tokenizer.describe(),
         "files": files,
         "opens_in_transformers": found.opens is None,
-        "because": found.opens if not found.type.startswith(OWN) else format_for(found.family, config)[1],
+        "because": found.opens
+        if not found.type.startswith(OWN)
+        else format_for(found.family, config)[1],
     }

@@ -1,7 +1,8 @@
 """How a published directory spells a model: one declarative table serves reading and writing.
 
-A `Name` says which of their tensors make up one of ours, and in which form. A `Format` adds the fields of
-`config.json`. Patterns hold `{i}` for the number of a layer (or, within it, `{j}` for a cluster).
+A `Name` says which of their tensors make up one of ours, and in which form. A `Format` adds the
+fields of `config.json`. Patterns hold `{i}` for the number of a layer (or, within it, `{j}` for a
+cluster).
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Name:
     ours: str
     theirs: tuple[str, ...]
     form: Form = SAME
-    zeros: int | None = None  # they have a vector of this size where we have none: zeros, never trained
+    zeros: int | None = (
+        None  # they have a vector of this size where we have none: zeros, never trained
+    )
 
     def layers(self, count: int) -> Iterator[Name]:
         """The same name for each layer."""
@@ -73,12 +76,24 @@ def both(ours: str, *theirs: str) -> list[Name]:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of their configuration: its name, its value when absent, and how values are translated."""
+    """A field of their configuration: its name, its value when absent, and how values are
+    translated.
+    """
 
     theirs: str
     default: Any = None
     read: Callable[[Any], Any] = lambda x: x
     write: Callable[[Any], Any] = lambda x: x
+
+    def of(self, given: dict[str, Any]) -> Any:
+        """Our value of a config.json; null means absent."""
+        value = given.get(self.theirs)
+        return self.read(self.default if value is None else value)
+
+
+def token(theirs: str, default: int) -> Field:
+    """A field with the id of a special token, or with several of which the first counts."""
+    return Field(theirs, default, lambda x: x[0] if isinstance(x, list) and x else x)
 
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
@@ -90,7 +105,7 @@ def activation(theirs: str, default: str, **aliases: str) -> Field:
     known = ACTIVATIONS | aliases
 
     def read(value: Any) -> str:
-        if value not in known:
+        if not isinstance(value, str) or value not in known:
             raise ConfigError(f"{theirs} is {value!r}; known are {', '.join(known)}")
         return known[value]
 
@@ -112,12 +127,16 @@ class Format:
     fixed: dict[str, Any] = field(default_factory=dict)  # theirs -> the only value we compute
     inert: frozenset[str] = frozenset()  # theirs that change no number
     ignored: str = r"$^"  # tensors that can be left out: repetitions and constants
+    same: dict[str, str] = field(default_factory=dict)  # theirs that repeats another -> that one
     prefix: str = ""  # base classes write their tensors without it
     refuses: Callable[[Any], str | None] = lambda config: None  # why it cannot hold our model
     opens: str | None = None  # why today's transformers does not open it
     takes_heads: bool = False
-    reads: Callable[[dict[str, Any]], dict[str, Any]] = lambda given: {}  # what no single field tells
+    reads: Callable[[dict[str, Any]], dict[str, Any]] = (
+        lambda given: {}
+    )  # what no single field tells
     writes: Callable[[Any], dict[str, Any]] = lambda config: {}
+    suggests: Callable[[Any], dict[str, Any]] = lambda config: {}  # where a source says nothing
 
     def read_config(self, given: dict[str, Any], ignore_unknown: bool = False) -> dict[str, Any]:
         """Their config.json -> our fields; refuses what would compute something else."""
@@ -131,14 +150,19 @@ class Format:
                 raise UnknownName(
                     "field of config.json", key, known, "(ignore_unknown=True reads on without it)"
                 )
-        fields = {ours: f.read(given.get(f.theirs, f.default)) for ours, f in self.fields.items()}
-        return fields | self.reads(given)
+        return {ours: f.of(given) for ours, f in self.fields.items()} | self.reads(given)
 
-    def write_config(self, config: Config, architecture: str) -> dict[str, Any]:
-        fields = {f.theirs: f.write(getattr(config, ours)) for ours, f in self.fields.items()}
-        fixed = {k: v for k, v in self.fixed.items() if v is not None}
+    def write_config(
+        self, config: Config, architecture: str, source: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Our fields -> their config.json: what the source said, overruled by what the model is."""
+        fields = {}
+        for ours, f in self.fields.items():
+            value = getattr(config, ours)  # of two spellings of it the source's stays
+            kept = f.theirs in source and f.of(source) == value
+            fields[f.theirs] = source[f.theirs] if kept else f.write(value)
         kind = {"architectures": [architecture], "model_type": self.type}
-        return kind | fixed | fields | self.writes(config)
+        return self.suggests(config) | source | kind | self.fixed | fields | self.writes(config)
 
     def class_for(self, heads: Heads) -> str:
         """Their class that holds these heads."""
@@ -161,19 +185,7 @@ class Format:
 
 # What every published configuration may carry and no model computes with.
 INERT = frozenset(
-    """
-    _name_or_path architectures model_type transformers_version torch_dtype dtype use_cache name_or_path
-    id2label label2id num_labels problem_type task_specific_params finetuning_task tokenizer_class prefix
-    bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id cls_token_id mask_token_id
-    output_attentions output_hidden_states output_past return_dict torchscript use_bfloat16 tf_legacy_loss
-    pruned_heads chunk_size_feed_forward is_encoder_decoder cross_attention_hidden_size gradient_checkpointing
-    max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k
-    top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size
-    bad_words_ids num_return_sequences output_scores return_dict_in_generate forced_bos_token_id
-    forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens
-    initializer_range initializer_factor auto_map language _attn_implementation attn_implementation
-    keys_to_ignore_at_inference loss_type
-    """.split()
+    ["_name_or_path", "architectures", "model_type", "transformers_version", "torch_dtype", "dtype", "use_cache", "name_or_path", "id2label", "label2id", "num_labels", "problem_type", "task_specific_params", "finetuning_task", "tokenizer_class", "prefix", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "cls_token_id", "mask_token_id", "output_attentions", "output_hidden_states", "output_past", "return_dict", "torchscript", "use_bfloat16", "tf_legacy_loss", "pruned_heads", "chunk_size_feed_forward", "is_encoder_decoder", "cross_attention_hidden_size", "gradient_checkpointing", "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "initializer_range", "initializer_factor", "auto_map", "language", "_attn_implementation", "attn_implementation", "keys_to_ignore_at_inference", "loss_type"]
 )
 
 
@@ -187,5 +199,6 @@ def unstacked(value: Tensor, entry: Name) -> dict[str, Tensor]:
     """Ours in their form: equal shares along the first dimension."""
     parts = value.chunk(len(entry.theirs))
     return {
-        key: entry.form.save(part).contiguous() for key, part in zip(entry.theirs, parts, strict=True)
+        key: entry.form.save(part).contiguous()
+        for key, part in zip(entry.theirs, parts, strict=True)
     }

@@ -53,6 +53,12 @@ def format_for(family: str, config: Any) -> tuple[Format, str | None]:
     return own(family), why
 
 
+def heads_of_family(family: str) -> set[str]:
+    """Every head that some published class of the family has."""
+    found = (f for file in FILES.values() for f in formats(file) if f.family == family)
+    return {name for f in found for heads in f.classes.values() for name in heads}
+
+
 def own(family: str) -> Format:
     """Our own names and fields, under a type that transformers does not open as something else."""
     config = FAMILIES[family].load()[1]
@@ -60,10 +66,7 @@ def own(family: str) -> Format:
     def restore(value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
 
-    fields = {
-        f.name: Field(f.name, f.default, restore)
-        for f in dataclasses.fields(config)
-    }
+    fields = {f.name: Field(f.name, f.default, restore) for f in dataclasses.fields(config)}
     return Format(
         type=OWN + family,
         family=family,

@@ -1,4 +1,6 @@
-"""GPT-1 and GPT-2 as published. GPT-3's banded layers fit neither: they are stored under a type of our own."""
+"""GPT-1 and GPT-2 as published. GPT-3's banded layers fit neither: they are stored under a type of
+our own.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ GPT2 = Format(
     type="gpt2",
     family="gpt",
     classes={"GPT2LMHeadModel": {}, "GPT2Model": {}},
-    fields=FIELDS | {"hidden": Field("n_inner"), "activation": activation("activation_function", "gelu_new")},
+    fields=FIELDS
+    | {"hidden": Field("n_inner"), "activation": activation("activation_function", "gelu_new")},
     fixed={
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
@@ -64,6 +67,7 @@ GPT2 = Format(
     inert=frozenset(SUMMARY | {"reorder_and_upcast_attn"}),
     names=gpt2,
     ignored=r"attn\.(bias|masked_bias)$|lm_head\.weight$",
+    same={"lm_head.weight": "transformer.wte.weight"},
     prefix="transformer.",
     refuses=lambda c: (
         "GPT-2 has no banded layers" if c.band else "GPT-2 is pre-norm" if c.norm != "pre" else None
@@ -84,11 +88,13 @@ GPT1 = Format(
     inert=frozenset(SUMMARY),
     names=gpt1,
     ignored=r"attn\.bias$|lm_head\.weight$|position_ids$",
+    same={"lm_head.weight": "transformer.tokens_embed.weight"},
     prefix="transformer.",
     refuses=lambda c: (
         "GPT-1 is post-norm" if c.norm != "post" else
         "GPT-1's network is four times its width" if c.hidden not in (None, 4 * c.width) else
-        "GPT-1 has no banded layers" if c.band else None
+        "GPT-1 has no banded layers" if c.band else
+        f"GPT-1's class has no {c.activation}" if c.activation not in ("gelu_tanh", "relu", "silu") else None
     ),
 )  # fmt: skip
 FORMATS = (GPT2, GPT1)

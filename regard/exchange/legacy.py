@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.errors import FormatError
+from regard.exchange.weights import write_weights
 
 PICKLE, INDEX, TARGET = "pytorch_model.bin", "pytorch_model.bin.index.json", "model.safetensors"
 
@@ -42,7 +42,7 @@ def convert(path: str | Path) -> Path:
         raise FormatError(f"{folder} holds neither {PICKLE} nor {INDEX}; nothing to convert")
     with replacing(target) as temporary:
         try:
-            save_file(apart(tensors), temporary, metadata={"format": "pt"})
+            write_weights(apart(tensors), temporary)
             shutil.copymode(source, temporary)  # safetensors lets only the owner read
         except (ValueError, KeyError) as error:  # a type of number that the format lacks
             raise FormatError(
@@ -121,17 +121,6 @@ def replacing(target: Path) -> Iterator[Path]:
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         yield temporary
-        settle(temporary)
         temporary.replace(target)
-        settle(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def settle(path: Path) -> None:
-    """Waits until the disk has it."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

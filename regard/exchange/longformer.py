@@ -78,6 +78,8 @@ LONGFORMER = Format(
                      "onnx_export", "sep_token_id"}),
     names=names,
     ignored=r"position_ids$|lm_head\.decoder\.(weight|bias)$",
+    same={"lm_head.decoder.weight": "longformer.embeddings.word_embeddings.weight",
+          "lm_head.decoder.bias": "lm_head.bias"},
     prefix="longformer.",
     takes_heads=True,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.errors import ConfigError
-from regard.exchange.format import Field, Format, Name, name
+from regard.exchange.format import Field, Format, Name, name, token
 from regard.models.heads import Heads
 from regard.models.t5 import T5Config
 
@@ -62,7 +62,9 @@ def names(config: T5Config, heads: Heads) -> list[Name]:
 
 
 def read(given: dict[str, Any]) -> dict[str, Any]:
-    """Version 1.1 is told by `tie_word_embeddings: false`; newer files say apart whether outputs are scaled."""
+    """Version 1.1 is told by `tie_word_embeddings: false`; newer files say apart whether outputs
+    are scaled.
+    """
     kind, tied = given.get("feed_forward_proj", "relu"), given.get("tie_word_embeddings", True)
     if kind not in PROJECTIONS:
         raise ConfigError(f"feed_forward_proj is {kind!r}; known are {', '.join(PROJECTIONS)}")
@@ -104,9 +106,9 @@ T5 = Format(
         "farthest": Field("relative_attention_max_distance", 128),
         "dropout": Field("dropout_rate", 0.1),
         "epsilon": Field("layer_norm_epsilon", 1e-6),
-        "padding": Field("pad_token_id", 0),
-        "start": Field("decoder_start_token_id", 0),
-        "end": Field("eos_token_id", 1),
+        "padding": token("pad_token_id", 0),
+        "start": token("decoder_start_token_id", 0),
+        "end": token("eos_token_id", 1),
     },
     reads=read,
     writes=write,
@@ -115,5 +117,8 @@ T5 = Format(
                      "scale_decoder_outputs"}),
     names=names,
     ignored=r"embed_tokens\.weight$|lm_head\.weight$|EncDecAttention\.relative_attention_bias",
+    same=dict.fromkeys(
+        ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), "shared.weight"
+    ),
 )  # fmt: skip
 FORMATS = (T5,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.errors import ConfigError
-from regard.exchange.format import ROW, Field, Format, Name, activation, both, name
+from regard.exchange.format import ROW, Field, Format, Name, activation, both, name, token
 from regard.models.heads import Heads
 from regard.models.transformer import TransformerConfig
 
@@ -19,7 +19,9 @@ def attention(config: TransformerConfig, ours: str, theirs: str) -> list[Name]:
     for mine, their in parts:
         found.append(name(f"{mine}.weight", *(f"{t}.weight" for t in their)))
         biases = tuple(f"{t}.bias" for t in their)
-        found.append(Name(f"{mine}.bias", biases) if config.bias else Name("", biases, zeros=config.width))
+        found.append(
+            Name(f"{mine}.bias", biases) if config.bias else Name("", biases, zeros=config.width)
+        )
     return found
 
 
@@ -48,10 +50,19 @@ def names(config: TransformerConfig, heads: Heads) -> list[Name]:
 
 
 def read(given: dict[str, Any]) -> dict[str, Any]:
-    """Marian has one vocabulary here, and always biases; `attention_bias` is our note that they are zeros."""
+    """Marian has one vocabulary here, and always biases; `attention_bias` is our note that they are
+    zeros.
+    """
     if given.get("decoder_vocab_size") not in (None, given.get("vocab_size", 58101)):
-        raise ConfigError("config.json: decoder_vocab_size differs from vocab_size; only one vocabulary is supported")
-    return {"bias": given.get("attention_bias", True), "positions": "halves", "norm": "post", "epsilon": 1e-5}
+        raise ConfigError(
+            "config.json: decoder_vocab_size differs from vocab_size; only one vocabulary is supported"
+        )
+    return {
+        "bias": given.get("attention_bias", True),
+        "positions": "halves",
+        "norm": "post",
+        "epsilon": 1e-5,
+    }
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
@@ -62,8 +73,6 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         "decoder_vocab_size": config.vocabulary,
         "attention_bias": config.bias,
         "is_encoder_decoder": True,
-        "forced_eos_token_id": config.end,
-        "max_position_embeddings": 1024,
     }
 
 
@@ -95,9 +104,9 @@ MARIAN = Format(
         "dropout": Field("dropout", 0.1),
         "dropout_attention": Field("attention_dropout", 0.0),
         "dropout_hidden": Field("activation_dropout", 0.0),
-        "padding": Field("pad_token_id", 58100),
-        "start": Field("decoder_start_token_id", 58100),
-        "end": Field("eos_token_id", 0),
+        "padding": token("pad_token_id", 58100),
+        "start": token("decoder_start_token_id", 58100),
+        "end": token("eos_token_id", 0),
     },
     fixed={
         "normalize_before": False,
@@ -116,7 +125,12 @@ MARIAN = Format(
     names=names,
     reads=read,
     writes=write,
+    suggests=lambda c: {"forced_eos_token_id": c.end, "max_position_embeddings": 1024},
     refuses=refuses,
     ignored=r"embed_tokens\.weight$|embed_positions\.weight$|lm_head\.weight$",
+    same=dict.fromkeys(
+        ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"),
+        "model.shared.weight",
+    ),
 )  # fmt: skip
 FORMATS = (MARIAN,)

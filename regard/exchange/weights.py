@@ -20,12 +20,21 @@ LEGACY = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 class Weights(Mapping[str, Tensor]):
-    """The tensors of a directory under the names of its format, whatever prefix or spelling the file uses."""
+    """The tensors of a directory under the names of its format, whatever prefix or spelling the
+    file uses.
+    """
 
     def __init__(self, files: dict[str, Any], format_: Format) -> None:
-        self.files = files
+        self.files, self.read = files, set[str]()
         self.keys_in_file = {spelled(key, files, format_): key for key in files}
-        self.read: set[str] = set()
+        for repeated, original in format_.same.items():  # which of the two a file holds varies
+            if repeated in self and original not in self:
+                self.keys_in_file[original] = self.keys_in_file.pop(repeated)
+        self.apart = [
+            repeated
+            for repeated, original in format_.same.items()
+            if repeated in self and not torch.equal(self[repeated], self[original])
+        ]  # ties that the file does not keep
 
     @classmethod
     def open(cls, directory: Path, format_: Format) -> Weights:
@@ -34,7 +43,7 @@ class Weights(Mapping[str, Tensor]):
         if single.is_file():
             names = [single.name]
         elif index.is_file():
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            names = listed(index)
         else:
             for name in LEGACY:
                 if (directory / name).is_file():
@@ -46,19 +55,26 @@ class Weights(Mapping[str, Tensor]):
         files = {}
         for name in names:
             file = directory / name
-            if Path(name).name != name or not file.is_file():
+            if not file.is_file():
                 raise FormatError(f"{index.name} names {name!r}, which is not in {directory}")
             try:
                 opened = safe_open(file, framework="pt")
             except (SafetensorError, OSError) as error:
-                raise FormatError(f"{file} is damaged or cut short ({error}); copy it again") from None
-            files |= {key: opened for key in opened.keys()}
+                raise FormatError(
+                    f"{file} is damaged or cut short ({error}); copy it again"
+                ) from None
+            files |= dict.fromkeys(opened.keys(), opened)
         return cls(files, format_)
 
     def __getitem__(self, key: str) -> Tensor:
         spelling = self.keys_in_file[key]
         self.read.add(key)
-        value: Tensor = self.files[spelling].get_tensor(spelling)
+        try:
+            value: Tensor = self.files[spelling].get_tensor(spelling)
+        except (SafetensorError, RuntimeError, TypeError) as error:
+            raise FormatError(f"{spelling} cannot be read from its file: {error}") from None
+        if not value.is_floating_point():
+            raise FormatError(f"{spelling} holds {value.dtype}; weights are floating-point numbers")
         return value
 
     def __contains__(self, key: object) -> bool:
@@ -74,16 +90,34 @@ class Weights(Mapping[str, Tensor]):
         return [key for key in self.keys_in_file if key not in self.read]
 
 
+def listed(index: Path) -> list[str]:
+    """The files an index names; none may lie outside its directory."""
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise FormatError(f"{index} is damaged: it has no table 'weight_map'") from None
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise FormatError(f"{index} names {name!r}, which is no file of its own directory")
+    return names
+
+
 def spelled(key: str, keys: Mapping[str, Any], format_: Format) -> str:
-    """A key in the published spelling: old names of the norms, and the prefix that base classes leave out."""
-    new = key.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+    """A key in the published spelling: old names of the norms, and the prefix that base classes
+    leave out.
+    """
+    new = key.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+        "LayerNorm.beta", "LayerNorm.bias"
+    )
     if format_.prefix and not any(k.startswith(format_.prefix) for k in keys):
         return format_.prefix + new
     return new
 
 
 def materialise(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype) -> None:
-    """Fills a model made on the meta device; tensors that are shared stay shared, the rest starts at random."""
+    """Fills a model made on the meta device; tensors that are shared stay shared, the rest starts
+    at random.
+    """
     real: dict[int, Tensor] = {}
     for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]:
         if name in values:
@@ -91,7 +125,7 @@ def materialise(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype)
             real[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if id(tensor) not in real:
-            value = torch.zeros(tensor.shape, dtype=dtype)
+            value = torch.full(tensor.shape, float(name.endswith("norm.weight")), dtype=dtype)
             value = value if value.dim() < 2 else value.normal_(std=0.02)
             real[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value
     for module in model.modules():
@@ -104,5 +138,8 @@ def materialise(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype)
 def write_weights(tensors: dict[str, Tensor], file: Path) -> None:
     """Writes and flushes one safetensors file."""
     save_file(tensors, file, metadata={"format": "pt"})
-    with open(file, "rb+") as handle:
+    with file.open("rb+") as handle:
         os.fsync(handle.fileno())
+    mask = os.umask(0)
+    os.umask(mask)
+    file.chmod(0o666 & ~mask)  # safetensors lets only the owner read

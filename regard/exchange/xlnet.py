@@ -51,7 +51,9 @@ def names(config: XLNetConfig, heads: Heads) -> list[Name]:
     return [
         name("tokens.weight", "transformer.word_embedding.weight"),
         name("query", "transformer.mask_emb", form=VECTOR),
-        name(f"{ours}.layer.project.weight", *(f"{theirs}.{p}" for p in "qkv"), form=by_head(*shape)),
+        name(
+            f"{ours}.layer.project.weight", *(f"{theirs}.{p}" for p in "qkv"), form=by_head(*shape)
+        ),
         name(f"{ours}.layer.out.weight", f"{theirs}.o", form=out_of_heads(*shape)),
         name(f"{score}.distance.weight", f"{theirs}.r", form=by_head(*shape)),
         *(name(f"{score}.{a}", f"{theirs}.{b}") for a, b in BIASES.items()),
@@ -69,6 +71,7 @@ def read(given: dict[str, Any]) -> dict[str, Any]:
     return {
         "head_size": given.get("d_head") or given.get("d_model", 1024) // given.get("n_head", 16),
         "left_to_right": given.get("attn_type", "bi") == "uni",
+        "memory": given.get("mem_len", 512) or None,  # null, as published, and 0 are no limit
         "untied": True,
     }
 
@@ -108,8 +111,8 @@ XLNET = Format(
         "heads": Field("n_head", 16),
         "hidden": Field("d_inner", 4096),
         "activation": activation("ff_activation", "gelu"),
-        "memory": Field("mem_len"),
-        "reuse": Field("reuse_len"),
+        "memory": Field("mem_len", 512),
+        "reuse": Field("reuse_len", None, lambda x: x or None),
         "clamp": Field("clamp_len", -1, lambda x: max(0, x), lambda x: x if x > 0 else -1),
         "two_directions": Field("bi_data", False),
         "dropout": Field("dropout", 0.1),
@@ -133,6 +136,7 @@ XLNET = Format(
     writes=write,
     refuses=refuses,
     ignored=r"lm_loss\.weight$",
+    same={"lm_loss.weight": "transformer.word_embedding.weight"},
     prefix="transformer.",
     takes_heads=True,
 )  # fmt: skip

@@ -25,11 +25,21 @@ class Family:
     config: str
     paper: str
     year: int
+    later: tuple[
+        tuple[str, str, int], ...
+    ] = ()  # (first letters of a size's name, its paper, its year)
 
     def load(self) -> tuple[type[Model], type[Config], dict[str, Any]]:
         """The model class, its configuration class and its published sizes."""
         module = import_module(f"regard.models.{self.module}")
         return getattr(module, self.model), getattr(module, self.config), module.SIZES
+
+    def source(self, size: str) -> tuple[str, int]:
+        """The paper and the year of one size."""
+        return next(
+            ((p, y) for start, p, y in self.later if size.startswith(start)),
+            (self.paper, self.year),
+        )
 
 
 FAMILIES = {
@@ -38,12 +48,14 @@ FAMILIES = {
         Family("transformer", "transformer", "Transformer", "TransformerConfig",
                "Vaswani et al., Attention Is All You Need", 2017),
         Family("gpt", "gpt", "GPT", "GPTConfig",
-               "Radford et al., Improving Language Understanding (GPT-1), Language Models are Unsupervised "
-               "Multitask Learners (GPT-2); Brown et al., Language Models are Few-Shot Learners (GPT-3)", 2018),
+               "Radford et al., Improving Language Understanding by Generative Pre-Training", 2018,
+               (("gpt2", "Radford et al., Language Models are Unsupervised Multitask Learners", 2019),
+                ("gpt3", "Brown et al., Language Models are Few-Shot Learners", 2020))),
         Family("bert", "bert", "Bert", "BertConfig",
                "Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers", 2018),
         Family("transformer-xl", "transformer_xl", "TransformerXL", "TransformerXLConfig",
-               "Dai et al., Transformer-XL: Attentive Language Models beyond a Fixed-Length Context", 2019),
+               "Dai et al., Transformer-XL: Attentive Language Models beyond a Fixed-Length Context",
+               2019),
         Family("xlnet", "xlnet", "XLNet", "XLNetConfig",
                "Yang et al., XLNet: Generalized Autoregressive Pretraining", 2019),
         Family("t5", "t5", "T5", "T5Config",
@@ -53,7 +65,7 @@ FAMILIES = {
         Family("longformer-characters", "longformer_characters", "CharacterLongformer",
                "CharacterLongformerConfig", "Beltagy et al., Longformer, section 4", 2020),
         Family("lstm", "lstm", "LSTM", "LSTMConfig",
-               "Zaremba et al., Recurrent Neural Network Regularization (the baseline)", 2014),
+               "Zaremba et al., Recurrent Neural Network Regularization", 2014),
     )
 }  # fmt: skip
 

@@ -1,7 +1,8 @@
 """Adaptive input and softmax (Grave et al. 2017; Baevski & Auli 2019) as Transformer-XL uses them.
 
-Words are sorted by frequency and cut into clusters. Rare clusters have narrower vectors (`ratio`), and a rare
-word's probability is that of its cluster, one more row of the first softmax, times its own within it.
+Words are sorted by frequency and cut into clusters. Rare clusters have narrower vectors (`ratio`),
+and a rare word's probability is that of its cluster, one more row of the first softmax, times its
+own within it.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ class AdaptiveEmbedding(nn.Module):
         self.ranges = list(zip(edges, edges[1:], strict=False))
         sizes = [size // ratio**i for i in range(len(self.ranges))]
         self.tables = nn.ModuleList(
-            nn.Embedding(end - start, d)
-            for (start, end), d in zip(self.ranges, sizes, strict=True)
+            nn.Embedding(end - start, d) for (start, end), d in zip(self.ranges, sizes, strict=True)
         )
         projected = ratio != 1 or size != width
         self.projections = nn.ParameterList(
@@ -51,7 +51,9 @@ class AdaptiveEmbedding(nn.Module):
 
 
 class AdaptiveOutput(Output):
-    """log P(word), tied to the embedding's tables. `shared` says whether the rare clusters' projections are too."""
+    """log P(word), tied to the embedding's tables. `shared` says whether the rare clusters'
+    projections are too.
+    """
 
     def __init__(self, embedding: AdaptiveEmbedding, size: int, shared: bool) -> None:
         nn.Module.__init__(self)
@@ -79,7 +81,10 @@ class AdaptiveOutput(Output):
         else:
             weight, bias = self.tables[i].weight, self.biases[i]
         if i == 0 and self.cluster_weight is not None and self.cluster_bias is not None:
-            weight, bias = torch.cat([weight, self.cluster_weight]), torch.cat([bias, self.cluster_bias])
+            weight, bias = (
+                torch.cat([weight, self.cluster_weight]),
+                torch.cat([bias, self.cluster_bias]),
+            )
         return weight, bias
 
     def narrowed(self, hidden: Tensor, i: int) -> Tensor:
@@ -101,7 +106,9 @@ class AdaptiveOutput(Output):
 
     def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
         """Summed over the targets; a tail's logits are made only for its own words."""
-        cluster = torch.bucketize(targets, torch.tensor(self.edges[1:-1], device=targets.device), right=True)
+        cluster = torch.bucketize(
+            targets, torch.tensor(self.edges[1:-1], device=targets.device), right=True
+        )
         first = torch.where(cluster == 0, targets, self.edges[1] + cluster - 1)
         total = surprisal(self.narrowed(hidden, 0), *self.cluster(0), first, shares)
         for i in self.clusters():
@@ -109,7 +116,9 @@ class AdaptiveOutput(Output):
             if inside.numel():
                 share = None if shares is None else shares[inside]
                 rows = self.narrowed(hidden[inside], i)
-                total = total + surprisal(rows, *self.cluster(i), targets[inside] - self.edges[i], share)
+                total = total + surprisal(
+                    rows, *self.cluster(i), targets[inside] - self.edges[i], share
+                )
         return total
 
     def each(self, hidden: Tensor, targets: Tensor) -> Tensor:

@@ -1,14 +1,18 @@
-"""What all models share: a configuration in words, a state between calls, and checks of what comes in."""
+"""What all models share: a configuration in words, a state between calls, and checks of what comes
+in.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from types import UnionType
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
+from regard.attention.block import ACTIVATIONS, NORM_PLACES
 from regard.attention.memory import HERE, Fixed, Growing, Memory, State
 from regard.errors import ConfigError, InputError, UnknownName
 from regard.models.output import Output
@@ -22,9 +26,14 @@ class Config:
         self.check()
 
     def check(self) -> None:
-        """Refuses what contradicts itself."""
+        """Refuses what is of another kind, or contradicts itself."""
+        kinds = get_type_hints(type(self))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            if not fits(value, kinds[field.name]):
+                raise ConfigError(f"{field.name} is {value!r}; it must be {field.type}")
+            if field.name in CHOICES and value not in CHOICES[field.name]:
+                raise UnknownName(field.name, value, CHOICES[field.name])
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             if field.name.startswith("dropout") and not 0.0 <= value < 1.0:
@@ -51,7 +60,25 @@ class Config:
         return self.of(dataclasses.asdict(self) | changes)
 
 
-POSITIVE = {"vocabulary", "context", "width", "layers", "heads", "hidden", "head_size", "window"}
+POSITIVE = set(
+    ["vocabulary", "context", "width", "layers", "heads", "hidden", "head_size", "window", "band", "embedding", "ratio", "buckets", "decoder_layers", "decoder_heads", "decoder_hidden", "segments"]
+)
+CHOICES = {
+    "activation": ACTIVATIONS,
+    "norm": NORM_PLACES,
+    "positions": {"halves", "interleaved", "tensor2tensor"},
+}
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Is the value what a field's annotation asks for?"""
+    if isinstance(kind, UnionType):
+        return any(fits(value, option) for option in get_args(kind))
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple | list) and all(fits(x, get_args(kind)[0]) for x in value)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
 class Model(nn.Module):
@@ -110,12 +137,16 @@ class EncoderDecoder(Model):
         source_real: Tensor | None = None,
         target_real: Tensor | None = None,
     ) -> Tensor:
-        """source [B, S], target [B, T] (shifted right) -> hidden states of the target [B, T, width]."""
+        """source [B, S], target [B, T] (shifted right) -> hidden states of the target [B, T,
+        width].
+        """
         encoded = self.project_source(self.encode(source, source_real))
         return self.decode(target, encoded, source_real, target_real)
 
 
-def caches(layers: int, batch: int, heads: int, size: int, capacity: int, like: Tensor) -> list[Growing]:
+def caches(
+    layers: int, batch: int, heads: int, size: int, capacity: int, like: Tensor
+) -> list[Growing]:
     """One empty cache a layer."""
 
     def buffer() -> Tensor:
@@ -127,7 +158,9 @@ def caches(layers: int, batch: int, heads: int, size: int, capacity: int, like: 
 def recall(
     state: State | None, real: Tensor | None, tokens: Tensor, layers: int
 ) -> tuple[Tensor | None, int, list[Memory]]:
-    """Marks of all rows so far (None if all are real), how many rows came before, each layer's memory."""
+    """Marks of all rows so far (None if all are real), how many rows came before, each layer's
+    memory.
+    """
     if state is None:
         return real, 0, [HERE] * layers
     past = state.length

@@ -1,6 +1,7 @@
 """BERT (Devlin et al. 2018): a post-norm encoder that sees both sides of every word.
 
-The authors' code uses the tanh form of GELU, the published PyTorch weights the exact one: `activation`.
+The authors' code uses the tanh form of GELU, the published PyTorch weights the exact one:
+`activation`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Embeddings(nn.Module):
 
 
 class Bert(Model):
-    """An encoder with the heads asked for; by default those of pre-training, the masked word and the next sentence."""
+    """An encoder with the heads asked for; by default those of pre-training, the masked word and
+    the next sentence.
+    """
 
     PRETRAINING: Heads = {"masked": 0, "next": 2}
 
@@ -85,7 +88,9 @@ class Bert(Model):
         dropout = c.dropout if c.dropout_head is None else c.dropout_head
         if name in ("tag", "answer"):
             return Rows(c.width, classes, dropout if name == "tag" else 0.0)
-        return Summary(c.width, classes, "first", after=dropout if name in ("classify", "choose") else 0.0)
+        return Summary(
+            c.width, classes, "first", after=dropout if name in ("classify", "choose") else 0.0
+        )
 
     def initialise(self) -> Self:
         """A normal distribution of 0.02, cut at two deviations."""

@@ -1,8 +1,8 @@
 """GPT-1 (Radford et al. 2018), GPT-2 (Radford et al. 2019), GPT-3 (Brown et al. 2020).
 
-GPT-1 is post-norm without a last norm; GPT-2 is pre-norm with one, and starts its residual outputs smaller;
-GPT-3 is GPT-2 whose every second layer sees only a band of the past. How wide the band was is not published:
-`band` has a default of ours, and so has the choice that the first layer is dense.
+GPT-1 is post-norm without a last norm; GPT-2 is pre-norm with one, and starts its residual outputs
+smaller; GPT-3 is GPT-2 whose every second layer sees only a band of the past. How wide the band was
+is not published: `band` has a default of ours, and so has the choice that the first layer is dense.
 """
 
 from __future__ import annotations
@@ -64,10 +64,14 @@ class GPT(Model):
 
         attention = Attention(c.width, c.heads, dropout=c.dropout_attention)
         feed_forward = FeedForward(c.width, c.hidden or 4 * c.width, c.activation)
-        return Block(residual(attention, norm(), c.dropout), residual(feed_forward, norm(), c.dropout))
+        return Block(
+            residual(attention, norm(), c.dropout), residual(feed_forward, norm(), c.dropout)
+        )
 
     def initialise(self) -> Self:
-        """N(0, 0.02); with pre-norm the outputs onto the residual path are divided by √(2 · layers)."""
+        """N(0, 0.02); with pre-norm the outputs onto the residual path are divided by √(2 ·
+        layers).
+        """
         c = self.config
         normal(self, c.start_std)
         if c.norm == "pre":
@@ -82,7 +86,9 @@ class GPT(Model):
         like = self.tokens.weight
         return State(caches(c.layers, batch, c.heads, c.width // c.heads, capacity, like))
 
-    def forward(self, tokens: Tensor, real: Tensor | None = None, state: State | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, real: Tensor | None = None, state: State | None = None
+    ) -> Tensor:
         """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding."""
         c = self.config
         check_tokens(tokens, c.vocabulary)
@@ -106,7 +112,9 @@ class GPT(Model):
 
 
 def banded(band: int, real: Tensor | None, past: int, x: Tensor, dtype: torch.dtype) -> Pattern:
-    """The last `band` rows, itself included: a window where all rows are here, a comparison with a cache."""
+    """The last `band` rows, itself included: a window where all rows are here, a comparison with a
+    cache.
+    """
     if past == 0:
         return Window(band - 1, 0, x.size(1), dtype, x.device, real)
     order = torch.arange(past + x.size(1), device=x.device)[None]

@@ -1,7 +1,7 @@
 """What stands on top of an encoder: one small module a kind of answer.
 
-Names used throughout: "pool" (a vector a text), "next" (is B the continuation of A?), "classify", "choose"
-(one score a choice), "tag" (a class a token), "answer" (start and end of a span).
+Names used throughout: "pool" (a vector a text), "next" (is B the continuation of A?), "classify",
+"choose" (one score a choice), "tag" (a class a token), "answer" (start and end of a span).
 """
 
 from __future__ import annotations
@@ -96,11 +96,14 @@ class Span(nn.Module):
     def ends(self, hidden: Tensor, start: Tensor) -> Tensor:
         """Scores of the ends [B, T] of an answer that begins at row `start` [B]."""
         begun = pick(hidden, start)[:, None].expand_as(hidden)
-        y: Tensor = self.end(self.end_norm(torch.tanh(self.end_dense(torch.cat([hidden, begun], -1)))))
+        y: Tensor = self.end(
+            self.end_norm(torch.tanh(self.end_dense(torch.cat([hidden, begun], -1))))
+        )
         return y[..., 0]
 
     def unanswerable(self, hidden: Tensor, starts: Tensor, real: Tensor | None = None) -> Tensor:
         """A score [B] that there is no answer, from the expected start and the last row."""
+        starts = starts if real is None else starts.masked_fill(~real, -torch.inf)
         expected = (starts.softmax(-1)[..., None] * hidden).sum(1)
         both = torch.cat([expected, last_row(hidden, real)], -1)
         y: Tensor = self.none(self.dropout(torch.tanh(self.none_dense(both))))

@@ -1,7 +1,9 @@
-"""Longformer (Beltagy, Peters and Cohan 2020): windows for all, a few global tokens that see and are seen by all.
+"""Longformer (Beltagy, Peters and Cohan 2020): windows for all, a few global tokens that see and
+are seen by all.
 
-The global rows are a second attention with its own query, key and value: it reads every row, and its result
-replaces the local one. `lengthen` makes any of our encoders long by repeating the positions it has learned.
+The global rows are a second attention with its own query, key and value: it reads every row, and
+its result replaces the local one. `lengthen` makes any of our encoders long by repeating the
+positions it has learned.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ class LongformerConfig(BertConfig):
     segments: int = 1
     epsilon: float = 1e-5
     padding: int = 1
-    window: int | tuple[int, ...] = 512  # rows seen on both sides together; one number, or one a layer
+    window: int | tuple[int, ...] = 512  # both sides together; one number, or one a layer
 
     def check(self) -> None:
         super().check()
         for window in self.windows:
             if window < 2 or window % 2:
-                raise ConfigError(f"window {window} must be even and at least 2: half of it on each side")
+                raise ConfigError(f"window {window} must be even and at least 2: half a side")
         if len(self.windows) != self.layers:
             raise ConfigError(f"window names {len(self.windows)} layers; layers is {self.layers}")
 
@@ -73,7 +75,9 @@ class LongView:
 
 
 class LongAttention(nn.Module):
-    """A window for every row; the global rows ask with projections of their own, and share the output."""
+    """A window for every row; the global rows ask with projections of their own, and share the
+    output.
+    """
 
     def __init__(self, c: LongformerConfig) -> None:
         super().__init__()
@@ -103,14 +107,11 @@ class Longformer(Model):
 
     @staticmethod
     def block(c: LongformerConfig) -> nn.Module:
-        return Block(
-            PostNorm(LongAttention(c), nn.LayerNorm(c.width, c.epsilon), c.dropout),
-            PostNorm(
-                FeedForward(c.width, c.hidden, c.activation),
-                nn.LayerNorm(c.width, c.epsilon),
-                c.dropout,
-            ),
-        )
+        def residual(layer: nn.Module) -> PostNorm:
+            return PostNorm(layer, nn.LayerNorm(c.width, c.epsilon), c.dropout)
+
+        last = residual(FeedForward(c.width, c.hidden, c.activation))
+        return Block(residual(LongAttention(c)), last)
 
     def head(self, name: str, classes: int) -> nn.Module:
         c = self.config
@@ -130,7 +131,9 @@ class Longformer(Model):
         segments: Tensor | None = None,
         global_tokens: Tensor | None = None,
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; `global_tokens` [B, T] marks the global rows."""
+        """tokens [B, T] -> hidden states [B, T, width]; `global_tokens` marks the global rows [B,
+        T], or is what `places` makes of such marks [B, G]: a compiled graph cannot count them.
+        """
         c = self.config
         check_tokens(tokens, c.vocabulary)
         check_length(tokens.size(1), c.context)
@@ -143,16 +146,18 @@ class Longformer(Model):
         y: Tensor = x
         return y
 
-    def views(self, x: Tensor, real: Tensor | None, global_tokens: Tensor | None) -> dict[int, LongView]:
+    def views(self, x: Tensor, real: Tensor | None, wide: Tensor | None) -> dict[int, LongView]:
         """One view for each width of window."""
         dtype, length = working_dtype(x), x.size(1)
-        rows = None if global_tokens is None else places(global_tokens if real is None else global_tokens & real)
+        rows = None if wide is None else places(wide, real)
         count = 0 if rows is None else rows.size(1)
         everywhere = View(everything(real, count, dtype))
-        return {
-            w: LongView(View(Window(w // 2, w // 2, length, dtype, x.device, real, rows)), everywhere, rows)
-            for w in set(self.config.windows)
-        }
+
+        def view(side: int) -> LongView:
+            window = Window(side, side, length, dtype, x.device, real, rows)
+            return LongView(View(window), everywhere, rows)
+
+        return {w: view(w // 2) for w in set(self.config.windows)}
 
     def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
         """What a head makes of the hidden states."""
@@ -160,9 +165,12 @@ class Longformer(Model):
         return y
 
 
-def places(marks: Tensor) -> Tensor | None:
-    """Marks [B, T] -> the positions marked [B, G], -1 where a text has fewer; None if there are none."""
-    count = int(marks.sum(1).max())
+def places(marks: Tensor, real: Tensor | None = None) -> Tensor | None:
+    """Marks [B, T] -> the positions marked [B, G], -1 where a text has fewer; None if none has any."""
+    if marks.dtype != torch.bool:
+        return marks  # positions already
+    marks = marks if real is None else marks & real
+    count = int(marks.sum(1).max()) if marks.size(0) else 0
     if count == 0:
         return None
     first = torch.argsort((~marks).long(), dim=1, stable=True)[:, :count]
@@ -170,15 +178,19 @@ def places(marks: Tensor) -> Tensor | None:
 
 
 def lengthen(encoder: Bert, context: int = 4096, window: int | tuple[int, ...] = 512) -> Longformer:
-    """A long copy of an encoder: its positions repeated, its global projections those of its own attention."""
+    """A long copy of an encoder: its positions repeated, its global projections those of its own
+    attention.
+    """
     c = encoder.config
     fields = {name: getattr(c, name) for name in BertConfig.__dataclass_fields__}
     heads = {n: 0 if n == "pool" else h.out.out_features for n, h in encoder.heads.items()}
     heads = {n: k for n, k in heads.items() if n != "next"}
     if hasattr(encoder, "output"):
         heads["masked"] = 0
+        if c.activation != "gelu":
+            raise ConfigError(f"activation is {c.activation}; a Longformer guesses words with gelu")
     config = LongformerConfig(**fields | {"context": context, "window": window})
-    long = Longformer(config, heads)
+    long = Longformer(config, heads).to(next(encoder.parameters()).dtype)
     weights = {k: v for k, v in encoder.state_dict().items() if not k.startswith("heads.next.")}
     old = weights.pop("embeddings.positions.weight")
     repeated = old.repeat(-(-context // old.size(0)), 1)[:context]
@@ -189,7 +201,7 @@ def lengthen(encoder: Bert, context: int = 4096, window: int | tuple[int, ...] =
             for kind in ("local", "wide"):
                 weights[f"{rest[0]}.attention.layer.{kind}.{rest[1]}"] = value
     long.load_state_dict(weights)
-    return long
+    return long.train(encoder.training)
 
 
 SIZES = {

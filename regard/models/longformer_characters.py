@@ -1,7 +1,8 @@
-"""Longformer's character model (Beltagy et al. 2020, section 4): a causal window over relative positions.
+"""Longformer's character model (Beltagy et al. 2020, section 4): a causal window over relative
+positions.
 
-Pre-norm, windows that grow with depth, and in the upper layers two heads whose windows are dilated, so that
-they reach further for the same price. Every row's distances are those of Transformer-XL.
+Pre-norm, windows that grow with depth, and in the upper layers two heads whose windows are dilated,
+so that they reach further for the same price. Every row's distances are those of Transformer-XL.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class CharacterLongformerConfig(Config):
     layers: int = 12
     heads: int = 8
     hidden: int = 2048
-    windows: tuple[int, ...] = ()  # rows seen before each, one number a layer; () grows from 32 to 512
+    windows: tuple[
+        int, ...
+    ] = ()  # rows seen before each, one number a layer; () grows from 32 to 512
     dilations: tuple[int, ...] = ()  # of the last two heads, one number a layer; () for none
     dropout: float = 0.2
     dropout_attention: float = 0.2
@@ -43,19 +46,27 @@ class CharacterLongformerConfig(Config):
         for name in ("windows", "dilations"):
             values = getattr(self, name)
             if values and (len(values) != self.layers or min(values) < 1):
-                raise ConfigError(f"{name} {values} must give one number of at least 1 to each of {self.layers} layers")
+                raise ConfigError(
+                    f"{name} {values} must give one number of at least 1 to each of {self.layers} layers"
+                )
         if self.dilations and self.heads < 3:
-            raise ConfigError(f"heads is {self.heads}; two are dilated, so there must be at least 3")
+            raise ConfigError(
+                f"heads is {self.heads}; two are dilated, so there must be at least 3"
+            )
 
     def window(self, layer: int) -> int:
-        return self.windows[layer] if self.windows else min(512, 32 * 2 ** (layer * 5 // self.layers))
+        return (
+            self.windows[layer] if self.windows else min(512, 32 * 2 ** (layer * 5 // self.layers))
+        )
 
     def dilation(self, layer: int) -> int:
         return self.dilations[layer] if self.dilations else 1
 
 
 class SplitAttention(nn.Module):
-    """Most heads see their neighbours, two see further apart; the sum of two outputs is one of all heads."""
+    """Most heads see their neighbours, two see further apart; the sum of two outputs is one of all
+    heads.
+    """
 
     def __init__(self, c: CharacterLongformerConfig, apart: int) -> None:
         super().__init__()

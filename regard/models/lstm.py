@@ -1,4 +1,6 @@
-"""The LSTM language model that attention replaced: the baseline (Zaremba et al. 2014, with tied embeddings)."""
+"""The LSTM language model that attention replaced: the baseline (Zaremba et al. 2014, with tied
+embeddings).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class LSTM(Model):
         c = self.config = config
         self.tokens = nn.Embedding(c.vocabulary, c.width)
         self.dropout = Dropout(c.dropout)
-        self.layers = nn.ModuleList(nn.LSTM(c.width, c.width, batch_first=True) for _ in range(c.layers))
+        self.layers = nn.ModuleList(
+            nn.LSTM(c.width, c.width, batch_first=True) for _ in range(c.layers)
+        )
         self.output = Output(self.tokens.weight, bias="learned")
 
     def initialise(self) -> Self:
@@ -39,14 +43,20 @@ class LSTM(Model):
             nn.init.uniform_(parameter, -self.config.start_range, self.config.start_range)
         return self
 
-    def forward(self, tokens: Tensor, real: Tensor | None = None, state: State | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, real: Tensor | None = None, state: State | None = None
+    ) -> Tensor:
         """tokens [B, T] -> hidden states [B, T, width]. A padded step leaves the state as it was."""
         check_tokens(tokens, self.config.vocabulary)
         x = self.dropout(self.tokens(tokens))
         pairs = state.hidden if state is not None and state.hidden else [None] * len(self.layers)
         ends = []
         for layer, pair in zip(self.layers, pairs, strict=True):
-            before = None if pair is None else (pair[None, :, 0].contiguous(), pair[None, :, 1].contiguous())
+            before = (
+                None
+                if pair is None
+                else (pair[None, :, 0].contiguous(), pair[None, :, 1].contiguous())
+            )
             y, end = layer(x, before) if real is None else padded(layer, x, real, before)
             ends.append(torch.stack([end[0][0], end[1][0]], 1))  # [B, 2, width]
             x = self.dropout(y)

@@ -1,7 +1,8 @@
 """From hidden states to the vocabulary, and how surprising a target is.
 
-Logits are made only where there is a target, and only a few rows at a time: for a large vocabulary that is
-worth more than any kernel. The gradient is taken in the same pass, so a chunk of logits never lives twice.
+Logits are made only where there is a target, and only a few rows at a time: for a large vocabulary
+that is worth more than any kernel. The gradient is taken in the same pass, so a chunk of logits
+never lives twice.
 """
 
 from __future__ import annotations
@@ -34,10 +35,16 @@ class Surprisal(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             table = weight.to(dtype)
             offset = None if bias is None else bias.to(dtype)
-            total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden.device)
+            total = torch.zeros(
+                (), dtype=torch.promote_types(dtype, torch.float32), device=hidden.device
+            )
             grad_hidden = torch.empty_like(hidden) if learn else None
             grad_weight = torch.zeros_like(weight) if learn else None
-            grad_bias = torch.zeros_like(bias) if learn and bias is not None and bias.requires_grad else None
+            grad_bias = (
+                torch.zeros_like(bias)
+                if learn and bias is not None and bias.requires_grad
+                else None
+            )
             rows = max(1, CHUNK // weight.size(0))
             for start in range(0, hidden.size(0), rows):
                 chosen = slice(start, start + rows)
@@ -68,10 +75,15 @@ class Surprisal(torch.autograd.Function):
 
 
 def surprisal(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, shares: Tensor | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    shares: Tensor | None = None,
 ) -> Tensor:
     """The summed surprisal of the targets, in nats."""
-    learn = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
+    taught = [t for t in (hidden, weight, bias) if t is not None and t.requires_grad]
+    learn = torch.is_grad_enabled() and bool(taught)
     total: Tensor = Surprisal.apply(
         hidden, weight, bias, targets, shares, learn, working_dtype(hidden)
     )
@@ -116,4 +128,6 @@ class Output(nn.Module):
         with torch.no_grad():
             rows = max(1, CHUNK // self.weight.size(0))
             parts = zip(hidden.split(rows), targets.split(rows), strict=True)
-            return torch.cat([F.cross_entropy(self(h).float(), t, reduction="none") for h, t in parts])
+            return torch.cat(
+                [F.cross_entropy(self(h).float(), t, reduction="none") for h, t in parts]
+            )

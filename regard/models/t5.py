@@ -1,7 +1,8 @@
-"""T5 (Raffel et al. 2020): a pre-norm encoder and decoder without biases, scaling or absolute positions.
+"""T5 (Raffel et al. 2020): a pre-norm encoder and decoder without biases, scaling or absolute
+positions.
 
-What a row sees is shifted by a learned bias for each bucket of distances, shared by all layers of a stack.
-Version 1.1 gates its position-wise network and does not tie its output.
+What a row sees is shifted by a learned bias for each bucket of distances, shared by all layers of a
+stack. Version 1.1 gates its position-wise network and does not tie its output.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from regard.attention.kernels import Dropout
 from regard.attention.memory import Fixed, State
 from regard.attention.pattern import Pattern, causal, everything
 from regard.attention.position import View, buckets
+from regard.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder, caches, check_tokens, recall
 from regard.models.output import Output
 
@@ -43,6 +45,14 @@ class T5Config(Config):
     start: int = 0  # what the decoder begins with
     end: int = 1
 
+    def check(self) -> None:
+        super().check()
+        if self.buckets < 4 or self.farthest <= self.buckets // 2:
+            raise ConfigError(
+                f"buckets is {self.buckets} and farthest {self.farthest}; there must be at least 4, "
+                "and more than half as many distances"
+            )
+
 
 class Stack(nn.Module):
     """Encoder or decoder: blocks, a last norm, and the one table of distance biases."""
@@ -61,7 +71,9 @@ class Stack(nn.Module):
 
         def attention() -> PreNorm:
             return residual(
-                Attention(c.width, c.heads, size=c.head_size, bias=False, scale=1.0, dropout=c.dropout)
+                Attention(
+                    c.width, c.heads, size=c.head_size, bias=False, scale=1.0, dropout=c.dropout
+                )
             )
 
         kind = Gated if c.gated else FeedForward
@@ -72,7 +84,10 @@ class Stack(nn.Module):
         device = self.distances.weight.device
         key = torch.arange(past + rows, device=device)
         index = buckets(
-            key[None] - key[past:, None], not self.decoder, self.config.buckets, self.config.farthest
+            key[None] - key[past:, None],
+            not self.decoder,
+            self.config.buckets,
+            self.config.farthest,
         )
         return View(pattern, self.distances(index).permute(2, 0, 1)[None].to(dtype))
 
@@ -94,7 +109,9 @@ class T5(EncoderDecoder):
         self.output = Output(table, scale=c.width**-0.5 if c.scaled else 1.0)
 
     def initialise(self) -> Self:
-        """Each matrix keeps the variance of its input; the missing 1/√d of the scores is in the queries."""
+        """Each matrix keeps the variance of its input; the missing 1/√d of the scores is in the
+        queries.
+        """
         c = self.config
         nn.init.normal_(self.tokens.weight, std=1.0)
         if not c.tied:
@@ -106,6 +123,7 @@ class T5(EncoderDecoder):
                 nn.init.normal_(part.distances.weight, std=c.width**-0.5)
             elif isinstance(part, nn.Linear):
                 nn.init.normal_(part.weight, std=part.in_features**-0.5)
+        for part in self.modules():  # after the whole of its projection
             if isinstance(part, Attention):
                 inner = c.heads * c.head_size
                 nn.init.normal_(part.project.weight[:inner], std=(c.width * c.head_size) ** -0.5)

@@ -1,8 +1,9 @@
-"""The Transformer (Vaswani et al. 2017): encoder and decoder, sinusoidal positions, one shared embedding.
+"""The Transformer (Vaswani et al. 2017): encoder and decoder, sinusoidal positions, one shared
+embedding.
 
-Marian's translation models are the same with biases in their attention and another activation. The paper
-prints its sines and cosines interleaved; in halves they are the same numbers in another order, and that is
-how Marian stores them: `positions` chooses.
+Marian's translation models are the same with biases in their attention and another activation. The
+paper prints its sines and cosines interleaved; in halves they are the same numbers in another
+order, and that is how Marian stores them: `positions` chooses.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from regard.attention.kernels import Dropout
 from regard.attention.memory import Fixed, State
 from regard.attention.pattern import causal, everything
 from regard.attention.position import View, positions, sinusoids
+from regard.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder, caches, check_tokens, recall
 from regard.models.output import Output
 
@@ -44,6 +46,16 @@ class TransformerConfig(Config):
     padding: int = 0
     start: int = 0
     end: int = 1
+
+    def check(self) -> None:
+        super().check()
+        if self.width % (self.decoder_heads or 1):
+            raise ConfigError(
+                f"width {self.width} is not divisible by decoder_heads {self.decoder_heads}; "
+                "choose heads that divide it"
+            )
+        if self.width % 2:
+            raise ConfigError(f"width is {self.width}; half sines, half cosines: it must be even")
 
 
 class Transformer(EncoderDecoder):
@@ -76,7 +88,9 @@ class Transformer(EncoderDecoder):
         return CrossBlock(attention(), attention(), last) if decoder else Block(attention(), last)
 
     def initialise(self) -> Self:
-        """Glorot for the matrices; embeddings of deviation 1/√width, so that scaled they have variance 1."""
+        """Glorot for the matrices; embeddings of deviation 1/√width, so that scaled they have
+        variance 1.
+        """
         for part in self.modules():
             if isinstance(part, Attention):
                 for matrix in part.project.weight.chunk(3):

@@ -1,7 +1,8 @@
 """Transformer-XL (Dai et al. 2019): segments that remember, and positions that are distances.
 
-Every layer reads the inputs it had in earlier segments (no gradient flows there). The paper starts with an
-empty memory; the published PyTorch port starts with zeros, which are attended to: `zeros` gives those.
+Every layer reads the inputs it had in earlier segments (no gradient flows there). The paper starts
+with an empty memory; the published PyTorch port starts with zeros, which are attended to: `zeros`
+gives those.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class TransformerXL(Model):
 
     def biases(self) -> tuple[nn.Parameter, nn.Parameter]:
         """u and v, the content and position biases."""
-        u, v = (nn.Parameter(torch.zeros(self.config.heads, self.config.head_size)) for _ in range(2))
+        u, v = (
+            nn.Parameter(torch.zeros(self.config.heads, self.config.head_size)) for _ in range(2)
+        )
         return u, v
 
     def block(self, biases: tuple[nn.Parameter, nn.Parameter]) -> Block:
@@ -111,8 +114,12 @@ class TransformerXL(Model):
         empty = torch.zeros(batch, c.memory, c.width, dtype=like.dtype, device=like.device)
         return State(hidden=[empty] * c.layers)
 
-    def forward(self, tokens: Tensor, real: Tensor | None = None, state: State | None = None) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; a state carries the memory from call to call."""
+    def forward(
+        self, tokens: Tensor, real: Tensor | None = None, state: State | None = None
+    ) -> Tensor:
+        """tokens [B, T] -> hidden states [B, T, width]; a state carries the memory from call to
+        call.
+        """
         check_tokens(tokens, self.config.vocabulary)
         x = self.dropout(self.tokens(tokens))
         pasts = state.hidden if state is not None and state.hidden else []
@@ -157,17 +164,22 @@ def keys_real(real: Tensor | None, state: State | None, past: int, tokens: Tenso
     return torch.cat([left, right], 1)
 
 
-def remember(state: State, inputs: list[Tensor], real: Tensor | None, length: int, rows: int) -> None:
+def remember(
+    state: State, inputs: list[Tensor], real: Tensor | None, length: int, rows: int
+) -> None:
     """Keeps the last `length` rows of each layer's input; nothing will flow back into them."""
-    pasts = state.hidden or [x[:, :0] for x in inputs]
-    joined = [torch.cat([past, x.detach()], 1) for past, x in zip(pasts, inputs, strict=True)]
+    joined = [x.detach() for x in inputs]
+    if state.hidden:
+        joined = [torch.cat(pair, 1) for pair in zip(state.hidden, joined, strict=True)]
     start = max(0, joined[0].size(1) - length)
     state.hidden = [x[:, start:] for x in joined]
     state.real = None if real is None else real[:, start:]
     state.length += rows
 
 
-def character(layers: int, width: int, heads: int, hidden: int, dropout: float) -> TransformerXLConfig:
+def character(
+    layers: int, width: int, heads: int, hidden: int, dropout: float
+) -> TransformerXLConfig:
     return TransformerXLConfig(
         204, (), 1, width, None, layers, heads, width // heads, hidden, memory=3800, clamp=1000,
         untied=False, dropout=dropout, dropout_attention=dropout,

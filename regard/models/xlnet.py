@@ -1,7 +1,8 @@
 """XLNet (Yang et al. 2019): predicts words in a sampled order while every word keeps its place.
 
-The two streams are one pass: the rows are [content ; query], only content can be read, and a query row's order
-is one less than that of the word it stands for, so that it sees everything before that word and never itself.
+The two streams are one pass: the rows are [content ; query], only content can be read, and a query
+row's order is one less than that of the word it stands for, so that it sees everything before that
+word and never itself.
 """
 
 from __future__ import annotations
@@ -101,10 +102,11 @@ class XLNet(Model):
         targets: Tensor | None = None,
         state: State | None = None,
     ) -> Tensor:
-        """tokens [B, T] -> hidden states of the content rows, or of the rows asking for `targets` [B, R].
+        """tokens [B, T] -> hidden states of the content rows, or of the rows asking for `targets`
+        [B, R].
 
-        `order` [B, T] is each word's rank in the factorisation, -1 for words that all may see; a word sees
-        those of a rank not above its own. Without it every word sees every other.
+        `order` [B, T] is each word's rank in the factorisation, -1 for words that all may see; a
+        word sees those of a rank not above its own. Without it every word sees every other.
         """
         check_tokens(tokens, self.config.vocabulary)
         rows = tokens.size(1)
@@ -155,16 +157,25 @@ class XLNet(Model):
             pattern = Ordered(asking, keys, working_dtype(x))
         index = None
         if targets is not None:  # column of the distance past + target - key
-            index = (torch.arange(past + rows, device=x.device) + rows - 1 - targets[..., None])[:, None]
+            index = (torch.arange(past + rows, device=x.device) + rows - 1 - targets[..., None])[
+                :, None
+            ]
         differs = None
         if segments is not None:
             keys = torch.cat([segments.new_zeros(segments.size(0), past), segments], 1)
-            asking = segments if targets is None else torch.cat([segments, at(segments, targets)], 1)
+            asking = (
+                segments if targets is None else torch.cat([segments, at(segments, targets)], 1)
+            )
             differs = (asking[:, None, :, None] != keys[:, None, None, :]).to(working_dtype(x))
-        return View(pattern, distances=Distances(self.table(x, past, rows), rows, past + rows, index, differs))
+        return View(
+            pattern,
+            distances=Distances(self.table(x, past, rows), rows, past + rows, index, differs),
+        )
 
     def table(self, x: Tensor, past: int, rows: int) -> Tensor:
-        """Sinusoids of the distances past + rows - 1 … -rows, and for two directions of their negatives."""
+        """Sinusoids of the distances past + rows - 1 … -rows, and for two directions of their
+        negatives.
+        """
         distance = torch.arange(past + rows - 1, -rows - 1, -1, device=x.device)
         if self.config.clamp > 0:
             distance = distance.clamp(-self.config.clamp, self.config.clamp)

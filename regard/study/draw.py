@@ -1,6 +1,6 @@
 """Attention weights as a picture: SVG for a page, block characters for a terminal.
 
-Both show one matrix: a row asks, a column is looked at, and the darker a cell the more it is seen.
+Both show one matrix: a row asks, a column is looked at; the stronger a cell, the more it is seen.
 The scale runs from nothing to the largest weight of the picture, so that long rows stay visible.
 """
 
@@ -16,7 +16,7 @@ from regard.errors import InputError
 Weights = Sequence[Sequence[float]]
 
 CELL, GAP, FONT = 22, 10, 13  # pixels
-LETTER = FONT * 0.56  # how wide a letter is, about; a Chinese one is two
+LETTER = FONT * 0.62  # how wide a letter is, about; a Chinese one is two
 LONGEST = 18  # letters of a label
 SHADES = " ░▒▓█"
 PLAIN_SHADES = " .:*#"  # for a terminal that knows only ASCII
@@ -38,8 +38,8 @@ def heat_map(
     check(weights, rows, columns)
     row_labels, column_labels = [label(x) for x in rows], [label(x) for x in columns]
     heading = clean(title)
-    left = 2 * GAP + LETTER * max((width(x) for x in row_labels), default=0)
-    top = 4 * GAP + LETTER * max((width(x) for x in column_labels), default=0) + FONT
+    left = 2 * GAP + round(LETTER * max((width(x) for x in row_labels), default=0))
+    top = 4 * GAP + FONT + round(LETTER * max((width(x) for x in column_labels), default=0))
     right, bottom = left + CELL * len(columns), top + CELL * len(rows)
     across = max(right + 2 * GAP, 2 * GAP + 1.2 * LETTER * width(heading), 240)
     down = bottom + 4 * GAP
@@ -70,7 +70,7 @@ def heat_map(
         f'  <rect class="frame" x="{left:.1f}" y="{top:.1f}" width="{CELL * len(columns)}" '
         f'height="{CELL * len(rows)}"/>',
         f'  <text class="note" x="{GAP}" y="{down - GAP}">'
-        f"rows look at columns · darkest = {most:.3g}</text>",
+        f"rows look at columns · strongest = {most:.3g}</text>",
         "</svg>",
     ]
     return "\n".join(body) + "\n"
@@ -88,14 +88,15 @@ def cell(x: float, y: float, value: float, most: float, row: str, column: str) -
 def blocks(
     weights: Weights, rows: Sequence[str], columns: Sequence[str], shades: str = SHADES
 ) -> str:
-    """Lines for a terminal. Columns are numbered; where they are not the rows, they are listed."""
+    """Lines for a terminal. Columns show the last digit of their number, and are listed below
+    where they are not the rows."""
     check(weights, rows, columns)
     names = [label(x) for x in rows]
     margin = max((width(x) for x in names), default=0)
     most = largest(weights)
     step = 2 if len(columns) <= 40 else 1
     digits = len(str(max(len(rows), len(columns))))
-    numbers = "".join(f"{j % 10**step:>{step}}" for j in range(1, len(columns) + 1))
+    numbers = "".join(f"{j % 10:>{step}}" for j in range(1, len(columns) + 1))
     lines = [" " * (digits + margin + 3) + numbers]
     for i, row in enumerate(weights):
         shaded = "".join(shade(value, most, shades) * step for value in row)

@@ -44,8 +44,6 @@ def look(name: str, text: str, layer: int = 1, head: int | None = None) -> Pictu
     model.eval()
     with torch.no_grad(), record(model) as seen:
         model(tokens, tokens) if isinstance(model, EncoderDecoder) else model(tokens)
-    if not seen.layers:
-        raise InputError(f"{name} has no attention to draw")
     if not 1 <= layer <= len(seen.layers):
         raise InputError(f"there is no layer {layer}; {name} has 1 to {len(seen.layers)}")
     chosen = seen.layers[layer - 1]
@@ -62,11 +60,11 @@ def read(name: str, text: str) -> tuple[Model, list[int], list[str], str]:
     """A model, the text as its token ids, a name for each token, and a title."""
     if Path(name).exists() or "/" in name:
         loaded = load(name)
-        title = Path(name).resolve().name
+        title = "/".join(Path(name).resolve().parts[-2:])
         if loaded.tokenizer is not None:
-            found = loaded.tokenizer.encode(text)
-            labels = [loaded.tokenizer.decode([i], skip_special_tokens=False) for i in found.ids]
-            return loaded.model, list(found.ids), labels, title
+            ids = loaded.tokenizer.encode(text)
+            labels = [loaded.tokenizer.decode([i], special=True) for i in ids]
+            return loaded.model, ids, labels, title
         return loaded.model, *numbered(text), title
     if (count := count_parameters(name)) > LARGEST:
         raise InputError(f"{name} has {count:,} parameters, too many to draw; choose a smaller one")

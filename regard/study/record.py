@@ -1,8 +1,10 @@
-"""Looking at attention: `with record(model) as seen: model(tokens)` and every head's weights are there.
+"""Looking at attention: `with record(model) as seen: model(tokens)` and every head's weights are
+there.
 
-A recorder puts its own kernel into each Attention for as long as it is asked to. That kernel computes the
-output exactly as the model would, and beside it the weights from the same queries, keys and biases. When
-nobody looks nothing is paid. In training the weights shown are those before dropout.
+A recorder puts its own kernel into each Attention for as long as it is asked to. That kernel
+computes the output exactly as the model would, and beside it the weights from the same queries,
+keys and biases. When nobody looks nothing is paid. In training the weights shown are those before
+dropout.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention, Kernel, unseen
 from regard.attention.pattern import Pattern
+from regard.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,9 @@ class Seen:
 
     @property
     def weights(self) -> Tensor:
-        """[B, H, Q, K]: how much each row reads of each key. Computed when asked for, head by head if large."""
+        """[B, H, Q, K]: how much each row reads of each key. Computed when asked for, head by head
+        if large.
+        """
         return self.pattern.weights(self.queries, self.keys, self.bias, self.scale)
 
     @property
@@ -65,9 +70,11 @@ class Recording:
 def record(model: nn.Module) -> Iterator[Recording]:
     """Records every attention of the model inside the `with`; the output does not change by a bit."""
     recording = Recording()
-    attentions = [(name, part) for name, part in model.named_modules() if isinstance(part, Attention)]
+    attentions = [
+        (name, part) for name, part in model.named_modules() if isinstance(part, Attention)
+    ]
     if not attentions:
-        raise ValueError(f"{type(model).__name__} has no attention to look at")
+        raise InputError(f"{type(model).__name__} has no attention to look at")
     before = [part.kernel for _, part in attentions]
     for name, part in attentions:
         part.kernel = watching(name, recording)
@@ -80,7 +87,13 @@ def record(model: nn.Module) -> Iterator[Recording]:
 
 def watching(name: str, recording: Recording) -> Kernel:
     def kernel(
-        pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, rate: float
+        pattern: Pattern,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        scale: float,
+        rate: float,
     ) -> Tensor:
         with torch.no_grad():
             kept = [x.detach().clone() for x in (q, k, v)]

@@ -35,12 +35,18 @@ class Tokenizer:
             file = directory / name
             if file.is_file():
                 if file.stat().st_size > FILE_LIMIT:
-                    raise FormatError(f"{file} has {file.stat().st_size:,} bytes; that is no tokenizer")
+                    raise FormatError(
+                        f"{file} has {file.stat().st_size:,} bytes; that is no tokenizer"
+                    )
                 files[name] = file.read_bytes()
         if not files:
             return None
         try:
-            return cls(build(directory, files), files)
+            fast = build(directory, files)
+            if fast is not None:  # what a file says of padding and cutting is for its own library
+                fast.no_padding()
+                fast.no_truncation()
+            return cls(fast, files)
         except Exception as error:
             raise FormatError(f"the tokenizer of {directory} cannot be read: {error}") from None
 

@@ -25,8 +25,8 @@ def weights(
     scores = torch.einsum("bhqd,bhkd->bhqk", q, k) * scale
     scores = scores if bias is None else scores + bias
     seen = torch.ones_like(scores, dtype=torch.bool) if seen is None else seen.expand_as(scores)
-    peak = scores.detach().masked_fill(~seen, -1e300).amax(-1, keepdim=True)
-    share = torch.where(seen, torch.exp(torch.where(seen, scores, 0.0) - peak.clamp_min(-1e3)), 0.0)
+    peak = scores.detach().masked_fill(~seen, -1e30).amax(-1, keepdim=True)
+    share = torch.where(seen, torch.exp(torch.where(seen, scores, 0.0) - peak.clamp_min(-1e6)), 0.0)
     total = share.sum(-1, keepdim=True)
     return share / torch.where(total > 0, total, 1.0)
 
@@ -105,8 +105,8 @@ def survivors(
 ) -> Tensor:
     """Which weights a kernel kept, seen by handing it the unit matrix for values. [B, H, Q, K].
 
-    The draw depends on the seed and the shape of the scores alone: the same call with other values and
-    the same seed keeps the same weights.
+    The draw depends on the seed and the shape of the scores alone: the same call with other
+    values and the same seed keeps the same weights.
     """
     unit = torch.eye(k.size(2), dtype=k.dtype).expand(*k.shape[:3], -1)
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""The weighted sum equals its formula in every kernel, with masks, biases, dropout and rows that see nothing."""
+"""The weighted sum equals its formula in every kernel, whatever is hidden, added or dropped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def blind_table(batch: int, rows: int, keys: int) -> Tensor:
     return seen
 
 
-# ------------------------------------------------------------------------------ against the formula
+# --------------------------------------------------------- against the formula
 
 
 @few
@@ -118,7 +118,7 @@ def test_large_scores_do_not_overflow() -> None:
         close(y, naive.attention(q.double() * 300, k.double() * 300, v.double(), SCALE), 1e-4)
 
 
-# ------------------------------------------------------------------------------------- dropout
+# --------------------------------------------------------------------- dropout
 
 
 @few
@@ -198,7 +198,7 @@ def test_dropout_is_right_on_average() -> None:
     close(mean, attend(q, k, v, scale=SCALE), 2e-2)
 
 
-# --------------------------------------------------------------------------- rows that see nothing
+# ------------------------------------------------------- rows that see nothing
 
 
 PATHS = {  # name -> (learned bias, rate)
@@ -232,7 +232,7 @@ def test_blind_rows_are_zero_and_leak_nothing(path: str, dtype: torch.dtype) -> 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_what_is_hidden_changes_nothing(path: str) -> None:
-    """Keys and values at hidden pairs may be anything finite, and get no gradient from who cannot see them."""
+    """Keys and values nobody sees may be anything finite, and get no gradient."""
     learned, rate = PATHS[path]
     seen = coins(1, 1, 5, 6, seed=3)
     seen[..., 4:] = False  # the last two keys are hidden from everyone
@@ -251,7 +251,7 @@ def test_what_is_hidden_changes_nothing(path: str) -> None:
         assert torch.equal(first, second)
 
 
-# ---------------------------------------------------------------------------------- the random bytes
+# ------------------------------------------------------------ the random bytes
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -304,13 +304,13 @@ def test_any_shape(shape: list[int], rate: float) -> None:
     assert Dropout(rate)(torch.ones(shape)).shape == torch.Size(shape)
 
 
-# ------------------------------------------------------------------------------------- Dropout
+# --------------------------------------------------------------------- Dropout
 
 
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dropout_preserves_the_mean(rate: float, dtype: torch.dtype) -> None:
-    """A number survives multiplied by exactly what makes the expectation exact for the rounded rate."""
+    """A number survives multiplied by what makes the mean exact for the rounded rate."""
     torch.manual_seed(5)
     x = torch.ones(400_000, dtype=dtype, requires_grad=True)
     y = Dropout(rate)(x)
@@ -337,13 +337,15 @@ def test_the_seed_decides() -> None:
 
     def run(seed: int) -> Tensor:
         torch.manual_seed(seed)
-        return torch.cat([attend(q, k, v, scale=SCALE, rate=0.3).flatten(), Dropout(0.3)(q).flatten()])
+        return torch.cat(
+            [attend(q, k, v, scale=SCALE, rate=0.3).flatten(), Dropout(0.3)(q).flatten()]
+        )
 
     assert torch.equal(run(1), run(1))
     assert not torch.equal(run(1), run(2))
 
 
-# ------------------------------------------------------------------------------------ the edges
+# ------------------------------------------------------------------- the edges
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.5])

@@ -1,11 +1,11 @@
 """Every Pattern says what it should, and its kernel computes what it says.
 
-Each case builds a pattern and, pair by pair from the definition in words, the table of who sees whom.
+Each case builds a pattern and, pair by pair from its definition, the table of who sees whom.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from unittest import mock
 
@@ -39,7 +39,9 @@ class Case:
 
 
 def told(batch: int, rows: int, keys: int, rule: Callable[[int, int, int], bool]) -> Tensor:
-    table = [[[bool(rule(b, i, j)) for j in range(keys)] for i in range(rows)] for b in range(batch)]
+    table = [
+        [[bool(rule(b, i, j)) for j in range(keys)] for i in range(rows)] for b in range(batch)
+    ]
     return torch.tensor(table).view(batch, 1, rows, keys)
 
 
@@ -103,7 +105,7 @@ def bidirectional(dice: Dice, dtype: torch.dtype) -> Case:
 
 
 def prefix(dice: Dice, dtype: torch.dtype) -> Case:
-    """The first tokens see each other, the rest see what came before. Each example has its own length."""
+    """The first tokens see each other, the rest what came before; every example has its length."""
     batch, rows = dice.number(1, 3), dice.number(1, 9)
     lengths = torch.tensor([dice.number(0, rows) for _ in range(batch)])
     order = (torch.arange(rows)[None] - lengths[:, None] + 1).clamp_min(0)
@@ -112,7 +114,7 @@ def prefix(dice: Dice, dtype: torch.dtype) -> Case:
 
 
 def permuted(dice: Dice, dtype: torch.dtype) -> Case:
-    """XLNet: a memory, content rows in the order of a permutation, and a query row for each of them."""
+    """XLNet: a memory, content rows in a permuted order, and a query row for each of them."""
     batch, length, past = dice.number(1, 3), dice.number(1, 7), dice.number(0, 4)
     rank = torch.stack([torch.randperm(length, generator=dice.generator) for _ in range(batch)])
     keys = torch.cat([torch.full((batch, past), -1), rank], 1)
@@ -154,7 +156,7 @@ def packed(dice: Dice, dtype: torch.dtype) -> Case:
 
 
 def window(dice: Dice, dtype: torch.dtype) -> Case:
-    """Before and after, padding, and global keys that stand anywhere, in different numbers per example."""
+    """Padding, and global keys that stand anywhere, in different numbers per example."""
     batch, length = dice.number(1, 3), dice.number(1, 80)
     before, after = dice.number(0, 40), dice.number(0, 40)
     real = dice.marks(batch, length) if dice.coin() else None
@@ -211,13 +213,13 @@ Maker = Callable[[Dice, torch.dtype], Case]
 
 
 @pytest.fixture(autouse=True)
-def small_blocks() -> object:
+def small_blocks() -> Iterator[None]:
     """Causal attention by blocks of five rows, so that short sequences have several."""
     with mock.patch.object(module, "CAUSAL_BLOCK", 5):
         yield
 
 
-# ------------------------------------------------------------------------------ kernel = predicate
+# ---------------------------------------------------------- kernel = predicate
 
 
 @every
@@ -319,10 +321,12 @@ def test_causal_over_real_blocks() -> None:
 
         keep = naive.survivors(lambda q, k, v: ours(q, k, v, bias), *inputs[:2], 0.2, 2)
         assert keep[:, :, seen].any() and not keep[:, :, ~seen].any()
-        agree(ours, lambda q, k, v, b: naive.attention(q, k, v, SCALE, seen, b, keep), [*inputs, bias])
+        agree(
+            ours, lambda q, k, v, b: naive.attention(q, k, v, SCALE, seen, b, keep), [*inputs, bias]
+        )
 
 
-# ------------------------------------------------------------------- what else follows from the predicate
+# ---------------------------------------- what else follows from the predicate
 
 
 @pytest.mark.parametrize("make", PREDICATES, ids=lambda make: make.__name__)
@@ -384,9 +388,7 @@ def test_what_is_invisible_changes_nothing(make: Maker, seed: int) -> None:
     other[:, :, chosen] += 5.0
     first = case.pattern.attend(q, k, v, None, SCALE, 0.0)
     changed = (case.pattern.attend(q, k, other, None, SCALE, 0.0) - first).abs().amax(-1) > 1e-9
-    sees = case.seen.expand(batch, HEADS, rows, keys)[..., chosen]
-    assert torch.equal(changed & ~sees, torch.zeros_like(changed))
-    assert changed[sees].double().mean().nan_to_num(1.0) > 0.9  # a weight may be very small
+    assert torch.equal(changed, case.seen.expand(batch, HEADS, rows, keys)[..., chosen])
 
 
 def test_a_pattern_must_say_what_is_visible() -> None:
@@ -407,7 +409,7 @@ def test_a_pattern_that_only_says_what_is_visible_has_a_kernel() -> None:
     )
 
 
-# --------------------------------------------------------------------------------- golden examples
+# ------------------------------------------------------------- golden examples
 
 
 def drawn(table: Tensor) -> list[str]:
@@ -415,7 +417,7 @@ def drawn(table: Tensor) -> list[str]:
 
 
 def test_longformer_golden_example() -> None:
-    """n = 6, w = 2 (one to each side), token 0 global. The global row itself is a second attention's."""
+    """n = 6, w = 2 (one to each side), token 0 global; its own row is another attention's."""
     pattern = Window(1, 1, 6, torch.float32, CPU, far=torch.tensor([[0]]))
     rows = drawn(pattern.dense(1, 6, 6, CPU)[0])
     assert rows[1:] == ["111000", "111100", "101110", "100111", "100011"]
@@ -428,7 +430,12 @@ def test_a_global_key_inside_the_window_counts_once() -> None:
     zero = torch.zeros(1, 1, 4, 4)
     pattern = Window(1, 1, 4, torch.float32, CPU, far=torch.tensor([[1, 3]]))
     y = pattern.attend(zero, zero, torch.eye(4)[None, None], None, 1.0, 0.0)
-    expected = [[1 / 3, 1 / 3, 0, 1 / 3], [0.25] * 4, [0, 1 / 3, 1 / 3, 1 / 3], [0, 1 / 3, 1 / 3, 1 / 3]]
+    expected = [
+        [1 / 3, 1 / 3, 0, 1 / 3],
+        [0.25] * 4,
+        [0, 1 / 3, 1 / 3, 1 / 3],
+        [0, 1 / 3, 1 / 3, 1 / 3],
+    ]
     assert torch.allclose(y[0, 0], torch.tensor(expected))
 
 
@@ -438,10 +445,10 @@ def test_a_causal_window_refuses_global_keys() -> None:
 
 
 def test_xlnet_golden_example() -> None:
-    """a b c d SEP CLS with b and d to be predicted: the authors' permutation mask as a comparison of orders.
+    """a b c d SEP CLS, b and d to be predicted: the authors' mask as a comparison of orders.
 
-    Ordinary tokens have order -1, the others their rank in the sampled order; the query stream of a target
-    stands just before its own rank.
+    Ordinary tokens have order -1, the others their rank in the sampled order; the query stream of
+    a target stands just before its own rank.
     """
     order = torch.tensor([[-1, 2, -1, 3, 1, 5]])
     target = torch.tensor([[0, 1, 0, 1, 0, 0]])
@@ -454,7 +461,7 @@ def test_xlnet_golden_example() -> None:
 
 
 def test_transformer_xl_golden_masks() -> None:
-    """Three rows after a memory of two: causal, and with same_length (the authors' shift = 0: two keys each)."""
+    """Three rows after a memory of two: causal, and with same_length (two keys each)."""
     order = torch.arange(5)[None]
     at = order[:, 2:]
     assert drawn(Causal(2).dense(1, 3, 5, CPU)[0]) == ["11100", "11110", "11111"]

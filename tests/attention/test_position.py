@@ -1,4 +1,4 @@
-"""Sinusoids, counted positions, T5's buckets, and relative scores against their four terms written out."""
+"""Sinusoids, counted positions, T5's buckets, and relative scores against their four terms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from regard.attention.position import (
     shifted,
     sinusoids,
 )
-from regard.attention.window import Window
+from regard.attention.window import Dilated, Window
 from tests.attention import naive
 from tests.attention.naive import close, coins, few, numbers
 
@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 HEADS, SIZE, WIDTH = 2, 4, 6
 
 
-# ------------------------------------------------------------------------------------- sinusoids
+# ------------------------------------------------------------------- sinusoids
 
 GOLDEN = {  # width 8, position 1
     "interleaved": [0.841471, 0.540302, 0.099833, 0.995004, 0.01, 0.99995, 0.001, 1.0],
@@ -74,7 +74,7 @@ def test_the_last_wavelength_of_tensor2tensor() -> None:
     assert sinusoids(place, 8, "halves")[0, 3].item() < 0.1
 
 
-# ------------------------------------------------------------------------------------- positions
+# ------------------------------------------------------------------- positions
 
 
 def test_positions_count_real_tokens() -> None:
@@ -84,7 +84,7 @@ def test_positions_count_real_tokens() -> None:
     assert positions(None, 3, 2, CPU).tolist() == [[3, 4]]
 
 
-# --------------------------------------------------------------------------------------- buckets
+# --------------------------------------------------------------------- buckets
 
 BOTH = {8: 8, 12: 9, 16: 10, 23: 11, 32: 12, 46: 13, 64: 14, 91: 15}
 BEFORE = {16: 16, 19: 17, 21: 18, 24: 19, 27: 20, 31: 21, 35: 22, 40: 23, 46: 24, 52: 25, 59: 26,
@@ -92,7 +92,9 @@ BEFORE = {16: 16, 19: 17, 21: 18, 24: 19, 27: 20, 31: 21, 35: 22, 40: 23, 46: 24
 
 
 @pytest.mark.parametrize(
-    ("both_sides", "exact", "breaks"), [(True, 8, BOTH), (False, 16, BEFORE)], ids=["both", "before"]
+    ("both_sides", "exact", "breaks"),
+    [(True, 8, BOTH), (False, 16, BEFORE)],
+    ids=["both", "before"],
 )
 def test_bucket_breakpoints(both_sides: bool, exact: int, breaks: dict[int, int]) -> None:
     """The first distance of every bucket, looking back."""
@@ -120,11 +122,11 @@ def test_buckets_of_both_sides_are_mirrored(distance: int) -> None:
     assert ahead == behind + 16
 
 
-# ------------------------------------------------------------------------------------- the shift
+# ------------------------------------------------------------------- the shift
 
 
 def test_shift_golden_transformer_xl() -> None:
-    """Three rows after a memory of two; columns hold distances 4, 3, … and what is beyond 0 is masked."""
+    """Three rows after a memory of two; columns hold distances 4, 3, …; beyond 0 is masked."""
     far = torch.arange(4, -2, -1).expand(3, 6)
     assert shifted(far, 5).tolist()[2] == [4, 3, 2, 1, 0]
     assert shifted(far, 5).tolist()[1][:4] == [3, 2, 1, 0]
@@ -151,7 +153,7 @@ def test_shift_is_its_formula(rows: int, keys: int, spare: int) -> None:
             assert torch.equal(y[:, i, j], far[:, i, j + rows - 1 - i])
 
 
-# -------------------------------------------------------------------------- the relative scores
+# --------------------------------------------------------- the relative scores
 
 
 def layer(segments: bool = False, seed: int = 0) -> Attention:
@@ -182,7 +184,7 @@ def four_terms(
     seen: Tensor,
     differs: Tensor | None = None,  # [B, Q, K]
 ) -> Tensor:
-    """The whole layer in loops over heads, after Dai et al. (2019) 3.3 and Yang et al. (2019) 2.5."""
+    """The whole layer, head by head: Dai et al. (2019) 3.3 and Yang et al. (2019) 2.5."""
     score = attention.score
     assert isinstance(score, Relative)
     query, key, value = attention.project.weight.unflatten(0, (3, HEADS, SIZE))
@@ -205,9 +207,14 @@ def four_terms(
 
 
 def same(
-    attention: Attention, x: Tensor, view: View, memory: Memory, expected: Tensor, limit: float = 1e-6
+    attention: Attention,
+    x: Tensor,
+    view: View,
+    memory: Memory,
+    expected: Tensor,
+    limit: float = 1e-6,
 ) -> None:
-    """Result and gradients of every weight. The table's sinusoids are rounded to single precision."""
+    """Result and gradients of every weight. The table of sinusoids is in single precision."""
     got = attention(x, view, memory)
     close(got, expected, limit)
     direction = numbers(*got.shape, seed=5, dtype=torch.float64)
@@ -232,14 +239,16 @@ def test_transformer_xl(rows: int, past: int, batch: int) -> None:
     before = numbers(batch, past, WIDTH, seed=2, dtype=torch.float64)
     view = View(Causal(past), distances=Distances(falling(keys - 1, keys + 1), rows, keys))
     distance = past + torch.arange(rows)[:, None] - torch.arange(keys)
-    expected = four_terms(attention, x, torch.cat([before, x], 1), distance.expand(batch, -1, -1), distance >= 0)
+    expected = four_terms(
+        attention, x, torch.cat([before, x], 1), distance.expand(batch, -1, -1), distance >= 0
+    )
     same(attention, x, view, Segment(before), expected)
 
 
 @few
 @given(st.integers(1, 6), st.integers(0, 5), st.booleans())
 def test_xlnet_content_rows(rows: int, past: int, both_ways: bool) -> None:
-    """Distances of both signs, segments, and with G = 2 a second half of the batch that reads backwards."""
+    """Distances of both signs, segments; with G = 2 half of the batch reads backwards."""
     attention, keys, batch = layer(segments=True), past + rows, 4
     x = numbers(batch, rows, WIDTH, seed=1, dtype=torch.float64)
     before = numbers(batch, past, WIDTH, seed=2, dtype=torch.float64)
@@ -251,12 +260,10 @@ def test_xlnet_content_rows(rows: int, past: int, both_ways: bool) -> None:
         table = torch.cat([table, sinusoids(-places, WIDTH)[None].double()])
     segment = coins(batch, keys, seed=rows)
     differs = segment[:, past:, None] != segment[:, None, :]
-    seen = coins(batch, rows, keys, seed=past) | (distance == 0)
-    order = torch.arange(rows)[None]
-    rank = torch.stack([torch.randperm(rows, generator=torch.Generator().manual_seed(b)) for b in range(batch)])
+    draw = torch.Generator().manual_seed(rows * 31 + past)
+    rank = torch.stack([torch.randperm(rows, generator=draw) for _ in range(batch)])
     keyed = torch.cat([torch.full((batch, past), -1), rank], 1)
     seen = keyed[:, None, :] <= rank[:, :, None]
-    assert order.numel()
     geometry = Distances(table, rows, keys, differs=differs[:, None].double())
     view = View(Ordered(rank, keyed, torch.float64), distances=geometry)
     expected = four_terms(attention, x, torch.cat([before, x], 1), distance, seen, differs)
@@ -266,7 +273,7 @@ def test_xlnet_content_rows(rows: int, past: int, both_ways: bool) -> None:
 @few
 @given(st.integers(1, 6), st.integers(0, 4), st.integers(1, 4), st.booleans())
 def test_xlnet_two_streams(rows: int, past: int, targets: int, segments: bool) -> None:
-    """Query rows stand at chosen positions: their distances are gathered, the content's are shifted."""
+    """Query rows stand anywhere: their distances are gathered, the content's are shifted."""
     attention, keys, batch = layer(segments=True, seed=3), past + rows, 2
     targets = min(targets, rows)
     draw = torch.Generator().manual_seed(rows * 31 + past)
@@ -283,7 +290,11 @@ def test_xlnet_two_streams(rows: int, past: int, targets: int, segments: bool) -
     differs = segment.gather(1, place)[:, :, None] != segment[:, None, :] if segments else None
     index = (keys - 1 - distance[:, rows:])[:, None]
     geometry = Distances(
-        falling(keys - 1, keys + rows), rows, keys, index, None if differs is None else differs[:, None].double()
+        falling(keys - 1, keys + rows),
+        rows,
+        keys,
+        index,
+        None if differs is None else differs[:, None].double(),
     )
     content = torch.cat([before, x[:, :rows]], 1)
     expected = four_terms(attention, x, content, distance, seen, differs)
@@ -304,11 +315,22 @@ def test_segments_need_not_be_given() -> None:
     close(attention(x, View(Full(), distances=zeros)), expected, 1e-6)
 
 
-def windowed(length: int, before: int, after: int, real: Tensor | None) -> tuple[Window, Distances]:
-    pattern = Window(before, after, length, torch.float64, CPU, real)
-    columns = pattern.before + pattern.block + pattern.after
-    first = pattern.before + pattern.block - 1
-    return pattern, Distances(falling(first, columns + pattern.block), pattern.block, columns)
+def geometry_of(window: Window, step: int = 1) -> Distances:
+    """Column p holds the distance before + rows - 1 - p. Looking back alone needs fewer."""
+    columns = window.before + window.block + window.after
+    first = window.before + window.block - 1
+    count = columns + window.block if window.after else columns + 1
+    table = sinusoids(torch.arange(first, first - count, -1) * step, WIDTH)[None].double()
+    return Distances(table, window.block, columns)
+
+
+def reproduces(attention: Attention, x: Tensor, view: View) -> None:
+    """The weights shown to who looks give the output, whatever the layout of the bias."""
+    q, k, v = attention.project(x)
+    q, bias = attention.score(q, view, attention.scale)
+    weights = view.pattern.weights(q, k, bias, attention.scale).double()
+    assert weights.shape == (*q.shape[:3], k.size(2))
+    close(attention.out((weights @ v).transpose(1, 2).flatten(2)), attention(x, view), 1e-5)
 
 
 @few
@@ -318,13 +340,33 @@ def test_relative_window(length: int, before: int, after: int, padded: bool) -> 
     attention, batch = layer(seed=7), 2
     x = numbers(batch, length, WIDTH, seed=1, dtype=torch.float64)
     real = coins(batch, length, seed=length, chance=0.8) if padded else None
-    pattern, geometry = windowed(length, before, after, real)
+    pattern = Window(before, after, length, torch.float64, CPU, real)
     distance = torch.arange(length)[:, None] - torch.arange(length)
     seen = ((distance <= before) & (-distance <= after)).expand(batch, -1, -1)
     seen = seen if real is None else seen & real[:, None, :]
     expected = four_terms(attention, x, x, distance.expand(batch, -1, -1), seen)
     expected = torch.where(seen.any(-1)[..., None], expected, 0.0)
-    same(attention, x, View(pattern, distances=geometry), HERE, expected)
+    view = View(pattern, distances=geometry_of(pattern))
+    same(attention, x, view, HERE, expected)
+    reproduces(attention, x, view)
+
+
+@few
+@given(st.integers(1, 80), st.integers(0, 9), st.integers(0, 3), st.integers(1, 3))
+def test_relative_dilated_window(length: int, before: int, after: int, step: int) -> None:
+    """Distances are those in the text: `step` times those in the window."""
+    attention, batch = layer(seed=7), 2
+    x = numbers(batch, length, WIDTH, seed=1, dtype=torch.float64)
+    real = coins(batch, length, seed=length, chance=0.9)
+    pattern = Dilated(step, before, after, real, torch.float64)
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    seen = (distance % step == 0) & (distance <= before * step) & (-distance <= after * step)
+    seen = seen & real[:, None, :]
+    expected = four_terms(attention, x, x, distance.expand(batch, -1, -1), seen)
+    expected = torch.where(seen.any(-1)[..., None], expected, 0.0)
+    view = View(pattern, distances=geometry_of(pattern.window, step))
+    same(attention, x, view, HERE, expected)
+    reproduces(attention, x, view)
 
 
 def test_relative_under_dropout_in_bf16() -> None:

@@ -1,0 +1,275 @@
+"""One training step and one forward pass of each model, ours and the peer's, on the same weights
+and tokens.
+
+Every model has 6 layers of width 512, its paper's vocabulary and its paper's dropout, attention's
+included. A case is built from its name in any process, so that memory can be measured in a fresh
+one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.exchange.directory import save
+from regard.models import FAMILIES
+from regard.models.base import Model
+
+Run = Callable[[Any], Tensor]  # a model -> the loss of one batch
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, a batch, and how each side turns the batch into a loss."""
+
+    family: str
+    changes: dict[str, Any]
+    batch: int
+    length: int
+    make: Callable[[Case, Any], dict[str, Tensor]]
+    ours: Callable[[Any, dict[str, Tensor]], Tensor]
+    peer: Callable[[Any, dict[str, Tensor]], Tensor] | None
+    peer_class: str = ""
+    forward_ours: Callable[[Any, dict[str, Tensor]], Any] | None = None
+    forward_peer: Callable[[Any, dict[str, Tensor]], Any] | None = None
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.length
+
+    def model(self) -> Model:
+        torch.manual_seed(0)
+        model, config, _ = FAMILIES[self.family].load()
+        return model(config().replace(**self.changes)).initialise()
+
+    def inputs(self) -> dict[str, Tensor]:
+        torch.manual_seed(1)
+        return self.make(self, FAMILIES[self.family].load()[1]().replace(**self.changes))
+
+
+def text(case: Case, config: Any) -> dict[str, Tensor]:
+    """Random tokens and what follows each of them."""
+    tokens = torch.randint(
+        5, 20000 if config.vocabulary > 20000 else config.vocabulary, (case.batch, case.length + 1)
+    )
+    return {"tokens": tokens[:, :-1].contiguous(), "next": tokens[:, 1:].contiguous()}
+
+
+def masked(case: Case, config: Any) -> dict[str, Tensor]:
+    """A seventh of the tokens hidden, exactly the same number in each text."""
+    tokens = text(case, config)["tokens"]
+    count = round(0.15 * case.length)
+    places = torch.stack(
+        [torch.randperm(case.length)[:count].sort().values for _ in range(case.batch)]
+    )
+    labels = torch.full_like(tokens, -100).scatter(1, places, tokens.gather(1, places))
+    return {"tokens": tokens.scatter(1, places, 4), "places": places, "labels": labels,
+            "targets": tokens.gather(1, places)}  # fmt: skip
+
+
+def long(case: Case, config: Any) -> dict[str, Tensor]:
+    """A masked text whose first token is global."""
+    batch = masked(case, config)
+    marks = torch.zeros_like(batch["tokens"], dtype=torch.bool)
+    marks[:, 0] = True
+    return batch | {"global": marks}
+
+
+def permuted(case: Case, config: Any) -> dict[str, Tensor]:
+    """XLNet's task: the last sixth of a random order is predicted."""
+    tokens = text(case, config)["tokens"]
+    count = case.length // 6
+    places = torch.stack([torch.randperm(case.length)[:count] for _ in range(case.batch)])
+    order = torch.full_like(tokens, -1).scatter(
+        1, places, torch.arange(count).expand(case.batch, -1)
+    )
+    target = order >= 0
+    asks = torch.where(target, order, order + 1)
+    hidden = (asks[:, :, None] <= order[:, None, :]) & target[:, None, :]
+    mapping = nn.functional.one_hot(places, case.length).float()
+    return {"tokens": tokens, "places": places, "order": order, "targets": tokens.gather(1, places),
+            "hidden": hidden.float(), "mapping": mapping}  # fmt: skip
+
+
+def pairs(case: Case, config: Any) -> dict[str, Tensor]:
+    """A source and a target of half the length each."""
+    half = case.length // 2
+    draw = torch.randint(5, config.vocabulary, (2, case.batch, half + 1))
+    return {"source": draw[0, :, 1:].contiguous(), "tokens": draw[1, :, :-1].contiguous(),
+            "next": draw[1, :, 1:].contiguous()}  # fmt: skip
+
+
+def mean(model: Any, hidden: Tensor, targets: Tensor) -> Tensor:
+    loss: Tensor = (
+        model.output.surprisal(hidden.flatten(0, -2), targets.flatten()) / targets.numel()
+    )
+    return loss
+
+
+def at(hidden: Tensor, places: Tensor) -> Tensor:
+    return hidden.gather(1, places[..., None].expand(-1, -1, hidden.size(2)))
+
+
+def our_causal(m: Any, b: dict[str, Tensor]) -> Tensor:
+    return mean(m, m(b["tokens"]), b["next"])
+
+
+def our_recurrent(m: Any, b: dict[str, Tensor]) -> Tensor:
+    """With a full memory, as the peer always has."""
+    return mean(m, m(b["tokens"], state=m.zeros(b["tokens"].size(0))), b["next"])
+
+
+def our_masked(m: Any, b: dict[str, Tensor]) -> Tensor:
+    return mean(m, at(m(b["tokens"]), b["places"]), b["targets"])
+
+
+def our_long(m: Any, b: dict[str, Tensor]) -> Tensor:
+    return mean(m, at(m(b["tokens"], global_tokens=b["global"]), b["places"]), b["targets"])
+
+
+def our_permuted(m: Any, b: dict[str, Tensor]) -> Tensor:
+    return mean(m, m(b["tokens"], order=b["order"], targets=b["places"]), b["targets"])
+
+
+def our_pairs(m: Any, b: dict[str, Tensor]) -> Tensor:
+    return mean(m, m(b["source"], b["tokens"]), b["next"])
+
+
+def flat_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(logits.flatten(0, -2).float(), targets.flatten())
+
+
+CAUSAL = {
+    "make": text,
+    "ours": our_causal,
+    "peer": lambda m, b: flat_loss(m(b["tokens"], use_cache=False).logits, b["next"]),
+    "forward_ours": lambda m, b: m.logits(m(b["tokens"])),
+    "forward_peer": lambda m, b: m(b["tokens"], use_cache=False).logits,
+}
+SIZE = {"width": 512, "layers": 6, "heads": 8}
+PAIRS = {
+    "make": pairs,
+    "ours": our_pairs,
+    "peer": lambda m, b: flat_loss(
+        m(input_ids=b["source"], decoder_input_ids=b["tokens"], use_cache=False).logits, b["next"]
+    ),
+    "forward_ours": lambda m, b: m.logits(m(b["source"], b["tokens"])),
+    "forward_peer": lambda m, b: m(input_ids=b["source"], decoder_input_ids=b["tokens"], use_cache=False).logits,
+}  # fmt: skip
+LONG = Case(
+    "longformer", SIZE | {"hidden": 2048, "window": 128}, 1, 4096, long, our_long,
+    lambda m, b: m(b["tokens"], global_attention_mask=b["global"].long(), labels=b["labels"]).loss,
+    "LongformerForMaskedLM",
+    lambda m, b: m(b["tokens"], global_tokens=b["global"]),
+    lambda m, b: m.longformer(b["tokens"], global_attention_mask=b["global"].long()).last_hidden_state,
+)  # fmt: skip
+GPT2 = Case("gpt", SIZE, 8, 256, peer_class="GPT2LMHeadModel", **CAUSAL)
+
+CASES: dict[str, Case] = {
+    "transformer": Case("transformer", {"layers": 3}, 8, 256, peer_class="MarianMTModel", **PAIRS),
+    "gpt1": Case("gpt", SIZE | {"vocabulary": 40478, "context": 512, "norm": "post"}, 8, 256,
+                 peer_class="OpenAIGPTLMHeadModel", **(CAUSAL | {
+                     "peer": lambda m, b: flat_loss(m(b["tokens"]).logits, b["next"]),
+                     "forward_peer": lambda m, b: m(b["tokens"]).logits})),
+    "gpt2": GPT2,
+    "gpt3": replace(GPT2, changes=SIZE | {"context": 2048, "band": 128}, batch=2, length=1024, peer=None),
+    "bert": Case("bert", SIZE | {"hidden": 2048}, 8, 256, masked, our_masked,
+                 lambda m, b: flat_loss(m(b["tokens"]).prediction_logits, b["labels"]), "BertForPreTraining",
+                 lambda m, b: m(b["tokens"]), lambda m, b: m.bert(b["tokens"]).last_hidden_state),
+    "transformer-xl": Case("transformer-xl", SIZE | {"head_size": 64, "hidden": 2048, "memory": 256,
+                           "clamp": 0, "same_length": False}, 8, 256, text, our_recurrent, None,
+                           forward_ours=lambda m, b: m(b["tokens"], state=m.zeros(b["tokens"].size(0)))),
+    "xlnet": Case("xlnet", SIZE | {"head_size": 64, "hidden": 2048}, 4, 512, permuted, our_permuted,
+                  lambda m, b: flat_loss(m(b["tokens"], perm_mask=b["hidden"],
+                                           target_mapping=b["mapping"]).logits, b["targets"]),
+                  "XLNetLMHeadModel",
+                  lambda m, b: m(b["tokens"], order=b["order"], targets=b["places"]),
+                  lambda m, b: m.transformer(b["tokens"], perm_mask=b["hidden"],
+                                             target_mapping=b["mapping"]).last_hidden_state),
+    "longformer": LONG,
+    "t5": Case("t5", {"layers": 3, "dropout": 0.1}, 8, 256, peer_class="T5ForConditionalGeneration", **PAIRS),
+    "lstm": Case("lstm", {"width": 512, "layers": 6, "vocabulary": 50257}, 8, 256, text, our_causal, None,
+                 forward_ours=lambda m, b: m(b["tokens"])),
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def precision(dtype: torch.dtype) -> Iterator[None]:
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+        yield
+
+
+def peer_model(case: Case, model: Model) -> Any:
+    """The peer with our weights: what we save, it opens."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as directory:
+        save(model, directory)
+        return getattr(transformers, case.peer_class).from_pretrained(
+            directory, dtype=torch.float32
+        )
+
+
+def training(
+    case: Case, model: Any, run: Callable[[Any, dict[str, Tensor]], Tensor], dtype: torch.dtype
+) -> Callable[[], None]:
+    """Forward, backward and an optimiser's step."""
+    batch, optimiser = case.inputs(), torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    model.train()
+
+    def step() -> None:
+        model.train()
+        with precision(dtype):
+            loss = run(model, batch)
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step
+
+
+def forward(
+    case: Case, model: Any, run: Callable[[Any, dict[str, Tensor]], Any], dtype: torch.dtype
+) -> Callable[[], None]:
+    batch = case.inputs()
+
+    def step() -> None:
+        model.eval()
+        with torch.no_grad(), precision(dtype):
+            run(model, batch)
+
+    return step
+
+
+def build(
+    name: str,
+    side: str,
+    kind: str,
+    dtype: torch.dtype,
+    changes: dict[str, Any] | None = None,
+    length: int = 0,
+) -> Callable[[], None]:
+    """A step by the names of its parts, for a fresh process."""
+    case = CASES[name]
+    case = replace(case, changes=case.changes | (changes or {}), length=length or case.length)
+    model: Any = case.model()
+    if side == "peer":
+        model = peer_model(case, model)
+    run = {
+        ("ours", "train"): case.ours,
+        ("peer", "train"): case.peer,
+        ("ours", "forward"): case.forward_ours,
+        ("peer", "forward"): case.forward_peer,
+    }[side, kind]
+    assert run is not None
+    return (training if kind == "train" else forward)(case, model, run, dtype)

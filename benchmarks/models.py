@@ -1,0 +1,198 @@
+"""Every model beside its peer, in one run, as ratios.
+
+    python benchmarks/models.py                        # all of it, about twenty minutes on two cores
+    python benchmarks/models.py gpt2 bert --repeats 3  # some
+    python benchmarks/models.py --json result.json
+    python benchmarks/models.py transformer-xl --peer-python .venv-golden/bin/python
+
+For each model a training step (forward, backward, fused AdamW) and a forward pass, in fp32 and
+bf16, ours and Hugging Face's in turn on the same weights and tokens; the median of several, peak
+memory in fresh processes, and the share of the machine's own matrix-product peak as measured in
+this run. Transformer-XL's peer is transformers 4.35.2 in an environment of its own (`make golden`
+builds it). The banded GPT-3 and the LSTM have no peer; they stand beside our dense GPT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cases import CASES, Case, build, forward, peer_model, training
+from measure import gemm_peak, interleaved, median, peak_memory, slope
+from other_process import OtherProcess
+from torch.utils.flop_counter import FlopCounterMode
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+GOALS = {"xlnet": 2.0, "longformer": 2.0}
+
+
+def say(*words: Any) -> None:
+    print(*words, file=sys.stderr, flush=True)
+
+
+def operations(step: Callable[[], None]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        step()
+    return int(counter.get_total_flops())
+
+
+def steps_of(
+    name: str, case: Case, kind: str, dtype: torch.dtype, peer_python: str | None
+) -> dict[str, Any]:
+    """Our step and the peer's, on the same weights."""
+    model = case.model()
+    ours = case.ours if kind == "train" else case.forward_ours
+    theirs = case.peer if kind == "train" else case.forward_peer
+    make: Any = training if kind == "train" else forward
+    steps = {"ours": make(case, model, ours, dtype)}
+    if name == "transformer-xl" and peer_python:
+        steps["peer"] = OtherProcess(peer_python, model, kind, dtype, case)
+    elif theirs is not None:
+        steps["peer"] = make(case, peer_model(case, model), theirs, dtype)
+    return steps
+
+
+def compare(
+    name: str,
+    kind: str,
+    label: str,
+    repeats: int,
+    peer_python: str | None,
+    peak: float,
+    memory: bool,
+) -> dict[str, Any]:
+    case, dtype = CASES[name], DTYPES[label]
+    steps = steps_of(name, case, kind, dtype, peer_python)
+    work = operations(steps["ours"])
+    times = interleaved(steps, repeats)
+    row: dict[str, Any] = {"model": name, "kind": kind, "precision": label, "tokens": case.tokens}
+    for side, values in times.items():
+        row[f"{side}_tokens_per_second"] = case.tokens / median(values)
+        if memory and not isinstance(steps[side], OtherProcess):
+            row[f"{side}_peak_bytes"] = peak_memory(build, name, side, kind, dtype)
+    row["share_of_peak"] = work / median(times["ours"]) / peak
+    if "peer" in times:
+        row["ratio"] = median(times["peer"]) / median(times["ours"])
+        row["goal"] = GOALS.get(name, 1.3)
+        row["reached"] = row["ratio"] >= row["goal"] or row["share_of_peak"] >= 0.8
+    for step in steps.values():
+        if isinstance(step, OtherProcess):
+            step.close()
+    return row
+
+
+def growth(repeats: int) -> dict[str, Any]:
+    """Longformer's time and memory against length and window; a slope of 1 is linear."""
+    found: dict[str, Any] = {}
+    lengths = [2048, 4096, 8192, 16384, 32768]
+    config = {"context": max(lengths), "vocabulary": 1000}
+    for kind in ("forward", "train"):
+        times, bytes_ = [], []
+        for length in lengths:
+            step = build("longformer", "ours", kind, torch.float32, config, length)
+            times.append(median(interleaved({"ours": step}, repeats, 1)["ours"]))
+            bytes_.append(
+                peak_memory(
+                    build, "longformer", "ours", kind, torch.float32, config, length, runs=1
+                )
+            )
+            say(
+                f"longformer {kind} length {length}: {times[-1]:.2f} s, {bytes_[-1] / 2**20:.0f} MiB"
+            )
+        found[kind] = {"lengths": lengths, "seconds": times, "bytes": bytes_,
+                       "time_slope": slope(lengths, times), "memory_slope": slope(lengths, [float(b) for b in bytes_])}  # fmt: skip
+    windows = [64, 128, 256, 512]
+    steps = {
+        str(w): build("longformer", "ours", "train", torch.float32, config | {"window": w})
+        for w in windows
+    }
+    times_by_window = {w: median(v) for w, v in interleaved(steps, repeats, 1).items()}
+    found["window_seconds"] = times_by_window
+    return found
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        f"{'model':15} {'step':8} {'':5} {'ours tok/s':>11} {'peer tok/s':>11} {'ratio':>6} {'of peak':>8} {'ours MiB':>9} {'peer MiB':>9}"
+    ]
+    for row in rows:
+
+        def show(key: str, form: str, row: dict[str, Any] = row) -> str:
+            return format(row[key], form) if key in row else "-"
+
+        mib = {
+            s: f"{row[f'{s}_peak_bytes'] / 2**20:,.0f}" if f"{s}_peak_bytes" in row else "-"
+            for s in ("ours", "peer")
+        }
+        lines.append(
+            f"{row['model']:15} {row['kind']:8} {row['precision']:5} {show('ours_tokens_per_second', ',.0f'):>11} "
+            f"{show('peer_tokens_per_second', ',.0f'):>11} {show('ratio', '.2f'):>6} {row['share_of_peak']:>8.0%} "
+            f"{mib['ours']:>9} {mib['peer']:>9}"
+            + ("" if row.get("reached", True) or row["kind"] != "train" else "  goal missed")
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", help=f"some of {', '.join(CASES)} (default: all)")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--precision", nargs="*", choices=list(DTYPES), default=list(DTYPES))
+    parser.add_argument(
+        "--kinds", nargs="*", choices=["train", "forward"], default=["train", "forward"]
+    )
+    parser.add_argument(
+        "--peer-python", help="an interpreter with transformers 4.35.2, for Transformer-XL"
+    )
+    parser.add_argument("--no-memory", action="store_true", help="do not measure memory (faster)")
+    parser.add_argument(
+        "--no-growth", action="store_true", help="leave out Longformer's growth with the length"
+    )
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    options = parser.parse_args()
+    unknown = [name for name in options.models if name not in CASES]
+    if unknown:
+        parser.error(f"unknown model {unknown[0]!r}; known are {', '.join(CASES)}")
+    peaks = {label: gemm_peak(DTYPES[label]) for label in options.precision}
+    say({label: f"{value / 1e9:.0f} GFLOP/s" for label, value in peaks.items()})
+    rows = []
+    for name in options.models or CASES:
+        for kind in options.kinds:
+            for label in options.precision:
+                rows.append(
+                    compare(
+                        name,
+                        kind,
+                        label,
+                        options.repeats,
+                        options.peer_python,
+                        peaks[label],
+                        not options.no_memory,
+                    )
+                )
+                say(table(rows[-1:]).splitlines()[1])
+    result: dict[str, Any] = {"gemm_peak": peaks, "threads": torch.get_num_threads(), "rows": rows}
+    if not options.no_growth and (not options.models or "longformer" in options.models):
+        result["growth"] = growth(options.repeats)
+        for kind in ("forward", "train"):
+            say(
+                f"longformer {kind}: time slope {result['growth'][kind]['time_slope']:.2f}, memory slope {result['growth'][kind]['memory_slope']:.2f}"
+            )
+        say("longformer seconds a step by window:", result["growth"]["window_seconds"])
+    print(table(rows))
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

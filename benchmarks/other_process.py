@@ -1,0 +1,49 @@
+"""A peer that lives in another interpreter: it is told to go, takes one step, and says how long it
+took.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from regard.exchange.directory import save
+
+
+class OtherProcess:
+    """Callable like a step; the other process waits while we work, so the two never run at once."""
+
+    def __init__(self, python: str, model: Any, kind: str, dtype: torch.dtype, case: Any) -> None:
+        self.directory = tempfile.TemporaryDirectory()
+        save(model, self.directory.name)
+        save_file(case.inputs(), Path(self.directory.name) / "batch.safetensors")
+        script = Path(__file__).parent / "peer_transformer_xl.py"
+        precision = "bf16" if dtype == torch.bfloat16 else "fp32"
+        self.process = subprocess.Popen(
+            [python, str(script), self.directory.name, kind, precision],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        self.answer()
+
+    def answer(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError("the peer's process ended; does it have transformers 4.35.2?")
+        return line
+
+    def __call__(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        self.answer()
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+        self.directory.cleanup()

@@ -1,0 +1,253 @@
+"""What an attention reads: itself, a past, a cache, a source. A past equals one long pass."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.attention.attention import Attention
+from regard.attention.memory import HERE, Content, Fixed, Growing, Segment, State, mark
+from regard.attention.pattern import Causal, Full, Ordered, causal
+from regard.attention.position import View
+from regard.errors import InputError
+from tests.attention import naive
+from tests.attention.naive import close, coins, few, numbers
+
+WIDTH, HEADS = 8, 2
+CPU = torch.device("cpu")
+
+
+def layer(seed: int = 0) -> Attention:
+    attention = Attention(WIDTH, HEADS)
+    for i, weight in enumerate(attention.parameters()):
+        weight.data = numbers(*weight.shape, seed=seed + i)
+    return attention.eval()
+
+
+def cache(batch: int, capacity: int) -> Growing:
+    """Full of what must never be read."""
+    shape = (batch, HEADS, capacity, WIDTH // HEADS)
+    return Growing(torch.full(shape, torch.nan), torch.full(shape, torch.nan))
+
+
+def cuts(length: int, *sizes: int) -> list[slice]:
+    """`length` rows in pieces of the given sizes, over and over."""
+    found, start = [], 0
+    while start < length:
+        end = min(length, start + sizes[len(found) % len(sizes)])
+        found.append(slice(start, end))
+        start = end
+    return found
+
+
+# ------------------------------------------------------------------- the cache
+
+
+@few
+@given(st.integers(1, 12), st.lists(st.integers(1, 5), min_size=1, max_size=3), st.integers(0, 3))
+@torch.no_grad()
+def test_growing_equals_one_pass(length: int, sizes: list[int], spare: int) -> None:
+    attention, x = layer(), numbers(2, length, WIDTH)
+    memory = cache(2, length + spare)
+    parts = [attention(x[:, cut], View(Causal(cut.start)), memory) for cut in cuts(length, *sizes)]
+    close(torch.cat(parts, 1), attention(x, View(Causal())).double(), 1e-5)
+    assert memory.length == length
+
+
+@few
+@given(st.integers(1, 10), st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(0, 99))
+@torch.no_grad()
+def test_growing_equals_one_pass_with_padding(length: int, sizes: list[int], seed: int) -> None:
+    attention, x = layer(), numbers(3, length, WIDTH)
+    real = coins(3, length, seed=seed, chance=0.7)
+    memory, state = cache(3, length), State()
+    parts = []
+    for cut in cuts(length, *sizes):
+        marks = state.extend(real[:, cut], cut.stop - cut.start, 3, CPU)
+        parts.append(attention(x[:, cut], View(causal(marks, cut.start, torch.float32)), memory))
+    whole = attention(x, View(causal(real, 0, torch.float32)))
+    close(torch.cat(parts, 1), whole.double(), 1e-5)
+
+
+@torch.no_grad()
+def test_growing_never_moves() -> None:
+    """The buffer is allocated once and handed out as it is."""
+    attention, memory = layer(), cache(1, 6)
+    keys, values = memory.keys, memory.values
+    for cut in cuts(6, 1, 2):
+        _, k, v = memory.read(numbers(1, 6, WIDTH)[:, cut], attention.project)
+        assert k.data_ptr() == keys.data_ptr() and v.data_ptr() == values.data_ptr()
+        assert k.shape[2] == v.shape[2] == cut.stop
+
+
+@pytest.mark.parametrize("more", [1, 3])
+@torch.no_grad()
+def test_a_full_cache_refuses(more: int) -> None:
+    """One row too many must not vanish: a single row would fit the empty slice behind the end."""
+    attention, memory = layer(), cache(1, 4)
+    memory.read(numbers(1, 4, WIDTH), attention.project)
+    with pytest.raises(InputError, match="4"):
+        memory.read(numbers(1, more, WIDTH), attention.project)
+    assert memory.length == 4
+
+
+@torch.no_grad()
+def test_beams_continue_what_they_chose() -> None:
+    attention, x = layer(), numbers(3, 5, WIDTH)
+    memory = cache(3, 5)
+    attention(x[:, :3], View(Causal()), memory)
+    chosen = torch.tensor([2, 0, 0])
+    memory.reorder(chosen)
+    y = attention(x[:, 3:], View(Causal(3)), memory)
+    story = torch.cat([x[chosen, :3], x[:, 3:]], 1)
+    close(y, attention(story, View(Causal()))[:, 3:].double(), 1e-5)
+
+
+# ----------------------------------------------- the hidden states of the past
+
+
+@few
+@given(st.integers(0, 6), st.integers(1, 6))
+def test_a_segment_equals_one_long_pass(past: int, rows: int) -> None:
+    """In the first layer, where the past does not depend on what the past could see."""
+    attention, x = layer(), numbers(2, past + rows, WIDTH)
+    whole = attention(x, View(Causal()))[:, past:]
+    close(attention(x[:, past:], View(Causal(past)), Segment(x[:, :past])), whole.double(), 1e-5)
+
+
+def test_a_segment_carries_over_segments() -> None:
+    """Several in a row, each remembering all before it."""
+    attention, x = layer(), numbers(2, 12, WIDTH)
+    parts = [
+        attention(x[:, c], View(Causal(c.start)), Segment(x[:, : c.start])) for c in cuts(12, 5)
+    ]
+    close(torch.cat(parts, 1), attention(x, View(Causal())).double(), 1e-5)
+
+
+def test_weights_learn_from_the_past() -> None:
+    """No gradient flows into remembered states, but the projection of them is trained."""
+    attention, past = layer(), numbers(1, 3, WIDTH, seed=4)
+    x = numbers(1, 1, WIDTH)
+    y = attention(x, View(Full()), Segment(past))
+    (grad,) = torch.autograd.grad(y.square().sum(), attention.project.weight)
+    q, k, v = attention.project(torch.cat([past, x], 1))
+    z = naive.attention(q[:, :, 3:], k, v, attention.scale).transpose(1, 2).flatten(2)
+    expected = torch.autograd.grad(attention.out(z).square().sum(), attention.project.weight)[0]
+    close(grad, expected.double(), 1e-4)
+
+
+# --------------------------------------------------------- content and queries
+
+
+@pytest.mark.parametrize("past", [0, 3])
+def test_query_rows_read_only_content(past: int) -> None:
+    """What a query row holds is seen by itself alone, and as a question, never as an answer."""
+    attention, rows, targets = layer(), 4, 2
+    x = numbers(2, rows + targets, WIDTH)
+    before = numbers(2, past, WIDTH, seed=3) if past else None
+    memory = Content(rows, before)
+    q, k, v = memory.read(x, attention.project)
+    assert q.size(2) == rows + targets and k.size(2) == v.size(2) == past + rows
+    y = attention(x, View(Full()), memory)
+    there = x[:, :rows] if before is None else torch.cat([before, x[:, :rows]], 1)
+    expected = attention(x, View(Full()), Fixed(attention.project.pairs(there)))
+    close(y, expected.double(), 1e-5)
+    other = x.clone()
+    other[:, rows] += 3.0
+    moved = (attention(other, View(Full()), memory) - y).abs().amax((0, 2)) > 1e-6
+    assert moved.tolist() == [i == rows for i in range(rows + targets)]
+
+
+def test_two_streams_of_two_layers_leak_nothing() -> None:
+    """A query row never learns its own word, through however many layers of content."""
+    first, second = layer(1), layer(5)
+    rank = torch.tensor([[2, 0, 3, 1]])
+    view = View(Ordered(torch.cat([rank, rank - 1], 1), rank, torch.float32))
+    content, query = numbers(1, 4, WIDTH), numbers(1, 1, WIDTH, seed=8).expand(1, 4, WIDTH)
+
+    def run(words: Tensor) -> Tensor:
+        x = torch.cat([words, query], 1)
+        x = x + first(x, view, Content(4))
+        return second(x, view, Content(4))
+
+    y = run(content)
+    for word in range(4):
+        other = content.clone()
+        other[:, word] += 2.0
+        changed = (run(other) - y).abs().amax(-1)[0] > 1e-6
+        assert changed[:4].tolist() == (rank[0] >= rank[0, word]).tolist()
+        assert changed[4:].tolist() == (rank[0] > rank[0, word]).tolist()
+
+
+# -------------------------------------------------------------------- a source
+
+
+def test_fixed_reads_the_source_alone() -> None:
+    attention, x, source = layer(), numbers(2, 3, WIDTH), numbers(2, 5, WIDTH, seed=6)
+    memory = Fixed(attention.project.pairs(source))
+    y = attention(x, View(Full()), memory)
+    q, k, v = attention.project(torch.cat([x, source], 1))
+    z = naive.attention(q[:, :, :3], k[:, :, 3:], v[:, :, 3:], attention.scale)
+    close(y, attention.out(z.transpose(1, 2).flatten(2)).double(), 1e-5)
+    one = [attention(x[:, i : i + 1], View(Full()), memory) for i in range(3)]
+    close(torch.cat(one, 1), y.double(), 1e-5)
+
+
+def test_fixed_reorders() -> None:
+    attention, x, source = layer(), numbers(2, 3, WIDTH), numbers(2, 5, WIDTH, seed=6)
+    chosen = torch.tensor([1, 1, 0])
+    memory = Fixed(attention.project.pairs(source)).reorder(chosen)
+    expected = attention(x[chosen], View(Full()), Fixed(attention.project.pairs(source[chosen])))
+    assert torch.allclose(attention(x[chosen], View(Full()), memory), expected, atol=1e-6)
+
+
+# ------------------------------------------------------------- the whole state
+
+
+def test_extend_counts_rows_and_marks_padding_late() -> None:
+    """While all rows are real nothing is stored; the first padding makes up for it."""
+    state = State()
+    assert state.extend(None, 2, 2, CPU) is None and state.length == 2
+    padded = torch.tensor([[True, False], [True, True]])
+    marks = state.extend(padded, 2, 2, CPU)
+    assert marks is not None
+    assert marks.tolist() == [[True, True, True, False], [True] * 4]
+    marks = state.extend(None, 1, 2, CPU)
+    assert marks is state.real and marks is not None
+    assert marks.tolist() == [[True, True, True, False, True], [True] * 5]
+    assert state.length == 5
+
+
+def test_extend_from_padding_on() -> None:
+    state = State()
+    padded = torch.tensor([[False, True]])
+    assert torch.equal(state.extend(padded, 2, 1, CPU), padded)
+    assert mark(1, 2, CPU).tolist() == [[True, True]]
+
+
+def test_state_reorders_everything() -> None:
+    attention, source = layer(), numbers(2, 3, WIDTH)
+    memory = cache(2, 3)
+    memory.read(source, attention.project)
+    keys, pairs = memory.keys.clone(), attention.project.pairs(source)
+    state = State(
+        [memory], [source], [Fixed(pairs)], source_real=mark(2, 3, CPU), real=torch.eye(2) > 0
+    )
+    state.reorder(torch.tensor([1, 1]))
+    assert torch.equal(state.layers[0].keys, keys[[1, 1]])
+    assert torch.equal(state.hidden[0], source[[1, 1]])
+    assert torch.equal(state.source[0].pairs[1], pairs[1][[1, 1]])
+    assert state.real is not None and state.real.tolist() == [[False, True]] * 2
+    assert state.source_real is not None and state.source_real.shape == (2, 3)
+    empty = State()
+    empty.reorder(torch.tensor([0]))
+    assert empty.real is None and empty.layers == []
+
+
+def test_here_is_the_projection() -> None:
+    attention, x = layer(), numbers(2, 3, WIDTH)
+    for ours, whole in zip(HERE.read(x, attention.project), attention.project(x), strict=True):
+        assert torch.equal(ours, whole)

@@ -1,0 +1,227 @@
+"""T5, versions 1.0 and 1.1, number by number beside transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from regard.exchange.directory import load
+from tests.equal.reference import (
+    all_close,
+    close,
+    layers,
+    marks,
+    ours,
+    same_config,
+    scramble,
+    theirs,
+    words,
+)
+
+KIND = hf.T5ForConditionalGeneration
+V1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+
+
+def make(**changes: Any) -> Any:
+    """Uneven on purpose: heads that do not make up the width, stacks of two depths."""
+    fields = {
+        "vocab_size": 97, "d_model": 32, "d_kv": 6, "num_heads": 4, "d_ff": 40, "num_layers": 3,
+        "num_decoder_layers": 2, "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 20, "decoder_start_token_id": 0,
+    }  # fmt: skip
+    reference = scramble(KIND(hf.T5Config(**fields | changes)))
+    if changes.get("tie_word_embeddings") is False:  # its constructor ties whatever it is told
+        reference.lm_head.weight = torch.nn.Parameter(torch.randn(97, 32) * 0.2)
+    return reference
+
+
+KINDS = {
+    "v1.0": {},
+    "v1.1": V1_1,
+    "gated relu": {"feed_forward_proj": "gated-relu"},
+    "gated silu, untied": {"feed_forward_proj": "gated-silu", "tie_word_embeddings": False},
+    "plain gelu": {"feed_forward_proj": "gelu"},
+    "published buckets": {
+        "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
+    },
+}  # fmt: skip
+KIND_OF = pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
+
+
+def compare(reference: Any, model: Any, source: Tensor, target: Tensor) -> Tensor:
+    """Every layer of both stacks, what the encoder gives, and the logits."""
+    with (
+        layers(reference.encoder.block) as encoder,
+        layers(reference.decoder.block) as decoder,
+    ):
+        result = reference(input_ids=source, decoder_input_ids=target)
+    with layers(model.encoder.blocks) as read, layers(model.decoder.blocks) as written:
+        encoded = model.encode(source)
+        hidden = model.decode(target, model.project_source(encoded))
+    all_close(read, encoder)
+    all_close(written, decoder)
+    close(encoded, result.encoder_last_hidden_state)
+    close(model.logits(hidden), result.logits)
+    close(model(source, target), hidden)
+    logits: Tensor = result.logits
+    return logits
+
+
+@KIND_OF
+@torch.no_grad()
+def test_there_and_back(changes: dict[str, Any], tmp_path: Path) -> None:
+    """Long enough for the last bucket of distances."""
+    reference = make(**changes)
+    opened = ours(reference, tmp_path / "theirs")
+    length = 140 if changes.get("relative_attention_num_buckets") == 32 else 30
+    source, target = words(97, 2, length), words(97, 2, length - 5, seed=2)
+    wanted = compare(reference, opened.model, source, target)
+    back = theirs(opened, tmp_path / "ours", KIND)
+    assert torch.equal(back(input_ids=source, decoder_input_ids=target).logits, wanted)
+    same_config(reference.config, back.config)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("changes", [{}, V1_1], ids=["v1.0", "v1.1"])
+@torch.no_grad()
+def test_padding_on_either_side(changes: dict[str, Any], side: str, tmp_path: Path) -> None:
+    """Positions are distances, so neither side shifts anything, in the source or in the target."""
+    reference = make(**changes)
+    model = ours(reference, tmp_path).model
+    there, here = marks([13, 6, 9, 1], side), marks([4, 11, 1, 7], side)
+    source, target = words(97, *there.shape), words(97, *here.shape, seed=2)
+    with (
+        layers(reference.encoder.block) as encoder,
+        layers(reference.decoder.block) as decoder,
+    ):
+        wanted = reference(
+            input_ids=source, attention_mask=there.long(), decoder_input_ids=target,
+            decoder_attention_mask=here.long(),
+        ).logits  # fmt: skip
+    with layers(model.encoder.blocks) as read, layers(model.decoder.blocks) as written:
+        logits = model.logits(model(source, target, there, here))
+    all_close(read, encoder, there)
+    all_close([*written, logits], [*decoder, wanted], here)
+    for i in range(4):
+        alone = reference(
+            input_ids=source[i : i + 1, there[i]], decoder_input_ids=target[i : i + 1, here[i]]
+        )
+        close(logits[i, here[i]], alone.logits[0])
+
+
+@torch.no_grad()
+def test_the_cache(tmp_path: Path) -> None:
+    """Word by word, with the source read once and its padding hidden at every step."""
+    reference = make()
+    model = ours(reference, tmp_path).model
+    there = marks([13, 6, 9], "right")
+    source, target = words(97, *there.shape), words(97, 3, 10, seed=2)
+    encoded = reference.encoder(input_ids=source, attention_mask=there.long())
+    fixed = model.project_source(model.encode(source, there))
+    state = model.start(3, 10)
+    past = hf.EncoderDecoderCache(
+        hf.DynamicCache(config=reference.config), hf.DynamicCache(config=reference.config)
+    )
+    for start, end in [(0, 3), *((i, i + 1) for i in range(3, 10))]:
+        wanted = reference(
+            encoder_outputs=encoded, attention_mask=there.long(), past_key_values=past,
+            decoder_input_ids=target[:, start:end], use_cache=True,
+        ).logits  # fmt: skip
+        mine = model.decode(target[:, start:end], fixed, there, state=state)
+        close(model.logits(mine), wanted)
+
+
+@pytest.mark.parametrize("changes", [{}, V1_1], ids=["v1.0", "v1.1"])
+def test_gradients_of_a_training_step(changes: dict[str, Any], tmp_path: Path) -> None:
+    """The table of distances too: it is learned through the scores of every layer."""
+    reference = make(**changes)
+    model = ours(reference, tmp_path).model
+    there = marks([13, 6, 9], "right")
+    source, labels = words(97, *there.shape), words(97, 3, 8, low=1, seed=2)
+    loss = reference(input_ids=source, attention_mask=there.long(), labels=labels).loss
+    loss.backward()
+    shifted = torch.cat([torch.zeros(3, 1, dtype=torch.long), labels[:, :-1]], 1)
+    hidden = model(source, shifted, there).flatten(0, 1)
+    found = model.output.surprisal(hidden, labels.flatten()) / labels.numel()
+    found.backward()
+    close(found.detach(), loss.detach())
+    stacks = [(model.encoder, reference.encoder), (model.decoder, reference.decoder)]
+    pairs = [(model.tokens.weight.grad, reference.shared.weight.grad)]
+    pairs += [(model.output.weight.grad, reference.lm_head.weight.grad)]
+    for mine, their in stacks:
+        first = their.block[0].layer[0].SelfAttention
+        pairs += [
+            (mine.distances.weight.grad, first.relative_attention_bias.weight.grad),
+            (mine.norm.weight.grad, their.final_layer_norm.weight.grad),
+            (
+                mine.blocks[0].attention.layer.project.weight.grad,
+                torch.cat([getattr(first, part).weight.grad for part in "qkv"]),
+            ),
+        ]
+    for a, b in pairs:
+        assert (a - b).norm() <= 1e-5 * b.norm()
+
+
+@pytest.mark.parametrize("style", ["as published", "as transformers 5 says it"])
+@torch.no_grad()
+def test_an_output_of_its_own_comes_from_the_file(style: str, tmp_path: Path) -> None:
+    """Version 1.1 ties nothing; newer files claim the contrary, yet hold two tables."""
+    reference = make(**V1_1)
+    reference.save_pretrained(tmp_path / "theirs")
+    file = tmp_path / "theirs/config.json"
+    config = json.loads(file.read_text())
+    assert config["tie_word_embeddings"] is True and config["scale_decoder_outputs"] is False
+    if style == "as published":
+        del config["scale_decoder_outputs"]
+        file.write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    opened = load(tmp_path / "theirs")
+    assert not opened.config.tied and not opened.config.scaled
+    assert torch.equal(opened.model.output.weight, reference.lm_head.weight)
+    source, target = words(97, 2, 12), words(97, 2, 7, seed=2)
+    wanted = compare(reference, opened.model, source, target)
+    back = theirs(opened, tmp_path / "ours", KIND)
+    assert torch.equal(back(input_ids=source, decoder_input_ids=target).logits, wanted)
+    stored = load_file(tmp_path / "ours/model.safetensors")
+    assert torch.equal(stored["lm_head.weight"], reference.lm_head.weight)
+    assert torch.equal(stored["shared.weight"], reference.shared.weight)
+
+
+@torch.no_grad()
+def test_repetitions_and_old_files(tmp_path: Path) -> None:
+    """Older files hold the tied tensors several times, and a bias table no layer reads."""
+    reference = make()
+    reference.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    for key in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"):
+        tensors[key] = tensors["shared.weight"].clone()
+    useless = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    tensors[useless] = torch.randn(8, 4)
+    save_file(tensors, file)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for key in ("scale_decoder_outputs", "tie_word_embeddings", "is_gated_act", "dense_act_fn"):
+        config.pop(key, None)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    source, target = words(97, 2, 12), words(97, 2, 7, seed=2)
+    compare(reference, load(tmp_path).model, source, target)
+
+
+@pytest.mark.parametrize("name", ["t5-small", "t5-v1_1-small"])
+def test_a_fresh_model_opens_in_transformers(name: str, tmp_path: Path) -> None:
+    import regard
+    from regard.exchange.directory import save
+
+    torch.manual_seed(0)
+    model = regard.create(name, layers=2, width=32, heads=4, vocabulary=97, hidden=48).eval()
+    save(model, tmp_path)
+    back, report = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert isinstance(back, KIND) and not any(report.values())
+    with torch.no_grad():
+        compare(back.eval(), model, words(97, 2, 12), words(97, 2, 7, seed=2))
