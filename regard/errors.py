@@ -1,4 +1,4 @@
-"""What can go wrong, by kind. Every message says what was given, what was expected and what to do."""
+"""What can go wrong, by kind. A message says what was given, what was expected, what to do."""
 
 from __future__ import annotations
 

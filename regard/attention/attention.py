@@ -8,24 +8,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.memory import HERE, Memory, Triple
+from regard.attention.kernels import How
+from regard.attention.memory import HERE, Memory, Pair, Triple
 from regard.attention.pattern import Pattern
 from regard.attention.position import Plain, View
 
-Kernel = Callable[[Pattern, Tensor, Tensor, Tensor, Tensor | None, float, float], Tensor]
+Kernel = Callable[[Pattern, Tensor, Tensor, Tensor, How], Tensor]
 
 
-def unseen(
-    pattern: Pattern,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    scale: float,
-    rate: float,
-) -> Tensor:
+def unseen(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
     """The kernel when nobody looks; a recorder puts another in its place."""
-    return pattern.attend(q, k, v, bias, scale, rate)
+    return pattern.attend(q, k, v, how)
 
 
 class Projection(nn.Linear):
@@ -42,7 +35,7 @@ class Projection(nn.Linear):
     def queries(self, x: Tensor) -> Tensor:
         return self.part(x, 0, 1)[0]
 
-    def pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def pairs(self, x: Tensor) -> Pair:
         k, v = self.part(x, 1, 3)
         return k, v
 
@@ -50,17 +43,13 @@ class Projection(nn.Linear):
         """Parts start … end of (query, key, value), each [B, H, rows, D]."""
         inner = self.heads * self.size
         chosen = slice(start * inner, end * inner)
-        bias = None if self.bias is None else self.bias[chosen]
-        y = F.linear(x, self.weight[chosen], bias)
-        return (
-            y.unflatten(-1, (end - start, self.heads, self.size)).permute(2, 0, 3, 1, 4).unbind(0)
-        )
+        y = F.linear(x, self.weight[chosen], None if self.bias is None else self.bias[chosen])
+        parts = y.unflatten(-1, (end - start, self.heads, self.size)).permute(2, 0, 3, 1, 4)
+        return tuple(parts.unbind(0))
 
 
 class Attention(nn.Module):
-    """The one attention of all models. A new model brings a Pattern, a Memory or a Score, never a
-    flag.
-    """
+    """The one attention of all models. A new model brings a Pattern, a Memory or a Score."""
 
     def __init__(
         self,
@@ -82,16 +71,12 @@ class Attention(nn.Module):
         self.dropout = dropout
         self.kernel: Kernel = unseen
 
-    @property
-    def rate(self) -> float:
-        return self.dropout if self.training else 0.0
-
     def forward(self, x: Tensor, view: View, memory: Memory = HERE) -> Tensor:
         q, k, v = memory.read(x, self.project)
         q, bias = self.score(q, view, self.scale)
-        y = self.kernel(view.pattern, q, k, v, bias, self.scale, self.rate)
-        result: Tensor = self.out(y.transpose(1, 2).flatten(2))
-        return result
+        how = How(bias, self.scale, self.dropout * self.training)
+        y: Tensor = self.out(self.kernel(view.pattern, q, k, v, how).transpose(1, 2).flatten(2))
+        return y
 
 
 def working_dtype(x: Tensor) -> torch.dtype:

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.kernels import Dropout
-
-Activation = Callable[[Tensor], Tensor]
+from regard.dropout import Dropout
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -19,13 +17,9 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return F.gelu(x, approximate="tanh")
 
 
-ACTIVATIONS: dict[str, Activation] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": gelu_tanh,
-    "silu": F.silu,
-    "tanh": torch.tanh,
-}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu, "gelu": F.gelu, "gelu_tanh": gelu_tanh, "silu": F.silu, "tanh": torch.tanh
+}  # fmt: skip
 
 
 class FeedForward(nn.Module):
@@ -37,8 +31,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.wide = nn.Linear(width, hidden, bias)
         self.narrow = nn.Linear(hidden, width, bias)
-        self.activation = ACTIVATIONS[activation]
-        self.dropout = Dropout(dropout)
+        self.activation, self.dropout = ACTIVATIONS[activation], Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.narrow(self.dropout(self.activation(self.wide(x))))
@@ -48,10 +41,8 @@ class FeedForward(nn.Module):
 class Gated(FeedForward):
     """The first layer's activation gates a second one of its kind (T5 v1.1)."""
 
-    def __init__(
-        self, width: int, hidden: int, activation: str, *, dropout: float = 0.0, bias: bool = True
-    ) -> None:
-        super().__init__(width, hidden, activation, dropout=dropout, bias=bias)
+    def __init__(self, width: int, hidden: int, *rest: Any, bias: bool = True, **more: Any) -> None:
+        super().__init__(width, hidden, *rest, bias=bias, **more)
         self.gate = nn.Linear(width, hidden, bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -85,7 +76,7 @@ NORM_PLACES: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
 class Block(nn.Module):
     """Attention, then the position-wise network; each with its residual and norm."""
 
-    def __init__(self, attention: nn.Module, feed_forward: nn.Module) -> None:
+    def __init__(self, attention: PostNorm, feed_forward: PostNorm) -> None:
         super().__init__()
         self.attention, self.feed_forward = attention, feed_forward
 
@@ -94,12 +85,12 @@ class Block(nn.Module):
         return y
 
 
-class CrossBlock(nn.Module):
-    """A decoder's block: the rows read themselves, then the source, then the position-wise network."""
+class CrossBlock(Block):
+    """A decoder's block: the rows read themselves, then the source, then the network."""
 
-    def __init__(self, attention: nn.Module, cross: nn.Module, feed_forward: nn.Module) -> None:
-        super().__init__()
-        self.attention, self.cross, self.feed_forward = attention, cross, feed_forward
+    def __init__(self, attention: PostNorm, cross: PostNorm, feed_forward: PostNorm) -> None:
+        super().__init__(attention, feed_forward)
+        self.cross = cross
 
     def forward(self, x: Tensor, own: tuple[Any, ...], source: tuple[Any, ...]) -> Tensor:
         y: Tensor = self.feed_forward(self.cross(self.attention(x, *own), *source))

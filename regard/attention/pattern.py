@@ -1,9 +1,8 @@
 """Who may see whom.
 
 A Pattern is one predicate, `visible(batch, query, key)` over row numbers. From it follow the dense
-reference (`dense`), the weights a recorder shows (`weights`), pictures, and FlexAttention's
-`mask_mod` on CUDA. Each pattern owns the kernel that computes the same thing without building what
-it does not need.
+reference, pictures, and FlexAttention's `mask_mod` on CUDA. Each pattern owns the kernel that
+computes the same thing without building what it does not need.
 
 Rows and keys need not be numbered alike: with a memory the keys come first and the rows are the
 last of them.
@@ -18,50 +17,40 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.attention.kernels import attend
+from regard.attention.kernels import How, attend
 
 CAUSAL_BLOCK = 128  # rows at a time under dropout: what lies above the diagonal is never computed
 
 
 class Pattern:
-    """The predicate and its kernel. Subclasses give `visible`, and `attend` where they know a
-    shorter way.
-    """
+    """Subclasses give `visible`, and `attend` where they know a shorter way."""
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """For row numbers of any broadcastable shapes: may the row `query` see the row `key`?"""
         raise TypeError(f"{type(self).__name__} does not say what is visible")
 
     def rows(self, x: Tensor) -> Tensor:
-        """Query rows laid out as the kernel reads them, so that a bias can be made in the same
-        layout.
-        """
+        """Query rows as the kernel lays them out, so that a bias can be made in that layout."""
         return x
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, rate: float
-    ) -> Tensor:
-        mask = additive(self.dense(q.size(0), q.size(2), k.size(2), q.device)[:, None], q.dtype)
-        return attend(q, k, v, mask=mask, bias=bias, scale=scale, rate=rate)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+        seen = self.dense(q.size(0), q.size(2), k.size(2), q.device)
+        return attend(q, k, v, how, additive(seen[:, None], q.dtype))
 
     def dense(self, batch: int, queries: int, keys: int, device: torch.device) -> Tensor:
-        """The whole predicate as a table [B, Q, K]: the reference every kernel is tested against."""
+        """The whole predicate as a table [B, Q, K]: the reference that kernels are tested by."""
         b, q, k = (torch.arange(n, device=device) for n in (batch, queries, keys))
         table = self.visible(b[:, None, None], q[None, :, None], k[None, None, :])
         return table.expand(batch, queries, keys)
 
-    def weights(self, q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-        """The attention weights [B, H, Q, K], for looking: what the kernel makes of the unit
-        matrix.
-        """
+    def weights(self, q: Tensor, k: Tensor, how: How) -> Tensor:
+        """The weights [B, H, Q, K], for looking: what the kernel makes of the unit matrix."""
         unit = torch.eye(k.size(2), dtype=q.dtype, device=q.device).expand(*k.shape[:3], -1)
-        return self.attend(q, k, unit, bias, scale, 0.0)
+        return self.attend(q, k, unit, how._replace(rate=0.0))
 
     @property
     def mask_mod(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-        """The predicate as FlexAttention wants it: a plain function, because it counts the
-        arguments.
-        """
+        """The predicate as FlexAttention wants it: a plain function of four arguments."""
         return lambda batch, head, query, key: self.visible(batch, query, key)
 
 
@@ -76,10 +65,8 @@ class Full(Pattern):
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query == query) & (key == key)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, rate: float
-    ) -> Tensor:
-        return attend(q, k, v, bias=bias, scale=scale, rate=rate)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+        return attend(q, k, v, how)
 
 
 @dataclass(frozen=True)
@@ -91,41 +78,29 @@ class Causal(Pattern):
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return key <= query + self.past
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, rate: float
-    ) -> Tensor:
-        rows, keys = q.size(2), k.size(2)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+        rows, bias = q.size(2), how.bias
         if rows == 1:
-            return attend(q, k, v, bias=bias, scale=scale, rate=rate)
-        if bias is None and rows == keys and rate == 0.0:
-            return attend(q, k, v, scale=scale, causal=True)
+            return attend(q, k, v, how)
+        if bias is None and rows == k.size(2) and how.rate == 0.0:
+            return attend(q, k, v, how, causal=True)
         parts = []
         for start in range(0, rows, CAUSAL_BLOCK):
             end = min(start + CAUSAL_BLOCK, rows)
             seen = self.past + end
-            corner = torch.full((end - start, seen), -math.inf, dtype=q.dtype, device=q.device)
+            part = how if bias is None else how._replace(bias=bias[..., start:end, :seen])
             parts.append(
-                attend(
-                    q[:, :, start:end],
-                    k[:, :, :seen],
-                    v[:, :, :seen],
-                    mask=corner.triu(self.past + start + 1),
-                    bias=None if bias is None else bias[..., start:end, :seen],
-                    scale=scale,
-                    rate=rate,
-                )
+                attend(q[:, :, start:end], k[:, :, :seen], v[:, :, :seen], part, causal=True)
             )
         return torch.cat(parts, 2)
 
 
 class Ordered(Pattern):
-    """Visibility as a comparison of orders: a row sees a key iff floor <= the key's order <= the
-    row's.
+    """Visibility as a comparison: a row sees a key iff floor <= the key's order <= the row's.
 
     BERT gives every row order 0, GPT 0, 1, 2, …; a prefix is 0, a hidden key (padding) is HIDDEN, a
-    memory comes before everything, and XLNet's orders are the ranks in its permutation. `document`
-    adds an equality for texts packed into one row. The table is built once and shared by all
-    layers.
+    memory comes before everything, and XLNet's orders are the ranks in its permutation. `documents`
+    adds an equality for texts packed into one row. The mask is built once and serves all layers.
     """
 
     HIDDEN = 2**31 - 1
@@ -136,21 +111,13 @@ class Ordered(Pattern):
         key_order: Tensor,  # [B|1, K]
         dtype: torch.dtype,
         floor: Tensor | None = None,  # [B|1, Q]
-        documents: tuple[Tensor, Tensor]
-        | None = None,  # of the queries [B, Q] and of the keys [B, K]
+        documents: tuple[Tensor, Tensor] | None = None,  # of queries [B, Q] and of keys [B, K]
     ) -> None:
-        self.query_order, self.key_order, self.floor, self.documents = (
-            query_order,
-            key_order,
-            floor,
-            documents,
-        )
-        seen = key_order[:, None, :] <= query_order[:, :, None]
-        if floor is not None:
-            seen = seen & (key_order[:, None, :] >= floor[:, :, None])
-        if documents is not None:
-            seen = seen & (documents[1][:, None, :] == documents[0][:, :, None])
-        self.mask = additive(seen[:, None], dtype)
+        self.query_order, self.key_order = query_order, key_order
+        self.floor, self.documents = floor, documents
+        tables = [query_order, key_order, *(documents or ()), *([] if floor is None else [floor])]
+        shape = max(t.size(0) for t in tables), query_order.size(1), key_order.size(1)
+        self.mask = additive(self.dense(*shape, query_order.device)[:, None], dtype)
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         def at(table: Tensor, row: Tensor) -> Tensor:
@@ -164,39 +131,5 @@ class Ordered(Pattern):
             seen = seen & (at(self.documents[1], key) == at(self.documents[0], query))
         return seen
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, rate: float
-    ) -> Tensor:
-        return attend(q, k, v, mask=self.mask, bias=bias, scale=scale, rate=rate)
-
-
-class ByHead(Pattern):
-    """Different patterns for groups of heads, in order: [(heads, pattern), …]."""
-
-    def __init__(self, groups: list[tuple[int, Pattern]]) -> None:
-        self.groups = groups
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, rate: float
-    ) -> Tensor:
-        sizes = [heads for heads, _ in self.groups]
-        whole = bias is None or bias.size(1) == 1
-        biases = [bias] * len(sizes) if whole else bias.split(sizes, 1)
-        rows = zip(self.groups, *(x.split(sizes, 1) for x in (q, k, v)), biases, strict=True)
-        return torch.cat([p.attend(a, b, c, d, scale, rate) for (_, p), a, b, c, d in rows], 1)
-
-
-def everything(real: Tensor | None, rows: int, dtype: torch.dtype) -> Pattern:
-    """All rows see all real keys; without padding there is nothing to hide."""
-    if real is None:
-        return Full()
-    hidden = torch.where(real, 0, Ordered.HIDDEN)
-    return Ordered(torch.zeros(1, rows, dtype=hidden.dtype, device=real.device), hidden, dtype)
-
-
-def causal(real: Tensor | None, past: int, dtype: torch.dtype) -> Pattern:
-    """Rows see what came before; `real` [B, past + rows] says which keys are no padding."""
-    if real is None:
-        return Causal(past)
-    order = torch.arange(real.size(1), device=real.device)[None]
-    return Ordered(order[:, past:], torch.where(real, order, Ordered.HIDDEN), dtype)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+        return attend(q, k, v, how, self.mask)

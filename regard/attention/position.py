@@ -1,6 +1,4 @@
-"""How position enters: sinusoids, counted positions, T5's buckets, and the relative score of
-Transformer-XL.
-"""
+"""How position enters: counted, as sinusoids, or as Transformer-XL's relative score."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from regard.attention.pattern import Pattern
 
 
 def positions(real: Tensor | None, past: int, rows: int, device: torch.device) -> Tensor:
-    """Positions of the newest `rows` rows, [B|1, rows]: they count real tokens, so padding never
-    matters.
-    """
+    """Positions of the newest rows, [B|1, rows]: they count real tokens, whatever the padding."""
     if real is None:
         return torch.arange(past, past + rows, device=device)[None]
     return (real.long().cumsum(1) - 1).clamp_min_(0)[:, past:]
@@ -36,38 +32,16 @@ def sinusoids(at: Tensor, width: int, layout: str = "halves") -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], -1).float()
 
 
-def buckets(distance: Tensor, both_sides: bool, count: int = 32, farthest: int = 128) -> Tensor:
-    """T5's bucket of a distance key - query: exact when near, logarithmic when far, one bucket
-    beyond.
-    """
-    bucket = torch.zeros_like(distance)
-    if both_sides:
-        count //= 2
-        bucket = (distance > 0).long() * count
-        distance = distance.abs()
-    else:
-        distance = (-distance).clamp_min(0)
-    exact = count // 2
-    far = (
-        torch.log(distance.clamp_min(1).float() / exact)
-        / math.log(farthest / exact)
-        * (count - exact)
-    )
-    return bucket + torch.where(
-        distance < exact, distance, (exact + far.long()).clamp_max(count - 1)
-    )
-
-
 def shifted(far: Tensor, keys: int) -> Tensor:
-    """Row i of the result starts (rows - 1 - i) columns further right: views only, nothing is
-    gathered.
+    """Row i of the result starts (rows - 1 - i) columns further right: views, nothing is gathered.
 
     far[..., i, p] holds the score of row i with the distance of column p, distances falling by one
     a column; result[..., i, j] = far[..., i, j + rows - 1 - i]. Needs at least keys + 1 columns.
     """
     rows, columns = far.size(-2), far.size(-1)
     line = far.flatten(-2).narrow(-1, rows - 1, rows * (columns - 1))
-    return line.unflatten(-1, (rows, columns - 1))[..., :keys]
+    y: Tensor = line.unflatten(-1, (rows, columns - 1))[..., :keys]
+    return y
 
 
 @dataclass(frozen=True)
@@ -75,17 +49,15 @@ class Distances:
     """The geometry of relative positions, built once a forward.
 
     `table` [G, P, width] holds sinusoids of falling distances; with G = 2 the second half of the
-    batch reads backwards. The first `rows` rows stand at consecutive positions; `index` [B, 1, R,
-    K] places the others.
+    batch reads backwards. The first `rows` rows stand at consecutive positions; `index`
+    [B, 1, R, K] places the others. `differs` [B, 1, Q, K] is 1 between different segments.
     """
 
     table: Tensor
     rows: int
     keys: int
     index: Tensor | None = None
-    differs: Tensor | None = (
-        None  # [B, 1, Q, K]: 1 where query and key belong to different segments
-    )
+    differs: Tensor | None = None
 
     def place(self, far: Tensor) -> Tensor:
         """Scores with distances [..., Q, P] -> scores with keys [..., Q, K]."""
@@ -113,53 +85,27 @@ class Plain(nn.Module):
 
 
 class Relative(nn.Module):
-    """(q + u)·k + (q + v)·W r(distance), Transformer-XL's four terms as one bias (Dai et al. 2019,
-    3.3).
+    """(q + u)·k + (q + v)·W r(distance): Transformer-XL's four terms (Dai et al. 2019, 3.3).
 
     `u` and `v` [H, D] may be shared by all layers: pass the parameters in.
     """
 
-    def __init__(self, width: int, heads: int, size: int, u: nn.Parameter, v: nn.Parameter) -> None:
+    def __init__(self, width: int, u: nn.Parameter, v: nn.Parameter) -> None:
         super().__init__()
-        self.heads, self.size = heads, size
-        self.distance = nn.Linear(width, heads * size, bias=False)
         self.u, self.v = u, v
+        self.distance = nn.Linear(width, u.numel(), bias=False)
 
     def forward(self, q: Tensor, view: View, scale: float) -> tuple[Tensor, Tensor | None]:
         assert view.distances is not None
         rows = view.pattern.rows(q + self.v.to(q.dtype)[:, None]) * scale
-        return q + self.u.to(q.dtype)[:, None], view.distances.place(
-            self.far(rows, view.distances.table)
-        )
+        bias = view.distances.place(self.far(rows, view.distances.table))
+        return q + self.u.to(q.dtype)[:, None], bias
 
     def far(self, rows: Tensor, table: Tensor) -> Tensor:
         """rows · W r for every distance in the table: [B, H, Q, P], one product a head."""
         groups, batch, count = table.size(0), rows.size(0) // table.size(0), rows.size(2)
-        r = self.distance(table).unflatten(-1, (self.heads, self.size)).permute(0, 2, 3, 1)
+        r = self.distance(table).unflatten(-1, self.u.shape).permute(0, 2, 3, 1)
         rows = rows.unflatten(0, (groups, batch)).transpose(1, 2).flatten(2, 3)
-        scores = torch.matmul(rows, r.to(rows.dtype))
-        return scores.unflatten(2, (batch, count)).transpose(1, 2).flatten(0, 1)
-
-
-class RelativeSegments(Relative):
-    """XLNet adds whether two rows belong to the same segment: (q + s)·e (Yang et al. 2019, 2.5).
-
-    `segment` [2, H, D] holds e for "same" and "different". What is the same for all keys of a row
-    cancels in the softmax, so only the difference of the two is added.
-    """
-
-    def __init__(
-        self, width: int, heads: int, size: int, u: nn.Parameter, v: nn.Parameter, s: nn.Parameter
-    ) -> None:
-        super().__init__(width, heads, size, u, v)
-        self.s = s
-        self.segment = nn.Parameter(torch.zeros(2, heads, size))
-
-    def forward(self, q: Tensor, view: View, scale: float) -> tuple[Tensor, Tensor | None]:
-        content, bias = super().forward(q, view, scale)
-        assert view.distances is not None and bias is not None
-        if view.distances.differs is None:
-            return content, bias
-        step = (self.segment[1] - self.segment[0]).to(q.dtype) * scale
-        change = torch.einsum("bhqd,hd->bhq", q + self.s.to(q.dtype)[:, None], step)
-        return content, torch.addcmul(bias, change[..., None], view.distances.differs)
+        scores = torch.matmul(rows, r.to(rows.dtype)).unflatten(2, (batch, count))
+        y: Tensor = scores.transpose(1, 2).flatten(0, 1)
+        return y

@@ -103,7 +103,8 @@ BERT = Format(
         "tie_word_embeddings": True,
     },
     inert=frozenset(
-        ["directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"]
+        "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
+        "pooler_size_per_head pooler_type".split()
     ),
     names=names,
     ignored=r"position_ids$|cls\.predictions\.decoder\.(weight|bias)$",

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import ConfigError, FormatError, UnknownName
 from regard.exchange.format import Format, Name, stacked, unstacked
 from regard.exchange.formats import OWN, format_for, format_of, heads_of_family, names_of
 from regard.exchange.weights import Weights, materialise, write_weights
 from regard.models import FAMILIES
-from regard.models.base import Model
+from regard.models.base import Encoder, Model
 from regard.models.heads import Heads
 from regard.text.tokenizer import Tokenizer
 
@@ -107,13 +107,15 @@ def collect(
         for key, shape in expected(entry, shapes).items():
             if parts[key].shape != shape:
                 raise FormatError(
-                    f"{key} is {list(parts[key].shape)} in the file; the configuration asks for {list(shape)}"
+                    f"{key} is {list(parts[key].shape)} in the file; "
+                    f"the configuration asks for {list(shape)}"
                 )
         if entry.zeros is None:
             values[entry.ours] = stacked(list(parts.values()), entry).to(dtype)
         elif any(part.any() for part in parts.values()):
             raise FormatError(
-                f"{entry.theirs[0]} is not zero, but attention_bias is false; set it to true in config.json"
+                f"{entry.theirs[0]} is not zero, but attention_bias is false; "
+                "set it to true in config.json"
             )
     if missing:
         raise FormatError(
@@ -167,7 +169,8 @@ def heads_of(found: Format, given: dict[str, Any]) -> Heads:
     named = (given.get("architectures") or [next(iter(found.classes))])[0]
     if named not in found.classes:
         raise FormatError(
-            f"the class {named!r} is not supported for {found.type}; supported are {', '.join(found.classes)}"
+            f"the class {named!r} is not supported for {found.type}; "
+            f"supported are {', '.join(found.classes)}"
         )
     labels = len(given.get("id2label") or ()) or given.get("num_labels", 2)
     return {
@@ -245,13 +248,11 @@ def family_of_model(model: Model) -> str:
 
 def heads_in(model: Model) -> Heads:
     """The heads a model has, with their classes."""
-    heads: Heads = {}
-    if isinstance(getattr(model, "heads", None), nn.ModuleDict):
-        heads = {
-            n: getattr(getattr(h, "out", None), "out_features", 0) for n, h in model.heads.items()
-        }  # type: ignore[union-attr, operator]
-        heads |= {"masked": 0} if hasattr(model, "output") else {}
-    return heads
+    if not isinstance(model, Encoder):
+        return {}
+    made: Any = model.heads
+    heads = {n: getattr(getattr(h, "out", None), "out_features", 0) for n, h in made.items()}
+    return heads | ({"masked": 0} if hasattr(model, "output") else {})
 
 
 def locate(path: str | os.PathLike[str], download: bool) -> Path:

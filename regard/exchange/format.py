@@ -96,8 +96,16 @@ def token(theirs: str, default: int) -> Field:
     return Field(theirs, default, lambda x: x[0] if isinstance(x, list) and x else x)
 
 
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
-               "gelu_fast": "gelu_tanh", "swish": "silu", "silu": "silu", "tanh": "tanh"}  # fmt: skip
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "swish": "silu",
+    "silu": "silu",
+    "tanh": "tanh",
+}
 
 
 def activation(theirs: str, default: str, **aliases: str) -> Field:
@@ -144,7 +152,8 @@ class Format:
         for key, value in given.items():
             if key in self.fixed and value != self.fixed[key]:
                 raise ConfigError(
-                    f"config.json: {key} is {value!r}; only {self.fixed[key]!r} is supported for {self.type}"
+                    f"config.json: {key} is {value!r}; "
+                    f"only {self.fixed[key]!r} is supported for {self.type}"
                 )
             if key not in known and value not in (None, False) and not ignore_unknown:
                 raise UnknownName(
@@ -185,7 +194,21 @@ class Format:
 
 # What every published configuration may carry and no model computes with.
 INERT = frozenset(
-    ["_name_or_path", "architectures", "model_type", "transformers_version", "torch_dtype", "dtype", "use_cache", "name_or_path", "id2label", "label2id", "num_labels", "problem_type", "task_specific_params", "finetuning_task", "tokenizer_class", "prefix", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "cls_token_id", "mask_token_id", "output_attentions", "output_hidden_states", "output_past", "return_dict", "torchscript", "use_bfloat16", "tf_legacy_loss", "pruned_heads", "chunk_size_feed_forward", "is_encoder_decoder", "cross_attention_hidden_size", "gradient_checkpointing", "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "initializer_range", "initializer_factor", "auto_map", "language", "_attn_implementation", "attn_implementation", "keys_to_ignore_at_inference", "loss_type"]
+    """
+    _name_or_path architectures model_type transformers_version torch_dtype dtype use_cache
+    name_or_path id2label label2id num_labels problem_type task_specific_params finetuning_task
+    tokenizer_class prefix bos_token_id eos_token_id pad_token_id sep_token_id
+    decoder_start_token_id cls_token_id mask_token_id output_attentions output_hidden_states
+    output_past return_dict torchscript use_bfloat16 tf_legacy_loss pruned_heads
+    chunk_size_feed_forward is_encoder_decoder cross_attention_hidden_size
+    gradient_checkpointing max_length min_length do_sample early_stopping num_beams
+    num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty
+    length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
+    num_return_sequences output_scores return_dict_in_generate forced_bos_token_id
+    forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens
+    begin_suppress_tokens initializer_range initializer_factor auto_map language
+    _attn_implementation attn_implementation keys_to_ignore_at_inference loss_type
+    """.split()
 )
 
 

@@ -1,4 +1,4 @@
-"""Longformer as published. Dilated or causal windows fit no class: they have a type of their own."""
+"""Longformer as published. Dilated or causal windows fit no class: they have our own type."""
 
 from __future__ import annotations
 
@@ -46,6 +46,10 @@ def windows(value: Any) -> Any:
     return tuple(value) if isinstance(value, list | tuple) else value
 
 
+def written(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
 def read(given: dict[str, Any]) -> dict[str, Any]:
     """Their table of positions begins with the rows of padding; ours counts real positions."""
     return {"context": given.get("max_position_embeddings", 512) - given.get("pad_token_id", 1) - 1}
@@ -69,18 +73,22 @@ LONGFORMER = Format(
     fields={k: v for k, v in FIELDS.items() if k not in ("dropout_head", "context")}
     | {
         "padding": Field("pad_token_id", 1),
-        "window": Field("attention_window", 512, windows, lambda w: list(w) if isinstance(w, tuple) else w),
+        "window": Field("attention_window", 512, windows, written),
     },
     fixed={"position_embedding_type": "absolute", "tie_word_embeddings": True},
     reads=read,
     writes=write,
-    inert=frozenset({"max_position_embeddings", "attention_mode", "attention_dilation", "autoregressive", "ignore_attention_mask",
-                     "onnx_export", "sep_token_id"}),
+    inert=frozenset(
+        "max_position_embeddings attention_mode attention_dilation autoregressive "
+        "ignore_attention_mask onnx_export sep_token_id".split()
+    ),
     names=names,
     ignored=r"position_ids$|lm_head\.decoder\.(weight|bias)$",
-    same={"lm_head.decoder.weight": "longformer.embeddings.word_embeddings.weight",
-          "lm_head.decoder.bias": "lm_head.bias"},
+    same={
+        "lm_head.decoder.weight": "longformer.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
     prefix="longformer.",
     takes_heads=True,
-)  # fmt: skip
+)
 FORMATS = (LONGFORMER,)

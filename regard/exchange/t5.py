@@ -9,8 +9,14 @@ from regard.exchange.format import Field, Format, Name, name, token
 from regard.models.heads import Heads
 from regard.models.t5 import T5Config
 
-PROJECTIONS = {"relu": ("relu", False), "gelu": ("gelu", False), "gelu_new": ("gelu_tanh", False),
-               "gated-gelu": ("gelu_tanh", True), "gated-relu": ("relu", True), "gated-silu": ("silu", True)}  # fmt: skip
+PROJECTIONS = {
+    "relu": ("relu", False),
+    "gelu": ("gelu", False),
+    "gelu_new": ("gelu_tanh", False),
+    "gated-gelu": ("gelu_tanh", True),
+    "gated-relu": ("relu", True),
+    "gated-silu": ("silu", True),
+}
 
 
 def attention(ours: str, theirs: str) -> list[Name]:
@@ -113,12 +119,15 @@ T5 = Format(
     reads=read,
     writes=write,
     refuses=refuses,
-    inert=frozenset({"feed_forward_proj", "tie_word_embeddings", "n_positions", "dense_act_fn", "is_gated_act", "is_decoder", "classifier_dropout",
-                     "scale_decoder_outputs"}),
+    inert=frozenset(
+        "feed_forward_proj tie_word_embeddings n_positions dense_act_fn is_gated_act "
+        "is_decoder classifier_dropout scale_decoder_outputs".split()
+    ),
     names=names,
     ignored=r"embed_tokens\.weight$|lm_head\.weight$|EncDecAttention\.relative_attention_bias",
     same=dict.fromkeys(
-        ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), "shared.weight"
+        ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
+        "shared.weight",
     ),
-)  # fmt: skip
+)
 FORMATS = (T5,)

@@ -55,7 +55,8 @@ def read(given: dict[str, Any]) -> dict[str, Any]:
     """
     if given.get("decoder_vocab_size") not in (None, given.get("vocab_size", 58101)):
         raise ConfigError(
-            "config.json: decoder_vocab_size differs from vocab_size; only one vocabulary is supported"
+            "config.json: decoder_vocab_size differs from vocab_size; "
+            "only one vocabulary is supported"
         )
     return {
         "bias": given.get("attention_bias", True),
@@ -119,9 +120,11 @@ MARIAN = Format(
         "decoder_layerdrop": 0.0,
         "is_decoder": False,
     },
-    inert=frozenset({"attention_bias", "decoder_vocab_size", "max_position_embeddings", "init_std", "add_bias_logits",
-                     "classif_dropout", "classifier_dropout", "extra_pos_embeddings", "num_hidden_layers",
-                     "num_attention_heads", "hidden_size"}),
+    inert=frozenset(
+        "attention_bias decoder_vocab_size max_position_embeddings init_std "
+        "add_bias_logits classif_dropout classifier_dropout extra_pos_embeddings "
+        "num_hidden_layers num_attention_heads hidden_size".split()
+    ),
     names=names,
     reads=read,
     writes=write,
@@ -129,8 +132,12 @@ MARIAN = Format(
     refuses=refuses,
     ignored=r"embed_tokens\.weight$|embed_positions\.weight$|lm_head\.weight$",
     same=dict.fromkeys(
-        ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"),
+        (
+            "model.encoder.embed_tokens.weight",
+            "model.decoder.embed_tokens.weight",
+            "lm_head.weight",
+        ),
         "model.shared.weight",
     ),
-)  # fmt: skip
+)
 FORMATS = (MARIAN,)

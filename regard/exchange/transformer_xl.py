@@ -95,9 +95,8 @@ TRANSFORMER_XL = Format(
     },
     fixed={"attn_type": 0, "sample_softmax": -1, "adaptive": True, "tie_word_embeddings": True},
     inert=frozenset(
-        {"cutoffs", "d_embed", "pre_lnorm", "tie_projs", "proj_share_all_but_first", "init",
-         "init_range", "proj_init_std", "tie_weight", "n_token", "trainer_compatible", "tgt_len",
-         "ext_len"}
+        "cutoffs d_embed pre_lnorm tie_projs proj_share_all_but_first init init_range "
+        "proj_init_std tie_weight n_token trainer_compatible tgt_len ext_len".split()
     ),
     names=names,
     reads=read,
@@ -105,5 +104,5 @@ TRANSFORMER_XL = Format(
     ignored=r"pos_emb\.inv_freq$|crit\.out_layers\.\d+\.weight$|crit\.out_projs\.\d+$",
     prefix="transformer.",
     opens="transformers 5 has dropped Transformer-XL; 4.35 opens it",
-)  # fmt: skip
+)
 FORMATS = (TRANSFORMER_XL,)

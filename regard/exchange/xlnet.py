@@ -128,9 +128,11 @@ XLNET = Format(
         "summary_activation": "tanh",
         "tie_word_embeddings": True,
     },
-    inert=frozenset({"d_head", "attn_type", "untie_r", "start_n_top", "end_n_top", "use_mems_eval",
-                     "use_mems_train", "n_token", "max_position_embeddings", "hidden_size",
-                     "num_attention_heads", "num_hidden_layers", "init", "init_range", "init_std"}),
+    inert=frozenset(
+        "d_head attn_type untie_r start_n_top end_n_top use_mems_eval use_mems_train "
+        "n_token max_position_embeddings hidden_size num_attention_heads "
+        "num_hidden_layers init init_range init_std".split()
+    ),
     names=names,
     reads=read,
     writes=write,
@@ -139,5 +141,5 @@ XLNET = Format(
     same={"lm_loss.weight": "transformer.word_embedding.weight"},
     prefix="transformer.",
     takes_heads=True,
-)  # fmt: skip
+)
 FORMATS = (XLNET,)

@@ -7,6 +7,9 @@ own within it.
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -24,7 +27,7 @@ class AdaptiveEmbedding(nn.Module):
         self.edges = (0, *cutoffs, vocabulary)
         self.ratio, self.width = ratio, width
         edges = (0, vocabulary) if ratio == 1 else self.edges
-        self.ranges = list(zip(edges, edges[1:], strict=False))
+        self.ranges = list(pairwise(edges))
         sizes = [size // ratio**i for i in range(len(self.ranges))]
         self.tables = nn.ModuleList(
             nn.Embedding(end - start, d) for (start, end), d in zip(self.ranges, sizes, strict=True)
@@ -51,16 +54,14 @@ class AdaptiveEmbedding(nn.Module):
 
 
 class AdaptiveOutput(Output):
-    """log P(word), tied to the embedding's tables. `shared` says whether the rare clusters'
-    projections are too.
-    """
+    """log P(word), tied to the embedding's tables; if `shared`, also to its rarer projections."""
 
     def __init__(self, embedding: AdaptiveEmbedding, size: int, shared: bool) -> None:
         nn.Module.__init__(self)
         self.edges, self.ratio = embedding.edges, embedding.ratio
-        self.tables = embedding.tables
+        self.tables: Any = embedding.tables
         self.biases = nn.ParameterList(
-            nn.Parameter(torch.zeros(table.num_embeddings)) for table in embedding.tables
+            nn.Parameter(torch.zeros(end - start)) for start, end in embedding.ranges
         )
         clusters = len(self.edges) - 2
         self.cluster_weight = nn.Parameter(torch.zeros(clusters, size)) if clusters else None
@@ -74,17 +75,15 @@ class AdaptiveOutput(Output):
                 )
 
     def cluster(self, i: int) -> tuple[Tensor, Tensor]:
-        """Weight and bias of cluster i; those of the first end with one row for each of the others."""
+        """Weight and bias of cluster i; the first's end with one row for each of the others."""
         if self.ratio == 1:
             inside = slice(self.edges[i], self.edges[i + 1])
             weight, bias = self.tables[0].weight[inside], self.biases[0][inside]
         else:
             weight, bias = self.tables[i].weight, self.biases[i]
         if i == 0 and self.cluster_weight is not None and self.cluster_bias is not None:
-            weight, bias = (
-                torch.cat([weight, self.cluster_weight]),
-                torch.cat([bias, self.cluster_bias]),
-            )
+            weight = torch.cat([weight, self.cluster_weight])
+            bias = torch.cat([bias, self.cluster_bias])
         return weight, bias
 
     def narrowed(self, hidden: Tensor, i: int) -> Tensor:
@@ -106,9 +105,8 @@ class AdaptiveOutput(Output):
 
     def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
         """Summed over the targets; a tail's logits are made only for its own words."""
-        cluster = torch.bucketize(
-            targets, torch.tensor(self.edges[1:-1], device=targets.device), right=True
-        )
+        edges = torch.tensor(self.edges[1:-1], device=targets.device)
+        cluster = torch.bucketize(targets, edges, right=True)
         first = torch.where(cluster == 0, targets, self.edges[1] + cluster - 1)
         total = surprisal(self.narrowed(hidden, 0), *self.cluster(0), first, shares)
         for i in self.clusters():
@@ -116,9 +114,8 @@ class AdaptiveOutput(Output):
             if inside.numel():
                 share = None if shares is None else shares[inside]
                 rows = self.narrowed(hidden[inside], i)
-                total = total + surprisal(
-                    rows, *self.cluster(i), targets[inside] - self.edges[i], share
-                )
+                target = targets[inside] - self.edges[i]
+                total = total + surprisal(rows, *self.cluster(i), target, share)
         return total
 
     def each(self, hidden: Tensor, targets: Tensor) -> Tensor:

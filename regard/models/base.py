@@ -1,10 +1,9 @@
-"""What all models share: a configuration in words, a state between calls, and checks of what comes
-in.
-"""
+"""What all models share: a configuration in words, and checks of what comes in."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
@@ -13,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.block import ACTIVATIONS, NORM_PLACES
-from regard.attention.memory import HERE, Fixed, Growing, Memory, State
+from regard.attention.memory import Fixed
 from regard.errors import ConfigError, InputError, UnknownName
+from regard.models.heads import Heads
 from regard.models.output import Output
+from regard.models.state import State, caches
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,9 @@ class Config:
             value = getattr(self, field.name)
             if not fits(value, kinds[field.name]):
                 raise ConfigError(f"{field.name} is {value!r}; it must be {field.type}")
-            if field.name in CHOICES and value not in CHOICES[field.name]:
-                raise UnknownName(field.name, value, CHOICES[field.name])
+            choices = CHOICES.get(field.name)
+            if choices is not None and value not in choices:
+                raise UnknownName(field.name, value, choices)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             if field.name.startswith("dropout") and not 0.0 <= value < 1.0:
@@ -61,11 +63,12 @@ class Config:
 
 
 POSITIVE = set(
-    ["vocabulary", "context", "width", "layers", "heads", "hidden", "head_size", "window", "band", "embedding", "ratio", "buckets", "decoder_layers", "decoder_heads", "decoder_hidden", "segments"]
+    "vocabulary context width layers heads hidden head_size window band embedding ratio buckets "
+    "decoder_layers decoder_heads decoder_hidden segments".split()
 )
-CHOICES = {
-    "activation": ACTIVATIONS,
-    "norm": NORM_PLACES,
+CHOICES: dict[str, set[str]] = {
+    "activation": set(ACTIVATIONS),
+    "norm": set(NORM_PLACES),
     "positions": {"halves", "interleaved", "tensor2tensor"},
 }
 
@@ -108,6 +111,22 @@ class Model(nn.Module):
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
 
+class Encoder(Model):
+    """A model that reads a whole text at once and can carry heads."""
+
+    def add_heads(self, heads: Heads, head: Callable[[str, int], nn.Module]) -> None:
+        """One module for each head but "masked", which is the output."""
+        made = {name: head(name, classes) for name, classes in heads.items() if name != "masked"}
+        self.heads = nn.ModuleDict(made)
+
+    def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        """What a head makes of the hidden states."""
+        if head not in self.heads:
+            raise UnknownName("head", head, list(self.heads), "(of this model)")
+        y: Tensor = self.heads[head](hidden, real)
+        return y
+
+
 class EncoderDecoder(Model):
     """An encoder reads the source once; a decoder reads itself and what the encoder made of it."""
 
@@ -126,9 +145,13 @@ class EncoderDecoder(Model):
     ) -> Tensor:
         raise TypeError(f"{type(self).__name__} does not say how it decodes")
 
+    def start(self, batch: int, capacity: int) -> State:
+        return State(caches(self.decoder_blocks, batch, capacity))
+
     def project_source(self, encoded: Tensor) -> list[Fixed]:
         """The encoder's output as each decoder layer reads it, projected once."""
-        return [Fixed(block.cross.layer.project.pairs(encoded)) for block in self.decoder_blocks]
+        blocks: Any = self.decoder_blocks
+        return [Fixed(block.cross.layer.project.pairs(encoded)) for block in blocks]
 
     def forward(
         self,
@@ -137,35 +160,9 @@ class EncoderDecoder(Model):
         source_real: Tensor | None = None,
         target_real: Tensor | None = None,
     ) -> Tensor:
-        """source [B, S], target [B, T] (shifted right) -> hidden states of the target [B, T,
-        width].
-        """
+        """source [B, S], target [B, T] (shifted right) -> hidden states of the target."""
         encoded = self.project_source(self.encode(source, source_real))
         return self.decode(target, encoded, source_real, target_real)
-
-
-def caches(
-    layers: int, batch: int, heads: int, size: int, capacity: int, like: Tensor
-) -> list[Growing]:
-    """One empty cache a layer."""
-
-    def buffer() -> Tensor:
-        return torch.zeros(batch, heads, capacity, size, dtype=like.dtype, device=like.device)
-
-    return [Growing(buffer(), buffer()) for _ in range(layers)]
-
-
-def recall(
-    state: State | None, real: Tensor | None, tokens: Tensor, layers: int
-) -> tuple[Tensor | None, int, list[Memory]]:
-    """Marks of all rows so far (None if all are real), how many rows came before, each layer's
-    memory.
-    """
-    if state is None:
-        return real, 0, [HERE] * layers
-    past = state.length
-    marks = state.extend(real, tokens.size(1), tokens.size(0), tokens.device)
-    return marks, past, list(state.layers) if state.layers else [HERE] * layers
 
 
 def check_tokens(tokens: Tensor, vocabulary: int) -> None:

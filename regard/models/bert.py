@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention, working_dtype
 from regard.attention.block import Block, FeedForward, PostNorm
-from regard.attention.kernels import Dropout
-from regard.attention.pattern import everything
 from regard.attention.position import View, positions
-from regard.models.base import Config, Model, check_length, check_tokens, normal
+from regard.dropout import Dropout
+from regard.models.base import Config, Encoder, check_length, check_tokens, normal
 from regard.models.heads import Heads, Rows, Summary, Transform
 from regard.models.output import Output
+from regard.models.state import everything
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Embeddings(nn.Module):
         return y
 
 
-class Bert(Model):
+class Bert(Encoder):
     """An encoder with the heads asked for; by default those of pre-training, the masked word and
     the next sentence.
     """
@@ -72,7 +72,7 @@ class Bert(Model):
         if "masked" in heads:
             transform = Transform(c.width, c.activation, c.epsilon)
             self.output = Output(self.embeddings.tokens.weight, bias="learned", transform=transform)
-        self.heads = nn.ModuleDict({n: self.head(n, k) for n, k in heads.items() if n != "masked"})
+        self.add_heads(heads, self.head)
 
     @staticmethod
     def block(c: BertConfig) -> nn.Module:
@@ -114,11 +114,6 @@ class Bert(Model):
         for block in self.blocks:
             x = block(x, view)
         y: Tensor = x
-        return y
-
-    def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
-        """What a head makes of the hidden states."""
-        y: Tensor = self.heads[head](hidden, real)
         return y
 
 

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention, working_dtype
 from regard.attention.block import NORM_PLACES, Block, FeedForward
-from regard.attention.kernels import Dropout
-from regard.attention.memory import State
-from regard.attention.pattern import Ordered, Pattern, causal
+from regard.attention.pattern import Ordered, Pattern
 from regard.attention.position import View, positions
 from regard.attention.window import Window
-from regard.models.base import Config, Model, caches, check_length, check_tokens, normal, recall
+from regard.dropout import Dropout
+from regard.models.base import Config, Model, check_length, check_tokens, normal
 from regard.models.output import Output
+from regard.models.state import State, caches, causal, recall
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,18 @@ class GPT(Model):
         c = self.config
         normal(self, c.start_std)
         if c.norm == "pre":
-            for block in self.blocks:
-                for last in (block.attention.layer.out, block.feed_forward.layer.narrow):
-                    nn.init.normal_(last.weight, std=c.start_std / (2 * c.layers) ** 0.5)
+            std = c.start_std / (2 * c.layers) ** 0.5
+            for part in self.modules():
+                if isinstance(part, Attention):
+                    nn.init.normal_(part.out.weight, std=std)
+                elif isinstance(part, FeedForward):
+                    nn.init.normal_(part.narrow.weight, std=std)
         return self
 
     def start(self, batch: int, capacity: int) -> State:
         c = self.config
         check_length(capacity, c.context)
-        like = self.tokens.weight
-        return State(caches(c.layers, batch, c.heads, c.width // c.heads, capacity, like))
+        return State(caches(self.blocks, batch, capacity))
 
     def forward(
         self, tokens: Tensor, real: Tensor | None = None, state: State | None = None

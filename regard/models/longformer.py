@@ -1,5 +1,4 @@
-"""Longformer (Beltagy, Peters and Cohan 2020): windows for all, a few global tokens that see and
-are seen by all.
+"""Longformer (Beltagy, Peters and Cohan 2020): windows for all, and a few global tokens.
 
 The global rows are a second attention with its own query, key and value: it reads every row, and
 its result replaces the local one. `lengthen` makes any of our encoders long by repeating the
@@ -9,7 +8,7 @@ positions it has learned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +17,14 @@ from torch.nn import functional as F
 from regard.attention.attention import Attention, working_dtype
 from regard.attention.block import Block, FeedForward, PostNorm
 from regard.attention.memory import Fixed
-from regard.attention.pattern import everything
 from regard.attention.position import View, positions
 from regard.attention.window import Window
 from regard.errors import ConfigError
-from regard.models.base import Model, check_length, check_tokens, normal
+from regard.models.base import Encoder, check_length, check_tokens, normal
 from regard.models.bert import Bert, BertConfig, Embeddings
 from regard.models.heads import Heads, Rows, Summary, Transform
 from regard.models.output import Output
+from regard.models.state import everything
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,7 @@ class LongView:
 
 
 class LongAttention(nn.Module):
-    """A window for every row; the global rows ask with projections of their own, and share the
-    output.
-    """
+    """A window for every row; global rows ask with projections of their own, and share the out."""
 
     def __init__(self, c: LongformerConfig) -> None:
         super().__init__()
@@ -93,7 +90,7 @@ class LongAttention(nn.Module):
         return view.scatter(y, self.wide(view.gather(x), view.everywhere, source))
 
 
-class Longformer(Model):
+class Longformer(Encoder):
     def __init__(self, config: LongformerConfig, heads: Heads | None = None) -> None:
         super().__init__()
         c = self.config = config
@@ -103,7 +100,7 @@ class Longformer(Model):
         if "masked" in heads:
             transform = Transform(c.width, "gelu", c.epsilon)
             self.output = Output(self.embeddings.tokens.weight, bias="learned", transform=transform)
-        self.heads = nn.ModuleDict({n: self.head(n, k) for n, k in heads.items() if n != "masked"})
+        self.add_heads(heads, self.head)
 
     @staticmethod
     def block(c: LongformerConfig) -> nn.Module:
@@ -159,14 +156,9 @@ class Longformer(Model):
 
         return {w: view(w // 2) for w in set(self.config.windows)}
 
-    def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
-        """What a head makes of the hidden states."""
-        y: Tensor = self.heads[head](hidden, real)
-        return y
-
 
 def places(marks: Tensor, real: Tensor | None = None) -> Tensor | None:
-    """Marks [B, T] -> the positions marked [B, G], -1 where a text has fewer; None if none has any."""
+    """Marks [B, T] -> positions [B, G], -1 where a text has fewer; None if none has any."""
     if marks.dtype != torch.bool:
         return marks  # positions already
     marks = marks if real is None else marks & real
@@ -178,13 +170,11 @@ def places(marks: Tensor, real: Tensor | None = None) -> Tensor | None:
 
 
 def lengthen(encoder: Bert, context: int = 4096, window: int | tuple[int, ...] = 512) -> Longformer:
-    """A long copy of an encoder: its positions repeated, its global projections those of its own
-    attention.
-    """
+    """A long copy of an encoder: positions repeated, global projections those of its attention."""
     c = encoder.config
     fields = {name: getattr(c, name) for name in BertConfig.__dataclass_fields__}
-    heads = {n: 0 if n == "pool" else h.out.out_features for n, h in encoder.heads.items()}
-    heads = {n: k for n, k in heads.items() if n != "next"}
+    made: Any = encoder.heads
+    heads = {n: getattr(h.out, "out_features", 0) for n, h in made.items() if n != "next"}
     if hasattr(encoder, "output"):
         heads["masked"] = 0
         if c.activation != "gelu":

@@ -1,5 +1,4 @@
-"""Longformer's character model (Beltagy et al. 2020, section 4): a causal window over relative
-positions.
+"""Longformer's character model (Beltagy et al. 2020, section 4): causal windows.
 
 Pre-norm, windows that grow with depth, and in the upper layers two heads whose windows are dilated,
 so that they reach further for the same price. Every row's distances are those of Transformer-XL.
@@ -12,17 +11,19 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.attention.attention import Attention, working_dtype
 from regard.attention.block import Block, FeedForward, PreNorm
-from regard.attention.kernels import Dropout
-from regard.attention.memory import mark
+from regard.attention.kernels import How
 from regard.attention.pattern import Pattern
 from regard.attention.position import Distances, Relative, View, sinusoids
-from regard.attention.window import Dilated, Window
+from regard.attention.window import Window
+from regard.dropout import Dropout
 from regard.errors import ConfigError
 from regard.models.base import Config, Model, check_tokens, normal
 from regard.models.output import Output
+from regard.models.state import mark
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,7 @@ class CharacterLongformerConfig(Config):
     layers: int = 12
     heads: int = 8
     hidden: int = 2048
-    windows: tuple[
-        int, ...
-    ] = ()  # rows seen before each, one number a layer; () grows from 32 to 512
+    windows: tuple[int, ...] = ()  # rows seen before each, one a layer; () grows from 32 to 512
     dilations: tuple[int, ...] = ()  # of the last two heads, one number a layer; () for none
     dropout: float = 0.2
     dropout_attention: float = 0.2
@@ -47,7 +46,7 @@ class CharacterLongformerConfig(Config):
             values = getattr(self, name)
             if values and (len(values) != self.layers or min(values) < 1):
                 raise ConfigError(
-                    f"{name} {values} must give one number of at least 1 to each of {self.layers} layers"
+                    f"{name} {values} must give each of {self.layers} layers at least 1"
                 )
         if self.dilations and self.heads < 3:
             raise ConfigError(
@@ -63,10 +62,45 @@ class CharacterLongformerConfig(Config):
         return self.dilations[layer] if self.dilations else 1
 
 
+class Dilated(Pattern):
+    """A window over every `step`-th row: rows of one remainder form a sequence of their own."""
+
+    def __init__(
+        self,
+        step: int,
+        before: int,
+        after: int,
+        real: Tensor,  # [B, T]: which keys are no padding
+        dtype: torch.dtype,
+    ) -> None:
+        length = real.size(1)
+        self.step, self.length, self.short = step, length, -(-length // step)
+        folded = F.pad(real, (0, self.short * step - length)).unflatten(1, (self.short, step))
+        self.real = folded.transpose(1, 2).flatten(0, 1)  # [B · step, short]
+        self.window = Window(before, after, self.short, dtype, real.device, self.real)
+
+    def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        same = query % self.step == key % self.step
+        batch = batch * self.step + key % self.step
+        return same & self.window.visible(batch, query // self.step, key // self.step)
+
+    def fold(self, x: Tensor) -> Tensor:
+        x = F.pad(x, (0, 0, 0, self.short * self.step - self.length))
+        y: Tensor = x.unflatten(2, (self.short, self.step)).permute(0, 3, 1, 2, 4).flatten(0, 1)
+        return y
+
+    def rows(self, x: Tensor) -> Tensor:
+        return self.window.rows(self.fold(x))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+        y = self.window.attend(self.fold(q), self.fold(k), self.fold(v), how)
+        y = y.unflatten(0, (q.size(0), self.step)).permute(0, 2, 3, 1, 4).flatten(2, 3)
+        result: Tensor = y[:, :, : self.length]
+        return result
+
+
 class SplitAttention(nn.Module):
-    """Most heads see their neighbours, two see further apart; the sum of two outputs is one of all
-    heads.
-    """
+    """Most heads see their neighbours, two see further apart; the two outputs are summed."""
 
     def __init__(self, c: CharacterLongformerConfig, apart: int) -> None:
         super().__init__()
@@ -77,7 +111,7 @@ class SplitAttention(nn.Module):
     def attention(c: CharacterLongformerConfig, heads: int) -> Attention:
         size = c.width // c.heads
         u, v = (nn.Parameter(torch.zeros(heads, size)) for _ in range(2))
-        score = Relative(c.width, heads, size, u, v)
+        score = Relative(c.width, u, v)
         return Attention(
             c.width, heads, size=size, bias=False, dropout=c.dropout_attention, score=score
         )
@@ -119,11 +153,9 @@ class CharacterLongformer(Model):
         c = self.config
         check_tokens(tokens, c.vocabulary)
         x = self.dropout(self.tokens(tokens))
-        there = mark(*tokens.shape, tokens.device) if real is None else real
-        kinds = {(c.window(i), c.dilation(i)) for i in range(c.layers)} | {
-            (c.window(i), 1) for i in range(c.layers)
-        }
-        views = {kind: self.view(x, *kind, there) for kind in kinds}
+        there = mark(tokens.size(0), tokens.size(1), tokens.device) if real is None else real
+        kinds = {(c.window(i), step) for i in range(c.layers) for step in (1, c.dilation(i))}
+        views = {(width, step): self.view(x, width, step, there) for width, step in kinds}
         for i, block in enumerate(self.blocks):
             x = block(x, views[c.window(i), 1], views[c.window(i), c.dilation(i)])
         y: Tensor = self.norm(x)

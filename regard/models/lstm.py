@@ -10,10 +10,10 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from regard.attention.kernels import Dropout
-from regard.attention.memory import State
+from regard.dropout import Dropout
 from regard.models.base import Config, Model, check_tokens
 from regard.models.output import Output
+from regard.models.state import State
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class LSTM(Model):
     def forward(
         self, tokens: Tensor, real: Tensor | None = None, state: State | None = None
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]. A padded step leaves the state as it was."""
+        """tokens [B, T] -> hidden states [B, T, width]. Padding leaves the state as it was."""
         check_tokens(tokens, self.config.vocabulary)
         x = self.dropout(self.tokens(tokens))
         pairs = state.hidden if state is not None and state.hidden else [None] * len(self.layers)

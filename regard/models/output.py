@@ -69,7 +69,7 @@ class Surprisal(torch.autograd.Function):
             return total
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         scaled = [None if g is None else g * grad.to(g.dtype) for g in ctx.saved_tensors]
         return (*scaled, None, None, None, None)
 
@@ -84,7 +84,7 @@ def surprisal(
     """The summed surprisal of the targets, in nats."""
     taught = [t for t in (hidden, weight, bias) if t is not None and t.requires_grad]
     learn = torch.is_grad_enabled() and bool(taught)
-    total: Tensor = Surprisal.apply(
+    total: Tensor = Surprisal.apply(  # type: ignore[no-untyped-call]
         hidden, weight, bias, targets, shares, learn, working_dtype(hidden)
     )
     return total
@@ -95,7 +95,7 @@ class Output(nn.Module):
 
     def __init__(
         self,
-        weight: nn.Parameter,
+        weight: Tensor,
         *,
         bias: str = "none",  # "learned"; "fixed": given with the weights and never trained
         scale: float = 1.0,

@@ -1,5 +1,4 @@
-"""T5 (Raffel et al. 2020): a pre-norm encoder and decoder without biases, scaling or absolute
-positions.
+"""T5 (Raffel et al. 2020): a pre-norm encoder and decoder without biases or absolute positions.
 
 What a row sees is shifted by a learned bias for each bucket of distances, shared by all layers of a
 stack. Version 1.1 gates its position-wise network and does not tie its output.
@@ -7,6 +6,7 @@ stack. Version 1.1 gates its position-wise network and does not tie its output.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,13 +15,14 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention, working_dtype
 from regard.attention.block import Block, CrossBlock, FeedForward, Gated, PreNorm
-from regard.attention.kernels import Dropout
-from regard.attention.memory import Fixed, State
-from regard.attention.pattern import Pattern, causal, everything
-from regard.attention.position import View, buckets
+from regard.attention.memory import Fixed
+from regard.attention.pattern import Pattern
+from regard.attention.position import View
+from regard.dropout import Dropout
 from regard.errors import ConfigError
-from regard.models.base import Config, EncoderDecoder, caches, check_tokens, recall
+from regard.models.base import Config, EncoderDecoder, check_tokens
 from regard.models.output import Output
+from regard.models.state import State, causal, everything, recall
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,22 @@ class T5Config(Config):
         super().check()
         if self.buckets < 4 or self.farthest <= self.buckets // 2:
             raise ConfigError(
-                f"buckets is {self.buckets} and farthest {self.farthest}; there must be at least 4, "
-                "and more than half as many distances"
+                f"buckets is {self.buckets} and farthest {self.farthest}; "
+                "there must be at least 4, and more than half as many distances"
             )
+
+
+def buckets(distance: Tensor, both_sides: bool, count: int, farthest: int) -> Tensor:
+    """The bucket of a distance key - query: exact when near, logarithmic when far."""
+    offset: Tensor | int = 0
+    if both_sides:
+        count //= 2
+        offset = (distance > 0) * count
+    near = distance.abs() if both_sides else (-distance).clamp_min(0)
+    exact = count // 2
+    far = torch.log(near.clamp_min(1).float() / exact) / math.log(farthest / exact)
+    far = (exact + (far * (count - exact)).long()).clamp_max(count - 1)
+    return offset + torch.where(near < exact, near, far)
 
 
 class Stack(nn.Module):
@@ -70,10 +84,9 @@ class Stack(nn.Module):
             return PreNorm(layer, nn.RMSNorm(c.width, c.epsilon), c.dropout)
 
         def attention() -> PreNorm:
+            size, rate = c.head_size, c.dropout
             return residual(
-                Attention(
-                    c.width, c.heads, size=c.head_size, bias=False, scale=1.0, dropout=c.dropout
-                )
+                Attention(c.width, c.heads, size=size, bias=False, scale=1.0, dropout=rate)
             )
 
         kind = Gated if c.gated else FeedForward
@@ -81,14 +94,9 @@ class Stack(nn.Module):
         return CrossBlock(attention(), attention(), last) if decoder else Block(attention(), last)
 
     def view(self, pattern: Pattern, past: int, rows: int, dtype: torch.dtype) -> View:
-        device = self.distances.weight.device
-        key = torch.arange(past + rows, device=device)
-        index = buckets(
-            key[None] - key[past:, None],
-            not self.decoder,
-            self.config.buckets,
-            self.config.farthest,
-        )
+        c, key = self.config, torch.arange(past + rows, device=self.distances.weight.device)
+        distance = key[None] - key[past:, None]
+        index = buckets(distance, not self.decoder, c.buckets, c.farthest)
         return View(pattern, self.distances(index).permute(2, 0, 1)[None].to(dtype))
 
     def finish(self, x: Tensor) -> Tensor:
@@ -109,9 +117,7 @@ class T5(EncoderDecoder):
         self.output = Output(table, scale=c.width**-0.5 if c.scaled else 1.0)
 
     def initialise(self) -> Self:
-        """Each matrix keeps the variance of its input; the missing 1/√d of the scores is in the
-        queries.
-        """
+        """Each matrix keeps its input's variance; the scores' missing 1/√d is in the queries."""
         c = self.config
         nn.init.normal_(self.tokens.weight, std=1.0)
         if not c.tied:
@@ -141,11 +147,6 @@ class T5(EncoderDecoder):
         for block in self.encoder.blocks:
             x = block(x, view)
         return self.encoder.finish(x)
-
-    def start(self, batch: int, capacity: int) -> State:
-        c = self.config
-        layers = len(self.decoder_blocks)
-        return State(caches(layers, batch, c.heads, c.head_size, capacity, self.tokens.weight))
 
     def decode(
         self,

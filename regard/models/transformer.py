@@ -14,14 +14,14 @@ from typing import Self
 from torch import Tensor, nn
 
 from regard.attention.attention import Attention, working_dtype
-from regard.attention.block import NORM_PLACES, Block, CrossBlock, FeedForward
-from regard.attention.kernels import Dropout
-from regard.attention.memory import Fixed, State
-from regard.attention.pattern import causal, everything
+from regard.attention.block import NORM_PLACES, Block, CrossBlock, FeedForward, PostNorm
+from regard.attention.memory import Fixed
 from regard.attention.position import View, positions, sinusoids
+from regard.dropout import Dropout
 from regard.errors import ConfigError
-from regard.models.base import Config, EncoderDecoder, caches, check_tokens, recall
+from regard.models.base import Config, EncoderDecoder, check_tokens
 from regard.models.output import Output
+from regard.models.state import State, causal, everything, recall
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Transformer(EncoderDecoder):
         heads = (c.decoder_heads if decoder else None) or c.heads
         hidden = (c.decoder_hidden if decoder else None) or c.hidden
 
-        def residual(layer: nn.Module) -> nn.Module:
+        def residual(layer: nn.Module) -> PostNorm:
             return NORM_PLACES[c.norm](layer, nn.LayerNorm(c.width, c.epsilon), c.dropout)
 
-        def attention() -> nn.Module:
+        def attention() -> PostNorm:
             return residual(Attention(c.width, heads, bias=c.bias, dropout=c.dropout_attention))
 
         last = residual(FeedForward(c.width, hidden, c.activation, dropout=c.dropout_hidden))
@@ -120,12 +120,6 @@ class Transformer(EncoderDecoder):
             x = block(x, view)
         y: Tensor = self.encoder_norm(x)
         return y
-
-    def start(self, batch: int, capacity: int) -> State:
-        c = self.config
-        heads = c.decoder_heads or c.heads
-        layers = len(self.decoder_blocks)
-        return State(caches(layers, batch, heads, c.width // heads, capacity, self.tokens.weight))
 
     def decode(
         self,

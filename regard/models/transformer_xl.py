@@ -8,20 +8,22 @@ gives those.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.attention import Attention, working_dtype
 from regard.attention.block import NORM_PLACES, Block, FeedForward
-from regard.attention.kernels import Dropout
-from regard.attention.memory import HERE, Memory, Segment, State, mark
+from regard.attention.memory import HERE, Memory, Segment
 from regard.attention.pattern import Causal, Ordered, Pattern
 from regard.attention.position import Distances, Relative, View, sinusoids
+from regard.dropout import Dropout
 from regard.errors import ConfigError
 from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
 from regard.models.base import Config, Model, check_tokens, normal
+from regard.models.recurrent import remember
+from regard.models.state import State, joined_marks
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class TransformerXLConfig(Config):
             not 0 < c < self.vocabulary for c in self.cutoffs
         ):
             raise ConfigError(
-                f"cutoffs {self.cutoffs} must rise and lie inside the vocabulary of {self.vocabulary}"
+                f"cutoffs {self.cutoffs} must rise and lie inside the {self.vocabulary} words"
             )
 
 
@@ -71,10 +73,8 @@ class TransformerXL(Model):
 
     def biases(self) -> tuple[nn.Parameter, nn.Parameter]:
         """u and v, the content and position biases."""
-        u, v = (
-            nn.Parameter(torch.zeros(self.config.heads, self.config.head_size)) for _ in range(2)
-        )
-        return u, v
+        shape = self.config.heads, self.config.head_size
+        return nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.zeros(shape))
 
     def block(self, biases: tuple[nn.Parameter, nn.Parameter]) -> Block:
         c = self.config
@@ -85,7 +85,7 @@ class TransformerXL(Model):
             size=c.head_size,
             bias=False,
             dropout=c.dropout_attention,
-            score=Relative(c.width, c.heads, c.head_size, *biases),
+            score=Relative(c.width, *biases),
         )
         feed_forward = FeedForward(c.width, c.hidden, "relu", dropout=c.dropout)
         return Block(
@@ -110,21 +110,19 @@ class TransformerXL(Model):
 
     def zeros(self, batch: int) -> State:
         """A memory full of zeros, which the rows do attend to."""
-        c, like = self.config, self.tokens.tables[0].weight
-        empty = torch.zeros(batch, c.memory, c.width, dtype=like.dtype, device=like.device)
+        c, like = self.config, next(self.parameters())
+        empty = like.new_zeros(batch, c.memory, c.width)
         return State(hidden=[empty] * c.layers)
 
     def forward(
         self, tokens: Tensor, real: Tensor | None = None, state: State | None = None
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; a state carries the memory from call to
-        call.
-        """
+        """tokens [B, T] -> hidden states [B, T, width]; a state carries the memory along."""
         check_tokens(tokens, self.config.vocabulary)
         x = self.dropout(self.tokens(tokens))
         pasts = state.hidden if state is not None and state.hidden else []
         past = pasts[0].size(1) if pasts else 0
-        real = keys_real(real, state, past, tokens)
+        real = joined_marks(None if state is None else state.real, real, past, tokens)
         view = self.view(x, past, real)
         inputs = []
         for i, block in enumerate(self.blocks):
@@ -135,8 +133,8 @@ class TransformerXL(Model):
         y: Tensor = self.dropout(x)
         return y
 
-    def memory(self, block: nn.Module, past: Tensor) -> Memory:
-        """The past as the layer's projection reads it: behind the norm where the norm comes first."""
+    def memory(self, block: Any, past: Tensor) -> Memory:
+        """The past as the layer's projection reads it: normed where the norm comes first."""
         return Segment(block.attention.norm(past) if self.config.norm == "pre" else past)
 
     def view(self, x: Tensor, past: int, real: Tensor | None) -> View:
@@ -151,30 +149,6 @@ class TransformerXL(Model):
             key_order = order if real is None else torch.where(real, order, Ordered.HIDDEN)
             pattern = Ordered(order[:, past:], key_order, working_dtype(x), floor)
         return View(pattern, distances=Distances(table, rows, keys))
-
-
-def keys_real(real: Tensor | None, state: State | None, past: int, tokens: Tensor) -> Tensor | None:
-    """Which of the remembered and the new rows are no padding; None while all are real."""
-    before = None if state is None else state.real
-    if real is None and before is None:
-        return None
-    batch, rows = tokens.shape
-    left = before if before is not None else mark(batch, past, tokens.device)
-    right = real if real is not None else mark(batch, rows, tokens.device)
-    return torch.cat([left, right], 1)
-
-
-def remember(
-    state: State, inputs: list[Tensor], real: Tensor | None, length: int, rows: int
-) -> None:
-    """Keeps the last `length` rows of each layer's input; nothing will flow back into them."""
-    joined = [x.detach() for x in inputs]
-    if state.hidden:
-        joined = [torch.cat(pair, 1) for pair in zip(state.hidden, joined, strict=True)]
-    start = max(0, joined[0].size(1) - length)
-    state.hidden = [x[:, start:] for x in joined]
-    state.real = None if real is None else real[:, start:]
-    state.length += rows
 
 
 def character(

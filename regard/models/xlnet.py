@@ -15,14 +15,15 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention, working_dtype
 from regard.attention.block import Block, FeedForward, PostNorm
-from regard.attention.kernels import Dropout
-from regard.attention.memory import Content, State
+from regard.attention.memory import HERE, Segment
 from regard.attention.pattern import Full, Ordered, Pattern
-from regard.attention.position import Distances, RelativeSegments, View, sinusoids
-from regard.models.base import Config, Model, check_tokens, normal
+from regard.attention.position import Distances, View, sinusoids
+from regard.dropout import Dropout
+from regard.models.base import Config, Encoder, check_tokens, normal
 from regard.models.heads import Heads, Rows, Span, Summary
 from regard.models.output import Output
-from regard.models.transformer_xl import keys_real, remember
+from regard.models.recurrent import Content, RelativeSegments, remember
+from regard.models.state import State, joined_marks
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class XLNetConfig(Config):
     padding: int = 5
 
 
-class XLNet(Model):
+class XLNet(Encoder):
     def __init__(self, config: XLNetConfig, heads: Heads | None = None) -> None:
         super().__init__()
         c = self.config = config
@@ -59,7 +60,7 @@ class XLNet(Model):
         heads = {"masked": 0} if heads is None else heads
         if "masked" in heads:
             self.output = Output(self.tokens.weight, bias="learned")
-        self.heads = nn.ModuleDict({n: self.head(n, k) for n, k in heads.items() if n != "masked"})
+        self.add_heads(heads, self.head)
 
     def biases(self) -> tuple[nn.Parameter, ...]:
         """u, v and s: what content, distance and segment weigh whoever asks."""
@@ -68,7 +69,7 @@ class XLNet(Model):
 
     def block(self, biases: tuple[nn.Parameter, ...]) -> Block:
         c = self.config
-        score = RelativeSegments(c.width, c.heads, c.head_size, *biases)
+        score = RelativeSegments(c.width, *biases)
         attention = Attention(
             c.width, c.heads, size=c.head_size, bias=False, dropout=c.dropout, score=score
         )
@@ -116,23 +117,18 @@ class XLNet(Model):
         x = self.dropout(x)
         pasts = state.hidden if state is not None and state.hidden else []
         past = pasts[0].size(1) if pasts else 0
-        real = keys_real(real, state, past, tokens)
+        real = joined_marks(None if state is None else state.real, real, past, tokens)
         view = self.view(x, past, rows, real, segments, order, targets)
         inputs = []
         for i, block in enumerate(self.blocks):
             inputs.append(x[:, :rows])
-            x = block(x, view, Content(rows, pasts[i] if pasts else None))
+            x = block(x, view, Content(rows, Segment(pasts[i]) if pasts else HERE))
         if state is not None:
             keep = rows if self.config.reuse is None else min(self.config.reuse, rows)
             length = past + keep if self.config.memory is None else self.config.memory
             marks = None if real is None else real[:, : past + keep]
             remember(state, [h[:, :keep] for h in inputs], marks, length, keep)
         y: Tensor = self.dropout(x if targets is None else x[:, rows:])
-        return y
-
-    def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
-        """What a head makes of the hidden states."""
-        y: Tensor = self.heads[head](hidden, real)
         return y
 
     def view(

@@ -1,5 +1,4 @@
-"""Looking at attention: `with record(model) as seen: model(tokens)` and every head's weights are
-there.
+"""Looking at attention: `with record(model) as seen: model(tokens)` shows every head's weights.
 
 A recorder puts its own kernel into each Attention for as long as it is asked to. That kernel
 computes the output exactly as the model would, and beside it the weights from the same queries,
@@ -13,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor, nn
 
 from regard.attention.attention import Attention, Kernel, unseen
+from regard.attention.kernels import How
 from regard.attention.pattern import Pattern
 from regard.errors import InputError
 
@@ -29,16 +28,13 @@ class Seen:
     queries: Tensor
     keys: Tensor
     values: Tensor
-    bias: Tensor | None
-    scale: float
+    how: How
     pattern: Pattern
 
     @property
     def weights(self) -> Tensor:
-        """[B, H, Q, K]: how much each row reads of each key. Computed when asked for, head by head
-        if large.
-        """
-        return self.pattern.weights(self.queries, self.keys, self.bias, self.scale)
+        """[B, H, Q, K]: how much each row reads of each key, computed when asked for."""
+        return self.pattern.weights(self.queries, self.keys, self.how)
 
     @property
     def output(self) -> Tensor:
@@ -68,7 +64,7 @@ class Recording:
 
 @contextmanager
 def record(model: nn.Module) -> Iterator[Recording]:
-    """Records every attention of the model inside the `with`; the output does not change by a bit."""
+    """Records every attention of the model inside the `with`; no output changes by a bit."""
     recording = Recording()
     attentions = [
         (name, part) for name, part in model.named_modules() if isinstance(part, Attention)
@@ -86,19 +82,11 @@ def record(model: nn.Module) -> Iterator[Recording]:
 
 
 def watching(name: str, recording: Recording) -> Kernel:
-    def kernel(
-        pattern: Pattern,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        bias: Tensor | None,
-        scale: float,
-        rate: float,
-    ) -> Tensor:
-        with torch.no_grad():
-            kept = [x.detach().clone() for x in (q, k, v)]
-            offset = None if bias is None else bias.detach().clone()
-            recording.layers.append(Seen(name, *kept, offset, scale, pattern))
-        return unseen(pattern, q, k, v, bias, scale, rate)
+    def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+        queries, keys, values = (x.detach().clone() for x in (q, k, v))
+        bias = None if how.bias is None else how.bias.detach().clone()
+        kept = how._replace(bias=bias, rate=0.0)
+        recording.layers.append(Seen(name, queries, keys, values, kept, pattern))
+        return unseen(pattern, q, k, v, how)
 
     return kernel

@@ -12,11 +12,13 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from regard.errors import FormatError
 
 # Everything that may belong to a tokenizer; kept byte for byte when a model is saved again.
-FILES = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
-    "vocab.json", "merges.txt", "spiece.model", "source.spm", "target.spm", "sentencepiece.bpe.model",
-    "chat_template.jinja",
-)  # fmt: skip
+FILES = tuple(
+    """
+    tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.txt
+    vocab.json merges.txt spiece.model source.spm target.spm sentencepiece.bpe.model
+    chat_template.jinja
+    """.split()
+)
 FILE_LIMIT = 2**28  # bytes
 
 

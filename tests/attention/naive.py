@@ -11,8 +11,10 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
-from regard.attention.kernels import GRAIN, dropped
+from regard.attention import kernels
+from regard.attention.kernels import How
 from regard.attention.pattern import Pattern
+from regard.dropout import GRAIN, dropped
 
 few = settings(max_examples=12, deadline=None)
 CLOSE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 6e-2}
@@ -112,3 +114,18 @@ def survivors(
     torch.manual_seed(seed)
     kept = attend(q, k, unit).double() > 0
     return kept.double() / (1 - dropped(rate) / GRAIN)
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    rate: float = 0.0,
+    causal: bool = False,
+) -> Tensor:
+    """The kernel under test, every part by its name."""
+    return kernels.attend(q, k, v, How(bias, scale, rate), mask, causal)

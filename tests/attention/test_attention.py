@@ -19,10 +19,13 @@ from regard.attention.block import (
     PostNorm,
     PreNorm,
 )
+from regard.attention.kernels import How
 from regard.attention.memory import Fixed
-from regard.attention.pattern import Causal, Full, Ordered, causal, everything
+from regard.attention.pattern import Causal, Full, Ordered
 from regard.attention.position import Distances, Relative, View, sinusoids
-from regard.attention.window import Dilated, Window
+from regard.attention.window import Window
+from regard.models.longformer_characters import Dilated
+from regard.models.state import causal, everything
 from tests.attention.naive import close, coins, numbers
 
 CPU = torch.device("cpu")
@@ -49,7 +52,7 @@ def test_worked_example() -> None:
     assert torch.allclose(v, torch.tensor([[3.1, 3.4], [7.1, 7.8]]))
     scores = torch.tensor([[2.4961, 5.6639], [5.4377, 12.3390]])
     assert torch.allclose(q @ k.T * attention.scale, scores, atol=5e-5)
-    weights = Full().weights(q[None, None], k[None, None], None, attention.scale)[0, 0]
+    weights = Full().weights(q[None, None], k[None, None], How(None, attention.scale))[0, 0]
     assert torch.allclose(weights, torch.tensor([[0.0404, 0.9596], [0.0010, 0.9990]]), atol=5e-5)
     expected = torch.tensor([[6.9384, 7.6223], [7.0960, 7.7956]])
     assert torch.allclose(attention(x, View(Full()))[0], expected, atol=5e-5)
@@ -122,9 +125,9 @@ def test_head_size_and_scale_are_free() -> None:
 
 def test_dropout_only_while_training() -> None:
     attention, x = layer(dropout=0.5), numbers(2, 6, WIDTH)
-    assert attention.rate == 0.5 and not torch.equal(*(attention(x, View(Full())) for _ in "ab"))
+    assert not torch.equal(*(attention(x, View(Full())) for _ in "ab"))
     attention.eval()
-    assert attention.rate == 0.0 and torch.equal(*(attention(x, View(Full())) for _ in "ab"))
+    assert torch.equal(*(attention(x, View(Full())) for _ in "ab"))
 
 
 def test_autocast_projects_in_bf16() -> None:
@@ -146,8 +149,8 @@ def test_the_kernel_can_be_replaced() -> None:
     attention, x = layer().eval(), numbers(2, 6, WIDTH)
     seen = []
 
-    def look(pattern, q, k, v, bias, scale, rate):  # type: ignore[no-untyped-def]
-        seen.append(pattern.weights(q, k, bias, scale))
+    def look(pattern, q, k, v, how):  # type: ignore[no-untyped-def]
+        seen.append(pattern.weights(q, k, how))
         return seen[-1] @ v
 
     expected = attention(x, View(Causal()))
@@ -161,7 +164,7 @@ def test_the_kernel_can_be_replaced() -> None:
 
 def relative() -> Attention:
     u, v = (nn.Parameter(torch.zeros(HEADS, WIDTH // HEADS)) for _ in range(2))
-    return layer(score=Relative(WIDTH, HEADS, WIDTH // HEADS, u, v))
+    return layer(score=Relative(WIDTH, u, v))
 
 
 def ordered(x: Tensor, marks: Tensor) -> View:

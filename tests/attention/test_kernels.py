@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention.kernels import GRAIN, Dropout, Explicit, attend, dropped, keep_mask
+from regard.attention.kernels import Explicit
 from regard.attention.pattern import additive
+from regard.dropout import GRAIN, Dropout, dropped, keep_mask
 from tests.attention import naive
-from tests.attention.naive import CLOSE, agree, close, coins, few, numbers, triple
+from tests.attention.naive import CLOSE, agree, attend, close, coins, few, numbers, triple
 
 sizes = st.tuples(*(st.integers(1, n) for n in (3, 3, 9, 9, 8)))  # B, H, Q, K, D
 seeds = st.integers(0, 1000)

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention.attention import Attention
-from regard.attention.memory import HERE, Content, Fixed, Growing, Segment, State, mark
-from regard.attention.pattern import Causal, Full, Ordered, causal
+from regard.attention.memory import HERE, Fixed, Growing, Segment
+from regard.attention.pattern import Causal, Full, Ordered
 from regard.attention.position import View
 from regard.errors import InputError
+from regard.models.recurrent import Content
+from regard.models.state import State, causal, mark
 from tests.attention import naive
 from tests.attention.naive import close, coins, few, numbers
 
@@ -66,7 +68,7 @@ def test_growing_equals_one_pass_with_padding(length: int, sizes: list[int], see
     memory, state = cache(3, length), State()
     parts = []
     for cut in cuts(length, *sizes):
-        marks = state.extend(real[:, cut], cut.stop - cut.start, 3, CPU)
+        marks = state.extend(real[:, cut], real[:, cut])
         parts.append(attention(x[:, cut], View(causal(marks, cut.start, torch.float32)), memory))
     whole = attention(x, View(causal(real, 0, torch.float32)))
     close(torch.cat(parts, 1), whole.double(), 1e-5)
@@ -148,7 +150,7 @@ def test_query_rows_read_only_content(past: int) -> None:
     attention, rows, targets = layer(), 4, 2
     x = numbers(2, rows + targets, WIDTH)
     before = numbers(2, past, WIDTH, seed=3) if past else None
-    memory = Content(rows, before)
+    memory = Content(rows, HERE if before is None else Segment(before))
     q, k, v = memory.read(x, attention.project)
     assert q.size(2) == rows + targets and k.size(2) == v.size(2) == past + rows
     y = attention(x, View(Full()), memory)
@@ -170,8 +172,8 @@ def test_two_streams_of_two_layers_leak_nothing() -> None:
 
     def run(words: Tensor) -> Tensor:
         x = torch.cat([words, query], 1)
-        x = x + first(x, view, Content(4))
-        return second(x, view, Content(4))
+        x = x + first(x, view, Content(4, HERE))
+        return second(x, view, Content(4, HERE))
 
     y = run(content)
     for word in range(4):
@@ -210,12 +212,12 @@ def test_fixed_reorders() -> None:
 def test_extend_counts_rows_and_marks_padding_late() -> None:
     """While all rows are real nothing is stored; the first padding makes up for it."""
     state = State()
-    assert state.extend(None, 2, 2, CPU) is None and state.length == 2
+    assert state.extend(None, torch.zeros(2, 2)) is None and state.length == 2
     padded = torch.tensor([[True, False], [True, True]])
-    marks = state.extend(padded, 2, 2, CPU)
+    marks = state.extend(padded, torch.zeros(2, 2))
     assert marks is not None
     assert marks.tolist() == [[True, True, True, False], [True] * 4]
-    marks = state.extend(None, 1, 2, CPU)
+    marks = state.extend(None, torch.zeros(2, 1))
     assert marks is state.real and marks is not None
     assert marks.tolist() == [[True, True, True, False, True], [True] * 5]
     assert state.length == 5
@@ -224,7 +226,7 @@ def test_extend_counts_rows_and_marks_padding_late() -> None:
 def test_extend_from_padding_on() -> None:
     state = State()
     padded = torch.tensor([[False, True]])
-    assert torch.equal(state.extend(padded, 2, 1, CPU), padded)
+    assert torch.equal(state.extend(padded, torch.zeros(1, 2)), padded)
     assert mark(1, 2, CPU).tolist() == [[True, True]]
 
 

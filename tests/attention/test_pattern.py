@@ -17,8 +17,11 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, create_mask
 
 from regard.attention import pattern as module
-from regard.attention.pattern import ByHead, Causal, Full, Ordered, Pattern, causal, everything
-from regard.attention.window import Dilated, Window
+from regard.attention.kernels import How
+from regard.attention.pattern import Causal, Full, Ordered, Pattern
+from regard.attention.window import Window
+from regard.models.longformer_characters import Dilated
+from regard.models.state import causal, everything
 from tests.attention import naive
 from tests.attention.naive import agree, close, coins, few, numbers, triple
 
@@ -191,21 +194,11 @@ def dilated(dice: Dice, dtype: torch.dtype) -> Case:
     return Case(pattern, told(batch, length, length, rule))
 
 
-def by_head(dice: Dice, dtype: torch.dtype) -> Case:
-    """One head sees a band, the other everything before it."""
-    batch, rows, band = dice.number(1, 3), dice.number(1, 9), dice.number(1, 4)
-    order = torch.arange(rows)[None]
-    narrow = Ordered(order, order, dtype, floor=order - band + 1)
-    near = told(batch, rows, rows, lambda b, i, j: i - band < j <= i)
-    wide = told(batch, rows, rows, lambda b, i, j: j <= i)
-    return Case(ByHead([(1, narrow), (1, Causal())]), torch.cat([near, wide], 1))
-
-
 CASES = [
     full, causal_square, causal_past, causal_padded, everything_padded, bidirectional, prefix,
-    permuted, floored, packed, window, dilated, by_head,
+    permuted, floored, packed, window, dilated,
 ]  # fmt: skip
-PREDICATES = [case for case in CASES if case is not by_head]
+PREDICATES = CASES
 DENSE = [case for case in CASES if case not in (window, dilated)]
 every = pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 types = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
@@ -230,7 +223,7 @@ def test_kernel(make: Maker, dtype: torch.dtype, seed: int) -> None:
     case = make(Dice(seed), dtype)
     batch, rows, keys = case.shape
     y = agree(
-        lambda q, k, v: case.pattern.attend(q, k, v, None, SCALE, 0.0),
+        lambda q, k, v: case.pattern.attend(q, k, v, How(None, SCALE, 0.0)),
         lambda q, k, v: naive.attention(q, k, v, SCALE, case.seen),
         triple(batch, HEADS, rows, keys, 4, seed % 97, dtype),
     )
@@ -248,7 +241,7 @@ def test_kernel_with_a_learned_bias(make: Maker, shared: bool, seed: int) -> Non
     inputs = triple(batch, HEADS, rows, keys, 4, seed % 97, torch.float64)
     bias = numbers(1 if shared else batch, 1 if shared else HEADS, rows, keys, dtype=torch.float64)
     agree(
-        lambda q, k, v, b: case.pattern.attend(q, k, v, b, SCALE, 0.0),
+        lambda q, k, v, b: case.pattern.attend(q, k, v, How(b, SCALE, 0.0)),
         lambda q, k, v, b: naive.attention(q, k, v, SCALE, case.seen, b),
         [*inputs, bias],
     )
@@ -268,7 +261,7 @@ def test_window_with_a_learned_bias(seed: int) -> None:
 
     def ours(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         laid = bias[example, heads, row[..., None], key[:, :, None]]
-        return case.pattern.attend(q, k, v, laid, SCALE, 0.0)
+        return case.pattern.attend(q, k, v, How(laid, SCALE, 0.0))
 
     inputs = triple(batch, HEADS, length, length, 4, seed % 97, torch.float64)
     bias = numbers(batch, HEADS, length, length, dtype=torch.float64)
@@ -286,7 +279,7 @@ def test_kernel_with_dropout(make: Maker, seed: int, rate: float) -> None:
 
     def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch.manual_seed(seed)
-        return case.pattern.attend(q, k, v, None, SCALE, rate)
+        return case.pattern.attend(q, k, v, How(None, SCALE, rate))
 
     keep = naive.survivors(ours, inputs[0], inputs[1], rate, seed)
     agree(ours, lambda q, k, v: naive.attention(q, k, v, SCALE, case.seen, None, keep), inputs)
@@ -300,7 +293,11 @@ def test_dropout_drops_the_share_it_should() -> None:
         seen = case.seen.expand(batch, HEADS, rows, keys)
         kept = [
             naive.survivors(
-                lambda a, b, c, p=case.pattern: p.attend(a, b, c, None, SCALE, 0.5), q, k, 0.5, seed
+                lambda a, b, c, p=case.pattern: p.attend(a, b, c, How(None, SCALE, 0.5)),
+                q,
+                k,
+                0.5,
+                seed,
             )[seen]
             for seed in range(max(1, 6000 // int(seen.sum())))
         ]
@@ -317,7 +314,7 @@ def test_causal_over_real_blocks() -> None:
 
         def ours(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
             torch.manual_seed(2)
-            return Causal(past).attend(q, k, v, b, SCALE, 0.2)
+            return Causal(past).attend(q, k, v, How(b, SCALE, 0.2))
 
         keep = naive.survivors(lambda q, k, v: ours(q, k, v, bias), *inputs[:2], 0.2, 2)
         assert keep[:, :, seen].any() and not keep[:, :, ~seen].any()
@@ -357,9 +354,9 @@ def test_recorded_weights_reproduce_the_output(make: Maker, seed: int) -> None:
     case = make(Dice(seed), torch.float32)
     batch, rows, keys = case.shape
     q, k, v = triple(batch, HEADS, rows, keys, 4, seed % 97, torch.float32)
-    weights = case.pattern.weights(q, k, None, SCALE)
+    weights = case.pattern.weights(q, k, How(None, SCALE))
     close(weights, naive.weights(q.double(), k.double(), SCALE, case.seen), 1e-5)
-    close(weights @ v, case.pattern.attend(q, k, v, None, SCALE, 0.0), 1e-5)
+    close(weights @ v, case.pattern.attend(q, k, v, How(None, SCALE, 0.0)), 1e-5)
 
 
 @pytest.mark.parametrize("make", DENSE, ids=lambda make: make.__name__)
@@ -370,8 +367,8 @@ def test_recorded_weights_with_a_bias(make: Maker, seed: int) -> None:
     batch, rows, keys = case.shape
     q, k, v = triple(batch, HEADS, rows, keys, 4, seed % 97, torch.float32)
     bias = numbers(1, HEADS, rows, keys)
-    weights = case.pattern.weights(q, k, bias, SCALE)
-    close(weights @ v, case.pattern.attend(q, k, v, bias, SCALE, 0.0), 1e-5)
+    weights = case.pattern.weights(q, k, How(bias, SCALE))
+    close(weights @ v, case.pattern.attend(q, k, v, How(bias, SCALE, 0.0)), 1e-5)
 
 
 @every
@@ -386,14 +383,16 @@ def test_what_is_invisible_changes_nothing(make: Maker, seed: int) -> None:
     chosen = dice.number(0, keys - 1)
     other = v.clone()
     other[:, :, chosen] += 5.0
-    first = case.pattern.attend(q, k, v, None, SCALE, 0.0)
-    changed = (case.pattern.attend(q, k, other, None, SCALE, 0.0) - first).abs().amax(-1) > 1e-9
+    first = case.pattern.attend(q, k, v, How(None, SCALE, 0.0))
+    changed = (case.pattern.attend(q, k, other, How(None, SCALE, 0.0)) - first).abs().amax(
+        -1
+    ) > 1e-9
     assert torch.equal(changed, case.seen.expand(batch, HEADS, rows, keys)[..., chosen])
 
 
 def test_a_pattern_must_say_what_is_visible() -> None:
-    with pytest.raises(TypeError, match="ByHead"):
-        ByHead([(1, Full())]).dense(1, 2, 2, CPU)
+    with pytest.raises(TypeError, match="Pattern"):
+        Pattern().dense(1, 2, 2, CPU)
 
 
 def test_a_pattern_that_only_says_what_is_visible_has_a_kernel() -> None:
@@ -403,7 +402,7 @@ def test_a_pattern_that_only_says_what_is_visible_has_a_kernel() -> None:
 
     seen = told(2, 5, 4, lambda b, i, j: (b + i + j) % 2 == 1)
     agree(
-        lambda q, k, v: Checkers().attend(q, k, v, None, SCALE, 0.0),
+        lambda q, k, v: Checkers().attend(q, k, v, How(None, SCALE, 0.0)),
         lambda q, k, v: naive.attention(q, k, v, SCALE, seen),
         triple(2, HEADS, 5, 4, 4, 0, torch.float32),
     )
@@ -421,15 +420,15 @@ def test_longformer_golden_example() -> None:
     pattern = Window(1, 1, 6, torch.float32, CPU, far=torch.tensor([[0]]))
     rows = drawn(pattern.dense(1, 6, 6, CPU)[0])
     assert rows[1:] == ["111000", "111100", "101110", "100111", "100011"]
-    weights = pattern.attend(*triple(1, 1, 6, 6, 6, 0, torch.float32)[:2], torch.eye(6)[None, None],
-                             None, SCALE, 0.0)  # fmt: skip
+    q, k, _ = triple(1, 1, 6, 6, 6, 0, torch.float32)
+    weights = pattern.attend(q, k, torch.eye(6)[None, None], How(None, SCALE))
     assert drawn(weights[0, 0] > 0)[1:] == rows[1:]
 
 
 def test_a_global_key_inside_the_window_counts_once() -> None:
     zero = torch.zeros(1, 1, 4, 4)
     pattern = Window(1, 1, 4, torch.float32, CPU, far=torch.tensor([[1, 3]]))
-    y = pattern.attend(zero, zero, torch.eye(4)[None, None], None, 1.0, 0.0)
+    y = pattern.attend(zero, zero, torch.eye(4)[None, None], How(None, 1.0, 0.0))
     expected = [
         [1 / 3, 1 / 3, 0, 1 / 3],
         [0.25] * 4,

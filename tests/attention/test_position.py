@@ -11,20 +11,22 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.attention.attention import Attention
-from regard.attention.memory import HERE, Content, Memory, Segment
+from regard.attention.kernels import How
+from regard.attention.memory import HERE, Memory, Segment
 from regard.attention.pattern import Causal, Full, Ordered, Pattern
 from regard.attention.position import (
     Distances,
     Plain,
     Relative,
-    RelativeSegments,
     View,
-    buckets,
     positions,
     shifted,
     sinusoids,
 )
-from regard.attention.window import Dilated, Window
+from regard.attention.window import Window
+from regard.models.longformer_characters import Dilated
+from regard.models.recurrent import Content, RelativeSegments
+from regard.models.t5 import buckets
 from tests.attention import naive
 from tests.attention.naive import close, coins, few, numbers
 
@@ -99,7 +101,7 @@ BEFORE = {16: 16, 19: 17, 21: 18, 24: 19, 27: 20, 31: 21, 35: 22, 40: 23, 46: 24
 def test_bucket_breakpoints(both_sides: bool, exact: int, breaks: dict[int, int]) -> None:
     """The first distance of every bucket, looking back."""
     distances = torch.arange(0, 400)
-    found = buckets(-distances, both_sides).tolist()
+    found = buckets(-distances, both_sides, 32, 128).tolist()
     expected = list(range(exact))
     bucket = exact - 1
     for n in range(exact, 400):
@@ -110,15 +112,15 @@ def test_bucket_breakpoints(both_sides: bool, exact: int, breaks: dict[int, int]
 
 def test_bucket_samples() -> None:
     distance = torch.tensor([0, 1, -1, 7, 8, -8, 15, 16, 127, 128, -128])
-    assert buckets(distance, True).tolist() == [0, 17, 1, 23, 24, 8, 25, 26, 31, 31, 15]
-    assert buckets(distance, False).tolist() == [0, 0, 1, 0, 0, 8, 0, 0, 0, 0, 31]
-    assert buckets(torch.tensor([10**6, -(10**6)]), True).tolist() == [31, 15]
+    assert buckets(distance, True, 32, 128).tolist() == [0, 17, 1, 23, 24, 8, 25, 26, 31, 31, 15]
+    assert buckets(distance, False, 32, 128).tolist() == [0, 0, 1, 0, 0, 8, 0, 0, 0, 0, 31]
+    assert buckets(torch.tensor([10**6, -(10**6)]), True, 32, 128).tolist() == [31, 15]
 
 
 @few
 @given(st.integers(1, 300))
 def test_buckets_of_both_sides_are_mirrored(distance: int) -> None:
-    ahead, behind = buckets(torch.tensor([distance, -distance]), True).tolist()
+    ahead, behind = buckets(torch.tensor([distance, -distance]), True, 32, 128).tolist()
     assert ahead == behind + 16
 
 
@@ -159,11 +161,7 @@ def test_shift_is_its_formula(rows: int, keys: int, spare: int) -> None:
 def layer(segments: bool = False, seed: int = 0) -> Attention:
     """An attention in double precision whose every weight is random."""
     u, v, s = (nn.Parameter(torch.empty(HEADS, SIZE)) for _ in range(3))
-    score: Relative = (
-        RelativeSegments(WIDTH, HEADS, SIZE, u, v, s)
-        if segments
-        else Relative(WIDTH, HEADS, SIZE, u, v)
-    )
+    score: Relative = RelativeSegments(WIDTH, u, v, s) if segments else Relative(WIDTH, u, v)
     attention = Attention(WIDTH, HEADS, size=SIZE, bias=False, score=score).double()
     for i, weight in enumerate(attention.parameters()):
         weight.data = numbers(*weight.shape, seed=seed + i, dtype=torch.float64)
@@ -301,7 +299,7 @@ def test_xlnet_two_streams(rows: int, past: int, targets: int, segments: bool) -
     sighted = seen.any(-1)  # the first of an order has nothing to read: zeros
     expected = torch.where(sighted[..., None], expected, 0.0)
     view = View(Ordered(own, keyed, torch.float64), distances=geometry)
-    same(attention, x, view, Content(rows, before), expected)
+    same(attention, x, view, Content(rows, HERE if before is None else Segment(before)), expected)
 
 
 def test_segments_need_not_be_given() -> None:
@@ -328,7 +326,7 @@ def reproduces(attention: Attention, x: Tensor, view: View) -> None:
     """The weights shown to who looks give the output, whatever the layout of the bias."""
     q, k, v = attention.project(x)
     q, bias = attention.score(q, view, attention.scale)
-    weights = view.pattern.weights(q, k, bias, attention.scale).double()
+    weights = view.pattern.weights(q, k, How(bias, attention.scale)).double()
     assert weights.shape == (*q.shape[:3], k.size(2))
     close(attention.out((weights @ v).transpose(1, 2).flatten(2)), attention(x, view), 1e-5)
 

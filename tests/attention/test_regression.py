@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.regression import (
+from regard.errors import UnknownName
+from regard.study.regression import (
     KERNELS,
     Regression,
     gaussian,
@@ -19,7 +20,6 @@ from regard.attention.regression import (
     regress,
     weights,
 )
-from regard.errors import UnknownName
 from tests.attention.naive import close, few, numbers
 
 bandwidths = st.sampled_from([1e-3, 0.05, 0.3, 1.0, 7.0, 1e4])

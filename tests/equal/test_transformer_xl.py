@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.attention.memory import State
 from regard.errors import ConfigError
 from regard.exchange.directory import Loaded, load, save
 from regard.exchange.format import unstacked
 from regard.exchange.transformer_xl import TRANSFORMER_XL
+from regard.models.state import State
 from regard.models.transformer_xl import TransformerXL, TransformerXLConfig
 
 GOLDEN = Path(__file__).parent / "golden" / "transformer_xl"

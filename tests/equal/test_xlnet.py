@@ -11,10 +11,10 @@ import transformers
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.memory import State
 from regard.exchange.directory import Loaded
 from regard.exchange.format import unstacked
 from regard.exchange.xlnet import XLNET
+from regard.models.state import State
 from tests.equal.reference import (
     all_close,
     close,

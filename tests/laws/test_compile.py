@@ -32,7 +32,9 @@ def step(specimen: Specimen, seed: int, marks: bool) -> Batch:
     if "global_tokens" in batch.inputs:
         found = places(batch.inputs["global_tokens"], batch.inputs.get("real"))
         assert found is not None
-        batch.inputs["global_tokens"] = torch.nn.functional.pad(found, (0, 9 - found.size(1)), value=-1)
+        batch.inputs["global_tokens"] = torch.nn.functional.pad(
+            found, (0, 9 - found.size(1)), value=-1
+        )
     return batch
 
 
@@ -56,7 +58,10 @@ def test_one_graph_serves_every_step(specimen: Specimen) -> None:
 @pytest.mark.parametrize("specimen", [s for s in STEPWISE if s.name in ONE_OF_A_KIND], ids=str)
 def test_reading_on_settles(specimen: Specimen) -> None:
     """A cache that grows needs one more graph, a memory one a step until it is full; then no more."""
-    model, tokens = specimen.fresh().requires_grad_(False), torch.arange(42).remainder(23).view(2, 21)
+    model, tokens = (
+        specimen.fresh().requires_grad_(False),
+        torch.arange(42).remainder(23).view(2, 21),
+    )
     model.config = limited(model.config)
     source = {"source": tokens[:, :4]} if specimen.pair else {}
     name = "decode" if specimen.pair else "forward"

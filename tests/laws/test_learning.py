@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention.memory import State
 from regard.models import output
+from regard.models.state import State
 from regard.models.transformer_xl import TransformerXL
 from tests.laws.zoo import ZOO, Specimen, Text, close, collate, few
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention.memory import State
 from regard.errors import InputError
 from regard.models.base import EncoderDecoder
+from regard.models.state import State
 from tests.laws.zoo import (
     CLOSE,
     STEPWISE,
@@ -38,7 +38,9 @@ def cuts(pieces: list[int], length: int) -> list[tuple[int, int]]:
     return list(zip(edges, edges[1:], strict=False))
 
 
-def in_pieces(model: object, inputs: dict[str, Tensor], pieces: list[int], spare: int = 0) -> Tensor:
+def in_pieces(
+    model: object, inputs: dict[str, Tensor], pieces: list[int], spare: int = 0
+) -> Tensor:
     length = inputs["target" if "target" in inputs else "tokens"].size(1)
     reader = Reader(model, inputs, length + spare)
     return torch.cat([reader.read(*cut) for cut in cuts(pieces, length)], 1)
@@ -49,7 +51,13 @@ def in_pieces(model: object, inputs: dict[str, Tensor], pieces: list[int], spare
 @few(6)
 @given(PIECES, st.integers(1, 3), st.integers(1, 11), st.integers(0, 4), st.integers(0, 99))
 def test_cached_is_uncached(
-    specimen: Specimen, dtype: torch.dtype, pieces: list[int], count: int, length: int, spare: int, seed: int
+    specimen: Specimen,
+    dtype: torch.dtype,
+    pieces: list[int],
+    count: int,
+    length: int,
+    spare: int,
+    seed: int,
 ) -> None:
     model = model_of(specimen, dtype)
     texts = [specimen.text(length, seed) for _ in range(count)]
@@ -60,9 +68,19 @@ def test_cached_is_uncached(
 @each
 @both
 @few(6)
-@given(PIECES, st.lists(st.integers(1, 9), min_size=2, max_size=3), st.integers(0, 3), st.integers(0, 99))
+@given(
+    PIECES,
+    st.lists(st.integers(1, 9), min_size=2, max_size=3),
+    st.integers(0, 3),
+    st.integers(0, 99),
+)
 def test_cached_is_uncached_behind_padding(
-    specimen: Specimen, dtype: torch.dtype, pieces: list[int], lengths: list[int], extra: int, seed: int
+    specimen: Specimen,
+    dtype: torch.dtype,
+    pieces: list[int],
+    lengths: list[int],
+    extra: int,
+    seed: int,
 ) -> None:
     model = model_of(specimen, dtype)
     texts = [specimen.text(length, seed + i) for i, length in enumerate(lengths)]

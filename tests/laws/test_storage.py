@@ -18,7 +18,9 @@ OWN = {"transformer-pre", "gpt3", "xlnet-left", "longformer-characters", "lstm"}
 
 @each
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-def test_saved_and_loaded_is_the_same(specimen: Specimen, dtype: torch.dtype, tmp_path: Path) -> None:
+def test_saved_and_loaded_is_the_same(
+    specimen: Specimen, dtype: torch.dtype, tmp_path: Path
+) -> None:
     model = specimen.fresh(dtype)
     save(model, tmp_path / "a")
     loaded = regard.load(tmp_path / "a", dtype=dtype)

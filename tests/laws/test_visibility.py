@@ -114,7 +114,11 @@ def looked_up(model: Any, specimen: Specimen) -> Iterator[dict[str, Tensor]]:
 @pytest.mark.parametrize("learning", [False, True], ids=["reading", "learning"])
 @few(6)
 @given(
-    st.integers(1, 10), st.booleans(), st.integers(0, 4), st.integers(0, 99), st.sampled_from([3, 128])
+    st.integers(1, 10),
+    st.booleans(),
+    st.integers(0, 4),
+    st.integers(0, 99),
+    st.sampled_from([3, 128]),
 )
 def test_every_pattern_is_its_dense_reference(
     specimen: Specimen, learning: bool, length: int, left: bool, extra: int, seed: int, block: int
@@ -215,7 +219,9 @@ def test_looking_changes_nothing(
         ones = torch.isclose(total, torch.ones(()), atol=1e-5)
         assert (ones | (total == 0.0)).all(), "a row's weights are shares, or it sees nothing"
         table = one.pattern.dense(*one.queries.shape[:1], *one.weights.shape[2:], total.device)
-        assert not one.weights.masked_select(~table[:, None]).any(), "and none go where it cannot see"
+        assert not one.weights.masked_select(~table[:, None]).any(), (
+            "and none go where it cannot see"
+        )
 
 
 def test_a_model_without_attention_cannot_be_looked_at() -> None:

@@ -16,13 +16,14 @@ import torch
 from hypothesis import settings
 from torch import Tensor, nn
 
-from regard.attention.memory import Fixed, State
+from regard.attention.memory import Fixed
 from regard.models.base import Config, EncoderDecoder, Model
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.longformer import Longformer, LongformerConfig
 from regard.models.longformer_characters import CharacterLongformer, CharacterLongformerConfig
 from regard.models.lstm import LSTM, LSTMConfig
+from regard.models.state import State
 from regard.models.t5 import T5, T5Config
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.models.transformer_xl import TransformerXL, TransformerXLConfig
@@ -30,7 +31,9 @@ from regard.models.xlnet import XLNet, XLNetConfig
 
 VOCABULARY = 29
 Text = dict[str, Tensor]
-Sees = dict[str, Tensor]  # for each field of tokens: may the row (first) depend on the token (second)?
+Sees = dict[
+    str, Tensor
+]  # for each field of tokens: may the row (first) depend on the token (second)?
 
 MARKS = {"tokens": "real", "source": "source_real", "target": "target_real"}
 FOLLOWERS = ("segments", "order", "global_tokens")  # padded together with the tokens
@@ -69,7 +72,9 @@ class Specimen:
         model = self.kind(self.config)
         generator = torch.Generator().manual_seed(seed)
         norms = {
-            id(part.weight) for part in model.modules() if isinstance(part, nn.LayerNorm | nn.RMSNorm)
+            id(part.weight)
+            for part in model.modules()
+            if isinstance(part, nn.LayerNorm | nn.RMSNorm)
         }
         with torch.no_grad():
             for value in [*model.parameters(), *model.buffers()]:
@@ -254,7 +259,14 @@ PAIR = TransformerConfig(
     **SMALL, hidden=24, decoder_layers=3, decoder_heads=4, decoder_hidden=20, dropout_attention=0.1
 )
 XL = TransformerXLConfig(
-    **SMALL, cutoffs=(7, 15), ratio=2, head_size=6, hidden=24, memory=200, same_length=False, clamp=9
+    **SMALL,
+    cutoffs=(7, 15),
+    ratio=2,
+    head_size=6,
+    hidden=24,
+    memory=200,
+    same_length=False,
+    clamp=9,
 )
 XLNET = XLNetConfig(**SMALL, head_size=8, hidden=24)
 LONG = LongformerConfig(**SMALL, hidden=24, context=96, window=(2, 4))

@@ -1,0 +1,59 @@
+"""What Transformer-XL and XLNet share beyond the core: a memory of hidden states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attention import Projection
+from regard.attention.memory import Memory, Triple
+from regard.attention.position import Relative, View
+from regard.models.state import State
+
+
+def remember(
+    state: State, inputs: list[Tensor], real: Tensor | None, length: int, rows: int
+) -> None:
+    """Keeps the last `length` rows of each layer's input; nothing will flow back into them."""
+    joined = [x.detach() for x in inputs]
+    if state.hidden:
+        joined = [torch.cat(pair, 1) for pair in zip(state.hidden, joined, strict=True)]
+    start = max(0, joined[0].size(1) - length)
+    state.hidden = [x[:, start:] for x in joined]
+    state.real = None if real is None else real[:, start:]
+    state.length += rows
+
+
+@dataclass(frozen=True)
+class Content:
+    """XLNet: the rows are [content ; query]; only a past and the first `rows` can be read."""
+
+    rows: int
+    memory: Memory  # of the content rows
+
+    def read(self, x: Tensor, project: Projection) -> Triple:
+        q, k, v = self.memory.read(x[:, : self.rows], project)
+        return torch.cat([q, project.queries(x[:, self.rows :])], 2), k, v
+
+
+class RelativeSegments(Relative):
+    """XLNet adds whether two rows are of the same segment: (q + s)·e (Yang et al. 2019, 2.5).
+
+    `segment` [2, H, D] holds e for "same" and "different". What is the same for all keys of a row
+    cancels in the softmax, so only the difference of the two is added.
+    """
+
+    def __init__(self, width: int, u: nn.Parameter, v: nn.Parameter, s: nn.Parameter) -> None:
+        super().__init__(width, u, v)
+        self.s, self.segment = s, nn.Parameter(torch.zeros(2, *s.shape))
+
+    def forward(self, q: Tensor, view: View, scale: float) -> tuple[Tensor, Tensor | None]:
+        content, bias = super().forward(q, view, scale)
+        assert view.distances is not None and bias is not None
+        if view.distances.differs is None:
+            return content, bias
+        step = (self.segment[1] - self.segment[0]).to(q.dtype) * scale
+        change = torch.einsum("bhqd,hd->bhq", q + self.s.to(q.dtype)[:, None], step)
+        return content, torch.addcmul(bias, change[..., None], view.distances.differs)

@@ -1,0 +1,98 @@
+"""What a model remembers between two calls, and who sees whom because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.attention.memory import HERE, Fixed, Growing, Memory
+from regard.attention.pattern import Causal, Full, Ordered, Pattern
+
+
+@dataclass
+class State:
+    """Handed to `model(..., state=state)`, which updates it.
+
+    A cache for each of `layers`, or what each layer had as input, `hidden` [B, M, width] (an LSTM:
+    its pair of vectors). `real` marks which remembered rows are no padding, so that positions go on
+    counting real tokens.
+    """
+
+    layers: list[Growing] = field(default_factory=list)
+    hidden: list[Tensor] = field(default_factory=list)
+    source: list[Fixed] = field(default_factory=list)
+    source_real: Tensor | None = None
+    real: Tensor | None = None
+    length: int = 0
+
+    def extend(self, real: Tensor | None, tokens: Tensor) -> Tensor | None:
+        """Takes note of the new rows; gives the marks of all so far, None while all are real."""
+        self.real = joined_marks(self.real, real, self.length, tokens)
+        self.length += tokens.size(1)
+        return self.real
+
+    def reorder(self, chosen: Tensor) -> None:
+        """Beams: row i continues what row chosen[i] was."""
+        for layer in self.layers:
+            layer.reorder(chosen)
+        self.hidden = [hidden[chosen] for hidden in self.hidden]
+        self.source = [source.reorder(chosen) for source in self.source]
+        self.real = None if self.real is None else self.real[chosen]
+        self.source_real = None if self.source_real is None else self.source_real[chosen]
+
+
+def mark(batch: int, rows: int, device: torch.device) -> Tensor:
+    """All real."""
+    return torch.ones(batch, rows, dtype=torch.bool, device=device)
+
+
+def joined_marks(
+    before: Tensor | None, now: Tensor | None, past: int, tokens: Tensor
+) -> Tensor | None:
+    """Which of `past` remembered rows and of the new ones are real; None while all are."""
+    if before is None and now is None:
+        return None
+    left = mark(tokens.size(0), past, tokens.device) if before is None else before
+    right = mark(tokens.size(0), tokens.size(1), tokens.device) if now is None else now
+    return torch.cat([left, right], 1)
+
+
+def caches(blocks: Iterable[Any], batch: int, capacity: int) -> list[Growing]:
+    """One empty cache for the attention of each block."""
+
+    def buffer(like: Any) -> Tensor:
+        return like.weight.new_zeros(batch, like.heads, capacity, like.size)  # type: ignore[no-any-return]
+
+    projections = [block.attention.layer.project for block in blocks]
+    return [Growing(buffer(like), buffer(like)) for like in projections]
+
+
+def recall(
+    state: State | None, real: Tensor | None, tokens: Tensor, layers: int
+) -> tuple[Tensor | None, int, list[Memory]]:
+    """Marks of all rows so far (None: all real), how many came before, each layer's memory."""
+    if state is None:
+        return real, 0, [HERE] * layers
+    past = state.length
+    marks = state.extend(real, tokens)
+    return marks, past, list(state.layers) if state.layers else [HERE] * layers
+
+
+def everything(real: Tensor | None, rows: int, dtype: torch.dtype) -> Pattern:
+    """All rows see all real keys; without padding there is nothing to hide."""
+    if real is None:
+        return Full()
+    hidden = torch.where(real, 0, Ordered.HIDDEN)
+    return Ordered(torch.zeros(1, rows, dtype=hidden.dtype, device=real.device), hidden, dtype)
+
+
+def causal(real: Tensor | None, past: int, dtype: torch.dtype) -> Pattern:
+    """Rows see what came before; `real` [B, past + rows] says which keys are no padding."""
+    if real is None:
+        return Causal(past)
+    order = torch.arange(real.size(1), device=real.device)[None]
+    return Ordered(order[:, past:], torch.where(real, order, Ordered.HIDDEN), dtype)
