@@ -180,8 +180,8 @@ class ByHead(Pattern):
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, rate: float
     ) -> Tensor:
         sizes = [heads for heads, _ in self.groups]
-        whole = bias is None or bias.size(1) == 1
-        biases = [bias] * len(sizes) if whole else bias.split(sizes, 1)
+        same = [bias] * len(sizes)
+        biases = same if bias is None or bias.size(1) == 1 else bias.split(sizes, 1)
         rows = zip(self.groups, *(x.split(sizes, 1) for x in (q, k, v)), biases, strict=True)
         return torch.cat([p.attend(a, b, c, d, scale, rate) for (_, p), a, b, c, d in rows], 1)
 

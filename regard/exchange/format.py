@@ -74,6 +74,9 @@ def both(ours: str, *theirs: str) -> list[Name]:
     return [Name(f"{ours}.{p}", tuple(f"{t}.{p}" for t in theirs)) for p in ("weight", "bias")]
 
 
+MISTAKEN = (TypeError, ValueError, AttributeError, KeyError, IndexError, ArithmeticError)
+
+
 @dataclass(frozen=True)
 class Field:
     """A field of their configuration: its name, its value when absent, and how values are
@@ -88,7 +91,12 @@ class Field:
     def of(self, given: dict[str, Any]) -> Any:
         """Our value of a config.json; null means absent."""
         value = given.get(self.theirs)
-        return self.read(self.default if value is None else value)
+        try:
+            return self.read(self.default if value is None else value)
+        except MISTAKEN:
+            raise ConfigError(
+                f"config.json: {self.theirs} is {value!r}, which it cannot be"
+            ) from None
 
 
 def token(theirs: str, default: int) -> Field:
@@ -150,7 +158,20 @@ class Format:
                 raise UnknownName(
                     "field of config.json", key, known, "(ignore_unknown=True reads on without it)"
                 )
-        return {ours: f.of(given) for ours, f in self.fields.items()} | self.reads(given)
+        return {ours: f.of(given) for ours, f in self.fields.items()} | self.read_rest(given)
+
+    def read_rest(self, given: dict[str, Any]) -> dict[str, Any]:
+        """What no single field tells; a value of the wrong kind is the one it goes without."""
+        try:
+            return self.reads(given)
+        except MISTAKEN:
+            for key, value in given.items():
+                try:
+                    self.reads({k: v for k, v in given.items() if k != key})
+                except MISTAKEN:
+                    continue
+                raise ConfigError(f"config.json: {key} is {value!r}, which it cannot be") from None
+            raise ConfigError("config.json: several values are of the wrong kind") from None
 
     def write_config(
         self, config: Config, architecture: str, source: dict[str, Any]
@@ -185,7 +206,76 @@ class Format:
 
 # What every published configuration may carry and no model computes with.
 INERT = frozenset(
-    ["_name_or_path", "architectures", "model_type", "transformers_version", "torch_dtype", "dtype", "use_cache", "name_or_path", "id2label", "label2id", "num_labels", "problem_type", "task_specific_params", "finetuning_task", "tokenizer_class", "prefix", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "cls_token_id", "mask_token_id", "output_attentions", "output_hidden_states", "output_past", "return_dict", "torchscript", "use_bfloat16", "tf_legacy_loss", "pruned_heads", "chunk_size_feed_forward", "is_encoder_decoder", "cross_attention_hidden_size", "gradient_checkpointing", "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "initializer_range", "initializer_factor", "auto_map", "language", "_attn_implementation", "attn_implementation", "keys_to_ignore_at_inference", "loss_type"]
+    [
+        "_name_or_path",
+        "architectures",
+        "model_type",
+        "transformers_version",
+        "torch_dtype",
+        "dtype",
+        "use_cache",
+        "name_or_path",
+        "id2label",
+        "label2id",
+        "num_labels",
+        "problem_type",
+        "task_specific_params",
+        "finetuning_task",
+        "tokenizer_class",
+        "prefix",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "sep_token_id",
+        "decoder_start_token_id",
+        "cls_token_id",
+        "mask_token_id",
+        "output_attentions",
+        "output_hidden_states",
+        "output_past",
+        "return_dict",
+        "torchscript",
+        "use_bfloat16",
+        "tf_legacy_loss",
+        "pruned_heads",
+        "chunk_size_feed_forward",
+        "is_encoder_decoder",
+        "cross_attention_hidden_size",
+        "gradient_checkpointing",
+        "max_length",
+        "min_length",
+        "do_sample",
+        "early_stopping",
+        "num_beams",
+        "num_beam_groups",
+        "diversity_penalty",
+        "temperature",
+        "top_k",
+        "top_p",
+        "typical_p",
+        "repetition_penalty",
+        "length_penalty",
+        "no_repeat_ngram_size",
+        "encoder_no_repeat_ngram_size",
+        "bad_words_ids",
+        "num_return_sequences",
+        "output_scores",
+        "return_dict_in_generate",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "remove_invalid_values",
+        "exponential_decay_length_penalty",
+        "suppress_tokens",
+        "begin_suppress_tokens",
+        "initializer_range",
+        "initializer_factor",
+        "auto_map",
+        "language",
+        "_attn_implementation",
+        "attn_implementation",
+        "keys_to_ignore_at_inference",
+        "loss_type",
+    ]
 )
 
 

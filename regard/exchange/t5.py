@@ -118,7 +118,8 @@ T5 = Format(
     names=names,
     ignored=r"embed_tokens\.weight$|lm_head\.weight$|EncDecAttention\.relative_attention_bias",
     same=dict.fromkeys(
-        ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), "shared.weight"
+        ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
+        "shared.weight",
     ),
 )  # fmt: skip
 FORMATS = (T5,)

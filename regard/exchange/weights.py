@@ -52,7 +52,7 @@ class Weights(Mapping[str, Tensor]):
                         f"'regard convert {directory}' makes a safe model.safetensors of it"
                     )
             raise FormatError(f"{directory} has no model.safetensors")
-        files = {}
+        files: dict[str, Any] = {}
         for name in names:
             file = directory / name
             if not file.is_file():

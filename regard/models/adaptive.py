@@ -7,6 +7,9 @@ own within it.
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -24,7 +27,7 @@ class AdaptiveEmbedding(nn.Module):
         self.edges = (0, *cutoffs, vocabulary)
         self.ratio, self.width = ratio, width
         edges = (0, vocabulary) if ratio == 1 else self.edges
-        self.ranges = list(zip(edges, edges[1:], strict=False))
+        self.ranges = list(pairwise(edges))
         sizes = [size // ratio**i for i in range(len(self.ranges))]
         self.tables = nn.ModuleList(
             nn.Embedding(end - start, d) for (start, end), d in zip(self.ranges, sizes, strict=True)
@@ -51,16 +54,16 @@ class AdaptiveEmbedding(nn.Module):
 
 
 class AdaptiveOutput(Output):
-    """log P(word), tied to the embedding's tables. `shared` says whether the rare clusters'
-    projections are too.
-    """
+    """log P(word), tied to the embedding's tables; with `shared` the tails' projections are too."""
+
+    tables: Any  # a list of embeddings
 
     def __init__(self, embedding: AdaptiveEmbedding, size: int, shared: bool) -> None:
         nn.Module.__init__(self)
         self.edges, self.ratio = embedding.edges, embedding.ratio
         self.tables = embedding.tables
         self.biases = nn.ParameterList(
-            nn.Parameter(torch.zeros(table.num_embeddings)) for table in embedding.tables
+            nn.Parameter(torch.zeros(end - start)) for start, end in embedding.ranges
         )
         clusters = len(self.edges) - 2
         self.cluster_weight = nn.Parameter(torch.zeros(clusters, size)) if clusters else None
@@ -74,7 +77,7 @@ class AdaptiveOutput(Output):
                 )
 
     def cluster(self, i: int) -> tuple[Tensor, Tensor]:
-        """Weight and bias of cluster i; those of the first end with one row for each of the others."""
+        """Weight and bias of cluster i; those of the first end with a row for each other one."""
         if self.ratio == 1:
             inside = slice(self.edges[i], self.edges[i + 1])
             weight, bias = self.tables[0].weight[inside], self.biases[0][inside]

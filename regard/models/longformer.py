@@ -1,9 +1,7 @@
-"""Longformer (Beltagy, Peters and Cohan 2020): windows for all, a few global tokens that see and
-are seen by all.
+"""Longformer (Beltagy, Peters and Cohan 2020): windows for all, a few global tokens see all.
 
 The global rows are a second attention with its own query, key and value: it reads every row, and
-its result replaces the local one. `lengthen` makes any of our encoders long by repeating the
-positions it has learned.
+its result replaces the local one. `lengthen` makes any of our encoders long by repeating positions.
 """
 
 from __future__ import annotations
@@ -75,9 +73,7 @@ class LongView:
 
 
 class LongAttention(nn.Module):
-    """A window for every row; the global rows ask with projections of their own, and share the
-    output.
-    """
+    """A window for every row; the global rows have their own projections, and share the output."""
 
     def __init__(self, c: LongformerConfig) -> None:
         super().__init__()
@@ -110,8 +106,8 @@ class Longformer(Model):
         def residual(layer: nn.Module) -> PostNorm:
             return PostNorm(layer, nn.LayerNorm(c.width, c.epsilon), c.dropout)
 
-        last = residual(FeedForward(c.width, c.hidden, c.activation))
-        return Block(residual(LongAttention(c)), last)
+        last = FeedForward(c.width, c.hidden, c.activation)
+        return Block(residual(LongAttention(c)), residual(last))
 
     def head(self, name: str, classes: int) -> nn.Module:
         c = self.config
@@ -138,7 +134,6 @@ class Longformer(Model):
         check_tokens(tokens, c.vocabulary)
         check_length(tokens.size(1), c.context)
         at = positions(real, 0, tokens.size(1), tokens.device) + c.first_position
-        at = at if real is None else at.masked_fill(~real, c.padding)
         x = self.embeddings(tokens, at, segments)
         views = self.views(x, real, global_tokens)
         for block, window in zip(self.blocks, c.windows, strict=True):
@@ -150,8 +145,7 @@ class Longformer(Model):
         """One view for each width of window."""
         dtype, length = working_dtype(x), x.size(1)
         rows = None if wide is None else places(wide, real)
-        count = 0 if rows is None else rows.size(1)
-        everywhere = View(everything(real, count, dtype))
+        everywhere = View(everything(real, 0 if rows is None else rows.size(1), dtype))
 
         def view(side: int) -> LongView:
             window = Window(side, side, length, dtype, x.device, real, rows)
@@ -166,7 +160,7 @@ class Longformer(Model):
 
 
 def places(marks: Tensor, real: Tensor | None = None) -> Tensor | None:
-    """Marks [B, T] -> the positions marked [B, G], -1 where a text has fewer; None if none has any."""
+    """Marks [B, T] -> the positions marked [B, G], -1 where a text has fewer; or None."""
     if marks.dtype != torch.bool:
         return marks  # positions already
     marks = marks if real is None else marks & real
@@ -178,28 +172,23 @@ def places(marks: Tensor, real: Tensor | None = None) -> Tensor | None:
 
 
 def lengthen(encoder: Bert, context: int = 4096, window: int | tuple[int, ...] = 512) -> Longformer:
-    """A long copy of an encoder: its positions repeated, its global projections those of its own
-    attention.
-    """
+    """A long copy of an encoder: positions repeat, global projections are copies of the others."""
     c = encoder.config
-    fields = {name: getattr(c, name) for name in BertConfig.__dataclass_fields__}
-    heads = {n: 0 if n == "pool" else h.out.out_features for n, h in encoder.heads.items()}
-    heads = {n: k for n, k in heads.items() if n != "next"}
+    kept = {n: head for n, head in encoder.heads.items() if n != "next"}
+    heads = {n: getattr(head.out, "out_features", 0) for n, head in kept.items()}
     if hasattr(encoder, "output"):
         heads["masked"] = 0
         if c.activation != "gelu":
             raise ConfigError(f"activation is {c.activation}; a Longformer guesses words with gelu")
-    config = LongformerConfig(**fields | {"context": context, "window": window})
+    config = LongformerConfig(**vars(c) | {"context": context, "window": window})
     long = Longformer(config, heads).to(next(encoder.parameters()).dtype)
     weights = {k: v for k, v in encoder.state_dict().items() if not k.startswith("heads.next.")}
     old = weights.pop("embeddings.positions.weight")
     repeated = old.repeat(-(-context // old.size(0)), 1)[:context]
     weights["embeddings.positions.weight"] = torch.cat([old[: config.first_position], repeated])
-    for name in list(weights):
-        if ".attention.layer." in name:
-            value, rest = weights.pop(name), name.split(".attention.layer.")
-            for kind in ("local", "wide"):
-                weights[f"{rest[0]}.attention.layer.{kind}.{rest[1]}"] = value
+    for name in [n for n in weights if ".attention.layer." in n]:
+        value, (block, part) = weights.pop(name), name.split(".attention.layer.")
+        weights |= {f"{block}.attention.layer.{kind}.{part}": value for kind in ("local", "wide")}
     long.load_state_dict(weights)
     return long.train(encoder.training)
 

@@ -47,7 +47,7 @@ class CharacterLongformerConfig(Config):
             values = getattr(self, name)
             if values and (len(values) != self.layers or min(values) < 1):
                 raise ConfigError(
-                    f"{name} {values} must give one number of at least 1 to each of {self.layers} layers"
+                    f"{name} {values} must give each of {self.layers} layers a number from 1 on"
                 )
         if self.dilations and self.heads < 3:
             raise ConfigError(
@@ -119,11 +119,9 @@ class CharacterLongformer(Model):
         c = self.config
         check_tokens(tokens, c.vocabulary)
         x = self.dropout(self.tokens(tokens))
-        there = mark(*tokens.shape, tokens.device) if real is None else real
-        kinds = {(c.window(i), c.dilation(i)) for i in range(c.layers)} | {
-            (c.window(i), 1) for i in range(c.layers)
-        }
-        views = {kind: self.view(x, *kind, there) for kind in kinds}
+        there = mark(tokens.size(0), tokens.size(1), tokens.device) if real is None else real
+        kinds = {(c.window(i), step) for i in range(c.layers) for step in (1, c.dilation(i))}
+        views = {(w, step): self.view(x, w, step, there) for w, step in kinds}
         for i, block in enumerate(self.blocks):
             x = block(x, views[c.window(i), 1], views[c.window(i), c.dilation(i)])
         y: Tensor = self.norm(x)

@@ -49,8 +49,8 @@ class T5Config(Config):
         super().check()
         if self.buckets < 4 or self.farthest <= self.buckets // 2:
             raise ConfigError(
-                f"buckets is {self.buckets} and farthest {self.farthest}; there must be at least 4, "
-                "and more than half as many distances"
+                f"buckets is {self.buckets} and farthest {self.farthest}; there must be at least "
+                "4, and more than half as many distances"
             )
 
 

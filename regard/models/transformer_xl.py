@@ -1,14 +1,13 @@
 """Transformer-XL (Dai et al. 2019): segments that remember, and positions that are distances.
 
 Every layer reads the inputs it had in earlier segments (no gradient flows there). The paper starts
-with an empty memory; the published PyTorch port starts with zeros, which are attended to: `zeros`
-gives those.
+with an empty memory, the published PyTorch port with `zeros`, which are attended to.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +51,7 @@ class TransformerXLConfig(Config):
             not 0 < c < self.vocabulary for c in self.cutoffs
         ):
             raise ConfigError(
-                f"cutoffs {self.cutoffs} must rise and lie inside the vocabulary of {self.vocabulary}"
+                f"cutoffs {self.cutoffs} must rise and lie inside the vocabulary, {self.vocabulary}"
             )
 
 
@@ -71,21 +70,15 @@ class TransformerXL(Model):
 
     def biases(self) -> tuple[nn.Parameter, nn.Parameter]:
         """u and v, the content and position biases."""
-        u, v = (
-            nn.Parameter(torch.zeros(self.config.heads, self.config.head_size)) for _ in range(2)
-        )
-        return u, v
+        shape = self.config.heads, self.config.head_size
+        return nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.zeros(shape))
 
     def block(self, biases: tuple[nn.Parameter, nn.Parameter]) -> Block:
-        c = self.config
+        c, rate = self.config, self.config.dropout_attention
         residual = NORM_PLACES[c.norm]
+        score = Relative(c.width, c.heads, c.head_size, *biases)
         attention = Attention(
-            c.width,
-            c.heads,
-            size=c.head_size,
-            bias=False,
-            dropout=c.dropout_attention,
-            score=Relative(c.width, c.heads, c.head_size, *biases),
+            c.width, c.heads, size=c.head_size, bias=False, dropout=rate, score=score
         )
         feed_forward = FeedForward(c.width, c.hidden, "relu", dropout=c.dropout)
         return Block(
@@ -110,16 +103,14 @@ class TransformerXL(Model):
 
     def zeros(self, batch: int) -> State:
         """A memory full of zeros, which the rows do attend to."""
-        c, like = self.config, self.tokens.tables[0].weight
+        c, like = self.config, next(self.parameters())
         empty = torch.zeros(batch, c.memory, c.width, dtype=like.dtype, device=like.device)
         return State(hidden=[empty] * c.layers)
 
     def forward(
         self, tokens: Tensor, real: Tensor | None = None, state: State | None = None
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; a state carries the memory from call to
-        call.
-        """
+        """tokens [B, T] -> hidden states [B, T, width]; a state carries the memory on."""
         check_tokens(tokens, self.config.vocabulary)
         x = self.dropout(self.tokens(tokens))
         pasts = state.hidden if state is not None and state.hidden else []
@@ -131,12 +122,12 @@ class TransformerXL(Model):
             inputs.append(x)
             x = block(x, view, self.memory(block, pasts[i]) if pasts else HERE)
         if state is not None:
-            remember(state, inputs, real, self.config.memory, tokens.size(1))
+            remember(state, inputs, real, self.config.memory)
         y: Tensor = self.dropout(x)
         return y
 
-    def memory(self, block: nn.Module, past: Tensor) -> Memory:
-        """The past as the layer's projection reads it: behind the norm where the norm comes first."""
+    def memory(self, block: Any, past: Tensor) -> Memory:
+        """The past as the layer's projection reads it: behind the norm where that comes first."""
         return Segment(block.attention.norm(past) if self.config.norm == "pre" else past)
 
     def view(self, x: Tensor, past: int, real: Tensor | None) -> View:
@@ -164,9 +155,7 @@ def keys_real(real: Tensor | None, state: State | None, past: int, tokens: Tenso
     return torch.cat([left, right], 1)
 
 
-def remember(
-    state: State, inputs: list[Tensor], real: Tensor | None, length: int, rows: int
-) -> None:
+def remember(state: State, inputs: list[Tensor], real: Tensor | None, length: int) -> None:
     """Keeps the last `length` rows of each layer's input; nothing will flow back into them."""
     joined = [x.detach() for x in inputs]
     if state.hidden:
@@ -174,14 +163,12 @@ def remember(
     start = max(0, joined[0].size(1) - length)
     state.hidden = [x[:, start:] for x in joined]
     state.real = None if real is None else real[:, start:]
-    state.length += rows
+    state.length += inputs[0].size(1)
 
 
-def character(
-    layers: int, width: int, heads: int, hidden: int, dropout: float
-) -> TransformerXLConfig:
+def character(layers: int, width: int, hidden: int, dropout: float) -> TransformerXLConfig:
     return TransformerXLConfig(
-        204, (), 1, width, None, layers, heads, width // heads, hidden, memory=3800, clamp=1000,
+        204, (), 1, width, None, layers, 8, width // 8, hidden, memory=3800, clamp=1000,
         untied=False, dropout=dropout, dropout_attention=dropout,
     )  # fmt: skip
 
@@ -199,11 +186,11 @@ _billion = TransformerXLConfig(
 SIZES = {
     "transformer-xl-wt103-base": _base,
     "transformer-xl-wt103-large": TransformerXLConfig(dropout=0.2, dropout_attention=0.2),
-    "transformer-xl-enwik8-base": character(12, 512, 8, 2048, 0.1).replace(
-        memory=2100, clamp=820, untied=False, dropout_attention=0.0
+    "transformer-xl-enwik8-base": character(12, 512, 2048, 0.1).replace(
+        memory=2100, clamp=820, dropout_attention=0.0
     ),
-    "transformer-xl-enwik8-large": character(24, 1024, 8, 3072, 0.15),
-    "transformer-xl-text8-large": character(24, 1024, 8, 3072, 0.15).replace(vocabulary=27),
+    "transformer-xl-enwik8-large": character(24, 1024, 3072, 0.15),
+    "transformer-xl-text8-large": character(24, 1024, 3072, 0.15).replace(vocabulary=27),
     "transformer-xl-lm1b-base": _billion,
     "transformer-xl-lm1b-large": _billion.replace(
         width=1280, layers=24, heads=16, head_size=80, hidden=8192, untied=True,

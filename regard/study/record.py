@@ -1,10 +1,9 @@
-"""Looking at attention: `with record(model) as seen: model(tokens)` and every head's weights are
-there.
+"""Looking at attention: `with record(model) as seen: model(tokens)` gives every head's weights.
 
 A recorder puts its own kernel into each Attention for as long as it is asked to. That kernel
-computes the output exactly as the model would, and beside it the weights from the same queries,
-keys and biases. When nobody looks nothing is paid. In training the weights shown are those before
-dropout.
+computes the output exactly as the model would, and keeps the queries, keys and biases, of which the
+weights are made when asked for. When nobody looks nothing is paid. In training the weights shown
+are those before dropout.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from regard.attention.attention import Attention, Kernel, unseen
+from regard.attention.attention import Attention, Kernel
 from regard.attention.pattern import Pattern
 from regard.errors import InputError
 
@@ -35,9 +34,7 @@ class Seen:
 
     @property
     def weights(self) -> Tensor:
-        """[B, H, Q, K]: how much each row reads of each key. Computed when asked for, head by head
-        if large.
-        """
+        """[B, H, Q, K]: how much each row reads of each key; computed when asked for."""
         return self.pattern.weights(self.queries, self.keys, self.bias, self.scale)
 
     @property
@@ -68,7 +65,7 @@ class Recording:
 
 @contextmanager
 def record(model: nn.Module) -> Iterator[Recording]:
-    """Records every attention of the model inside the `with`; the output does not change by a bit."""
+    """Records every attention of the model inside the `with`; no output changes by a bit."""
     recording = Recording()
     attentions = [
         (name, part) for name, part in model.named_modules() if isinstance(part, Attention)
@@ -77,7 +74,7 @@ def record(model: nn.Module) -> Iterator[Recording]:
         raise InputError(f"{type(model).__name__} has no attention to look at")
     before = [part.kernel for _, part in attentions]
     for name, part in attentions:
-        part.kernel = watching(name, recording)
+        part.kernel = watching(name, recording, part.kernel)
     try:
         yield recording
     finally:
@@ -85,7 +82,9 @@ def record(model: nn.Module) -> Iterator[Recording]:
             part.kernel = kernel
 
 
-def watching(name: str, recording: Recording) -> Kernel:
+def watching(name: str, recording: Recording, inner: Kernel) -> Kernel:
+    """Keeps what goes into the kernel that was there before, and lets it work."""
+
     def kernel(
         pattern: Pattern,
         q: Tensor,
@@ -96,9 +95,10 @@ def watching(name: str, recording: Recording) -> Kernel:
         rate: float,
     ) -> Tensor:
         with torch.no_grad():
-            kept = [x.detach().clone() for x in (q, k, v)]
+            queries, keys, values = q.detach().clone(), k.detach().clone(), v.detach().clone()
             offset = None if bias is None else bias.detach().clone()
-            recording.layers.append(Seen(name, *kept, offset, scale, pattern))
-        return unseen(pattern, q, k, v, bias, scale, rate)
+            seen = Seen(name, queries, keys, values, offset, scale, pattern)
+            recording.layers.append(seen)
+        return inner(pattern, q, k, v, bias, scale, rate)
 
     return kernel

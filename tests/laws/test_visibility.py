@@ -1,4 +1,4 @@
-"""What a row may not see changes nothing in it; what it may see does. Looking changes nothing at all."""
+"""What a row may not see changes nothing in it; what it may see does. Looking changes nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ attentive = pytest.mark.parametrize("specimen", ATTENTIVE, ids=str)
 def test_only_what_is_seen_can_change_a_row(
     specimen: Specimen, dtype: torch.dtype, length: int, seed: int
 ) -> None:
-    """Copies of a text, each with another token changed: rows that do not see it stay the same to the bit."""
+    """Copies of a text, each with another token changed: a row blind to it stays, to the bit."""
     model, text = model_of(specimen, dtype), specimen.text(length, seed)
     for name, seen in specimen.sees(text).items():
         count = seen.size(1)
@@ -63,7 +63,7 @@ def test_only_what_is_seen_can_change_a_row(
 def test_gradients_reach_what_is_seen_and_nothing_else(
     specimen: Specimen, length: int, seed: int
 ) -> None:
-    """Copies of a text, a different row of each is asked: which vectors of the text does it depend on?"""
+    """Copies of a text, a different row of each is asked: on which vectors does it depend?"""
     model, text = specimen.fresh(torch.float64), specimen.text(length, seed)
     for name, seen in specimen.sees(text).items():
         rows = seen.size(0)
@@ -114,7 +114,11 @@ def looked_up(model: Any, specimen: Specimen) -> Iterator[dict[str, Tensor]]:
 @pytest.mark.parametrize("learning", [False, True], ids=["reading", "learning"])
 @few(6)
 @given(
-    st.integers(1, 10), st.booleans(), st.integers(0, 4), st.integers(0, 99), st.sampled_from([3, 128])
+    st.integers(1, 10),
+    st.booleans(),
+    st.integers(0, 4),
+    st.integers(0, 99),
+    st.sampled_from([3, 128]),
 )
 def test_every_pattern_is_its_dense_reference(
     specimen: Specimen, learning: bool, length: int, left: bool, extra: int, seed: int, block: int
@@ -171,7 +175,7 @@ class Dense(Pattern):
 
 @contextmanager
 def dense(model: Any) -> Iterator[None]:
-    """Every attention from the whole table of who sees whom. A window's biases are then laid out whole too."""
+    """Every attention from the whole table of who sees whom; biases are then laid out whole too."""
     with pytest.MonkeyPatch.context() as patch:
         for part in model.modules():
             if isinstance(part, Attention):
@@ -215,7 +219,9 @@ def test_looking_changes_nothing(
         ones = torch.isclose(total, torch.ones(()), atol=1e-5)
         assert (ones | (total == 0.0)).all(), "a row's weights are shares, or it sees nothing"
         table = one.pattern.dense(*one.queries.shape[:1], *one.weights.shape[2:], total.device)
-        assert not one.weights.masked_select(~table[:, None]).any(), "and none go where it cannot see"
+        assert not one.weights.masked_select(~table[:, None]).any(), (
+            "and none go where it cannot see"
+        )
 
 
 def test_a_model_without_attention_cannot_be_looked_at() -> None:
