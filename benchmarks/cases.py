@@ -161,14 +161,16 @@ PAIRS = {
         m(input_ids=b["source"], decoder_input_ids=b["tokens"], use_cache=False).logits, b["next"]
     ),
     "forward_ours": lambda m, b: m.logits(m(b["source"], b["tokens"])),
-    "forward_peer": lambda m, b: m(input_ids=b["source"], decoder_input_ids=b["tokens"], use_cache=False).logits,
+    "forward_peer": lambda m, b: m(
+        input_ids=b["source"], decoder_input_ids=b["tokens"], use_cache=False
+    ).logits,
 }  # fmt: skip
 LONG = Case(
     "longformer", SIZE | {"hidden": 2048, "window": 128}, 1, 4096, long, our_long,
     lambda m, b: m(b["tokens"], global_attention_mask=b["global"].long(), labels=b["labels"]).loss,
     "LongformerForMaskedLM",
     lambda m, b: m(b["tokens"], global_tokens=b["global"]),
-    lambda m, b: m.longformer(b["tokens"], global_attention_mask=b["global"].long()).last_hidden_state,
+    lambda m, b: m.longformer(b["tokens"], global_attention_mask=b["global"].long())[0],
 )  # fmt: skip
 GPT2 = Case("gpt", SIZE, 8, 256, peer_class="GPT2LMHeadModel", **CAUSAL)
 
@@ -179,13 +181,16 @@ CASES: dict[str, Case] = {
                      "peer": lambda m, b: flat_loss(m(b["tokens"]).logits, b["next"]),
                      "forward_peer": lambda m, b: m(b["tokens"]).logits})),
     "gpt2": GPT2,
-    "gpt3": replace(GPT2, changes=SIZE | {"context": 2048, "band": 128}, batch=2, length=1024, peer=None),
+    "gpt3": replace(GPT2, changes=SIZE | {"context": 2048, "band": 128}, batch=2, length=1024,
+                    peer=None),
+    "gpt3-dense": replace(GPT2, changes=SIZE | {"context": 2048}, batch=2, length=1024, peer=None),
     "bert": Case("bert", SIZE | {"hidden": 2048}, 8, 256, masked, our_masked,
-                 lambda m, b: flat_loss(m(b["tokens"]).prediction_logits, b["labels"]), "BertForPreTraining",
+                 lambda m, b: flat_loss(m(b["tokens"]).prediction_logits, b["labels"]),
+                 "BertForPreTraining",
                  lambda m, b: m(b["tokens"]), lambda m, b: m.bert(b["tokens"]).last_hidden_state),
     "transformer-xl": Case("transformer-xl", SIZE | {"head_size": 64, "hidden": 2048, "memory": 256,
                            "clamp": 0, "same_length": False}, 8, 256, text, our_recurrent, None,
-                           forward_ours=lambda m, b: m(b["tokens"], state=m.zeros(b["tokens"].size(0)))),
+                           forward_ours=lambda m, b: m(b["tokens"], state=m.zeros(8))),
     "xlnet": Case("xlnet", SIZE | {"head_size": 64, "hidden": 2048}, 4, 512, permuted, our_permuted,
                   lambda m, b: flat_loss(m(b["tokens"], perm_mask=b["hidden"],
                                            target_mapping=b["mapping"]).logits, b["targets"]),
@@ -194,9 +199,9 @@ CASES: dict[str, Case] = {
                   lambda m, b: m.transformer(b["tokens"], perm_mask=b["hidden"],
                                              target_mapping=b["mapping"]).last_hidden_state),
     "longformer": LONG,
-    "t5": Case("t5", {"layers": 3, "dropout": 0.1}, 8, 256, peer_class="T5ForConditionalGeneration", **PAIRS),
-    "lstm": Case("lstm", {"width": 512, "layers": 6, "vocabulary": 50257}, 8, 256, text, our_causal, None,
-                 forward_ours=lambda m, b: m(b["tokens"])),
+    "t5": Case("t5", {"layers": 3}, 8, 256, peer_class="T5ForConditionalGeneration", **PAIRS),
+    "lstm": Case("lstm", {"width": 512, "layers": 6, "vocabulary": 50257}, 8, 256, text,
+                 our_causal, None, forward_ours=lambda m, b: m.logits(m(b["tokens"]))),
 }  # fmt: skip
 
 

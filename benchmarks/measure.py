@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved timing, the machine's own peak, memory of a child process."""
+"""What the benchmarks share: interleaved timing, the machine's peak, memory of a process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ def slope(sizes: list[int], values: list[float]) -> float:
 
 
 def peak_memory(build: Callable[..., Step], *arguments: Any, runs: int = 2) -> int:
-    """Bytes by which `runs` steps raise the peak of a fresh process above what building left it at."""
+    """Bytes by which `runs` steps raise the peak of a fresh process that has built them."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_watch, args=(theirs, build, arguments, runs))
@@ -74,5 +75,4 @@ def _watch(pipe: Any, build: Callable[..., Step], arguments: tuple[Any, ...], ru
 
 
 def _resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -1,6 +1,6 @@
 """Every model beside its peer, in one run, as ratios.
 
-    python benchmarks/models.py                        # all of it, about twenty minutes on two cores
+    python benchmarks/models.py                        # all of it, about half an hour
     python benchmarks/models.py gpt2 bert --repeats 3  # some
     python benchmarks/models.py --json result.json
     python benchmarks/models.py transformer-xl --peer-python .venv-golden/bin/python
@@ -77,7 +77,7 @@ def compare(
     for side, values in times.items():
         row[f"{side}_tokens_per_second"] = case.tokens / median(values)
         if memory and not isinstance(steps[side], OtherProcess):
-            row[f"{side}_peak_bytes"] = peak_memory(build, name, side, kind, dtype)
+            row[f"{side}_peak_mib"] = peak_memory(build, name, side, kind, dtype) / 2**20
     row["share_of_peak"] = work / median(times["ours"]) / peak
     if "peer" in times:
         row["ratio"] = median(times["peer"]) / median(times["ours"])
@@ -94,50 +94,55 @@ def growth(repeats: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     lengths = [2048, 4096, 8192, 16384, 32768]
     config = {"context": max(lengths), "vocabulary": 1000}
+    name = ("longformer", "ours")
     for kind in ("forward", "train"):
-        times, bytes_ = [], []
+        times, memory = [], []
         for length in lengths:
-            step = build("longformer", "ours", kind, torch.float32, config, length)
+            parts = (kind, torch.float32, config, length)
+            step = build(*name, *parts)
             times.append(median(interleaved({"ours": step}, repeats, 1)["ours"]))
-            bytes_.append(
-                peak_memory(
-                    build, "longformer", "ours", kind, torch.float32, config, length, runs=1
-                )
-            )
-            say(
-                f"longformer {kind} length {length}: {times[-1]:.2f} s, {bytes_[-1] / 2**20:.0f} MiB"
-            )
-        found[kind] = {"lengths": lengths, "seconds": times, "bytes": bytes_,
-                       "time_slope": slope(lengths, times), "memory_slope": slope(lengths, [float(b) for b in bytes_])}  # fmt: skip
-    windows = [64, 128, 256, 512]
+            memory.append(peak_memory(build, *name, *parts, runs=1))
+            say(f"{kind} of {length}: {times[-1]:.2f} s, {memory[-1] / 2**20:.0f} MiB")
+        found[kind] = {
+            "lengths": lengths,
+            "seconds": times,
+            "bytes": memory,
+            "time_slope": slope(lengths, times),
+            "memory_slope": slope(lengths, [float(m) for m in memory]),
+        }
     steps = {
-        str(w): build("longformer", "ours", "train", torch.float32, config | {"window": w})
-        for w in windows
+        str(w): build(*name, "train", torch.float32, config | {"window": w})
+        for w in (64, 128, 256, 512)
     }
-    times_by_window = {w: median(v) for w, v in interleaved(steps, repeats, 1).items()}
-    found["window_seconds"] = times_by_window
+    found["window_seconds"] = {w: median(v) for w, v in interleaved(steps, repeats, 1).items()}
     return found
 
 
+COLUMNS = {
+    "model": ("model", "<15"),
+    "kind": ("step", "<8"),
+    "precision": ("", "<5"),
+    "ours_tokens_per_second": ("ours tok/s", ">11,.0f"),
+    "peer_tokens_per_second": ("peer tok/s", ">11,.0f"),
+    "ratio": ("ratio", ">6.2f"),
+    "share_of_peak": ("of peak", ">8.0%"),
+    "ours_peak_mib": ("ours MiB", ">9,.0f"),
+    "peer_peak_mib": ("peer MiB", ">9,.0f"),
+}
+
+
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        f"{'model':15} {'step':8} {'':5} {'ours tok/s':>11} {'peer tok/s':>11} {'ratio':>6} {'of peak':>8} {'ours MiB':>9} {'peer MiB':>9}"
-    ]
+    def width(form: str) -> str:
+        return form[0] + form[1:].split(",")[0].split(".")[0]
+
+    lines = [" ".join(format(head, width(form)) for head, form in COLUMNS.values())]
     for row in rows:
-
-        def show(key: str, form: str, row: dict[str, Any] = row) -> str:
-            return format(row[key], form) if key in row else "-"
-
-        mib = {
-            s: f"{row[f'{s}_peak_bytes'] / 2**20:,.0f}" if f"{s}_peak_bytes" in row else "-"
-            for s in ("ours", "peer")
-        }
-        lines.append(
-            f"{row['model']:15} {row['kind']:8} {row['precision']:5} {show('ours_tokens_per_second', ',.0f'):>11} "
-            f"{show('peer_tokens_per_second', ',.0f'):>11} {show('ratio', '.2f'):>6} {row['share_of_peak']:>8.0%} "
-            f"{mib['ours']:>9} {mib['peer']:>9}"
-            + ("" if row.get("reached", True) or row["kind"] != "train" else "  goal missed")
-        )
+        cells = [
+            format(row[key], form) if key in row else format("-", width(form))
+            for key, (_, form) in COLUMNS.items()
+        ]
+        missed = row["kind"] == "train" and not row.get("reached", True)
+        lines.append(" ".join(cells) + ("  goal missed" if missed else ""))
     return "\n".join(lines)
 
 
@@ -185,9 +190,8 @@ def main() -> None:
     if not options.no_growth and (not options.models or "longformer" in options.models):
         result["growth"] = growth(options.repeats)
         for kind in ("forward", "train"):
-            say(
-                f"longformer {kind}: time slope {result['growth'][kind]['time_slope']:.2f}, memory slope {result['growth'][kind]['memory_slope']:.2f}"
-            )
+            slopes = {k: f"{v:.2f}" for k, v in result["growth"][kind].items() if "slope" in k}
+            say(f"longformer {kind}: {slopes}")
         say("longformer seconds a step by window:", result["growth"]["window_seconds"])
     print(table(rows))
     if options.json:

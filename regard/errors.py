@@ -28,5 +28,6 @@ class UnknownName(RegardError):
     def __init__(self, kind: str, given: str, known: Iterable[str], advice: str = "") -> None:
         names = sorted(known)
         near = difflib.get_close_matches(given, names, 1, 0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+        few = f"known: {', '.join(names)}" if len(names) <= 20 else f"none of {len(names)} is near"
+        hint = f"did you mean {near[0]!r}?" if near else few
         super().__init__(f"unknown {kind} {given!r}; {hint}" + (f" {advice}" if advice else ""))

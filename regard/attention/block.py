@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,12 +12,7 @@ from torch.nn import functional as F
 
 from regard.dropout import Dropout
 
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    """The tanh form of GELU, as GPT, T5 v1.1 and the authors of BERT compute it."""
-    return F.gelu(x, approximate="tanh")
-
-
+gelu_tanh = partial(F.gelu, approximate="tanh")  # as GPT, T5 v1.1 and BERT's authors have it
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu, "gelu": F.gelu, "gelu_tanh": gelu_tanh, "silu": F.silu, "tanh": torch.tanh
 }  # fmt: skip

@@ -116,12 +116,13 @@ class Ordered(Pattern):
         self.query_order, self.key_order = query_order, key_order
         self.floor, self.documents = floor, documents
         tables = [query_order, key_order, *(documents or ()), *([] if floor is None else [floor])]
-        shape = max(t.size(0) for t in tables), query_order.size(1), key_order.size(1)
-        self.mask = additive(self.dense(*shape, query_order.device)[:, None], dtype)
+        batch = torch.broadcast_shapes(*((table.size(0),) for table in tables))[0]
+        seen = self.dense(batch, query_order.size(1), key_order.size(1), query_order.device)
+        self.mask = additive(seen[:, None], dtype)
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         def at(table: Tensor, row: Tensor) -> Tensor:
-            return table[batch % table.size(0), row]
+            return table[batch % max(table.size(0), 1), row]
 
         order = at(self.key_order, key)
         seen = order <= at(self.query_order, query)

@@ -80,7 +80,6 @@ class Window(Pattern):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
         mask = self.mask.expand(q.size(0), -1, -1, -1).flatten(0, 1)[:, None]
-        y = attend(self.rows(q), self.around(k), self.around(v), how, mask)
+        y: Tensor = attend(self.rows(q), self.around(k), self.around(v), how, mask)
         y = y.unflatten(0, (q.size(0), self.blocks)).transpose(1, 2).flatten(2, 3)
-        result: Tensor = y[:, :, : self.length]
-        return result
+        return y[:, :, : self.length]

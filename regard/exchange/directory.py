@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import tempfile
 import warnings
 from dataclasses import dataclass, field
@@ -17,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.errors import ConfigError, FormatError, UnknownName
 from regard.exchange.format import Format, Name, stacked, unstacked
 from regard.exchange.formats import OWN, format_for, format_of, heads_of_family, names_of
 from regard.exchange.weights import Weights, materialise, write_weights
 from regard.models import FAMILIES
-from regard.models.base import Encoder, Model
+from regard.models.base import Model
 from regard.models.heads import Heads
 from regard.text.tokenizer import Tokenizer
 
@@ -149,33 +148,47 @@ def configure(found: Format, given: dict[str, Any], ignore_unknown: bool = False
 def empty(found: Format, config: Any, heads: Heads) -> Any:
     """The model without memory for its weights."""
     model_class: Any = FAMILIES[found.family].load()[0]
-    with torch.device("meta"):
-        return model_class(config, heads) if found.takes_heads else model_class(config)
+    try:
+        with torch.device("meta"):
+            return model_class(config, heads) if found.takes_heads else model_class(config)
+    except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what numbers can count
+        raise ConfigError(f"no model has these sizes: {str(error).splitlines()[0]}") from None
 
 
 def known_heads(found: Format, heads: Heads) -> Heads:
     """Heads asked for by name, each one that the family has."""
     known = heads_of_family(found.family)
+    if not isinstance(heads, dict) or not all(isinstance(k, int) for k in heads.values()):
+        raise ConfigError(f"heads are {heads!r}; they must be names with numbers of classes")
     for name in heads:
         if name not in known:
             raise UnknownName("head", name, known or {"none"}, f"(heads of {found.family})")
     return heads
 
 
-def heads_of(found: Format, given: dict[str, Any]) -> Heads:
-    """Which heads a directory holds, by its class and its number of labels."""
-    if found.type.startswith(OWN):
-        return dict(given.get("regard_heads", {}))
-    named = (given.get("architectures") or [next(iter(found.classes))])[0]
-    if named not in found.classes:
+def class_of(found: Format, given: dict[str, Any]) -> str:
+    """The class of transformers that a directory says it holds."""
+    named = given.get("architectures") or [next(iter(found.classes))]
+    if not isinstance(named, list) or named[0] not in list(found.classes):
         raise FormatError(
             f"the class {named!r} is not supported for {found.type}; "
             f"supported are {', '.join(found.classes)}"
         )
-    labels = len(given.get("id2label") or ()) or given.get("num_labels", 2)
+    name: str = named[0]
+    return name
+
+
+def heads_of(found: Format, given: dict[str, Any]) -> Heads:
+    """Which heads a directory holds, by its class and its number of labels."""
+    if found.type.startswith(OWN):
+        return known_heads(found, given.get("regard_heads") or {})
+    labels = given.get("id2label") or given.get("num_labels", 2)
+    labels = len(labels) if isinstance(labels, dict | list) else labels
+    if not isinstance(labels, int) or not 0 < labels < 2**31:
+        raise ConfigError(f"config.json: id2label or num_labels is {labels!r}, which it cannot be")
     return {
         n: labels if n in ("classify", "tag", "answer") else k
-        for n, k in found.classes[named].items()
+        for n, k in found.classes[class_of(found, given)].items()
     }
 
 
@@ -201,7 +214,21 @@ def save(
             tensors |= {key: torch.zeros(entry.zeros, dtype=like.dtype) for key in entry.theirs}
         else:
             tensors |= unstacked(state[entry.ours].detach().cpu(), entry)
+    fresh = not target.exists()
     target.mkdir(parents=True, exist_ok=True)
+    try:
+        write(target, tensors, config, tokenizer)
+    except BaseException:
+        if fresh:
+            target.rmdir()
+        raise
+    return target
+
+
+def write(
+    target: Path, tensors: dict[str, Tensor], config: dict[str, Any], tokenizer: Tokenizer | None
+) -> None:
+    """Everything beside its place first, then moved there; config.json, the marker, comes last."""
     with tempfile.TemporaryDirectory(dir=target, prefix=".writing-") as name:
         made = Path(name)
         write_weights(tensors, made / "model.safetensors")
@@ -209,11 +236,8 @@ def save(
         (made / "config.json").write_text(text + "\n", encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(made)
-        for file in sorted(
-            made.iterdir(), key=lambda f: f.name == "config.json"
-        ):  # the marker last
-            shutil.move(file, target / file.name)
-    return target
+        for file in sorted(made.iterdir(), key=lambda f: f.name == "config.json"):
+            file.replace(target / file.name)
 
 
 def describe_model(
@@ -235,7 +259,8 @@ def describe_model(
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
     config["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
-    config.pop("torch_dtype", None)
+    for key in ("torch_dtype", "auto_map"):  # the new name is above; no code is written
+        config.pop(key, None)
     return config
 
 
@@ -248,10 +273,10 @@ def family_of_model(model: Model) -> str:
 
 def heads_in(model: Model) -> Heads:
     """The heads a model has, with their classes."""
-    if not isinstance(model, Encoder):
+    held = getattr(model, "heads", None)
+    if not isinstance(held, nn.ModuleDict):
         return {}
-    made: Any = model.heads
-    heads = {n: getattr(getattr(h, "out", None), "out_features", 0) for n, h in made.items()}
+    heads = {n: getattr(getattr(h, "out", None), "out_features", 0) for n, h in held.items()}
     return heads | ({"masked": 0} if hasattr(model, "output") else {})
 
 
@@ -320,7 +345,7 @@ def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[st
         "path": str(directory),
         "model_type": found.type,
         "family": found.family,
-        "class": (given.get("architectures") or [next(iter(found.classes))])[0],
+        "class": class_of(found, given),
         "heads": heads,
         "parameters": model.parameter_count(),
         "config": {k: getattr(config, k) for k in config.__dataclass_fields__},

@@ -74,6 +74,9 @@ def both(ours: str, *theirs: str) -> list[Name]:
     return [Name(f"{ours}.{p}", tuple(f"{t}.{p}" for t in theirs)) for p in ("weight", "bias")]
 
 
+MISTAKEN = (TypeError, ValueError, AttributeError, KeyError, IndexError, ArithmeticError)
+
+
 @dataclass(frozen=True)
 class Field:
     """A field of their configuration: its name, its value when absent, and how values are
@@ -88,7 +91,12 @@ class Field:
     def of(self, given: dict[str, Any]) -> Any:
         """Our value of a config.json; null means absent."""
         value = given.get(self.theirs)
-        return self.read(self.default if value is None else value)
+        try:
+            return self.read(self.default if value is None else value)
+        except MISTAKEN:
+            raise ConfigError(
+                f"config.json: {self.theirs} is {value!r}, which it cannot be"
+            ) from None
 
 
 def token(theirs: str, default: int) -> Field:
@@ -159,7 +167,20 @@ class Format:
                 raise UnknownName(
                     "field of config.json", key, known, "(ignore_unknown=True reads on without it)"
                 )
-        return {ours: f.of(given) for ours, f in self.fields.items()} | self.reads(given)
+        return {ours: f.of(given) for ours, f in self.fields.items()} | self.read_rest(given)
+
+    def read_rest(self, given: dict[str, Any]) -> dict[str, Any]:
+        """What no single field tells; a value of the wrong kind is the one it goes without."""
+        try:
+            return self.reads(given)
+        except MISTAKEN:
+            for key, value in given.items():
+                try:
+                    self.reads({k: v for k, v in given.items() if k != key})
+                except MISTAKEN:
+                    continue
+                raise ConfigError(f"config.json: {key} is {value!r}, which it cannot be") from None
+            raise ConfigError("config.json: several values are of the wrong kind") from None
 
     def write_config(
         self, config: Config, architecture: str, source: dict[str, Any]

@@ -42,15 +42,15 @@ def format_of(model_type: str) -> Format:
 
 def format_for(family: str, config: Any) -> tuple[Format, str | None]:
     """The first published format that holds the model, or our own and why no other does."""
-    why = "transformers has no class for it"
+    why = []
     for found in {file: formats(file) for file in FILES.values()}.values():
         for candidate in found:
             if candidate.family == family:
                 refusal = candidate.refuses(config)
                 if refusal is None:
                     return candidate, None
-                why = refusal
-    return own(family), why
+                why.append(refusal)
+    return own(family), "; ".join(why) or "transformers has no class for it"
 
 
 def heads_of_family(family: str) -> set[str]:

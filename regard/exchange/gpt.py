@@ -94,8 +94,8 @@ GPT1 = Format(
         "GPT-1 is post-norm" if c.norm != "post" else
         "GPT-1's network is four times its width" if c.hidden not in (None, 4 * c.width) else
         "GPT-1 has no banded layers" if c.band else
+        None if c.activation in ("gelu_tanh", "relu", "silu") else
         f"GPT-1's class has no {c.activation}"
-        if c.activation not in ("gelu_tanh", "relu", "silu") else None
     ),
 )  # fmt: skip
 FORMATS = (GPT2, GPT1)

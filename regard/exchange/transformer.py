@@ -131,13 +131,10 @@ MARIAN = Format(
     suggests=lambda c: {"forced_eos_token_id": c.end, "max_position_embeddings": 1024},
     refuses=refuses,
     ignored=r"embed_tokens\.weight$|embed_positions\.weight$|lm_head\.weight$",
-    same=dict.fromkeys(
-        (
-            "model.encoder.embed_tokens.weight",
-            "model.decoder.embed_tokens.weight",
-            "lm_head.weight",
-        ),
-        "model.shared.weight",
-    ),
+    same={
+        "model.encoder.embed_tokens.weight": "model.shared.weight",
+        "model.decoder.embed_tokens.weight": "model.shared.weight",
+        "lm_head.weight": "model.shared.weight",
+    },
 )
 FORMATS = (MARIAN,)

@@ -2,86 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
-from types import UnionType
-from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from regard.attention.block import ACTIVATIONS, NORM_PLACES
 from regard.attention.memory import Fixed
-from regard.errors import ConfigError, InputError, UnknownName
+from regard.errors import InputError, UnknownName
+from regard.models.config import Config as Config  # for the models: both from one place
 from regard.models.heads import Heads
 from regard.models.output import Output
 from regard.models.state import State, caches
-
-
-@dataclass(frozen=True)
-class Config:
-    """A model's few numbers. Subclasses are frozen dataclasses whose fields are words."""
-
-    def __post_init__(self) -> None:
-        self.check()
-
-    def check(self) -> None:
-        """Refuses what is of another kind, or contradicts itself."""
-        kinds = get_type_hints(type(self))
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if not fits(value, kinds[field.name]):
-                raise ConfigError(f"{field.name} is {value!r}; it must be {field.type}")
-            choices = CHOICES.get(field.name)
-            if choices is not None and value not in choices:
-                raise UnknownName(field.name, value, choices)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                continue
-            if field.name.startswith("dropout") and not 0.0 <= value < 1.0:
-                raise ConfigError(f"{field.name} is {value}; a dropout rate lies in [0, 1)")
-            if field.name in POSITIVE and value <= 0:
-                raise ConfigError(f"{field.name} is {value}; it must be at least 1")
-        width, heads = getattr(self, "width", None), getattr(self, "heads", None)
-        if width and heads and getattr(self, "head_size", None) is None and width % heads:
-            raise ConfigError(
-                f"width {width} is not divisible by heads {heads}; choose heads that divide it"
-                + (", or give head_size" if hasattr(self, "head_size") else "")
-            )
-
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> Self:
-        """From a dictionary, naming the field that is unknown."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        for name in values:
-            if name not in known:
-                raise UnknownName("field", name, known, f"({cls.__name__})")
-        return cls(**values)
-
-    def replace(self, **changes: Any) -> Self:
-        return self.of(dataclasses.asdict(self) | changes)
-
-
-POSITIVE = set(
-    "vocabulary context width layers heads hidden head_size window band embedding ratio buckets "
-    "decoder_layers decoder_heads decoder_hidden segments".split()
-)
-CHOICES: dict[str, set[str]] = {
-    "activation": set(ACTIVATIONS),
-    "norm": set(NORM_PLACES),
-    "positions": {"halves", "interleaved", "tensor2tensor"},
-}
-
-
-def fits(value: Any, kind: Any) -> bool:
-    """Is the value what a field's annotation asks for?"""
-    if isinstance(kind, UnionType):
-        return any(fits(value, option) for option in get_args(kind))
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple | list) and all(fits(x, get_args(kind)[0]) for x in value)
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
 class Model(nn.Module):
@@ -171,6 +103,8 @@ def check_tokens(tokens: Tensor, vocabulary: int) -> None:
         return
     if tokens.is_floating_point():
         raise InputError(f"tokens are {tokens.dtype}; they must be integers")
+    if tokens.dim() != 2:
+        raise InputError(f"tokens are of shape {list(tokens.shape)}; expected is [batch, length]")
     low, high = (int(x) for x in tokens.aminmax())
     if low < 0 or high >= vocabulary:
         raise InputError(

@@ -119,7 +119,7 @@ def banded(band: int, real: Tensor | None, past: int, x: Tensor, dtype: torch.dt
     """
     if past == 0:
         return Window(band - 1, 0, x.size(1), dtype, x.device, real)
-    order = torch.arange(past + x.size(1), device=x.device)[None]
+    order = positions(real, 0, past + x.size(1), x.device)
     keys = order if real is None else torch.where(real, order, Ordered.HIDDEN)
     rows = order[:, past:]
     return Ordered(rows, keys, dtype, floor=rows - band + 1)

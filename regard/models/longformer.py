@@ -1,8 +1,7 @@
 """Longformer (Beltagy, Peters and Cohan 2020): windows for all, and a few global tokens.
 
 The global rows are a second attention with its own query, key and value: it reads every row, and
-its result replaces the local one. `lengthen` makes any of our encoders long by repeating the
-positions it has learned.
+its result replaces the local one. `lengthen` makes any of our encoders long by repeating positions.
 """
 
 from __future__ import annotations
@@ -107,8 +106,8 @@ class Longformer(Encoder):
         def residual(layer: nn.Module) -> PostNorm:
             return PostNorm(layer, nn.LayerNorm(c.width, c.epsilon), c.dropout)
 
-        last = residual(FeedForward(c.width, c.hidden, c.activation))
-        return Block(residual(LongAttention(c)), last)
+        last = FeedForward(c.width, c.hidden, c.activation)
+        return Block(residual(LongAttention(c)), residual(last))
 
     def head(self, name: str, classes: int) -> nn.Module:
         c = self.config
@@ -135,7 +134,6 @@ class Longformer(Encoder):
         check_tokens(tokens, c.vocabulary)
         check_length(tokens.size(1), c.context)
         at = positions(real, 0, tokens.size(1), tokens.device) + c.first_position
-        at = at if real is None else at.masked_fill(~real, c.padding)
         x = self.embeddings(tokens, at, segments)
         views = self.views(x, real, global_tokens)
         for block, window in zip(self.blocks, c.windows, strict=True):
@@ -147,8 +145,7 @@ class Longformer(Encoder):
         """One view for each width of window."""
         dtype, length = working_dtype(x), x.size(1)
         rows = None if wide is None else places(wide, real)
-        count = 0 if rows is None else rows.size(1)
-        everywhere = View(everything(real, count, dtype))
+        everywhere = View(everything(real, 0 if rows is None else rows.size(1), dtype))
 
         def view(side: int) -> LongView:
             window = Window(side, side, length, dtype, x.device, real, rows)
@@ -172,24 +169,21 @@ def places(marks: Tensor, real: Tensor | None = None) -> Tensor | None:
 def lengthen(encoder: Bert, context: int = 4096, window: int | tuple[int, ...] = 512) -> Longformer:
     """A long copy of an encoder: positions repeated, global projections those of its attention."""
     c = encoder.config
-    fields = {name: getattr(c, name) for name in BertConfig.__dataclass_fields__}
     made: Any = encoder.heads
     heads = {n: getattr(h.out, "out_features", 0) for n, h in made.items() if n != "next"}
     if hasattr(encoder, "output"):
         heads["masked"] = 0
         if c.activation != "gelu":
             raise ConfigError(f"activation is {c.activation}; a Longformer guesses words with gelu")
-    config = LongformerConfig(**fields | {"context": context, "window": window})
+    config = LongformerConfig(**vars(c) | {"context": context, "window": window})
     long = Longformer(config, heads).to(next(encoder.parameters()).dtype)
     weights = {k: v for k, v in encoder.state_dict().items() if not k.startswith("heads.next.")}
     old = weights.pop("embeddings.positions.weight")
     repeated = old.repeat(-(-context // old.size(0)), 1)[:context]
     weights["embeddings.positions.weight"] = torch.cat([old[: config.first_position], repeated])
-    for name in list(weights):
-        if ".attention.layer." in name:
-            value, rest = weights.pop(name), name.split(".attention.layer.")
-            for kind in ("local", "wide"):
-                weights[f"{rest[0]}.attention.layer.{kind}.{rest[1]}"] = value
+    for name in [n for n in weights if ".attention.layer." in n]:
+        value, (block, part) = weights.pop(name), name.split(".attention.layer.")
+        weights |= {f"{block}.attention.layer.{kind}.{part}": value for kind in ("local", "wide")}
     long.load_state_dict(weights)
     return long.train(encoder.training)
 

@@ -46,7 +46,7 @@ class CharacterLongformerConfig(Config):
             values = getattr(self, name)
             if values and (len(values) != self.layers or min(values) < 1):
                 raise ConfigError(
-                    f"{name} {values} must give each of {self.layers} layers at least 1"
+                    f"{name} {values} must give each of {self.layers} layers a number from 1 on"
                 )
         if self.dilations and self.heads < 3:
             raise ConfigError(
@@ -155,7 +155,7 @@ class CharacterLongformer(Model):
         x = self.dropout(self.tokens(tokens))
         there = mark(tokens.size(0), tokens.size(1), tokens.device) if real is None else real
         kinds = {(c.window(i), step) for i in range(c.layers) for step in (1, c.dilation(i))}
-        views = {(width, step): self.view(x, width, step, there) for width, step in kinds}
+        views = {(w, step): self.view(x, w, step, there) for w, step in kinds}
         for i, block in enumerate(self.blocks):
             x = block(x, views[c.window(i), 1], views[c.window(i), c.dilation(i)])
         y: Tensor = self.norm(x)

@@ -13,9 +13,7 @@ from regard.attention.position import Relative, View
 from regard.models.state import State
 
 
-def remember(
-    state: State, inputs: list[Tensor], real: Tensor | None, length: int, rows: int
-) -> None:
+def remember(state: State, inputs: list[Tensor], real: Tensor | None, length: int) -> None:
     """Keeps the last `length` rows of each layer's input; nothing will flow back into them."""
     joined = [x.detach() for x in inputs]
     if state.hidden:
@@ -23,7 +21,7 @@ def remember(
     start = max(0, joined[0].size(1) - length)
     state.hidden = [x[:, start:] for x in joined]
     state.real = None if real is None else real[:, start:]
-    state.length += rows
+    state.length += inputs[0].size(1)
 
 
 @dataclass(frozen=True)

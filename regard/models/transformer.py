@@ -108,12 +108,12 @@ class Transformer(EncoderDecoder):
 
     def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
         c = self.config
-        check_tokens(tokens, c.vocabulary)
         x = self.tokens(tokens) * (c.width**0.5 if c.scaled else 1.0)
         y: Tensor = self.dropout(x + sinusoids(at, c.width, c.positions).to(x.dtype))
         return y
 
     def encode(self, source: Tensor, real: Tensor | None = None) -> Tensor:
+        check_tokens(source, self.config.vocabulary)
         x = self.embed(source, positions(real, 0, source.size(1), source.device))
         view = View(everything(real, source.size(1), working_dtype(x)))
         for block in self.encoder_blocks:
@@ -129,6 +129,7 @@ class Transformer(EncoderDecoder):
         real: Tensor | None = None,
         state: State | None = None,
     ) -> Tensor:
+        check_tokens(target, self.config.vocabulary)
         rows = target.size(1)
         real, past, memories = recall(state, real, target, len(self.decoder_blocks))
         x = self.embed(target, positions(real, past, rows, target.device))

@@ -1,8 +1,7 @@
 """Transformer-XL (Dai et al. 2019): segments that remember, and positions that are distances.
 
 Every layer reads the inputs it had in earlier segments (no gradient flows there). The paper starts
-with an empty memory; the published PyTorch port starts with zeros, which are attended to: `zeros`
-gives those.
+with an empty memory, the published PyTorch port with `zeros`, which are attended to.
 """
 
 from __future__ import annotations
@@ -77,15 +76,11 @@ class TransformerXL(Model):
         return nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.zeros(shape))
 
     def block(self, biases: tuple[nn.Parameter, nn.Parameter]) -> Block:
-        c = self.config
+        c, rate = self.config, self.config.dropout_attention
         residual = NORM_PLACES[c.norm]
+        score = Relative(c.width, *biases)
         attention = Attention(
-            c.width,
-            c.heads,
-            size=c.head_size,
-            bias=False,
-            dropout=c.dropout_attention,
-            score=Relative(c.width, *biases),
+            c.width, c.heads, size=c.head_size, bias=False, dropout=rate, score=score
         )
         feed_forward = FeedForward(c.width, c.hidden, "relu", dropout=c.dropout)
         return Block(
@@ -129,7 +124,7 @@ class TransformerXL(Model):
             inputs.append(x)
             x = block(x, view, self.memory(block, pasts[i]) if pasts else HERE)
         if state is not None:
-            remember(state, inputs, real, self.config.memory, tokens.size(1))
+            remember(state, inputs, real, self.config.memory)
         y: Tensor = self.dropout(x)
         return y
 
@@ -151,11 +146,9 @@ class TransformerXL(Model):
         return View(pattern, distances=Distances(table, rows, keys))
 
 
-def character(
-    layers: int, width: int, heads: int, hidden: int, dropout: float
-) -> TransformerXLConfig:
+def character(layers: int, width: int, hidden: int, dropout: float) -> TransformerXLConfig:
     return TransformerXLConfig(
-        204, (), 1, width, None, layers, heads, width // heads, hidden, memory=3800, clamp=1000,
+        204, (), 1, width, None, layers, 8, width // 8, hidden, memory=3800, clamp=1000,
         untied=False, dropout=dropout, dropout_attention=dropout,
     )  # fmt: skip
 
@@ -173,11 +166,11 @@ _billion = TransformerXLConfig(
 SIZES = {
     "transformer-xl-wt103-base": _base,
     "transformer-xl-wt103-large": TransformerXLConfig(dropout=0.2, dropout_attention=0.2),
-    "transformer-xl-enwik8-base": character(12, 512, 8, 2048, 0.1).replace(
-        memory=2100, clamp=820, untied=False, dropout_attention=0.0
+    "transformer-xl-enwik8-base": character(12, 512, 2048, 0.1).replace(
+        memory=2100, clamp=820, dropout_attention=0.0
     ),
-    "transformer-xl-enwik8-large": character(24, 1024, 8, 3072, 0.15),
-    "transformer-xl-text8-large": character(24, 1024, 8, 3072, 0.15).replace(vocabulary=27),
+    "transformer-xl-enwik8-large": character(24, 1024, 3072, 0.15),
+    "transformer-xl-text8-large": character(24, 1024, 3072, 0.15).replace(vocabulary=27),
     "transformer-xl-lm1b-base": _billion,
     "transformer-xl-lm1b-large": _billion.replace(
         width=1280, layers=24, heads=16, head_size=80, hidden=8192, untied=True,

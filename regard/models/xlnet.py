@@ -127,7 +127,7 @@ class XLNet(Encoder):
             keep = rows if self.config.reuse is None else min(self.config.reuse, rows)
             length = past + keep if self.config.memory is None else self.config.memory
             marks = None if real is None else real[:, : past + keep]
-            remember(state, [h[:, :keep] for h in inputs], marks, length, keep)
+            remember(state, [h[:, :keep] for h in inputs], marks, length)
         y: Tensor = self.dropout(x if targets is None else x[:, rows:])
         return y
 

@@ -1,9 +1,9 @@
 """Looking at attention: `with record(model) as seen: model(tokens)` shows every head's weights.
 
 A recorder puts its own kernel into each Attention for as long as it is asked to. That kernel
-computes the output exactly as the model would, and beside it the weights from the same queries,
-keys and biases. When nobody looks nothing is paid. In training the weights shown are those before
-dropout.
+computes the output exactly as the model would, and keeps the queries, keys and biases, of which the
+weights are made when asked for. When nobody looks nothing is paid. In training the weights shown
+are those before dropout.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from regard.attention.attention import Attention, Kernel, unseen
+from regard.attention.attention import Attention, Kernel
 from regard.attention.kernels import How
 from regard.attention.pattern import Pattern
 from regard.errors import InputError
@@ -73,7 +73,7 @@ def record(model: nn.Module) -> Iterator[Recording]:
         raise InputError(f"{type(model).__name__} has no attention to look at")
     before = [part.kernel for _, part in attentions]
     for name, part in attentions:
-        part.kernel = watching(name, recording)
+        part.kernel = watching(name, recording, part.kernel)
     try:
         yield recording
     finally:
@@ -81,12 +81,14 @@ def record(model: nn.Module) -> Iterator[Recording]:
             part.kernel = kernel
 
 
-def watching(name: str, recording: Recording) -> Kernel:
+def watching(name: str, recording: Recording, inner: Kernel) -> Kernel:
+    """Keeps what goes into the kernel that was there before, and lets it work."""
+
     def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
         queries, keys, values = (x.detach().clone() for x in (q, k, v))
         bias = None if how.bias is None else how.bias.detach().clone()
         kept = how._replace(bias=bias, rate=0.0)
         recording.layers.append(Seen(name, queries, keys, values, kept, pattern))
-        return unseen(pattern, q, k, v, how)
+        return inner(pattern, q, k, v, how)
 
     return kernel

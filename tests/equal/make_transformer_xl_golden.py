@@ -4,8 +4,9 @@
     make_transformer_xl_golden.py --check A B     does the model directory B give case A's numbers?
 
 A case is a model directory as that library writes it, and `expected.safetensors`: for each of four
-segments that follow one another the tokens, log-probabilities, hidden states of all layers, the
-memory afterwards and the mean loss. The memory starts as that library starts it, with zeros.
+segments that follow one another the tokens, log-probabilities, hidden states and attention weights
+of all layers, the memory afterwards and the mean loss. The memory starts as that library starts it,
+with zeros.
 """
 
 from __future__ import annotations
@@ -84,11 +85,12 @@ def run(model: TransfoXLLMHeadModel, segments: list[Tensor]) -> tuple[dict[str, 
     for i, tokens in enumerate(segments):
         loss = model(tokens, mems=memory, labels=tokens.clone()).loss
         total = total + loss
-        result = model(tokens, mems=memory, output_hidden_states=True)
+        result = model(tokens, mems=memory, output_hidden_states=True, output_attentions=True)
         memory = result.mems
         found[f"loss.{i}"] = loss
         found[f"log_probs.{i}"] = result.prediction_scores
         found |= {f"hidden.{i}.{j}": hidden for j, hidden in enumerate(result.hidden_states)}
+        found |= {f"weights.{i}.{j}": weights for j, weights in enumerate(result.attentions)}
         found |= {f"memory.{i}.{j}": m.transpose(0, 1) for j, m in enumerate(memory or ())}
     return {name: value.detach().contiguous() for name, value in found.items()}, total
 

@@ -20,6 +20,7 @@ from regard.exchange.format import unstacked
 from regard.exchange.transformer_xl import TRANSFORMER_XL
 from regard.models.state import State
 from regard.models.transformer_xl import TransformerXL, TransformerXLConfig
+from regard.study.record import record
 
 GOLDEN = Path(__file__).parent / "golden" / "transformer_xl"
 SCRIPT = Path(__file__).parent / "make_transformer_xl_golden.py"
@@ -70,7 +71,10 @@ def test_every_number_of_the_reference(case: str) -> None:
     state = model.zeros(2)
     for i in SEGMENTS:
         tokens = expected[f"tokens.{i}"]
-        layers = hidden_layers(model, tokens, state)
+        with record(model) as seen:
+            layers = hidden_layers(model, tokens, state)
+        for j, one in enumerate(seen):
+            close(one.weights, expected[f"weights.{i}.{j}"])
         assert len(layers) == loaded.config.layers + 1
         for j, hidden in enumerate(layers):
             close(hidden, expected[f"hidden.{i}.{j}"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,13 @@ from regard.exchange.directory import describe, load
 from tests.exchange.conftest import COMMON, SIZES, Directory
 
 Copy = Callable[[str], Directory]
+
+
+def fuzz(examples: int) -> settings:
+    return settings(
+        max_examples=examples, deadline=None, derandomize=True, database=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
 
 
 def refused(kind: type[RegardError], action: Callable[[], Any], *parts: str) -> str:
@@ -46,9 +52,10 @@ def test_an_unknown_model_suggests_the_nearest(given: str, meant: str) -> None:
     refused(UnknownName, lambda: regard.count_parameters(given), meant)
 
 
-def test_a_name_like_no_other_lists_them_all() -> None:
-    with pytest.raises(UnknownName, match="known: "):
-        regard.create("quite another thing")
+def test_a_name_like_no_other() -> None:
+    """A few are listed; of many it is said where the list is."""
+    refused(UnknownName, lambda: regard.create("quite another thing"), "regard models")
+    refused(UnknownName, lambda: regard.create("gpt2", norm="zzz"), "known: post, pre")
 
 
 def test_an_unknown_field_of_ours_suggests_the_nearest() -> None:
@@ -97,8 +104,8 @@ def test_more_contradictions() -> None:
         ("transformer-xl-wt103-base", {"cutoffs": (40, 20)}, "cutoffs"),
         ("transformer-xl-wt103-base", {"cutoffs": (40, 20000000)}, "cutoffs"),
     ]:
-        fields: dict[str, Any] = {"layers": 2} | SIZES.get(name, {}) | changes  # type: ignore[operator]
-        refused(RegardError, lambda n=name, f=fields: regard.create(n, **f), message)  # type: ignore[misc]
+        fields: dict[str, Any] = {"layers": 2} | SIZES.get(name, {}) | changes
+        refused(RegardError, lambda n=name, f=fields: regard.create(n, **f), message)
 
 
 def test_a_contradiction_in_a_file_is_told_in_its_own_words(directory: Copy) -> None:
@@ -167,13 +174,14 @@ def test_heads_nobody_knows(directory: Copy) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=3), x, max_size=2),
     max_leaves=4,
 )  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:.*tensors were not used")
 @pytest.mark.parametrize("name", SIZES)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@fuzz(40)
 @given(data=st.data())
 def test_any_value_in_any_field(name: str, data: st.DataObject, directory: Copy) -> None:
     """Whatever stands in config.json, a directory opens or is refused by an error of ours."""
@@ -249,7 +257,7 @@ def test_weights_cut_short(length: int, directory: Copy) -> None:
     refused(FormatError, lambda: load(found.path), "model.safetensors", "damaged")
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@fuzz(80)
 @given(at=st.integers(0, 2000), value=st.integers(0, 255))
 def test_weights_with_a_wrong_byte(at: int, value: int, directory: Copy) -> None:
     """In the header; numbers themselves carry no checksum. No byte leads to another error."""
@@ -258,10 +266,8 @@ def test_weights_with_a_wrong_byte(at: int, value: int, directory: Copy) -> None
     found.weights.write_bytes(good[:at] + bytes([value]) + good[at + 1 :])
     try:
         load(found.path)
-    except RegardError:
-        pass
-    except UserWarning:  # pragma: no cover
-        pytest.fail("a warning became an error")
+    except RegardError as error:
+        assert str(error)
     finally:
         found.weights.write_bytes(good)
 
@@ -330,11 +336,12 @@ def test_tensors_that_are_no_numbers(directory: Copy) -> None:
      ("bert-tiny", "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
      ("transformer-base", "lm_head.weight", "model.shared.weight"),
      ("t5-small", "encoder.embed_tokens.weight", "shared.weight"),
-     ("longformer-base-4096", "lm_head.decoder.weight", "longformer.embeddings.word_embeddings.weight"),
+     ("longformer-base-4096", "lm_head.decoder.weight",
+      "longformer.embeddings.word_embeddings.weight"),
      ("xlnet-base", "lm_loss.weight", "transformer.word_embedding.weight")],
 )  # fmt: skip
 def test_a_tie_that_the_file_does_not_keep(name: str, key: str, tied: str, directory: Copy) -> None:
-    """Repeated, the table may stand in the file; with other numbers it would be left out in silence."""
+    """Repeated it may stand in the file; with other numbers it would be left out in silence."""
     found = directory(name)
     found.tensors(lambda t: t.update({key: t[tied].clone()}))
     load(found.path)
@@ -352,7 +359,7 @@ def test_tokens_outside_the_vocabulary(name: str, originals: Path) -> None:
     model = load(originals / name).model
     more = (torch.zeros(1, 3, dtype=torch.long),) if hasattr(model, "decode") else ()
     for bad, said in (([[1, 31]], "31"), ([[1, -1]], "-1"), ([[99, 0]], "99")):
-        refused(InputError, lambda b=bad: model(torch.tensor(b), *more), said, "vocabulary of 31")  # type: ignore[misc]
+        refused(InputError, lambda b=bad: model(torch.tensor(b), *more), said, "vocabulary of 31")
     if more:
         refused(InputError, lambda: model(*more, torch.tensor([[31]])), "31")
     refused(InputError, lambda: model(torch.zeros(1, 3), *more), "float32")
@@ -373,26 +380,3 @@ def test_longer_than_the_learned_positions_word_by_word(originals: Path) -> None
     state = model.start(1, 12)
     model(torch.zeros(1, 12, dtype=torch.long), state=state)
     refused(InputError, lambda: model(torch.zeros(1, 1, dtype=torch.long), state=state), "13")
-
-
-# --- code -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("trusting", [False, True])
-def test_nothing_in_a_directory_is_executed(trusting: bool, directory: Copy) -> None:
-    found = directory("bert-tiny")
-    proof = found.path / "proof"
-    for name in ("modeling_evil", "configuration_evil", "tokenization_evil", "__init__"):
-        (found.path / f"{name}.py").write_text(
-            f"import pathlib\npathlib.Path({str(proof)!r}).touch()"
-        )
-    found.change(
-        auto_map={"AutoModel": "modeling_evil.Evil", "AutoConfig": "configuration_evil.Evil"}
-    )
-    opened = load(found.path, ignore_unknown=trusting)
-    describe(found.path)
-    opened.save(found.path / "again")
-    assert not proof.exists()
-    assert not any("evil" in name for name in sys.modules)
-    assert not list((found.path / "again").glob("*.py"))
-    assert "auto_map" not in Directory(found.path / "again").config

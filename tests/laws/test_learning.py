@@ -1,4 +1,4 @@
-"""A step is a function of weights, data and seed; it may be taken in parts; and it reaches every weight."""
+"""A step follows from weights, data and seed, may be taken in parts, and reaches every weight."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def texts_of(specimen: Specimen, lengths: list[int], seed: int) -> list[Text]:
 def test_accumulated_steps_are_the_whole_step(
     specimen: Specimen, lengths: list[int], size: int, left: bool, chunk: int, seed: int
 ) -> None:
-    """Batches of `size` texts, each padded to its own longest, with however many tokens they hold."""
+    """Batches of `size` texts, each padded to its own longest, with as many tokens as they hold."""
     model, texts = specimen.fresh(torch.float64), texts_of(specimen, lengths, seed)
     whole = specimen.loss(model, collate(texts, left))
     whole.backward()
@@ -122,7 +122,7 @@ REMEMBERING = [s for s in ZOO if "memory" in s.config.__dataclass_fields__ and s
 
 @pytest.mark.parametrize("specimen", REMEMBERING, ids=str)
 def test_what_is_remembered_does_not_learn(specimen: Specimen) -> None:
-    """Segment after segment learns as if its memory had been given: no gradient, and no graph kept."""
+    """Each segment learns as if its memory had been given: no gradient, and no graph is kept."""
     model, state = specimen.fresh(), State()
     tokens = torch.arange(12)[None] * 5 % specimen.config.vocabulary
     for start in range(0, 12, 4):

@@ -49,7 +49,7 @@ def test_padding_does_not_change_what_is_learnt(
 
 @each
 def test_padding_alone_gives_no_nan(specimen: Specimen) -> None:
-    """A batch may hold a row without a single real token: the last batch of a sharded epoch does."""
+    """A batch may hold a row without a single real token: the last of a sharded epoch does."""
     model = specimen.fresh()
     batch = collate([specimen.text(5, 0), specimen.text(3, 1)])
     for name in ("real", "target_real", "source_real"):

@@ -36,7 +36,7 @@ def test_half_precision_is_near(specimen: Specimen) -> None:
 
 @each
 def test_mixed_precision_learns(specimen: Specimen) -> None:
-    """Under autocast the gradients are finite, of the weights' own type, and point where those of fp32 do."""
+    """Under autocast gradients are of the weights' own type and point where those of fp32 do."""
     batch, slopes = batch_of(specimen), []
     model = specimen.fresh()
     for mixed in (False, True):

@@ -1,4 +1,4 @@
-"""What a row may not see changes nothing in it; what it may see does. Looking changes nothing at all."""
+"""What a row may not see changes nothing in it; what it may see does. Looking changes nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ attentive = pytest.mark.parametrize("specimen", ATTENTIVE, ids=str)
 def test_only_what_is_seen_can_change_a_row(
     specimen: Specimen, dtype: torch.dtype, length: int, seed: int
 ) -> None:
-    """Copies of a text, each with another token changed: rows that do not see it stay the same to the bit."""
+    """Copies of a text, each with another token changed: a row blind to it stays, to the bit."""
     model, text = model_of(specimen, dtype), specimen.text(length, seed)
     for name, seen in specimen.sees(text).items():
         count = seen.size(1)
@@ -63,7 +63,7 @@ def test_only_what_is_seen_can_change_a_row(
 def test_gradients_reach_what_is_seen_and_nothing_else(
     specimen: Specimen, length: int, seed: int
 ) -> None:
-    """Copies of a text, a different row of each is asked: which vectors of the text does it depend on?"""
+    """Copies of a text, a different row of each is asked: on which vectors does it depend?"""
     model, text = specimen.fresh(torch.float64), specimen.text(length, seed)
     for name, seen in specimen.sees(text).items():
         rows = seen.size(0)
@@ -175,7 +175,7 @@ class Dense(Pattern):
 
 @contextmanager
 def dense(model: Any) -> Iterator[None]:
-    """Every attention from the whole table of who sees whom. A window's biases are then laid out whole too."""
+    """Every attention from the whole table of who sees whom; biases are then laid out whole too."""
     with pytest.MonkeyPatch.context() as patch:
         for part in model.modules():
             if isinstance(part, Attention):

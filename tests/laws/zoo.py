@@ -1,8 +1,8 @@
 """One small specimen of every model, and texts to read, so that a law is written once for all.
 
-A text is a dictionary of unpadded vectors under the names of the model's own arguments. `collate` pads several of
-them into one batch and remembers where each text's rows come out. The weights are large (deviation 0.2): small ones
-hide mistakes.
+A text is a dictionary of unpadded vectors under the names of the model's own arguments. `collate`
+pads several of them into one batch and remembers where each text's rows come out. The weights are
+large (deviation 0.2): small ones hide mistakes.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Specimen:
         return model.to(dtype).eval()
 
     def text(self, length: int, seed: int) -> Text:
-        """A text of `length` (times `stretch`) tokens with all that the model may be told about it."""
+        """A text of `length` times `stretch` tokens, with all that the model may be told."""
         dice = torch.Generator().manual_seed(seed * 1009 + length)
         length = max(1, length * self.stretch - (seed % self.stretch))
 
@@ -254,6 +254,7 @@ def through(steps: list[Tensor]) -> Tensor:
 
 
 SMALL: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 16, "layers": 2, "heads": 2}
+BERT = BertConfig(**SMALL, hidden=24, context=96)
 GPT_SMALL = GPTConfig(**SMALL, context=96)
 PAIR = TransformerConfig(
     **SMALL, hidden=24, decoder_layers=3, decoder_heads=4, decoder_hidden=20, dropout_attention=0.1
@@ -268,44 +269,57 @@ XL = TransformerXLConfig(
     same_length=False,
     clamp=9,
 )
+XL_PRE = XL.replace(norm="pre", shared_projections=False, clamp=0)
+XL_PLAIN = XL.replace(cutoffs=(), ratio=1, untied=False)
+XL_SAME = XL.replace(same_length=True, memory=4, ratio=1, embedding=12)
 XLNET = XLNetConfig(**SMALL, head_size=8, hidden=24)
 LONG = LongformerConfig(**SMALL, hidden=24, context=96, window=(2, 4))
 T5_SMALL = T5Config(**SMALL, head_size=6, hidden=24, buckets=8, farthest=10, decoder_layers=3)
+T5_NEW = T5_SMALL.replace(gated=True, tied=False, scaled=False, activation="gelu_tanh")
 CHARACTERS = CharacterLongformerConfig(
     **SMALL | {"heads": 4, "layers": 3}, hidden=24, windows=(2, 3, 4), dilations=(1, 2, 3)
 )
 ORDERED = ("tokens", "segments", "order")
-BOTH = ("source", "target")
+GLOBAL = ("tokens", "global_tokens")
+
+
+def reader(
+    name: str, kind: type[Model], config: Config, reach: Any = past, **more: Any
+) -> Specimen:
+    """A model that reads from left to right, and can do so piece by piece."""
+    return Specimen(name, kind, config, reach, stepwise=True, **more)
+
+
+def pair(name: str, kind: type[Model], config: Config) -> Specimen:
+    return reader(name, kind, config, fields=("source", "target"))
+
+
+def long(name: str, config: Config, *fields: str) -> Specimen:
+    return Specimen(name, Longformer, config, neighbours, fields, "embeddings.tokens", stretch=7)
+
 
 ZOO = (
-    Specimen("transformer", Transformer, PAIR, past, BOTH, stepwise=True),
-    Specimen("transformer-pre", Transformer, PAIR.replace(norm="pre", bias=True), past, BOTH, stepwise=True),
-    Specimen("bert", Bert, BertConfig(**SMALL, hidden=24, context=96), everything, ("tokens", "segments"),
-             "embeddings.tokens"),
-    Specimen("gpt1", GPT, GPT_SMALL.replace(norm="post"), past, stepwise=True),
-    Specimen("gpt2", GPT, GPT_SMALL, past, stepwise=True),
-    Specimen("gpt3", GPT, GPT_SMALL.replace(layers=4, band=3), past, stepwise=True, stretch=6),
-    Specimen("transformer-xl", TransformerXL, XL, past, stepwise=True),
-    Specimen("transformer-xl-pre", TransformerXL, XL.replace(norm="pre", shared_projections=False, clamp=0), past,
-             stepwise=True),
-    Specimen("transformer-xl-plain", TransformerXL, XL.replace(cutoffs=(), ratio=1, untied=False), past,
-             stepwise=True),
-    Specimen("transformer-xl-same", TransformerXL, XL.replace(same_length=True, memory=4, ratio=1, embedding=12),
-             last_ones, stepwise=True),
+    pair("transformer", Transformer, PAIR),
+    pair("transformer-pre", Transformer, PAIR.replace(norm="pre", bias=True)),
+    Specimen("bert", Bert, BERT, everything, ("tokens", "segments"), "embeddings.tokens"),
+    reader("gpt1", GPT, GPT_SMALL.replace(norm="post")),
+    reader("gpt2", GPT, GPT_SMALL),
+    reader("gpt3", GPT, GPT_SMALL.replace(layers=4, band=3), stretch=6),
+    reader("transformer-xl", TransformerXL, XL),
+    reader("transformer-xl-pre", TransformerXL, XL_PRE),
+    reader("transformer-xl-plain", TransformerXL, XL_PLAIN),
+    reader("transformer-xl-same", TransformerXL, XL_SAME, last_ones),
     Specimen("xlnet", XLNet, XLNET, everything, ("tokens", "segments")),
     Specimen("xlnet-ordered", XLNet, XLNET.replace(clamp=4), earlier, ORDERED),
     Specimen("xlnet-asking", XLNet, XLNET, earlier, (*ORDERED, "targets")),
-    Specimen("xlnet-left", XLNet, XLNET.replace(left_to_right=True, untied=False), past, stepwise=True),
-    Specimen("t5", T5, T5_SMALL, past, BOTH, stepwise=True),
-    Specimen("t5-v1_1", T5, T5_SMALL.replace(gated=True, tied=False, scaled=False, activation="gelu_tanh"), past,
-             BOTH, stepwise=True),
-    Specimen("longformer", Longformer, LONG, neighbours, embedding="embeddings.tokens", stretch=7),
-    Specimen("longformer-global", Longformer, LONG, neighbours, ("tokens", "global_tokens"), "embeddings.tokens",
-             stretch=7),
-    Specimen("longformer-one-layer", Longformer, LONG.replace(layers=1, window=4), neighbours,
-             ("tokens", "global_tokens"), "embeddings.tokens", stretch=7),
-    Specimen("longformer-characters", CharacterLongformer, CHARACTERS, causal_neighbours, stretch=7),
-    Specimen("lstm", LSTM, LSTMConfig(VOCABULARY, 16), past, stepwise=True),
-)  # fmt: skip
+    reader("xlnet-left", XLNet, XLNET.replace(left_to_right=True, untied=False)),
+    pair("t5", T5, T5_SMALL),
+    pair("t5-v1_1", T5, T5_NEW),
+    long("longformer", LONG, "tokens"),
+    long("longformer-global", LONG, *GLOBAL),
+    long("longformer-one-layer", LONG.replace(layers=1, window=4), *GLOBAL),
+    Specimen("characters", CharacterLongformer, CHARACTERS, causal_neighbours, stretch=7),
+    reader("lstm", LSTM, LSTMConfig(VOCABULARY, 16)),
+)
 STEPWISE = tuple(specimen for specimen in ZOO if specimen.stepwise)
 ATTENTIVE = tuple(specimen for specimen in ZOO if specimen.kind is not LSTM)
