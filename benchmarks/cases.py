@@ -149,17 +149,22 @@ def flat_loss(logits: Tensor, targets: Tensor) -> Tensor:
 CAUSAL = {
     "make": text,
     "ours": our_causal,
-    "peer": lambda m, b: flat_loss(m(b["tokens"], use_cache=False).logits, b["next"]),
+    "peer": lambda m, b: m(b["tokens"], labels=b["tokens"], use_cache=False).loss,
     "forward_ours": lambda m, b: m.logits(m(b["tokens"])),
     "forward_peer": lambda m, b: m(b["tokens"], use_cache=False).logits,
 }
 SIZE = {"width": 512, "layers": 6, "heads": 8}
+RECURRENT = SIZE | {
+    "head_size": 64,
+    "hidden": 2048,
+    "memory": 256,
+    "clamp": 0,
+    "same_length": False,
+}
 PAIRS = {
     "make": pairs,
     "ours": our_pairs,
-    "peer": lambda m, b: flat_loss(
-        m(input_ids=b["source"], decoder_input_ids=b["tokens"], use_cache=False).logits, b["next"]
-    ),
+    "peer": lambda m, b: m(input_ids=b["source"], labels=b["next"], use_cache=False).loss,
     "forward_ours": lambda m, b: m.logits(m(b["source"], b["tokens"])),
     "forward_peer": lambda m, b: m(
         input_ids=b["source"], decoder_input_ids=b["tokens"], use_cache=False
@@ -175,10 +180,10 @@ LONG = Case(
 GPT2 = Case("gpt", SIZE, 8, 256, peer_class="GPT2LMHeadModel", **CAUSAL)
 
 CASES: dict[str, Case] = {
-    "transformer": Case("transformer", {"layers": 3}, 8, 256, peer_class="MarianMTModel", **PAIRS),
+    "transformer": Case("transformer", {}, 8, 256, peer_class="MarianMTModel", **PAIRS),
     "gpt1": Case("gpt", SIZE | {"vocabulary": 40478, "context": 512, "norm": "post"}, 8, 256,
                  peer_class="OpenAIGPTLMHeadModel", **(CAUSAL | {
-                     "peer": lambda m, b: flat_loss(m(b["tokens"]).logits, b["next"]),
+                     "peer": lambda m, b: m(b["tokens"], labels=b["tokens"]).loss,
                      "forward_peer": lambda m, b: m(b["tokens"]).logits})),
     "gpt2": GPT2,
     "gpt3": replace(GPT2, changes=SIZE | {"context": 2048, "band": 128}, batch=2, length=1024,
@@ -188,9 +193,11 @@ CASES: dict[str, Case] = {
                  lambda m, b: flat_loss(m(b["tokens"]).prediction_logits, b["labels"]),
                  "BertForPreTraining",
                  lambda m, b: m(b["tokens"]), lambda m, b: m.bert(b["tokens"]).last_hidden_state),
-    "transformer-xl": Case("transformer-xl", SIZE | {"head_size": 64, "hidden": 2048, "memory": 256,
-                           "clamp": 0, "same_length": False}, 8, 256, text, our_recurrent, None,
+    "transformer-xl": Case("transformer-xl", RECURRENT | {"vocabulary": 204, "cutoffs": (),
+                           "ratio": 1}, 8, 256, text, our_recurrent, None,
                            forward_ours=lambda m, b: m(b["tokens"], state=m.zeros(8))),
+    "transformer-xl-words": Case("transformer-xl", RECURRENT, 8, 256, text, our_recurrent, None,
+                                 forward_ours=lambda m, b: m(b["tokens"], state=m.zeros(8))),
     "xlnet": Case("xlnet", SIZE | {"head_size": 64, "hidden": 2048}, 4, 512, permuted, our_permuted,
                   lambda m, b: flat_loss(m(b["tokens"], perm_mask=b["hidden"],
                                            target_mapping=b["mapping"]).logits, b["targets"]),
@@ -199,7 +206,7 @@ CASES: dict[str, Case] = {
                   lambda m, b: m.transformer(b["tokens"], perm_mask=b["hidden"],
                                              target_mapping=b["mapping"]).last_hidden_state),
     "longformer": LONG,
-    "t5": Case("t5", {"layers": 3}, 8, 256, peer_class="T5ForConditionalGeneration", **PAIRS),
+    "t5": Case("t5", {}, 8, 256, peer_class="T5ForConditionalGeneration", **PAIRS),
     "lstm": Case("lstm", {"width": 512, "layers": 6, "vocabulary": 50257}, 8, 256, text,
                  our_causal, None, forward_ours=lambda m, b: m.logits(m(b["tokens"]))),
 }  # fmt: skip

@@ -34,7 +34,7 @@ class OtherProcess:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError("the peer's process ended; does it have transformers 4.35.2?")
+            raise RuntimeError("the peer cannot do this step, or is not transformers 4.35.2")
         return line
 
     def __call__(self) -> None:

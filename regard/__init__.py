@@ -2,6 +2,7 @@
 
     model = regard.create("gpt2")        # a published size with fresh weights
     loaded = regard.load("path/or/name") # a model directory: .model .config .tokenizer .save(path)
+    regard.save(model, "path")           # a directory that transformers opens
     with regard.record(model) as seen:   # the attention weights of every layer and head
         model(tokens)
 
@@ -14,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.exchange.directory import Loaded, load
+    from regard.exchange.directory import Loaded, load, save
     from regard.models import count_parameters, create, sizes
     from regard.study.record import record
 
@@ -27,12 +28,14 @@ __all__ = [
     "create",
     "load",
     "record",
+    "save",
     "sizes",
 ]
 
 HOMES = {
     "Loaded": "regard.exchange.directory",
     "load": "regard.exchange.directory",
+    "save": "regard.exchange.directory",
     "count_parameters": "regard.models",
     "create": "regard.models",
     "sizes": "regard.models",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import tempfile
 import warnings
 from dataclasses import dataclass, field
@@ -220,7 +221,7 @@ def save(
         write(target, tensors, config, tokenizer)
     except BaseException:
         if fresh:
-            target.rmdir()
+            shutil.rmtree(target, ignore_errors=True)
         raise
     return target
 

@@ -53,7 +53,9 @@ FAMILIES = {
                  2019),
                 ("gpt3", "Brown et al., Language Models are Few-Shot Learners", 2020))),
         Family("bert", "bert", "Bert", "BertConfig",
-               "Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers", 2018),
+               "Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers", 2018,
+               tuple((f"bert-{size}", "Turc et al., Well-Read Students Learn Better", 2019)
+                     for size in ("tiny", "mini", "small", "medium"))),
         Family("transformer-xl", "transformer_xl", "TransformerXL", "TransformerXLConfig",
                "Dai et al., Transformer-XL: Language Models beyond a Fixed-Length Context", 2019),
         Family("xlnet", "xlnet", "XLNet", "XLNetConfig",

@@ -18,7 +18,7 @@ from regard.attention.block import Block, FeedForward, PostNorm
 from regard.attention.memory import Fixed
 from regard.attention.position import View, positions
 from regard.attention.window import Window
-from regard.errors import ConfigError
+from regard.errors import ConfigError, InputError
 from regard.models.base import Encoder, check_length, check_tokens, normal
 from regard.models.bert import Bert, BertConfig, Embeddings
 from regard.models.heads import Heads, Rows, Summary, Transform
@@ -144,6 +144,8 @@ class Longformer(Encoder):
     def views(self, x: Tensor, real: Tensor | None, wide: Tensor | None) -> dict[int, LongView]:
         """One view for each width of window."""
         dtype, length = working_dtype(x), x.size(1)
+        if wide is not None and wide.dtype != torch.bool and wide.size(1) == length > 1:
+            raise InputError("global_tokens are numbers, one a token; give marks of type bool")
         rows = None if wide is None else places(wide, real)
         everywhere = View(everything(real, 0 if rows is None else rows.size(1), dtype))
 

@@ -1,4 +1,4 @@
-"""T5 (Raffel et al. 2020): a pre-norm encoder and decoder without biases or absolute positions.
+"""T5 (Raffel et al. 2019): a pre-norm encoder and decoder without biases or absolute positions.
 
 What a row sees is shifted by a learned bias for each bucket of distances, shared by all layers of a
 stack. Version 1.1 gates its position-wise network and does not tie its output.

@@ -19,6 +19,7 @@ from regard.attention.memory import HERE, Segment
 from regard.attention.pattern import Full, Ordered, Pattern
 from regard.attention.position import Distances, View, sinusoids
 from regard.dropout import Dropout
+from regard.errors import InputError
 from regard.models.base import Config, Encoder, check_tokens, normal
 from regard.models.heads import Heads, Rows, Span, Summary
 from regard.models.output import Output
@@ -110,6 +111,8 @@ class XLNet(Encoder):
         word sees those of a rank not above its own. Without it every word sees every other.
         """
         check_tokens(tokens, self.config.vocabulary)
+        if self.config.two_directions and tokens.size(0) % 2:
+            raise InputError(f"{tokens.size(0)} texts have no two halves, one for each direction")
         rows = tokens.size(1)
         x = self.tokens(tokens)
         if targets is not None:
