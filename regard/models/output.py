@@ -42,7 +42,8 @@ class Surprisal(torch.autograd.Function):
             grad_hidden, grad_weight, grad_bias = grads if learn else [None] * 3
             rows = min(max(1, CHUNK // words), hidden.size(0))
             room = table.new_empty(rows, -(-words // ALIGNED) * ALIGNED)  # the same for all chunks
-            sure = torch.empty_like(room, dtype=exact)
+            sure = room if dtype == exact else torch.empty_like(room, dtype=exact)
+            part = torch.empty_like(table) if learn and dtype != weight.dtype else None
             for start in range(0, hidden.size(0), max(rows, 1)):
                 chosen = slice(start, start + rows)
                 h, target = hidden[chosen].to(dtype), targets[chosen, None]
@@ -50,7 +51,7 @@ class Surprisal(torch.autograd.Function):
                 scores, log_p = room[: h.size(0)], sure[: h.size(0)]
                 scores[:, words:] = -torch.inf
                 product(h, table.mT, offset, scores[:, :words])
-                torch.log_softmax(scores.to(exact), -1, out=log_p)
+                torch.log_softmax(log_p.copy_(scores), -1, out=log_p)
                 found = log_p.gather(1, target)
                 total -= (found if share is None else found * share).sum()
                 if grad_hidden is None or grad_weight is None:
@@ -59,10 +60,10 @@ class Surprisal(torch.autograd.Function):
                 grad = grad if share is None else grad.mul_(share)
                 grad = (grad if dtype == exact else scores.copy_(grad))[:, :words]
                 grad_hidden[chosen] = grad @ table
-                if dtype == weight.dtype:
+                if part is None:
                     grad_weight.addmm_(grad.mT, h)
                 else:
-                    grad_weight += grad.mT @ h
+                    grad_weight += torch.mm(grad.mT, h, out=part)
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
             ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
@@ -70,8 +71,8 @@ class Surprisal(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = [None if g is None else g * grad.to(g.dtype) for g in ctx.saved_tensors]
-        return (*scaled, None, None, None, None)
+        scaled = [None if g is None else g.mul_(grad.to(g.dtype)) for g in ctx.saved_tensors]
+        return (*scaled, None, None, None, None)  # in place: a second backward is refused
 
 
 def product(h: Tensor, table: Tensor, offset: Tensor | None, out: Tensor) -> None:
