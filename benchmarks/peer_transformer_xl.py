@@ -17,18 +17,17 @@ def main() -> None:
     model = TransfoXLLMHeadModel.from_pretrained(directory)
     batch = load_file(Path(directory) / "batch.safetensors")
     tokens = batch["tokens"]  # its loss shifts by itself
+    if precision == "bf16":  # it does not run under autocast: weights and all in bf16 instead
+        model = model.to(torch.bfloat16)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     model.train(kind == "train")
     print("ready", flush=True)
     for _ in sys.stdin:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
-            if kind == "train":
-                loss = model(tokens, labels=tokens).losses.mean()
-            else:
-                with torch.no_grad():
-                    model.transformer(batch["tokens"])
-        if kind == "train":
-            loss.backward()
+        if kind == "forward":
+            with torch.no_grad():
+                model.transformer(tokens)
+        else:
+            model(tokens, labels=tokens).losses.mean().backward()
             optimiser.step()
             optimiser.zero_grad()
         print("done", flush=True)

@@ -2,9 +2,8 @@
 
 Letters: B batch, H heads, Q query rows, K key rows, D width of a head.
 
-PyTorch's fused kernel serves wherever it is fast. On a CPU it has two slow paths, dropout on the
-weights and a bias that is learned; there `Explicit` does the same sum with plain matrix products,
-one stored matrix of weights and one byte of randomness a weight.
+PyTorch's fused kernel serves wherever it is fast. On a CPU it is slow with dropout on the weights
+and with a bias that is learned; there `Explicit` does the same sum with plain matrix products.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What there is to read.
 
 A Memory answers one question for an Attention: given the rows `x` and the fused projection, which
-queries, keys and values take part? It owns every kind of past: none, hidden states, a cache of
-keys, an encoder's output.
+queries, keys and values take part? It owns every kind of past: none, hidden states, a cache, …
 """
 
 from __future__ import annotations

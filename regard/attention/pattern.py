@@ -1,11 +1,8 @@
 """Who may see whom.
 
 A Pattern is one predicate, `visible(batch, query, key)` over row numbers. From it follow the dense
-reference, pictures, and FlexAttention's `mask_mod` on CUDA. Each pattern owns the kernel that
-computes the same thing without building what it does not need.
-
-Rows and keys need not be numbered alike: with a memory the keys come first and the rows are the
-last of them.
+reference, pictures, and FlexAttention's `mask_mod` on CUDA; each pattern owns a kernel that builds
+no more than it needs. With a memory the keys come first, and the rows are the last of them.
 """
 
 from __future__ import annotations

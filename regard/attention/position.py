@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.pattern import Pattern
-
-
-def positions(real: Tensor | None, past: int, rows: int, device: torch.device) -> Tensor:
-    """Positions of the newest rows, [B|1, rows]: they count real tokens, whatever the padding."""
-    if real is None:
-        return torch.arange(past, past + rows, device=device)[None]
-    return (real.long().cumsum(1) - 1).clamp_min_(0)[:, past:]
 
 
 def sinusoids(at: Tensor, width: int, layout: str = "halves") -> Tensor:
@@ -44,6 +38,21 @@ def shifted(far: Tensor, keys: int) -> Tensor:
     return y
 
 
+class Shift(torch.autograd.Function):
+    """`shifted`, with a backward that writes the gradient once."""
+
+    @staticmethod
+    def forward(ctx: Any, far: Tensor, keys: int) -> Tensor:
+        ctx.shape = far.shape
+        return shifted(far, keys)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        far = grad.new_zeros(ctx.shape)
+        shifted(far, grad.size(-1)).copy_(grad)
+        return far, None
+
+
 @dataclass(frozen=True)
 class Distances:
     """The geometry of relative positions, built once a forward.
@@ -61,7 +70,7 @@ class Distances:
 
     def place(self, far: Tensor) -> Tensor:
         """Scores with distances [..., Q, P] -> scores with keys [..., Q, K]."""
-        near = shifted(far[..., : self.rows, :], self.keys)
+        near: Tensor = Shift.apply(far[..., : self.rows, :], self.keys)  # type: ignore[no-untyped-call]
         if self.index is None:
             return near
         rest = far[..., self.rows :, :].gather(-1, self.index.expand(-1, far.size(1), -1, -1))

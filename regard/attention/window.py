@@ -1,8 +1,7 @@
 """Windows: every row sees its neighbours, so the cost grows with the length, not with its square.
 
-The window is a reshape. Rows are cut into blocks; a block's keys are the rows before it, its own
-and those after it, with the global keys in front. What comes out is ordinary attention over many
-short sequences.
+The window is a reshape: rows are cut into blocks, and a block's keys are the global ones, the rows
+before it, its own and those after it. What comes out is ordinary attention over short sequences.
 """
 
 from __future__ import annotations

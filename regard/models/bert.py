@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention, working_dtype
 from regard.attention.block import Block, FeedForward, PostNorm
-from regard.attention.position import View, positions
+from regard.attention.position import View
 from regard.dropout import Dropout
 from regard.models.base import Config, Encoder, check_length, check_tokens, normal
 from regard.models.heads import Heads, Rows, Summary, Transform
 from regard.models.output import Output
-from regard.models.state import everything
+from regard.models.state import everything, positions
 
 
 @dataclass(frozen=True)

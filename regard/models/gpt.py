@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention, working_dtype
 from regard.attention.block import NORM_PLACES, Block, FeedForward
 from regard.attention.pattern import Ordered, Pattern
-from regard.attention.position import View, positions
+from regard.attention.position import View
 from regard.attention.window import Window
 from regard.dropout import Dropout
 from regard.models.base import Config, Model, check_length, check_tokens, normal
 from regard.models.output import Output
-from regard.models.state import State, caches, causal, recall
+from regard.models.state import State, caches, causal, positions, recall
 
 
 @dataclass(frozen=True)

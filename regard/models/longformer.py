@@ -16,14 +16,14 @@ from torch.nn import functional as F
 from regard.attention.attention import Attention, working_dtype
 from regard.attention.block import Block, FeedForward, PostNorm
 from regard.attention.memory import Fixed
-from regard.attention.position import View, positions
+from regard.attention.position import View
 from regard.attention.window import Window
 from regard.errors import ConfigError, InputError
 from regard.models.base import Encoder, check_length, check_tokens, normal
 from regard.models.bert import Bert, BertConfig, Embeddings
 from regard.models.heads import Heads, Rows, Summary, Transform
 from regard.models.output import Output
-from regard.models.state import everything
+from regard.models.state import everything, positions
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,13 @@ def joined_marks(
     return torch.cat([left, right], 1)
 
 
+def positions(real: Tensor | None, past: int, rows: int, device: torch.device) -> Tensor:
+    """Positions of the newest rows, [B|1, rows]: they count real tokens, whatever the padding."""
+    if real is None:
+        return torch.arange(past, past + rows, device=device)[None]
+    return (real.long().cumsum(1) - 1).clamp_min_(0)[:, past:]
+
+
 def caches(blocks: Iterable[Any], batch: int, capacity: int) -> list[Growing]:
     """One empty cache for the attention of each block."""
 

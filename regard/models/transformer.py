@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention, working_dtype
 from regard.attention.block import NORM_PLACES, Block, CrossBlock, FeedForward, PostNorm
 from regard.attention.memory import Fixed
-from regard.attention.position import View, positions, sinusoids
+from regard.attention.position import View, sinusoids
 from regard.dropout import Dropout
 from regard.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder, check_tokens
 from regard.models.output import Output
-from regard.models.state import State, causal, everything, recall
+from regard.models.state import State, causal, everything, positions, recall
 
 
 @dataclass(frozen=True)

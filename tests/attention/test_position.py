@@ -19,13 +19,13 @@ from regard.attention.position import (
     Plain,
     Relative,
     View,
-    positions,
     shifted,
     sinusoids,
 )
 from regard.attention.window import Window
 from regard.models.longformer_characters import Dilated
 from regard.models.recurrent import Content, RelativeSegments
+from regard.models.state import positions
 from regard.models.t5 import buckets
 from tests.attention import naive
 from tests.attention.naive import close, coins, few, numbers
