@@ -1,7 +1,6 @@
 """The weighted sum itself, as free functions.
 
 Letters: B batch, H heads, Q query rows, K key rows, D width of a head.
-
 PyTorch's fused kernel serves wherever it is fast. On a CPU it is slow with dropout on the weights
 and with a bias that is learned; there `Explicit` does the same sum with plain matrix products.
 """

@@ -70,11 +70,12 @@ class Distances:
 
     def place(self, far: Tensor) -> Tensor:
         """Scores with distances [..., Q, P] -> scores with keys [..., Q, K]."""
-        near: Tensor = Shift.apply(far[..., : self.rows, :], self.keys)  # type: ignore[no-untyped-call]
+        first, rest = far.split([self.rows, far.size(-2) - self.rows], -2)
+        near: Tensor = Shift.apply(first, self.keys)  # type: ignore[no-untyped-call]
         if self.index is None:
             return near
-        rest = far[..., self.rows :, :].gather(-1, self.index.expand(-1, far.size(1), -1, -1))
-        return torch.cat([near, rest], -2)
+        index = self.index.expand(-1, far.size(1), -1, -1)
+        return torch.cat([near, rest.gather(-1, index)], -2)
 
 
 @dataclass(frozen=True)
