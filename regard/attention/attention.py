@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -77,9 +76,3 @@ class Attention(nn.Module):
         how = How(bias, self.scale, self.dropout * self.training)
         y: Tensor = self.out(self.kernel(view.pattern, q, k, v, how).transpose(1, 2).flatten(2))
         return y
-
-
-def working_dtype(x: Tensor) -> torch.dtype:
-    """The type in which matrix products of x will be done: autocast's where it is on."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

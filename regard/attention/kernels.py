@@ -1,8 +1,9 @@
 """The weighted sum itself, as free functions.
 
 Letters: B batch, H heads, Q query rows, K key rows, D width of a head.
-PyTorch's fused kernel serves wherever it is fast. On a CPU it is slow with dropout on the weights
-and with a bias that is learned; there `Explicit` does the same sum with plain matrix products.
+PyTorch's fused kernel serves wherever it is fast. On a CPU it is slow with dropout on the weights,
+with a bias that is learned, and to learn from bf16; there `Explicit` does the same sum with plain
+matrix products, as long as its matrix of weights is small.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from regard.dropout import GRAIN, dropped, fused, keep_mask
+
+SHORT = 1024  # keys up to which bf16 learns faster by plain matrix products
 
 
 class How(NamedTuple):
@@ -36,7 +39,9 @@ def attend(
 ) -> Tensor:
     """softmax(q kᵀ · scale + bias + mask) v; a row that sees nothing yields zeros, and back."""
     bias, scale, rate = how
+    learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
     slow = rate > 0.0 or (bias is not None and bias.requires_grad and torch.is_grad_enabled())
+    slow = slow or (learns and q.dtype == torch.bfloat16 and k.size(2) <= SHORT)
     slow = slow and not fused(q)
     if causal and (slow or mask is not None or bias is not None or q.size(2) != k.size(2)):
         corner = q.new_full((q.size(2), k.size(2)), -math.inf).triu(k.size(2) - q.size(2) + 1)

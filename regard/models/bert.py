@@ -11,7 +11,7 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from regard.attention.attention import Attention, working_dtype
+from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PostNorm
 from regard.attention.position import View
 from regard.dropout import Dropout
@@ -19,6 +19,7 @@ from regard.models.base import Config, Encoder, check_length, check_tokens, norm
 from regard.models.heads import Heads, Rows, Summary, Transform
 from regard.models.output import Output
 from regard.models.state import everything, positions
+from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

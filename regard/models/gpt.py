@@ -13,7 +13,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from regard.attention.attention import Attention, working_dtype
+from regard.attention.attention import Attention
 from regard.attention.block import NORM_PLACES, Block, FeedForward
 from regard.attention.pattern import Ordered, Pattern
 from regard.attention.position import View
@@ -22,6 +22,7 @@ from regard.dropout import Dropout
 from regard.models.base import Config, Model, check_length, check_tokens, normal
 from regard.models.output import Output
 from regard.models.state import State, caches, causal, positions, recall
+from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

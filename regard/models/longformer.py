@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.attention import Attention, working_dtype
+from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PostNorm
 from regard.attention.memory import Fixed
 from regard.attention.position import View
@@ -24,6 +24,7 @@ from regard.models.bert import Bert, BertConfig, Embeddings
 from regard.models.heads import Heads, Rows, Summary, Transform
 from regard.models.output import Output
 from regard.models.state import everything, positions
+from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

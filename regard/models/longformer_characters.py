@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.attention import Attention, working_dtype
+from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PreNorm
 from regard.attention.kernels import How
 from regard.attention.pattern import Pattern
@@ -24,6 +24,7 @@ from regard.errors import ConfigError
 from regard.models.base import Config, Model, check_tokens, normal
 from regard.models.output import Output
 from regard.models.state import mark
+from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

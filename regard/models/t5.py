@@ -13,7 +13,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from regard.attention.attention import Attention, working_dtype
+from regard.attention.attention import Attention
 from regard.attention.block import Block, CrossBlock, FeedForward, Gated, PreNorm
 from regard.attention.memory import Fixed
 from regard.attention.pattern import Pattern
@@ -23,6 +23,7 @@ from regard.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder, check_tokens
 from regard.models.output import Output
 from regard.models.state import State, causal, everything, recall
+from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

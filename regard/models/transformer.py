@@ -13,7 +13,7 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from regard.attention.attention import Attention, working_dtype
+from regard.attention.attention import Attention
 from regard.attention.block import NORM_PLACES, Block, CrossBlock, FeedForward, PostNorm
 from regard.attention.memory import Fixed
 from regard.attention.position import View, sinusoids
@@ -22,6 +22,7 @@ from regard.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder, check_tokens
 from regard.models.output import Output
 from regard.models.state import State, causal, everything, positions, recall
+from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from regard.attention.attention import Attention, working_dtype
+from regard.attention.attention import Attention
 from regard.attention.block import NORM_PLACES, Block, FeedForward
 from regard.attention.memory import HERE, Memory, Segment
 from regard.attention.pattern import Causal, Ordered, Pattern
@@ -23,6 +23,7 @@ from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
 from regard.models.base import Config, Model, check_tokens, normal
 from regard.models.recurrent import remember
 from regard.models.state import State, joined_marks
+from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

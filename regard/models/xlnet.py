@@ -13,7 +13,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from regard.attention.attention import Attention, working_dtype
+from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PostNorm
 from regard.attention.memory import HERE, Segment
 from regard.attention.pattern import Full, Ordered, Pattern
@@ -25,6 +25,7 @@ from regard.models.heads import Heads, Rows, Span, Summary
 from regard.models.output import Output
 from regard.models.recurrent import Content, RelativeSegments, remember
 from regard.models.state import State, joined_marks
+from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
-from regard.attention.attention import Attention, working_dtype
+from regard.attention.attention import Attention
 from regard.attention.block import (
     ACTIVATIONS,
     Block,
@@ -26,6 +26,7 @@ from regard.attention.position import Distances, Relative, View, sinusoids
 from regard.attention.window import Window
 from regard.models.longformer_characters import Dilated
 from regard.models.state import causal, everything
+from regard.precision import working_dtype
 from tests.attention.naive import close, coins, numbers
 
 CPU = torch.device("cpu")
