@@ -57,11 +57,14 @@ FAMILIES = {
                tuple((f"bert-{size}", "Turc et al., Well-Read Students Learn Better", 2019)
                      for size in ("tiny", "mini", "small", "medium"))),
         Family("transformer-xl", "transformer_xl", "TransformerXL", "TransformerXLConfig",
-               "Dai et al., Transformer-XL: Language Models beyond a Fixed-Length Context", 2019),
+               "Dai et al., Transformer-XL: Attentive Language Models beyond a Fixed-Length "
+               "Context", 2019),
         Family("xlnet", "xlnet", "XLNet", "XLNetConfig",
-               "Yang et al., XLNet: Generalized Autoregressive Pretraining", 2019),
+               "Yang et al., XLNet: Generalized Autoregressive Pretraining for Language "
+               "Understanding", 2019),
         Family("t5", "t5", "T5", "T5Config",
-               "Raffel et al., Exploring the Limits of Transfer Learning", 2019),
+               "Raffel et al., Exploring the Limits of Transfer Learning with a Unified "
+               "Text-to-Text Transformer", 2019),
         Family("longformer", "longformer", "Longformer", "LongformerConfig",
                "Beltagy et al., Longformer: The Long-Document Transformer", 2020),
         Family("longformer-characters", "longformer_characters", "CharacterLongformer",
