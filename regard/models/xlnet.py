@@ -57,6 +57,7 @@ class XLNet(Encoder):
         self.tokens = nn.Embedding(c.vocabulary, c.width)
         self.query = nn.Parameter(torch.zeros(c.width))  # what a query row knows before it looks
         self.dropout = Dropout(c.dropout)
+        self.directions = 2 if c.two_directions else 1
         shared = None if c.untied else self.biases()
         self.blocks = nn.ModuleList(self.block(shared or self.biases()) for _ in range(c.layers))
         heads = {"masked": 0} if heads is None else heads
@@ -112,7 +113,7 @@ class XLNet(Encoder):
         word sees those of a rank not above its own. Without it every word sees every other.
         """
         check_tokens(tokens, self.config.vocabulary)
-        if self.config.two_directions and tokens.size(0) % 2:
+        if tokens.size(0) % self.directions:
             raise InputError(f"{tokens.size(0)} texts have no two halves, one for each direction")
         rows = tokens.size(1)
         x = self.tokens(tokens)
