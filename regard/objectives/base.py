@@ -1,0 +1,135 @@
+"""What all ways of learning share.
+
+An objective turns a corpus into samples, samples into a batch, and a batch into a loss. A sample
+is a pure function of (seed, epoch, index): whichever process asks, it gets the same one. Losses
+are sums with counts, so that micro-batches and processes add up exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.keyed import permutation
+from regard.models.heads import Heads
+from regard.models.state import State
+from regard.text.corpus import Corpus
+
+Sample = dict[str, np.ndarray]
+Batch = dict[str, Any]  # of tensors; a mixture's holds batches
+
+
+@dataclass
+class Loss:
+    """Sums in nats, each over so many targets. What learns is Σ weight · sum / count."""
+
+    sums: dict[str, Tensor]
+    counts: dict[str, float]
+    seen: dict[str, tuple[Tensor, float]] = field(default_factory=dict)  # only reported: (sum, of)
+
+
+class Objective:
+    """A way of learning from a corpus.
+
+    A subclass declares `Options` (a frozen dataclass: what a recipe may set) and says how a sample
+    is made and what the loss is.
+    """
+
+    Options: ClassVar[type]
+    name: ClassVar[str]
+    recurrent: ClassVar[bool] = False  # samples are contiguous streams and a state goes along
+    weights: dict[str, float]  # of the sums; 1 unless set
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        options: Any,
+        *,
+        length: int,  # tokens of a sample
+        batch: int,  # samples of a step, over all processes
+        seed: int,
+        learning: bool = True,  # False: validation, where nothing may depend on the epoch
+    ) -> None:
+        self.corpus, self.options = corpus, options
+        self.length, self.batch, self.seed, self.learning = length, batch, seed, learning
+        self.weights = {}
+        self.order_of: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
+        self.prepare()
+        if len(self) == 0:
+            raise InputError(
+                f"the {corpus.split} split has {len(corpus):,} tokens, too few for one sample of "
+                f"{length}; give more text or a smaller length"
+            )
+
+    def prepare(self) -> None:
+        """What is computed once."""
+
+    def __len__(self) -> int:
+        """Samples of one epoch."""
+        raise NotImplementedError
+
+    def sample(self, epoch: int, index: int) -> Sample:
+        """A pure function of (seed, epoch, index)."""
+        raise NotImplementedError
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """Samples of equal shapes, one above the other."""
+        return {k: torch.from_numpy(np.stack([s[k] for s in samples])) for k in samples[0]}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Over how many targets each sum will run: known before the model has seen the batch."""
+        raise NotImplementedError
+
+    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
+        """`model` may be anything that is called like one of ours and has an `output`."""
+        raise NotImplementedError
+
+    def begin(self, model: Any, rows: int) -> State | None:
+        """What goes along from batch to batch of `rows` streams, at the start of an epoch."""
+        return None
+
+    def heads(self) -> Heads | None:
+        """Heads that an encoder needs to learn this; None: the model is built as it is."""
+        return None
+
+    def check(self, model: Any) -> None:
+        """Refuses a model that cannot learn this."""
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        """What people read, from the sums of a whole validation; the first one chooses the best
+        model, by `better`.
+        """
+        raise NotImplementedError
+
+    def better(self, new: float, old: float) -> bool:
+        return new < old
+
+    # -- which samples make a step
+
+    def order(self, epoch: int) -> np.ndarray | None:
+        """The order of an epoch's samples; None: as they come."""
+        if self.recurrent or not self.learning:
+            return None
+        if self.order_of[0] != epoch:
+            self.order_of = epoch, permutation(len(self), self.seed, "order", epoch)
+        return self.order_of[1]
+
+    def arrange(self, places: list[int]) -> list[int]:
+        """The order in which a micro-batch holds its samples; places are those in the step."""
+        return places
+
+    def get(self, number: int) -> Sample:
+        """Sample `number` of the whole training, counted over all epochs."""
+        epoch, place = divmod(number, len(self))
+        order = self.order(epoch)
+        return self.sample(epoch, place if order is None else int(order[place]))
+
+
+def perplexity(nats: float, count: float) -> float:
+    return float(np.exp(min(nats / max(count, 1.0), 700.0)))
