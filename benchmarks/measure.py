@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from regard.training.machine import quick_malloc
+
 Step = Callable[[], Any]
 
 
@@ -67,6 +69,7 @@ def peak_memory(build: Callable[..., Step], *arguments: Any, runs: int = 2) -> i
 
 
 def _watch(pipe: Any, build: Callable[..., Step], arguments: tuple[Any, ...], runs: int) -> None:
+    quick_malloc()
     step = build(*arguments)
     before = _resident()
     for _ in range(runs):

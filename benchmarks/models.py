@@ -30,6 +30,8 @@ from measure import gemm_peak, interleaved, median, peak_memory, slope
 from other_process import OtherProcess
 from torch.utils.flop_counter import FlopCounterMode
 
+from regard.training.machine import quick_malloc
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 GOALS = {"xlnet": 2.0, "longformer": 2.0}
 
@@ -180,6 +182,7 @@ def main() -> None:
     unknown = [name for name in options.models if name not in CASES]
     if unknown:
         parser.error(f"unknown model {unknown[0]!r}; known are {', '.join(CASES)}")
+    quick_malloc()  # for both sides
     peaks = {label: gemm_peak(DTYPES[label]) for label in options.precision}
     say({label: f"{value / 1e9:.0f} GFLOP/s" for label, value in peaks.items()})
     rows = []

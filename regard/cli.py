@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from regard import __version__
+from regard.commands import ngram, prepare, train
 from regard.errors import InputError, RegardError, UnknownName
 
 SENTENCE = "the animal did not cross the street because it was too tired"
@@ -24,6 +25,8 @@ PLAIN: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False}
 app = typer.Typer(name="regard", pretty_exceptions_enable=False, **PLAIN)
 draw = typer.Typer(**PLAIN)
 app.add_typer(draw, name="draw")
+for command in (prepare, train, ngram):
+    command.register(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
@@ -88,7 +91,9 @@ def regard(
     \b
     Examples:
       regard models                        every published size
-      regard info ./my-model               what a model directory holds
+      regard prepare my-texts/ --out data  text to tokens
+      regard train gpt data --out my-gpt --size small --minutes 10
+      regard info ./my-gpt                 what a model directory holds
       regard draw attention "to be or not to be"
     """
     help_alone(context)

@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.native import passes
+from regard.native.library import library
+
 GRAIN = 256  # values of a byte
 
 
@@ -27,6 +30,8 @@ def dropped(rate: float) -> int:
 def keep_mask(shape: torch.Size, rate: float, device: torch.device) -> Tensor:
     """Bytes 0 (drop) or 1 (keep). One 64-bit draw decides eight numbers, all of them at once."""
     count, limit = shape.numel(), dropped(rate)
+    if device.type == "cpu" and library() is not None:
+        return passes.draw_keep(shape, limit)
     draws = torch.empty(-(-count // 8), dtype=torch.int64, device=device).random_(-(2**63), None)
     if limit > 128:
         return draws.view(torch.uint8).ge(limit).view(torch.uint8)[:count].view(shape)
@@ -49,7 +54,8 @@ class Dropout(nn.Module):
         if fused(x):
             return F.dropout(x, self.rate)
         keep = keep_mask(x.shape, self.rate, x.device)
-        return (x * keep) * (GRAIN / (GRAIN - dropped(self.rate)))
+        factor = GRAIN / (GRAIN - dropped(self.rate))
+        return passes.drop(x, keep, factor)
 
     def extra_repr(self) -> str:
         return f"{self.rate}"

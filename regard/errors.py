@@ -22,6 +22,10 @@ class FormatError(RegardError):
     """A model directory that cannot be read: missing, damaged or of another shape."""
 
 
+class StorageError(RegardError):
+    """A run that cannot be written or read back: no room, no access, damaged, or in use."""
+
+
 class UnknownName(RegardError):
     """A name nobody has heard of; says which known one is nearest."""
 

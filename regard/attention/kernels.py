@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from regard.dropout import GRAIN, dropped, fused, keep_mask
+from regard.native import passes
 
 SHORT = 1024  # keys up to which bf16 learns faster by plain matrix products
 
@@ -67,16 +68,9 @@ class Explicit(torch.autograd.Function):
             q, k, v = (x.flatten(0, 1) for x in (q, k, v))
             q = q * scale
             scores = torch.bmm(q, k.mT).unflatten(0, heads)
-            for term in (bias, mask):
-                if term is not None:
-                    scores += term.to(scores.dtype)
-            weights = torch.softmax(scores, -1)
-            if mask is not None and (blind := torch.isneginf(mask).all(-1, keepdim=True)).any():
-                weights.masked_fill_(blind, 0.0)  # a softmax over nothing
-            weights = weights.flatten(0, 1)
-            keep = keep_mask(weights.shape, rate, weights.device) if rate else None
-            kept = 1.0 - dropped(rate) / GRAIN
-            out = torch.bmm(weights if keep is None else weights * keep, v)
+            keep = keep_mask(scores.shape, rate, scores.device).flatten(0, 1) if rate else None
+            weights, used = (w.flatten(0, 1) for w in passes.weigh(scores, bias, mask, keep))
+            out, kept = torch.bmm(used, v), 1.0 - dropped(rate) / GRAIN
             ctx.save_for_backward(q, k, v, weights, keep)
             ctx.constants = heads, scale, kept, None if bias is None else bias.shape
             y: Tensor = (out if kept == 1.0 else out.div_(kept)).unflatten(0, heads)
@@ -90,15 +84,12 @@ class Explicit(torch.autograd.Function):
         with torch.autocast(grad.device.type, enabled=False):
             grad = grad.flatten(0, 1).to(v.dtype)
             grad = grad if kept == 1.0 else grad / kept
-            grad_v = torch.bmm((weights if keep is None else weights * keep).mT, grad)
-            grad_weights = torch.bmm(grad, v.mT)
-            if keep is not None:
-                grad_weights *= keep
-            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+            grad_scores, used = passes.weigh_back(torch.bmm(grad, v.mT), weights, keep)
+            grad_v = torch.bmm(used.mT, grad)
             grad_q = torch.bmm(grad_scores, k).mul_(scale)
             grad_k = torch.bmm(grad_scores.mT, q)
             grad_bias = None
             if bias_shape is not None and ctx.needs_input_grad[4]:
                 grad_bias = grad_scores.unflatten(0, heads).sum_to_size(bias_shape)
-            grads = [g.unflatten(0, heads) for g in (grad_q, grad_k, grad_v)]
+            grads = (g.unflatten(0, heads) for g in (grad_q, grad_k, grad_v))
             return *grads, None, grad_bias, None, None

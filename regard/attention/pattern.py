@@ -77,18 +77,14 @@ class Causal(Pattern):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
         rows, bias = q.size(2), how.bias
-        if rows == 1:
-            return attend(q, k, v, how)
-        if bias is None and rows == k.size(2) and how.rate == 0.0:
-            return attend(q, k, v, how, causal=True)
+        if rows == 1 or (bias is None and rows == k.size(2) and how.rate == 0.0):
+            return attend(q, k, v, how, causal=rows > 1)
         parts = []
         for start in range(0, rows, CAUSAL_BLOCK):
             end = min(start + CAUSAL_BLOCK, rows)
-            seen = self.past + end
+            seen, asking = self.past + end, q[:, :, start:end]
             part = how if bias is None else how._replace(bias=bias[..., start:end, :seen])
-            parts.append(
-                attend(q[:, :, start:end], k[:, :, :seen], v[:, :, :seen], part, causal=True)
-            )
+            parts.append(attend(asking, k[:, :, :seen], v[:, :, :seen], part, causal=True))
         return torch.cat(parts, 2)
 
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from regard.attention.pattern import Pattern
 
+BLOCK = 128  # rows whose scores with distances are made together
+
 
 def sinusoids(at: Tensor, width: int, layout: str = "halves") -> Tensor:
     """Sines and cosines of positions `at`, [..., width], with the wavelengths 2π … 10000·2π.
@@ -34,8 +36,7 @@ def shifted(far: Tensor, keys: int) -> Tensor:
     """
     rows, columns = far.size(-2), far.size(-1)
     line = far.flatten(-2).narrow(-1, rows - 1, rows * (columns - 1))
-    y: Tensor = line.unflatten(-1, (rows, columns - 1))[..., :keys]
-    return y
+    return line.view(*far.shape[:-2], rows, columns - 1)[..., :keys]
 
 
 class Shift(torch.autograd.Function):
@@ -53,6 +54,13 @@ class Shift(torch.autograd.Function):
         return far, None
 
 
+def product(rows: Tensor, r: Tensor) -> Tensor:
+    """rows [B, H, Q, D] · r [G, H, D, P]: one product a head for texts that share distances."""
+    stacked = rows.unflatten(0, (r.size(0), -1)).transpose(1, 2)
+    far: Tensor = torch.matmul(stacked.flatten(2, 3), r).unflatten(2, stacked.shape[2:4])
+    return far.transpose(1, 2).flatten(0, 1)
+
+
 @dataclass(frozen=True)
 class Distances:
     """The geometry of relative positions, built once a forward.
@@ -68,14 +76,18 @@ class Distances:
     index: Tensor | None = None
     differs: Tensor | None = None
 
-    def place(self, far: Tensor) -> Tensor:
-        """Scores with distances [..., Q, P] -> scores with keys [..., Q, K]."""
-        first, rest = far.split([self.rows, far.size(-2) - self.rows], -2)
-        near: Tensor = Shift.apply(first, self.keys)  # type: ignore[no-untyped-call]
-        if self.index is None:
-            return near
-        index = self.index.expand(-1, far.size(1), -1, -1)
-        return torch.cat([near, rest.gather(-1, index)], -2)
+    def place(self, rows: Tensor, r: Tensor) -> Tensor:
+        """Scores of rows [B, H, Q, D] with distances r [G, H, D, P], at the keys: [B, H, Q, K]."""
+        near, rest = rows.split([self.rows, rows.size(2) - self.rows], 2)
+        step = BLOCK if r.size(-1) >= self.rows + self.keys else self.rows  # or: earlier keys alone
+        parts, end = [], self.rows
+        for block in near.split(step, 2) if self.rows else ():
+            start, end = end, end - block.size(2)  # the distances a block can have: half of all
+            far = product(block, r[..., end : start + self.keys])
+            parts.append(Shift.apply(far, self.keys))  # type: ignore[no-untyped-call]
+        if self.index is not None:
+            parts.append(product(rest, r).gather(-1, self.index.expand(-1, r.size(1), -1, -1)))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
 @dataclass(frozen=True)
@@ -107,15 +119,7 @@ class Relative(nn.Module):
 
     def forward(self, q: Tensor, view: View, scale: float) -> tuple[Tensor, Tensor | None]:
         assert view.distances is not None
-        rows = view.pattern.rows(q + self.v.to(q.dtype)[:, None]) * scale
-        bias = view.distances.place(self.far(rows, view.distances.table))
+        table, rows = view.distances.table, view.pattern.rows(q + self.v.to(q.dtype)[:, None])
+        far = (self.distance(table) * scale).unflatten(-1, self.u.shape).permute(0, 2, 3, 1)
+        bias = view.distances.place(rows, far.to(rows.dtype))
         return q + self.u.to(q.dtype)[:, None], bias
-
-    def far(self, rows: Tensor, table: Tensor) -> Tensor:
-        """rows · W r for every distance in the table: [B, H, Q, P], one product a head."""
-        groups, batch, count = table.size(0), rows.size(0) // table.size(0), rows.size(2)
-        r = self.distance(table).unflatten(-1, self.u.shape).permute(0, 2, 3, 1)
-        rows = rows.unflatten(0, (groups, batch)).transpose(1, 2).flatten(2, 3)
-        scores = torch.matmul(rows, r.to(rows.dtype)).unflatten(2, (batch, count))
-        y: Tensor = scores.transpose(1, 2).flatten(0, 1)
-        return y

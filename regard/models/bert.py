@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+import torch
 from torch import Tensor, nn
 
 from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PostNorm
+from regard.attention.pattern import Ordered
 from regard.attention.position import View
 from regard.dropout import Dropout
 from regard.models.base import Config, Encoder, check_length, check_tokens, normal
@@ -103,19 +105,37 @@ class Bert(Encoder):
         return self
 
     def forward(
-        self, tokens: Tensor, real: Tensor | None = None, segments: Tensor | None = None
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        order: Tensor | None = None,
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding."""
+        """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding.
+
+        With an `order` [B, T] a row sees the rows of an order not above its own; 0, 1, 2, … reads
+        from left to right.
+        """
         c = self.config
         check_tokens(tokens, c.vocabulary)
         check_length(tokens.size(1), c.context)
         at = positions(real, 0, tokens.size(1), tokens.device)
         x = self.embeddings(tokens, at, segments)
-        view = View(everything(real, tokens.size(1), working_dtype(x)))
+        if order is None:
+            view = View(everything(real, tokens.size(1), working_dtype(x)))
+        else:
+            view = View(ordered(order, real, working_dtype(x)))
         for block in self.blocks:
             x = block(x, view)
         y: Tensor = x
         return y
+
+
+def ordered(order: Tensor, real: Tensor | None, dtype: torch.dtype) -> Ordered:
+    """Rows see real keys of an order not above their own."""
+    return Ordered(
+        order, order if real is None else torch.where(real, order, Ordered.HIDDEN), dtype
+    )
 
 
 def bert(width: int, layers: int, vocabulary: int = 30522) -> BertConfig:

@@ -19,6 +19,7 @@ from regard.attention.pattern import Ordered, Pattern
 from regard.attention.position import View
 from regard.attention.window import Window
 from regard.dropout import Dropout
+from regard.errors import InputError
 from regard.models.base import Config, Model, check_length, check_tokens, normal
 from regard.models.output import Output
 from regard.models.state import State, caches, causal, positions, recall
@@ -90,28 +91,52 @@ class GPT(Model):
         return State(caches(self.blocks, batch, capacity))
 
     def forward(
-        self, tokens: Tensor, real: Tensor | None = None, state: State | None = None
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        state: State | None = None,
+        prefix: Tensor | None = None,
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding."""
+        """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding.
+
+        The first `prefix` [B] real tokens see each other (Raffel et al. 2019, 3.2.1). What follows
+        them in later calls needs no prefix: it sees everything before it anyway.
+        """
         c = self.config
         check_tokens(tokens, c.vocabulary)
         real, past, memories = recall(state, real, tokens, c.layers)
         check_length(past + tokens.size(1), c.context)
         at = positions(real, past, tokens.size(1), tokens.device)
         x = self.dropout(self.tokens(tokens) + self.positions(at))
-        views = self.views(x, real, past)
+        views = self.views(x, real, past, prefix)
         for i, block in enumerate(self.blocks):
             x = block(x, views[i % len(views)], memories[i])
         y: Tensor = self.norm(x)
         return y
 
-    def views(self, x: Tensor, real: Tensor | None, past: int) -> list[View]:
+    def views(self, x: Tensor, real: Tensor | None, past: int, prefix: Tensor | None) -> list[View]:
         """What the layers see, in turn: everything before them, and with GPT-3 a band of it."""
         dtype = working_dtype(x)
+        if prefix is not None:
+            return [View(self.prefixed(prefix, real, past, x, dtype))]
         dense = View(causal(real, past, dtype))
         if self.config.band is None:
             return [dense]
         return [dense, View(banded(self.config.band, real, past, x, dtype))]
+
+    def prefixed(
+        self, prefix: Tensor, real: Tensor | None, past: int, x: Tensor, dtype: torch.dtype
+    ) -> Pattern:
+        """Causal, but the prefix is all of order 0."""
+        if self.config.band is not None:
+            raise InputError(
+                f"every second layer of this GPT sees a band of {self.config.band} rows, and a "
+                "band has no prefix; choose a GPT without 'band'"
+            )
+        place = positions(real, 0, past + x.size(1), x.device)
+        order = (place - prefix[:, None] + 1).clamp_min(0)
+        keys = order if real is None else torch.where(real, order, Ordered.HIDDEN)
+        return Ordered(order[:, past:], keys, dtype)
 
 
 def banded(band: int, real: Tensor | None, past: int, x: Tensor, dtype: torch.dtype) -> Pattern:

@@ -7,7 +7,7 @@ never lives twice.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,33 @@ CHUNK = 2**25  # logits in memory at a time
 ALIGNED = 64  # a row of logits begins at a multiple: products into other rows are a third slower
 
 
+class Soft(NamedTuple):
+    """A row's loss where not only its target counts: with s_k = -log p_k and Z = Σ_k exp(logit_k),
+    own · s_target + other · Σ_k s_k + z · (log Z)²; the sum leaves out the word `without`.
+    """
+
+    own: float = 1.0
+    other: float = 0.0
+    without: int | None = None
+    z: float = 0.0
+
+    def cost(self, log_p: Tensor, found: Tensor, log_z: Tensor) -> Tensor:
+        """[N, 1] from log_p [N, V] and, of its targets, `found` [N, 1]."""
+        rest = log_p.sum(-1, keepdim=True)
+        if self.without is not None:
+            rest = rest - log_p[:, self.without, None]
+        return self.z * log_z**2 - self.own * found - self.other * rest
+
+    def slope_(self, p: Tensor, log_z: Tensor) -> None:
+        """Turns probabilities into the gradient at the logits, but for the targets' -own."""
+        words = p.size(1) - (self.without is not None)
+        p.mul_(self.own + self.other * words + 2 * self.z * log_z).sub_(self.other)
+        if self.without is not None:
+            p[:, self.without] += self.other
+
+
 class Surprisal(torch.autograd.Function):
-    """Σ weight · -log softmax(hidden Wᵀ + b)[target], chunk by chunk, with its gradient."""
+    """Σ share · -log softmax(hidden Wᵀ + b)[target], chunk by chunk, with its gradient."""
 
     @staticmethod
     def forward(
@@ -30,6 +55,7 @@ class Surprisal(torch.autograd.Function):
         bias: Tensor | None,  # [V]
         targets: Tensor,  # [N]
         shares: Tensor | None,  # [N]: how much each target counts
+        soft: Soft | None,
         learn: bool,
         dtype: torch.dtype,
     ) -> Tensor:
@@ -51,12 +77,18 @@ class Surprisal(torch.autograd.Function):
                 scores, log_p = room[: h.size(0)], sure[: h.size(0)]
                 scores[:, words:] = -torch.inf
                 product(h, table.mT, offset, scores[:, :words])
-                torch.log_softmax(log_p.copy_(scores), -1, out=log_p)
+                logit = log_p.copy_(scores).gather(1, target)
+                torch.log_softmax(log_p, -1, out=log_p)
                 found = log_p.gather(1, target)
-                total -= (found if share is None else found * share).sum()
+                cost = -found if soft is None else soft.cost(log_p[:, :words], found, logit - found)
+                total += (cost if share is None else cost * share).sum()
                 if grad_hidden is None or grad_weight is None:
                     continue
-                grad = log_p.exp_().scatter_add_(1, target, torch.full_like(found, -1.0))
+                grad = log_p.exp_()
+                if soft is not None:
+                    soft.slope_(grad[:, :words], logit - found)
+                own = -1.0 if soft is None else -soft.own
+                grad.scatter_add_(1, target, torch.full_like(found, own))
                 grad = grad if share is None else grad.mul_(share)
                 grad = (grad if dtype == exact else scores.copy_(grad))[:, :words]
                 grad_hidden[chosen] = grad @ table
@@ -72,7 +104,7 @@ class Surprisal(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         scaled = [None if g is None else g.mul_(grad.to(g.dtype)) for g in ctx.saved_tensors]
-        return (*scaled, None, None, None, None)  # in place: a second backward is refused
+        return (*scaled, *[None] * 5)  # in place: a second backward is refused
 
 
 def product(h: Tensor, table: Tensor, offset: Tensor | None, out: Tensor) -> None:
@@ -89,15 +121,20 @@ def surprisal(
     bias: Tensor | None,
     targets: Tensor,
     shares: Tensor | None = None,
+    soft: Soft | None = None,
 ) -> Tensor:
-    """The summed surprisal of the targets, in nats."""
+    """The summed surprisal of the targets, in nats; `soft` makes another loss of it."""
     taught = [t for t in (hidden, weight, bias) if t is not None and t.requires_grad]
     learn = torch.is_grad_enabled() and bool(taught)
     if torch.compiler.is_compiling():  # which plans its own memory
-        each = F.cross_entropy(F.linear(hidden, weight, bias).float(), targets, reduction="none")
+        logits = F.linear(hidden, weight, bias).float()
+        each = F.cross_entropy(logits, targets, reduction="none")
+        if soft is not None:
+            log_z = logits.logsumexp(-1, keepdim=True)
+            each = soft.cost(logits - log_z, -each[:, None], log_z)[:, 0]
         return (each if shares is None else each * shares).sum()
     total: Tensor = Surprisal.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, bias, targets, shares, learn, working_dtype(hidden)
+        hidden, weight, bias, targets, shares, soft, learn, working_dtype(hidden)
     )
     return total
 
@@ -134,6 +171,12 @@ class Output(nn.Module):
     def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
         """Summed over the targets [N] of the rows `hidden` [N, width]."""
         return surprisal(self.prepare(hidden), self.weight, self.bias, targets, shares)
+
+    def softened(
+        self, hidden: Tensor, targets: Tensor, soft: Soft, shares: Tensor | None = None
+    ) -> Tensor:
+        """As `surprisal`, of a softer loss."""
+        return surprisal(self.prepare(hidden), self.weight, self.bias, targets, shares, soft)
 
     def each(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The surprisal of every single target [N], without gradient."""

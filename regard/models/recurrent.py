@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.attention import Projection
 from regard.attention.memory import Memory, Triple
+from regard.attention.pattern import Ordered
 from regard.attention.position import Relative, View
 from regard.models.state import State
 
@@ -34,6 +37,39 @@ class Content:
     def read(self, x: Tensor, project: Projection) -> Triple:
         q, k, v = self.memory.read(x[:, : self.rows], project)
         return torch.cat([q, project.queries(x[:, self.rows :])], 2), k, v
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Rows that read other rows, as they are given, and not each other."""
+
+    rows: Tensor  # [B, K, width]
+
+    def read(self, x: Tensor, project: Projection) -> Triple:
+        return project.queries(x), *project.pairs(self.rows)
+
+
+def asking(view: View, rows: int) -> View:
+    """XLNet's view for the rows that ask alone, without the `rows` of content before them."""
+    pattern, distances = copy(view.pattern), view.distances
+    assert isinstance(pattern, Ordered) and distances is not None
+    pattern.query_order, pattern.mask = pattern.query_order[:, rows:], pattern.mask[:, :, rows:]
+    differs = None if distances.differs is None else distances.differs[:, :, rows:]
+    return View(pattern, distances=replace(distances, rows=0, differs=differs))
+
+
+def together(place: Tensor) -> Tensor | None:
+    """Every word sees every other."""
+    return None
+
+
+def as_written(place: Tensor) -> Tensor | None:
+    """A word sees those before it."""
+    return place
+
+
+# Who sees whom where no order is given: does the text read from left to right?
+ORDERS: dict[bool, Callable[[Tensor], Tensor | None]] = {False: together, True: as_written}
 
 
 class RelativeSegments(Relative):

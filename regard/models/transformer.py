@@ -9,6 +9,7 @@ order, and that is how Marian stores them: `positions` chooses.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from torch import Tensor, nn
@@ -65,6 +66,8 @@ class Transformer(EncoderDecoder):
         c = self.config = config
         self.tokens = nn.Embedding(c.vocabulary, c.width)
         self.dropout = Dropout(c.dropout)
+        self.scale = c.width**0.5 if c.scaled else 1.0
+        self.positions = partial(sinusoids, width=c.width, layout=c.positions)
         self.encoder_blocks = nn.ModuleList(self.block(c, decoder=False) for _ in range(c.layers))
         self.decoder_blocks = nn.ModuleList(
             self.block(c, decoder=True) for _ in range(c.decoder_layers or c.layers)
@@ -108,9 +111,8 @@ class Transformer(EncoderDecoder):
         return self
 
     def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
-        c = self.config
-        x = self.tokens(tokens) * (c.width**0.5 if c.scaled else 1.0)
-        y: Tensor = self.dropout(x + sinusoids(at, c.width, c.positions).to(x.dtype))
+        x = self.tokens(tokens) * self.scale
+        y: Tensor = self.dropout(x + self.positions(at).to(x.dtype))
         return y
 
     def encode(self, source: Tensor, real: Tensor | None = None) -> Tensor:

@@ -6,6 +6,7 @@ with an empty memory, the published PyTorch port with `zeros`, which are attende
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention
 from regard.attention.block import NORM_PLACES, Block, FeedForward
-from regard.attention.memory import HERE, Memory, Segment
+from regard.attention.memory import HERE, Segment
 from regard.attention.pattern import Causal, Ordered, Pattern
 from regard.attention.position import Distances, Relative, View, sinusoids
 from regard.dropout import Dropout
@@ -70,6 +71,9 @@ class TransformerXL(Model):
         shared = None if c.untied else self.biases()
         self.blocks = nn.ModuleList(self.block(shared or self.biases()) for _ in range(c.layers))
         self.output = AdaptiveOutput(self.tokens, size, c.shared_projections)
+        self.clamp = c.clamp if c.clamp > 0 else sys.maxsize
+        self.reach = c.memory if c.same_length and c.memory > 0 else sys.maxsize  # keys a row sees
+        self.recalled = normed if c.norm == "pre" else as_it_was
 
     def biases(self) -> tuple[nn.Parameter, nn.Parameter]:
         """u and v, the content and position biases."""
@@ -123,28 +127,33 @@ class TransformerXL(Model):
         inputs = []
         for i, block in enumerate(self.blocks):
             inputs.append(x)
-            x = block(x, view, self.memory(block, pasts[i]) if pasts else HERE)
+            x = block(x, view, Segment(self.recalled(block, pasts[i])) if pasts else HERE)
         if state is not None:
             remember(state, inputs, real, self.config.memory)
         y: Tensor = self.dropout(x)
         return y
 
-    def memory(self, block: Any, past: Tensor) -> Memory:
-        """The past as the layer's projection reads it: normed where the norm comes first."""
-        return Segment(block.attention.norm(past) if self.config.norm == "pre" else past)
-
     def view(self, x: Tensor, past: int, real: Tensor | None) -> View:
-        c, rows, keys = self.config, x.size(1), past + x.size(1)
-        distance = torch.arange(keys - 1, -2, -1, device=x.device)
-        table = sinusoids(distance.clamp_max(c.clamp) if c.clamp > 0 else distance, c.width)
-        table = self.dropout(table.to(x.dtype))[None]
+        rows, keys = x.size(1), past + x.size(1)
+        distance = torch.arange(keys - 1, -2, -1, device=x.device).clamp_max(self.clamp)
+        table = self.dropout(sinusoids(distance, self.config.width).to(x.dtype))[None]
         pattern: Pattern = Causal(past)
-        if real is not None or (c.same_length and keys > c.memory > 0):
+        if real is not None or keys > self.reach:
             order = torch.arange(keys, device=x.device)[None]
-            floor = order[:, past:] - c.memory + 1 if c.same_length and c.memory > 0 else None
+            floor = order[:, past:] - self.reach + 1
             key_order = order if real is None else torch.where(real, order, Ordered.HIDDEN)
             pattern = Ordered(order[:, past:], key_order, working_dtype(x), floor)
         return View(pattern, distances=Distances(table, rows, keys))
+
+
+def as_it_was(block: Any, past: Tensor) -> Tensor:
+    return past
+
+
+def normed(block: Any, past: Tensor) -> Tensor:
+    """The norm comes before the layer: its memory holds rows that have not had it yet."""
+    y: Tensor = block.attention.norm(past)
+    return y
 
 
 def character(layers: int, width: int, hidden: int, dropout: float) -> TransformerXLConfig:

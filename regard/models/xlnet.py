@@ -7,6 +7,7 @@ word and never itself.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PostNorm
-from regard.attention.memory import HERE, Segment
+from regard.attention.memory import HERE, Memory, Segment
 from regard.attention.pattern import Full, Ordered, Pattern
 from regard.attention.position import Distances, View, sinusoids
 from regard.dropout import Dropout
@@ -23,9 +24,11 @@ from regard.errors import InputError
 from regard.models.base import Config, Encoder, check_tokens, normal
 from regard.models.heads import Heads, Rows, Span, Summary
 from regard.models.output import Output
-from regard.models.recurrent import Content, RelativeSegments, remember
+from regard.models.recurrent import ORDERS, Beside, Content, RelativeSegments, asking, remember
 from regard.models.state import State, joined_marks
 from regard.precision import working_dtype
+
+ALL = sys.maxsize
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,11 @@ class XLNet(Encoder):
         self.tokens = nn.Embedding(c.vocabulary, c.width)
         self.query = nn.Parameter(torch.zeros(c.width))  # what a query row knows before it looks
         self.dropout = Dropout(c.dropout)
-        self.directions = 2 if c.two_directions else 1
+        self.directions = (1, -1) if c.two_directions else (1,)
+        self.reuse = ALL if c.reuse is None else c.reuse
+        self.memory = ALL if c.memory is None else c.memory
+        self.clamp = c.clamp if c.clamp > 0 else ALL
+        self.unordered = ORDERS[c.left_to_right]
         shared = None if c.untied else self.biases()
         self.blocks = nn.ModuleList(self.block(shared or self.biases()) for _ in range(c.layers))
         heads = {"masked": 0} if heads is None else heads
@@ -113,7 +120,7 @@ class XLNet(Encoder):
         word sees those of a rank not above its own. Without it every word sees every other.
         """
         check_tokens(tokens, self.config.vocabulary)
-        if tokens.size(0) % self.directions:
+        if tokens.size(0) % len(self.directions):
             raise InputError(f"{tokens.size(0)} texts have no two halves, one for each direction")
         rows = tokens.size(1)
         x = self.tokens(tokens)
@@ -127,13 +134,16 @@ class XLNet(Encoder):
         inputs = []
         for i, block in enumerate(self.blocks):
             inputs.append(x[:, :rows])
-            x = block(x, view, Content(rows, Segment(pasts[i]) if pasts else HERE))
+            memory: Memory = Content(rows, Segment(pasts[i]) if pasts else HERE)
+            if self.training and targets is not None and i + 1 == len(self.blocks):
+                x, memory = x[:, rows:], Beside(torch.cat([*pasts[i:], inputs[i]], 1))
+                view = asking(view, rows)  # nobody reads what the content rows would become
+            x = block(x, view, memory)
         if state is not None:
-            keep = rows if self.config.reuse is None else min(self.config.reuse, rows)
-            length = past + keep if self.config.memory is None else self.config.memory
+            keep = min(self.reuse, rows)
             marks = None if real is None else real[:, : past + keep]
-            remember(state, [h[:, :keep] for h in inputs], marks, length)
-        y: Tensor = self.dropout(x if targets is None else x[:, rows:])
+            remember(state, [h[:, :keep] for h in inputs], marks, self.memory)
+        y: Tensor = self.dropout(x if targets is None else x[:, -targets.size(1) :])
         return y
 
     def view(
@@ -147,41 +157,34 @@ class XLNet(Encoder):
         targets: Tensor | None,
     ) -> View:
         place = torch.arange(rows, device=x.device)[None]
-        if self.config.left_to_right and order is None:
-            order = place
+        order = self.unordered(place) if order is None else order
         pattern: Pattern = Full()
         if order is not None or real is not None or targets is not None:
             rank = torch.zeros_like(place) if order is None else order
-            asking = rank if targets is None else torch.cat([rank, at(rank, targets) - 1], 1)
+            own = rank if targets is None else torch.cat([rank, at(rank, targets) - 1], 1)
             keys = torch.cat([rank.new_full((rank.size(0), past), -1), rank], 1)
             keys = keys if real is None else torch.where(real, keys, Ordered.HIDDEN)
-            pattern = Ordered(asking, keys, working_dtype(x))
+            pattern = Ordered(own, keys, working_dtype(x))
         index = None
         if targets is not None:  # column of the distance past + target - key
-            index = (torch.arange(past + rows, device=x.device) + rows - 1 - targets[..., None])[
-                :, None
-            ]
+            own = rows - 1 - targets[:, None, :, None]
+            index = torch.arange(past + rows, device=x.device) + own
         differs = None
         if segments is not None:
             keys = torch.cat([segments.new_zeros(segments.size(0), past), segments], 1)
-            asking = (
-                segments if targets is None else torch.cat([segments, at(segments, targets)], 1)
-            )
-            differs = (asking[:, None, :, None] != keys[:, None, None, :]).to(working_dtype(x))
-        return View(
-            pattern,
-            distances=Distances(self.table(x, past, rows), rows, past + rows, index, differs),
-        )
+            own = segments if targets is None else torch.cat([segments, at(segments, targets)], 1)
+            differs = (own[:, None, :, None] != keys[:, None, None, :]).to(working_dtype(x))
+        table = self.table(x, past, rows)
+        return View(pattern, distances=Distances(table, rows, past + rows, index, differs))
 
     def table(self, x: Tensor, past: int, rows: int) -> Tensor:
         """Sinusoids of the distances past + rows - 1 … -rows, and for two directions of their
         negatives.
         """
         distance = torch.arange(past + rows - 1, -rows - 1, -1, device=x.device)
-        if self.config.clamp > 0:
-            distance = distance.clamp(-self.config.clamp, self.config.clamp)
-        both = [distance, -distance] if self.config.two_directions else [distance]
-        y: Tensor = self.dropout(sinusoids(torch.stack(both), self.config.width).to(x.dtype))
+        distance = distance.clamp(-self.clamp, self.clamp)
+        both = torch.stack([distance * sign for sign in self.directions])
+        y: Tensor = self.dropout(sinusoids(both, self.config.width).to(x.dtype))
         return y
 
 

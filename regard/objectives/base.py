@@ -62,13 +62,15 @@ class Objective:
         self.order_of: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
         self.prepare()
         if len(self) == 0:
-            raise InputError(
-                f"the {corpus.split} split has {len(corpus):,} tokens, too few for one sample of "
-                f"{length}; give more text or a smaller length"
-            )
+            raise too_short(corpus, length)
 
     def prepare(self) -> None:
         """What is computed once."""
+
+    @property
+    def note(self) -> str:
+        """What a user should know of the samples before a run; "" for nothing."""
+        return ""
 
     def __len__(self) -> int:
         """Samples of one epoch."""
@@ -85,6 +87,10 @@ class Objective:
     def counts(self, batch: Batch) -> dict[str, float]:
         """Over how many targets each sum will run: known before the model has seen the batch."""
         raise NotImplementedError
+
+    def counted(self, batch: Batch) -> dict[str, float]:
+        """The counts, but not inside of a compiled graph, which would break at every number."""
+        return {} if torch.compiler.is_compiling() else self.counts(batch)
 
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
         """`model` may be anything that is called like one of ours and has an `output`."""
@@ -129,6 +135,13 @@ class Objective:
         epoch, place = divmod(number, len(self))
         order = self.order(epoch)
         return self.sample(epoch, place if order is None else int(order[place]))
+
+
+def too_short(corpus: Corpus, length: int) -> InputError:
+    return InputError(
+        f"the {corpus.split} split has {len(corpus):,} tokens, too few for one sample of {length}; "
+        "give more text or a smaller length"
+    )
 
 
 def perplexity(nats: float, count: float) -> float:

@@ -68,6 +68,7 @@ class Writer:
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.shards: list[int] = []
         self.tokens = self.documents = self.sentences = self.bytes = 0
+        self.inside = False  # a document goes on with the next `extend`
         self.out: BinaryIO | None = None
         self.lists = {
             name: (directory / f"{split}.{name}").open("wb")
@@ -76,7 +77,7 @@ class Writer:
         for name in ("documents", "sentences"):
             self.lists[name].write(bytes(8))
 
-    def add(self, sentences: Iterable[Sequence[int]], size: int) -> None:
+    def add(self, sentences: Iterable[Sequence[int] | np.ndarray], size: int) -> None:
         """One document: the ids of its sentences (the last ends with the end token), its bytes."""
         if self.out is None or self.shards[-1] >= SHARD:
             self.next_shard()
@@ -94,6 +95,30 @@ class Writer:
         self.documents += 1
         self.sentences += len(ends)
         self.bytes += size
+
+    def extend(
+        self, ids: np.ndarray, lengths: np.ndarray, closing: np.ndarray, sizes: Sequence[int]
+    ) -> None:
+        """Many sentences at once, the ids of all of them in a row.
+
+        `closing` marks those that end a document, whose bytes are in `sizes`; a document may go on
+        with the next call.
+        """
+        if self.out is None or (self.shards[-1] >= SHARD and not self.inside):
+            self.next_shard()
+        assert self.out is not None
+        self.out.write(np.asarray(ids, self.dtype).tobytes())
+        ends = self.tokens + np.cumsum(lengths)
+        self.tokens += len(ids)
+        self.shards[-1] += len(ids)
+        real = ends[lengths > 0]
+        self.lists["sentences"].write(real.astype("<i8").tobytes())
+        self.lists["documents"].write(ends[closing].astype("<i8").tobytes())
+        self.lists["bytes"].write(np.asarray(sizes, "<i8").tobytes())
+        self.documents += len(sizes)
+        self.sentences += len(real)
+        self.bytes += sum(sizes)
+        self.inside = bool(len(closing)) and not closing[-1]
 
     def next_shard(self) -> None:
         if self.out is not None:

@@ -255,6 +255,13 @@ def test_what_is_hidden_changes_nothing(path: str) -> None:
 # ------------------------------------------------------------ the random bytes
 
 
+@pytest.fixture(params=["native", "plain torch"])
+def drawing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "plain torch":
+        monkeypatch.setattr("regard.dropout.library", lambda: None)
+
+
+@pytest.mark.usefixtures("drawing")
 @pytest.mark.parametrize("rate", RATES)
 def test_every_byte_lane_keeps_its_share(rate: float) -> None:
     torch.manual_seed(3)
@@ -272,8 +279,11 @@ def test_every_byte_lane_keeps_its_share(rate: float) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 77, 127, 128, 129, 200, 255])
-def test_a_byte_is_kept_iff_it_is_at_least_the_limit(limit: int) -> None:
+def test_a_byte_is_kept_iff_it_is_at_least_the_limit(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The arithmetic on eight bytes at once equals the comparison of each byte."""
+    monkeypatch.setattr("regard.dropout.library", lambda: None)
     torch.manual_seed(limit)
     keep = keep_mask(torch.Size((4096,)), limit / GRAIN, torch.device("cpu"))
     torch.manual_seed(limit)

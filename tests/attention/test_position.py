@@ -212,8 +212,13 @@ def same(
     expected: Tensor,
     limit: float = 1e-6,
 ) -> None:
-    """Result and gradients of every weight. The table of sinusoids is in single precision."""
-    got = attention(x, view, memory)
+    """Result and gradients of every weight, by blocks of two rows where there are blocks.
+
+    The table of sinusoids is in single precision.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regard.attention.position.BLOCK", 2)
+        got = attention(x, view, memory)
     close(got, expected, limit)
     direction = numbers(*got.shape, seed=5, dtype=torch.float64)
     weights = list(attention.parameters())

@@ -227,8 +227,8 @@ def test_distances_of_the_worked_example() -> None:
     """Three rows after a memory of two: row i and key j are 2 + i - j apart."""
     view = small().view(torch.zeros(1, 3, 16), 2, None)
     assert view.distances is not None
-    falling = torch.arange(4, -2, -1.0).expand(1, 1, 3, 6)
-    found = view.distances.place(falling)[0, 0]
+    falling = torch.arange(4, -2, -1.0).expand(1, 1, 1, 6)
+    found = view.distances.place(torch.ones(1, 1, 3, 1), falling)[0, 0]
     rows = [[2, 1, 0, math.nan, math.nan], [3, 2, 1, 0, math.nan], [4, 3, 2, 1, 0]]
     seen = view.pattern.dense(1, 3, 5, found.device)[0]
     expected = torch.tensor(rows)

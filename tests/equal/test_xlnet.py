@@ -243,8 +243,12 @@ def test_a_guess_that_sees_nothing_knows_only_its_place(tmp_path: Path) -> None:
     assert not torch.equal(one[:, 1], two[:, 1])
 
 
-def test_the_gradient_of_a_training_step(tmp_path: Path) -> None:
-    reference, loaded = pair(tmp_path, mem_len=8)
+@pytest.mark.parametrize("learning", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_gradient_of_a_training_step(tmp_path: Path, layers: int, learning: bool) -> None:
+    """While learning, the last layer leaves out the content rows, which nobody would read."""
+    reference, loaded = pair(tmp_path, mem_len=8, n_layer=layers)
+    loaded.model.train(learning)
     order, targets = sampled(ROWS, 5)
     answers = tokens(BATCH, 5, seed=8)
     state, memories = State(), None

@@ -1,0 +1,36 @@
+"""Decoding: strategies over logits, outside the models.
+
+    generate(loaded, prompts, tokens=50, top_p=0.9, seed=1)   # a list of results for each prompt
+    for piece in stream(loaded, prompt): print(piece, end="")
+    fill(loaded, "The [MASK] sat on the mat.", top=5)
+
+A Reader (readers.py) gives the logits of the next token and carries what its model remembers;
+processors.py changes logits; walk.py and beam.py choose tokens; pieces.py makes text of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.decoding.filling import Filled, fill
+    from regard.decoding.generation import Generation, generate, stream
+    from regard.decoding.options import Options
+
+__all__ = ["Filled", "Generation", "Options", "fill", "generate", "stream"]
+
+HOMES = {
+    "Filled": "filling",
+    "Generation": "generation",
+    "Options": "options",
+    "fill": "filling",
+    "generate": "generation",
+    "stream": "generation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'regard.decoding' has no attribute {name!r}")
+    return getattr(import_module(f"regard.decoding.{HOMES[name]}"), name)

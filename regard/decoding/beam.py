@@ -1,0 +1,203 @@
+"""Beam search: the likeliest texts, divided by a penalty of their length.
+
+Each step looks at enough candidates that `width` remain which do not end; those that end are kept
+apart. Only the best `width` candidates may end, as in transformers. Three rules say when a prompt
+is done:
+
+    certain   no open beam can beat the results any more, however long it grows (tensor2tensor;
+              transformers: early_stopping="never")
+    estimate  no open beam would beat the worst result if it ended now (transformers: False)
+    full      there are as many results as beams (transformers: True)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.decoding.processors import Processor
+from regard.decoding.readers import Reader
+from regard.decoding.walk import forbidden
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A text that has ended: its new tokens, their log-probabilities, its penalised score."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    score: float
+    ended: bool  # by an end token or a stop word, not by the limit
+
+
+def paper(length: int, alpha: float) -> float:
+    """((5 + n) / 6)^α (Wu et al. 2016; Vaswani et al. 2017; Raffel et al. 2019)."""
+    return ((5 + length) / 6) ** alpha
+
+
+def common(length: int, alpha: float) -> float:
+    return float(length**alpha)
+
+
+PENALTIES: dict[str, Callable[[int, float], float]] = {"paper": paper, "common": common}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a search looks for, and when it stops."""
+
+    width: int
+    best: int = 1  # results wanted of each prompt
+    penalty: str = "paper"
+    alpha: float = 0.6
+    stopping: str = "certain"
+    limit: int = 100  # new tokens
+    ends: Sequence[int] = ()
+
+    def score(self, logprob: float, length: int) -> float:
+        return logprob / PENALTIES[self.penalty](length, self.alpha)
+
+    def satisfied(self, alive: float, found: list[Hypothesis], length: int) -> bool:
+        """Whether the best open beam, of this length, is no longer worth following."""
+        wanted = self.best if self.stopping == "certain" else self.width
+        if alive == -math.inf or len(found) < wanted:
+            return alive == -math.inf
+        grown = self.limit if self.stopping == "certain" and self.alpha > 0 else length
+        return self.stopping == "full" or self.score(alive, grown) <= found[wanted - 1].score
+
+
+class Candidates(NamedTuple):
+    """The best continuations of each prompt, the likeliest first, each [prompts, C]."""
+
+    total: Tensor  # log-probability of the whole text
+    parent: Tensor  # the row it continues
+    token: Tensor
+    own: Tensor  # log-probability of the token, under the model itself
+
+
+class Beams:
+    """One search over the prompts of one batch; row i · width + j is beam j of prompt i."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        rules: Rules,
+        process: Processor | None = None,
+        stops: Callable[[int, list[int]], bool] | None = None,  # do these tokens end a prompt?
+    ) -> None:
+        self.reader, self.rules, self.process, self.stops = reader, rules, process, stops
+
+    @torch.inference_mode()
+    def search(self, logits: Tensor) -> list[list[Hypothesis]]:
+        """From the logits behind each prompt, the `best` texts of each; the likeliest first."""
+        count, width, limit = logits.size(0), self.rules.width, self.rules.limit
+        self.results: list[list[Hypothesis]] = [[] for _ in range(count)]
+        self.numbers, self.open = list(range(count)), set(range(count))  # prompts in the batch
+        self.logprobs = logits.new_zeros(count * width, limit)
+        scores = logits.new_zeros(count, 1)
+        for step in range(1, limit + 1):
+            found = self.candidates(logits, scores)
+            over = self.over(found, last=step == limit)
+            self.collect(found, over, step)
+            if step == limit:
+                break
+            scores, token = self.go_on(found, over, step)
+            self.close(scores, step)
+            if not self.open:
+                break
+            if 2 * len(self.open) <= len(self.numbers):
+                scores, token = self.leave(scores, token)
+            logits = self.reader.read(token.flatten())
+        if not all(self.results):
+            raise forbidden()
+        return [found[: self.rules.best] for found in self.results]
+
+    def candidates(self, logits: Tensor, scores: Tensor) -> Candidates:
+        """Enough of them that `width` remain if all the others end."""
+        own = logits.log_softmax(-1)
+        log_p = own
+        if self.process is not None:
+            past = self.reader.past()
+            same = past.tokens.size(0) // logits.size(0)  # at first a prompt has one row of logits
+            real = None if past.real is None else past.real[::same]
+            log_p = self.process(own, past._replace(tokens=past.tokens[::same], real=real))
+        words = logits.size(1)
+        sums = (log_p.view(*scores.shape, words) + scores[..., None]).flatten(1)
+        count = max(2, 1 + len(self.rules.ends)) * self.rules.width
+        total, index = sums.topk(min(count, sums.size(1)))
+        first = torch.arange(sums.size(0), device=index.device)[:, None] * self.rules.width
+        token = index % words
+        return Candidates(total, first + index // words, token, own.view_as(sums).gather(1, index))
+
+    def over(self, found: Candidates, last: bool) -> Tensor:
+        """Which candidates end here."""
+        if last:
+            return torch.ones_like(found.token, dtype=torch.bool)
+        ends = torch.tensor(list(self.rules.ends), device=found.token.device)
+        over = torch.isin(found.token, ends)
+        if self.stops is not None:
+            read = self.reader.tokens[:, self.reader.prompt : self.reader.length].tolist()
+            said = [
+                [self.stops(number, [*read[p], t]) for p, t in zip(parents, tokens, strict=True)]
+                for number, parents, tokens in zip(
+                    self.numbers, found.parent.tolist(), found.token.tolist(), strict=True
+                )
+            ]
+            over |= torch.tensor(said, device=over.device)
+        return over
+
+    def collect(self, found: Candidates, over: Tensor, step: int) -> None:
+        """Takes note of what has ended among the best `width`."""
+        width, read = self.rules.width, self.reader
+        good = (over & ~found.total.isneginf())[:, :width]
+        for i, place in good.nonzero().tolist():
+            if self.numbers[i] not in self.open:
+                continue
+            results = self.results[self.numbers[i]]
+            score = self.rules.score(float(found.total[i, place]), step)
+            if len(results) == width and score <= results[-1].score:
+                continue
+            row, token = int(found.parent[i, place]), int(found.token[i, place])
+            tokens = [*read.tokens[row, read.prompt : read.length].tolist(), token]
+            logprobs = [*self.logprobs[row, : step - 1].tolist(), float(found.own[i, place])]
+            ended = step < self.rules.limit or token in self.rules.ends
+            results.append(Hypothesis(tokens, logprobs, score, ended))
+            results.sort(key=lambda each: -each.score)
+            del results[width:]
+
+    def go_on(self, found: Candidates, over: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """The `width` best that have not ended become the beams; where fewer are left, some are
+        dead: of probability 0.
+        """
+        width, open_ = self.rules.width, found.total.masked_fill(over, -math.inf)
+        lacking = max(0, width - open_.size(1))
+        scores, place = F.pad(open_, (0, lacking), value=-math.inf).topk(width)
+        place = place.clamp_max(open_.size(1) - 1)
+        parent, token, own = (x.gather(1, place) for x in found[1:])
+        rows = parent.flatten()
+        self.reader.follow(rows)
+        self.logprobs[:, : step - 1] = self.logprobs[rows, : step - 1]
+        self.logprobs[:, step - 1] = own.flatten()
+        return scores, token
+
+    def close(self, scores: Tensor, step: int) -> None:
+        for number, alive in zip(self.numbers, scores[:, 0].tolist(), strict=True):
+            if self.rules.satisfied(alive, self.results[number], step):
+                self.open.discard(number)
+
+    def leave(self, scores: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+        """Prompts that are done give up their rows."""
+        going = [i for i, number in enumerate(self.numbers) if number in self.open]
+        self.numbers = [self.numbers[i] for i in going]
+        kept = torch.tensor(going, device=token.device)
+        beams = torch.arange(self.rules.width, device=token.device)
+        rows = (kept[:, None] * self.rules.width + beams).flatten()
+        self.reader.keep(rows)
+        self.logprobs = self.logprobs[rows]
+        return scores[kept], token[kept]

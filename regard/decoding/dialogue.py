@@ -1,0 +1,152 @@
+"""Dialogue: turns as a prompt, in the format of the tokenizer's template or in a plain one.
+
+A template is a small program of unknown origin. It runs in jinja's sandbox, which lets it read the
+turns it is given and nothing else. The plain format has no words of its own: for a model that goes
+on with a text, every turn is followed by the end token; an encoder is given the last turns, each
+followed by the end token.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from regard.decoding.generation import Decoder, Generation
+from regard.decoding.options import Options
+from regard.decoding.prompts import readable
+from regard.errors import FormatError, InputError
+from regard.exchange.directory import Loaded
+from regard.text.tokenizer import Tokenizer
+
+Turn = dict[str, str]  # "role": user, assistant or system; "content"
+TEMPLATE_LIMIT = 2**18  # characters
+
+
+def template_of(tokenizer: Tokenizer) -> str | None:
+    """The chat template of a tokenizer's files; of several the one named default."""
+    if "chat_template.jinja" in tokenizer.files:
+        return checked(tokenizer.files["chat_template.jinja"].decode())
+    try:
+        given = json.loads(tokenizer.files.get("tokenizer_config.json", b"{}"))
+    except ValueError as error:
+        raise FormatError(f"tokenizer_config.json is not valid JSON: {error}") from None
+    found = given.get("chat_template") if isinstance(given, dict) else None
+    if isinstance(found, list):
+        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
+        found = named.get("default")
+    return checked(found) if isinstance(found, str) else None
+
+
+def checked(template: str) -> str:
+    if len(template) > TEMPLATE_LIMIT:
+        raise FormatError(
+            f"the chat template has {len(template):,} characters; that is no template"
+        )
+    return template
+
+
+def render(template: str, turns: Sequence[Turn], names: dict[str, str]) -> str:
+    """The template in a sandbox; `names` are the special tokens it may use."""
+    try:
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise FormatError(
+            "this tokenizer has a chat template, which needs jinja2; install it, or use --plain"
+        ) from None
+
+    def refuse(message: str) -> None:
+        raise TemplateError(message)
+
+    space = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    space.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    space.globals["raise_exception"] = refuse
+    try:
+        made: str = space.from_string(template).render(
+            messages=list(turns), add_generation_prompt=True, **names
+        )
+        return made
+    except (TemplateError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise FormatError(f"the chat template of this tokenizer fails: {error}") from None
+
+
+@dataclass
+class Dialogue:
+    """A conversation with one model."""
+
+    loaded: Loaded
+    options: Options
+    plain: bool = False  # leaves a template aside
+    memory: int | None = None  # turns before the newest that a model is shown; None: all that fit
+    turns: list[Turn] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.decoder = Decoder(self.loaded, self.options)
+        self.prompts = self.decoder.prompts
+        self.words = self.prompts.words()
+        self.template = None if self.plain else template_of(self.words)
+        if self.memory is None and self.prompts.pair:
+            self.memory = 0
+        if self.template is None and not self.prompts.ends():
+            raise InputError(
+                "this model has neither a chat template nor an end token, so turns cannot be told "
+                "apart; talk to a model that was trained on dialogue"
+            )
+
+    def reset(self) -> None:
+        """Forgets everything but a system's words."""
+        self.turns = [turn for turn in self.turns if turn["role"] == "system"]
+
+    def say(self, text: str) -> Generator[str, None, Generation]:
+        """The answer to a turn, piece by piece; both are remembered."""
+        self.turns.append({"role": "user", "content": readable(text)})
+        try:
+            prompt = self.prompt()
+            found = yield from self.decoder.stream(prompt, len(self.turns))
+        except BaseException:
+            self.turns.pop()
+            raise
+        self.turns.append({"role": "assistant", "content": (found.text or "").strip()})
+        return found
+
+    def prompt(self) -> list[int]:
+        """As many of the last turns as fit, with room for the answer."""
+        limit = getattr(self.prompts.config, "context", None)
+        room = None if limit is None else max(limit - self.options.tokens, limit // 2)
+        system = [turn for turn in self.turns if turn["role"] == "system"]
+        rest = [turn for turn in self.turns if turn["role"] != "system"]
+        if self.memory is not None:
+            rest = rest[max(0, len(rest) - 1 - self.memory) :]
+        while True:
+            ids = self.encode([*system, *rest])
+            if room is None or len(ids) <= room:
+                return ids
+            if len(rest) > 1:
+                rest = rest[2:] if len(rest) > 2 else rest[1:]
+            elif self.template is None:
+                return ids[-room:]  # the end of a turn that is too long by itself
+            else:
+                raise InputError(
+                    f"this turn makes {len(ids):,} tokens, and {room:,} fit beside an answer; "
+                    "shorten it"
+                )
+
+    def encode(self, turns: Sequence[Turn]) -> list[int]:
+        if self.template is not None:
+            text = render(self.template, turns, self.names())
+            ids = self.words.encode(text, special=False)
+            end = self.prompts.config.end if self.prompts.pair else None
+            return ids if end is None or ids[-1:] == [end] else [*ids, end]
+        end = self.prompts.ends()[0]
+        return [i for t in turns for i in [*self.words.encode(t["content"], special=False), end]]
+
+    def names(self) -> dict[str, Any]:
+        """The special tokens by the names that templates use."""
+        special = self.prompts.special
+        ids = {} if special is None else {
+            "bos_token": special.start, "eos_token": special.end, "pad_token": special.pad,
+            "unk_token": special.unknown,
+        }  # fmt: skip
+        return {n: "" if i is None else self.words.tokens([i])[0] for n, i in ids.items()}

@@ -1,0 +1,285 @@
+"""`fill`: masked models guess blanks, T5 writes them.
+
+A blank is written `[MASK]`, `___`, or as the tokenizer's own mask; for T5 also `<extra_id_0>`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Fast
+from torch import Tensor
+
+from regard.decoding.generation import Decoder, Generation
+from regard.decoding.options import Options
+from regard.decoding.prompts import Prompts, readable
+from regard.decoding.readers import at_rest, right_padded, unlimited
+from regard.errors import ConfigError, InputError, UnknownName
+from regard.exchange.directory import Loaded
+from regard.models.base import Encoder, EncoderDecoder
+from regard.models.xlnet import XLNet
+from regard.text.roles import SENTINEL
+from regard.text.tokenizer import Tokenizer
+
+ORDERS = ("confident", "left", "each")
+BLANK = r"\[MASK\]|_{3,}"
+FILLERS = "bert, longformer, xlnet (with their masked head), t5"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a blank may hold. Of T5 the probability is that of all its tokens."""
+
+    text: str
+    ids: list[int]
+    probability: float
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The text with the best candidates, and for every blank its candidates, the best first."""
+
+    text: str
+    blanks: list[list[Candidate]]
+
+
+def fill(
+    loaded: Loaded,
+    texts: str | Sequence[str],
+    *,
+    top: int = 5,
+    order: str = "confident",
+    tokens: int = 10,
+    batch: int = 32,
+) -> list[Filled]:
+    """Fills the blanks of a text, or of each of several: a list, one Filled a text.
+
+    Several blanks are filled one after the other, each by its best candidate before the next is
+    guessed: the most `confident` guess first, or from the `left`. With "each" every blank is
+    guessed as if the others stayed blank. T5 writes all of them in one go, each of up to `tokens`.
+    """
+    if order not in ORDERS:
+        raise UnknownName("order", order, ORDERS)
+    for name, value in (("top", top), ("tokens", tokens), ("batch", batch)):
+        if value < 1:
+            raise ConfigError(f"{name} is {value}; it must be at least 1")
+    filler = filler_for(loaded, top, order, tokens)
+    given = [readable(text) for text in ([texts] if isinstance(texts, str) else texts)]
+    made: list[Filled] = []
+    with torch.inference_mode(), at_rest(loaded.model):
+        for at in range(0, len(given), batch):
+            made += filler.fill(given[at : at + batch])
+    return made
+
+
+def filler_for(loaded: Loaded, top: int, order: str, tokens: int) -> Masked | Writing:
+    model = loaded.model
+    if isinstance(model, Encoder) and hasattr(model, "output"):
+        return (Asked if isinstance(model, XLNet) else Masked)(loaded, top, order)
+    if isinstance(model, EncoderDecoder):
+        return Writing(loaded, top, tokens)
+    if isinstance(model, Encoder):
+        heads = ", ".join(model.heads) or "none"
+        does = f"it has no masked head (its heads: {heads})"
+    else:
+        does = "it goes on with a text ('regard generate') and cannot look behind a blank"
+    raise InputError(f"this model is a {type(model).__name__}: {does}; fill with one of {FILLERS}")
+
+
+class Masked:
+    """BERT and Longformer: a masked word is guessed from both sides."""
+
+    def __init__(self, loaded: Loaded, top: int, order: str) -> None:
+        self.model, self.top, self.order = loaded.model, top, order
+        prompts = Prompts(loaded)
+        self.words = prompts.words()
+        special = prompts.special
+        assert special is not None
+        self.special, self.mask = special, special.need("mask")
+        self.coder, self.blank = coder(self.words, self.mask)
+
+    def fill(self, texts: list[str]) -> list[Filled]:
+        rows = [self.encode(text) for text in texts]
+        blanks = [[i for i, t in enumerate(row) if t == self.mask] for row in rows]
+        found: list[dict[int, list[Candidate]]] = [{} for _ in rows]
+        tokens, real = right_padded(rows, self.model.device, self.special.pad or 0)
+        left = [list(places) for places in blanks]
+        while any(left):
+            asked = [places[:1] if self.order == "left" else places for places in left]
+            for i, guesses in enumerate(self.guess(tokens, real, asked)):
+                for place in self.chosen(guesses):
+                    found[i][place] = guesses[place]
+                    tokens[i, place] = guesses[place][0].ids[0]
+                    left[i].remove(place)
+        return [
+            Filled(self.words.decode(row[: len(given)]), [known[p] for p in places])
+            for row, given, places, known in zip(tokens.tolist(), rows, blanks, found, strict=True)
+        ]
+
+    def chosen(self, guesses: dict[int, list[Candidate]]) -> list[int]:
+        """Which blanks are filled now."""
+        if self.order == "each" or not guesses:
+            return list(guesses)
+        return [max(guesses, key=lambda place: guesses[place][0].probability)]
+
+    def encode(self, text: str) -> list[int]:
+        mask = self.words.tokens([self.mask])[0]
+        ids: list[int] = self.coder.encode(self.blank.sub(lambda _: mask, text)).ids
+        if self.mask not in ids:
+            raise InputError(
+                f"there is no blank in {shown(text)}; write one as [MASK], ___ or {mask}"
+            )
+        limit = getattr(self.model.config, "context", math.inf)
+        ids = self.frame(ids)
+        if len(ids) > limit:
+            raise InputError(
+                f"the text has {len(ids):,} tokens, and this model reads {limit:,} at once; "
+                "shorten it around its blanks"
+            )
+        return ids
+
+    def frame(self, ids: list[int]) -> list[int]:
+        """What stands around a text in training, where the tokenizer does not add it."""
+        cls, sep = self.special.cls, self.special.sep
+        return ids if cls in ids or cls is None or sep is None else [cls, *ids, sep]
+
+    def guess(
+        self, tokens: Tensor, real: Tensor | None, asked: list[list[int]]
+    ) -> list[dict[int, list[Candidate]]]:
+        """For each text its candidates for the places asked for."""
+        index = [(i, place) for i, places in enumerate(asked) for place in places]
+        p = self.model.logits(self.rows(tokens, real, asked)).float().softmax(-1)
+        best = p.topk(min(self.top, p.size(-1)))
+        made: list[dict[int, list[Candidate]]] = [{} for _ in asked]
+        for (i, place), values, ids in zip(
+            index, best.values.tolist(), best.indices.tolist(), strict=True
+        ):
+            made[i][place] = [
+                Candidate(self.say(token), [token], value)
+                for token, value in zip(ids, values, strict=True)
+            ]
+        return made
+
+    def rows(self, tokens: Tensor, real: Tensor | None, asked: list[list[int]]) -> Tensor:
+        """The hidden states of the places asked for, one after the other."""
+        hidden: Tensor = self.model(tokens, real=real)
+        return torch.cat([hidden[i, places] for i, places in enumerate(asked)])
+
+    def say(self, token: int) -> str:
+        return self.words.decode([token]).strip() or self.words.tokens([token])[0]
+
+
+class Asked(Masked):
+    """XLNet: a blank has no content at all; a row that stands in its place asks for it."""
+
+    def __init__(self, loaded: Loaded, top: int, order: str) -> None:
+        super().__init__(loaded, top, order)
+        self.model = unlimited(loaded.model)
+
+    def frame(self, ids: list[int]) -> list[int]:
+        cls, sep = self.special.cls, self.special.sep
+        return ids if cls in ids or cls is None or sep is None else [*ids, sep, cls]
+
+    def rows(self, tokens: Tensor, real: Tensor | None, asked: list[list[int]]) -> Tensor:
+        order = torch.where(tokens == self.mask, 0, -1)
+        most = max(map(len, asked))
+        targets = [places + [0] * (most - len(places)) for places in asked]
+        asking = torch.tensor(targets, device=tokens.device)
+        hidden = self.model(tokens, real=real, order=order, targets=asking)
+        return torch.cat([hidden[i, : len(places)] for i, places in enumerate(asked)])
+
+
+def coder(words: Tokenizer, mask: int) -> tuple[Fast, re.Pattern[str]]:
+    """A tokenizer that takes the mask for one token, and how blanks are written.
+
+    Where a space belongs to the word behind it, the space before a blank belongs to the blank.
+    """
+    fast, name = words.ready, words.tokens([mask])[0]
+    known = fast.get_added_tokens_decoder()
+    if mask not in known:
+        fast = Fast.from_str(fast.to_str())
+        fast.add_special_tokens([AddedToken(name, special=True, normalized=False)])
+    takes_space = mask in known and known[mask].lstrip
+    attached = any(len(word) > 1 and word[0] in "Ġ▁" for word in fast.get_vocab())
+    before = " ?" if attached and not takes_space else ""
+    return fast, re.compile(f"{before}(?:{BLANK}|{re.escape(name)})")
+
+
+class Writing:
+    """T5: the source has a mark for every blank, and the target says what each stands for."""
+
+    def __init__(self, loaded: Loaded, top: int, tokens: int) -> None:
+        self.loaded, self.top, self.tokens = loaded, top, tokens
+        prompts = Prompts(loaded)
+        self.words, self.end = prompts.words(), loaded.model.config.end
+        self.marks = [] if prompts.special is None else prompts.special.sentinels
+        if not self.marks:
+            raise InputError(
+                f"this {type(loaded.model).__name__} has no marks for blanks (<extra_id_0>, …) in "
+                f"its tokenizer; fill with one of {FILLERS}"
+            )
+
+    def fill(self, texts: list[str]) -> list[Filled]:
+        made = []
+        for text in texts:
+            source, count = self.marked(text)
+            ends = [self.end, *self.marks[count : count + 1]]
+            chosen = Options.of(
+                {
+                    "beams": self.top,
+                    "best": self.top,
+                    "tokens": (self.tokens + 1) * count + 1,
+                    "end": ends,
+                    "alpha": 0.0,
+                }
+            )
+            decoder = Decoder(self.loaded, chosen)
+            found = decoder.run([decoder.prompts.encode(source)], [0])[0]
+            made.append(self.filled(source, count, found))
+        return made
+
+    def marked(self, text: str) -> tuple[str, int]:
+        """The text with numbered marks, and how many."""
+        pattern = re.compile(f"{BLANK}|{SENTINEL.pattern}")
+        count = len(pattern.findall(text))
+        if count == 0:
+            raise InputError(
+                f"there is no blank in {shown(text)}; write one as [MASK], ___ or <extra_id_0>"
+            )
+        if count > len(self.marks):
+            raise InputError(
+                f"the text has {count} blanks, and this model knows {len(self.marks)} marks"
+            )
+        numbers = iter(range(count))
+        return pattern.sub(lambda _: f"<extra_id_{next(numbers)}>", text), count
+
+    def filled(self, source: str, count: int, found: list[Generation]) -> Filled:
+        blanks: list[list[Candidate]] = []
+        for number in range(count):
+            candidates = [self.span(each, self.marks[number]) for each in found]
+            best: dict[str, Candidate] = {}
+            for each in sorted(candidates, key=lambda c: -c.probability):
+                best.setdefault(each.text, each)
+            blanks.append(list(best.values()))
+        first = [self.span(found[0], mark).text for mark in self.marks[:count]]
+        text = SENTINEL.sub(lambda match: first[int(match[1])], source)
+        return Filled(re.sub(r" +", " ", text), blanks)
+
+    def span(self, found: Generation, mark: int) -> Candidate:
+        """What was written for one mark, up to the next; nothing if it was left out."""
+        if mark not in found.ids:
+            return Candidate("", [], 0.0)
+        start = found.ids.index(mark) + 1
+        stops = {*self.marks, self.end}
+        last = next((i for i in range(start, len(found.ids)) if found.ids[i] in stops), None)
+        ids, logprobs = found.ids[start:last], found.logprobs[start:last]
+        return Candidate(self.words.decode(ids).strip(), ids, math.exp(sum(logprobs)))
+
+
+def shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:59] + "…")

@@ -1,0 +1,206 @@
+"""`generate` and `stream`: from prompts to texts."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from regard.decoding.beam import Beams, Hypothesis, Rules
+from regard.decoding.options import Options
+from regard.decoding.pieces import Voice
+from regard.decoding.prompts import Prompt, Prompts
+from regard.decoding.readers import Reader, at_rest, reader_for
+from regard.decoding.walk import Draw, Pick, Walk, greedy
+from regard.errors import ConfigError
+from regard.exchange.directory import Loaded
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A continuation of a prompt (or what a decoder made of a source)."""
+
+    text: str | None  # up to the end or a stop word; None for a model without tokenizer
+    ids: list[int]  # all new tokens, the end token or those of a stop word among them
+    logprobs: list[float]  # of each of them under the model itself, whatever was done to its scores
+    score: float  # their sum; of beams divided by the penalty of the length
+    reason: str  # why it ended: "end", "stop" (a stop word) or "length"
+
+    @property
+    def logprob(self) -> float:
+        return sum(self.logprobs)
+
+
+def generate(
+    loaded: Loaded, prompts: Prompt | Sequence[Prompt], **options: Any
+) -> list[list[Generation]]:
+    """For each prompt its samples, or its best beams. `Options` names every choice.
+
+    >>> generate(loaded, "Once upon a time", tokens=50, top_p=0.9, seed=1)[0][0].text
+    """
+    chosen = Options.of(options)
+    decoder = Decoder(loaded, chosen)
+    given = [decoder.prompts.encode(prompt, chosen.truncate) for prompt in listed(prompts)]
+    order = sorted(range(len(given)), key=lambda i: len(given[i]))  # little padding
+    results: list[list[Generation]] = [[] for _ in given]
+    with decoder.ready():
+        for at in range(0, len(order), chosen.batch):
+            part = order[at : at + chosen.batch]
+            made = decoder.run([given[i] for i in part], [chosen.first + i for i in part])
+            for i, found in zip(part, made, strict=True):
+                results[i] = found
+    return results
+
+
+def stream(loaded: Loaded, prompt: Prompt, **options: Any) -> Generator[str, None, Generation]:
+    """Pieces of text as they become certain, never half a character; joined, they are what
+    `generate` gives. The Generation is the value of the generator (`yield from`).
+    """
+    chosen = Options.of(options)
+    if chosen.beams > 1 or chosen.samples > 1:
+        raise ConfigError(
+            "one text can be streamed, not several; leave out beams and samples, or use generate"
+        )
+    decoder = Decoder(loaded, chosen)
+    decoder.prompts.words()  # a stream is text: refused here without a tokenizer
+    return decoder.stream(decoder.prompts.encode(prompt, chosen.truncate), chosen.first)
+
+
+def listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """A single prompt as a list of one; a list of ids is one prompt."""
+    if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int)):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]
+
+
+class Decoder:
+    """One model with one way of decoding."""
+
+    def __init__(self, loaded: Loaded, options: Options) -> None:
+        self.model, self.options = loaded.model, options
+        reader_for(self.model)  # refuses what cannot generate before anything else is asked
+        self.prompts = Prompts(loaded)
+        self.ends = list(self.prompts.ends() if options.end is None else options.end)
+        banned = list(self.prompts.banned() if options.banned is None else options.banned)
+        self.prompts.check_known("end", self.ends)
+        self.prompts.check_known("banned", banned)
+        self.process = options.processors(self.ends, banned)
+        if options.stop:
+            self.prompts.words()
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """Without dropout, and in the precision asked for."""
+        bf16 = self.options.precision == "bf16"
+        kind = self.model.device.type
+        autocast = torch.autocast(kind, torch.bfloat16) if bf16 else nullcontext()
+        with at_rest(self.model), autocast:
+            yield
+
+    def run(self, prompts: list[list[int]], numbers: list[int]) -> list[list[Generation]]:
+        if self.options.beams > 1:
+            return self.search(prompts)
+        samples = self.options.samples
+        walk = self.walk(prompts, numbers)
+        before = [prompt for prompt in prompts for _ in range(samples)]
+        voices = [self.voice(prompt) for prompt in before] if self.options.stop else []
+        ids: list[list[int]] = [[] for _ in before]
+        logprobs: list[list[float]] = [[] for _ in before]
+        for drawn in walk.steps():
+            for number, token, logprob in drawn:
+                ids[number].append(token)
+                logprobs[number].append(logprob)
+                if voices and token not in walk.ends:
+                    voices[number].add(token)
+                    if voices[number].over:
+                        walk.close(number)
+        made = [
+            self.generation(*each, voices[i] if voices else None)
+            for i, each in enumerate(zip(before, ids, logprobs, strict=True))
+        ]
+        return [made[i : i + samples] for i in range(0, len(made), samples)]
+
+    def walk(self, prompts: list[list[int]], numbers: list[int]) -> Walk:
+        """Every prompt read, `samples` sequences of each about to begin."""
+        options, samples = self.options, self.options.samples
+        with torch.inference_mode():
+            reader: Reader = reader_for(self.model)
+            logits = reader.begin(prompts, options.tokens, samples)
+            logits = logits.repeat_interleave(samples, 0) if samples > 1 else logits
+        pick: Pick = greedy
+        if options.draws:
+            pick = Draw(options.seed, [(n, s) for n in numbers for s in range(samples)])
+        return Walk(
+            reader, logits, pick=pick, process=self.process, ends=self.ends, limit=options.tokens
+        )
+
+    def search(self, prompts: list[list[int]]) -> list[list[Generation]]:
+        o = self.options
+        rules = Rules(o.beams, o.best, o.penalty, o.alpha, o.stopping, o.tokens, self.ends)
+
+        def stops(number: int, tokens: list[int]) -> bool:
+            return self.said(prompts[number], tokens).over
+
+        with torch.inference_mode():
+            reader = reader_for(self.model)
+            logits = reader.begin(prompts, o.tokens, o.beams)
+            beams = Beams(reader, rules, self.process, stops if o.stop else None)
+            found = beams.search(logits)
+        return [
+            [self.hypothesis(prompt, each) for each in results]
+            for prompt, results in zip(prompts, found, strict=True)
+        ]
+
+    def hypothesis(self, prompt: list[int], found: Hypothesis) -> Generation:
+        made = self.generation(prompt, found.tokens, found.logprobs)
+        return Generation(made.text, made.ids, made.logprobs, found.score, made.reason)
+
+    def voice(self, prompt: list[int]) -> Voice:
+        before = [] if self.prompts.pair else prompt
+        return Voice(self.prompts.words(), before, self.options.stop)
+
+    def said(self, prompt: list[int], ids: list[int]) -> Voice:
+        """The text of all these tokens, up to an end token or a stop word."""
+        voice = self.voice(prompt)
+        voice.add(*(ids[:-1] if ids and ids[-1] in self.ends else ids))
+        voice.finish()
+        return voice
+
+    def generation(
+        self, prompt: list[int], ids: list[int], logprobs: list[float], voice: Voice | None = None
+    ) -> Generation:
+        ended = bool(ids) and ids[-1] in self.ends
+        text = None
+        if voice is None and self.prompts.special is not None:
+            voice = self.said(prompt, ids)
+        if voice is not None:
+            voice.finish()
+            text = voice.text
+        reason = "end" if ended else "stop" if voice is not None and voice.over else "length"
+        return Generation(text, ids, logprobs, sum(logprobs), reason)
+
+    def stream(self, prompt: list[int], number: int) -> Generator[str, None, Generation]:
+        with self.ready():
+            walk = self.walk([prompt], [number])
+        steps, voice = walk.steps(), self.voice(prompt)
+        ids: list[int] = []
+        logprobs: list[float] = []
+        while True:
+            with self.ready():  # only while the model works: between two pieces others may
+                drawn = next(steps, None)
+            if drawn is None:
+                break
+            ids.append(drawn[0].token)
+            logprobs.append(drawn[0].logprob)
+            if drawn[0].token in walk.ends:
+                continue
+            if piece := voice.add(drawn[0].token):
+                yield piece
+            if voice.over:
+                break
+        if rest := voice.finish():
+            yield rest
+        return self.generation(prompt, ids, logprobs, voice)

@@ -1,0 +1,107 @@
+"""What a model is given: prompts as ids, and which ids begin, end or must never be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from regard.errors import InputError
+from regard.exchange.directory import Loaded
+from regard.models.base import EncoderDecoder
+from regard.text.corpus import Special
+from regard.text.roles import special_of
+from regard.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]  # a text, or its ids as they are
+
+
+class Prompts:
+    """How texts go into one model."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.model, self.config = loaded.model, loaded.model.config
+        self.tokenizer, self.source = loaded.tokenizer, loaded.source
+        self.pair = isinstance(self.model, EncoderDecoder)
+        self.special: Special | None = None
+        if self.tokenizer is not None and self.tokenizer.fast is not None:
+            self.special = special_of(self.tokenizer, str(loaded.path or "this model"))
+
+    def words(self) -> Tokenizer:
+        """The tokenizer, where one is needed."""
+        if self.tokenizer is None:
+            raise InputError(
+                "this model has no tokenizer; put tokenizer.json into its directory, or give ids "
+                "instead of a text"
+            )
+        if self.tokenizer.fast is None:
+            self.tokenizer.encode("")  # says which file is missing
+        return self.tokenizer
+
+    def ends(self) -> list[int]:
+        """The ids after which a text is over."""
+        if self.pair:
+            return [self.config.end]
+        if self.special is not None:
+            return [self.special.end]
+        named: Any = self.source.get("eos_token_id")
+        return [i for i in (named if isinstance(named, list) else [named]) if self.known(i)]
+
+    def banned(self) -> list[int]:
+        """Padding and mask, which no text contains."""
+        found: list[Any] = [self.config.padding] if hasattr(self.config, "padding") else []
+        if self.special is not None:
+            found += [self.special.pad, self.special.mask]
+        return sorted({i for i in found if self.known(i)} - set(self.ends()))
+
+    def known(self, token: object) -> bool:
+        return isinstance(token, int) and 0 <= token < self.config.vocabulary
+
+    def check_known(self, name: str, ids: Sequence[int]) -> None:
+        for token in ids:
+            if not self.known(token):
+                raise InputError(
+                    f"{name} holds {token!r}, which is no id of this model's "
+                    f"{self.config.vocabulary:,} tokens"
+                )
+
+    def start(self) -> int | None:
+        """What stands before the first word of a text: as in a corpus, the end of another."""
+        first: Any = self.source.get("bos_token_id") if self.special is None else None
+        return first if self.known(first) else next(iter(self.ends()), None)
+
+    def encode(self, prompt: Prompt, truncate: bool = False) -> list[int]:
+        """Ids of a prompt that the model can take; a source ends with the end token."""
+        if isinstance(prompt, str):
+            ids = self.words().encode(readable(prompt), special=self.pair)
+            if self.pair and ids[-1:] != [self.config.end]:
+                ids.append(self.config.end)
+        else:
+            ids = list(prompt)
+            if not all(isinstance(i, int) for i in ids):
+                raise InputError(f"a prompt is {prompt!r}; it must be a text or a list of ids")
+        if not ids:
+            start = self.start()
+            if start is None:
+                raise InputError(
+                    "the prompt is empty, and this model has no token that begins a text; give it "
+                    "at least one word"
+                )
+            ids = [start]
+        limit = getattr(self.config, "context", None)
+        if limit is not None and len(ids) > limit:
+            if not truncate:
+                raise InputError(
+                    f"the prompt has {len(ids):,} tokens, and this model reads {limit:,} at once; "
+                    "shorten it, or let its beginning be cut off (truncate)"
+                )
+            ids = ids[-limit:]
+        return ids
+
+
+def readable(text: str) -> str:
+    """A text that can be written down; a command line may hold bytes that cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the text is not valid Unicode at character {error.start + 1}") from None
+    return text

@@ -1,0 +1,180 @@
+// Passes over attention weights that PyTorch makes one by one, here made at once.
+//
+// Rows are independent: each is read into a buffer that stays in the nearest cache, worked on in
+// fp32, and written once. Threads share rows, so their number never changes a result.
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace {
+
+struct Brain {  // bfloat16: the upper half of a float
+    uint16_t bits;
+};
+
+inline float get(float x) { return x; }
+
+inline float get(Brain x) {
+    uint32_t wide = uint32_t(x.bits) << 16;
+    float y;
+    std::memcpy(&y, &wide, 4);
+    return y;
+}
+
+inline void put(float& to, float x) { to = x; }
+
+inline void put(Brain& to, float x) {  // to the nearest, ties to even; what is no number stays none
+    uint32_t wide;
+    std::memcpy(&wide, &x, 4);
+    uint32_t rounded = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
+    to.bits = uint16_t(x == x ? rounded : 0x7FC0);
+}
+
+// exp for x <= 0 within two units of the last place; 0 where the result would be denormal.
+inline float exponential(float x) {
+    float whole = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the fraction is rounded away
+    uint32_t shift;
+    std::memcpy(&shift, &whole, 4);
+    whole -= 12582912.0f;
+    float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+    float y = 1.9875691500e-4f;
+    y = y * r + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * r * r + r + 1.0f;
+    uint32_t power = (shift + 127) << 23;
+    float scale;
+    std::memcpy(&scale, &power, 4);
+    return x < -87.0f ? 0.0f : y * scale;
+}
+
+// Where row (batch, head, row) of an added term begins. Strides count elements; a shared one is 0.
+template <class T>
+inline const T* row_of(const T* term, const int64_t* strides, int64_t b, int64_t h, int64_t i) {
+    return term + b * strides[0] + h * strides[1] + i * strides[2];
+}
+
+template <class T>
+void weigh(T* scores, T* kept, const T* bias, const int64_t* bias_strides, const T* mask,
+           const int64_t* mask_strides, const uint8_t* keep, int64_t batch, int64_t heads,
+           int64_t rows, int64_t keys, int threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        std::vector<float> room(keys);
+        float* x = room.data();
+#pragma omp for schedule(static)
+        for (int64_t n = 0; n < batch * heads * rows; ++n) {
+            const int64_t b = n / (heads * rows), h = n / rows % heads, i = n % rows;
+            T* s = scores + n * keys;
+            for (int64_t j = 0; j < keys; ++j) x[j] = get(s[j]);
+            if (bias) {
+                const T* term = row_of(bias, bias_strides, b, h, i);
+                for (int64_t j = 0; j < keys; ++j) x[j] += get(term[j]);
+            }
+            if (mask) {
+                const T* term = row_of(mask, mask_strides, b, h, i);
+                for (int64_t j = 0; j < keys; ++j) x[j] += get(term[j]);
+            }
+            float most = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : most)
+            for (int64_t j = 0; j < keys; ++j) most = x[j] > most ? x[j] : most;
+            const bool blind = most == -std::numeric_limits<float>::infinity();
+            most = blind ? 0.0f : most;  // a softmax over nothing: zeros
+            float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+            for (int64_t j = 0; j < keys; ++j) {
+                x[j] = exponential(x[j] - most);
+                sum += x[j];
+            }
+            const float share = blind ? 0.0f : 1.0f / sum;
+            if (kept == nullptr) {
+                for (int64_t j = 0; j < keys; ++j) put(s[j], x[j] * share);
+                continue;
+            }
+            T* k = kept + n * keys;
+            const uint8_t* d = keep + n * keys;
+            for (int64_t j = 0; j < keys; ++j) {
+                const float p = x[j] * share;
+                put(s[j], p);
+                put(k[j], d[j] ? p : 0.0f);
+            }
+        }
+    }
+}
+
+template <class T>
+void weigh_back(T* grad, T* kept, const T* weights, const uint8_t* keep, int64_t rows, int64_t keys,
+                int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t n = 0; n < rows; ++n) {
+        T* g = grad + n * keys;
+        const T* p = weights + n * keys;
+        float sum = 0.0f;
+        if (kept == nullptr) {
+#pragma omp simd reduction(+ : sum)
+            for (int64_t j = 0; j < keys; ++j) sum += get(g[j]) * get(p[j]);
+            for (int64_t j = 0; j < keys; ++j) put(g[j], get(p[j]) * (get(g[j]) - sum));
+            continue;
+        }
+        T* k = kept + n * keys;
+        const uint8_t* d = keep + n * keys;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t j = 0; j < keys; ++j) {
+            const float both = d[j] ? get(p[j]) : 0.0f;
+            put(k[j], both);
+            sum += get(g[j]) * both;
+        }
+        for (int64_t j = 0; j < keys; ++j) {
+            const float back = d[j] ? get(g[j]) : 0.0f;
+            put(g[j], get(p[j]) * (back - sum));
+        }
+    }
+}
+
+template <class T>
+void drop(T* to, const T* from, const uint8_t* keep, float factor, int64_t count, int threads) {
+#pragma omp parallel for simd schedule(static) num_threads(threads)
+    for (int64_t j = 0; j < count; ++j) put(to[j], keep[j] ? get(from[j]) * factor : 0.0f);
+}
+
+}  // namespace
+
+// One random byte a number, 1 where it is at least `limit`: the eight bytes of splitmix64 (Steele,
+// Lea and Flood 2014) at a place that only the seed and the number's own place decide.
+extern "C" void draw_keep(uint8_t* keep, uint64_t seed, int limit, int64_t count, int threads) {
+#pragma omp parallel for simd schedule(static) num_threads(threads)
+    for (int64_t n = 0; n < count / 8; ++n) {
+        uint64_t x = seed + uint64_t(n + 1) * 0x9E3779B97F4A7C15u;
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+        x ^= x >> 31;
+        std::memcpy(keep + 8 * n, &x, 8);
+    }
+#pragma omp parallel for simd schedule(static) num_threads(threads)
+    for (int64_t n = 0; n < count; ++n) keep[n] = keep[n] >= limit;
+}
+
+#define EXPORT(NAME, TYPE)                                                                        \
+    extern "C" void weigh_##NAME(TYPE* scores, TYPE* kept, const TYPE* bias,                      \
+                                 const int64_t* bias_strides, const TYPE* mask,                   \
+                                 const int64_t* mask_strides, const uint8_t* keep, int64_t batch, \
+                                 int64_t heads, int64_t rows, int64_t keys, int threads) {        \
+        weigh(scores, kept, bias, bias_strides, mask, mask_strides, keep, batch, heads, rows,     \
+              keys, threads);                                                                     \
+    }                                                                                             \
+    extern "C" void weigh_back_##NAME(TYPE* grad, TYPE* kept, const TYPE* weights,                \
+                                      const uint8_t* keep, int64_t rows, int64_t keys,            \
+                                      int threads) {                                              \
+        weigh_back(grad, kept, weights, keep, rows, keys, threads);                               \
+    }                                                                                             \
+    extern "C" void drop_##NAME(TYPE* to, const TYPE* from, const uint8_t* keep, float factor,    \
+                                int64_t count, int threads) {                                     \
+        drop(to, from, keep, factor, count, threads);                                             \
+    }
+
+EXPORT(fp32, float)
+EXPORT(bf16, Brain)

@@ -1,0 +1,159 @@
+"""Every word from those before it: Σ log P(u_i | u_<i) over every position (Radford et al. 2018).
+
+Documents are packed with an end token between them and no other mask (Brown et al. 2020, appendix
+B), unless each is to be read by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from regard.errors import ConfigError
+from regard.keyed import keyed
+from regard.models.state import State
+from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
+from regard.objectives.reading import check_reading_on, read_on, surprise
+from regard.text.corpus import Corpus
+
+
+def choose(name: str, given: str, known: tuple[str, ...]) -> None:
+    """Refuses a word that is none of the known ones."""
+    if given not in known:
+        raise ConfigError(f"{name} is {given!r}; it must be one of {', '.join(known)}")
+
+
+def padding(corpus: Corpus) -> int:
+    """What fills rows that nobody looks at; a corpus without a pad token has its end token."""
+    return corpus.special.end if corpus.special.pad is None else corpus.special.pad
+
+
+def ring(corpus: Corpus, start: int, stop: int) -> np.ndarray:
+    """The ids from start to stop of a split that begins again behind its end.
+
+    The end token of the last document so stands before the first one.
+    """
+    size, parts = len(corpus), []
+    while start < stop:
+        at = start % size
+        parts.append(corpus.read(at, min(size, at + stop - start)))
+        start += len(parts[-1])
+    return np.concatenate(parts)
+
+
+class Chunk(NamedTuple):
+    """A piece of text with the token before it."""
+
+    tokens: np.ndarray  # [length + 1], the token before the first target in front
+    real: int  # how many of `tokens` are no padding
+    first: int  # the first target that counts: tokens[first]
+
+
+class Tiles:
+    """Chunks of `length` targets such that every token of a split is a target exactly once.
+
+    With an `overlap` a chunk begins with so many targets that were scored before, as context.
+    """
+
+    def __init__(self, corpus: Corpus, length: int, overlap: int, packed: bool) -> None:
+        if not 0 <= overlap < length:
+            raise ConfigError(f"overlap is {overlap}; it must lie between 0 and length - 1")
+        self.corpus, self.length, self.packed = corpus, length, packed
+        self.step = length - overlap
+        edges = np.array([0, len(corpus)]) if packed else np.asarray(corpus.documents)
+        self.starts, self.sizes = edges[:-1], np.diff(edges)
+        self.before = np.concatenate([[0], np.cumsum(-(-self.sizes // self.step))])
+
+    def __len__(self) -> int:
+        return int(self.before[-1])
+
+    def chunk(self, index: int, offset: int = 0) -> Chunk:
+        """Number `index`; packed text is tiled from token `offset` on, around the ring."""
+        run = int(np.searchsorted(self.before, index, "right")) - 1
+        size = int(self.sizes[run])
+        first = (index - int(self.before[run])) * self.step
+        last = min(first + self.step, size)
+        start = max(0, first + self.step - self.length)
+        if self.packed:
+            tokens = ring(self.corpus, offset + start - 1, offset + last)
+        else:
+            origin = int(self.starts[run])
+            tokens = self.corpus.read(origin + max(start - 1, 0), origin + last)
+            if start == 0:
+                tokens = np.concatenate([[self.corpus.special.end], tokens])
+        room = np.full(self.length + 1, padding(self.corpus), np.int64)
+        room[: len(tokens)] = tokens
+        return Chunk(room, last - start + 1, first - start + 1)
+
+
+def shifted(seed: int, epoch: int, length: int, size: int) -> int:
+    """Where an epoch's tiling begins, so that its boundaries are not those of the one before."""
+    return int(keyed(seed, "shift", epoch).integers(min(length, size)))
+
+
+def bits_per_byte(corpus: Corpus, nats: float, count: float) -> dict[str, float]:
+    """Exact over a whole split; over a part of it, at the split's tokens a byte."""
+    if corpus.bytes == 0 or count == 0:
+        return {}
+    return {"bits_per_byte": nats / count * len(corpus) / corpus.bytes / math.log(2)}
+
+
+def text_figures(corpus: Corpus, nats: float, count: float) -> dict[str, float]:
+    return {**bits_per_byte(corpus, nats, count), "perplexity": perplexity(nats, count)}
+
+
+@dataclass(frozen=True)
+class CausalOptions:
+    documents: str = "packed"  # chunks run on into the next document; "separate": none does
+    shift: bool = True  # packed: every epoch cuts the text elsewhere
+    overlap: int = 0  # validation: tokens of context that a chunk has from the one before
+
+
+class Causal(Objective):
+    """Chunks that tile the split: in validation every token is predicted exactly once."""
+
+    Options: ClassVar[type] = CausalOptions
+    name = "causal"
+
+    def prepare(self) -> None:
+        o = self.options
+        choose("documents", o.documents, ("packed", "separate"))
+        overlap = 0 if self.learning else o.overlap
+        self.tiles = Tiles(self.corpus, self.length, overlap, o.documents == "packed")
+
+    def __len__(self) -> int:
+        return len(self.tiles)
+
+    def chunk(self, epoch: int, index: int) -> Chunk:
+        moving = self.learning and self.options.shift and self.tiles.packed
+        size = len(self.corpus)
+        offset = shifted(self.seed, epoch, self.length, size) if moving else 0
+        return self.tiles.chunk(index, offset)
+
+    def sample(self, epoch: int, index: int) -> Sample:
+        tokens, real, first = self.chunk(epoch, index)
+        place = np.arange(1, self.length + 1)
+        scored = (place >= first) & (place < real)
+        return {"tokens": tokens[:-1], "targets": tokens[1:], "scored": scored}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {self.name: float(batch["scored"].sum())}
+
+    def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
+        """Row t [B, T, width] is what the guess of target t is made from."""
+        return read_on(model, batch["tokens"], state)
+
+    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
+        hidden = self.hidden(model, batch, state)
+        nats = surprise(model, hidden, batch["targets"], batch["scored"])
+        return Loss({self.name: nats}, self.counted(batch))
+
+    def check(self, model: Any) -> None:
+        check_reading_on(model, self.length)
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        return text_figures(self.corpus, float(totals.sums[self.name]), totals.counts[self.name])

@@ -1,0 +1,251 @@
+"""Guess hidden words from both sides (Devlin et al. 2018, 3.1; Liu et al. 2019 for new masks in
+every epoch and for text without pairs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.errors import ConfigError
+from regard.keyed import keyed
+from regard.models.bert import Bert
+from regard.models.longformer import Longformer
+from regard.models.output import CHUNK, Output
+from regard.models.state import State
+from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
+from regard.objectives.causal import choose, padding, ring, shifted
+from regard.text.corpus import ROLES, Corpus
+from regard.text.words import Words
+
+HIDE, KEEP = 0.8, 0.1  # of the chosen tokens; the rest become any entry of the vocabulary
+
+
+@dataclass(frozen=True)
+class Options:
+    share: float = 0.15  # of a text's tokens, [CLS] and [SEP] counted
+    most: int = 0  # targets of a sample at most; 0: as many as the length gives
+    whole_words: str = "no"  # "pieces": all pieces of a word together; "chinese": jieba's words
+    dynamic: bool = True  # new masks in every epoch; False: `duplicates` of them take turns
+    duplicates: int = 10
+    documents: str = "packed"  # texts run on into the next document; "separate": none does
+    shift: bool = True  # packed: with new masks the text is cut elsewhere
+    global_first: bool = True  # a Longformer's [CLS] is global (its authors pre-train without any)
+
+
+class Mask:
+    """Chooses what to hide: exactly min(most, max(1, round(share · length))) tokens.
+
+    Every token may be chosen but the special ones; an unknown word is a word.
+    """
+
+    def __init__(self, corpus: Corpus, options: Any, length: int) -> None:
+        if not 0 < options.share <= 1:
+            raise ConfigError(f"share is {options.share}; it must be over 0 and at most 1")
+        if options.most < 0 or options.duplicates < 1:
+            raise ConfigError(
+                f"most is {options.most} and duplicates {options.duplicates}; they must be at "
+                "least 0 and 1"
+            )
+        choose("whole_words", options.whole_words, ("no", "pieces", "chinese"))
+        special = corpus.special
+        self.share, self.vocabulary = options.share, corpus.vocabulary
+        self.mask = special.need("mask")
+        self.most = options.most or max(1, round(length * options.share))
+        self.barred = np.zeros(corpus.vocabulary, np.bool_)
+        for role in ROLES:
+            if role != "unknown" and getattr(special, role) is not None:
+                self.barred[getattr(special, role)] = True
+        self.barred[special.sentinels] = True
+        self.words: Words | None = None
+        if options.whole_words != "no":
+            chinese = options.whole_words == "chinese"
+            self.words = Words(corpus.tokenizer, corpus.vocabulary, chinese=chinese)
+
+    def __call__(self, tokens: np.ndarray, draw: np.random.Generator) -> Sample:
+        """Changes `tokens` in place; gives the `targets` (their places), what is `wanted` there and
+        their `shares`, 0 behind the last.
+        """
+        free = np.flatnonzero(~self.barred[tokens])
+        goal = min(self.most, max(1, round(len(tokens) * self.share)))
+        if self.words is None:
+            chosen = draw.permutation(free)[:goal]
+        else:
+            chosen = self.whole(tokens, free, goal, draw)
+        chosen.sort()
+        wanted = tokens[chosen]
+        fate = draw.random(len(chosen))
+        other = draw.integers(self.vocabulary, size=len(chosen))
+        kept = np.where(fate < HIDE + KEEP, wanted, other)
+        tokens[chosen] = np.where(fate < HIDE, self.mask, kept)
+        return {
+            "targets": filled(chosen, self.most),
+            "wanted": filled(wanted, self.most),
+            "shares": filled(np.ones(len(chosen), np.float32), self.most),
+        }
+
+    def whole(
+        self, tokens: np.ndarray, free: np.ndarray, goal: int, draw: np.random.Generator
+    ) -> np.ndarray:
+        """Whole words in random order; one that would exceed the goal is passed over.
+
+        A word never reaches over a special token, as it can in the authors' code.
+        """
+        assert self.words is not None
+        begins = self.words.begins(tokens)[free]
+        begins[:1] = True
+        begins[1:] |= np.diff(free) > 1
+        first = np.flatnonzero(begins)
+        sizes = np.diff([*first.tolist(), len(free)]).tolist()
+        chosen: list[int] = []
+        for word in draw.permutation(len(first)).tolist():
+            if len(chosen) + sizes[word] <= goal:
+                chosen.extend(range(first[word], first[word] + sizes[word]))
+                if len(chosen) == goal:
+                    break
+        return np.asarray(free[chosen])
+
+
+def filled(values: np.ndarray, size: int) -> np.ndarray:
+    """Zeros behind the values, up to the size."""
+    y = np.zeros(size, values.dtype)
+    y[: len(values)] = values
+    return y
+
+
+class Masked(Objective):
+    """[CLS] text [SEP], and the hidden tokens are the targets."""
+
+    Options: ClassVar[type] = Options
+    name = "masked"
+
+    def prepare(self) -> None:
+        choose("documents", self.options.documents, ("packed", "separate"))
+        self.packed, self.span = self.options.documents == "packed", self.length - 2
+        if self.span < 1:
+            raise ConfigError(f"length {self.length} leaves no room beside [CLS] and [SEP]")
+        self.cls, self.sep = (self.corpus.special.need(role) for role in ("cls", "sep"))
+        self.mask = Mask(self.corpus, self.options, self.length)
+        self.ends = np.empty(0, np.int64)  # samples up to and with each document
+        if not self.packed:
+            texts = np.maximum(1, np.diff(self.corpus.documents) - 1)  # without the end token
+            self.ends = np.cumsum(-(-texts // self.span))
+
+    def __len__(self) -> int:
+        if not self.packed:
+            return int(self.ends[-1]) if len(self.ends) else 0
+        tokens = len(self.corpus)
+        return -(-tokens // self.span) if tokens >= self.span else 0
+
+    def version(self, epoch: int) -> int:
+        """Which masks an epoch uses."""
+        if not self.learning:
+            return 0
+        return epoch if self.options.dynamic else epoch % self.options.duplicates
+
+    def sample(self, epoch: int, index: int) -> Sample:
+        version = self.version(epoch)
+        tokens = np.concatenate([[self.cls], self.text(version, index), [self.sep]])
+        found = self.mask(tokens, keyed(self.seed, "mask", version, index))
+        return {"tokens": tokens, **found} if self.packed else {**self.padded(tokens), **found}
+
+    def padded(self, tokens: np.ndarray) -> Sample:
+        size = len(tokens)
+        tokens = np.concatenate([tokens, np.full(self.length - size, padding(self.corpus))])
+        return {"tokens": tokens, "real": np.arange(self.length) < size}
+
+    def text(self, version: int, index: int) -> np.ndarray:
+        """The last sample of packed text goes on at the beginning of the split."""
+        if self.packed:
+            size, moving = len(self.corpus), self.learning and self.options.shift
+            start = shifted(self.seed, version, self.span, size) if moving else 0
+            start += index * self.span
+            return ring(self.corpus, start, start + self.span)
+        document = int(np.searchsorted(self.ends, index, "right"))
+        before = int(self.ends[document - 1]) if document else 0
+        first, last = (int(edge) for edge in self.corpus.documents[document : document + 2])
+        start = first + (index - before) * self.span
+        return self.corpus.read(start, min(start + self.span, max(first + 1, last - 1)))
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"masked": float(batch["shares"].sum())}
+
+    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
+        hidden = self.read(model, batch)
+        return guesses("masked", model, rows_at(hidden, batch["targets"]), batch)
+
+    def read(self, model: Any, batch: Batch) -> Tensor:
+        tokens, extra = batch["tokens"], {}
+        if self.options.global_first and hasattr(model.config, "window"):
+            extra["global_tokens"] = tokens.new_zeros(tokens.size(0), 1)
+        hidden: Tensor = model(tokens, batch.get("real"), batch.get("segments"), **extra)
+        return hidden
+
+    def heads(self) -> dict[str, int]:
+        return {"masked": 0}
+
+    def check(self, model: Any) -> None:
+        check_reads_both_sides(model, self.length)
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        return guess_measures("masked", totals)
+
+    def better(self, new: float, old: float) -> bool:
+        return new > old
+
+
+def check_reads_both_sides(model: Any, length: int) -> None:
+    """Hidden words need an encoder whose rows see both sides and have their own word as input."""
+    if not isinstance(model, Bert | Longformer):
+        raise ConfigError(
+            f"{type(model).__name__} cannot learn to guess hidden words from both sides; these "
+            "can: bert, longformer"
+        )
+    if not hasattr(model, "output"):
+        raise ConfigError('the model has no head "masked"; build it with heads={"masked": 0}')
+    if length > model.config.context:
+        raise ConfigError(
+            f"length is {length}, but this model has learned {model.config.context} positions; "
+            "choose a smaller length, or a model with a longer context"
+        )
+
+
+def rows_at(hidden: Tensor, places: Tensor) -> Tensor:
+    """hidden [B, T, d] at places [B, R] -> [B, R, d]."""
+    return hidden.gather(1, places[..., None].expand(-1, -1, hidden.size(2)))
+
+
+def guesses(name: str, model: Any, rows: Tensor, batch: Batch) -> Loss:
+    """The loss of the rows [B, R, d] that guess what is wanted; while a model does not learn, also
+    how often its first guess is right.
+    """
+    rows, shares = rows.flatten(0, 1), batch["shares"].flatten()
+    wanted = batch["wanted"].flatten()
+    count: Any = shares.sum()
+    if not torch.compiler.is_compiling():  # where a number would cut the graph in two
+        count = float(count)
+    loss = Loss({name: model.output.surprisal(rows, wanted, shares)}, {name: count})
+    if not model.training:
+        loss.seen[f"{name}_right"] = right(model.output, rows, wanted, shares), count
+    return loss
+
+
+@torch.no_grad()
+def right(output: Output, rows: Tensor, wanted: Tensor, shares: Tensor) -> Tensor:
+    """How many of the wanted words are the likeliest, a chunk of logits at a time."""
+    size = max(1, CHUNK // output.weight.size(0))
+    parts = zip(rows.split(size), wanted.split(size), shares.split(size), strict=True)
+    return torch.stack([((output(r).argmax(-1) == w) * s).sum() for r, w, s in parts]).sum()
+
+
+def guess_measures(name: str, totals: Loss) -> dict[str, float]:
+    hits, of = totals.seen[f"{name}_right"]
+    nats, count = totals.sums.get(name, 0.0), totals.counts.get(name, 0.0)
+    return {
+        f"{name}_accuracy": float(hits) / max(of, 1.0),
+        f"{name}_perplexity": perplexity(float(nats), count),
+    }

@@ -1,0 +1,238 @@
+"""Several ways of learning at once, from one corpus or from several, in fixed shares.
+
+Raw text alone, labelled tasks as text alone, or both (data-driven, task-driven and mixed
+pre-training) are mixtures of text corpora and corpora of pairs. In a recipe:
+
+    [objective]
+    name = "mixture"
+    parts = [
+        { name = "text", objective = "span", share = 0.8 },
+        { name = "tasks", objective = "pairs", share = 0.2, data = "data/tasks", options = {} },
+    ]
+
+Which part a sample comes from is no matter of chance: the parts take turns evenly, so that any run
+of n samples holds n · share of a part, give or take one for each part named before it and one for
+itself. Where share · batch is whole, every step holds the same number. Each part runs through its
+own epochs, so nothing of it comes twice before all of it came once (Brown et al. 2020, 2.2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from regard.errors import ConfigError, UnknownName
+from regard.models.heads import Heads
+from regard.models.state import State
+from regard.objectives import objective
+from regard.objectives.base import Batch, Loss, Objective, Sample
+from regard.text.corpus import Corpus
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    objective: str
+    share: float  # of the samples, relative to the other parts'
+    data: str = ""  # a data directory; "": that of the whole mixture
+    weight: float = 0.0  # of its losses; 0: its share of the samples
+    length: int = 0  # tokens of its samples; 0: as all others'
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MixtureOptions:
+    parts: Sequence[dict[str, Any]] = ()  # tables with the fields of Part
+
+
+class Mixture(Objective):
+    """A batch holds one batch for each part present; losses are named part.loss."""
+
+    Options: ClassVar[type] = MixtureOptions
+    name = "mixture"
+
+    def prepare(self) -> None:
+        given = [part_of(table) for table in self.options.parts]
+        check_parts(given)
+        total = sum(Fraction(str(part.share)) for part in given)
+        asked = [Fraction(str(part.share)) / total for part in given]
+        self.parts = {
+            part.name: self.make(part, float(share))
+            for part, share in zip(given, asked, strict=True)
+        }
+        sizes = [len(part) for part in self.parts.values()]
+        self.shares = asked if self.learning else [Fraction(n, sum(sizes)) for n in sizes]
+        self.samples = sum(sizes)
+        if self.learning:  # until the last of them has been read once
+            self.samples = max(int(-(-n // s)) for n, s in zip(sizes, asked, strict=True))
+        self.sums: dict[str, list[str]] = {}
+        for part, share, made in zip(given, asked, self.parts.values(), strict=True):
+            names = list(made.counts(made.collate([made.get(0)])))
+            self.sums[part.name] = names
+            own = part.weight or max(float(share), 1 / self.batch)
+            for name in names:
+                self.weights[f"{part.name}.{name}"] = own * made.weights.get(name, 1.0)
+
+    def make(self, part: Part, share: float) -> Objective:
+        found = objective(part.objective)
+        if found is Mixture or found.recurrent:
+            raise ConfigError(
+                f"part {part.name!r}: {part.objective!r} cannot be mixed, for its samples "
+                "belong together; use it alone"
+            )
+        known = [field.name for field in dataclasses.fields(found.Options)]
+        for name in part.options:
+            if name not in known:
+                raise UnknownName(f"option of {part.objective!r}", name, known)
+        return found(
+            self.corpus_of(part),
+            found.Options(**part.options),
+            length=part.length or self.length,
+            batch=max(1, round(self.batch * share)),
+            seed=self.seed,
+            learning=self.learning,
+        )
+
+    def corpus_of(self, part: Part) -> Corpus:
+        if not part.data:
+            return self.corpus
+        found, own = Corpus.open(part.data, self.corpus.split), self.corpus
+        if (found.vocabulary, found.special) != (own.vocabulary, own.special):
+            raise ConfigError(
+                f"part {part.name!r}: {part.data} has {found.vocabulary:,} tokens and "
+                f"{own.directory} {own.vocabulary:,}, or other special ones; prepare both with one "
+                f"tokenizer ('regard prepare … --tokenizer {own.directory}')"
+            )
+        return found
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Sample `number` as (which part, which sample of it, counted over all epochs)."""
+        rest = Fraction(1)
+        for i, share in enumerate(self.shares[:-1]):
+            part = share / rest
+            before = number * part.numerator // part.denominator
+            if (number + 1) * part.numerator // part.denominator > before:
+                return i, before
+            number, rest = number - before, rest - share
+        return len(self.shares) - 1, number
+
+    def get(self, number: int) -> Sample:
+        which, own = self.place(number)
+        sample = list(self.parts.values())[which].get(own)
+        return {"part": np.array(which), **sample}
+
+    def sample(self, epoch: int, index: int) -> Sample:
+        return self.get(epoch * len(self) + index)
+
+    def order(self, epoch: int) -> None:
+        """As they come: each part has its own."""
+        return
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        batch = {}
+        for i, (name, part) in enumerate(self.parts.items()):
+            own = [
+                {k: v for k, v in sample.items() if k != "part"}
+                for sample in samples
+                if sample["part"] == i
+            ]
+            if own:
+                batch[name] = part.collate(own)
+        return batch
+
+    def names(self) -> Iterable[str]:
+        return (f"{part}.{name}" for part, names in self.sums.items() for name in names)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Of all parts, 0 where one is absent: processes must agree on the names."""
+        found = dict.fromkeys(self.names(), 0.0)
+        for name, own in batch.items():
+            found |= prefixed(name, self.parts[name].counts(own))
+        return found
+
+    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
+        device = next(model.parameters()).device
+        sums = {name: torch.zeros((), device=device) for name in self.names()}
+        counts: dict[str, float] = dict.fromkeys(sums, 0.0)
+        seen: dict[str, Any] = {}
+        for name, own in batch.items():
+            found = self.parts[name].loss(model, own)
+            sums |= prefixed(name, found.sums)
+            counts |= prefixed(name, found.counts)
+            seen |= prefixed(name, found.seen)
+        return Loss(sums, counts, seen)
+
+    def heads(self) -> Heads | None:
+        found = [heads for part in self.parts.values() if (heads := part.heads()) is not None]
+        return {name: size for heads in found for name, size in heads.items()} if found else None
+
+    def check(self, model: Any) -> None:
+        for part in self.parts.values():
+            part.check(model)
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        """The loss that is learned, and the figures of every part."""
+        loss = sum(
+            self.weights[name] * float(value) / totals.counts[name]
+            for name, value in totals.sums.items()
+        )
+        figures = {"loss": loss}
+        for name, part in self.parts.items():
+            own = Loss(
+                of_part(name, totals.sums), of_part(name, totals.counts), of_part(name, totals.seen)
+            )
+            if own.sums:
+                figures |= prefixed(name, part.measure(own))
+        return figures
+
+
+def part_of(table: dict[str, Any]) -> Part:
+    """A part from its table, with the names of its fields checked."""
+    known = [f.name for f in dataclasses.fields(Part)]
+    for name in table:
+        if name not in known:
+            raise UnknownName("field of a mixture's part", name, known)
+    missing = [name for name in ("objective", "share") if name not in table]
+    if missing:
+        raise ConfigError(f"a part of the mixture has no {' and no '.join(missing)}: {table}")
+    return Part(**{"name": str(table["objective"]), **table})
+
+
+def check_parts(parts: Sequence[Part]) -> None:
+    if not parts:
+        raise ConfigError(
+            "a mixture needs parts: tables with an objective and a share, and where they differ a "
+            "name, data, weight, length and options"
+        )
+    for name, count in Counter(part.name for part in parts).items():
+        if count > 1 or "." in name or not name:
+            raise ConfigError(
+                f"{count} parts of the mixture have the name {name!r}; names must differ and have "
+                "no dot in them"
+            )
+    for part in parts:
+        if part.share <= 0 or part.weight < 0 or part.length < 0:
+            raise ConfigError(
+                f"part {part.name!r} has share {part.share}, weight {part.weight} and length "
+                f"{part.length}; a share is over 0, the others are not negative"
+            )
+
+
+def prefixed(part: str, table: dict[str, Any]) -> dict[str, Any]:
+    return {f"{part}.{name}": value for name, value in table.items()}
+
+
+def of_part(part: str, table: dict[str, Any]) -> dict[str, Any]:
+    """What `prefixed` made, undone for one part."""
+    start = f"{part}."
+    return {name[len(start) :]: v for name, v in table.items() if name.startswith(start)}

@@ -1,0 +1,128 @@
+"""A target from its source: translation, summaries, any task as text (Vaswani et al. 2017, 5;
+Raffel et al. 2019, 2.4).
+
+A corpus of pairs has documents of two sentences, both closed by the end token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from regard.errors import ConfigError, FormatError
+from regard.keyed import keyed, permutation
+from regard.models.output import Soft
+from regard.models.state import State
+from regard.objectives.base import Batch, Loss
+from regard.objectives.causal import choose
+from regard.objectives.reading import inner
+from regard.objectives.smoothing import entropy, smoothing
+from regard.objectives.source import Room, SourceTarget
+
+POOL = 64  # steps whose samples are sorted by length together
+
+
+@dataclass(frozen=True)
+class PairsOptions:
+    smoothing: float = 0.1  # ε
+    smoothing_kind: str = "others"  # "all", "no-pad"
+    reported: str = "cross-entropy"  # "kl": less the entropy of the smoothed target
+    multiple: int = 8  # a batch's width is a multiple; 0: always the largest
+    sort: bool = True  # samples of a step are of similar length
+    both_sides: bool = False  # a decoder without an encoder sees its whole source at once
+    z_loss: float = 0.0  # times (log Z)²
+
+
+class Pairs(SourceTarget):
+    """Source and target have at most `length` tokens together; of longer pairs the longer side is
+    cut. In validation nothing is smoothed.
+    """
+
+    Options: ClassVar[type] = PairsOptions
+    name = "pairs"
+
+    def prepare(self) -> None:
+        o, corpus = self.options, self.corpus
+        choose("reported", o.reported, ("cross-entropy", "kl"))
+        if o.multiple < 0 or o.z_loss < 0:
+            raise ConfigError(
+                f"multiple is {o.multiple} and z_loss {o.z_loss}; neither can be negative"
+            )
+        edges = np.asarray(corpus.sentences)
+        if corpus.kind != "pairs" or len(edges) != 2 * len(corpus.documents) - 1:
+            raise FormatError(
+                f"{corpus.directory} holds {corpus.kind}, no pairs; prepare them with "
+                "'regard prepare --pairs'"
+            )
+        if self.length < 4:
+            raise ConfigError(f"length is {self.length}; a pair needs at least 4")
+        self.edges, sizes = edges, np.diff(edges).reshape(-1, 2)
+        self.sizes = fit(sizes, self.length)
+        self.cut = int((self.sizes != sizes).any(1).sum())  # pairs that were too long
+        largest = self.sizes.max(0, initial=1).tolist()
+        self.room = Room(int(self.sizes.sum(1).max(initial=2)), *largest)
+        self.multiple, self.both_sides = o.multiple, o.both_sides
+        smoothing(o.smoothing, corpus.vocabulary, o.smoothing_kind, corpus.special.pad)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def note(self) -> str:
+        """What was done to the data, for people; empty if nothing."""
+        if not self.cut:
+            return ""
+        return (
+            f"{self.cut:,} of {len(self):,} pairs of the {self.corpus.split} split have more than "
+            f"{self.length} tokens and were cut"
+        )
+
+    def pair(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
+        start, middle, _ = (int(edge) for edge in self.edges[2 * index : 2 * index + 3])
+        first, second = (int(size) for size in self.sizes[index])
+        source = self.corpus.read(start, start + first)
+        source[-1] = self.corpus.special.end  # a source that was cut has an end, too
+        return source, self.corpus.read(middle, middle + second)
+
+    def order(self, epoch: int) -> np.ndarray | None:
+        """Shuffled, but the samples of a step are of similar length: POOL steps at a time are
+        sorted, then the steps shuffled. An epoch may begin in the middle of a step.
+        """
+        if not self.learning or not self.options.sort:
+            return super().order(epoch)
+        if self.order_of[0] != epoch:
+            count = len(self)
+            begun = min(-epoch * count % self.batch, count)
+            mixed = permutation(count, self.seed, "order", epoch)
+            size, pool = self.sizes.sum(1), POOL * self.batch
+            pools = [mixed[i : i + pool] for i in range(begun, count, pool)]
+            sorted_ = [part[np.argsort(size[part], kind="stable")] for part in pools]
+            body = np.concatenate([mixed[:0], *sorted_])
+            whole = len(body) // self.batch * self.batch
+            steps = body[:whole].reshape(-1, self.batch)
+            steps = keyed(self.seed, "steps", epoch).permutation(steps)
+            self.order_of = epoch, np.concatenate([mixed[:begun], steps.flatten(), body[whole:]])
+        return self.order_of[1]
+
+    def soft(self, model: Any) -> Soft | None:
+        o = self.options
+        if not o.smoothing and not o.z_loss:
+            return None
+        words, pad = inner(model).config.vocabulary, self.corpus.special.pad
+        return smoothing(o.smoothing, words, o.smoothing_kind, pad)._replace(z=o.z_loss)
+
+    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
+        o, found = self.options, super().loss(model, batch, state)
+        if self.learning and o.smoothing and o.reported == "kl":
+            least = entropy(o.smoothing, inner(model).config.vocabulary, o.smoothing_kind)
+            found.sums[self.name] = found.sums[self.name] - least * found.counts[self.name]
+        return found
+
+
+def fit(sizes: np.ndarray, most: int) -> np.ndarray:
+    """How much of each source and target [N, 2] is kept: the longer of the two is cut first."""
+    source, target = sizes.T
+    second = np.minimum(target, np.maximum(most // 2, most - source))
+    return np.stack([np.minimum(source, most - second), second], 1)

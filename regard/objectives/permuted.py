@@ -1,0 +1,315 @@
+"""Guess words in a sampled order (Yang et al. 2019, 2.2-2.3; data_utils.py of the authors).
+
+A sample is a stretch of running text, which the next sample may remember, and behind it
+A [SEP] B [SEP] [CLS]: B goes on where A ends or comes from elsewhere. Spans are chosen to be
+guessed; within each of the two halves they are guessed in a random order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from regard.errors import ConfigError
+from regard.keyed import keyed, permutation
+from regard.models.state import State
+from regard.models.xlnet import XLNet
+from regard.objectives.base import Batch, Loss, Objective, Sample
+from regard.objectives.causal import choose
+from regard.objectives.masked import filled, guess_measures, guesses
+from regard.text.words import Words
+
+
+@dataclass(frozen=True)
+class Options:
+    memory: bool = True  # samples are contiguous and the model remembers; False: shuffled
+    two_directions: bool = True  # every other stream is read from its end to its beginning
+    targets: int = 0  # of a sample; 0: a sixth of its length
+    longest: int = 5  # units of a span at most; n of them come with a chance of 1 / n
+    context: int = 6  # tokens of context for each unit
+    units: str = "pieces"  # what the authors' code counts; "words": what their paper says
+    block: int = 0  # tokens permuted together; 0: half a sample
+
+
+class Permuted(Objective):
+    """Rows of a batch are contiguous streams of text; each sample begins half a length later."""
+
+    Options: ClassVar[type] = Options
+    name = "permuted"
+    recurrent = True
+
+    def prepare(self) -> None:
+        o, special = self.options, self.corpus.special
+        self.half = self.length // 2
+        self.block = o.block or self.half
+        if self.length % 2 or self.half < 5:
+            raise ConfigError(f"length {self.length} must be even and at least 10: two halves")
+        if self.block > self.half:
+            raise ConfigError(
+                f"block {self.block} is more than the {self.half} tokens the next sample may "
+                "remember; it would see there what it has to guess"
+            )
+        if self.block < 1 or self.half % self.block:
+            raise ConfigError(f"block {self.block} does not divide half the length, {self.half}")
+        choose("units", o.units, ("pieces", "words"))
+        if o.longest < 1 or o.context < 1:
+            raise ConfigError("longest and context must be at least 1")
+        if o.two_directions and self.batch % 2:
+            raise ConfigError(
+                f"a batch of {self.batch} has no two halves, one for each direction; make it even "
+                "or set two_directions = false"
+            )
+        self.goal = o.targets or self.length // 6
+        if not 1 <= self.goal <= self.length:
+            raise ConfigError(f"targets {self.goal} must be from 1 to the length, {self.length}")
+        self.cls, self.sep = special.need("cls"), special.need("sep")
+        self.words = Words(self.corpus.tokenizer, self.corpus.vocabulary)
+        self.chances = np.cumsum(1 / np.arange(1, o.longest + 1))
+        ways = 2 if o.two_directions else 1
+        fewest = len(self.corpus) // self.length * ways
+        while not self.learning and self.batch > fewest and self.batch % (2 * ways) == 0:
+            self.batch //= 2  # a short split is validated in fewer streams
+        self.size = len(self.corpus) // (self.batch // ways)  # tokens of a stream
+        self.steps = (self.size - self.length) // self.half + 1 if self.size >= self.length else 0
+
+    def __len__(self) -> int:
+        return self.steps * self.batch
+
+    # -- the text
+
+    def sample(self, epoch: int, index: int) -> Sample:
+        step, row = divmod(index, self.batch)
+        both = self.options.two_directions
+        stream = Stream(self, row // 2 if both else row, backward=both and row % 2 == 1)
+        draw = keyed(self.seed, "permuted", epoch if self.learning else 0, index)
+        at = step * self.half
+        a, b = split(stream, at + self.half, self.half - 3, draw)
+        sep, cls = np.array([self.sep]), np.array([self.cls])
+        running = stream.read(at, at + self.half)
+        joined = np.concatenate([running, stream.read(*a), sep, stream.read(*b), sep, cls])
+        sizes = self.half + a[1] - a[0] + 1, b[1] - b[0] + 1, 1
+        goals = self.goal - self.goal // 2, self.goal // 2
+        halves = np.split(joined, 2)
+        chosen = [
+            self.spans(half, goal, draw, stream.backward)
+            for half, goal in zip(halves, goals, strict=True)
+        ]
+        shuffled = [self.shuffle(draw) for _ in halves]
+        functional = (joined == self.sep) | (joined == self.cls)
+        masked = np.concatenate(chosen)
+        targets = np.flatnonzero(masked & ~functional)
+        return {
+            "tokens": joined,
+            "segments": np.repeat([0, 1, 2], sizes),
+            "order": orders(masked, functional, *shuffled),
+            "targets": filled(targets, self.goal),
+            "wanted": filled(joined[targets], self.goal),
+            "shares": filled(np.ones(len(targets), np.float32), self.goal),
+        }
+
+    def shuffle(self, draw: np.random.Generator) -> np.ndarray:
+        """A random order of a half; with smaller blocks the same one in each, block after block."""
+        one = draw.permutation(self.block)
+        return (np.arange(0, self.half, self.block)[:, None] + one).reshape(-1)
+
+    def spans(
+        self, tokens: np.ndarray, goal: int, draw: np.random.Generator, backward: bool
+    ) -> np.ndarray:
+        """Marks of exactly `goal` tokens: spans at word beginnings, each within its own context,
+        and single tokens for what is left (`_sample_mask`).
+
+        In the authors' code a span of n is n pieces: its test of the end looks at the beginning.
+        As whole words, a span takes no more of them than the goal has room for.
+        """
+        if backward:
+            return self.spans(tokens[::-1], goal, draw, False)[::-1]
+        size, o = len(tokens), self.options
+        first = np.flatnonzero(self.words.begins(tokens))
+        places, after = first.tolist(), np.searchsorted(first, np.arange(size)).tolist()
+        wide = np.searchsorted(self.chances, draw.random(goal) * self.chances[-1], "right") + 1
+        chosen, left, at = np.zeros(size, np.bool_), goal, 0
+        for n, share in zip(wide.tolist(), draw.random(goal).tolist(), strict=True):
+            n = min(n, left)
+            context = n * o.context
+            before = int(share * context)
+            begin = at + before
+            if left == 0 or begin >= size or after[begin] == len(places):
+                break
+            word = after[begin]
+            begin = places[word]
+            end = begin + n
+            if o.units == "words":
+                if word + n >= len(places):
+                    break
+                n = next(k for k in range(n, -1, -1) if places[word + k] - begin <= left)
+                end = places[word + n]
+            if end >= size or end == begin:
+                break
+            chosen[begin:end] = True
+            left -= end - begin
+            at = end + context - before
+        chosen[draw.choice(np.flatnonzero(~chosen), left, replace=False)] = True
+        return chosen
+
+    # -- which samples make a step
+
+    def order(self, epoch: int) -> np.ndarray | None:
+        """Without a memory the samples of either direction are shuffled among themselves."""
+        if self.options.memory or not self.learning:
+            return None
+        if self.order_of[0] != epoch:
+            ways = 2 if self.options.two_directions else 1
+            parts = [
+                ways * permutation(len(self) // ways, self.seed, "order", epoch, way) + way
+                for way in range(ways)
+            ]
+            self.order_of = epoch, np.stack(parts, 1).reshape(-1)
+        return self.order_of[1]
+
+    def arrange(self, places: list[int]) -> list[int]:
+        """Backward streams stand behind the forward ones: the model's second half."""
+        if not self.options.two_directions:
+            return places
+        return sorted(places, key=lambda place: place % 2)
+
+    # -- the loss
+
+    def begin(self, model: Any, rows: int) -> State | None:
+        """A memory of the final size from the first step on, nothing of which is real yet."""
+        if not self.options.memory:
+            return None
+        c, like = model.config, model.tokens.weight
+        shape, device = (rows, c.memory), like.device  # plain, also where weights are dealt out
+        empty = [
+            torch.zeros(*shape, c.width, dtype=like.dtype, device=device) for _ in range(c.layers)
+        ]
+        marks = torch.zeros(shape, dtype=torch.bool, device=device)
+        return State(hidden=empty, real=marks)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"permuted": float(batch["shares"].sum())}
+
+    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
+        rows = model(
+            batch["tokens"],
+            segments=batch["segments"],
+            order=batch["order"],
+            targets=batch["targets"],
+            state=state,
+        )
+        return guesses("permuted", model, rows, batch)
+
+    def heads(self) -> dict[str, int]:
+        return {"masked": 0}
+
+    def check(self, model: Any) -> None:
+        if not isinstance(model, XLNet):
+            raise ConfigError(
+                f"{type(model).__name__} cannot learn to guess words in any order; these can: xlnet"
+            )
+        c, o = model.config, self.options
+        if c.two_directions != o.two_directions:
+            raise ConfigError(
+                f"two_directions is {o.two_directions} here and {c.two_directions} in the model; "
+                "set both to the same"
+            )
+        if o.memory and (c.reuse != self.half or c.memory is None):
+            raise ConfigError(
+                f"samples begin {self.half} tokens apart, so the model must be built with reuse = "
+                f"{self.half} (it has {c.reuse}) and a memory of some rows (it has {c.memory}), or "
+                "set memory = false"
+            )
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        """Of targets that see what comes before them in a sampled order: not to be compared with
+        the perplexity of a model that reads from left to right.
+        """
+        figures = guess_measures("permuted", totals)
+        return dict(reversed(figures.items()))  # the perplexity chooses
+
+
+class Stream:
+    """One row's text, from its beginning or from its end."""
+
+    def __init__(self, objective: Permuted, number: int, *, backward: bool) -> None:
+        self.corpus, self.size, self.backward = objective.corpus, objective.size, backward
+        self.base = number * self.size
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        if not self.backward:
+            return self.corpus.read(self.base + start, self.base + stop)
+        end = self.base + self.size
+        return self.corpus.read(end - stop, end - start)[::-1]
+
+    def cuts(self, start: int, stop: int) -> np.ndarray:
+        """The places start <= p < stop where a sentence ends and another begins."""
+        sentences = self.corpus.sentences
+        if not self.backward:
+            low, high = np.searchsorted(sentences, [self.base + start, self.base + stop])
+            return np.asarray(sentences[low:high]) - self.base
+        end = self.base + self.size
+        low, high = np.searchsorted(sentences, [end - stop, end - start], "right")
+        return end - np.asarray(sentences[low:high])[::-1]
+
+    def cut_after(self, place: int) -> int:
+        """The first such place from `place` on, or the end."""
+        sentences = self.corpus.sentences
+        if self.backward:
+            end = self.base + self.size
+            found = int(np.searchsorted(sentences, end - place, "right")) - 1
+            return min(self.size, end - int(sentences[found]))
+        found = int(np.searchsorted(sentences, self.base + place))
+        return min(self.size, int(sentences[found]) - self.base)
+
+    def cut_before(self, place: int) -> int:
+        """The last such place up to `place`, or the beginning."""
+        sentences = self.corpus.sentences
+        if self.backward:
+            end = self.base + self.size
+            found = int(np.searchsorted(sentences, end - place))
+            return max(0, end - int(sentences[found]))
+        found = int(np.searchsorted(sentences, self.base + place, "right")) - 1
+        return max(0, int(sentences[found]) - self.base)
+
+
+def split(
+    stream: Stream, begin: int, total: int, draw: np.random.Generator
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where A and B stand in a stream, `total` tokens together (`_split_a_and_b`).
+
+    A ends with a sentence. B is what follows, or half of the time, and always where there is no
+    place to cut, sentences from anywhere in the stream. The longer one is cut at its end.
+    """
+    cuts = stream.cuts(begin + 1, begin + total)
+    end = stream.cut_after(begin + total)
+    middle = int(draw.choice(cuts)) if len(cuts) else end
+    b = middle, end
+    if len(cuts) == 0 or draw.random() < 0.5:
+        size = max(1, total - (middle - begin))
+        start = int(draw.integers(stream.size - size))
+        b = stream.cut_before(start), min(stream.size - 1, stream.cut_after(start + size))
+    sizes = [middle - begin, b[1] - b[0]]
+    excess = sum(sizes) - total
+    gap = min(abs(sizes[0] - sizes[1]), excess)
+    rest = excess - gap
+    losses = [rest // 2, rest - rest // 2]
+    losses[int(sizes[1] >= sizes[0])] += gap
+    return (begin, middle - losses[0]), (b[0], b[1] - losses[1])
+
+
+def orders(
+    masked: np.ndarray, functional: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> np.ndarray:
+    """`_local_perm` of two halves as one comparison: row i sees key j iff order j <= order i, and
+    the row that guesses i iff order j <= order i - 1.
+
+    `first` and `second` are each half's random order. An ordinary token that is not guessed comes
+    before all others of its half; all of the second half comes after all of the first.
+    """
+    free = ~(masked | functional)
+    rank = np.concatenate([first, second + len(first) + 1])
+    lowest = np.repeat([-1, len(first)], [len(first), len(second)])
+    return np.where(free, lowest, rank)

@@ -1,0 +1,52 @@
+"""The second part of a text from its first (Raffel et al. 2019, 3.2.1: "prefix LM").
+
+A text is split at a point drawn from all points that leave something on both sides. The first part
+is seen from both sides, the second is the target. Chunks are those of `causal`; no end token is
+added to them, for a chunk's end is no end of a text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from regard.keyed import keyed
+from regard.objectives.base import Loss
+from regard.objectives.causal import Tiles, choose, shifted, text_figures
+from regard.objectives.source import Room, SourceTarget
+
+
+@dataclass(frozen=True)
+class PrefixOptions:
+    documents: str = "packed"  # chunks run on into the next document; "separate": none does
+    shift: bool = True  # packed: every epoch cuts the text elsewhere
+
+
+class Prefix(SourceTarget):
+    """Prefixes of 1 … length tokens in rows of length + 1; the last is only guessed."""
+
+    Options: ClassVar[type] = PrefixOptions
+    name = "prefix"
+    both_sides = True
+
+    def prepare(self) -> None:
+        choose("documents", self.options.documents, ("packed", "separate"))
+        self.tiles = Tiles(self.corpus, self.length, 0, self.options.documents == "packed")
+        self.room = Room(self.length + 1, self.length, self.length)
+
+    def __len__(self) -> int:
+        return len(self.tiles)
+
+    def pair(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
+        offset, epoch = 0, epoch if self.learning else 0
+        if self.learning and self.options.shift and self.tiles.packed:
+            offset = shifted(self.seed, epoch, self.length, len(self.corpus))
+        chunk = self.tiles.chunk(index, offset)
+        tokens = chunk.tokens[: chunk.real]
+        split = int(keyed(self.seed, "prefix", epoch, index).integers(1, len(tokens)))
+        return tokens[:split], tokens[split:]
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        return text_figures(self.corpus, float(totals.sums[self.name]), totals.counts[self.name])

@@ -1,0 +1,125 @@
+"""Every word from those before it, with a memory that goes along (Dai et al. 2019, 3.2).
+
+The split is cut into as many contiguous streams as a step has samples; step after step each stream
+goes on where it stopped. The authors drop what that cut leaves over. Here nothing is dropped: the
+last rows of a stream are padding that does not count, so every token is predicted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.errors import ConfigError
+from regard.models.lstm import LSTM
+from regard.models.state import State
+from regard.models.transformer_xl import TransformerXL
+from regard.models.xlnet import XLNet
+from regard.objectives.base import Batch, Loss, Objective, Sample
+from regard.objectives.causal import padding, ring, shifted, text_figures
+from regard.objectives.reading import check_reading_on, inner, read_on, refuse, surprise
+
+
+@dataclass(frozen=True)
+class RecurrentOptions:
+    shift: bool = True  # every epoch begins its streams elsewhere
+    evaluation_length: int = 0  # tokens of a segment in validation; 0: as many as in learning
+    evaluation_memory: int = -1  # rows remembered in validation; -1: as many as in learning
+    evaluation_clamp: int = -1  # largest distance in validation; -1: as in learning
+
+
+class Recurrent(Objective):
+    """Sample n of an epoch is segment n // batch of stream n % batch."""
+
+    Options: ClassVar[type] = RecurrentOptions
+    name = "recurrent"
+    recurrent = True
+
+    def prepare(self) -> None:
+        o = self.options
+        if o.evaluation_length < 0 or o.evaluation_memory < -1 or o.evaluation_clamp < -1:
+            raise ConfigError("evaluation_length, _memory and _clamp must be numbers of rows")
+        if not self.learning and o.evaluation_length:
+            self.length = o.evaluation_length
+        wanted = {"memory": o.evaluation_memory, "clamp": o.evaluation_clamp}
+        self.other = {field: value for field, value in wanted.items() if value >= 0}
+        self.stream = -(-len(self.corpus) // self.batch)  # tokens of one
+
+    def __len__(self) -> int:
+        return self.batch * -(-self.stream // self.length)
+
+    def sample(self, epoch: int, index: int) -> Sample:
+        stream, start = index % self.batch, index // self.batch * self.length
+        size, offset = len(self.corpus), 0
+        if self.learning and self.options.shift:
+            offset = shifted(self.seed, epoch, self.length, size)
+        first = min(stream * self.stream + start, size)
+        last = min(stream * self.stream + min(start + self.length, self.stream), size)
+        tokens = np.full(self.length + 1, padding(self.corpus), np.int64)
+        tokens[: last - first + 1] = ring(self.corpus, offset + first - 1, offset + last)
+        scored = np.arange(self.length) < last - first
+        return {"tokens": tokens[:-1], "targets": tokens[1:], "scored": scored}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {self.name: float(batch["scored"].sum())}
+
+    def begin(self, model: Any, rows: int) -> State:
+        """Nothing is remembered at first, as in the paper."""
+        return State()
+
+    def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
+        """Row t [B, T, width] is what the guess of target t is made from; the state goes on."""
+        if self.learning or not self.other:
+            return read_on(model, batch["tokens"], state)
+        return self.with_other_memory(model, batch, state)
+
+    @torch.compiler.disable
+    def with_other_memory(self, model: Any, batch: Batch, state: State | None) -> Tensor:
+        with configured(model, self.other):
+            return read_on(model, batch["tokens"], state)
+
+    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
+        hidden = self.hidden(model, batch, state)
+        nats = surprise(model, hidden, batch["targets"], batch["scored"])
+        return Loss({self.name: nats}, self.counted(batch))
+
+    def check(self, model: Any) -> None:
+        found = inner(model)
+        if not isinstance(found, TransformerXL | XLNet | LSTM):
+            raise refuse(model, "with a memory", "transformer-xl, xlnet, lstm")
+        check_reading_on(model, self.length)
+        if isinstance(found, LSTM) and self.other:
+            raise ConfigError(
+                f"an LSTM has no {' and no '.join(self.other)}; leave the option away"
+            )
+        if isinstance(found, XLNet) and found.config.memory is None:
+            raise ConfigError(
+                "this XLNet remembers everything, up to a whole epoch; set memory to a number of "
+                "rows"
+            )
+        if isinstance(found, XLNet) and found.config.reuse is not None:
+            raise ConfigError(
+                f"this XLNet remembers only the first {found.config.reuse} rows of a segment; "
+                "without reuse it can read on"
+            )
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        return text_figures(self.corpus, float(totals.sums[self.name]), totals.counts[self.name])
+
+
+@contextmanager
+def configured(model: Any, changes: dict[str, int]) -> Iterator[None]:
+    """The model with fields of its configuration changed, and afterwards as it was."""
+    owner = inner(model)
+    own = owner.config
+    owner.config = own.replace(**changes)
+    try:
+        yield
+    finally:
+        owner.config = own

@@ -1,0 +1,139 @@
+"""A source and its target: what the objectives share whose loss counts the target alone.
+
+A sample is one row, the source and then the target. A decoder reads that row from left to right,
+and if it is to (`both_sides`) the source from both sides. For an encoder with a decoder the row is
+taken apart, and the decoder begins with the model's own start token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.errors import ConfigError
+from regard.models.adaptive import AdaptiveOutput
+from regard.models.base import EncoderDecoder
+from regard.models.output import Soft
+from regard.models.state import State
+from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
+from regard.objectives.causal import padding
+from regard.objectives.reading import (
+    HAVE_SOURCES,
+    READ_ON,
+    SEE_PREFIXES,
+    check_reading_on,
+    inner,
+    read_on,
+    reads_on,
+    refuse,
+    sees_prefixes,
+    surprise,
+)
+
+
+class Room(NamedTuple):
+    """The shape of a batch: the most tokens of a row, of a source, of a target."""
+
+    row: int
+    source: int
+    target: int
+
+
+class SourceTarget(Objective):
+    """Subclasses give `pair`; what they set in `prepare` says how the rest is done."""
+
+    room: Room  # of the largest sample
+    multiple: int = (
+        0  # a batch is no wider than its samples, in multiples of this; 0: always `room`
+    )
+    sources_full: bool = False  # do all sources fill their room?
+    both_sides: bool = False  # does a decoder see the whole source at once?
+
+    def pair(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of the source and of the target."""
+        raise NotImplementedError
+
+    def soft(self, model: Any) -> Soft | None:
+        """A softer loss than surprisal, in learning only."""
+        return None
+
+    def sample(self, epoch: int, index: int) -> Sample:
+        source, target = self.pair(epoch, index)
+        sizes = np.array([len(source), len(target)])
+        return {"tokens": np.concatenate([source, target]), "sizes": sizes}
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        sizes = np.stack([sample["sizes"] for sample in samples])
+        room = self.room
+        if self.multiple:
+            largest = Room(int(sizes.sum(1).max()), *sizes.max(0).tolist())
+            room = Room(
+                *(
+                    min(-(-size // self.multiple) * self.multiple, most)
+                    for size, most in zip(largest, room, strict=True)
+                )
+            )
+        tokens, source, target = (
+            np.full((len(samples), width), padding(self.corpus), np.int64) for width in room
+        )
+        for i, (sample, (first, second)) in enumerate(zip(samples, sizes, strict=True)):
+            tokens[i, : first + second] = sample["tokens"]
+            source[i, :first] = sample["tokens"][:first]
+            target[i, :second] = sample["tokens"][first:]
+        place, first, last = np.arange(room.row), sizes[:, :1], sizes.sum(1, keepdims=True)
+        made = {
+            "tokens": tokens,
+            "sizes": sizes,
+            "scored": (place >= first) & (place < last),
+            "source": source,
+            "source_real": np.arange(room.source) < sizes[:, :1],
+            "target": target,
+            "target_scored": np.arange(room.target) < sizes[:, 1:],
+        }
+        return {name: torch.from_numpy(value) for name, value in made.items()}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {self.name: float(batch["sizes"][:, 1].sum())}
+
+    def hidden(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """What guesses are made from [B, T, width], what is to be guessed [B, T], what counts."""
+        if not isinstance(inner(model), EncoderDecoder):
+            prefix = batch["sizes"][:, 0] if self.both_sides else None
+            row, scored = batch["tokens"], batch["scored"]
+            return read_on(model, row[:, :-1], prefix=prefix), row[:, 1:], scored[:, 1:]
+        target, real = batch["target"], None if self.sources_full else batch["source_real"]
+        start = torch.full_like(target[:, :1], inner(model).config.start)
+        begun = torch.cat([start, target[:, :-1]], 1)
+        return model(batch["source"], begun, real), target, batch["target_scored"]
+
+    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
+        soft = self.soft(model) if self.learning else None
+        nats = surprise(model, *self.hidden(model, batch), soft)
+        return Loss({self.name: nats}, self.counted(batch))
+
+    def check(self, model: Any) -> None:
+        found = inner(model)
+        if not isinstance(found, EncoderDecoder):
+            if not reads_on(model):
+                raise refuse(model, "a target from its source", f"{HAVE_SOURCES}, {READ_ON}")
+            if self.both_sides and not sees_prefixes(model):
+                raise refuse(
+                    model, "with a source seen from both sides", f"{HAVE_SOURCES}, {SEE_PREFIXES}"
+                )
+            if self.both_sides and getattr(found.config, "band", None) is not None:
+                raise ConfigError(
+                    "a GPT with a band cannot see a source from both sides; choose one without"
+                )
+            check_reading_on(model, self.room.row - 1)
+        if self.soft(model) is not None and isinstance(found.output, AdaptiveOutput):
+            raise ConfigError(
+                "label smoothing and z_loss need an output of one matrix, and this model's softmax "
+                "is an adaptive one: leave them out"
+            )
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        return {"perplexity": perplexity(float(totals.sums[self.name]), totals.counts[self.name])}

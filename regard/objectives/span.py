@@ -1,0 +1,138 @@
+"""T5's span corruption (Raffel et al. 2019, 3.1.4 and 3.3.4; preprocessors.py of the authors).
+
+Spans of text are each replaced by a sentinel; the target names each sentinel and what stood there.
+A span always ends the text, so no sentinel closes the target, as one does in the paper's figure 2.
+Documents keep the end token between them, which the authors' have not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from regard.errors import ConfigError, FormatError
+from regard.keyed import keyed
+from regard.models.output import Soft
+from regard.objectives.causal import ring, shifted
+from regard.objectives.source import Room, SourceTarget
+
+
+class Counts(NamedTuple):
+    """Of a text of `kept` + `noise` tokens."""
+
+    noise: int
+    kept: int
+    spans: int
+
+    @property
+    def source(self) -> int:
+        """What is kept, a sentinel a span, and the end."""
+        return self.kept + self.spans + 1
+
+    @property
+    def target(self) -> int:
+        return self.noise + self.spans + 1
+
+
+def counts_of(length: int, density: float, mean: float) -> Counts:
+    """How many tokens go, in how many spans; halves are rounded to even, as the authors' are."""
+    noise = min(max(round(length * density), 1), length - 1)
+    kept = length - noise
+    return Counts(noise, kept, min(max(round(noise / mean), 1), noise, kept))
+
+
+def raw_length(length: int, density: float, mean: float) -> int:
+    """The longest text whose source has at most `length` tokens."""
+    raw = max(2, length - 1)
+    if counts_of(raw, density, mean).source > length:
+        raise ConfigError(f"length is {length}; the source of a corrupted text has at least 3")
+    while counts_of(raw + 1, density, mean).source <= length:
+        raw += 1
+    return raw
+
+
+def composition(total: int, parts: int, draw: np.random.Generator) -> np.ndarray:
+    """`total` as an ordered sum of so many positive numbers, all such sums being equally likely."""
+    begins = draw.permutation(np.arange(total - 1) < parts - 1)
+    return np.diff([0, *(np.flatnonzero(begins) + 1).tolist(), total])
+
+
+def noise_mask(length: int, density: float, mean: float, draw: np.random.Generator) -> np.ndarray:
+    """Which tokens go: spans that take turns with what is kept, beginning with what is kept."""
+    noise, kept, spans = counts_of(length, density, mean)
+    gone = composition(noise, spans, draw)
+    sizes = np.stack([composition(kept, spans, draw), gone], 1).flatten()
+    return np.repeat(np.tile([False, True], spans), sizes)
+
+
+def corrupt(
+    tokens: np.ndarray, gone: np.ndarray, sentinels: np.ndarray, end: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Source and target, each closed by the end token."""
+    first = gone & ~np.concatenate([[False], gone[:-1]])
+    marks = sentinels[: int(first.sum())]
+    source = tokens.copy()
+    source[first] = marks
+    target = np.insert(tokens[gone], np.flatnonzero(first[gone]), marks)
+    return np.append(source[~gone | first], end), np.append(target, end)
+
+
+@dataclass(frozen=True)
+class SpanOptions:
+    density: float = 0.15  # of the tokens that go
+    mean: float = 3.0  # tokens of a span
+    shift: bool = True  # every epoch cuts the text elsewhere
+    both_sides: bool = False  # a decoder without an encoder sees its whole source at once
+    z_loss: float = 0.0  # times (log Z)²; the authors' code has 1e-4
+
+
+class Span(SourceTarget):
+    """Texts of as many tokens as make sources of exactly `length`.
+
+    They tile the split. In learning the last one goes on at the split's beginning; in validation it
+    ends with the split, and so shares tokens with the one before it.
+    """
+
+    Options: ClassVar[type] = SpanOptions
+    name = "span"
+
+    def prepare(self) -> None:
+        o = self.options
+        if not 0 < o.density < 1 or o.mean < 1 or o.z_loss < 0:
+            raise ConfigError(
+                f"density is {o.density}, mean {o.mean} and z_loss {o.z_loss}; density must lie "
+                "between 0 and 1, a mean span has at least 1 token, and z_loss is not negative"
+            )
+        longest = raw_length(self.length, o.density, o.mean)
+        self.raw = min(longest, len(self.corpus))
+        largest = counts_of(longest, o.density, o.mean)
+        self.room = Room(largest.source + largest.target, largest.source, largest.target)
+        self.sources_full = self.raw == longest
+        self.both_sides = o.both_sides
+        self.sentinels = np.array(self.corpus.special.sentinels, np.int64)
+        if len(self.sentinels) < largest.spans:
+            raise FormatError(
+                f"texts of {longest} tokens lose {largest.spans} spans, but the tokenizer of this "
+                f"data has {len(self.sentinels)} sentinels; prepare the text with at least "
+                f"{largest.spans}, or choose a smaller length or density"
+            )
+
+    def __len__(self) -> int:
+        return -(-len(self.corpus) // self.raw) if self.raw > 1 else 0
+
+    def soft(self, model: Any) -> Soft | None:
+        return Soft(z=self.options.z_loss) if self.options.z_loss else None
+
+    def pair(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
+        o, size, epoch = self.options, len(self.corpus), epoch if self.learning else 0
+        start = index * self.raw
+        if self.learning and o.shift:
+            start += shifted(self.seed, epoch, self.raw, size)
+        if not self.learning:
+            start = min(start, size - self.raw)
+        tokens = ring(self.corpus, start, start + self.raw)
+        draw = keyed(self.seed, "span", epoch, index)
+        gone = noise_mask(self.raw, o.density, o.mean, draw)
+        return corrupt(tokens, gone, self.sentinels, self.corpus.special.end)

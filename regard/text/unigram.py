@@ -1,0 +1,246 @@
+"""The unigram language model of pieces (Kudo 2018, "Subword Regularization", sec. 3.2), trained.
+
+Expectation maximisation over all segmentations of the words; then the pieces that would be missed
+least are dropped; again and again. All sums run in one fixed order. (The trainer of the
+`tokenizers` library sums in the order of a hash that changes from run to run, and counts a piece
+once a distinct word, however often the word occurs.)
+
+Shapes: the words stand one after the other in T characters, the longest first. `inside[n - 1][t]`
+is the piece of n characters that begins at character t. W words, N pieces; behind their ids come
+two more, for "no such piece" and for a character outside of the alphabet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from unicodedata import category
+
+import numpy as np
+
+LONGEST = 16  # characters of a piece
+CHARACTERS = 1_500_000  # of the words that are learned from, the commonest first
+SEEDS = 10  # pieces at the start for each one wanted
+SHRINK = 0.75
+ROUNDS = 2  # of expectation and maximisation between two prunings
+UNKNOWN = -10.0  # added to the score of the rarest piece
+FEWEST = 0.5  # expected occurrences are taken for at least so many
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+MARK = "▁"
+KIND = {"L": 0, "M": 0, "N": 1}  # of Unicode's categories; all others are marks
+
+Floats = np.ndarray  # of 64 bits
+Integers = np.ndarray
+
+
+def learn(counts: Counter[str], size: int) -> list[tuple[str, float]]:
+    """At most `size` pieces with their log probabilities, the likeliest first."""
+    words = Words(counts)
+    pieces = Pieces(words, size)
+    while True:
+        for _ in range(ROUNDS):
+            expected = words.expected(pieces)
+            pieces.score = likelihood(expected)
+        if len(pieces) <= size:
+            break
+        pieces.prune(words, expected, max(size, int(len(pieces) * SHRINK)))
+    spans = zip(pieces.start.tolist(), pieces.length.tolist(), strict=True)
+    texts = [words.text[start : start + length] for start, length in spans]
+    found = zip(texts, np.round(pieces.score, 6).tolist(), strict=True)
+    return sorted(found, key=lambda piece: (-piece[1], piece[0]))
+
+
+def likelihood(expected: Floats) -> Floats:
+    """Log probabilities; the digamma function makes rare pieces rarer (a sparse prior)."""
+    counts = np.maximum(expected, FEWEST)
+    score: Floats = digamma(counts) - digamma(counts.sum(keepdims=True))
+    return score
+
+
+def digamma(x: Floats) -> Floats:
+    shift = np.zeros_like(x)
+    for step in range(6):
+        shift -= 1 / (x + step)
+    x = x + 6
+    square = 1 / (x * x)
+    result: Floats = (
+        shift + np.log(x) - 0.5 / x - square * (1 / 12 - square * (1 / 120 - square / 252))
+    )
+    return result
+
+
+class Words:
+    """The commonest words, each with its count, and where which piece stands inside them."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        ranked = sorted(counts, key=lambda word: (-counts[word], word))
+        ends = np.cumsum([len(word) for word in ranked])
+        ranked = ranked[: max(1, int(np.searchsorted(ends, CHARACTERS, "right")))]
+        ranked.sort(key=len, reverse=True)
+        self.text = "".join(ranked)
+        self.length = np.array([len(word) for word in ranked])
+        self.start = np.cumsum(self.length) - self.length
+        self.count = np.array([counts[word] for word in ranked], np.float64)
+        self.word = np.repeat(np.arange(len(ranked)), self.length)  # of each character
+        self.left = (self.start + self.length)[self.word] - np.arange(len(self.text))
+        self.inside: list[Integers] = []
+
+    def windows(self) -> list[tuple[Integers, Integers]]:
+        """For each length: where a window of it begins, and a number for what it holds."""
+        codes = np.frombuffer(self.text.encode("utf-32-le"), "<u4").astype(np.uint64)
+        keys = np.zeros(len(codes), np.uint64)
+        found = []
+        for length in range(1, LONGEST + 1):
+            places = np.flatnonzero(self.left >= length)
+            if not len(places):
+                break
+            keys[places] = keys[places] * MULTIPLIER + codes[places + length - 1] + np.uint64(1)
+            found.append((places, keys[places]))
+        return found
+
+    def mixed(self) -> Integers:
+        """How often the kind of character changes up to each one; a piece is of one kind, as in
+        SentencePiece, but for the mark in front of a word.
+        """
+        letters = {letter: KIND.get(category(letter)[0], 2) for letter in set(self.text)}
+        kinds = np.array([letters[letter] for letter in self.text])
+        marks = np.flatnonzero((np.array(list(self.text)) == MARK) & (self.left > 1))
+        kinds[marks] = kinds[marks + 1]
+        return np.cumsum(np.diff(kinds, prepend=kinds[:1]) != 0)
+
+    def expected(self, pieces: Pieces) -> Floats:
+        """How often each piece occurs, over all segmentations by their probability."""
+        chance = pieces.chances()
+        before, after, total = self.passes(chance)
+        share = np.divide(self.count, total, out=np.zeros_like(total), where=total > 0)
+        place = np.arange(len(self.text)) + self.word
+        start = before[place] * share[self.word]
+        expected = np.zeros(len(pieces) + 2)
+        for n, ids in enumerate(self.inside, 1):
+            weight = start * chance[n - 1][ids] * after[place + n]
+            expected += np.bincount(ids, weight, len(pieces) + 2)
+        return expected[: len(pieces)]
+
+    def passes(self, chance: list[Floats]) -> tuple[Floats, Floats, Floats]:
+        """What leads to each gap between characters, what follows it, and the whole of a word."""
+        gaps = self.start + np.arange(len(self.start))  # a word of n characters has n + 1 of them
+        size = len(self.text) + len(self.start) + LONGEST
+        before, after = np.zeros(size), np.zeros(size)
+        before[gaps] = after[gaps + self.length] = 1
+        longest = int(self.length[0])
+        for end in range(1, longest + 1):
+            many = int(np.searchsorted(-self.length, -end, "right"))
+            gap, place = gaps[:many] + end, self.start[:many] + end
+            total = np.zeros(many)
+            for n in range(1, min(len(self.inside), end) + 1):
+                total += before[gap - n] * chance[n - 1][self.inside[n - 1][place - n]]
+            before[gap] = total
+        for begin in range(longest - 1, -1, -1):
+            many = int(np.searchsorted(-self.length, -begin, "left"))
+            gap, place = gaps[:many] + begin, self.start[:many] + begin
+            total = np.zeros(many)
+            for n in range(1, len(self.inside) + 1):
+                total += after[gap + n] * chance[n - 1][self.inside[n - 1][place]]
+            after[gap] = total
+        return before, after, before[gaps + self.length]
+
+
+class Pieces:
+    """Stretches of the words; all characters of the alphabet are among them for ever."""
+
+    def __init__(self, words: Words, size: int) -> None:
+        windows, mixed = words.windows(), words.mixed()
+        found = [unique(words, *window) for window in windows]
+        start, length, weight = [], [], []
+        for n, (first, inverse, counted) in enumerate(found, 1):
+            keep = counted >= (1 if n == 1 else max(2, n // 2))
+            keep &= mixed[first] == mixed[first + n - 1]
+            if 1 < n < len(found):  # as often as a longer piece: it never stands alone
+                places = windows[n][0]
+                pure = mixed[places] == mixed[places + n]
+                places, longer = places[pure], found[n][2][found[n][1]][pure]
+                position = np.full(len(words.text), -1)
+                position[windows[n - 1][0]] = inverse
+                for side in (position[places], position[places + 1]):
+                    keep[side[counted[side] == longer]] = False
+            start.append(first[keep])
+            length.append(np.full(int(keep.sum()), n))
+            weight.append(counted[keep])
+        letters = best(weight[0], size * 3 // 4)
+        others = best(
+            np.concatenate([np.empty(0), *weight[1:]]) * np.concatenate([np.empty(0), *length[1:]]),
+            SEEDS * size,
+        )
+        self.start = np.concatenate(
+            [start[0][letters], np.concatenate([np.empty(0, int), *start[1:]])[others]]
+        )
+        self.length = np.concatenate(
+            [length[0][letters], np.concatenate([np.empty(0, int), *length[1:]])[others]]
+        )
+        weights = np.concatenate(
+            [weight[0][letters], np.concatenate([np.empty(0), *weight[1:]])[others]]
+        )
+        self.score = np.log(weights / weights.sum())
+        words.inside = [self.placed(words, n, *window) for n, window in enumerate(windows, 1)]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def placed(self, words: Words, n: int, places: Integers, keys: Integers) -> Integers:
+        """The pieces of n characters, wherever they stand."""
+        nothing, unknown = len(self), len(self) + 1
+        ids = np.full(len(words.text), nothing, np.int32)
+        if n == 1:
+            ids[:] = unknown
+        mine = np.flatnonzero(self.length == n)
+        if len(mine):
+            of_place = np.zeros(len(words.text), np.uint64)
+            of_place[places] = keys
+            known = of_place[self.start[mine]]
+            order = np.argsort(known)
+            near = np.minimum(np.searchsorted(known[order], keys), len(mine) - 1)
+            same = known[order][near] == keys
+            ids[places[same]] = mine[order][near[same]]
+        return ids
+
+    def chances(self) -> list[Floats]:
+        """Probabilities by length, scaled so that a long word is neither huge nor nothing."""
+        chance = np.exp(self.score)
+        level = -(chance * self.score).sum() / (chance * self.length).sum()
+        scores = np.concatenate([self.score, [-np.inf, self.score.min() + UNKNOWN]])
+        return [np.exp(scores + level * n) for n in range(1, LONGEST + 1)]
+
+    def prune(self, words: Words, expected: Floats, keep: int) -> None:
+        """Drops the pieces without which the text is least more surprising."""
+        loss = expected * (self.score - self.instead(words))
+        loss[self.length == 1] = np.inf
+        kept = np.sort(best(loss, keep))
+        new = np.full(len(self) + 2, len(kept), np.int32)
+        new[kept] = np.arange(len(kept))
+        new[-1] = len(kept) + 1
+        words.inside = [new[ids] for ids in words.inside]
+        self.start, self.length, self.score = self.start[kept], self.length[kept], self.score[kept]
+
+    def instead(self, words: Words) -> Floats:
+        """The score of the best way to write each piece with two or more others."""
+        scores = np.concatenate([self.score, [-np.inf, self.score.min() + UNKNOWN]])
+        reached = np.full((len(self), LONGEST + 1), -np.inf)
+        reached[:, 0] = 0
+        for end in range(1, LONGEST + 1):
+            for n in range(1, min(end, len(words.inside)) + 1):
+                rows = np.flatnonzero(self.length >= end if n < end else self.length > end)
+                step = scores[words.inside[n - 1][self.start[rows] + end - n]]
+                reached[rows, end] = np.maximum(reached[rows, end], reached[rows, end - n] + step)
+        whole: Floats = reached[np.arange(len(self)), self.length]
+        return whole
+
+
+def unique(words: Words, places: Integers, keys: Integers) -> tuple[Integers, Integers, Floats]:
+    """Of the windows of one length: where each distinct one is first, which is where, how often."""
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return places[first], inverse, np.bincount(inverse, words.count[words.word[places]])
+
+
+def best(values: Floats, many: int) -> Integers:
+    """The places of the largest, equal ones in their order."""
+    return np.argsort(-values, kind="stable")[:many]

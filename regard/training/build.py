@@ -1,0 +1,200 @@
+"""From a recipe to the objects that train: data, objective, model."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from regard.errors import ConfigError, InputError, RegardError, UnknownName
+from regard.exchange.directory import (
+    configure,
+    empty,
+    family_of_model,
+    heads_of,
+    known_heads,
+    load,
+    read_config,
+)
+from regard.exchange.formats import format_of
+from regard.keyed import seed_torch
+from regard.models import FAMILIES, family_of
+from regard.models.config import fits
+from regard.objectives import objective as find
+from regard.objectives.base import Objective, too_short
+from regard.text.corpus import Corpus, read_marker
+from regard.training.recipe import Recipe
+from regard.training.shapes import check_vocabulary, fitted, shape
+
+# What each family's paper learns from raw text; the Transformer's own task is pairs.
+OWN = {
+    "transformer": "prefix",
+    "gpt": "causal",
+    "bert": "sentences",
+    "transformer-xl": "recurrent",
+    "xlnet": "permuted",
+    "t5": "span",
+    "longformer": "masked",
+    "longformer-characters": "causal",
+    "lstm": "recurrent",
+}
+LENGTH = 256  # tokens of a sample, unless the recipe says so
+STEP = 8192  # tokens of a step, unless the recipe says so
+
+
+def is_directory(model: str) -> bool:
+    return Path(model, "config.json").is_file()
+
+
+def family(recipe: Recipe) -> str:
+    """The family of a recipe's model, by name or by what its directory holds."""
+    if is_directory(recipe.model):
+        return format_of(read_config(Path(recipe.model))["model_type"]).family
+    if Path(recipe.model).is_dir():
+        raise ConfigError(f"{recipe.model} is a directory without config.json, so it is no model")
+    return family_of(recipe.model).name
+
+
+def settle_batch(recipe: Recipe) -> None:
+    """Length, samples and objective, where the recipe leaves them open."""
+    facts = read_marker(Path(recipe.data))
+    kind = family(recipe)
+    own = "pairs" if facts.get("kind") == "pairs" else OWN[kind]
+    recipe.objective = {"name": own} | recipe.objective
+    batch = recipe.batch
+    context = None
+    if is_directory(recipe.model):
+        given = read_config(Path(recipe.model))
+        context = getattr(configure(format_of(given["model_type"]), given), "context", None)
+    if batch.length == 0:
+        batch.length = min(LENGTH, context or LENGTH)
+    if batch.samples == 0:
+        batch.samples = max(1, STEP // batch.length)
+        batch.samples += -batch.samples % (batch.accumulate * max(1, recipe.engine.processes))
+    if context is not None and batch.length > context:
+        raise ConfigError(
+            f"batch.length is {batch.length}, but {recipe.model} has learned {context} positions; "
+            "choose a smaller length"
+        )
+
+
+def objective_for(recipe: Recipe, split: str) -> Objective:
+    """The objective on one split; for validation nothing depends on the epoch."""
+    options = dict(recipe.objective)
+    found = find(str(options.pop("name")))
+    corpus = Corpus.open(recipe.data, split)
+    if split == "train" and len(corpus) < recipe.batch.length:
+        raise too_short(corpus, recipe.batch.length)
+    return found(
+        corpus,
+        options_of(found, options),
+        length=recipe.batch.length,
+        batch=recipe.batch.samples,
+        seed=recipe.seed,
+        learning=split == "train",
+    )
+
+
+def options_of(found: type[Objective], given: dict[str, Any]) -> Any:
+    """An objective's options, with names and kinds checked."""
+    known = {f.name: f for f in dataclasses.fields(found.Options)}
+    for name, value in given.items():
+        if name not in known:
+            raise UnknownName("recipe key", f"objective.{name}", [f"objective.{k}" for k in known])
+        kind = known[name].type
+        simple = {"int": int, "float": float, "str": str, "bool": bool}.get(str(kind))
+        if simple is not None and not fits(value, simple):
+            raise ConfigError(f"objective.{name} is {value!r}; it must be {kind}")
+    try:
+        return found.Options(**given)
+    except TypeError as error:
+        raise ConfigError(f"objective {found.name}: {error}") from None
+
+
+def validation_for(recipe: Recipe) -> Objective | None:
+    """None where the data has no text for it."""
+    facts = read_marker(Path(recipe.data))
+    if not facts["splits"].get("valid", {}).get("tokens"):
+        return None
+    try:
+        return objective_for(recipe, "valid")
+    except InputError:
+        return None
+
+
+def outline(recipe: Recipe, objective: Objective) -> Any:
+    """The model without memory for its weights: what it would cost is known from this."""
+    heads = objective.heads()
+    if is_directory(recipe.model):
+        if recipe.shape or recipe.size:
+            raise ConfigError(f"{recipe.model} has its shape already; remove size and shape")
+        given = read_config(Path(recipe.model))
+        found = format_of(given["model_type"])
+        held = heads_of(found, given) if heads is None else known_heads(found, heads)
+        model = empty(found, configure(found, given), held)
+    else:
+        with torch.device("meta"):
+            model = blank(recipe, objective)
+    check_vocabulary(model, objective.corpus.vocabulary)
+    objective.check(model)
+    return model
+
+
+def blank(recipe: Recipe, objective: Objective) -> Any:
+    """A new model before it is initialised."""
+    kind = family_of(recipe.model)
+    made, config, known = kind.load()
+    start = known.get(recipe.model) or config()
+    changes = shape(kind.name, recipe.size, recipe.batch.length) if recipe.size else {}
+    if kind.name == "xlnet" and objective.name == "permuted":
+        changes["two_directions"] = getattr(objective.options, "two_directions", False)
+        half = recipe.batch.length // 2
+        changes |= {"memory": recipe.batch.length * 3 // 4, "reuse": half}
+    changes |= {key: listed(value) for key, value in recipe.shape.items()}
+    start = start.replace(**changes)
+    corpus = objective.corpus
+    given = fitted(start, corpus.special, corpus.vocabulary, recipe.batch.length)
+    start = start.replace(**{k: v for k, v in given.items() if k not in recipe.shape})
+    heads, build = objective.heads(), cast(Any, made)
+    return build(start) if heads is None else build(start, heads)
+
+
+def model_for(recipe: Recipe, objective: Objective) -> Any:
+    """A new model, initialised by the seed alone, or the one of a directory."""
+    seed_torch(recipe.seed, "weights")
+    if is_directory(recipe.model):
+        model = load(recipe.model, heads=objective.heads()).model
+        check_tokenizer(recipe, objective.corpus)
+    else:
+        model = blank(recipe, objective).initialise()
+    return model.train()
+
+
+def listed(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def check_tokenizer(recipe: Recipe, corpus: Corpus) -> None:
+    """Refuses text that was cut into other tokens than the model knows."""
+    from regard.text.tokenizer import Tokenizer
+
+    held = Tokenizer.open(Path(recipe.model))
+    if held is None or held.fast is None:
+        return
+    theirs, ours = held.fast.get_vocab(), corpus.tokenizer.ready.get_vocab()
+    if theirs != ours:
+        raise RegardError(
+            f"{recipe.data} was prepared with another tokenizer than that of {recipe.model}; "
+            f"prepare it again with --tokenizer {recipe.model}"
+        )
+
+
+def describe(model: Any) -> dict[str, Any]:
+    return {
+        "family": family_of_model(model),
+        "paper": FAMILIES[family_of_model(model)].paper,
+        "parameters": model.parameter_count(),
+        "config": dataclasses.asdict(model.config),
+    }

@@ -1,0 +1,374 @@
+"""Checkpoints that survive a kill at any moment, a full disk and a damaged file.
+
+    checkpoints/
+        step-00001000/        complete from the moment it has this name
+            weights.safetensors, optimizer.safetensors, …
+            facts.json        what is no tensor
+            checkpoint.json   the marker, written last: size and SHA-256 of every other file
+        .writing-…            not yet complete
+        .removing-…           no longer complete
+
+Every file and directory is flushed to the disk before the rename that makes it count. Old ones are
+removed only after that. Nothing here is a pickle.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from regard.errors import StorageError
+
+FORMAT = 1
+MARKER = "checkpoint.json"
+FACTS = "facts.json"
+NAME = re.compile(r"step-(\d{8,})(?:\.(\d+))?")  # .1: the same step written again
+PIECE = 2**22  # bytes written and hashed at a time
+ROOM = 2**16  # bytes beside the tensors: JSON, headers, half-filled blocks of the disk
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint on disk."""
+
+    step: int
+    path: Path
+    facts: dict[str, Any]
+    best: bool
+    files: tuple[str, ...]
+
+    @classmethod
+    def open(cls, path: Path, *, verify: bool = True) -> Saved:
+        """Reads the marker and the facts; `verify` hashes every file."""
+        marker = read_marker(path)
+        for name in marker["files"] if verify else (FACTS,):
+            verify_file(path / name, **marker["files"][name])
+        facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+        return cls(marker["step"], path, facts, marker["best"], tuple(marker["files"]))
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors that were saved under this name, on the CPU."""
+        file = f"{name}.safetensors"
+        if file not in self.files:
+            raise StorageError(f"{self.path} has no {file}; it holds {', '.join(self.files)}")
+        try:
+            return load_file(self.path / file)
+        except (SafetensorError, OSError) as error:
+            raise StorageError(f"{self.path / file} cannot be read: {error}") from None
+
+
+class Checkpoints:
+    """The newest `keep` checkpoints of a run, and its best one.
+
+    One process writes: the one that holds the run's lock. Any may read.
+    """
+
+    def __init__(self, directory: Path, keep: int = 2) -> None:
+        if keep < 1:
+            raise StorageError(f"keep is {keep}; at least one checkpoint must be kept")
+        self.directory, self.keep = Path(directory), keep
+
+    def save(
+        self,
+        step: int,
+        files: Mapping[str, Mapping[str, Tensor]],
+        facts: Mapping[str, Any],
+        *,
+        best: bool = False,
+    ) -> Path:
+        """Writes the tensors of `files` and the facts, which must be JSON (a tuple comes back as a
+        list, a key as a string). A step that is there already is replaced.
+        """
+        tensors = [tensor for one in files.values() for tensor in one.values()]
+        with self.draft(step, sum(tensor.nbytes for tensor in tensors), facts, best) as draft:
+            for name, one in files.items():
+                draft.write(name, one)
+            return draft.finish()
+
+    @contextmanager
+    def draft(
+        self, step: int, needed: int, facts: Mapping[str, Any], best: bool = False
+    ) -> Iterator[Draft]:
+        """A directory to fill; it vanishes unless it is finished. `needed` bytes must be free."""
+        text = json.dumps(dict(facts), ensure_ascii=False).encode()
+        needed += len(text) + ROOM
+        draft = Draft(self, step, self.directory / f".writing-{step:08d}-{os.getpid()}", text, best)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.clean()
+            if shutil.disk_usage(self.directory).free < needed:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            draft.path.mkdir()
+            yield draft
+        except OSError as error:
+            shutil.rmtree(draft.path, ignore_errors=True)
+            raise StorageError(self.explain(draft, needed, error)) from error
+        except BaseException:
+            shutil.rmtree(draft.path, ignore_errors=True)
+            raise
+
+    def latest(self) -> Saved | None:
+        """The newest intact checkpoint; warns of damaged ones that are newer. None in a new run."""
+        return self.newest(self.entries())
+
+    def best(self) -> Saved | None:
+        """The newest one saved as the best, if there is any."""
+        return self.newest([path for path in self.entries() if says_best(path)])
+
+    def intact(self) -> list[Saved]:
+        """All undamaged ones, one a step, the newest last."""
+        found: dict[int, Saved] = {}
+        for path in self.entries():
+            try:
+                saved = Saved.open(path)
+            except (StorageError, OSError):
+                continue
+            found[saved.step] = saved
+        return list(found.values())
+
+    def newest(self, entries: list[Path]) -> Saved | None:
+        reasons: list[str] = []
+        for path in reversed(entries):
+            try:
+                found = Saved.open(path)
+            except (StorageError, OSError) as error:
+                reasons.append(str(error))
+                continue
+            for reason in reasons:
+                warnings.warn(
+                    f"a checkpoint is damaged: {reason}. Step {found.step} is used instead",
+                    stacklevel=3,
+                )
+            return found
+        if reasons:
+            listed = "".join(f"\n  {reason}" for reason in reasons)
+            raise StorageError(
+                f"no checkpoint in {self.directory} is intact:{listed}\n"
+                "Copy them again from where they came, or begin a new run"
+            )
+        return None
+
+    def entries(self) -> list[Path]:
+        """All complete ones, damaged or not, the newest last."""
+        if not self.directory.is_dir():
+            return []
+        return sorted((p for p in self.directory.iterdir() if NAME.fullmatch(p.name)), key=order)
+
+    def clean(self) -> None:
+        """Removes what dead processes left half written or half removed: for the lock's holder."""
+        for pattern in (".writing-*", ".removing-*"):
+            for path in self.directory.glob(pattern):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def prune(self, newest: Path) -> None:
+        """Keeps the newest, those before it, and the best. Later steps than the newest are damaged
+        ones from which the run could not go on.
+        """
+        until = [p for p in self.entries() if order(p) <= order(newest)]
+        before = [p for p in until if order(p)[0] < order(newest)[0]]
+        kept = {newest, *before[max(0, len(before) - self.keep + 1) :]}
+        kept |= set([path for path in until if says_best(path)][-1:])
+        for path in set(self.entries()) - kept:
+            gone = path.with_name(f".removing-{path.name}")
+            try:
+                path.rename(gone)
+                shutil.rmtree(gone)
+            except OSError as error:
+                warnings.warn(f"the old checkpoint {path} cannot be removed: {error}", stacklevel=4)
+
+    def explain(self, draft: Draft, needed: int, error: OSError) -> str:
+        """What could not be written, how much room there is, and what is left."""
+        try:
+            room = f"{amount(shutil.disk_usage(self.directory).free)} are free"
+        except OSError:
+            room = "the directory cannot be reached"
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                last = self.latest()
+        except (StorageError, OSError):
+            last = None
+        left = "" if last is None else f"The last good checkpoint is intact: {last.path}. "
+        return (
+            f"step {draft.step} cannot be saved: {error.strerror or error} "
+            f"(writing {draft.doing} in {self.directory}; {amount(needed)} are needed, {room}). "
+            f"{left}Make room or access, then resume"
+        )
+
+
+class Draft:
+    """A checkpoint that is being written."""
+
+    def __init__(
+        self, checkpoints: Checkpoints, step: int, path: Path, facts: bytes, best: bool
+    ) -> None:
+        self.checkpoints, self.step, self.path = checkpoints, step, path
+        self.facts, self.best = facts, best
+        self.doing = "the first file"
+        self.files: dict[str, dict[str, Any]] = {}
+
+    def write(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        """A safetensors file, hashed while it is written and flushed."""
+        self.doing = f"{name}.safetensors"
+        self.files[self.doing] = write_pieces(self.path / self.doing, serialized(tensors))
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        self.doing = name
+        self.files[name] = write_pieces(self.path / name, iter([memoryview(content)]))
+
+    def finish(self) -> Path:
+        """Facts, marker, flush, rename; then the old ones go."""
+        checkpoints, files = self.checkpoints, self.files
+        self.write_bytes(FACTS, self.facts)
+        marker = {"format": FORMAT, "step": self.step, "best": self.best, "files": dict(files)}
+        for directory in {(self.path / name).parent for name in files}:
+            flush(directory)
+        self.write_bytes(MARKER, json.dumps(marker, indent=1).encode())
+        flush(self.path)
+        again = [order(p)[1] for p in checkpoints.entries() if order(p)[0] == self.step]
+        name = f"step-{self.step:08d}" + (f".{max(again) + 1}" if again else "")
+        target = self.path.rename(checkpoints.directory / name)
+        flush(checkpoints.directory)
+        checkpoints.prune(target)
+        return target
+
+
+def order(path: Path) -> tuple[int, int]:
+    """Step, and how often it was written before."""
+    found = NAME.fullmatch(path.name)
+    assert found is not None
+    return int(found[1]), int(found[2] or 0)
+
+
+def says_best(path: Path) -> bool:
+    """What the marker says; a damaged one says nothing."""
+    try:
+        return bool(read_marker(path)["best"])
+    except (StorageError, OSError):
+        return False
+
+
+def read_marker(path: Path) -> dict[str, Any]:
+    """The marker, checked so far that what it says can be relied on."""
+    file = path / MARKER
+    if not file.is_file():
+        raise StorageError(f"{file} is missing")
+    try:
+        marker = json.loads(file.read_bytes())
+        step, best, files = marker["step"], marker["best"], marker["files"]
+        right = step == order(path)[0] and isinstance(best, bool) and FACTS in files
+        for name, said in files.items():
+            right &= is_inside(name) and set(said) == {"bytes", "sha256"}
+            right &= isinstance(said["bytes"], int)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise StorageError(f"{file} is no marker of a checkpoint") from None
+    if marker.get("format") != FORMAT:
+        raise StorageError(f"{file} has format {marker.get('format')!r}; this is {FORMAT}")
+    if not right:
+        raise StorageError(f"{file} contradicts itself or its directory")
+    return dict(marker)
+
+
+def is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+def verify_file(file: Path, bytes: int, sha256: str) -> None:
+    if not file.is_file():
+        raise StorageError(f"{file} is missing")
+    size = file.stat().st_size
+    if size != bytes:
+        raise StorageError(f"{file} has {size:,} bytes instead of {bytes:,}")
+    if digest(file)["sha256"] != sha256:
+        raise StorageError(f"{file} has another SHA-256 than when it was written")
+
+
+def digest(file: Path) -> dict[str, Any]:
+    """Size and hash of a file, as a marker holds them."""
+    with file.open("rb") as handle:
+        found = hashlib.file_digest(handle, "sha256").hexdigest()
+    return {"bytes": file.stat().st_size, "sha256": found}
+
+
+def serialized(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
+    """A safetensors file, piece by piece: length of the header, header, tensors. One tensor at a
+    time is copied, if at all; large items stand first, so that all are aligned.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    end = 0
+    for name in names:
+        tensor = tensors[name]
+        if tensor.dtype not in DTYPES:
+            raise StorageError(f"{name} holds {tensor.dtype}, which checkpoints do not store")
+        begin, end = end, end + math.prod(tensor.shape) * tensor.element_size()
+        header[name] = {
+            "dtype": DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield memoryview(len(text).to_bytes(8, "little") + text)
+    for name in names:
+        flat = tensors[name].detach().cpu().contiguous().reshape(-1)
+        yield flat.view(torch.uint8).numpy().data
+
+
+def write_pieces(file: Path, parts: Iterator[memoryview]) -> dict[str, Any]:
+    """Writes, hashes and flushes; gives what the marker says of the file."""
+    found, size = hashlib.sha256(), 0
+    with file.open("wb") as handle:
+        for part in parts:
+            for start in range(0, len(part), PIECE):
+                piece = part[start : start + PIECE]
+                handle.write(piece)
+                found.update(piece)
+            size += len(part)
+        handle.flush()
+        os.fsync(handle.fileno())
+    return {"bytes": size, "sha256": found.hexdigest()}
+
+
+def flush(directory: Path) -> None:
+    """Puts the names in a directory on the disk."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def amount(size: int) -> str:
+    for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):
+        if size >= 10**power:
+            return f"{size / 10**power:.1f} {unit}"
+    return f"{size} bytes"

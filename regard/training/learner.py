@@ -1,0 +1,98 @@
+"""A model and its objective as one module: what is compiled, and what the parallel engines wrap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from regard.attention.block import Block, CrossBlock
+from regard.models.state import State
+from regard.objectives.base import Batch, Objective
+
+DTYPES = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp64": torch.float64,
+}
+
+
+class Learner(nn.Module):
+    """Called with a batch, gives (sums that learn, what is only seen) as dictionaries of tensors,
+    which every engine understands.
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+
+    def forward(
+        self, batch: Batch, state: State | None = None
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        loss = self.objective.loss(self.model, batch, state)
+        seen = {name: pair[0] for name, pair in loss.seen.items()}
+        return loss.sums, seen | {
+            f"{name}/of": torch.as_tensor(pair[1], dtype=torch.float64)
+            for name, pair in loss.seen.items()
+        }
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    """Products in half precision; weights, norms, softmax and sums stay in fp32."""
+    if precision in ("fp32", "fp64"):
+        return nullcontext()
+    return torch.autocast(device.type, DTYPES[precision])
+
+
+def moved(batch: Batch, device: torch.device, dtype: torch.dtype | None = None) -> Batch:
+    """The batch on a device; floating shares in the dtype of the weights."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: one(v) for k, v in value.items()}
+        if not isinstance(value, Tensor):
+            return value
+        if dtype is not None and value.is_floating_point():
+            value = value.to(dtype)
+        return value.to(device, non_blocking=True)
+
+    return {k: one(v) for k, v in batch.items()}
+
+
+def checkpoint_blocks(model: nn.Module) -> None:
+    """Each block forgets its activations and computes them again when they are needed."""
+    for block in blocks(model):
+        block.forward = Again(block.forward)
+
+
+def blocks(model: nn.Module) -> list[Any]:
+    """All layers of a model, an encoder's and a decoder's alike."""
+    return [part for part in model.modules() if isinstance(part, Block | CrossBlock)]
+
+
+class Again:
+    def __init__(self, forward: Any) -> None:
+        self.forward = forward
+
+    def __call__(self, *inputs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return self.forward(*inputs)
+        return checkpoint(self.forward, *inputs, use_reentrant=False)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Without dropout and without gradients, and as before afterwards."""
+    was = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        module.train(was)

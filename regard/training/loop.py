@@ -1,0 +1,243 @@
+"""The one training loop: pre-training, fine-tuning and distillation differ only in the objective.
+
+A step is a pure function of (weights, optimiser state, seed, step), so that a run that was stopped
+goes on bit for bit as if it never had been.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.errors import RegardError
+from regard.keyed import seed_torch
+from regard.models.state import State
+from regard.objectives.base import Objective
+from regard.training.batches import Batches
+from regard.training.learner import autocast, moved
+from regard.training.optimizer import clip, load_state, put, set_rate, state_tensors
+from regard.training.parallel import Alone, Group
+
+
+class Diverged(RegardError):
+    """The loss is no longer a number."""
+
+
+@dataclass
+class Progress:
+    """What a run knows of itself beside its tensors; stands in every checkpoint."""
+
+    step: int = 0
+    tokens: int = 0  # read
+    targets: int = 0  # of them learned from
+    seconds: float = 0.0  # spent in steps, over all starts
+    best: float | None = None
+    best_step: int = 0
+    waited: int = 0  # validations without a better one
+    validated: int = -1  # the last step that was validated
+    scaler: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one step reports."""
+
+    losses: dict[str, float]  # per target
+    norm: float
+    rate: float
+    tokens: int
+    flags: list[bool]  # raised in any of the processes
+
+    @property
+    def loss(self) -> float:
+        return sum(self.losses.values())
+
+
+class Loop:
+    """Takes steps. What surrounds them (validation, checkpoints, the display) is not here."""
+
+    def __init__(
+        self,
+        engine: Alone,
+        objective: Objective,
+        batches: Batches,
+        optimizer: torch.optim.Optimizer,
+        rate: Callable[[int], float],
+        group: Group,
+        *,
+        seed: int,
+        precision: str,
+        limit: float,  # of the gradient's norm; 0: none
+    ) -> None:
+        self.engine, self.objective, self.batches = engine, objective, batches
+        self.optimizer, self.rate, self.group = optimizer, rate, group
+        self.seed, self.precision, self.limit = seed, precision, limit
+        learner: Any = engine.learner
+        self.model = learner.model
+        like = next(self.model.parameters())
+        self.device, self.dtype = like.device, like.dtype
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
+        self.progress = Progress()
+        self.states: list[State | None] = [None] * len(batches.slices)
+
+    def step(self, last: int, flags: Callable[[], Sequence[bool]] = tuple) -> Taken:
+        """Step `progress.step` (counted from 0), which is not counted if it diverges."""
+        began = time.perf_counter()
+        number = self.progress.step
+        micro = self.batches.step(number, last)
+        self.begin_epoch(number)
+        counts = self.counts(micro)
+        sums = dict.fromkeys(counts, 0.0)
+        for i, batch in enumerate(micro):
+            seed_torch(self.seed, "dropout", number, self.batches.first + i)
+            batch = moved(batch, self.device, self.dtype)
+            with self.engine.sync(i == len(micro) - 1):
+                with autocast(self.device, self.precision):
+                    parts, _ = self.engine.module(batch, self.states[i])
+                self.scaler.scale(self.total(parts, counts)).backward()
+            for name, value in parts.items():
+                sums[name] += float(value.detach())
+        found = self.group.sum([*sums.values(), *map(float, flags())])
+        losses = {k: t / max(counts[k], 1) for k, t in zip(sums, found, strict=False)}
+        raised = [bool(flag) for flag in found[len(sums) :]]
+        self.scaler.unscale_(self.optimizer)
+        norm = clip(self.model.parameters(), self.limit)
+        rate = self.rate(number + 1)
+        if not self.scaler.is_enabled():
+            self.refuse_nonsense(number, losses, norm)
+        set_rate(self.optimizer, rate)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.engine.average(number)
+        self.optimizer.zero_grad(set_to_none=True)
+        tokens = self.batches.samples * self.objective.length
+        self.progress.step += 1
+        self.progress.tokens += tokens
+        self.progress.targets += int(next(iter(counts.values())))
+        self.progress.seconds += time.perf_counter() - began
+        return Taken(losses, norm, rate, tokens, raised)
+
+    def counts(self, micro: list[Any]) -> dict[str, float]:
+        """Targets of the whole step, over all micro-batches and processes."""
+        found = [self.objective.counts(batch) for batch in micro]
+        names = list(dict.fromkeys(name for one in found for name in one))
+        sums = [sum(float(one.get(name, 0)) for one in found) for name in names]
+        return dict(zip(names, self.group.sum(sums), strict=True))
+
+    def total(self, sums: dict[str, Tensor], counts: dict[str, float]) -> Tensor:
+        """What is learned: each sum over its targets of the whole step."""
+        weights = self.objective.weights
+        parts = [
+            value * (weights.get(name, 1.0) * self.engine.scale / max(counts[name], 1))
+            for name, value in sums.items()
+        ]
+        return torch.stack([part.reshape(()) for part in parts]).sum()
+
+    def begin_epoch(self, number: int) -> None:
+        """At the start of an epoch streams start anew."""
+        if self.objective.recurrent and number * self.batches.samples % len(self.objective) == 0:
+            self.states = [self.objective.begin(self.model, self.batches.size) for _ in self.states]
+
+    def refuse_nonsense(self, number: int, losses: dict[str, float], norm: float) -> None:
+        if all(map(math.isfinite, losses.values())) and math.isfinite(norm):
+            return
+        self.optimizer.zero_grad(set_to_none=True)
+        first = number * self.batches.samples
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in losses.items())
+        raise Diverged(
+            f"step {number + 1} has no finite loss or gradient ({shown}, norm {norm:.4g}); its "
+            f"samples are {first} to {first + self.batches.samples - 1}. The weights before it are "
+            "kept. Try a smaller optimizer.rate, a longer warm-up, or engine.precision=fp32"
+        )
+
+    # -- what a checkpoint holds
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """All that a plain checkpoint holds; all processes must ask for it together."""
+        weights = {k: v.detach() for k, v in self.model.state_dict().items()}
+        optimizer = state_tensors(self.optimizer, self.model)
+        return {"weights": weights, "optimizer": optimizer, "memory": self.memory()}
+
+    def memory(self) -> dict[str, Tensor]:
+        """Hidden states by place in the step, whoever holds them."""
+        held = [state for state in self.states if state is not None]
+        if not held:
+            return {}
+        places = [p for part in range(self.parts()) for p in self.batches.places(part)]
+        back = torch.tensor(places, device=self.device).argsort()
+        found = {}
+        for i in range(len(held[0].hidden)):
+            mine = torch.cat([state.hidden[i] for state in held])
+            found[f"hidden.{i}"] = self.group.gather(mine)[back]
+        if held[0].real is not None:
+            marks = torch.cat([s.real for s in held if s.real is not None])
+            found["real"] = self.group.gather(marks.to(torch.uint8))[back]
+        found["length"] = torch.tensor(held[0].length)
+        return found
+
+    def parts(self) -> int:
+        return len(self.batches.slices) * self.group.world
+
+    def restore(
+        self,
+        tensors: dict[str, dict[str, Tensor]],
+        progress: dict[str, Any],
+    ) -> None:
+        """Back to where a checkpoint was written."""
+        with torch.no_grad():
+            for name, place in self.model.state_dict().items():
+                if "weights" in tensors:  # else the shards have been read already
+                    put(place, tensors["weights"][name], name)
+        if "optimizer" in tensors:
+            load_state(self.optimizer, self.model, tensors["optimizer"])
+        self.progress = Progress(**progress)
+        if self.progress.scaler:
+            self.scaler.load_state_dict(self.progress.scaler)
+        memory = tensors.get("memory") or {}
+        if not memory:
+            return
+        hidden = [memory[f"hidden.{i}"] for i in range(sum(k.startswith("hidden") for k in memory))]
+        self.states = []
+        for part in self.batches.slices:
+            rows = torch.tensor(self.batches.places(part))
+            real = memory["real"][rows].bool().to(self.device) if "real" in memory else None
+            self.states.append(
+                State(
+                    hidden=[h[rows].to(self.device) for h in hidden],
+                    real=real,
+                    length=int(memory["length"]),
+                )
+            )
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint holds beside tensors."""
+        if self.scaler.is_enabled():
+            self.progress.scaler = dict(self.scaler.state_dict())
+        return asdict(self.progress)
+
+    def rehearse(self, seconds: float, least: int = 3) -> float:
+        """Seconds of a step: a few are taken, timed and undone, as if they had never been."""
+        weights = [p.detach().clone() for p in self.model.parameters()]
+        times: list[float] = []
+        while len(times) < least or sum(times) < seconds:
+            began = time.perf_counter()
+            self.step(self.progress.step + 1)
+            times.append(time.perf_counter() - began)
+            if self.group.share([float(sum(times) > 4 * seconds and len(times) > 1)])[0]:
+                break
+            times[-1] = self.group.share([times[-1]])[0]
+        with torch.no_grad():
+            for parameter, value in zip(self.model.parameters(), weights, strict=True):
+                parameter.copy_(value)
+        self.optimizer.state.clear()
+        self.progress = Progress()
+        self.states = [None] * len(self.states)
+        self.batches.drop()
+        usual = sorted(times[1:] or times)
+        return usual[len(usual) // 2]

@@ -1,0 +1,352 @@
+"""Optimisers by name, what their papers set them to, and their state as named tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from regard.errors import ConfigError, FormatError, UnknownName
+
+UNDECAYED_RANK = 1  # norms and biases are vectors
+DECAYED_VECTORS = {
+    "query"
+}  # XLNet's stands for a word: its authors leave out norms and biases only
+
+
+class BertAdam(Optimizer):
+    """Adam as BERT and XLNet have it: θ ← θ - rate · (m / (√v + ε) + decay · θ), without the
+    correction that makes the first steps full-sized.
+    """
+
+    def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            weights = [p for p in group["params"] if p.grad is not None]
+            if not weights:
+                continue
+            for p in weights:
+                if not self.state[p]:
+                    self.state[p] = {"mean": torch.zeros_like(p), "square": torch.zeros_like(p)}
+            grads = [p.grad for p in weights]
+            mean, square = ([self.state[p][k] for p in weights] for k in ("mean", "square"))
+            first, second = group["betas"]
+            torch._foreach_lerp_(mean, grads, 1 - first)
+            torch._foreach_mul_(square, second)
+            torch._foreach_addcmul_(square, grads, grads, 1 - second)
+            root = torch._foreach_sqrt(square)
+            torch._foreach_add_(root, group["eps"])
+            if group["weight_decay"]:
+                torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_addcdiv_(weights, mean, root, -group["lr"])
+
+
+class Adafactor(Optimizer):
+    """Shazeer and Stern 2018, as T5 sets it: no mean, β₂ = 1 - t^-0.8, a second moment kept as one
+    row and one column, updates of at most 1 (root mean square), and steps that grow with the
+    weights they change.
+
+    torch's own caps the rate at 1 / √t, and puts its ε where a word that did not occur makes NaN.
+    """
+
+    SMALLEST, LARGEST, POWER = 1e-3, 1.0, -0.8  # scale of a step, size of an update, of β₂
+
+    def __init__(self, params: Any, lr: float, eps: float) -> None:
+        super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.change(p, p.grad, group)
+
+    def change(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[p] or self.begin(p)
+        state["step"] += 1
+        new = float(state["step"]) ** self.POWER
+        square = grad * grad + group["eps"]
+        if grad.dim() < 2:
+            update = state["square"].lerp_(square, new).rsqrt()
+        else:
+            row = state["row"].lerp_(square.mean(-1, keepdim=True), new)
+            column = state["column"].lerp_(square.mean(-2, keepdim=True), new)
+            update = (row / row.mean(-2, keepdim=True)).rsqrt() * column.rsqrt()
+        update *= grad
+        size = group["lr"] * size_of(p).clamp_min(self.SMALLEST)
+        step = size / (size_of(update) / self.LARGEST).clamp_min(1.0)
+        if group["weight_decay"]:
+            p -= p * (size * group["weight_decay"])
+        p -= update.mul_(step)
+
+    def begin(self, p: Tensor) -> dict[str, Tensor]:
+        state = self.state[p]
+        state["step"] = torch.tensor(0.0)
+        if p.dim() < 2:
+            state["square"] = torch.zeros_like(p)
+        else:
+            state["row"] = p.new_zeros(*p.shape[:-1], 1)
+            state["column"] = p.new_zeros(*p.shape[:-2], 1, p.shape[-1])
+        return state
+
+
+def size_of(x: Tensor) -> Tensor:
+    """Root mean square."""
+    y: Tensor = x.norm() / x.numel() ** 0.5
+    return y
+
+
+def groups_of(model: nn.Module, decay: float) -> list[dict[str, Any]]:
+    """ "decay" and "plain": norms and biases are not pulled towards zero.
+
+    A group's rate is the schedule's times its `scale`.
+    """
+    found: dict[str, list[Tensor]] = {"decay": [], "plain": []}
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            vector = p.dim() <= UNDECAYED_RANK and name.rpartition(".")[2] not in DECAYED_VECTORS
+            found["plain" if vector else "decay"].append(p)
+    return [
+        {"name": name, "params": params, "scale": 1.0, "weight_decay": decay * (name == "decay")}
+        for name, params in found.items()
+        if params
+    ]
+
+
+NAMES = ("adam", "adamw", "bert-adam", "adafactor", "sgd")
+
+
+def optimizer(
+    name: str,
+    model: nn.Module,
+    *,
+    rate: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    epsilon: float = 1e-8,
+    decay: float = 0.0,
+    momentum: float = 0.0,  # of "sgd"
+) -> Optimizer:
+    """Build it after the model has been moved or sharded.
+
+    "adamw" decouples the decay from the gradient; "adam" has none. Of Adafactor, `epsilon` is what
+    is added to the squared gradient (T5: 1e-30).
+    """
+    check(name, rate, betas, epsilon, decay)
+    groups = groups_of(model, decay)
+    if not groups:
+        raise ConfigError("the model has no weight that learns; free at least one")
+    made: Optimizer
+    if name == "bert-adam":
+        made = BertAdam(groups, rate, betas, epsilon)
+    elif name == "adafactor":
+        made = Adafactor(groups, rate, epsilon)
+    elif name == "sgd":
+        made = torch.optim.SGD(groups, rate, momentum, foreach=True)
+    else:
+        fused = all(p.device.type in ("cpu", "cuda") for g in groups for p in g["params"])
+        made = torch.optim.AdamW(groups, rate, betas, epsilon, fused=fused)
+    return made
+
+
+def check(name: str, rate: float, betas: tuple[float, float], epsilon: float, decay: float) -> None:
+    if name not in NAMES:
+        raise UnknownName("optimizer", name, NAMES)
+    for what, value in (("rate", rate), ("epsilon", epsilon), ("decay", decay)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ConfigError(f"{what} is {value}; it must be a number of at least 0")
+    if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+        raise ConfigError(f"betas are {list(betas)}; they are two numbers in [0, 1)")
+    if name == "adam" and decay:
+        raise ConfigError(f"adam has no weight decay, and {decay} was asked for; choose adamw")
+
+
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get("scale", 1.0)
+
+
+def clip(parameters: Iterable[Tensor], limit: float) -> float:
+    """Shortens the whole gradient to a norm of at most `limit` (0: as it is); its norm before."""
+    held = list(parameters)
+    total = nn.utils.get_total_norm([p.grad for p in held if p.grad is not None], foreach=True)
+    total = total.full_tensor() if hasattr(total, "full_tensor") else total
+    if limit > 0:
+        nn.utils.clip_grads_with_norm_(held, limit, total, foreach=True)
+    return float(total)
+
+
+def state_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """The optimiser's own tensors, named "<parameter>/<key>"; not copies."""
+    return {
+        f"{name}/{key}": value
+        for name, p in model.named_parameters()
+        for key, value in optimizer.state.get(p, {}).items()
+        if isinstance(value, Tensor)
+    }
+
+
+def load_state(optimizer: Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Puts back what `state_tensors` gave, bit for bit; whole tensors are cut for sharded weights.
+
+    A weight that had no state, because it has had no gradient, has none afterwards.
+    """
+    given: dict[str, dict[str, Tensor]] = {}
+    for full_name, value in tensors.items():
+        name, _, key = full_name.rpartition("/")
+        given.setdefault(name, {})[key] = value
+    allocate(optimizer)
+    for name, p in model.named_parameters():
+        values, held = given.pop(name, {}), optimizer.state.get(p, {})
+        if not values:
+            optimizer.state.pop(p, None)
+            continue
+        if values.keys() != held.keys():
+            raise FormatError(
+                f"the optimiser's state of {name} holds {', '.join(sorted(values))}; this one "
+                f"expects {', '.join(sorted(held)) or 'none'}: was it another optimiser?"
+            )
+        for key, value in values.items():
+            put(held[key], value, f"{name}/{key}")
+    if given:
+        raise FormatError(f"the optimiser's state has {next(iter(given))!r}, the model has not")
+
+
+def put(place: Any, value: Tensor, name: str) -> None:
+    if place.shape != value.shape or place.dtype != value.dtype:
+        raise FormatError(
+            f"{name} is {value.dtype} of shape {list(value.shape)}; expected is "
+            f"{place.dtype} of shape {list(place.shape)}"
+        )
+    if hasattr(place, "placements") and not hasattr(value, "placements"):
+        from torch.distributed.tensor import distribute_tensor
+
+        value = distribute_tensor(value.to(place.device), place.device_mesh, place.placements)
+    place.copy_(value)
+
+
+@torch.no_grad()
+def allocate(optimizer: Optimizer) -> None:
+    """Gives every weight the state it has before the first step: something to load into."""
+    weights = [p for group in optimizer.param_groups for p in group["params"]]
+    grads, rates = [p.grad for p in weights], [group["lr"] for group in optimizer.param_groups]
+    set_rate(optimizer, 0.0)
+    for p in weights:
+        p.grad = None
+    for p in weights:
+        before = p.clone()  # a step at rate 0 may still turn -0 into 0
+        p.grad = torch.zeros_like(p)
+        optimizer.step()
+        p.copy_(before)
+        p.grad = None
+        for value in optimizer.state[p].values():
+            if isinstance(value, Tensor):
+                value.zero_()
+    for p, grad in zip(weights, grads, strict=True):
+        p.grad = grad
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    return {
+        "optimizer": "adamw", "betas": (0.9, 0.999), "epsilon": 1e-8, "decay": 0.0, "clip": 1.0,
+        "schedule": "linear", "warmup": 0, "floor": 0.0, "power": 1.0, "until": None,
+    } | changes  # fmt: skip
+
+
+_transformer = entry(
+    optimizer="adam", rate=1.0, betas=(0.9, 0.98), epsilon=1e-9, clip=0.0, schedule="noam",
+    warmup=4000, steps=100_000, tokens=25_000,  # of the source, and as many of the target
+)  # fmt: skip
+_bert = entry(
+    rate=1e-4, epsilon=1e-6, decay=0.01, warmup=10_000, steps=1_000_000, batch=256, length=512,
+    differs="the paper's Adam lacks the correction and its decay starts at 0: bert-adam, bert",
+)  # fmt: skip
+_gpt3 = entry(
+    rate=6e-4, betas=(0.9, 0.95), decay=0.1, schedule="cosine", warmup=0.00125, floor=0.1,
+    until=260 / 300, steps=600_000, batch=256, length=2048,  # 0.5M tokens, 300B in all
+    differs="the batch of the paper grows during the first 4 to 12 billion tokens",
+)  # fmt: skip
+_xl = entry(
+    optimizer="adam", rate=2.5e-4, clip=0.25, schedule="cosine", steps=200_000, batch=60,
+    length=150,
+)  # fmt: skip
+
+# What each paper trained with. "rate" is the highest one, except with the schedule noam, where it
+# is a factor; "warmup" is in steps, or a share; "batch" in sequences, "length" in tokens; "differs"
+# says where this is not the paper's. Found by `paper`, by size or by family.
+PAPER: dict[str, dict[str, Any]] = {
+    "transformer": _transformer,
+    "transformer-big": _transformer | {"steps": 300_000},
+    "bert": _bert,
+    "gpt": _gpt3 | {
+        "length": 1024, "batch": 512, "until": None,
+        "differs": "what GPT-2 trained with is not published; this is GPT-3's, with its batch",
+    },
+    "gpt1": entry(
+        rate=2.5e-4, decay=0.01, schedule="cosine", warmup=2000, batch=64, length=512,
+        differs="clip is that of its fine-tuning",
+    ),
+    "gpt3": _gpt3,
+    "gpt3-medium": _gpt3 | {"rate": 3e-4},
+    "gpt3-large": _gpt3 | {"rate": 2.5e-4},
+    "gpt3-xl": _gpt3 | {"rate": 2e-4, "batch": 512, "steps": 300_000},
+    "gpt3-2.7b": _gpt3 | {"rate": 1.6e-4, "batch": 512, "steps": 300_000},
+    "gpt3-6.7b": _gpt3 | {"rate": 1.2e-4, "batch": 1024, "steps": 150_000},
+    "gpt3-13b": _gpt3 | {"rate": 1e-4, "batch": 1024, "steps": 150_000},
+    "gpt3-175b": _gpt3 | {"rate": 0.6e-4, "batch": 1600, "steps": 94_000},
+    "transformer-xl": _xl,
+    "transformer-xl-wt103-large": _xl | {
+        "warmup": 16_000, "steps": 4_000_000, "batch": 128, "length": 384,
+    },
+    "transformer-xl-enwik8-base": _xl | {"steps": 400_000, "batch": 22, "length": 512},
+    "transformer-xl-enwik8-large": _xl | {
+        "warmup": 4000, "steps": 400_000, "batch": 64, "length": 768,
+    },
+    "transformer-xl-text8-large": _xl | {
+        "warmup": 4000, "steps": 400_000, "batch": 64, "length": 768,
+    },
+    "transformer-xl-lm1b-base": _xl | {
+        "warmup": 20_000, "steps": 500_000, "batch": 224, "length": 32,
+    },
+    "transformer-xl-lm1b-large": _xl | {
+        "warmup": 30_000, "steps": 1_200_000, "batch": 512, "length": 32,
+    },
+    "xlnet": entry(
+        rate=4e-4, epsilon=1e-6, decay=0.01, schedule="polynomial", warmup=40_000, steps=500_000,
+        batch=8192, length=512, differs="the authors' Adam lacks the correction: bert-adam",
+    ),
+    "longformer": entry(
+        rate=3e-5, epsilon=1e-6, decay=0.01, clip=5.0, schedule="polynomial", power=3.0,
+        warmup=500, steps=65_000, batch=64, length=4096,
+        differs="made for weights that RoBERTa has trained; from nothing take bert's rate",
+    ),
+    "longformer-characters": entry(
+        rate=2.5e-4, decay=0.01, clip=0.25, warmup=0.1, floor=0.0625, length=2048,
+        differs="one falling line in place of five phases, each at half the rate of the one before",
+    ),
+    "t5": entry(
+        optimizer="adafactor", rate=0.01, epsilon=1e-30, clip=0.0, schedule="inverse-square-root",
+        warmup=10_000, steps=2**19, batch=128, length=512,
+    ),
+    "lstm": entry(
+        optimizer="adam", rate=1e-3, clip=5.0, schedule="cosine", warmup=0.02, batch=20, length=35,
+        differs="the paper's plain descent needs a rate for every corpus; Adam is our choice",
+    ),
+}  # fmt: skip
+
+
+def paper(name: str) -> dict[str, Any]:
+    """What the paper of a size, or of a family, trained with."""
+    from regard.models import family_of
+
+    family = family_of(name).name
+    known = [key for key in PAPER if f"{name}-".startswith(f"{key}-")]
+    return dict(PAPER[max(known, key=len, default=family)])

@@ -1,0 +1,244 @@
+"""One process or many, on PyTorch's own engines.
+
+`torchrun` starts the processes and says in the environment who they are. An engine wraps the
+learner; all engines are used alike: `sync(last)` around each micro-batch, `average` after a step.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from regard.errors import ConfigError
+from regard.training.learner import blocks
+
+PATIENCE = timedelta(minutes=30)  # how long a process waits for the others
+CALL = 5.0  # seconds that it tries one address
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes that train together."""
+
+    rank: int = 0
+    world: int = 1
+    local: int = 0  # number on this machine
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Sums over all processes, in double precision."""
+        if self.world == 1:
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64, device=home())
+        dist.all_reduce(tensor)
+        return [float(x) for x in tensor.tolist()]
+
+    def share(self, values: list[float]) -> list[float]:
+        """What the first process has, for all."""
+        return self.sum(values if self.first else [0.0] * len(values))
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """The tensors of all processes, one after the other along the first dimension."""
+        if self.world == 1:
+            return tensor
+        parts = [torch.empty_like(tensor) for _ in range(self.world)]
+        dist.all_gather(parts, tensor.contiguous())
+        return torch.cat(parts)
+
+    def first_does(self, action: Callable[[], object], kind: type[Exception]) -> None:
+        """The first process acts; if it fails, all fail."""
+        failure: Exception | None = None
+        if self.first:
+            try:
+                action()
+            except kind as error:
+                failure = error
+        if self.sum([float(failure is not None)])[0]:
+            raise failure or kind("the first process could not write; it says why")
+
+    def barrier(self) -> None:
+        if self.world > 1:
+            dist.barrier()
+
+
+def home() -> torch.device:
+    """Where the processes exchange numbers."""
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
+def join(device: torch.device) -> Group:
+    """Joins the processes that torchrun started; alone without it."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        return Group()
+    if not dist.is_initialized():
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            rank = int(os.environ["RANK"])
+            store = meeting_point(rank, world)
+            dist.init_process_group(
+                backend, store=store, rank=rank, world_size=world, timeout=PATIENCE
+            )
+        else:
+            dist.init_process_group(backend, timeout=PATIENCE)
+    return Group(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def meeting_point(rank: int, world: int) -> dist.Store:
+    """A store of this start's own. torchrun's holds what the processes of an earlier start wrote,
+    and whoever believes it looks for the dead.
+    """
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    board = dist.TCPStore(host, port, is_master=False, timeout=PATIENCE)
+    if rank == 0:
+        with socket.create_connection((host, port)) as line:
+            here = line.getsockname()[0]  # our address as the others know it
+        store = dist.TCPStore(here, 0, world, is_master=True, wait_for_workers=False)
+        board.set("regard", f"{here} {store.port}")
+        return store
+    while True:
+        there, number = board.get("regard").decode().split()
+        try:
+            socket.create_connection((there, int(number)), CALL).close()
+        except OSError:  # that of a start before ours: the new one is not up yet
+            time.sleep(0.2)
+        else:
+            return dist.TCPStore(there, int(number), is_master=False, timeout=PATIENCE)
+
+
+def is_joined() -> bool:
+    return dist.is_initialized()
+
+
+def leave(together: bool) -> None:
+    """Ends the exchange. Whoever leaves in order waits for the others and frees its tensors first:
+    gloo's threads must not do so after Python has ended.
+    """
+    if not dist.is_initialized():
+        return
+    if together:
+        dist.barrier()
+        gc.collect()
+    dist.destroy_process_group()
+
+
+class Alone:
+    """One process."""
+
+    scale = 1  # by which a loss is multiplied, because the engine divides the gradients by it
+    sharded = False
+
+    def __init__(self, learner: nn.Module, group: Group) -> None:
+        self.learner, self.group = learner, group
+        self.module: Any = learner
+
+    def sync(self, last: bool) -> AbstractContextManager[Any]:
+        """Around a micro-batch; gradients travel with the last one only."""
+        return nullcontext()
+
+    def average(self, step: int) -> None:
+        """After the optimiser's step."""
+
+    def evaluator(self) -> Any:
+        """What a validation calls."""
+        return self.learner
+
+
+class Replicated(Alone):
+    """DistributedDataParallel: every process has all weights, gradients are averaged.
+
+    With `find_unused_parameters` the buckets are never rebuilt after the first step, so that a
+    resumed run adds its gradients in the same order as one that was never stopped. One parameter
+    that really is unused keeps it from warning that there is none.
+    """
+
+    def __init__(self, learner: nn.Module, group: Group) -> None:
+        super().__init__(learner, group)
+        self.scale = group.world
+        learner.register_parameter("unused", nn.Parameter(torch.zeros((), device=home())))
+        self.module = nn.parallel.DistributedDataParallel(
+            learner, find_unused_parameters=True, gradient_as_bucket_view=True
+        )
+
+    def sync(self, last: bool) -> AbstractContextManager[Any]:
+        quiet: AbstractContextManager[Any] = self.module.no_sync()
+        return nullcontext() if last else quiet
+
+
+class Local(Replicated):
+    """Post-local SGD (Lin et al. 2018): every process learns by itself and the weights are
+    averaged every few steps: for slow networks. The first steps are synchronous.
+    """
+
+    def __init__(self, learner: nn.Module, group: Group, every: int, warmup: int) -> None:
+        from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as hooks
+        from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+        super().__init__(learner, group)
+        alone = [dist.new_group([rank]) for rank in range(group.world)][group.rank]
+        self.hook = hooks.PostLocalSGDState(
+            process_group=None,
+            subgroup=alone,
+            start_localSGD_iter=warmup,
+            post_local_gradient_allreduce=False,
+        )
+        self.module.register_comm_hook(self.hook, hooks.post_localSGD_hook)
+        self.averager = PeriodicModelAverager(period=every, warmup_steps=warmup)
+
+    def average(self, step: int) -> None:
+        self.averager.step = self.hook.iter = step  # a resumed run goes on counting
+        self.averager.average_parameters(self.learner.parameters())
+
+
+class Sharded(Alone):
+    """FSDP2: weights, gradients and optimiser state are dealt out over the processes."""
+
+    sharded = True
+
+    def __init__(self, learner: Any, group: Group) -> None:
+        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+        super().__init__(learner, group)
+        self.scale = group.world
+        mesh = dist.device_mesh.init_device_mesh(home().type, (group.world,))
+        for block in blocks(learner.model):
+            if hasattr(block, "cross"):  # reads the source before its block is called
+                project = fully_shard(block.cross.layer.project, mesh=mesh)
+                for method in ("pairs", "queries"):
+                    register_fsdp_forward_method(project, method)
+            fully_shard(block, mesh=mesh)
+        self.module = fully_shard(learner, mesh=mesh)
+
+    def sync(self, last: bool) -> AbstractContextManager[Any]:
+        self.module.set_requires_gradient_sync(last)
+        return nullcontext()
+
+    def evaluator(self) -> Any:
+        return self.module
+
+
+def engine(kind: str, learner: nn.Module, group: Group, every: int, warmup: int) -> Alone:
+    """The engine of a recipe."""
+    if group.world == 1:
+        return Alone(learner, group)
+    if kind == "ddp":
+        return Replicated(learner, group)
+    if kind == "local-sgd":
+        return Local(learner, group, every, warmup)
+    if kind == "fsdp":
+        return Sharded(learner, group)
+    raise ConfigError(f"engine.parallel is {kind!r}; it must be ddp, fsdp or local-sgd")

@@ -1,0 +1,333 @@
+"""What a run will be, before its first step: every open choice of the recipe is settled here."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import ConfigError, RegardError
+from regard.models import FAMILIES
+from regard.objectives.base import Objective
+from regard.text.corpus import read_marker
+from regard.training.batches import Batches
+from regard.training.build import (
+    describe,
+    family,
+    is_directory,
+    model_for,
+    objective_for,
+    outline,
+    settle_batch,
+    validation_for,
+)
+from regard.training.learner import DTYPES, Learner, checkpoint_blocks
+from regard.training.loop import Loop
+from regard.training.machine import fast_bf16, gemm_peak, memory, step_flops, training_memory
+from regard.training.optimizer import optimizer
+from regard.training.optimizer import paper as published
+from regard.training.parallel import Group, engine
+from regard.training.recipe import Recipe
+from regard.training.schedule import BY_WIDTH, schedule
+
+DEFAULT_MINUTES = 10.0
+WARMUP = 0.1  # of a run too short for the paper's warm-up
+LEAST_WARMUP = 0.02  # where a paper gives a share of very many steps
+VALIDATIONS = 20  # in a run
+WORTH_COMPILING = 15 * 60.0  # seconds; a shorter run cannot repay a minute of compiling
+CHECKING = 0.1  # of the time of a run may go into validations on the way
+REHEARSAL = 0.02  # of a budget in minutes goes into measuring a step
+HIGHEST = 4.0  # a narrow model's rate is at most so many times the paper's
+
+
+@dataclass
+class Plan:
+    recipe: Recipe
+    objective: Objective
+    valid: Objective | None
+    batches: Batches
+    loop: Loop
+    facts: dict[str, Any]
+    peak: float  # FLOP/s of this machine, measured
+    step_flops: float
+
+
+def prepare(
+    recipe: Recipe,
+    group: Group,
+    device: torch.device,
+    note: Callable[[str], None],
+    *,
+    settled: bool,  # the recipe is that of a run to go on with
+) -> Plan:
+    """Builds everything, estimates, refuses what cannot fit, and settles the number of steps."""
+    settle_engine(recipe, group, device, note, settled)
+    settle_batch(recipe)
+    objective, valid = objective_for(recipe, "train"), validation_for(recipe)
+    ghost = outline(recipe, objective)
+    if valid is not None:
+        valid.check(ghost)
+    else:
+        note("the data has no validation text: nothing is measured on the way")
+    settle_optimizer(recipe, ghost)
+    batches = Batches(
+        objective, recipe.batch.samples, recipe.batch.accumulate, group.rank, group.world
+    )
+    facts = about(recipe, ghost, objective, batches)
+    refuse_too_large(facts)
+    model = model_for(recipe, objective)
+    if objective.note:
+        note(objective.note)
+    if recipe.engine.precision == "fp64":
+        model.double()
+    model.to(device)
+    if recipe.engine.checkpointing:
+        checkpoint_blocks(model)
+    settle_budget(recipe, objective)
+    loop = loop_for(recipe, model, objective, batches, group)
+    if not settled:
+        rehearse(recipe, loop, note)
+    elif recipe.engine.compile == "yes":
+        loop.engine.learner.compile()
+    settle_steps(recipe, loop, model)
+    peak = gemm_peak(DTYPES[recipe.engine.precision])
+    flops = step_flops(model, recipe.batch.length, recipe.batch.samples, **extent(model, objective))
+    facts |= {"steps": recipe.budget.steps, "gemm_peak": peak, "step_flops": flops}
+    return Plan(recipe, objective, valid, batches, loop, facts, peak, flops)
+
+
+def settle_engine(
+    recipe: Recipe,
+    group: Group,
+    device: torch.device,
+    note: Callable[[str], None],
+    settled: bool,
+) -> None:
+    """Precision, threads, processes: a run resumed with others is not the same to the bit."""
+    engine = recipe.engine
+    here = {"threads": torch.get_num_threads(), "processes": group.world, "device": device.type}
+    for name, now in here.items():
+        then = getattr(engine, name)
+        if settled and then != now:
+            note(f"engine.{name} was {then} and is {now}: the result may differ in the last bits")
+        elif name == "threads" and then and not settled:
+            torch.set_num_threads(then)
+            continue
+        setattr(engine, name, now)
+    if engine.precision == "auto":
+        engine.precision = "bf16" if fast_bf16(device) else "fp32"
+    if engine.precision == "fp16" and device.type != "cuda":
+        raise ConfigError("engine.precision is fp16, which wants CUDA; use bf16 or fp32 here")
+
+
+def settle_optimizer(recipe: Recipe, model: Any) -> None:
+    """What the recipe leaves to the paper."""
+    kind, paper = family(recipe), paper_of(recipe)
+    chosen, planned = recipe.optimizer, recipe.schedule
+    own = chosen.name in ("paper", paper["optimizer"])
+    width = model.config.width
+    if chosen.rate < 0:
+        chosen.rate = paper["rate"]
+        if paper["optimizer"] in ("adam", "adamw", "bert-adam") and paper["schedule"] != "noam":
+            config: Any = FAMILIES[kind].load()[1]
+            usual = config().width
+            chosen.rate *= min(max(1.0, usual / width), HIGHEST)
+    chosen.name = paper["optimizer"] if chosen.name == "paper" else chosen.name
+    chosen.betas = chosen.betas or list(paper["betas"] if own else (0.9, 0.999))
+    if chosen.epsilon < 0:
+        chosen.epsilon = paper["epsilon"] if own else 1e-8
+    chosen.decay = paper["decay"] if chosen.decay < 0 else chosen.decay
+    chosen.clip = paper["clip"] if chosen.clip < 0 else chosen.clip
+    if planned.name == "paper":
+        planned.name = paper["schedule"]
+        planned.floor = paper["floor"] if planned.floor < 0 else planned.floor
+        planned.power = paper["power"] if planned.power < 0 else planned.power
+        planned.until = planned.until or float(paper["until"] or 0)
+    planned.floor = max(planned.floor, 0.0)
+    planned.power = 1.0 if planned.power < 0 else planned.power
+
+
+def paper_of(recipe: Recipe) -> dict[str, Any]:
+    """What the paper of the recipe's model trained with."""
+    kind = family(recipe)
+    if is_directory(recipe.model):
+        return published(kind)
+    if kind == "longformer":  # its own rate is for weights that are trained already
+        return published(kind) | {"rate": published("bert")["rate"]}
+    return published(recipe.model)
+
+
+def settle_budget(recipe: Recipe, objective: Objective) -> None:
+    """Tokens and epochs are steps already; minutes wait for a rehearsal."""
+    budget = recipe.budget
+    given = [name for name in ("steps", "tokens", "minutes", "epochs") if getattr(budget, name)]
+    if not given:
+        budget.minutes = DEFAULT_MINUTES
+    elif len(given) > 1 and given != ["steps", "minutes"]:
+        raise ConfigError(f"the budget is given in {' and '.join(given)}; choose one")
+    if budget.tokens:
+        budget.steps = max(1, budget.tokens // (recipe.batch.samples * recipe.batch.length))
+        budget.tokens = 0
+    if budget.epochs:
+        budget.steps = max(1, round(budget.epochs * len(objective) / recipe.batch.samples))
+        budget.epochs = 0.0
+
+
+def loop_for(
+    recipe: Recipe, model: Any, objective: Objective, batches: Batches, group: Group
+) -> Loop:
+    learner = Learner(model, objective)
+    made = engine(recipe.engine.parallel, learner, group, recipe.engine.every, warmup=100)
+    chosen = recipe.optimizer
+    built = optimizer(
+        chosen.name,
+        model,
+        rate=chosen.rate,
+        betas=(chosen.betas[0], chosen.betas[1]),
+        epsilon=chosen.epsilon,
+        decay=chosen.decay,
+    )
+    return Loop(
+        made,
+        objective,
+        batches,
+        built,
+        lambda step: 0.0,  # the schedule is known once the steps are
+        group,
+        seed=recipe.seed,
+        precision=recipe.engine.precision,
+        limit=chosen.clip,
+    )
+
+
+def rehearse(recipe: Recipe, loop: Loop, note: Callable[[str], None]) -> None:
+    """Minutes become steps, and it shows whether compiling pays."""
+    budget, machine = recipe.budget, recipe.engine
+    timed = bool(budget.minutes) and not budget.steps
+    seconds = max(1.0, budget.minutes * 60 * REHEARSAL)
+    if machine.compile == "yes":
+        loop.engine.learner.compile()
+    if not timed and machine.compile != "auto":
+        return
+    plain = loop.rehearse(seconds)
+    whole = budget.minutes * 60 if timed else budget.steps * plain
+    if machine.compile == "auto":
+        machine.compile = "no"
+        if whole > WORTH_COMPILING:
+            plain = try_compiled(recipe, loop, plain, whole, note)
+    if timed:
+        budget.steps = max(1, int(budget.minutes * 60 / plain))
+        note(f"{plain:.3g} s a step: {budget.minutes:g} minutes are {budget.steps:,} steps")
+
+
+def try_compiled(
+    recipe: Recipe, loop: Loop, plain: float, whole: float, note: Callable[[str], None]
+) -> float:
+    """Compiles if what it saves is more than what it costs."""
+    import time
+
+    began = time.perf_counter()
+    loop.engine.learner.compile()
+    try:
+        quick = loop.rehearse(5 * plain)
+    except Exception as error:  # whatever a compiler can fail at, the plain way remains
+        note(f"not compiled: {type(error).__name__}")
+        quick = plain
+    cost = time.perf_counter() - began
+    cost, quick = loop.group.share([cost, quick])
+    saved = whole * (1 - quick / plain)
+    if saved > cost:
+        recipe.engine.compile = "yes"
+        note(f"compiled: {plain:.3g} s a step became {quick:.3g} s")
+        return quick
+    loop.engine.learner._compiled_call_impl = None
+    return plain
+
+
+def settle_steps(recipe: Recipe, loop: Loop, model: Any) -> None:
+    """What depends on the number of steps."""
+    steps, planned = recipe.budget.steps, recipe.schedule
+    if planned.warmup < 0:
+        planned.warmup = float(paper_of(recipe)["warmup"])
+        if 0 < planned.warmup < LEAST_WARMUP:
+            planned.warmup = LEAST_WARMUP
+        short = max(1.0, float(int(WARMUP * steps)))
+        if planned.warmup > short:
+            if planned.name in BY_WIDTH:  # the height of the curve stays that of the paper
+                recipe.optimizer.rate *= (short / planned.warmup) ** 0.5
+            planned.warmup = short
+    loop.rate = schedule(
+        planned.name,
+        rate=recipe.optimizer.rate,
+        warmup=planned.warmup,
+        steps=steps,
+        width=model.config.width,
+        floor=planned.floor,
+        power=planned.power,
+        until=planned.until or None,
+    )
+    checks = recipe.validation
+    if checks.every == 0:
+        checks.every = max(1, steps // VALIDATIONS)
+    if checks.samples == 0:  # going forward is a third of a step
+        times = max(1, steps // checks.every)
+        checks.samples = max(1, int(3 * CHECKING * steps / times)) * recipe.batch.samples
+
+
+def about(recipe: Recipe, model: Any, objective: Objective, batches: Batches) -> dict[str, Any]:
+    """What is said before a run, and stands in run.json."""
+    data = read_marker(Path(recipe.data))
+    need = training_memory(
+        model,
+        batches.size,
+        recipe.batch.length,
+        optimizer=recipe.optimizer.name,
+        precision=recipe.engine.precision,
+        checkpointing=recipe.engine.checkpointing,
+        **extent(model, objective),
+    )
+    return {
+        "model": {"name": recipe.model, **describe(model)},
+        "objective": objective.name,
+        "data": {
+            "path": str(Path(recipe.data)),
+            "vocabulary": data["vocabulary"],
+            "splits": {
+                name: {k: v for k, v in split.items() if k != "shards"}
+                for name, split in data["splits"].items()
+            },
+            "tokenizer": data.get("tokenizer"),
+        },
+        "samples": len(objective),
+        "tokens_per_step": recipe.batch.samples * recipe.batch.length,
+        "memory_needed": need,
+        "memory_free": memory()["available"],
+        "precision": recipe.engine.precision,
+        "machine": {
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "threads": recipe.engine.threads,
+        },
+    }
+
+
+def extent(model: Any, objective: Objective) -> dict[str, int]:
+    """How many targets a sample has, and how many rows a model remembers."""
+    first = objective.collate([objective.get(0)])
+    past = getattr(model.config, "memory", 0) if objective.recurrent else 0
+    return {"targets": int(sum(objective.counts(first).values())), "past": past or 0}
+
+
+def refuse_too_large(facts: dict[str, Any]) -> None:
+    need, free = facts["memory_needed"], facts["memory_free"]
+    if need > free:
+        raise RegardError(
+            f"this run needs about {need / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; choose "
+            "a smaller size, batch.accumulate for smaller micro-batches, or "
+            "engine.checkpointing=true"
+        )

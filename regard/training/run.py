@@ -1,0 +1,397 @@
+"""A run from beginning to end: steps, validations, checkpoints, and what is left in its directory.
+
+RUN/
+  config.json, model.safetensors, tokenizer.json   the model, as `regard.load` and others open it
+  recipe.toml      everything that decided the run
+  metrics.jsonl    what every step and validation gave
+  run.json         what it is and how it ended
+  report.html, README.md, curves.svg
+  checkpoints/     to go on from
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import ConfigError, RegardError, StorageError
+from regard.exchange import directory
+from regard.objectives.base import Objective
+from regard.training import recipe as recipes
+from regard.training.build import model_for
+from regard.training.checkpoint import Checkpoints, Saved
+from regard.training.learner import Learner
+from regard.training.lock import RunLock
+from regard.training.loop import Diverged, Loop, Taken
+from regard.training.machine import memory, quick_malloc
+from regard.training.parallel import Group, is_joined, join, leave
+from regard.training.plan import Plan, prepare
+from regard.training.recipe import Recipe
+from regard.training.stop import Stop
+from regard.training.validate import Interrupted, validate
+from regard.training.watch import Metrics, Watch, watch
+
+STORED = ("weights", "optimizer", "memory")  # what a checkpoint holds
+RECIPE, FACTS, METRICS = "recipe.toml", "run.json", "metrics.jsonl"
+LATE = 1.1  # a run in minutes is ended when it takes this much longer than calibrated
+
+
+def train(
+    given: Recipe, out: Path, *, resume: bool = False, display: str = "auto"
+) -> dict[str, Any]:
+    """Trains by a recipe into a directory; gives what run.json says."""
+    device = pick_device(given.engine.device)
+    with company(device) as group, settings(device):
+        out = Path(out)
+        resume = bool(group.share([float(resume or started_again(given, out))])[0])
+        check_place(out, resume, group)
+        recipe = resumed(given, out) if resume else given
+        group.barrier()
+        with RunLock(out) if group.first else nothing():
+            return Run(recipe, out, group, device, display, resume).go()
+
+
+class Run:
+    def __init__(
+        self,
+        recipe: Recipe,
+        out: Path,
+        group: Group,
+        device: torch.device,
+        display: str,
+        resume: bool,
+    ) -> None:
+        self.out, self.group, self.device = out, group, device
+        self.watch: Watch = watch(display if group.first else "silent")
+        self.plan: Plan = prepare(recipe, group, device, self.watch.note, settled=resume)
+        self.recipe = self.plan.recipe
+        self.loop: Loop = self.plan.loop
+        self.valid: Objective | None = self.plan.valid
+        average = self.recipe.checkpoint.average
+        keep = max(self.recipe.checkpoint.keep, average)
+        self.checkpoints = Checkpoints(out / "checkpoints", keep)
+        self.metrics = Metrics(out / METRICS, enabled=group.first)
+        self.resume = resume
+        self.saved_at = time.monotonic()
+        self.saved_step = -1
+        self.outcome = "done"
+        self.final: dict[str, float] = {}  # of the exported model, on the whole split
+
+    def go(self) -> dict[str, Any]:
+        steps = self.recipe.budget.steps
+        if self.resume:
+            self.restore()
+        if self.group.first:
+            self.out.mkdir(parents=True, exist_ok=True)
+            recipes.write(self.recipe, self.out / RECIPE)
+            self.metrics.begin(self.loop.progress.step)
+        self.watch.start(self.plan.facts | {"out": str(self.out)})
+        with Stop() as stop:
+            try:
+                self.steps(steps, stop)
+            except Interrupted:
+                self.end_early(stop.asked)
+            except Diverged:
+                self.save("diverged")
+                raise
+            finally:
+                self.plan.batches.close()
+                self.metrics.close()
+                self.watch.stop()  # what follows is no longer part of the picture
+        return self.finish()
+
+    def steps(self, steps: int, stop: Stop) -> None:
+        progress = self.loop.progress
+        self.validate_if_due(stop)  # a run that was stopped before this one was done
+        while progress.step < steps and self.outcome == "done":
+            taken = self.loop.step(steps, lambda: [bool(stop.asked), self.save_due(), self.late()])
+            self.record(taken)
+            asked, due, late = taken.flags
+            self.validate_if_due(stop)
+            if due or (asked and progress.step < steps):
+                self.save()
+            if asked and progress.step < steps:
+                self.end_early(stop.asked)
+            elif late:
+                self.outcome = "out of time"
+        self.save()
+
+    def record(self, taken: Taken) -> None:
+        """One line a step, or one in so many where there are very many."""
+        progress, steps = self.loop.progress, self.recipe.budget.steps
+        speed = progress.tokens / max(progress.seconds, 1e-9)
+        record = {
+            "step": progress.step,
+            "loss": taken.loss,
+            "parts": taken.losses if len(taken.losses) > 1 else {},
+            "rate": taken.rate,
+            "norm": taken.norm,
+            "tokens": progress.tokens,
+            "seconds": progress.seconds,
+            "tokens_per_second": speed,
+        }
+        left = progress.seconds / progress.step * (steps - progress.step)
+        share = self.plan.step_flops * progress.step / max(progress.seconds, 1e-9) / self.plan.peak
+        if progress.step % max(1, steps // 2000) == 0 or progress.step == steps:
+            self.metrics.write(record)
+        self.watch.step(
+            record
+            | {"steps": steps, "left": left, "peak_share": share, "memory": memory()["resident"]}
+        )
+
+    # -- validation
+
+    def validate_if_due(self, stop: Stop) -> None:
+        progress, every = self.loop.progress, self.recipe.validation.every
+        last = progress.step == self.recipe.budget.steps
+        due = progress.step > 0 and (last or progress.step % every == 0)
+        if self.valid is None or not due or progress.validated == progress.step:
+            return
+        found = validate(
+            self.loop.engine.evaluator(),
+            self.valid,
+            self.group,
+            self.device,
+            self.recipe.engine.precision,
+            samples=self.recipe.validation.samples,
+            asked=lambda: bool(stop.asked),
+        )
+        progress.validated = progress.step
+        value = next(iter(found.values()))
+        better = progress.best is None or self.valid.better(value, progress.best)
+        if better:
+            progress.best, progress.best_step, progress.waited = value, progress.step, 0
+        else:
+            progress.waited += 1
+        self.metrics.write({"step": progress.step, "tokens": progress.tokens, "valid": found})
+        self.watch.valid({"step": progress.step, "best": better, **found})
+        if better:
+            self.save(best=True)
+        patience = self.recipe.validation.patience
+        if patience and progress.waited >= patience:
+            self.outcome = f"stopped early: no better validation in {patience}"
+
+    # -- checkpoints
+
+    def save_due(self) -> bool:
+        plan, step = self.recipe.checkpoint, self.loop.progress.step + 1
+        if plan.every:
+            return step % plan.every == 0
+        return self.group.first and time.monotonic() - self.saved_at > plan.minutes * 60
+
+    def late(self) -> bool:
+        """A budget in minutes was turned into steps; the clock may only end it early."""
+        minutes = self.recipe.budget.minutes
+        return bool(minutes) and self.loop.progress.seconds > minutes * 60 * LATE
+
+    def save(self, reason: str = "", best: bool = False) -> None:
+        step = self.loop.progress.step
+        if step == self.saved_step and not (reason or best):
+            return
+        facts = {"progress": self.loop.facts(), "reason": reason}
+        if self.loop.engine.sharded:
+            from regard.training.sharded import save_sharded
+
+            model, optimizer, held = self.loop.model, self.loop.optimizer, self.loop.memory()
+            save_sharded(self.checkpoints, step, model, optimizer, facts, held or None, best=best)
+        else:
+            tensors = {name: held for name, held in self.loop.tensors().items() if held}
+            self.group.first_does(
+                lambda: self.checkpoints.save(step, tensors, facts, best=best), StorageError
+            )
+        self.saved_at, self.saved_step = time.monotonic(), step
+
+    def restore(self) -> None:
+        saved = self.newest()
+        if saved is None:
+            self.watch.note("no checkpoint was written yet: starting from the beginning")
+            return
+        if "weights.safetensors" not in saved.files:
+            from regard.training.sharded import load_sharded
+
+            load_sharded(saved, self.loop.model, self.loop.optimizer)
+        names = [name for name in STORED if f"{name}.safetensors" in saved.files]
+        self.loop.restore({name: saved.tensors(name) for name in names}, saved.facts["progress"])
+        self.saved_step = saved.step
+        self.watch.note(f"going on after step {saved.step:,}")
+
+    def newest(self) -> Saved | None:
+        """The newest intact checkpoint, the same one in every process."""
+        if self.group.world == 1:
+            return self.checkpoints.latest()
+        from regard.training.sharded import latest_together
+
+        return latest_together(self.checkpoints)
+
+    def end_early(self, signal: str) -> None:
+        self.save(signal)
+        self.outcome = "interrupted"
+
+    # -- the end
+
+    def finish(self) -> dict[str, Any]:
+        if self.group.first:
+            self.export()
+        facts = self.facts()
+        if self.group.first:
+            write_json(self.out / FACTS, facts)
+            from regard.training.card import write_card
+            from regard.training.report import write_report
+
+            write_report(self.out)
+            write_card(self.out)
+        self.group.barrier()
+        self.watch.stop(self.last_words())
+        return facts
+
+    def facts(self) -> dict[str, Any]:
+        progress = self.loop.progress
+        return self.plan.facts | {
+            "valid": self.final,
+            "out": str(self.out),
+            "outcome": self.outcome,
+            "progress": asdict(progress),
+            "best": {"step": progress.best_step, "value": progress.best}
+            if progress.best is not None
+            else None,
+            "peak_memory": memory()["peak"],
+            "world": self.group.world,
+            "first": self.group.first,
+        }
+
+    def export(self) -> None:
+        """The best model (or the mean of the last ones) as a model directory."""
+        plain = model_for(self.recipe, self.plan.objective)
+        if self.recipe.engine.precision == "fp64":
+            plain.double()
+        count = self.recipe.checkpoint.average
+        chosen = self.checkpoints.best() or self.checkpoints.latest()
+        if chosen is None:
+            raise RegardError(f"{self.checkpoints.directory} holds no checkpoint")
+        if count > 1:
+            last = self.checkpoints.intact()[-count:]
+            plain.load_state_dict(mean([weights_of(saved, plain) for saved in last]))
+        else:
+            plain.load_state_dict(weights_of(chosen, plain))
+        source = {}
+        if Path(self.recipe.model, "config.json").is_file():
+            source = directory.read_config(Path(self.recipe.model))
+        directory.save(plain.eval(), self.out, self.plan.objective.corpus.tokenizer, source)
+        if self.valid is not None and self.outcome != "interrupted":
+            learner = Learner(plain.to(self.device), self.plan.objective)
+            precision = self.recipe.engine.precision
+            self.final = validate(learner, self.valid, Group(), self.device, precision)
+            self.watch.valid({"step": self.loop.progress.step, "whole": True, **self.final})
+
+    def last_words(self) -> str:
+        step, steps = self.loop.progress.step, self.recipe.budget.steps
+        if self.outcome == "interrupted":
+            return (
+                f"stopped after step {step:,} of {steps:,}; everything is saved. "
+                f"Go on with: regard train --resume {self.out}"
+            )
+        return f"{self.outcome}: {step:,} steps, the model is in {self.out}"
+
+
+def weights_of(saved: Saved, like: Any) -> dict[str, torch.Tensor]:
+    """The weights of a checkpoint, whichever engine wrote it."""
+    if "weights.safetensors" in saved.files:
+        return saved.tensors("weights")
+    from regard.training.sharded import load_sharded
+
+    load_sharded(saved, like)
+    return {name: value.clone() for name, value in like.state_dict().items()}
+
+
+def mean(weights: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """The mean of several models, number by number."""
+    return {
+        name: torch.stack([w[name].double() for w in weights]).mean(0).to(value.dtype)
+        if value.is_floating_point()
+        else value
+        for name, value in weights[-1].items()
+    }
+
+
+def check_place(out: Path, resume: bool, group: Group) -> None:
+    """Refuses a directory that holds something, or nothing to go on with."""
+    if resume:
+        if not (out / RECIPE).is_file():
+            raise ConfigError(f"{out} has no {RECIPE}; there is no run to go on with")
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())) and group.first:
+        advice = "go on with --resume, or " if (out / RECIPE).is_file() else ""
+        raise ConfigError(f"{out} exists already; {advice}choose another --out")
+
+
+def started_again(given: Recipe, out: Path) -> bool:
+    """Under torchrun the same command means: go on, because somebody had to start us again."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or not (out / RECIPE).is_file():
+        return False
+    before = recipes.make(recipes.read(out / RECIPE))
+    same = ("model", "data", "size", "seed")
+    return all(getattr(before, name) == getattr(given, name) for name in same)
+
+
+def resumed(given: Recipe, out: Path) -> Recipe:
+    """The recipe of a run, which stands as it was resolved; only its budget may grow."""
+    recipe = recipes.make(recipes.read(out / RECIPE))
+    if given.budget.steps:
+        recipe.budget.steps = given.budget.steps
+    return recipe
+
+
+def pick_device(name: str) -> torch.device:
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+@contextmanager
+def settings(device: torch.device) -> Iterator[None]:
+    """What makes a run repeatable, and large tensors cheap; as before afterwards."""
+    quick_malloc()
+    before = torch.are_deterministic_algorithms_enabled()
+    extra: Any = torch.utils.deterministic
+    fill = extra.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=device.type != "cpu")
+    extra.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        extra.fill_uninitialized_memory = fill
+
+
+@contextmanager
+def company(device: torch.device) -> Iterator[Group]:
+    """The processes that torchrun started; whoever joins them here leaves them here."""
+    before = is_joined()
+    group = join(device)
+    try:
+        yield group
+    except BaseException:
+        leave(together=False)
+        raise
+    if not before:
+        leave(together=True)
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    yield
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str), encoding="utf-8")
+    part.replace(path)

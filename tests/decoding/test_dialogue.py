@@ -1,0 +1,138 @@
+"""Turns as prompts: templates in a sandbox, the plain format, and a context that ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from regard.decoding.dialogue import Dialogue, render, template_of
+from regard.decoding.options import Options
+from regard.errors import FormatError, InputError
+from regard.exchange.directory import Loaded
+from regard.models.t5 import T5
+from regard.text.tokenizer import Tokenizer
+from tests.decoding.small import talking, tokenizer
+from tests.laws.zoo import T5_SMALL, Specimen, everything
+
+TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] | trim }}{{ eos_token }}"
+    "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+)
+SHORT_ANSWERS = Options(tokens=6)
+
+
+def with_template(template: Any, name: str = "tokenizer_config.json") -> Loaded:
+    loaded = talking()
+    assert loaded.tokenizer is not None
+    files = dict(loaded.tokenizer.files)
+    if name.endswith(".json"):
+        files[name] = json.dumps({"chat_template": template, **json.loads(files[name])}).encode()
+    else:
+        files[name] = template.encode()
+    return Loaded(loaded.model, Tokenizer(loaded.tokenizer.fast, files))
+
+
+def said(dialogue: Dialogue, text: str) -> str:
+    return "".join(dialogue.say(text))
+
+
+def test_the_plain_format() -> None:
+    dialogue = Dialogue(talking(), SHORT_ANSWERS)
+    words = dialogue.words
+    end = dialogue.prompts.ends()[0]
+    first = said(dialogue, "The cat")
+    dialogue.turns.append({"role": "user", "content": "sat"})
+    turns = [words.encode(t, special=False) for t in ("The cat", first.strip(), "sat")]
+    assert dialogue.prompt() == [i for turn in turns for i in [*turn, end]]
+    dialogue.reset()
+    assert dialogue.turns == []
+
+
+def test_a_template_marks_the_turns() -> None:
+    for loaded in (
+        with_template(TEMPLATE),
+        with_template(
+            [{"name": "tool", "template": "no"}, {"name": "default", "template": TEMPLATE}]
+        ),
+        with_template(TEMPLATE, "chat_template.jinja"),
+    ):
+        dialogue = Dialogue(loaded, SHORT_ANSWERS)
+        dialogue.turns = [
+            {"role": "system", "content": "Be nice."}, {"role": "user", "content": " Hello "}
+        ]  # fmt: skip
+        wanted = "system: Be nice.<|endoftext|>user: Hello<|endoftext|>assistant:"
+        assert dialogue.prompt() == dialogue.words.encode(wanted, special=False)
+        assert Dialogue(loaded, SHORT_ANSWERS, plain=True).template is None
+        dialogue.reset()
+        assert [turn["role"] for turn in dialogue.turns] == ["system"]
+    assert template_of(tokenizer("bytes-bpe")) is None
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.__init__.__globals__ }}",
+        "{% for i in range(999999999) %}{% endfor %}",
+        "{{ messages.append(1) }}",
+        "{% include '/etc/passwd' %}",
+        "{{ raise_exception('no system turns here') }}",
+        "{% if %}",
+        "{{ messages[0]['content'] + 1 }}",
+    ],
+    ids=["classes", "globals", "endless", "changes", "files", "refusal", "syntax", "types"],
+)
+def test_a_template_can_do_no_harm(template: str) -> None:
+    with pytest.raises(FormatError, match="chat template of this tokenizer fails"):
+        render(template, [{"role": "user", "content": "a"}], {})
+
+
+def test_old_turns_are_forgotten() -> None:
+    dialogue = Dialogue(talking(context=40), Options(tokens=10))
+    for word in ("The cat sat", "on the mat", "It's not", "the dog"):
+        said(dialogue, word)
+        assert len(dialogue.prompt()) <= 40
+    assert len(dialogue.turns) == 8
+    dialogue.turns.append({"role": "user", "content": "dog"})
+    ids = dialogue.prompt()
+    assert len(ids) <= 30 and ids[-1] == dialogue.prompts.ends()[0]
+    long = {"role": "user", "content": "The cat sat on the mat, " * 9}
+    dialogue.turns.append(long)
+    whole = dialogue.encode([long])
+    assert len(whole) > 30 and dialogue.prompt() == whole[-30:]
+    strict = Dialogue(with_template(TEMPLATE), Options(tokens=40), turns=[long])
+    with pytest.raises(InputError, match="shorten it"):
+        strict.prompt()
+
+
+def test_an_encoder_is_shown_the_newest_turn() -> None:
+    words = tokenizer("unigram")
+    end = words.ready.token_to_id("</s>")
+    config = T5_SMALL.replace(vocabulary=len(words), end=end)
+    loaded = Loaded(Specimen("t5", T5, config, everything).fresh(torch.float64), words)
+    dialogue = Dialogue(loaded, SHORT_ANSWERS)
+    said(dialogue, "The cat")
+    dialogue.turns.append({"role": "user", "content": "the dog"})
+    newest = [*words.encode("the dog", special=False), end]
+    assert dialogue.prompt() == newest
+    dialogue.memory = 2
+    assert dialogue.prompt()[: -len(newest)][-1] == end
+
+
+def test_an_answer_broken_off_is_not_remembered() -> None:
+    dialogue = Dialogue(talking(), Options(tokens=30, temperature=1.5))
+    steps = dialogue.say("The cat")
+    next(steps)
+    steps.close()
+    assert dialogue.turns == []
+
+
+def test_draws_differ_from_turn_to_turn_and_are_repeatable() -> None:
+    def talk(seed: int) -> list[str]:
+        dialogue = Dialogue(talking(), Options(tokens=12, temperature=2.0, seed=seed))
+        return [said(dialogue, "The cat") for _ in range(2)]
+
+    assert talk(1) == talk(1) != talk(2)

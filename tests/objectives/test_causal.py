@@ -1,0 +1,222 @@
+"""Left to right: every token is guessed once, from what came before it and nothing else."""
+
+from __future__ import annotations
+
+import math
+from inspect import signature
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import ConfigError, InputError
+from regard.models import FAMILIES
+from regard.objectives.base import Loss
+from regard.objectives.causal import Causal, Tiles, ring
+from regard.objectives.reading import TAKERS, reads_on
+from regard.text.corpus import Corpus
+from tests.objectives.rules import (
+    SHAPES,
+    check_learning,
+    check_micro_batches,
+    check_purity,
+    few,
+    make,
+    tiny,
+    totals,
+)
+from tests.objectives.small import (
+    SPECIAL,
+    counting_documents,
+    random_documents,
+    text_corpus,
+    write_corpus,
+)
+
+READERS = ["gpt", "lstm", "longformer-characters", "transformer-xl", "xlnet", "bert"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return text_corpus(tmp_path_factory.mktemp("causal"), random_documents(12, seed=5))
+
+
+def scored(objective: Any, epoch: int = 0) -> list[tuple[list[int], int]]:
+    """(what a guess is made from, what is guessed), of all samples."""
+    found = []
+    for i in range(len(objective)):
+        s = objective.sample(epoch, i)
+        assert s["tokens"].shape == s["targets"].shape == s["scored"].shape == (objective.length,)
+        found += [
+            (s["tokens"][: t + 1].tolist(), int(s["targets"][t]))
+            for t in np.flatnonzero(s["scored"])
+        ]
+    return found
+
+
+@few(25)
+@given(st.integers(1, 30), st.integers(0, 29), st.integers(0, 99))
+def test_packed_chunks_tile_the_split(
+    tmp_path_factory: pytest.TempPathFactory, length: int, overlap: int, seed: int
+) -> None:
+    overlap = min(overlap, length - 1)
+    made = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 5, seed=seed))
+    whole = made.read(0, len(made)).tolist()
+    found = scored(make(Causal, made, length=length, learning=False, overlap=overlap))
+    assert [target for _, target in found] == whole
+    for i, (context, _) in enumerate(found):
+        assert context == [SPECIAL.end, *whole][: i + 1][-len(context) :]
+        assert len(context) >= min(i, overlap) + 1
+
+
+@few(15)
+@given(st.integers(1, 12), st.integers(0, 11), st.integers(0, 99))
+def test_separate_chunks_never_cross_a_document(
+    tmp_path_factory: pytest.TempPathFactory, length: int, overlap: int, seed: int
+) -> None:
+    overlap = min(overlap, length - 1)
+    made = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 5, seed=seed))
+    options = {"documents": "separate", "overlap": overlap}
+    found = scored(make(Causal, made, length=length, learning=False, **options))
+    assert [target for _, target in found] == made.read(0, len(made)).tolist()
+    wanted = [
+        [SPECIAL.end, *made.document(d).tolist()[:t]]
+        for d in range(len(made.documents) - 1)
+        for t in range(len(made.document(d)))
+    ]
+    for (context, _), before in zip(found, wanted, strict=True):
+        assert context == before[-len(context) :]
+        assert len(context) >= min(len(before) - 1, overlap) + 1
+
+
+def test_every_epoch_is_cut_elsewhere_and_whole(corpus: Corpus) -> None:
+    objective, whole = make(Causal, corpus), corpus.read(0, len(corpus))
+    starts = set()
+    for epoch in range(6):
+        found = scored(objective, epoch)
+        assert sorted(t for _, t in found) == sorted(whole)
+        starts.add(tuple(objective.sample(epoch, 0)["targets"]))
+        for (before, target), (following, _) in pairwise(found):
+            assert following[-1] == target, f"{before} is not followed by {following}"
+    assert len(starts) > 2
+    still = make(Causal, corpus, shift=False)
+    assert scored(still, 0) == scored(still, 1)
+
+
+def test_a_split_is_a_ring(corpus: Corpus) -> None:
+    whole = corpus.read(0, len(corpus)).tolist()
+    assert ring(corpus, -1, 2).tolist() == [SPECIAL.end, *whole[:2]]
+    assert ring(corpus, len(whole) - 2, len(whole) + 2).tolist() == whole[-2:] + whole[:2]
+    assert ring(corpus, 3, 3 + 2 * len(whole)).tolist() == (whole[3:] + whole + whole[:3])
+
+
+def test_purity(corpus: Corpus) -> None:
+    def build(**more: Any) -> Causal:
+        return make(Causal, corpus, **more)
+
+    check_purity(build)
+
+
+@pytest.mark.parametrize("family", READERS)
+def test_no_target_reaches_its_own_guess(family: str, corpus: Corpus, tmp_path: Path) -> None:
+    """The same text with one token changed: nothing that was guessed up to it has changed."""
+    model, changed = tiny(family).eval(), 21
+    tokens = corpus.read(0, len(corpus)).tolist()
+    assert tokens[changed] != SPECIAL.end
+    tokens[changed] = 7 if tokens[changed] != 7 else 8
+    other = text_corpus(tmp_path / "other", [[tokens]])
+    pair = [make(Causal, c, length=16, learning=False) for c in (corpus, other)]
+    for objective in pair:
+        objective.check(model)
+    rows = [o.hidden(model, o.collate([o.sample(0, 1)])) for o in pair]
+    at = changed - 16
+    torch.testing.assert_close(rows[0][:, : at + 1], rows[1][:, : at + 1], rtol=0, atol=0)
+    assert (rows[0][:, at + 1] != rows[1][:, at + 1]).any(), "and it is seen afterwards"
+
+
+@pytest.mark.parametrize("family", ["gpt", "transformer-xl"])
+def test_micro_batches_add_up(family: str, corpus: Corpus) -> None:
+    model = tiny(family, dtype=torch.float64)
+    check_micro_batches(make(Causal, corpus, documents="separate"), model, range(6))
+
+
+@pytest.mark.parametrize("family", READERS)
+def test_it_learns(family: str, tmp_path: Path) -> None:
+    easy = text_corpus(tmp_path, counting_documents(10, 20))
+    check_learning(make(Causal, easy, length=16), tiny(family), 200 if family == "lstm" else 50)
+
+
+@pytest.mark.parametrize("documents", ["packed", "separate"])
+def test_figures(documents: str, corpus: Corpus) -> None:
+    """Checked against every token guessed alone, from all the context its chunk has."""
+    model = tiny("gpt").eval()
+    objective = make(Causal, corpus, learning=False, documents=documents, overlap=3)
+    nats = 0.0
+    for context, target in scored(objective):
+        logits = model.logits(model(torch.tensor([context])))[0, -1].detach()
+        nats -= float(logits.log_softmax(-1)[target])
+    found = objective.measure(totals(objective, model))
+    assert list(found) == ["bits_per_byte", "perplexity"]
+    assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / corpus.bytes, rel=1e-4)
+    assert found["perplexity"] == pytest.approx(math.exp(nats / len(corpus)), rel=1e-4)
+    half = objective.measure(Loss({"causal": torch.tensor(nats / 2)}, {"causal": len(corpus) / 2}))
+    assert half["bits_per_byte"] == pytest.approx(found["bits_per_byte"], rel=1e-4)
+    assert objective.better(1.0, 2.0)
+
+
+def test_context_helps_in_validation(tmp_path: Path) -> None:
+    """What a longer context is worth shows only with an overlap."""
+    easy = text_corpus(tmp_path, random_documents(4, words=(30, 40), seed=1))
+    model = tiny("gpt").eval()
+    figures = [
+        make(Causal, easy, length=16, learning=False, overlap=o).measure(
+            totals(make(Causal, easy, length=16, learning=False, overlap=o), model)
+        )
+        for o in (0, 15)
+    ]
+    assert figures[0] != figures[1]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_who_can_learn_it(family: str, corpus: Corpus) -> None:
+    if family not in SHAPES:
+        return
+    model, objective = tiny(family), make(Causal, corpus)
+    if family in READERS:
+        objective.check(model)
+        assert reads_on(model)
+    else:
+        with pytest.raises(ConfigError, match="gpt"):
+            objective.check(model)
+
+
+def test_who_takes_what() -> None:
+    for family in FAMILIES.values():
+        kind = family.load()[0]
+        for name, takers in TAKERS.items():
+            assert issubclass(kind, takers) == (name in signature(kind.forward).parameters)
+
+
+def test_refusals(corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="packed, separate"):
+        make(Causal, corpus, documents="alone")
+    with pytest.raises(ConfigError, match="overlap is 8"):
+        make(Causal, corpus, overlap=8, learning=False)
+    with pytest.raises(ConfigError, match=r"65 rows.*64 positions"):
+        make(Causal, corpus, length=65).check(tiny("gpt"))
+    with pytest.raises(ConfigError, match="two_directions"):
+        make(Causal, corpus).check(tiny("xlnet", two_directions=True))
+    empty = Corpus.open(write_corpus(tmp_path, []), "valid")
+    with pytest.raises(InputError, match="0 tokens"):
+        make(Causal, empty)
+
+
+def test_one_token_is_enough(tmp_path: Path) -> None:
+    made = text_corpus(tmp_path, [[[SPECIAL.end]]])
+    assert scored(make(Causal, made, length=4)) == [([SPECIAL.end], SPECIAL.end)]
+    assert len(Tiles(made, 4, 0, packed=False)) == 1

@@ -1,0 +1,264 @@
+"""Several objectives at once, in exact shares, each with its own epochs and figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import ConfigError, FormatError, UnknownName
+from regard.objectives.causal import Causal
+from regard.objectives.masked import Masked
+from regard.objectives.mixture import Mixture
+from regard.objectives.pairs import Pairs
+from regard.objectives.span import Span
+from regard.text.corpus import Corpus
+from tests.objectives.rules import (
+    check_learning,
+    check_micro_batches,
+    few,
+    make,
+    same,
+    tiny,
+    totals,
+)
+from tests.objectives.small import (
+    counting_documents,
+    open_corpus,
+    random_documents,
+    text_corpus,
+    write_corpus,
+)
+
+CAUSAL_PREFIX = [
+    {"objective": "causal", "share": 3},
+    {"name": "whole", "objective": "prefix", "share": 1, "length": 12},
+]
+CAUSAL_MASKED = [
+    {"objective": "causal", "share": 0.5},
+    {"objective": "masked", "share": 0.5},
+]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return text_corpus(tmp_path_factory.mktemp("text"), random_documents(20, seed=5))
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    documents = random_documents(15, sentences=(2, 2), seed=6)
+    return write_corpus(tmp_path_factory.mktemp("tasks"), documents, kind="pairs")
+
+
+def span_pairs(tasks: Path, share: float = 0.25) -> list[dict[str, Any]]:
+    """Raw text and labelled tasks as text: mixed pre-training."""
+    return [
+        {"name": "text", "objective": "span", "share": 1 - share, "length": 16},
+        {
+            "name": "tasks",
+            "objective": "pairs",
+            "share": share,
+            "data": str(tasks),
+            "length": 30,
+            "options": {"smoothing": 0.0},
+        },
+    ]
+
+
+# -- which part a sample comes from
+
+
+def parts_of(shares: list[Fraction]) -> Mixture:
+    """The rule alone."""
+    mixture = Mixture.__new__(Mixture)
+    mixture.shares = shares
+    return mixture
+
+
+@few(60)
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 3000), st.integers(1, 200)
+)
+def test_any_run_of_samples_has_the_shares(weights: list[int], start: int, count: int) -> None:
+    shares = [Fraction(w, sum(weights)) for w in weights]
+    mixture = parts_of(shares)
+    found = [mixture.place(n) for n in range(start, start + count)]
+    own = Counter(part for part, _ in found)
+    for i, share in enumerate(shares):
+        assert abs(own[i] - count * share) < i + 1
+        numbers = [number for part, number in found if part == i]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+    assert mixture.place(0)[1] == 0
+
+
+@few(40)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 50))
+def test_where_shares_are_whole_every_step_is_alike(quotas: list[int], step: int) -> None:
+    batch = sum(quotas)
+    mixture = parts_of([Fraction(q, batch) for q in quotas])
+    own = Counter(mixture.place(n)[0] for n in range(step * batch, (step + 1) * batch))
+    assert [own[i] for i in range(len(quotas))] == quotas
+
+
+def test_each_part_runs_through_its_own_epochs(corpus: Corpus, tasks: Path) -> None:
+    mixture = make(Mixture, corpus, parts=span_pairs(tasks))
+    alone = mixture.parts["tasks"]
+    numbers = [n for n in range(300) if mixture.place(n)[0] == 1]
+    for k, n in enumerate(numbers[:40]):
+        found = mixture.get(n)
+        assert int(found.pop("part")) == 1
+        assert same(found, alone.get(k))
+    assert len(mixture) == max(-(-len(mixture.parts["text"]) * 4 // 3), 15 * 4)
+
+
+def test_purity(corpus: Corpus, tasks: Path) -> None:
+    first, second = (make(Mixture, corpus, parts=span_pairs(tasks), seed=3) for _ in range(2))
+    numbers = range(2 * len(first))
+    assert all(same(first.get(n), second.get(n)) for n in reversed(numbers))
+    assert all(same(first.get(n), second.sample(*divmod(n, len(first)))) for n in numbers)
+    other = make(Mixture, corpus, parts=span_pairs(tasks), seed=4)
+    assert any(not same(first.get(n), other.get(n)) for n in numbers)
+    assert any(not same(first.sample(0, i), first.sample(1, i)) for i in range(len(first)))
+
+
+# -- losses
+
+
+def test_losses_are_those_of_the_parts(corpus: Corpus, tasks: Path) -> None:
+    model = tiny("t5", dtype=torch.float64)
+    mixture = make(Mixture, corpus, parts=span_pairs(tasks), batch=8)
+    batch = mixture.collate([mixture.get(n) for n in range(8)])
+    assert list(batch) == ["text", "tasks"]
+    assert len(batch["text"]["sizes"]) == 6 and len(batch["tasks"]["sizes"]) == 2
+    found = mixture.loss(model, batch)
+    for name, part, kind in (("text", "span", Span), ("tasks", "pairs", Pairs)):
+        own = mixture.parts[name]
+        assert isinstance(own, kind)
+        wanted = own.loss(model, batch[name])
+        torch.testing.assert_close(found.sums[f"{name}.{part}"], wanted.sums[part])
+        assert found.counts[f"{name}.{part}"] == wanted.counts[part]
+    assert mixture.counts(batch) == found.counts
+    assert mixture.weights == {"text.span": 0.75, "tasks.pairs": 0.25}
+
+
+def test_a_part_that_is_absent_has_its_names(corpus: Corpus, tasks: Path) -> None:
+    """Processes add their sums up by name, so all must have all."""
+    mixture = make(Mixture, corpus, parts=span_pairs(tasks, 0.01), batch=8)
+    batch = mixture.collate([mixture.get(n) for n in range(8, 16)])
+    assert list(batch) == ["text"]
+    found = mixture.loss(tiny("t5"), batch)
+    assert found.counts["tasks.pairs"] == 0 == float(found.sums["tasks.pairs"])
+    assert mixture.counts(batch) == found.counts
+    assert mixture.weights["tasks.pairs"] == 1 / 8, "one sample in eight, where there is one"
+
+
+def test_weights_may_be_given(corpus: Corpus) -> None:
+    parts = [{**CAUSAL_PREFIX[0], "weight": 1.0}, {**CAUSAL_PREFIX[1], "weight": 0.5}]
+    mixture = make(Mixture, corpus, parts=parts)
+    assert mixture.weights == {"causal.causal": 1.0, "whole.prefix": 0.5}
+
+
+def test_validation_is_that_of_every_part(corpus: Corpus, tasks: Path) -> None:
+    model = tiny("t5").eval()
+    mixture = make(Mixture, corpus, parts=span_pairs(tasks), learning=False)
+    text = make(Span, corpus, length=16, learning=False)
+    pairs = make(Pairs, open_corpus(tasks), length=30, learning=False, smoothing=0.0)
+    assert len(mixture) == len(text) + len(pairs)
+    early = Counter(mixture.place(n)[0] for n in range(len(mixture) // 2))
+    assert abs(early[1] - len(pairs) / 2) <= 2, "a part of the validation has some of all"
+    found = mixture.measure(totals(mixture, model))
+    wanted = {
+        f"{name}.{key}": value
+        for name, part in (("text", text), ("tasks", pairs))
+        for key, value in part.measure(totals(part, model)).items()
+    }
+    assert list(found) == ["loss", *wanted]
+    for key, value in wanted.items():
+        assert found[key] == pytest.approx(value, rel=1e-5)
+    sums = totals(mixture, model)
+    loss = sum(
+        weight * float(sums.sums[key]) / sums.counts[key]
+        for key, weight in (("text.span", 0.75), ("tasks.pairs", 0.25))
+    )
+    assert found["loss"] == pytest.approx(loss)
+
+
+def test_micro_batches_add_up(corpus: Corpus, tasks: Path) -> None:
+    mixture = make(Mixture, corpus, parts=span_pairs(tasks), batch=8)
+    check_micro_batches(mixture, tiny("t5", dtype=torch.float64), range(8))
+
+
+@pytest.mark.parametrize(
+    ("family", "parts"), [("gpt", CAUSAL_PREFIX), ("bert", CAUSAL_MASKED), ("xlnet", CAUSAL_PREFIX)]
+)
+def test_one_model_learns_two_ways(
+    family: str, parts: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    easy = text_corpus(tmp_path, counting_documents(10, 20))
+    mixture, model = make(Mixture, easy, parts=parts, length=16, batch=8), tiny(family)
+    mixture.check(model)
+    check_learning(mixture, model)
+    batch = mixture.collate([mixture.get(n) for n in range(8)])
+    assert len(batch) == 2
+    assert all(float(value.detach()) > 0 for value in mixture.loss(model, batch).sums.values())
+
+
+def test_text_and_tasks_on_t5(tmp_path: Path) -> None:
+    easy = text_corpus(tmp_path / "text", counting_documents(10, 20))
+    echo = [[[7 + i % 20], [8 + i % 20, 9 + i % 20]] for i in range(40)]
+    tasks = write_corpus(tmp_path / "tasks", echo, kind="pairs")
+    parts = span_pairs(tasks, 0.5)
+    check_learning(make(Mixture, easy, parts=parts, batch=8), tiny("t5"), fall=0.75)
+
+
+def test_hybrid_masked_and_causal_are_what_they_are_alone(corpus: Corpus) -> None:
+    model = tiny("bert", dtype=torch.float64).eval()
+    mixture = make(Mixture, corpus, parts=CAUSAL_MASKED, length=16)
+    batch = mixture.collate([mixture.get(n) for n in range(4)])
+    found = mixture.loss(model, batch)
+    for name, kind in (("causal", Causal), ("masked", Masked)):
+        part = make(kind, corpus, length=16, batch=2)
+        own = part.collate([part.get(n) for n in range(2)])
+        for key, value in part.loss(model, own).sums.items():
+            torch.testing.assert_close(found.sums[f"{name}.{key}"], value)
+
+
+# -- refusals
+
+
+def test_refusals(corpus: Corpus, tasks: Path, tmp_path: Path) -> None:
+    def refused(kind: type[Exception], words: str, *parts: dict[str, Any]) -> None:
+        with pytest.raises(kind, match=words):
+            make(Mixture, corpus, parts=parts)
+
+    one = CAUSAL_PREFIX[0]
+    refused(ConfigError, "needs parts")
+    refused(ConfigError, "no share", {"objective": "causal"})
+    refused(ConfigError, "2 parts.*'causal'", one, one)
+    refused(ConfigError, "dot", {**one, "name": "a.b"})
+    refused(ConfigError, "share is over 0", {**one, "share": 0})
+    refused(UnknownName, "did you mean 'share'", {"objective": "causal", "shares": 1})
+    refused(UnknownName, "did you mean 'causal'", {"objective": "casual", "share": 1})
+    refused(UnknownName, "did you mean 'overlap'", {**one, "options": {"overlaps": 3}})
+    refused(ConfigError, "cannot be mixed", {"objective": "recurrent", "share": 1})
+    refused(ConfigError, "cannot be mixed", {"objective": "mixture", "share": 1})
+    refused(FormatError, "--pairs", {"objective": "pairs", "share": 1})
+    write_corpus(tmp_path, random_documents(3), vocabulary=41)
+    refused(ConfigError, "41 tokens.*40", {**one, "data": str(tmp_path)})
+    mixture = make(Mixture, corpus, parts=span_pairs(tasks))
+    with pytest.raises(ConfigError, match="CharacterLongformer cannot"):
+        make(Mixture, corpus, parts=CAUSAL_PREFIX).check(tiny("longformer-characters"))
+    mixture.check(tiny("t5"))
+
+
+def test_heads_are_those_of_all_parts(corpus: Corpus) -> None:
+    assert make(Mixture, corpus, parts=CAUSAL_PREFIX).heads() is None
+    alone = make(Masked, corpus, length=16).heads()
+    assert make(Mixture, corpus, parts=CAUSAL_MASKED, length=16).heads() == alone

@@ -1,0 +1,236 @@
+"""The second part of a text from its first, which is seen from both sides."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.errors import ConfigError, InputError
+from regard.objectives.causal import Causal, Tiles
+from regard.objectives.prefix import Prefix
+from regard.text.corpus import Corpus
+from tests.objectives.rules import (
+    check_learning,
+    check_micro_batches,
+    check_purity,
+    few,
+    make,
+    tiny,
+    totals,
+)
+from tests.objectives.small import counting_documents, random_documents, text_corpus
+
+LEARNERS = ["gpt", "bert", "xlnet", "t5", "transformer"]
+ONE_ROW = ["gpt", "bert", "xlnet"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return text_corpus(tmp_path_factory.mktemp("prefix"), random_documents(12, seed=5))
+
+
+# -- GPT with a prefix
+
+
+def seen(model: Any, tokens: Tensor, prefix: Tensor) -> Tensor:
+    """Which tokens [T, T] each row depends on, found by changing them one by one."""
+    with torch.no_grad():
+        base = model(tokens, prefix=prefix)[0]
+        columns = []
+        for key in range(tokens.size(1)):
+            other = tokens.clone()
+            other[0, key] = (other[0, key] + 1) % 40
+            columns.append((model(other, prefix=prefix)[0] != base).any(-1))
+    return torch.stack(columns, 1)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("own", [0, 1, 2, 5, 7, 9])
+def test_who_sees_whom(own: int, norm: str) -> None:
+    model = tiny("gpt", dtype=torch.float64, norm=norm).eval()
+    tokens, prefix = torch.arange(7)[None] * 5, torch.tensor([own])
+    row, key = torch.arange(7)[:, None], torch.arange(7)
+    wanted = (key <= row) | ((row < own) & (key < own))
+    assert torch.equal(seen(model, tokens, prefix), wanted)
+    if own <= 1:
+        torch.testing.assert_close(model(tokens, prefix=prefix), model(tokens))
+
+
+@few(15)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 10)), min_size=1, max_size=3),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_padding_never_matters(texts: list[tuple[int, int]], extra: int, left: bool) -> None:
+    """The prefix counts real tokens, on whichever side the padding stands."""
+    model = tiny("gpt", dtype=torch.float64).eval()
+    width = max(length for length, _ in texts) + extra
+    tokens = torch.randint(40, (len(texts), width), generator=torch.Generator().manual_seed(width))
+    real = torch.zeros(len(texts), width, dtype=torch.bool)
+    for i, (length, _) in enumerate(texts):
+        real[i, slice(width - length, None) if left else slice(length)] = True
+    prefix = torch.tensor([own for _, own in texts])
+    found = model(tokens, real, prefix=prefix)
+    for i in range(len(texts)):
+        wanted = model(tokens[i, real[i]][None], prefix=prefix[i : i + 1])
+        torch.testing.assert_close(found[i, real[i]], wanted[0])
+
+
+def test_what_follows_a_prefix_can_be_cached() -> None:
+    model = tiny("gpt", dtype=torch.float64).eval()
+    tokens, prefix = torch.arange(9)[None].repeat(2, 1), torch.tensor([4, 2])
+    state = model.start(2, 9)
+    parts = [model(tokens[:, :4], state=state, prefix=prefix)]
+    parts += [model(tokens[:, i : i + 1], state=state) for i in range(4, 9)]
+    torch.testing.assert_close(torch.cat(parts, 1), model(tokens, prefix=prefix))
+
+
+def test_a_band_has_no_prefix(corpus: Corpus) -> None:
+    model = tiny("gpt", band=4)
+    with pytest.raises(InputError, match="band of 4"):
+        model(torch.zeros(1, 3, dtype=torch.long), prefix=torch.tensor([2]))
+    with pytest.raises(ConfigError, match="band"):
+        make(Prefix, corpus).check(model)
+
+
+# -- the objective
+
+
+@few(20)
+@given(st.integers(1, 12), st.integers(0, 99), st.sampled_from(["packed", "separate"]))
+def test_every_chunk_is_split_somewhere(
+    tmp_path_factory: pytest.TempPathFactory, length: int, seed: int, documents: str
+) -> None:
+    made = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 4, seed=seed))
+    options = {"documents": documents, "seed": seed, "length": length}
+    objective = make(Prefix, made, learning=False, **options)
+    tiles = Tiles(made, length, 0, packed=documents == "packed")
+    assert len(objective) == len(tiles)
+    for i in range(len(objective)):
+        source, target = objective.pair(0, i)
+        chunk = tiles.chunk(i)
+        assert len(source) >= 1 and len(target) >= 1
+        assert np.concatenate([source, target]).tolist() == chunk.tokens[: chunk.real].tolist()
+
+
+def test_all_points_are_equally_likely(corpus: Corpus) -> None:
+    """χ² over 6 points; 20.5 is passed once in a thousand."""
+    objective = make(Prefix, corpus, length=6)
+    last = len(objective) - 1
+    found = Counter(len(objective.pair(e, i)[0]) for e in range(200) for i in range(last))
+    assert sorted(found) == [1, 2, 3, 4, 5, 6]
+    mean = found.total() / 6
+    assert sum((n - mean) ** 2 / mean for n in found.values()) < 20.5
+
+
+def test_purity(corpus: Corpus) -> None:
+    def build(**more: Any) -> Prefix:
+        return make(Prefix, corpus, **more)
+
+    check_purity(build)
+
+
+@pytest.mark.parametrize("family", LEARNERS)
+def test_the_loss_is_that_of_the_target_alone(family: str, corpus: Corpus) -> None:
+    """By hand: a text at a time, without padding, and what a source's content costs is nothing."""
+    model = tiny(family, dtype=torch.float64).eval()
+    objective = make(Prefix, corpus, length=10, learning=False)
+    objective.check(model)
+    wanted = 0.0
+    for i in range(4):
+        source, target = (torch.tensor(part)[None] for part in objective.pair(0, i))
+        if family in ONE_ROW:
+            row = torch.cat([source, target], 1)[:, :-1]
+            first = source.size(1)
+            if family == "gpt":
+                hidden = model(row, prefix=torch.tensor([first]))
+            else:
+                place = torch.arange(row.size(1))[None]
+                hidden = model(row, order=torch.where(place < first, 0, place))
+            hidden = hidden[:, first - 1 :]
+        else:
+            begun = torch.cat([torch.tensor([[model.config.start]]), target[:, :-1]], 1)
+            hidden = model(source, begun)
+        log_p = model.logits(hidden).log_softmax(-1)
+        wanted -= float(log_p.gather(2, target[..., None]).sum().detach())
+    batch = objective.collate([objective.get(i) for i in range(4)])
+    found = objective.loss(model, batch)
+    assert float(found.sums["prefix"].detach()) == pytest.approx(wanted, rel=1e-10)
+    assert found.counts["prefix"] == sum(len(objective.pair(0, i)[1]) for i in range(4))
+
+
+@pytest.mark.parametrize("family", LEARNERS)
+def test_no_target_reaches_its_own_guess(family: str, corpus: Corpus) -> None:
+    """Each target changed in turn: what it and those before it are guessed from stays."""
+    model, objective = tiny(family).eval(), make(Prefix, corpus, length=12, learning=False)
+    sample = objective.sample(0, 0)
+    first, second = sample["sizes"].tolist()
+    base, _, _ = objective.hidden(model, objective.collate([sample]))
+    begin = first - 1 if family in ONE_ROW else 0
+    for t in range(second):
+        changed = sample["tokens"].copy()
+        changed[first + t] = (changed[first + t] + 1) % 30
+        rows, targets, scored = objective.hidden(
+            model, objective.collate([sample | {"tokens": changed}])
+        )
+        assert scored[0, begin + t] and targets[0, begin + t] == changed[first + t]
+        torch.testing.assert_close(
+            rows[:, : begin + t + 1], base[:, : begin + t + 1], rtol=0, atol=0
+        )
+        if t + 1 < second:
+            assert (rows[:, begin + t + 1] != base[:, begin + t + 1]).any()
+
+
+@pytest.mark.parametrize("family", ["gpt", "t5"])
+def test_micro_batches_add_up(family: str, corpus: Corpus) -> None:
+    check_micro_batches(make(Prefix, corpus), tiny(family, dtype=torch.float64), range(6))
+
+
+@pytest.mark.parametrize("family", LEARNERS)
+def test_it_learns(family: str, tmp_path: Path) -> None:
+    easy = text_corpus(tmp_path, counting_documents(10, 20))
+    check_learning(make(Prefix, easy, length=16, batch=8), tiny(family))
+
+
+def test_shapes_stay(corpus: Corpus) -> None:
+    objective = make(Prefix, corpus)
+    batches = [objective.collate([objective.get(2 * n), objective.get(2 * n + 1)]) for n in (0, 5)]
+    assert {k: v.shape for k, v in batches[0].items()} == {
+        k: v.shape for k, v in batches[1].items()
+    }
+    assert batches[0]["tokens"].shape == (2, 9) and batches[0]["target"].shape == (2, 8)
+
+
+def test_figures(corpus: Corpus) -> None:
+    model, objective = tiny("gpt").eval(), make(Prefix, corpus, learning=False)
+    summed = totals(objective, model)
+    found = objective.measure(summed)
+    mean = float(summed.sums["prefix"]) / summed.counts["prefix"]
+    assert found["perplexity"] == pytest.approx(math.exp(mean))
+    bits = mean * len(corpus) / corpus.bytes / math.log(2)
+    assert found["bits_per_byte"] == pytest.approx(bits)
+
+
+def test_refusals(corpus: Corpus) -> None:
+    objective = make(Prefix, corpus)
+    for family in LEARNERS:
+        objective.check(tiny(family))
+    for family in ("lstm", "transformer-xl", "longformer-characters"):
+        with pytest.raises(ConfigError, match="t5, transformer, gpt, bert, xlnet"):
+            objective.check(tiny(family))
+    with pytest.raises(ConfigError, match="packed, separate"):
+        make(Prefix, corpus, documents="alone")
+    with pytest.raises(ConfigError, match="64 positions"):
+        make(Prefix, corpus, length=65).check(tiny("gpt"))
+    make(Causal, corpus, length=64).check(tiny("gpt"))
+    make(Prefix, corpus, length=64).check(tiny("gpt"))

@@ -1,0 +1,208 @@
+"""Contiguous streams whose memory goes along, in learning and in validation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.errors import ConfigError
+from regard.objectives.causal import Causal
+from regard.objectives.recurrent import Recurrent
+from regard.text.corpus import Corpus
+from tests.objectives.rules import (
+    check_learning,
+    check_micro_batches,
+    check_purity,
+    few,
+    make,
+    tiny,
+    totals,
+)
+from tests.objectives.small import SPECIAL, counting_documents, random_documents, text_corpus
+
+READERS = ["transformer-xl", "xlnet", "lstm"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return text_corpus(tmp_path_factory.mktemp("recurrent"), random_documents(8, seed=5))
+
+
+@few(25)
+@given(st.integers(1, 12), st.integers(1, 9), st.integers(0, 99), st.booleans())
+def test_streams_are_contiguous_and_whole(
+    tmp_path_factory: pytest.TempPathFactory, length: int, batch: int, seed: int, learning: bool
+) -> None:
+    made = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 4, seed=seed))
+    objective = make(Recurrent, made, length=length, batch=batch, learning=learning, seed=seed)
+    assert len(objective) % batch == 0, "an epoch begins with a step"
+    for epoch in range(2):
+        streams: list[list[int]] = [[] for _ in range(batch)]
+        inputs: list[list[int]] = [[] for _ in range(batch)]
+        for n in range(len(objective)):
+            s = objective.sample(epoch, n)
+            assert s["tokens"].shape == s["targets"].shape == (length,)
+            count = int(s["scored"].sum())
+            assert s["scored"][:count].all(), "padding comes last"
+            streams[n % batch] += s["targets"][:count].tolist()
+            inputs[n % batch] += s["tokens"][:count].tolist()
+        found = np.concatenate(streams)
+        whole = made.read(0, len(made))
+        start = next(i for i in range(len(whole)) if np.array_equal(np.roll(whole, -i), found))
+        assert learning or start == 0
+        before = np.roll(np.roll(whole, -start), 1)
+        assert np.array_equal(np.concatenate(inputs), before), "the token before is the input"
+        assert max(map(len, streams)) == -(-len(whole) // batch)
+
+
+def test_purity(corpus: Corpus) -> None:
+    def build(**more: Any) -> Recurrent:
+        return make(Recurrent, corpus, **more)
+
+    check_purity(build)
+    assert build().order(0) is None
+
+
+def test_the_order_of_a_step_is_that_of_its_streams(corpus: Corpus) -> None:
+    objective = make(Recurrent, corpus, batch=3, shift=False)
+    for n in range(len(objective) - 3):
+        now, after = objective.get(n), objective.get(n + 3)
+        if after["scored"].any():
+            assert after["tokens"][0] == now["targets"][-1]
+
+
+def nats(objective: Any, model: Any) -> float:
+    return float(totals(objective, model).sums["recurrent"])
+
+
+@pytest.mark.parametrize("family", READERS)
+@pytest.mark.parametrize("length", [1, 3, 8])
+def test_with_a_long_memory_segments_are_one_long_pass(
+    family: str, length: int, corpus: Corpus
+) -> None:
+    """One stream, everything remembered: the guesses are those of a single pass."""
+    model = tiny(family, dtype=torch.float64).eval()
+    memory = {} if family == "lstm" else {"evaluation_memory": 10_000}
+    objective = make(Recurrent, corpus, length=length, batch=1, learning=False, **memory)
+    whole = make(Causal, corpus, length=len(corpus), batch=1, learning=False)
+    found, wanted = nats(objective, model), float(totals(whole, model).sums["causal"])
+    assert found == pytest.approx(wanted, rel=1e-12)
+
+
+def test_memory_matters_and_is_given_back(corpus: Corpus) -> None:
+    model = tiny("transformer-xl").eval()
+    own = model.config
+    found = {
+        memory: nats(make(Recurrent, corpus, learning=False, evaluation_memory=memory), model)
+        for memory in (-1, 0, 8, 50)
+    }
+    assert model.config is own
+    assert found[-1] == found[8], "8 is its own"
+    assert len({found[0], found[8], found[50]}) == 3
+    none = make(Causal, corpus, learning=False, documents="packed")
+    streams = make(Recurrent, corpus, batch=1, learning=False, evaluation_memory=0)
+    assert nats(streams, model) == pytest.approx(float(totals(none, model).sums["causal"]))
+    clamped = make(Recurrent, corpus, learning=False, evaluation_memory=50, evaluation_clamp=3)
+    assert nats(clamped, model) != found[50]
+    learning = make(Recurrent, corpus, evaluation_memory=0)
+    state = learning.begin(model, 4)
+    learning.loss(model, learning.collate([learning.get(n) for n in range(4)]), state)
+    assert state.hidden[0].size(1) == 8, "options of validation change nothing in learning"
+
+
+def test_another_length_in_validation(corpus: Corpus) -> None:
+    objective = make(Recurrent, corpus, learning=False, evaluation_length=5)
+    assert objective.length == 5 and objective.sample(0, 0)["tokens"].shape == (5,)
+    assert make(Recurrent, corpus, evaluation_length=5).length == 8
+    model = tiny("lstm").eval()
+    other = make(Recurrent, corpus, learning=False)
+    assert nats(objective, model) == pytest.approx(nats(other, model), rel=1e-5)
+
+
+def test_every_token_counts_in_the_figures(corpus: Corpus) -> None:
+    model, objective = tiny("lstm").eval(), make(Recurrent, corpus, batch=3, learning=False)
+    summed = totals(objective, model)
+    assert summed.counts == {"recurrent": len(corpus)}
+    found = objective.measure(summed)
+    assert list(found) == ["bits_per_byte", "perplexity"]
+    bits = float(summed.sums["recurrent"]) / math.log(2) / corpus.bytes
+    assert found["bits_per_byte"] == pytest.approx(bits)
+
+
+@pytest.mark.parametrize("family", READERS)
+def test_no_target_reaches_its_own_guess(family: str, corpus: Corpus, tmp_path: Path) -> None:
+    model, changed = tiny(family).eval(), 12
+    tokens = corpus.read(0, len(corpus)).tolist()
+    assert tokens[changed] != SPECIAL.end
+    tokens[changed] = 7 if tokens[changed] != 7 else 8
+    other = text_corpus(tmp_path, [[tokens]])
+
+    def rows(c: Corpus) -> Tensor:
+        objective = make(Recurrent, c, batch=1, learning=False)
+        state = objective.begin(model, 1)
+        parts = [
+            objective.hidden(model, objective.collate([objective.get(n)]), state) for n in range(3)
+        ]
+        return torch.cat(parts, 1)
+
+    one, two = rows(corpus), rows(other)
+    torch.testing.assert_close(one[:, : changed + 1], two[:, : changed + 1], rtol=0, atol=0)
+    assert (one[:, changed + 1] != two[:, changed + 1]).any()
+    assert (one[:, 16] != two[:, 16]).any(), "the next segment remembers"
+
+
+@pytest.mark.parametrize("family", READERS)
+def test_micro_batches_add_up(family: str, corpus: Corpus) -> None:
+    model = tiny(family, dtype=torch.float64)
+    check_micro_batches(make(Recurrent, corpus, batch=6), model, range(6))
+
+
+def test_memories_of_micro_batches_are_those_of_the_step(corpus: Corpus) -> None:
+    """Three steps of four streams, together or two by two."""
+    model, objective = tiny("transformer-xl", dtype=torch.float64).eval(), make(Recurrent, corpus)
+    found = []
+    for size in (4, 2):
+        total = 0.0
+        for first in range(0, 4, size):
+            state = objective.begin(model, size)
+            for start in range(0, 12, 4):
+                numbers = range(start + first, start + first + size)
+                batch = objective.collate([objective.get(n) for n in numbers])
+                total += float(objective.loss(model, batch, state).sums["recurrent"].detach())
+        found.append(total)
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("family", READERS)
+def test_it_learns(family: str, tmp_path: Path) -> None:
+    easy = text_corpus(tmp_path, counting_documents(10, 40))
+    steps = 200 if family == "lstm" else 50
+    check_learning(make(Recurrent, easy, length=16), tiny(family), steps)
+
+
+def test_refusals(corpus: Corpus) -> None:
+    objective = make(Recurrent, corpus)
+    for family in READERS:
+        objective.check(tiny(family))
+    for family in ("gpt", "t5", "bert"):
+        with pytest.raises(ConfigError, match="transformer-xl, xlnet, lstm"):
+            objective.check(tiny(family))
+    for wrong, words in (
+        ({"memory": None}, "everything"),
+        ({"reuse": 4}, "first 4 rows"),
+        ({"two_directions": True}, "two_directions"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            objective.check(tiny("xlnet", **wrong))
+    with pytest.raises(ConfigError, match="LSTM has no memory"):
+        make(Recurrent, corpus, evaluation_memory=3).check(tiny("lstm"))
+    with pytest.raises(ConfigError, match="numbers of rows"):
+        make(Recurrent, corpus, evaluation_length=-1)

@@ -1,0 +1,304 @@
+"""Span corruption: T5's counts, compositions and sentinels, to the letter."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import ConfigError, FormatError
+from regard.keyed import keyed
+from regard.objectives.span import (
+    Span,
+    composition,
+    corrupt,
+    counts_of,
+    noise_mask,
+    raw_length,
+)
+from regard.text.corpus import Corpus
+from tests.objectives.rules import (
+    check_learning,
+    check_micro_batches,
+    check_purity,
+    few,
+    make,
+    tiny,
+    totals,
+)
+from tests.objectives.small import (
+    SPECIAL,
+    counting_documents,
+    open_corpus,
+    random_documents,
+    text_corpus,
+    write_corpus,
+)
+
+LEARNERS = ["t5", "transformer", "gpt", "lstm"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return text_corpus(tmp_path_factory.mktemp("span"), random_documents(20, seed=5))
+
+
+# -- counts
+
+
+@pytest.mark.parametrize(
+    ("length", "raw", "target"), [(512, 568, 114), (128, 141, 29), (1024, 1137, 229)]
+)
+def test_published_lengths(length: int, raw: int, target: int) -> None:
+    assert raw_length(length, 0.15, 3.0) == raw
+    counts = counts_of(raw, 0.15, 3.0)
+    assert (counts.source, counts.target) == (length, target)
+
+
+@few(200)
+@given(st.integers(3, 3000))
+def test_sources_are_exactly_as_long_as_asked(length: int) -> None:
+    raw = raw_length(length, 0.15, 3.0)
+    assert counts_of(raw, 0.15, 3.0).source == length
+    assert counts_of(raw + 1, 0.15, 3.0).source > length
+
+
+DENSITIES = st.floats(0.01, 0.9)
+MEANS = st.floats(1.0, 10.0)
+
+
+@few(200)
+@given(st.integers(2, 700), DENSITIES, MEANS, st.integers(0, 99))
+def test_masks(length: int, density: float, mean: float, seed: int) -> None:
+    gone = noise_mask(length, density, mean, keyed(seed))
+    assert len(gone) == length
+    assert gone.sum() == min(max(round(length * density), 1), length - 1)
+    assert not gone[0] and gone[-1], "begins with what is kept, ends with what goes"
+    spans = int((np.diff(gone.astype(int)) == 1).sum())
+    wanted = max(1, round(int(gone.sum()) / mean))
+    assert spans == min(wanted, int(gone.sum()), length - int(gone.sum()))
+
+
+@few(100)
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 99))
+def test_compositions(total: int, parts: int, seed: int) -> None:
+    parts = min(parts, total)
+    found = composition(total, parts, keyed(seed))
+    assert len(found) == parts and found.sum() == total and (found >= 1).all()
+
+
+def test_all_compositions_are_equally_likely() -> None:
+    """7 in 3 parts: 15 ways; χ² of 14 degrees passes 36.1 once in a thousand."""
+    draw = keyed(1, "composition")
+    found = Counter(tuple(composition(7, 3, draw).tolist()) for _ in range(6000))
+    assert len(found) == math.comb(6, 2)
+    assert sum((n - 400) ** 2 / 400 for n in found.values()) < 36.1
+
+
+# -- source and target
+
+
+def test_the_paper_s_example() -> None:
+    """Figure 2: "Thank you <X> me to your party <Y> week", though there a sentinel closes the
+    target, and here a last span is added, for a text always ends with one.
+    """
+    tokens = np.arange(10, 22)
+    gone = np.zeros(12, bool)
+    gone[[2, 3, 8, 11]] = True
+    source, target = corrupt(tokens, gone, np.array([99, 98, 97, 96]), end=1)
+    assert source.tolist() == [10, 11, 99, 14, 15, 16, 17, 98, 19, 20, 97, 1]
+    assert target.tolist() == [99, 12, 13, 98, 18, 97, 21, 1]
+
+
+def restore(source: np.ndarray, target: np.ndarray, sentinels: list[int]) -> list[int]:
+    """The text again: each sentinel of the source gives way to what the target names after it."""
+    spans: dict[int, list[int]] = {}
+    for token in target[:-1].tolist():
+        if token in sentinels:
+            spans[token] = []
+        else:
+            spans[list(spans)[-1]].append(token)
+    whole: list[int] = []
+    for token in source[:-1].tolist():
+        whole += spans[token] if token in sentinels else [token]
+    assert list(spans) == sentinels[: len(spans)] and all(spans.values())
+    return whole
+
+
+@few(40)
+@given(st.integers(3, 60), st.floats(0.05, 0.5), st.integers(0, 99), st.booleans())
+def test_nothing_is_lost(
+    tmp_path_factory: pytest.TempPathFactory, length: int, density: float, seed: int, learning: bool
+) -> None:
+    special = replace(SPECIAL, sentinels=list(range(99, 39, -1)))
+    directory = tmp_path_factory.mktemp("t")
+    documents = random_documents(1 + seed % 6, seed=seed)
+    made = open_corpus(write_corpus(directory, documents, vocabulary=100, special=special))
+    options: dict[str, Any] = {"density": density, "seed": seed, "learning": learning}
+    objective = make(Span, made, length=length, **options)
+    whole = made.read(0, len(made)).tolist()
+    found: list[int] = []
+    for i in range(len(objective)):
+        source, target = objective.pair(1, i)
+        assert source[-1] == target[-1] == SPECIAL.end
+        assert len(source) <= length
+        if objective.sources_full:
+            assert len(source) == objective.room.source
+        text = restore(source, target, special.sentinels)
+        assert len(text) == objective.raw
+        found += text
+    if learning:
+        assert not Counter(whole) - Counter(found), "the last begins anew"
+    else:
+        count = len(objective) * objective.raw - len(whole)
+        last = len(found) - objective.raw
+        assert found[:last] + found[last + count :] == whole, "the last ends with the split"
+
+
+def test_default_shapes(tmp_path: Path) -> None:
+    special = replace(SPECIAL, sentinels=list(range(199, 99, -1)))
+    documents = random_documents(60, words=(9, 20), seed=2)
+    made = open_corpus(write_corpus(tmp_path, documents, vocabulary=200, special=special))
+    objective = make(Span, made, length=128)
+    batch = objective.collate([objective.get(n) for n in range(3)])
+    assert batch["source"].shape == (3, 128) and batch["target"].shape == (3, 29)
+    assert batch["source_real"].all() and batch["target_scored"].all()
+
+
+def test_purity(corpus: Corpus) -> None:
+    def build(**more: Any) -> Span:
+        return make(Span, corpus, length=16, **more)
+
+    check_purity(build)
+
+
+# -- models
+
+
+@pytest.mark.parametrize(
+    ("family", "both_sides"),
+    [*((family, False) for family in LEARNERS), ("t5", True), ("gpt", True)],
+)
+def test_the_loss_by_hand(family: str, both_sides: bool, corpus: Corpus) -> None:
+    model = tiny(family, dtype=torch.float64).eval()
+    objective = make(Span, corpus, length=20, learning=False, both_sides=both_sides)
+    objective.check(model)
+    wanted = 0.0
+    for i in range(3):
+        source, target = (torch.tensor(part)[None] for part in objective.pair(0, i))
+        if family in ("gpt", "lstm"):
+            row = torch.cat([source, target], 1)[:, :-1]
+            more = {"prefix": torch.tensor([source.size(1)])} if both_sides else {}
+            hidden = model(row, **more)[:, source.size(1) - 1 :]
+        else:
+            begun = torch.cat([torch.tensor([[model.config.start]]), target[:, :-1]], 1)
+            hidden = model(source, begun)
+        log_p = model.logits(hidden).log_softmax(-1)
+        wanted -= float(log_p.gather(2, target[..., None]).sum().detach())
+    found = objective.loss(model, objective.collate([objective.get(i) for i in range(3)]))
+    assert float(found.sums["span"].detach()) == pytest.approx(wanted, rel=1e-10)
+
+
+@pytest.mark.parametrize("family", LEARNERS)
+def test_no_target_reaches_its_own_guess(family: str, corpus: Corpus) -> None:
+    """Every token that went is changed in turn: only what is guessed after it changes."""
+    model, objective = tiny(family).eval(), make(Span, corpus, length=20, learning=False)
+    source, target = objective.pair(0, 0)
+    sizes = np.array([len(source), len(target)])
+    begin = len(source) - 1 if family in ("gpt", "lstm") else 0
+
+    def rows(changed: np.ndarray) -> torch.Tensor:
+        tokens = np.concatenate([source, changed])
+        found: torch.Tensor = objective.hidden(
+            model, objective.collate([{"tokens": tokens, "sizes": sizes}])
+        )[0]
+        return found[:, begin:]
+
+    base = rows(target)
+    for t in range(len(target) - 1):
+        other = target.copy()
+        other[t] = 7 if other[t] != 7 else 8
+        found = rows(other)
+        torch.testing.assert_close(found[:, : t + 1], base[:, : t + 1], rtol=0, atol=0)
+        assert (found[:, t + 1] != base[:, t + 1]).any()
+
+
+def test_the_start_is_the_model_s_own(corpus: Corpus) -> None:
+    objective = make(Span, corpus, length=20, learning=False)
+    batch = objective.collate([objective.get(0)])
+    nats = {
+        start: float(objective.loss(tiny("t5", start=start).eval(), batch).sums["span"].detach())
+        for start in (0, 3)
+    }
+    assert nats[0] != nats[3]
+
+
+def test_z_loss(corpus: Corpus) -> None:
+    model = tiny("t5", dtype=torch.float64)
+    plain, extra = (make(Span, corpus, length=20, z_loss=z) for z in (0.0, 1e-2))
+    batch = plain.collate([plain.get(n) for n in range(3)])
+    hidden, targets, scored = plain.hidden(model, batch)
+    log_z = model.logits(hidden).logsumexp(-1)[scored]
+    gap = extra.loss(model, batch).sums["span"] - plain.loss(model, batch).sums["span"]
+    torch.testing.assert_close(gap, 1e-2 * (log_z**2).sum())
+    assert targets.shape == scored.shape
+    still = make(Span, corpus, length=20, learning=False, z_loss=1e-2)
+    bare = make(Span, corpus, length=20, learning=False)
+    assert float(totals(still, model).sums["span"]) == float(totals(bare, model).sums["span"])
+
+
+@pytest.mark.parametrize("family", ["t5", "gpt"])
+def test_micro_batches_add_up(family: str, corpus: Corpus) -> None:
+    objective = make(Span, corpus, length=16)
+    check_micro_batches(objective, tiny(family, dtype=torch.float64), range(6))
+
+
+@pytest.mark.parametrize("family", ["t5", "transformer", "gpt"])
+def test_it_learns(family: str, tmp_path: Path) -> None:
+    easy = text_corpus(tmp_path, counting_documents(10, 20))
+    check_learning(make(Span, easy, length=16, batch=8), tiny(family), fall=0.75)
+
+
+def test_a_split_shorter_than_a_sample(tmp_path: Path) -> None:
+    """Its one text is shorter, and what fills the source is hidden from the model."""
+    made = text_corpus(tmp_path, [[[7, 8, 9, 10, 11, 12]]])
+    objective = make(Span, made, length=20, learning=False)
+    assert len(objective) == 1 and not objective.sources_full
+    model = tiny("t5", dtype=torch.float64).eval()
+    batch = objective.collate([objective.get(0)])
+    assert batch["source"].shape == (1, 20)
+    source, target = (torch.tensor(part)[None] for part in objective.pair(0, 0))
+    begun = torch.cat([torch.tensor([[0]]), target[:, :-1]], 1)
+    log_p = model.logits(model(source, begun)).log_softmax(-1)
+    wanted = -float(log_p.gather(2, target[..., None]).sum().detach())
+    assert float(objective.loss(model, batch).sums["span"].detach()) == pytest.approx(wanted)
+
+
+def test_refusals(corpus: Corpus, tmp_path: Path) -> None:
+    objective = make(Span, corpus, length=20)
+    for family in (*LEARNERS, "bert", "xlnet", "transformer-xl"):
+        objective.check(tiny(family))
+    with pytest.raises(ConfigError, match="both sides"):
+        make(Span, corpus, length=20, both_sides=True).check(tiny("lstm"))
+    with pytest.raises(ConfigError, match="64 positions"):
+        make(Span, corpus, length=60).check(tiny("gpt"))
+    few_sentinels = replace(SPECIAL, sentinels=[39])
+    made = open_corpus(write_corpus(tmp_path, random_documents(9), special=few_sentinels))
+    with pytest.raises(FormatError, match="1 sentinels; prepare the text with at least"):
+        make(Span, made, length=60)
+    for wrong in ({"density": 0.0}, {"density": 1.0}, {"mean": 0.5}, {"z_loss": -1.0}):
+        with pytest.raises(ConfigError, match="density"):
+            make(Span, corpus, **wrong)
+    with pytest.raises(ConfigError, match="at least 3"):
+        make(Span, corpus, length=2)
+    xl = tiny("transformer-xl", cutoffs=(10, 20), ratio=2)
+    with pytest.raises(ConfigError, match="adaptive"):
+        make(Span, corpus, length=20, z_loss=1e-4).check(xl)

@@ -1,0 +1,60 @@
+"""A tiny data directory with everything that belongs to one, and a recipe for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from regard.training.recipe import Recipe, make
+from tests.objectives.small import VOCABULARY, random_documents, write_corpus
+
+
+def data(directory: Path, *, documents: int = 60, kind: str = "text") -> Path:
+    """Words w0 … w39, in documents of a few sentences."""
+    sentences = (2, 2) if kind == "pairs" else (2, 6)
+    write_corpus(directory, random_documents(documents, sentences=sentences), kind=kind)
+    vocabulary = {f"w{i}": i for i in range(VOCABULARY)}
+    fast = Tokenizer(models.WordLevel(vocabulary, unk_token="w2"))
+    fast.pre_tokenizer = pre_tokenizers.Whitespace()
+    (directory / "tokenizer.json").write_text(fast.to_str(), encoding="utf-8")
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "w1"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return directory
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "lstm": {"layers": 1, "width": 16, "dropout": 0.2},
+    "transformer-xl": {
+        "layers": 2, "width": 16, "heads": 2, "head_size": 8, "hidden": 32, "memory": 12,
+        "cutoffs": [], "ratio": 1, "same_length": False, "clamp": 0,
+    },
+    "xlnet": {
+        "layers": 2, "width": 16, "heads": 2, "head_size": 8, "hidden": 32, "memory": 12,
+        "reuse": 16,
+    },
+    "t5": {"layers": 1, "width": 16, "heads": 2, "head_size": 8, "hidden": 32},
+    "longformer": {"layers": 2, "width": 16, "heads": 2, "hidden": 32, "window": 8},
+    "longformer-characters": {
+        "layers": 2, "width": 16, "heads": 2, "hidden": 32, "windows": [4, 8],
+    },
+}  # fmt: skip
+PLAIN = {"layers": 2, "width": 16, "heads": 2, "hidden": 32}
+
+
+def recipe(model: str, where: Path, **changes: Any) -> Recipe:
+    """A few fast steps in full precision."""
+    base: dict[str, Any] = {
+        "model": model,
+        "data": str(where),
+        "shape": SHAPES.get(model, PLAIN),
+        "batch": {"samples": 4, "length": 32},
+        "budget": {"steps": 6},
+        "optimizer": {"rate": 0.01},
+        "schedule": {"name": "linear", "warmup": 2},
+        "validation": {"every": 3},
+        "engine": {"precision": "fp32", "compile": "no"},
+    }
+    return make(base, changes)

@@ -1,0 +1,170 @@
+"""`regard train` as people use it: a fresh process, its output, its refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.training.small import PLAIN, data
+
+SHAPE = [f"shape.{name}={value}" for name, value in PLAIN.items()]
+QUICK = [*SHAPE, "batch.length=32", "batch.samples=4", "engine.precision=fp32"]
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return data(tmp_path_factory.mktemp("data"))
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def regard(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "regard", *map(str, words)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_from_nothing_to_a_model(where: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = regard("train", "gpt", where, *QUICK, "--out", out, "--steps", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["outcome"] == "done" and found["progress"]["step"] == 4
+    assert found["valid"]["bits_per_byte"] > 0
+    assert "step 4 of 4" in done.stderr and "parameters" in done.stderr
+    names = {file.name for file in out.iterdir()}
+    assert {
+        "model.safetensors",
+        "recipe.toml",
+        "metrics.jsonl",
+        "report.html",
+        "README.md",
+    } <= names
+    shown = json.loads(regard("info", out, "--json").stdout)
+    assert shown["opens_in_transformers"] is True
+
+
+def test_a_dry_run_writes_nothing(where: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = regard(
+        "train", "bert", where, *QUICK, "--out", out, "--steps", "9", "--dry-run", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["recipe"]["objective"]["name"] == "sentences"
+    assert found["recipe"]["budget"]["steps"] == 9 and found["memory_needed"] > 0
+    assert not out.exists()
+
+
+def test_what_is_refused(where: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    cases = [
+        (("train", "gpt", where), "--out is missing"),
+        (("train", "gpt", "--out", out), "DATA is missing"),
+        (("train", "gpt", tmp_path / "none", "--out", out), "regard prepare"),
+        (("train", "gtp", where, "--out", out), "did you mean 'gpt'"),
+        (("train", "gpt", where, "--out", out, "optimizer.rat=1"), "did you mean 'optimizer.rate'"),
+        (("train", "gpt", where, "--out", out, "objective.shfit=true"), "objective.shift"),
+        (("train", "gpt", where, "--out", out, "shape.layres=2"), "did you mean 'layers'"),
+        (("train", "bert", where, "--out", out, "--objective", "causl"), "did you mean 'causal'"),
+        (("train", "gpt", where, "--out", out, "--size", "smal"), "did you mean 'small'"),
+        (("train", "gpt", where, "--out", out, "--steps", "5", "--epochs", "1"), "choose one"),
+        (("train", "gpt", where, "--out", where, "--steps", "5"), "exists already"),
+        (("train", "--resume", out), "there is no run to go on with"),
+        (("train", "gpt", where, "--out", out, *QUICK, "batch.length=99999"), "too few for one"),
+        (("train", "gpt", where, "--out", out, *QUICK, "batch.accumulate=3"), "divisible"),
+        (
+            ("train", "gpt3-175b", where, "--out", out, "--steps", "5", "batch.length=32"),
+            "GB are free",
+        ),
+    ]
+    code = "import sys, json; from regard.cli import main\nfor words in json.load(sys.stdin):\n"
+    code += "    print('code', main(words), file=sys.stderr)\n"
+    given = json.dumps([list(map(str, words)) for words, _ in cases])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=given,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    said = done.stderr.split("code 2\n")
+    assert len(said) == len(cases) + 1, done.stderr
+    for (words, expected), message in zip(cases, said, strict=False):
+        assert expected in message, (words, message)
+    assert not out.exists() or not any(out.iterdir())
+
+
+def stopped(command: list[str], run: Path, lines: int, number: signal.Signals) -> int:
+    """Starts it, and sends a signal once the run has written so many lines of metrics."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", *command], env=environment(), stderr=subprocess.PIPE
+    )
+    file = run / "metrics.jsonl"
+    end = time.monotonic() + 240
+    while not file.exists() or file.read_bytes().count(b"\n") < lines:
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=120)
+    if process.returncode:
+        assert b"everything is saved" in said, said
+    return process.returncode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_a_new_process_goes_on(
+    number: signal.Signals, where: Path, tmp_path: Path
+) -> None:
+    words = ["train", "xlnet", str(where), "--size", "tiny", "--steps", "30"]
+    words += ["batch.length=32", "batch.samples=8", "engine.precision=fp32"]
+    assert regard(*words, "--out", tmp_path / "whole").returncode == 0
+    code = stopped([*words, "--out", str(tmp_path / "parts")], tmp_path / "parts", 9, number)
+    assert code == 130
+    assert (tmp_path / "parts" / "model.safetensors").is_file()  # what there is can be used
+    assert regard("train", "--resume", tmp_path / "parts").returncode == 0
+    whole, parts = (tmp_path / n / "model.safetensors" for n in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+
+
+COMPILED = ["gpt"] + ["bert", "transformer-xl", "xlnet", "t5"] * bool(os.environ.get("REGARD_ALL"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", COMPILED)
+def test_compiled_runs_go_on_too(family: str, where: Path, tmp_path: Path) -> None:
+    """One family here, as compiling takes a minute; REGARD_ALL=1 takes more of them."""
+    words = ["train", family, str(where), "--size", "tiny", "--steps", "12", "shape.layers=1"]
+    words += ["batch.length=32", "batch.samples=8", "engine.precision=fp32", "engine.compile=yes"]
+    assert regard(*words, "--out", tmp_path / "whole").returncode == 0
+    stopped([*words, "--out", str(tmp_path / "parts")], tmp_path / "parts", 4, signal.SIGTERM)
+    assert regard("train", "--resume", tmp_path / "parts").returncode == 0
+    whole, parts = (tmp_path / n / "model.safetensors" for n in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+
+
+def test_going_on_with_a_model_on_other_text(where: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert regard("train", "gpt", where, *QUICK, "--out", first, "--steps", "4").returncode == 0
+    other = data(tmp_path / "other", documents=30)
+    words = ["batch.length=32", "batch.samples=4", "optimizer.rate=0.0", "--steps", "2"]
+    done = regard("train", first, other, *words, "--out", second)
+    assert done.returncode == 0, done.stderr
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+    done = regard("train", first, other, "--out", tmp_path / "third", "batch.length=64")
+    assert done.returncode == 2 and "has learned 32 positions" in done.stderr

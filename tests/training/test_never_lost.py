@@ -1,0 +1,194 @@
+"""A run that was stopped, in whatever way, ends with the very bits of one that never was."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.training import run as runs
+from regard.training.build import OWN
+from regard.training.loop import Loop
+from regard.training.recipe import Recipe
+from tests.training.small import data, recipe
+
+KILLS = 30
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return data(tmp_path_factory.mktemp("pairs"), kind="pairs")
+
+
+def bits(run: Path) -> bytes:
+    return (run / "model.safetensors").read_bytes()
+
+
+def figures(run: Path) -> list[dict[str, Any]]:
+    """The metrics without the clock."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if "second" not in k} for line in lines]
+
+
+def interrupted(made: Recipe, out: Path, steps: list[int], patch: pytest.MonkeyPatch) -> None:
+    """Trains, with a SIGTERM in the middle of each of these steps, until it is done."""
+    plain = Loop.step
+
+    def step(self: Loop, *rest: Any) -> Any:
+        if self.progress.step in steps:
+            steps.remove(self.progress.step)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return plain(self, *rest)
+
+    patch.setattr(Loop, "step", step)
+    found = runs.train(made, out, display="silent")
+    while found["outcome"] == "interrupted":
+        found = runs.train(Recipe(), out, resume=True, display="silent")
+    assert found["outcome"] == "done" and not steps
+
+
+CASES = [
+    *((name, own, {}) for name, own in OWN.items()),
+    ("bert", "masked", {}),
+    ("gpt", "prefix", {}),
+    ("t5", "prefix", {}),
+    ("transformer", "span", {}),
+    ("transformer-xl", "causal", {}),
+    ("transformer", "pairs", {}),
+    ("t5", "pairs", {}),
+    (
+        "gpt",
+        "mixture",
+        {"parts": [{"objective": "causal", "share": 0.5}, {"objective": "prefix", "share": 0.5}]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("family", "name", "options"), CASES, ids=lambda c: str(c)[:20])
+def test_resumed_equals_uninterrupted(
+    family: str,
+    name: str,
+    options: dict[str, Any],
+    where: Path,
+    pairs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stopped twice, every objective."""
+    source = pairs if name == "pairs" else where
+    made = recipe(family, source, objective={"name": name, **options})
+    runs.train(made, tmp_path / "whole", display="silent")
+    made = recipe(family, source, objective={"name": name, **options})
+    interrupted(made, tmp_path / "parts", [1, 4], monkeypatch)
+    assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
+    assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("family", ["gpt", "transformer-xl"])
+def test_under_accumulation(
+    family: str, where: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"batch": {"samples": 8, "accumulate": 4}}
+    runs.train(recipe(family, where, **changes), tmp_path / "whole", display="silent")
+    interrupted(recipe(family, where, **changes), tmp_path / "parts", [2, 3], monkeypatch)
+    assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
+
+
+def test_stopped_during_validation(
+    where: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The validation that was cut off is done again."""
+    runs.train(recipe("gpt", where), tmp_path / "whole", display="silent")
+    plain, calls = runs.validate, []
+
+    def validate(*given: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return plain(*given, **named)
+
+    monkeypatch.setattr(runs, "validate", validate)
+    found = runs.train(recipe("gpt", where), tmp_path / "parts", display="silent")
+    assert found["outcome"] == "interrupted" and found["progress"]["step"] == 3
+    found = runs.train(Recipe(), tmp_path / "parts", resume=True, display="silent")
+    assert found["outcome"] == "done"
+    assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
+    assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
+
+
+def child(made: Recipe, out: Path) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    resume = (out / "recipe.toml").is_file()
+    runs.train(Recipe() if resume else made, out, resume=resume, display="silent")
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(where: Path, tmp_path: Path) -> None:
+    """SIGKILL, writes included: every checkpoint interval is one step long."""
+    changes: dict[str, Any] = {
+        "budget": {"steps": 400},
+        "checkpoint": {"every": 1},
+        "validation": {"every": 50},
+    }
+    made: Callable[[], Recipe] = lambda: recipe("transformer-xl", where, **changes)  # noqa: E731
+    fork = multiprocessing.get_context("fork")
+    whole = fork.Process(target=child, args=(made(), tmp_path / "whole"))
+    whole.start()
+    whole.join()
+    assert whole.exitcode == 0
+    dice, kills, steps = random.Random(5), 0, []
+    out = tmp_path / "parts"
+    while True:
+        process = fork.Process(target=child, args=(made(), out))
+        process.start()
+        process.join(dice.uniform(0.3, 1.2) if kills < KILLS + 10 else None)
+        if process.exitcode is not None:
+            assert process.exitcode == 0
+            break
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        kills += 1
+        steps.append(len(list((out / "checkpoints").glob("step-*"))) if out.exists() else 0)
+    assert kills >= KILLS, f"only {kills} kills: make the run longer"
+    assert bits(tmp_path / "whole") == bits(out)
+    assert figures(tmp_path / "whole") == figures(out)
+    assert not list(out.glob("**/.writing*"))
+
+
+def test_a_damaged_checkpoint_falls_back(where: Path, tmp_path: Path) -> None:
+    made = recipe("gpt", where, checkpoint={"every": 2}, budget={"steps": 6})
+    runs.train(made, tmp_path / "run", display="silent")
+    whole = bits(tmp_path / "run")
+    newest = max((tmp_path / "run" / "checkpoints").glob("step-*"))
+    weights = newest / "weights.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-5] ^= 1
+    weights.write_bytes(content)
+    with pytest.warns(UserWarning, match="weights.safetensors"):
+        runs.train(Recipe(), tmp_path / "run", resume=True, display="silent")
+    assert bits(tmp_path / "run") == whole
+
+
+def test_what_diverged_is_kept(where: Path, tmp_path: Path) -> None:
+    made = recipe("gpt", where, optimizer={"rate": 1e30, "clip": 0.0}, budget={"steps": 20})
+    with pytest.raises(runs.Diverged):
+        runs.train(made, tmp_path / "run", display="silent")
+    saved = runs.Checkpoints(tmp_path / "run" / "checkpoints").latest()
+    assert saved is not None and saved.facts["reason"] == "diverged"
+    assert all(torch.isfinite(w).all() for w in saved.tensors("weights").values())

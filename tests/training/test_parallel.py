@@ -1,0 +1,172 @@
+"""One process equals two, with every engine, and a lost process costs nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard.training import recipe as recipes
+from tests.training.small import data, recipe
+
+WORKER = Path(__file__).with_name("worker.py")
+STILL = {
+    "gpt": {"dropout": 0.0, "dropout_attention": 0.0, "dropout_embedding": 0.0},
+    "bert": {"dropout": 0.0, "dropout_attention": 0.0},
+    "transformer-xl": {"dropout": 0.0},
+    "xlnet": {"dropout": 0.0},
+    "t5": {"dropout": 0.0},
+}
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return data(tmp_path_factory.mktemp("data"))
+
+
+def work(what: str, out: Path, files: list[Path], processes: int) -> None:
+    out.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", str(processes), str(WORKER), what, str(out), *map(str, files)]
+    done = subprocess.run(
+        command,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def written(directory: Path, where: Path, names: Any, **changes: Any) -> list[Path]:
+    directory.mkdir(exist_ok=True)
+    files = []
+    for name in names:
+        made = recipe(
+            name, where, shape=STILL[name], batch={"samples": 8, "accumulate": 2}, **changes
+        )
+        file = directory / f"{name}.toml"
+        recipes.write(made, file)
+        files.append(file)
+    return files
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_gradients_of_a_step(kind: str, where: Path, tmp_path: Path) -> None:
+    engine = {"precision": "fp32", "parallel": kind}
+    files = written(tmp_path, where, STILL, engine=engine, optimizer={"clip": 0.0})
+    work("gradients", tmp_path / "one", files, 1)
+    work("gradients", tmp_path / "two", files, 2)
+    for file in files:
+        one, two = (load_file(tmp_path / n / f"{file.stem}.safetensors") for n in ("one", "two"))
+        assert one.keys() == two.keys()
+        for name, value in one.items():
+            scale = max(float(value.norm()), 1e-3 * float(one["loss"]))
+            assert float((two[name] - value).norm()) <= 1e-6 * scale, (file.stem, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_weights_after_twenty_steps(kind: str, where: Path, tmp_path: Path) -> None:
+    engine = {"precision": "fp64", "parallel": kind}
+    budget = {"steps": 20}
+    files = written(tmp_path, where, STILL, engine=engine, budget=budget)
+    work("train", tmp_path / "one", files, 1)
+    work("train", tmp_path / "two", files, 2)
+    for file in files:
+        one, two = (
+            load_file(tmp_path / n / file.stem / "model.safetensors") for n in ("one", "two")
+        )
+        for name, value in one.items():
+            assert value.dtype == torch.float64
+            assert (two[name] - value).abs().max() <= 1e-10, (file.stem, name)
+
+
+def started(out: Path, file: Path, processes: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "3"]
+    command += ["--nproc-per-node", str(processes), str(WORKER), "train", str(out), str(file)]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def workers(parent: int) -> list[int]:
+    found = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in found]
+
+
+def wait_for(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 120
+    while not happened():
+        assert process.poll() is None, "ended before its time"
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
+    """torchrun starts all again; the result is that of the undisturbed run, bit for bit. Dropout
+    is on.
+    """
+    made = recipe(
+        "transformer-xl",
+        where,
+        batch={"samples": 8},
+        engine={"parallel": kind},
+        budget={"steps": 60},
+        checkpoint={"every": 3},
+        validation={"every": 30},
+    )
+    file = tmp_path / "run.toml"
+    recipes.write(made, file)
+    work("train", tmp_path / "plain", [file], 2)
+    process = started(tmp_path / "shaken", file, 2)
+    saved = tmp_path / "shaken" / "run" / "checkpoints"
+    wait_for(lambda: len(list(saved.glob("step-*"))) > 1, process)
+    os.kill(workers(process.pid)[-1], signal.SIGKILL)
+    assert process.wait(timeout=240) == 0
+    plain, shaken = (
+        (tmp_path / n / "run" / "model.safetensors").read_bytes() for n in ("plain", "shaken")
+    )
+    assert plain == shaken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_resumed_by_another_number_of_processes(kind: str, where: Path, tmp_path: Path) -> None:
+    """Two begin, one goes on: the same within the tolerance of the law."""
+    made = recipe(
+        "transformer-xl",
+        where,
+        shape=STILL["transformer-xl"],
+        batch={"samples": 8, "accumulate": 2},
+        engine={"parallel": kind, "precision": "fp64"},
+        budget={"steps": 200},
+        checkpoint={"every": 3},
+        validation={"every": 100},
+    )
+    file = tmp_path / "run.toml"
+    recipes.write(made, file)
+    work("train", tmp_path / "plain", [file], 2)
+    process = started(tmp_path / "shaken", file, 2)
+    saved = tmp_path / "shaken" / "run" / "checkpoints"
+    wait_for(lambda: len(list(saved.glob("step-*"))) > 1, process)
+    process.terminate()
+    process.wait(timeout=60)
+    work("train", tmp_path / "shaken", [file], 1)
+    plain, shaken = (
+        load_file(tmp_path / n / "run" / "model.safetensors") for n in ("plain", "shaken")
+    )
+    for name, value in plain.items():
+        assert (shaken[name] - value).abs().max() <= 1e-10, name

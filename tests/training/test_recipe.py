@@ -1,0 +1,78 @@
+"""Recipes: read, overruled word by word, checked, and written so that they read back the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.errors import ConfigError, FormatError, UnknownName
+from regard.training.recipe import Recipe, make, overrides, read, write
+
+
+def test_later_tables_overrule_earlier_ones() -> None:
+    recipe = make({"batch": {"samples": 4, "length": 16}}, {"batch": {"samples": 8}})
+    assert (recipe.batch.samples, recipe.batch.length) == (8, 16)
+
+
+def test_words_become_tables() -> None:
+    words = ["batch.samples=16", "optimizer.rate=5e-4", "model=gpt2", "shape.window=[8, 16]"]
+    recipe = make(overrides(words))
+    assert recipe.batch.samples == 16 and recipe.optimizer.rate == 5e-4
+    assert recipe.model == "gpt2" and recipe.shape == {"window": [8, 16]}
+
+
+def test_a_recipe_reads_back_as_it_was(tmp_path: Path) -> None:
+    given = make(
+        {
+            "model": "xlnet",
+            "seed": 7,
+            "objective": {"name": "mixture", "parts": [{"objective": "causal", "weight": 0.5}]},
+            "optimizer": {"betas": [0.9, 0.98], "rate": 1e-3},
+            "shape": {"layers": 3, "window": [8, 8, 16]},
+        }
+    )
+    write(given, tmp_path / "recipe.toml")
+    assert make(read(tmp_path / "recipe.toml")) == given
+    assert [file.name for file in tmp_path.iterdir()] == ["recipe.toml"]
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "words"),
+    [
+        ({"optimiser": {}}, UnknownName, "did you mean 'optimizer'"),
+        ({"optimizer": {"rat": 1.0}}, UnknownName, "did you mean 'optimizer.rate'"),
+        ({"batch": {"samples": "many"}}, ConfigError, "batch.samples is 'many'; it must be int"),
+        ({"batch": {"samples": True}}, ConfigError, "batch.samples is True"),
+        ({"batch": 5}, ConfigError, "batch is 5; it is a table of samples, length, accumulate"),
+        ({"shape": 5}, ConfigError, "shape is 5; it is a table"),
+        ({"engine": {"precision": "bf61"}}, UnknownName, "did you mean 'bf16'"),
+    ],
+)
+def test_refusals(table: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error) as caught:
+        make(table)
+    assert words in str(caught.value)
+
+
+def test_whole_numbers_serve_as_fractions() -> None:
+    assert make({"optimizer": {"rate": 1}}).optimizer.rate == 1.0
+
+
+@pytest.mark.parametrize("word", ["batch.samples", "=4", "samples 4"])
+def test_what_is_no_override(word: str) -> None:
+    with pytest.raises(ConfigError, match="KEY=VALUE"):
+        overrides([word])
+
+
+def test_files_that_are_no_recipe(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="there is no recipe"):
+        read(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("model = ")
+    with pytest.raises(FormatError, match="not valid TOML"):
+        read(tmp_path / "bad.toml")
+
+
+def test_defaults_stand_alone() -> None:
+    assert make() == Recipe()

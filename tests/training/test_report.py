@@ -1,0 +1,283 @@
+"""Report, model card and curves: whole, readable, and safe whatever a run is called."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import xml.etree.ElementTree as tree
+from html.parser import HTMLParser
+
+import pytest
+
+from regard.exchange.directory import save
+from regard.models import create
+from regard.study.curves import Line, Panel, inline, smooth, steps_between, svg, thin
+from regard.training.card import write_card
+from regard.training.report import Story, write_report
+
+NASTY = '<script>alert("1")</script> & `code` | pipe'
+RECIPE = """model = "gpt"
+data = "docs"
+
+[objective]
+name = "causal"
+
+[budget]
+steps = 200
+"""
+FACTS = {
+    "model": {
+        "name": "gpt", "family": "gpt", "paper": "Radford et al.", "parameters": 1234567,
+        "config": {"width": 64, "layers": 2},
+    },
+    "objective": "causal",
+    "data": {
+        "path": "/home/me/docs", "vocabulary": 8000, "tokenizer": "bpe",
+        "splits": {
+            "train": {"documents": 90, "tokens": 100_000, "bytes": 420_000},
+            "valid": {"documents": 10, "tokens": 10_000, "bytes": 42_000},
+        },
+    },
+    "outcome": "done",
+    "progress": {"step": 200, "tokens": 409_600, "seconds": 125.0},
+    "best": {"step": 150, "value": 2.0},
+    "peak_memory": 1_500_000_000,
+    "step_flops": 1e10,
+    "gemm_peak": 4e10,
+    "machine": {"system": "Linux", "torch": "2.13"},
+}  # fmt: skip
+
+
+def metrics():
+    for step in range(1, 201):
+        yield {
+            "step": step, "loss": 8.0 / step**0.3, "rate": 1e-3 * (1 - step / 200),
+            "tokens": 2048 * step, "seconds": 0.625 * step, "tokens_per_second": 3276.8,
+        }  # fmt: skip
+        if step % 50 == 0:
+            figures = {"bits_per_byte": 2.0 if step == 150 else 3.0, "perplexity": 30.0}
+            yield {"step": step, "tokens": 2048 * step, "valid": figures}
+
+
+def make(directory, facts=FACTS, recipe=RECIPE, records=None):
+    lines = [json.dumps(r) for r in (metrics() if records is None else records)]
+    (directory / "metrics.jsonl").write_text("".join(f"{x}\n" for x in lines))
+    (directory / "recipe.toml").write_text(recipe)
+    (directory / "run.json").write_text(json.dumps(facts))
+    return directory
+
+
+class Page(HTMLParser):
+    """Tags in their places, and everything a page could fetch."""
+
+    VOID = {"meta", "br", "link", "img"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.fetched, self.text = [], [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.fetched += [v for k, v in attributes if k in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_report_says_what_the_run_was(tmp_path):
+    page = Page(write_report(make(tmp_path)).read_text())
+    text = " ".join(" ".join(page.text).split())
+    assert "gpt · causal" in text
+    assert "Best validation: bits per byte 2 at step 150, after 307,200 tokens." in text
+    for word in ("1,234,567", "409,600", "2 min 05 s", "1.5 GB", "40%", "steps = 200", "3,277"):
+        assert word in text, word
+    for word in ("Loss of each step", "Validation: bits per byte", "Learning rate", "Tokens per"):
+        assert word in text, word
+    assert "4.2" in text  # bytes per token
+    assert page.tags.count("svg") == 5
+    assert page.fetched == []
+
+
+def test_no_text_of_others_becomes_markup(tmp_path):
+    facts = FACTS | {
+        "model": {"name": NASTY, "paper": NASTY, "config": {NASTY: NASTY}},
+        "objective": NASTY,
+        "outcome": NASTY,
+        "data": {"path": NASTY, "splits": {NASTY: {"tokens": 5}}},
+    }
+    records = [{"step": 1, "loss": 1.0}, {"step": 1, "valid": {NASTY: 3.0}}]
+    make(tmp_path, facts, f"model = '''{NASTY}'''\n", records)
+    page = write_report(tmp_path).read_text()
+    assert "script" not in Page(page).tags and "<script" not in page
+    card = write_card(tmp_path).read_text()
+    outside = re.sub(r"(?s)```.*?```", "", card.split("---", 2)[2])
+    assert "<script" not in outside
+    tree.parse(tmp_path / "curves.svg")
+
+
+@pytest.mark.parametrize("left", ["nothing", "only metrics", "broken"])
+def test_what_is_missing_is_left_out(tmp_path, left):
+    if left == "only metrics":
+        (tmp_path / "metrics.jsonl").write_text('{"step": 3, "loss": 2.5}\n{"step": 4, "lo')
+    elif left == "broken":
+        make(tmp_path)
+        (tmp_path / "run.json").write_text("[1, 2")
+        (tmp_path / "recipe.toml").write_text("= = =")
+    page = Page(write_report(tmp_path).read_text())
+    card = write_card(tmp_path).read_text()
+    text = " ".join(page.text)
+    if left == "nothing":
+        assert "Nothing was measured." in text and "svg" not in page.tags
+        assert not (tmp_path / "curves.svg").exists() and "model-index" not in card
+    elif left == "only metrics":
+        assert "Loss 2.5 at step 3; nothing was validated." in text
+    else:  # without run.json the lowest first measure is the best
+        assert "bits per byte 2 at step 150" in text
+
+
+def test_numbers_that_are_none_do_not_stop_a_report(tmp_path):
+    records = [
+        {"step": 1, "loss": None, "rate": 1e-3},
+        {"step": 2, "loss": 2.0, "parts": {"a": None}},
+        {"step": 2, "valid": {"perplexity": None}},
+        {"step": 3, "valid": {"perplexity": 4.0}},
+    ]
+    make(tmp_path, FACTS | {"best": None}, records=records)
+    assert Story.read(tmp_path).best()["step"] == 3
+    Page(write_report(tmp_path).read_text())
+    write_card(tmp_path)
+
+
+# -- the card
+
+
+def front_matter(text):
+    yaml = pytest.importorskip("yaml")
+    first, head, rest = text.split("---\n", 2)
+    assert first == ""
+    return yaml.safe_load(head), rest
+
+
+def gpt(**changes):
+    shape = {"width": 32, "layers": 1, "heads": 2, "vocabulary": 50, "context": 16}
+    return create("gpt2", **shape | changes)
+
+
+def test_a_model_that_opens_in_transformers_says_how(tmp_path):
+    run = make(tmp_path)
+    save(gpt(), run)
+    head, text = front_matter(write_card(run).read_text())
+    assert head["library_name"] == "transformers"
+    assert head["pipeline_tag"] == "text-generation"
+    assert head["tags"] == ["regard", "gpt", "causal"]
+    assert "license" not in head
+    result = head["model-index"][0]["results"][0]
+    assert result["metrics"][0] == {"type": "bits_per_byte", "value": 2.0}
+    assert result["dataset"]["name"] == "docs" and result["task"]["type"] == "text-generation"
+    assert f"GPT2LMHeadModel.from_pretrained('{run.name}')" in text
+    assert f"regard.load('{run.name}')" in text
+    assert "| bits per byte | 2 |" in text and "![The curves of the run](curves.svg)" in text
+    assert "| train | 90 | 100,000 | 420,000 | 4.2 |" in text
+    assert "[budget]\nsteps = 200" in text
+    assert "- path: docs" in text and "/home/me" not in text
+
+
+def test_the_code_of_the_card_runs(tmp_path, monkeypatch):
+    run = make(tmp_path)
+    save(gpt(), run)
+    text = write_card(run).read_text()
+    monkeypatch.chdir(run.parent)
+    blocks = re.findall(r"(?s)```python\n(.*?)```", text)
+    assert len(blocks) == 2
+    for block in blocks:
+        scope = {}
+        exec(block, scope)
+        assert sum(p.numel() for p in scope["model"].parameters()) == gpt().parameter_count()
+
+
+def test_a_model_that_does_not_says_why(tmp_path):
+    run = make(tmp_path)
+    save(gpt(band=4), run)
+    head, text = front_matter(write_card(run, license="apache-2.0").read_text())
+    assert head["library_name"] == "regard" and head["license"] == "apache-2.0"
+    assert "pipeline_tag" not in head
+    assert "It does not open in transformers:" in text and "from_pretrained" not in text
+
+
+def test_no_result_is_claimed_that_was_not_measured(tmp_path):
+    run = make(tmp_path, FACTS | {"best": None}, records=[{"step": 1, "loss": 3.0}])
+    assert "model-index" not in front_matter(write_card(run).read_text())[0]
+
+
+# -- curves
+
+
+def test_curves_are_a_valid_picture():
+    faint = Line("step", [(i, 5 + math.sin(i)) for i in range(1, 3000)], faint=True)
+    dots = Line("<valid>", [(1, 5.0), (2999, 4.0), (5, math.nan)], 2, dots=True)
+    root = tree.fromstring(svg([Panel("A & B", [faint, dots]), Panel("empty", [Line("x", [])])]))
+    paths = [e.get("d") for e in root.iter() if e.tag.endswith("path")]
+    assert sum(d.count(" ") for d in paths) < 3 * 600  # thinned
+    assert "NaN" not in "".join(paths) and "nan" not in "".join(paths)
+    circles = [e for e in root.iter() if e.tag.endswith("circle")]
+    assert len(circles) == 2
+    assert circles[0][0].text == "<valid> at 1: 5"
+    assert root.get("viewBox") == "0 0 640 250"
+
+
+def test_a_faint_line_does_not_decide_the_height():
+    noisy = Line("step", [(0, 1.0), (1, 1e6), (2, 1.0)], faint=True)
+    calm = Line("mean", [(0, 2.0), (2, 1.0)])
+    text = svg([Panel("loss", [noisy, calm])])
+    assert "clip-path" in text and "1M" not in text
+
+
+def test_one_point_and_a_flat_line_are_drawn():
+    for points in ([(5, 3.0)], [(1, 0.0), (2, 0.0)], [(1, -2.0), (9, -2.0)]):
+        picture = tree.fromstring(inline(Panel("x", [Line("x", points)])))
+        numbers = re.findall(r"-?[\d.]+", picture.find(".//path[@class]").get("d"))
+        assert all(0 <= float(n) <= 640 for n in numbers)
+    assert inline(Panel("x", [Line("x", [])])) == ""
+
+
+def test_places_follow_the_numbers():
+    picture = tree.fromstring(inline(Panel("x", [Line("x", [(0, 0.0), (10, 4.0)])])))
+    found = picture.findall(".//path[@class]")[-1].get("d")
+    assert found == "M64.0 216.0 L624.0 52.0"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0, 4, [0, 1, 2, 3, 4]),
+        (2.1, 3.9, [2, 2.5, 3, 3.5, 4]),
+        (0, 2.5e-4, [0, 1e-4, 2e-4, 3e-4]),
+        (5, 5, [4.5, 4.75, 5, 5.25, 5.5]),
+    ],
+)
+def test_ticks_are_round_and_cover(low, high, expected):
+    found = steps_between(low, high)
+    assert found[0] <= low and found[-1] >= high and 3 <= len(found) <= 7
+    if low < high:
+        assert found == pytest.approx(expected)
+
+
+def test_smoothing_and_thinning_keep_what_matters():
+    points = [(float(i), 2.0) for i in range(1000)]
+    assert all(y == pytest.approx(2.0) for _, y in smooth(points))
+    jump = smooth([*points, (1000.0, 22.0)])
+    assert jump[-1][1] == pytest.approx(2.0 + 20.0 / 20)  # the mean of about twenty
+    thinned = thin([(float(i), float(i)) for i in range(1000)], 100)
+    assert len(thinned) == 100 and thinned[0] == (0.0, 0.0) and thinned[-1] == (999.0, 999.0)
+    assert all(x == pytest.approx(y) for x, y in thinned)
