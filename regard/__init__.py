@@ -41,7 +41,10 @@ HOMES = {
     "sizes": "regard.models",
     "record": "regard.study.record",
 }
-PACKAGES = {"attention", "errors", "exchange", "models", "study", "text"}
+PACKAGES = {
+    "attention", "decoding", "errors", "exchange", "models", "objectives", "study", "text",
+    "training",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

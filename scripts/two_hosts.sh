@@ -9,11 +9,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${1:-.venv/bin/python}
 here=$(mktemp -d)
 export PYTHONPATH=$PWD OMP_NUM_THREADS=1
+# Without this, torchrun tells a host that comes back nothing of where the others meet.
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 a=regard-a-$$ b=regard-b-$$
 started=()
 
+# fell NAME: a host loses power; its processes end wherever they are
+fell() { ip netns pids "$1" 2>/dev/null | xargs -r kill -9 2>/dev/null || true; }
+
 clean() {
-    for id in "${started[@]}"; do kill -9 -- "-$id" 2>/dev/null || true; done
+    fell "$a"
+    fell "$b"
     ip netns del "$a" 2>/dev/null || true
     ip netns del "$b" 2>/dev/null || true
     rm -rf "$here"
@@ -33,13 +39,16 @@ done
 data=$here/data
 "$python" -m regard prepare builtin:python-docs --out "$data" --vocabulary 2000 --valid 0.01 >/dev/null
 
-# host NAME RANK DEVICE RUN: one host of the run, in a session of its own so that it can be killed
+# host NAME RANK DEVICE RUN ADDRESS: one host of a run
 host() {
-    GLOO_SOCKET_IFNAME=$3 setsid ip netns exec "$1" "$python" -m torch.distributed.run \
-        --nnodes 2 --nproc-per-node 1 --node-rank "$2" --max-restarts 5 \
+    local first=false
+    if [ "$2" = 0 ]; then first=true; fi
+    GLOO_SOCKET_IFNAME=$3 ip netns exec "$1" "$python" -m torch.distributed.run \
+        --nnodes 2 --nproc-per-node 1 --max-restarts 5 \
         --rdzv-backend c10d --rdzv-endpoint 10.77.0.1:29400 --rdzv-id "$4" --local-addr "$5" \
-        -m regard train gpt "$data" --out "$here/$4" --size tiny --steps 60 --quiet \
-        batch.length=64 batch.samples=8 checkpoint.every=5 validation.every=30 \
+        --rdzv-conf "is_host=$first" \
+        -m regard train gpt "$data" --out "$here/$4" --size tiny --steps 400 --quiet \
+        batch.length=64 batch.samples=8 checkpoint.every=10 validation.every=200 \
         engine.precision=fp32 engine.compile=no >"$here/$4-$1.log" 2>&1 &
     started+=($!)
 }
@@ -58,14 +67,15 @@ finish || { tail -n 20 "$here"/plain-*.log; exit 1; }
 
 echo "2. the same run; the second host dies in the middle and comes back"
 whole shaken
-until compgen -G "$here/shaken/checkpoints/step-0000002*" >/dev/null; do
+until compgen -G "$here/shaken/checkpoints/step-000001*" >/dev/null; do
     kill -0 "${started[0]}" 2>/dev/null || { tail -n 20 "$here"/shaken-*.log; exit 1; }
     sleep 0.2
 done
-kill -9 -- "-${started[1]}"
-echo "   killed after $(ls "$here/shaken/checkpoints" | grep -c step) checkpoints"
-sleep 3
+fell "$b"
+wait "${started[1]}" 2>/dev/null || true
 unset 'started[1]'
+echo "   killed after $(basename "$(ls -d "$here"/shaken/checkpoints/step-* | tail -n 1)")"
+sleep 3
 host "$b" 1 vb$$ shaken 10.77.0.2
 finish || { tail -n 30 "$here"/shaken-*.log; exit 1; }
 

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Fast
 from regard.errors import InputError
 from regard.text.chunks import Chunker, Chunking
 from regard.text.corpus import SPLITS, Special, Writer
+from regard.text.joined import Joiner
 from regard.text.sample import size
 
 BATCH = 2**20  # bytes of text
@@ -52,6 +53,7 @@ class Encoder:
         self.chunkers = (
             [Chunker(chunking, special.end) for _ in SPLITS] if chunking.kind != "none" else []
         )
+        self.joiner = Joiner.of(fast)
         self.unknown = [0] * len(SPLITS)
         self.length = 0  # bytes of the open document
         self.batch = Batch()
@@ -93,7 +95,8 @@ class Encoder:
         """Hands the batch on, then writes the one before it."""
         batch, self.batch = self.batch, Batch()
         before = self.running
-        self.running = batch, self.pool.submit(self.encode, batch.texts)
+        texts = batch.texts if self.joiner is None else self.joiner.join(batch.texts)
+        self.running = batch, self.pool.submit(self.encode, texts)
         if before is not None:
             self.write(*before)
 
@@ -105,14 +108,24 @@ class Encoder:
             raise InputError(f"the tokenizer cannot encode this text: {error}") from None
 
     def write(self, batch: Batch, future: Future[list[Any]]) -> None:
-        lists = [encoding.ids for encoding in future.result()]
-        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-        ids = np.fromiter(chain.from_iterable(lists), self.dtype, int(lengths.sum()))
+        ids, lengths = self.flat(future.result())
+        if self.joiner is not None:
+            found = self.joiner.lengths(ids, batch.texts)
+            if found is None:
+                ids, lengths = self.flat(self.encode(batch.texts))
+            else:
+                lengths = found
         self.count_unknown(batch, ids, lengths)
         if self.chunkers:
             self.write_chunks(batch, ids, lengths)
         else:
             self.write_documents(batch, ids, lengths)
+
+    def flat(self, encodings: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """All ids in a row, and how many are whose."""
+        lists = [encoding.ids for encoding in encodings]
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        return np.fromiter(chain.from_iterable(lists), self.dtype, int(lengths.sum())), lengths
 
     def count_unknown(self, batch: Batch, ids: np.ndarray, lengths: np.ndarray) -> None:
         if self.special.unknown is None:

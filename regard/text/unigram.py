@@ -13,6 +13,9 @@ two more, for "no such piece" and for a character outside of the alphabet.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, pairwise
 from unicodedata import category
 
 import numpy as np
@@ -75,28 +78,30 @@ class Words:
     def __init__(self, counts: Counter[str]) -> None:
         ranked = sorted(counts, key=lambda word: (-counts[word], word))
         ends = np.cumsum([len(word) for word in ranked])
-        ranked = ranked[: max(1, int(np.searchsorted(ends, CHARACTERS, "right")))]
+        many = max(1, int(np.searchsorted(ends, CHARACTERS, "right")))
+        ranked, rare = ranked[:many], ranked[many:]
+        known = {letter for word in ranked for letter in word}
+        missing = {letter for word in rare for letter in word} - known
+        ranked += sorted(missing)  # no character is forgotten with a rare word
         ranked.sort(key=len, reverse=True)
         self.text = "".join(ranked)
         self.length = np.array([len(word) for word in ranked])
         self.start = np.cumsum(self.length) - self.length
-        self.count = np.array([counts[word] for word in ranked], np.float64)
+        self.count = np.array([max(1, counts[word]) for word in ranked], np.float64)
         self.word = np.repeat(np.arange(len(ranked)), self.length)  # of each character
         self.left = (self.start + self.length)[self.word] - np.arange(len(self.text))
         self.inside: list[Integers] = []
 
-    def windows(self) -> list[tuple[Integers, Integers]]:
+    def windows(self) -> Iterator[tuple[Integers, Integers]]:
         """For each length: where a window of it begins, and a number for what it holds."""
         codes = np.frombuffer(self.text.encode("utf-32-le"), "<u4").astype(np.uint64)
         keys = np.zeros(len(codes), np.uint64)
-        found = []
         for length in range(1, LONGEST + 1):
             places = np.flatnonzero(self.left >= length)
             if not len(places):
                 break
             keys[places] = keys[places] * MULTIPLIER + codes[places + length - 1] + np.uint64(1)
-            found.append((places, keys[places]))
-        return found
+            yield places, keys[places]
 
     def mixed(self) -> Integers:
         """How often the kind of character changes up to each one; a piece is of one kind, as in
@@ -149,39 +154,16 @@ class Pieces:
     """Stretches of the words; all characters of the alphabet are among them for ever."""
 
     def __init__(self, words: Words, size: int) -> None:
-        windows, mixed = words.windows(), words.mixed()
-        found = [unique(words, *window) for window in windows]
-        start, length, weight = [], [], []
-        for n, (first, inverse, counted) in enumerate(found, 1):
-            keep = counted >= (1 if n == 1 else max(2, n // 2))
-            keep &= mixed[first] == mixed[first + n - 1]
-            if 1 < n < len(found):  # as often as a longer piece: it never stands alone
-                places = windows[n][0]
-                pure = mixed[places] == mixed[places + n]
-                places, longer = places[pure], found[n][2][found[n][1]][pure]
-                position = np.full(len(words.text), -1)
-                position[windows[n - 1][0]] = inverse
-                for side in (position[places], position[places + 1]):
-                    keep[side[counted[side] == longer]] = False
-            start.append(first[keep])
-            length.append(np.full(int(keep.sum()), n))
-            weight.append(counted[keep])
-        letters = best(weight[0], size * 3 // 4)
-        others = best(
-            np.concatenate([np.empty(0), *weight[1:]]) * np.concatenate([np.empty(0), *length[1:]]),
-            SEEDS * size,
-        )
-        self.start = np.concatenate(
-            [start[0][letters], np.concatenate([np.empty(0, int), *start[1:]])[others]]
-        )
-        self.length = np.concatenate(
-            [length[0][letters], np.concatenate([np.empty(0, int), *length[1:]])[others]]
-        )
-        weights = np.concatenate(
-            [weight[0][letters], np.concatenate([np.empty(0), *weight[1:]])[others]]
-        )
-        self.score = np.log(weights / weights.sum())
-        words.inside = [self.placed(words, n, *window) for n, window in enumerate(windows, 1)]
+        found = list(seeds(words))
+        start, length, weight = (np.concatenate(column) for column in zip(*found, strict=True))
+        letters = len(found[0][0])
+        others = letters + best(weight[letters:] * length[letters:], SEEDS * size)
+        chosen = np.concatenate([best(weight[:letters], size * 3 // 4), others])
+        self.start, self.length = start[chosen], length[chosen]
+        self.score = np.log(weight[chosen] / weight[chosen].sum())
+        words.inside = [
+            self.placed(words, n, *window) for n, window in enumerate(words.windows(), 1)
+        ]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -235,10 +217,42 @@ class Pieces:
         return whole
 
 
-def unique(words: Words, places: Integers, keys: Integers) -> tuple[Integers, Integers, Floats]:
-    """Of the windows of one length: where each distinct one is first, which is where, how often."""
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    return places[first], inverse, np.bincount(inverse, words.count[words.word[places]])
+@dataclass
+class Windows:
+    """All windows of one length."""
+
+    places: Integers  # where they begin
+    which: Integers  # the number of what they hold
+    first: Integers  # where each number is first
+    count: Floats  # how often each occurs
+
+    @classmethod
+    def of(cls, words: Words, places: Integers, keys: Integers) -> Windows:
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        return cls(
+            places, which, places[first], np.bincount(which, words.count[words.word[places]])
+        )
+
+
+def seeds(words: Words) -> Iterator[tuple[Integers, Integers, Floats]]:
+    """The pieces to begin with, length by length: where they stand, their length, their count.
+
+    Longer ones must be seen oftener. One that is as often as a longer one never stands alone.
+    """
+    mixed = words.mixed()
+    every = (Windows.of(words, *window) for window in words.windows())
+    for n, (own, longer) in enumerate(pairwise(chain(every, [None])), 1):
+        assert own is not None
+        keep = own.count >= (1 if n == 1 else max(2, n // 2))
+        keep &= mixed[own.first] == mixed[own.first + n - 1]
+        if n > 1 and longer is not None:
+            pure = mixed[longer.places] == mixed[longer.places + n]
+            places, count = longer.places[pure], longer.count[longer.which[pure]]
+            number = np.full(len(words.text), -1)
+            number[own.places] = own.which
+            for side in (number[places], number[places + 1]):
+                keep[side[own.count[side] == count]] = False
+        yield own.first[keep], np.full(int(keep.sum()), n), own.count[keep]
 
 
 def best(values: Floats, many: int) -> Integers:

@@ -12,6 +12,7 @@ import torch
 
 from regard.errors import ConfigError, RegardError
 from regard.models import FAMILIES
+from regard.native.library import library
 from regard.objectives.base import Objective
 from regard.text.corpus import read_marker
 from regard.training.batches import Batches
@@ -109,7 +110,12 @@ def settle_engine(
 ) -> None:
     """Precision, threads, processes: a run resumed with others is not the same to the bit."""
     engine = recipe.engine
-    here = {"threads": torch.get_num_threads(), "processes": group.world, "device": device.type}
+    here = {
+        "threads": torch.get_num_threads(),
+        "processes": group.world,
+        "device": device.type,
+        "native": library() is not None,
+    }
     for name, now in here.items():
         then = getattr(engine, name)
         if settled and then != now:

@@ -83,6 +83,7 @@ class Engine:
     device: str = "auto"
     threads: int = 0
     processes: int = 0
+    native: bool = True  # are the compiled passes there? They round and drop otherwise
 
 
 @dataclass

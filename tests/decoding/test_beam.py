@@ -106,6 +106,17 @@ def test_rules_stop_sooner_or_later() -> None:
     assert fuller > estimated > 0
 
 
+def test_a_prompt_that_is_done_takes_no_more_results() -> None:
+    """While others of its batch go on; that would change what the rule "full" finds."""
+    loaded = next(speaker(specimen) for specimen in ALL if specimen.name == "t5-v1_1")
+    prompts = [draw(3, seed) for seed in range(12)]
+    options = {"beams": 3, "best": 3, "tokens": 16, "end": [2], "penalty": "common", "alpha": 1.5}
+    together = generate(loaded, prompts, stopping="full", banned=[], **options)
+    for prompt, found in zip(prompts, together, strict=True):
+        alone = generate(loaded, prompt, stopping="full", banned=[], **options)[0]
+        assert [x.ids for x in found] == [x.ids for x in alone]
+
+
 def test_results_are_sorted_and_different() -> None:
     found = generate(speaker(SHORT), draw(3, 1), beams=6, best=6, tokens=7, end=[1])[0]
     assert [x.score for x in found] == sorted((x.score for x in found), reverse=True)

@@ -99,6 +99,13 @@ def test_old_turns_are_forgotten() -> None:
     dialogue.turns.append({"role": "user", "content": "dog"})
     ids = dialogue.prompt()
     assert len(ids) <= 30 and ids[-1] == dialogue.prompts.ends()[0]
+    assert ids in [dialogue.encode(dialogue.turns[-count:]) for count in (1, 3, 5)]
+    three = [
+        {"role": role, "content": "cat " * 16} for role in ("user", "assistant", "user")
+    ]  # fmt: skip
+    assert len(dialogue.encode(three[1:])) > 30
+    dialogue.turns = three
+    assert dialogue.prompt() == dialogue.encode(three[2:])
     long = {"role": "user", "content": "The cat sat on the mat, " * 9}
     dialogue.turns.append(long)
     whole = dialogue.encode([long])

@@ -99,7 +99,9 @@ def test_the_chain_is_that_of_transformers() -> None:
 @pytest.mark.parametrize("make", [lambda: ours.repetition(1.7), lambda: ours.no_repeat(2)])
 def test_padding_is_not_a_past(make: Any) -> None:
     """Unlike in transformers, what stands in padding is neither punished nor forbidden."""
-    process, given, seen = make(), scores(1), past(1, 5)
+    process, given, seen = make(), scores(1), past(1)
+    seen.tokens[seen.tokens == 2] = 3
+    seen.tokens[:, -1] = 2
     padded = torch.cat([torch.full((5, 9), 2), seen.tokens], 1)
     real = torch.arange(9 + LENGTH).expand(5, -1) >= 9
     assert torch.equal(process(given, Past(padded, real, 7)), process(given, seen))

@@ -216,6 +216,12 @@ def test_unigram_finds_the_parts_of_words() -> None:
     assert {letter for word in counts for letter in word} <= set(pieces)
 
 
+def test_unigram_forgets_no_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.text.unigram.CHARACTERS", 8)
+    pieces = dict(learn(Counter({"abab": 9, "ba": 8, "xyxyx": 2, "z": 1}), 30))
+    assert set("abxyz") <= set(pieces)
+
+
 def test_unigram_expects_as_often_as_enumeration_says() -> None:
     from regard.text.unigram import Pieces, Words
 
