@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-from regard.training.machine import quick_malloc
-
 Step = Callable[[], Any]
 
 
@@ -69,7 +67,6 @@ def peak_memory(build: Callable[..., Step], *arguments: Any, runs: int = 2) -> i
 
 
 def _watch(pipe: Any, build: Callable[..., Step], arguments: tuple[Any, ...], runs: int) -> None:
-    quick_malloc()
     step = build(*arguments)
     before = _resident()
     for _ in range(runs):

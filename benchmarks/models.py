@@ -96,7 +96,8 @@ def compare(
     if "peer" in times:
         row["ratio"] = median(times["peer"]) / median(times["ours"])
         row["goal"] = GOALS.get(name, 1.3)
-        row["reached"] = row["ratio"] >= row["goal"] or row["share_of_peak"] >= 0.8
+        enough = name not in GOALS and row["share_of_peak"] >= 0.8
+        row["reached"] = row["ratio"] >= row["goal"] or enough
     for step in steps.values():
         if isinstance(step, OtherProcess):
             step.close()
@@ -104,7 +105,11 @@ def compare(
 
 
 def growth(repeats: int) -> dict[str, Any]:
-    """Longformer's time and memory against length and window; a slope of 1 is linear."""
+    """Longformer's time and memory against length and window; a slope of 1 is linear.
+
+    With the allocator as `regard train` sets it: its default maps large tensors anew at every step.
+    """
+    quick_malloc()
     found: dict[str, Any] = {}
     lengths = [2048, 4096, 8192, 16384, 32768]
     config = {"context": max(lengths), "vocabulary": 1000}
@@ -182,7 +187,6 @@ def main() -> None:
     unknown = [name for name in options.models if name not in CASES]
     if unknown:
         parser.error(f"unknown model {unknown[0]!r}; known are {', '.join(CASES)}")
-    quick_malloc()  # for both sides
     peaks = {label: gemm_peak(DTYPES[label]) for label in options.precision}
     say({label: f"{value / 1e9:.0f} GFLOP/s" for label, value in peaks.items()})
     rows = []

@@ -4,7 +4,6 @@ took.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -14,13 +13,6 @@ import torch
 from safetensors.torch import save_file
 
 from regard.exchange.directory import save
-
-# What `quick_malloc` sets for ourselves, for a process that does not know us.
-QUICK_MALLOC = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(2**62),
-    "MALLOC_TOP_PAD_": str(2**26),
-}
 
 
 class OtherProcess:
@@ -35,7 +27,6 @@ class OtherProcess:
         self.process = subprocess.Popen(
             [python, str(script), self.directory.name, kind, precision],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=os.environ | QUICK_MALLOC,
         )  # fmt: skip
         self.answer()
 

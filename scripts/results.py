@@ -30,7 +30,12 @@ class Cell:
     note: str = ""
 
 
-COMMON = ("batch.length=256", "batch.samples=16", "engine.compile=no")
+COMMON = (
+    "batch.length=256",
+    "batch.samples=16",
+    "engine.compile=no",
+    "validation.samples=1000000",  # all of it, as the n-gram is measured
+)
 CELLS = (
     Cell("GPT", "gpt"),
     Cell("GPT-3, banded", "gpt", ("shape.band=64",), note="every second layer sees 64 tokens"),

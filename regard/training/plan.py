@@ -41,6 +41,7 @@ LEAST_WARMUP = 0.02  # where a paper gives a share of very many steps
 VALIDATIONS = 20  # in a run
 WORTH_COMPILING = 15 * 60.0  # seconds; a shorter run cannot repay a minute of compiling
 CHECKING = 0.1  # of the time of a run may go into validations on the way
+SHORT = 50  # steps of a run that is over before it is measured
 REHEARSAL = 0.02  # of a budget in minutes goes into measuring a step
 HIGHEST = 4.0  # a narrow model's rate is at most so many times the paper's
 
@@ -91,7 +92,7 @@ def prepare(
     settle_budget(recipe, objective)
     loop = loop_for(recipe, model, objective, batches, group)
     if not settled:
-        rehearse(recipe, loop, note)
+        facts["seconds_needed"] = rehearse(recipe, loop, note)
     elif recipe.engine.compile == "yes":
         loop.engine.learner.compile()
     settle_steps(recipe, loop, model)
@@ -210,15 +211,18 @@ def loop_for(
     )
 
 
-def rehearse(recipe: Recipe, loop: Loop, note: Callable[[str], None]) -> None:
-    """Minutes become steps, and it shows whether compiling pays."""
+def rehearse(recipe: Recipe, loop: Loop, note: Callable[[str], None]) -> float:
+    """Minutes become steps, and it shows whether compiling pays; the seconds that a run will take,
+    0 for one too short to be worth asking.
+    """
     budget, machine = recipe.budget, recipe.engine
     timed = bool(budget.minutes) and not budget.steps
     seconds = max(1.0, budget.minutes * 60 * REHEARSAL)
     if machine.compile == "yes":
         loop.engine.learner.compile()
-    if not timed and machine.compile != "auto":
-        return
+    if not timed and budget.steps < SHORT:
+        machine.compile = "no" if machine.compile == "auto" else machine.compile
+        return 0.0
     plain = loop.rehearse(seconds)
     whole = budget.minutes * 60 if timed else budget.steps * plain
     if machine.compile == "auto":
@@ -228,6 +232,7 @@ def rehearse(recipe: Recipe, loop: Loop, note: Callable[[str], None]) -> None:
     if timed:
         budget.steps = max(1, int(budget.minutes * 60 / plain))
         note(f"{plain:.3g} s a step: {budget.minutes:g} minutes are {budget.steps:,} steps")
+    return budget.steps * plain
 
 
 def try_compiled(

@@ -37,7 +37,7 @@ from regard.training.plan import Plan, prepare
 from regard.training.recipe import Recipe
 from regard.training.stop import Stop
 from regard.training.validate import Interrupted, validate
-from regard.training.watch import Metrics, Watch, watch
+from regard.training.watch import Metrics, Watch, figures, watch
 
 STORED = ("weights", "optimizer", "memory")  # what a checkpoint holds
 RECIPE, FACTS, METRICS = "recipe.toml", "run.json", "metrics.jsonl"
@@ -93,6 +93,7 @@ class Run:
             self.out.mkdir(parents=True, exist_ok=True)
             recipes.write(self.recipe, self.out / RECIPE)
             self.metrics.begin(self.loop.progress.step)
+        self.watch.note(f"the recipe, resolved:\n{recipes.dump(self.recipe)}")
         self.watch.start(self.plan.facts | {"out": str(self.out)})
         with Stop() as stop:
             try:
@@ -289,7 +290,6 @@ class Run:
             learner = Learner(plain.to(self.device), self.plan.objective)
             precision = self.recipe.engine.precision
             self.final = validate(learner, self.valid, Group(), self.device, precision)
-            self.watch.valid({"step": self.loop.progress.step, "whole": True, **self.final})
 
     def last_words(self) -> str:
         step, steps = self.loop.progress.step, self.recipe.budget.steps
@@ -298,7 +298,8 @@ class Run:
                 f"stopped after step {step:,} of {steps:,}; everything is saved. "
                 f"Go on with: regard train --resume {self.out}"
             )
-        return f"{self.outcome}: {step:,} steps, the model is in {self.out}"
+        shown = f"; on the whole validation text {figures(self.final)}" if self.final else ""
+        return f"{self.outcome}: {step:,} steps{shown}; the model is in {self.out}"
 
 
 def weights_of(saved: Saved, like: Any) -> dict[str, torch.Tensor]:
@@ -326,9 +327,14 @@ def check_place(out: Path, resume: bool, group: Group) -> None:
     if resume:
         if not (out / RECIPE).is_file():
             raise ConfigError(f"{out} has no {RECIPE}; there is no run to go on with")
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())) and group.first:
+    elif out.exists() and not vacant(out) and group.first:
         advice = "go on with --resume, or " if (out / RECIPE).is_file() else ""
         raise ConfigError(f"{out} exists already; {advice}choose another --out")
+
+
+def vacant(out: Path) -> bool:
+    """An empty directory, or one that a run left before it had written anything."""
+    return out.is_dir() and all(file.name == ".lock" for file in out.iterdir())
 
 
 def started_again(given: Recipe, out: Path) -> bool:
