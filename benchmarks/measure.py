@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.training.machine import quick_malloc
 
 Step = Callable[[], Any]
 
@@ -51,28 +54,66 @@ def slope(sizes: list[int], values: list[float]) -> float:
     return float((x * y).sum() / (x * x).sum())
 
 
-def peak_memory(build: Callable[..., Step], *arguments: Any, runs: int = 2) -> int:
-    """Bytes by which `runs` steps raise the peak of a fresh process that has built them."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_watch, args=(theirs, build, arguments, runs))
-    child.start()
-    theirs.close()
-    try:
-        result = ours.recv()
-    except EOFError:
-        result = 0
-    child.join()
-    return int(result)
+class Apart:
+    """A step in a process of its own: called, it takes one step there; the others wait meanwhile.
+
+    `keep` lets that process keep the memory it frees, as `regard train` does.
+    """
+
+    def __init__(self, build: Callable[..., Step], *arguments: Any, keep: bool) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, build, arguments, keep))
+        self.process.start()
+        theirs.close()
+
+    def __call__(self) -> None:
+        self.ask("step")
+
+    def ask(self, what: str) -> int:
+        """The "operations" of a step, or the "memory" (bytes) by which steps raised the peak."""
+        self.pipe.send(what)
+        try:
+            return int(self.pipe.recv())
+        except EOFError:
+            raise RuntimeError("the other process ended; is there enough memory?") from None
+
+    def close(self) -> None:
+        self.pipe.close()
+        self.process.join()
 
 
-def _watch(pipe: Any, build: Callable[..., Step], arguments: tuple[Any, ...], runs: int) -> None:
+def serve(pipe: Any, build: Callable[..., Step], arguments: tuple[Any, ...], keep: bool) -> None:
+    if keep:
+        quick_malloc()
     step = build(*arguments)
-    before = _resident()
-    for _ in range(runs):
+    before = resident()
+    while True:
+        try:
+            asked = pipe.recv()
+        except EOFError:
+            return
+        if asked == "operations":
+            pipe.send(operations(step))
+            continue
+        if asked == "step":
+            step()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        pipe.send(peak - before)
+
+
+def in_place(a: Any, x: Any, y: Any, *rest: Any, **more: Any) -> int:
+    """What torch forgets to count: a product added to what is there."""
+    return 2 * x[0] * x[1] * y[1]
+
+
+def operations(step: Step) -> int:
+    """Floating-point operations of the matrix products of one step."""
+    extra = {torch.ops.aten.addmm_: in_place}
+    with FlopCounterMode(display=False, custom_mapping=extra) as counter:
         step()
-    pipe.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+    return int(counter.get_total_flops())
 
 
-def _resident() -> int:
+def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

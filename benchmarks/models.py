@@ -6,10 +6,12 @@
     python benchmarks/models.py transformer-xl --peer-python .venv-golden/bin/python
 
 For each model a training step (forward, backward, fused AdamW) and a forward pass, in fp32 and
-bf16, ours and Hugging Face's in turn on the same weights and tokens; the median of several, peak
-memory in fresh processes, and the share of the machine's own matrix-product peak as measured in
-this run. Transformer-XL's peer is transformers 4.35.2 in an environment of its own (`make golden`
-builds it). The banded GPT-3 and the LSTM have no peer; they stand beside our dense GPT.
+bf16, ours and Hugging Face's in turn on the same weights and tokens, each in a process of its own;
+the median of several, peak memory, and the share of the machine's own matrix-product peak as
+measured in this run. Our process keeps the memory it frees, as `regard train` does; the peer comes
+as it is, unless --same-allocator gives it the same. Transformer-XL's peer is transformers 4.35.2 in
+an environment of its own (`make golden` builds it). The banded GPT-3 and the LSTM have no peer;
+they stand beside our dense GPT.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cases import CASES, Case, build, forward, peer_model, training
-from measure import gemm_peak, interleaved, median, peak_memory, slope
+from cases import CASES, build
+from measure import Apart, gemm_peak, interleaved, median, slope
 from other_process import OtherProcess
-from torch.utils.flop_counter import FlopCounterMode
-
-from regard.training.machine import quick_malloc
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 GOALS = {"xlnet": 2.0, "longformer": 2.0}
@@ -40,76 +38,48 @@ def say(*words: Any) -> None:
     print(*words, file=sys.stderr, flush=True)
 
 
-def in_place(a: Any, x: Any, y: Any, *rest: Any, **more: Any) -> int:
-    """What torch forgets to count: a product added to what is there."""
-    return 2 * x[0] * x[1] * y[1]
-
-
-def operations(step: Callable[[], None]) -> int:
-    """Floating-point operations of the matrix products of one step."""
-    extra = {torch.ops.aten.addmm_: in_place}
-    with FlopCounterMode(display=False, custom_mapping=extra) as counter:
-        step()
-    return int(counter.get_total_flops())
-
-
 def steps_of(
-    name: str, case: Case, kind: str, dtype: torch.dtype, peer_python: str | None
+    name: str, kind: str, dtype: torch.dtype, peer_python: str | None, same: bool
 ) -> dict[str, Any]:
-    """Our step and the peer's, on the same weights."""
-    model = case.model()
-    ours = case.ours if kind == "train" else case.forward_ours
-    theirs = case.peer if kind == "train" else case.forward_peer
-    make: Any = training if kind == "train" else forward
-    steps = {"ours": make(case, model, ours, dtype)}
+    """Our step and the peer's, on the same weights, each in a process of its own."""
+    case = CASES[name]
+    steps: dict[str, Any] = {"ours": Apart(build, name, "ours", kind, dtype, keep=True)}
     if name.startswith("transformer-xl") and peer_python:
         try:
-            steps["peer"] = OtherProcess(peer_python, model, kind, dtype, case)
+            steps["peer"] = OtherProcess(peer_python, case.model(), kind, dtype, case)
             steps["peer"]()
         except RuntimeError as error:
             say(f"{name} {kind} {dtype}: {error}")
             del steps["peer"]
-    elif theirs is not None:
-        steps["peer"] = make(case, peer_model(case, model), theirs, dtype)
+    elif (case.peer if kind == "train" else case.forward_peer) is not None:
+        steps["peer"] = Apart(build, name, "peer", kind, dtype, keep=same)
     return steps
 
 
 def compare(
-    name: str,
-    kind: str,
-    label: str,
-    repeats: int,
-    peer_python: str | None,
-    peak: float,
-    memory: bool,
+    name: str, kind: str, label: str, repeats: int, peer_python: str | None, peak: float, same: bool
 ) -> dict[str, Any]:
     case, dtype = CASES[name], DTYPES[label]
-    steps = steps_of(name, case, kind, dtype, peer_python)
-    work = operations(steps["ours"])
+    steps = steps_of(name, kind, dtype, peer_python, same)
     times = interleaved(steps, repeats)
     row: dict[str, Any] = {"model": name, "kind": kind, "precision": label, "tokens": case.tokens}
     for side, values in times.items():
         row[f"{side}_tokens_per_second"] = case.tokens / median(values)
-        if memory and not isinstance(steps[side], OtherProcess):
-            row[f"{side}_peak_mib"] = peak_memory(build, name, side, kind, dtype) / 2**20
-    row["share_of_peak"] = work / median(times["ours"]) / peak
+        if isinstance(steps[side], Apart):
+            row[f"{side}_peak_mib"] = steps[side].ask("memory") / 2**20
+    row["share_of_peak"] = steps["ours"].ask("operations") / median(times["ours"]) / peak
     if "peer" in times:
         row["ratio"] = median(times["peer"]) / median(times["ours"])
         row["goal"] = GOALS.get(name, 1.3)
         enough = name not in GOALS and row["share_of_peak"] >= 0.8
         row["reached"] = row["ratio"] >= row["goal"] or enough
     for step in steps.values():
-        if isinstance(step, OtherProcess):
-            step.close()
+        step.close()
     return row
 
 
 def growth(repeats: int) -> dict[str, Any]:
-    """Longformer's time and memory against length and window; a slope of 1 is linear.
-
-    With the allocator as `regard train` sets it: its default maps large tensors anew at every step.
-    """
-    quick_malloc()
+    """Longformer's time and memory against length and window; a slope of 1 is linear."""
     found: dict[str, Any] = {}
     lengths = [2048, 4096, 8192, 16384, 32768]
     config = {"context": max(lengths), "vocabulary": 1000}
@@ -118,9 +88,10 @@ def growth(repeats: int) -> dict[str, Any]:
         times, memory = [], []
         for length in lengths:
             parts = (kind, torch.float32, config, length)
-            step = build(*name, *parts)
+            step = Apart(build, *name, *parts, keep=True)
             times.append(median(interleaved({"ours": step}, repeats, 1)["ours"]))
-            memory.append(peak_memory(build, *name, *parts, runs=1))
+            memory.append(step.ask("memory"))
+            step.close()
             say(f"{kind} of {length}: {times[-1]:.2f} s, {memory[-1] / 2**20:.0f} MiB")
         found[kind] = {
             "lengths": lengths,
@@ -130,10 +101,12 @@ def growth(repeats: int) -> dict[str, Any]:
             "memory_slope": slope(lengths, [float(m) for m in memory]),
         }
     steps = {
-        str(w): build(*name, "train", torch.float32, config | {"window": w})
+        str(w): Apart(build, *name, "train", torch.float32, config | {"window": w}, 4096, keep=True)
         for w in (64, 128, 256, 512)
     }
     found["window_seconds"] = {w: median(v) for w, v in interleaved(steps, repeats, 1).items()}
+    for step in steps.values():
+        step.close()
     return found
 
 
@@ -178,7 +151,9 @@ def main() -> None:
     parser.add_argument(
         "--peer-python", help="an interpreter with transformers 4.35.2, for Transformer-XL"
     )
-    parser.add_argument("--no-memory", action="store_true", help="do not measure memory (faster)")
+    parser.add_argument(
+        "--same-allocator", action="store_true", help="give the peer our setting of malloc too"
+    )
     parser.add_argument(
         "--no-growth", action="store_true", help="leave out Longformer's growth with the length"
     )
@@ -201,7 +176,7 @@ def main() -> None:
                         options.repeats,
                         options.peer_python,
                         peaks[label],
-                        not options.no_memory,
+                        options.same_allocator,
                     )
                 )
                 say(table(rows[-1:]).splitlines()[1])

@@ -188,7 +188,7 @@ def loop_for(
     recipe: Recipe, model: Any, objective: Objective, batches: Batches, group: Group
 ) -> Loop:
     learner = Learner(model, objective)
-    made = engine(recipe.engine.parallel, learner, group, recipe.engine.every, warmup=100)
+    made = engine(recipe.engine.parallel, learner, group, recipe.engine.every, recipe.engine.warmup)
     chosen = recipe.optimizer
     built = optimizer(
         chosen.name,

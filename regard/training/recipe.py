@@ -80,6 +80,7 @@ class Engine:
     checkpointing: bool = False  # activations are computed again instead of kept
     parallel: str = "ddp"  # fsdp, local-sgd; only with several processes
     every: int = 8  # local-sgd: steps between two averages
+    warmup: int = 100  # local-sgd: synchronous steps before
     device: str = "auto"
     threads: int = 0
     processes: int = 0
