@@ -4,9 +4,9 @@
 
 Two questions: how much does our loop add to the bare step (goal: under 3 %), and how many tokens
 per second does it learn from beside the Trainer (goal: 1.5 times in bf16, 1.3 times in fp32)? The
-runs alternate, each in a process of its own (ours keeps the memory it frees, as `regard train` does;
-the Trainer comes as it is); medians are reported. The data is the built-in text unless --data names a prepared
-directory.
+runs alternate, each in a process of its own: ours keeps the memory it frees, as `regard train`
+does, and the Trainer comes as it is. Medians are reported. The data is the built-in text unless
+--data names a prepared directory.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def quietly(run: Callable[..., float], data: Path, precision: str, steps: int) -
 def measure(data: Path, precision: str, steps: int, rounds: int) -> dict[str, float]:
     found: dict[str, list[float]] = {"ours": [], "bare": [], "theirs": []}
     context = multiprocessing.get_context("spawn")
-    for i in range(rounds):
+    for _ in range(rounds):
         for name, run in (("theirs", theirs), ("bare", bare), ("ours", ours)):
             with ProcessPoolExecutor(1, context) as pool:
                 seconds = pool.submit(quietly, run, data, precision, steps).result()
