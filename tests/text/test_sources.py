@@ -115,7 +115,7 @@ def test_records(tmp_path: Path, form: str, packed: str) -> None:
         content = file.read_bytes()
         file = file.with_suffix(file.suffix + packed)
         if packed == ".gz":
-            file.write_bytes(gzip.compress(content))
+            file.write_bytes(gzip.compress(content, mtime=0))
         else:
             zstandard = pytest.importorskip("zstandard")
             half = len(content) // 2  # in two frames, as some programs write
@@ -145,7 +145,7 @@ def test_directories_and_globs(tmp_path: Path) -> None:
 
 
 def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for content in (b"one\n\ntwo\n", gzip.compress(b"one\n\ntwo\n")):
+    for content in (b"one\n\ntwo\n", gzip.compress(b"one\n\ntwo\n", mtime=0)):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         assert read("-", work=tmp_path) == ["one", "two"]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
@@ -182,7 +182,7 @@ def test_half_a_character_in_json(tmp_path: Path) -> None:
         ("a.txt", b"", "a.txt is empty"),
         ("a.txt", b"PNG\x00\x01", "a.txt is a binary file: byte 3"),
         ("a.txt.gz", b"plain text", "named .gz but is not compressed"),
-        ("a.txt.gz", gzip.compress(b"text" * 99)[:-9], "a.txt.gz is damaged"),
+        ("a.txt.gz", gzip.compress(b"text" * 99, mtime=0)[:-9], "a.txt.gz is damaged"),
         ("a.jsonl", b'{"text": "a"}\n{"text": ', "line 2 of .*a.jsonl is not valid JSON"),
         ("a.jsonl", b"[1]", "is list, not an object"),
         ("a.jsonl", b'{"text": 3}', "is int, not text"),
