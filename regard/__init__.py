@@ -42,8 +42,8 @@ HOMES = {
     "record": "regard.study.record",
 }
 PACKAGES = {
-    "attention", "decoding", "errors", "exchange", "models", "objectives", "study", "text",
-    "training",
+    "attention", "decoding", "errors", "exchange", "models", "objectives", "study", "tasks",
+    "text", "training",
 }  # fmt: skip
 
 

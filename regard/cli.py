@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from regard import __version__
-from regard.commands import chat, fill, generate, ngram, prepare, train
+from regard.commands import chat, check, fill, generate, ngram, prepare, train
 from regard.errors import InputError, RegardError, UnknownName
 
 SENTENCE = "the animal did not cross the street because it was too tired"
@@ -25,7 +25,7 @@ PLAIN: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False}
 app = typer.Typer(name="regard", pretty_exceptions_enable=False, **PLAIN)
 draw = typer.Typer(**PLAIN)
 app.add_typer(draw, name="draw")
-for command in (prepare, train, generate, fill, chat, ngram):
+for command in (prepare, train, generate, fill, chat, check, ngram):
     command.register(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]

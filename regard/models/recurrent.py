@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,16 +17,34 @@ from regard.attention.pattern import Ordered
 from regard.attention.position import Relative, View
 from regard.models.state import State
 
+ALL = sys.maxsize
 
-def remember(state: State, inputs: list[Tensor], real: Tensor | None, length: int) -> None:
-    """Keeps the last `length` rows of each layer's input; nothing will flow back into them."""
-    joined = [x.detach() for x in inputs]
-    if state.hidden:
-        joined = [torch.cat(pair, 1) for pair in zip(state.hidden, joined, strict=True)]
-    start = max(0, joined[0].size(1) - length)
-    state.hidden = [x[:, start:] for x in joined]
-    state.real = None if real is None else real[:, start:]
-    state.length += inputs[0].size(1)
+
+class Limits(NamedTuple):
+    """What a configuration says of remembering; a validation may say otherwise."""
+
+    memory: int  # rows remembered of every layer
+    reuse: int  # rows of a segment that the next one may remember
+    clamp: int  # the largest distance that counts
+    reach: int  # keys that a row sees
+
+    @classmethod
+    def of(cls, config: Any) -> Self:
+        memory = ALL if config.memory is None else config.memory
+        reuse = getattr(config, "reuse", None)
+        same = getattr(config, "same_length", False) and memory > 0
+        clamp = config.clamp if config.clamp > 0 else ALL
+        return cls(memory, ALL if reuse is None else reuse, clamp, memory if same else ALL)
+
+    def remember(self, state: State, inputs: list[Tensor], real: Tensor | None) -> None:
+        """Keeps the last rows of each layer's input; nothing will flow back into them."""
+        joined = [x.detach() for x in inputs]
+        if state.hidden:
+            joined = [torch.cat(pair, 1) for pair in zip(state.hidden, joined, strict=True)]
+        start = max(0, joined[0].size(1) - self.memory)
+        state.hidden = [x[:, start:] for x in joined]
+        state.real = None if real is None else real[:, start:]
+        state.length += inputs[0].size(1)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ with an empty memory, the published PyTorch port with `zeros`, which are attende
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -22,7 +21,7 @@ from regard.dropout import Dropout
 from regard.errors import ConfigError
 from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
 from regard.models.base import Config, Model, check_tokens, normal
-from regard.models.recurrent import remember
+from regard.models.recurrent import Limits
 from regard.models.state import State, joined_marks
 from regard.precision import working_dtype
 
@@ -71,8 +70,7 @@ class TransformerXL(Model):
         shared = None if c.untied else self.biases()
         self.blocks = nn.ModuleList(self.block(shared or self.biases()) for _ in range(c.layers))
         self.output = AdaptiveOutput(self.tokens, size, c.shared_projections)
-        self.clamp = c.clamp if c.clamp > 0 else sys.maxsize
-        self.reach = c.memory if c.same_length and c.memory > 0 else sys.maxsize  # keys a row sees
+        self.limits = Limits.of(c)
         self.recalled = normed if c.norm == "pre" else as_it_was
 
     def biases(self) -> tuple[nn.Parameter, nn.Parameter]:
@@ -129,18 +127,18 @@ class TransformerXL(Model):
             inputs.append(x)
             x = block(x, view, Segment(self.recalled(block, pasts[i])) if pasts else HERE)
         if state is not None:
-            remember(state, inputs, real, self.config.memory)
+            self.limits.remember(state, inputs, real)
         y: Tensor = self.dropout(x)
         return y
 
     def view(self, x: Tensor, past: int, real: Tensor | None) -> View:
         rows, keys = x.size(1), past + x.size(1)
-        distance = torch.arange(keys - 1, -2, -1, device=x.device).clamp_max(self.clamp)
+        distance = torch.arange(keys - 1, -2, -1, device=x.device).clamp_max(self.limits.clamp)
         table = self.dropout(sinusoids(distance, self.config.width).to(x.dtype))[None]
         pattern: Pattern = Causal(past)
-        if real is not None or keys > self.reach:
+        if real is not None or keys > self.limits.reach:
             order = torch.arange(keys, device=x.device)[None]
-            floor = order[:, past:] - self.reach + 1
+            floor = order[:, past:] - self.limits.reach + 1
             key_order = order if real is None else torch.where(real, order, Ordered.HIDDEN)
             pattern = Ordered(order[:, past:], key_order, working_dtype(x), floor)
         return View(pattern, distances=Distances(table, rows, keys))

@@ -7,7 +7,6 @@ word and never itself.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Self
 
@@ -24,11 +23,9 @@ from regard.errors import InputError
 from regard.models.base import Config, Encoder, check_tokens, normal
 from regard.models.heads import Heads, Rows, Span, Summary
 from regard.models.output import Output
-from regard.models.recurrent import ORDERS, Beside, Content, RelativeSegments, asking, remember
+from regard.models.recurrent import ORDERS, Beside, Content, Limits, RelativeSegments, asking
 from regard.models.state import State, joined_marks
 from regard.precision import working_dtype
-
-ALL = sys.maxsize
 
 
 @dataclass(frozen=True)
@@ -61,9 +58,7 @@ class XLNet(Encoder):
         self.query = nn.Parameter(torch.zeros(c.width))  # what a query row knows before it looks
         self.dropout = Dropout(c.dropout)
         self.directions = (1, -1) if c.two_directions else (1,)
-        self.reuse = ALL if c.reuse is None else c.reuse
-        self.memory = ALL if c.memory is None else c.memory
-        self.clamp = c.clamp if c.clamp > 0 else ALL
+        self.limits = Limits.of(c)
         self.unordered = ORDERS[c.left_to_right]
         shared = None if c.untied else self.biases()
         self.blocks = nn.ModuleList(self.block(shared or self.biases()) for _ in range(c.layers))
@@ -140,9 +135,9 @@ class XLNet(Encoder):
                 view = asking(view, rows)  # nobody reads what the content rows would become
             x = block(x, view, memory)
         if state is not None:
-            keep = min(self.reuse, rows)
+            keep = min(self.limits.reuse, rows)
             marks = None if real is None else real[:, : past + keep]
-            remember(state, [h[:, :keep] for h in inputs], marks, self.memory)
+            self.limits.remember(state, [h[:, :keep] for h in inputs], marks)
         y: Tensor = self.dropout(x if targets is None else x[:, -targets.size(1) :])
         return y
 
@@ -182,7 +177,7 @@ class XLNet(Encoder):
         negatives.
         """
         distance = torch.arange(past + rows - 1, -rows - 1, -1, device=x.device)
-        distance = distance.clamp(-self.clamp, self.clamp)
+        distance = distance.clamp(-self.limits.clamp, self.limits.clamp)
         both = torch.stack([distance * sign for sign in self.directions])
         y: Tensor = self.dropout(sinusoids(both, self.config.width).to(x.dtype))
         return y

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regard.errors import ConfigError
 from regard.models.lstm import LSTM
+from regard.models.recurrent import Limits
 from regard.models.state import State
 from regard.models.transformer_xl import TransformerXL
 from regard.models.xlnet import XLNet
@@ -116,10 +117,11 @@ class Recurrent(Objective):
 @contextmanager
 def configured(model: Any, changes: dict[str, int]) -> Iterator[None]:
     """The model with fields of its configuration changed, and afterwards as it was."""
-    owner = inner(model)
+    owner: Any = inner(model)
     own = owner.config
     owner.config = own.replace(**changes)
+    owner.limits = Limits.of(owner.config)
     try:
         yield
     finally:
-        owner.config = own
+        owner.config, owner.limits = own, Limits.of(own)

@@ -9,6 +9,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from regard.models.longformer import places
+from regard.models.recurrent import Limits
 from tests.laws.zoo import CLOSE, ZOO, Batch, Reader, Specimen, close, collate, model_of
 
 each = pytest.mark.parametrize("specimen", ZOO, ids=str)
@@ -62,6 +63,8 @@ def test_reading_on_settles(specimen: Specimen) -> None:
     model = specimen.fresh().requires_grad_(False)
     tokens = torch.arange(42).remainder(23).view(2, 21)
     model.config = limited(model.config)
+    if hasattr(model, "limits"):
+        model.limits = Limits.of(model.config)
     source = {"source": tokens[:, :4]} if specimen.pair else {}
     name = "decode" if specimen.pair else "forward"
     counts = []

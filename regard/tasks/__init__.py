@@ -1,0 +1,1 @@
+"""What people do with a model: labelled data, fine-tuning, prompting, testing."""

@@ -1,0 +1,189 @@
+"""A linear-chain conditional random field over the tags of a sentence (Lafferty et al. 2001).
+
+    score(y) = start[y_1] + Σ_t emission[t, y_t] + Σ_t steps[y_{t-1}, y_t] + end[y_n]
+    p(y)     = exp(score(y)) / Σ_y' exp(score(y'))
+
+Shapes: B sentences, T positions, K tags. `real` [B, T] marks the positions that the chain runs
+over, in order: padding may stand on either side, and what lies between (the later sub-tokens of a
+word) is skipped. A sentence without a real position counts nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.tasks.tags import legal
+
+# Added to what is forbidden where sums of exponentials are taken: finite, or its gradient would be
+# NaN where all is forbidden. exp(-1e6) is 0 in every precision.
+FORBIDDEN = -1e6
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Which tags may begin [K], end [K], and follow each other [K, K] (from, to)."""
+
+    start: Tensor
+    end: Tensor
+    steps: Tensor
+
+
+def allowed(labels: Sequence[str], scheme: str) -> Allowed:
+    """What a tag scheme permits."""
+    return Allowed(
+        torch.tensor([legal(None, tag, scheme) for tag in labels]),
+        torch.tensor([legal(tag, None, scheme) for tag in labels]),
+        torch.tensor([[legal(tag, after, scheme) for after in labels] for tag in labels]),
+    )
+
+
+class CRF(nn.Module):
+    """Begins as independent softmaxes: all steps at 0.
+
+    What `rules` forbid is never decoded; with `strict` it has no share in training either, and
+    then gold tags must be legal (a forbidden step costs 1e6 nats): repair them first.
+    """
+
+    def __init__(self, tags: int, rules: Allowed | None = None, *, strict: bool = False) -> None:
+        super().__init__()
+        self.start = nn.Parameter(torch.zeros(tags))
+        self.end = nn.Parameter(torch.zeros(tags))
+        self.steps = nn.Parameter(torch.zeros(tags, tags))
+        self.strict = strict
+        full = torch.ones(tags, tags, dtype=torch.bool)
+        rules = rules or Allowed(full[0], full[0], full)
+        if rules.steps.shape != full.shape:
+            raise InputError(f"rules of {len(rules.steps)} tags were given for {tags} tags")
+        for name in ("start", "end", "steps"):
+            self.register_buffer(f"may_{name}", getattr(rules, name), persistent=False)
+
+    def surprisal(self, emissions: Tensor, tags: Tensor, real: Tensor) -> Tensor:
+        """Σ -log p(tags) in nats over the batch; tags [B, T] may be anything where not real."""
+        weights = self.weights(emissions, FORBIDDEN if self.strict else None)
+        rows = Rows.of(self.checked(emissions, real), real)
+        gold = tags.gather(1, rows.order)
+        known = gold.clamp(0, len(self.start) - 1)
+        if not torch.compiler.is_compiling() and bool(((gold != known) & rows.real).any()):
+            raise InputError(
+                f"a real position has a tag outside of 0 to {len(self.start) - 1}; mark only "
+                "positions with a tag as real"
+            )
+        return (partition(rows, *weights) - score(rows, known, *weights)).sum()
+
+    def partition(self, emissions: Tensor, real: Tensor) -> Tensor:
+        """[B]: log Σ_y exp(score(y)), as training sees it; 0 without a real position."""
+        weights = self.weights(emissions, FORBIDDEN if self.strict else None)
+        return partition(Rows.of(self.checked(emissions, real), real), *weights)
+
+    @torch.no_grad()
+    def best(self, emissions: Tensor, real: Tensor) -> list[list[int]]:
+        """The likeliest legal tags of each sentence's real positions (Viterbi)."""
+        weights = self.weights(emissions, -math.inf)
+        return viterbi(Rows.of(self.checked(emissions, real), real), *weights)
+
+    def marginals(self, emissions: Tensor, real: Tensor) -> Tensor:
+        """[B, T, K]: p(tag at t) among legal sequences; zeros where not real."""
+        start, end, steps = self.weights(emissions, FORBIDDEN)
+        rows = Rows.of(self.checked(emissions, real), real)
+        ahead = forward(rows, start, steps)
+        behind = [end.expand_as(ahead[0])]
+        for t in range(len(ahead) - 1, 0, -1):
+            sums = (rows.emissions[:, t] + behind[-1])[:, None, :] + steps
+            behind.append(torch.where(rows.real[:, t, None], sums.logsumexp(2), end))
+        chances = (torch.stack(ahead, 1) + torch.stack(behind[::-1], 1)).softmax(2)
+        chances = chances * rows.real[:, :, None]
+        whole = chances.new_zeros(emissions.shape)
+        return whole.scatter(1, rows.order[:, :, None].expand_as(chances), chances)
+
+    def weights(self, emissions: Tensor, forbidden: float | None) -> tuple[Tensor, Tensor, Tensor]:
+        """start, end and steps, in at least 32 bits; None: nothing is forbidden."""
+        made = []
+        for name in ("start", "end", "steps"):
+            weight = getattr(self, name)
+            kind = torch.promote_types(weight.dtype, emissions.dtype)
+            weight = weight.to(torch.promote_types(kind, torch.float32))
+            if forbidden is not None:
+                weight = weight.masked_fill(~getattr(self, f"may_{name}"), forbidden)
+            made.append(weight)
+        return made[0], made[1], made[2]
+
+    def checked(self, emissions: Tensor, real: Tensor) -> Tensor:
+        """In at least 32 bits."""
+        tags = len(self.start)
+        shape = emissions.shape
+        if len(shape) != 3 or not shape[1] or shape[2] != tags or real.shape != shape[:2]:
+            raise InputError(
+                f"emissions of shape {list(shape)} with a mask of {list(real.shape)}; "
+                f"expected [sentences, positions, {tags}] and [sentences, positions]"
+            )
+        return emissions.to(torch.promote_types(emissions.dtype, torch.float32))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The real positions of each sentence moved to the left."""
+
+    emissions: Tensor  # [B, N, K]; 0 past a sentence's end
+    real: Tensor  # [B, N]: true up to the sentence's length
+    order: Tensor  # [B, N]: where each row stood
+
+    @classmethod
+    def of(cls, emissions: Tensor, real: Tensor) -> Rows:
+        """Cut to the longest sentence, except inside of a compiled graph, where shapes are fixed.
+
+        At least one row is left, so that an empty batch is no special case.
+        """
+        real = real.bool()
+        longest = real.shape[1]
+        if not torch.compiler.is_compiling() and real.numel():
+            longest = max(int(real.sum(1).max()), 1)
+        order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, :longest]
+        wide = order[:, :, None].expand(-1, -1, emissions.shape[2])
+        kept = real.gather(1, order)
+        return cls(emissions.gather(1, wide).masked_fill(~kept[:, :, None], 0.0), kept, order)
+
+
+def forward(rows: Rows, start: Tensor, steps: Tensor) -> list[Tensor]:
+    """log Σ exp of all beginnings that stand at each tag, for each row; unchanged past the end."""
+    ahead = [start + rows.emissions[:, 0]]
+    for t in range(1, rows.emissions.shape[1]):
+        sums = (ahead[-1][:, :, None] + steps).logsumexp(1) + rows.emissions[:, t]
+        ahead.append(torch.where(rows.real[:, t, None], sums, ahead[-1]))
+    return ahead
+
+
+def partition(rows: Rows, start: Tensor, end: Tensor, steps: Tensor) -> Tensor:
+    total = (forward(rows, start, steps)[-1] + end).logsumexp(1)
+    return torch.where(rows.real[:, 0], total, 0.0)
+
+
+def score(rows: Rows, tags: Tensor, start: Tensor, end: Tensor, steps: Tensor) -> Tensor:
+    """[B]: of given tags [B, N]."""
+    seen = rows.emissions.gather(2, tags[:, :, None]).squeeze(2)
+    total = torch.where(rows.real, seen, 0.0).sum(1)
+    between = steps[tags[:, :-1], tags[:, 1:]]
+    total = total + torch.where(rows.real[:, 1:], between, 0.0).sum(1)
+    last = tags.gather(1, (rows.real.sum(1, keepdim=True) - 1).clamp(min=0)).squeeze(1)
+    return total + torch.where(rows.real[:, 0], start[tags[:, 0]] + end[last], 0.0)
+
+
+def viterbi(rows: Rows, start: Tensor, end: Tensor, steps: Tensor) -> list[list[int]]:
+    same = torch.arange(len(start), device=start.device).expand(len(rows.real), -1)
+    best = start + rows.emissions[:, 0]
+    origins: list[Tensor] = []  # the tag before each, or the tag itself past the end
+    for t in range(1, rows.emissions.shape[1]):
+        found = (best[:, :, None] + steps).max(1)
+        inside = rows.real[:, t, None]
+        best = torch.where(inside, found.values + rows.emissions[:, t], best)
+        origins.append(torch.where(inside, found.indices, same))
+    path = [(best + end).argmax(1, keepdim=True)]
+    for origin in reversed(origins):
+        path.append(origin.gather(1, path[-1]))
+    tags = torch.cat(path[::-1], 1).tolist()
+    return [row[:length] for row, length in zip(tags, rows.real.sum(1).tolist(), strict=True)]

@@ -1,0 +1,237 @@
+"""From scores of positions to answers.
+
+BERT (4.2): a span scores start_i + end_j, the best one with i <= j is the prediction, and it must
+beat the null span at cls by tau. XLNet: a beam over starts, and over ends given each start, with
+joint probabilities, and a logit of its own that says whether there is an answer. Here the spans
+that cannot be answers are left out before the best are chosen, and BERT's are searched through
+exactly; the authors' scripts choose the best positions first, and may be left with none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.tasks.windows import Read
+
+NEVER = -math.inf
+
+
+class Spans(NamedTuple):
+    """[W, N], best first; where a window has fewer spans the score is -inf."""
+
+    scores: Tensor
+    starts: Tensor
+    ends: Tensor
+
+
+@dataclass(frozen=True)
+class Candidate:
+    text: str
+    begin: int  # characters of the passage
+    end: int
+    score: float
+    probability: float  # among the candidates (and the null answer, if it competes with them)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Candidates are best first. A question is left unanswered if `null` is above tau."""
+
+    id: str
+    candidates: tuple[Candidate, ...]
+    null: float | None  # None: every question has an answer
+
+    def text(self, tau: float = 0.0) -> str:
+        found = self.found(tau)
+        return found.text if found else ""
+
+    def found(self, tau: float = 0.0) -> Candidate | None:
+        if not self.candidates or (self.null is not None and self.null > tau):
+            return None
+        return self.candidates[0]
+
+
+# -- spans of windows. Shapes: W windows, L positions, K starts of a beam, A tokens of an answer
+
+
+def best_spans(
+    starts: Tensor,  # [W, L]
+    ends: Tensor,  # [W, L]
+    fullest: Tensor,  # [W, L]: where an answer may begin
+    passage: Tensor,  # [W, L]: where it may end
+    *,
+    longest: int = 30,
+    count: int = 20,
+) -> Spans:
+    """The spans of at most `longest` tokens with the highest start + end, in each window."""
+    starts = wide(starts).masked_fill(~(fullest & passage), NEVER)
+    ends = wide(ends).masked_fill(~passage, NEVER)
+    length = starts.shape[1]
+    longest = min(longest, length)
+    later = torch.nn.functional.pad(ends, (0, longest - 1), value=NEVER)
+    scores = starts[:, :, None] + later.unfold(1, longest, 1)  # [W, L, A]
+    found = scores.flatten(1).topk(min(count, length * longest))
+    first = found.indices // longest
+    return Spans(found.values, first, (first + found.indices % longest).clamp(max=length - 1))
+
+
+def null_scores(starts: Tensor, ends: Tensor, cls: Tensor) -> Tensor:
+    """[W]: what the span at cls scores."""
+    place = cls[:, None]
+    return (wide(starts).gather(1, place) + wide(ends).gather(1, place)).squeeze(1)
+
+
+def beam_starts(
+    starts: Tensor,  # [W, L]
+    fullest: Tensor,
+    eligible: Tensor,  # [W, L]: the passage and cls, over which probabilities are normalised
+    *,
+    count: int = 5,
+) -> tuple[Tensor, Tensor]:
+    """The likeliest starts: log-probabilities [W, K] and positions [W, K]."""
+    known = wide(starts).masked_fill(~eligible, NEVER).log_softmax(1)
+    found = known.masked_fill(~fullest, NEVER).topk(min(count, starts.shape[1]))
+    return found.values, found.indices
+
+
+def beam_spans(
+    known: Tensor,  # [W, K]: of beam_starts
+    places: Tensor,  # [W, K]
+    ends: Tensor,  # [W, K, L]: logits of the end, given each of these starts
+    passage: Tensor,
+    eligible: Tensor,
+    *,
+    longest: int = 64,
+    count: int = 5,
+) -> Spans:
+    """The likeliest ends of each start; a span scores log p(start) + log p(end | start)."""
+    length = ends.shape[2]
+    given = wide(ends).masked_fill(~eligible[:, None], NEVER).log_softmax(2)
+    ahead = torch.arange(length, device=ends.device) - places[:, :, None]
+    fits = passage[:, None] & (ahead >= 0) & (ahead < longest)
+    found = given.masked_fill(~fits, NEVER).topk(min(count, length))
+    scores = (known[:, :, None] + found.values).flatten(1)
+    starts = places[:, :, None].expand_as(found.indices).flatten(1)
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    return Spans(
+        scores.gather(1, order), starts.gather(1, order), found.indices.flatten(1).gather(1, order)
+    )
+
+
+def wide(logits: Tensor) -> Tensor:
+    return logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
+
+
+# -- answers of questions
+
+
+def replies(
+    reads: Sequence[Read],
+    spans: Spans,  # of all windows of all reads, in order
+    nulls: Tensor | None = None,  # [W]
+    *,
+    versus: bool = True,
+    count: int = 20,
+) -> list[Reply]:
+    """The windows of each question merged.
+
+    nulls are the scores of the null answer, and its least one over the windows counts. BERT's
+    competes with the best span (`versus`): null = s_null - s_best. XLNet's logit stands alone.
+    """
+    sizes = [len(read.windows) for read in reads]
+    if sum(sizes) != len(spans.scores):
+        raise InputError(
+            f"scores of {len(spans.scores)} windows were given for {sum(sizes)} of "
+            f"{len(reads)} questions"
+        )
+    columns = [column.tolist() for column in spans]
+    least = None if nulls is None else nulls.tolist()
+    made, at = [], 0
+    for read, size in zip(reads, sizes, strict=True):
+        rows = [
+            list(zip(*(column[at + i] for column in columns), strict=True)) for i in range(size)
+        ]
+        null = None if least is None else min(least[at : at + size])
+        made.append(reply(read, rows, null, versus=versus, count=count))
+        at += size
+    return made
+
+
+def reply(
+    read: Read,
+    rows: Sequence[Sequence[tuple[float, int, int]]],  # of each window: score, start, end
+    null: float | None,
+    *,
+    versus: bool,
+    count: int,
+) -> Reply:
+    """One question's. The same text counts once, with its best score."""
+    scored = [
+        (score, window.token(start), window.token(end))
+        for window, spans in zip(read.windows, rows, strict=True)
+        for score, start, end in spans
+        if score > NEVER
+    ]
+    scored.sort(key=lambda span: -span[0])
+    places: dict[str, tuple[float, int, int]] = {}
+    for score, first, last in scored:
+        begin, end = read.characters(first, last)
+        text = read.example.passage[begin:end]
+        if text.strip() and text not in places:
+            places[text] = score, begin, end
+        if len(places) == count:
+            break
+    scores = [score for score, _, _ in places.values()]
+    chances = softmax([*scores, null] if versus and null is not None else scores)
+    found = tuple(
+        Candidate(text, begin, end, score, chance)
+        for (text, (score, begin, end)), chance in zip(places.items(), chances, strict=False)
+    )
+    if null is not None and versus:
+        null -= scores[0] if scores else NEVER
+    return Reply(read.example.id, found, null)
+
+
+def softmax(scores: Sequence[float]) -> list[float]:
+    top = max(scores, default=0.0)
+    weights = [math.exp(score - top) for score in scores]
+    return [weight / sum(weights) for weight in weights]
+
+
+def tune(
+    nulls: Sequence[float],  # of each question: what is compared with tau
+    scores: Sequence[float],  # of its best answer, in [0, 1]: exact match or F1
+    answerable: Sequence[bool],
+) -> tuple[float, float]:
+    """The tau with the highest mean score, and that score (`find_best_thresh`, SQuAD 2.0).
+
+    Answering an answerable question earns its score, answering another loses the point of having
+    refused. Unlike the official script, questions of equal null are answered together, since no
+    tau can part them, and to refuse all is a tau below all nulls, not 0: differences of logits may
+    be negative.
+    """
+    if not len(nulls) == len(scores) == len(answerable):
+        raise InputError(
+            f"{len(nulls)} nulls, {len(scores)} scores and {len(answerable)} marks of answerable "
+            "questions were given; there must be one each of every question"
+        )
+    if len(nulls) == 0:
+        return 0.0, 0.0
+    order = np.argsort(np.asarray(nulls, float), kind="stable")
+    null = np.asarray(nulls, float)[order]
+    known = np.asarray(answerable, bool)[order]
+    gains = np.where(known, np.asarray(scores, float)[order], -1.0)
+    totals = np.concatenate([[0.0], gains.cumsum()]) + (~known).sum()
+    last = np.append(np.diff(null) > 0, True)  # of its equals
+    totals[1:][~last] = -np.inf
+    best = int(totals.argmax())
+    tau = null[0] - 1.0 if best == 0 else null[best - 1]
+    return float(tau), float(totals[best] / len(null))
