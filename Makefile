@@ -57,7 +57,7 @@ demo: $(READY) ## train a small model on the text inside of Python, and let it s
 	@echo; echo '2. What an n-gram makes of it: the one to beat'
 	$(BIN)/regard ngram demo/data
 	@echo; echo '3. Train a small GPT for three minutes'
-	$(BIN)/regard train gpt demo/data --out demo/gpt --size small --minutes 3 batch.length=128
+	$(BIN)/regard train gpt demo/data --out demo/gpt --size small --minutes 3 batch.length=128 batch.samples=16
 	@echo; echo '4. Let it speak'
 	$(BIN)/regard generate demo/gpt 'Return a list of' --tokens 60 --temperature 0.8 --top-k 40 --seed 1
 	@echo; echo 'The report is demo/gpt/report.html; go on with: $(BIN)/regard train demo/gpt demo/data --out demo/more --minutes 3'

@@ -191,9 +191,10 @@ class Fields:
         """The value; None if there is none. What the task needs must be there."""
         name = self.found.get(role)
         if name is None or name not in values:
-            if name is not None and role in NEEDED[self.task]:
+            if role in NEEDED[self.task] and (name is not None or not self.found):
                 there = ", ".join(map(repr, values)) or "none"
-                raise Bad("missing-field", f"no field {name!r}; there are: {there}")
+                wanted = f"no field for the {role}" if name is None else f"no field {name!r}"
+                raise Bad("missing-field", f"{wanted}; there are: {there}")
             return None
         return values[name]
 

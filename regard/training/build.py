@@ -41,7 +41,7 @@ OWN = {
     "lstm": "recurrent",
 }
 LENGTH = 256  # tokens of a sample, unless the recipe says so
-STEP = 8192  # tokens of a step, unless the recipe says so
+STEP = 4096  # tokens of a step, unless the recipe says so
 
 
 def is_directory(model: str) -> bool:

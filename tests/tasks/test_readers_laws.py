@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regard.errors import RegardError
@@ -82,6 +82,11 @@ def test_conll_comes_back(
 
 
 @settings(max_examples=200, deadline=None)
+@example(b"{}", "a.jsonl")
+@example(b"[{}]", "a.json")
+@example(b"{}\n{}\n", "a.jsonl")
+@example(b'{"data": [{}]}', "a.json")
+@example(b"\n,\n", "a.csv")
 @given(st.binary(max_size=200), st.sampled_from(["a.jsonl", "a.csv", "a.tsv", "a.json", "a.txt"]))
 def test_nothing_but_a_named_error_comes_out_of_noise(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str
@@ -90,8 +95,8 @@ def test_nothing_but_a_named_error_comes_out_of_noise(
     file.write_bytes(content)
     for task in ("classify", "answer", "tag", "choose", "translate", "converse"):
         try:
-            for example in Reader(file, task):
-                assert example.place.line > 0
+            for found in Reader(file, task):
+                assert found.place.line > 0
         except RegardError as error:
             assert str(error)
 
