@@ -12,7 +12,8 @@ from regard.errors import InputError
 from regard.tasks.examples import Place, Problems
 from regard.tasks.read_fields import Fields
 from regard.tasks.read_lines import content, numbered, whole
-from regard.text.files import RECORD, needed
+from regard.text.files import RECORD
+from regard.text.records import hub_rows
 
 HUB = "hub:"
 
@@ -200,18 +201,12 @@ def quoted(path: Path, name: str, problems: Problems) -> Iterator[tuple[Place, l
 
 
 def hub(name: str, download: bool) -> Iterator[Record]:
-    """Rows of NAME, NAME@CONFIGURATION, NAME#SPLIT or both; numbers of classes become names."""
+    """Rows of a dataset of the Hub; numbers of classes become names."""
     if not download:
         raise InputError(
             f"{HUB}{name} is fetched from the network; allow it with --download, or give files"
         )
-    datasets = needed("datasets", f"{HUB}{name} is a dataset of the Hugging Face Hub", "hub-data")
-    rest, _, split = name.partition("#")
-    path, _, configuration = rest.partition("@")
-    try:
-        rows = datasets.load_dataset(path, configuration or None, split=split or "train")
-    except Exception as error:
-        raise InputError(f"{HUB}{name} cannot be had: {error}") from None
+    rows = hub_rows(name)
     names = {field: class_names(feature) for field, feature in rows.features.items()}
     for number, row in enumerate(rows, 1):
         values = {field: in_words(value, names[field]) for field, value in row.items()}

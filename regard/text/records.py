@@ -152,15 +152,20 @@ def whole_file(file: Path, name: str) -> IO[bytes]:
     return unpacked
 
 
-def hub(name: str, fields: Sequence[str], broken: str, tally: Tally) -> Iterator[tuple[str, ...]]:
+def hub_rows(name: str) -> Any:
     """A dataset of the Hub: NAME, NAME@CONFIGURATION, NAME#SPLIT or NAME@CONFIGURATION#SPLIT."""
     datasets = needed("datasets", f"hub:{name} is a dataset of the Hugging Face Hub", "hub-data")
     rest, _, split = name.partition("#")
     path, _, configuration = rest.partition("@")
     try:
-        rows = datasets.load_dataset(path, configuration or None, split=split or "train")
+        return datasets.load_dataset(path, configuration or None, split=split or "train")
     except Exception as error:
         raise InputError(f"hub:{name} cannot be had: {error}") from None
+
+
+def hub(name: str, fields: Sequence[str], broken: str, tally: Tally) -> Iterator[tuple[str, ...]]:
+    """The fields of a dataset of the Hub, as texts."""
+    rows = hub_rows(name)
     for field in fields:
         if field not in rows.column_names:
             raise UnknownName("field", field, rows.column_names, f"(in hub:{name})")
