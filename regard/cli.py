@@ -15,7 +15,19 @@ from typing import Annotated, Any
 import typer
 
 from regard import __version__
-from regard.commands import chat, check, fill, generate, ngram, prepare, train
+from regard.commands import (
+    chat,
+    check,
+    fill,
+    finetune,
+    generate,
+    ngram,
+    prepare,
+    prompt,
+    recipes,
+    test,
+    train,
+)
 from regard.errors import InputError, RegardError, UnknownName
 
 SENTENCE = "the animal did not cross the street because it was too tired"
@@ -25,7 +37,8 @@ PLAIN: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False}
 app = typer.Typer(name="regard", pretty_exceptions_enable=False, **PLAIN)
 draw = typer.Typer(**PLAIN)
 app.add_typer(draw, name="draw")
-for command in (prepare, train, generate, fill, chat, check, ngram):
+ALL = (prepare, train, check, finetune, test, prompt, recipes, generate, fill, chat, ngram)
+for command in ALL:
     command.register(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
@@ -94,6 +107,8 @@ def regard(
       regard prepare my-texts/ --out data  text to tokens
       regard train gpt data --out my-gpt --size small --minutes 10
       regard generate my-gpt "Once upon"   let it go on with a text
+      regard finetune my-bert --task classify --data reviews.jsonl --out reviewer
+      regard test reviewer test.jsonl      how good is it?
       regard info ./my-gpt                 what a model directory holds
       regard draw attention "to be or not to be"
     """

@@ -1,10 +1,13 @@
-"""Every model on the same text, with its own objective, to the same budget: docs/results.md.
+"""Every model on the same text, with its own objective, to the same budget: the section
+"pretraining" of docs/results.md.
 
     python scripts/results.py --out results [--tokens 2000000] [--data DIR] [--only gpt,xlnet]
 
 Each cell is a run of its own and is saved when it ends; started again, the script goes on with the
-cell it was in, from its last checkpoint. `--data` (or REGARD_DATA) names the directory with the
-Chinese text; without it that row is left out, and the page says so.
+cell it was in, from its last checkpoint. Speeds are measured when all are trained, in short runs
+one after the other, so that they can be compared; `--no-speed` leaves that out. `--data` (or
+REGARD_DATA) names the directory with the Chinese text; without it that row is left out, and the
+page says so.
 """
 
 from __future__ import annotations
@@ -12,11 +15,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+
+from page import once, put
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -57,6 +67,7 @@ CELLS = (
     Cell("Transformer", "transformer"),
     Cell("GPT, Chinese", "gpt", data="zh", note="news, one document a line"),
 )  # fmt: skip
+SPEED_STEPS, WARM = 24, 3  # of a run that measures speed; the first ones are not counted
 
 
 def regard(*words: str) -> dict[str, Any]:
@@ -81,16 +92,6 @@ def texts(out: Path, place: Path | None) -> dict[str, Path]:
         if not (where / "data.json").is_file():
             regard("prepare", *sources[name], "--out", str(where), "--vocabulary", "8000")
     return found
-
-
-def once(file: Path, make: Any) -> dict[str, Any]:
-    """What a file holds, or what is then written to it."""
-    if not file.is_file():
-        found = make()
-        part = file.with_suffix(".part")
-        part.write_text(json.dumps(found, indent=1))
-        part.replace(file)
-    return dict(json.loads(file.read_text()))
 
 
 def train(cell: Cell, data: Path, out: Path, tokens: int) -> dict[str, Any]:
@@ -119,6 +120,23 @@ def train(cell: Cell, data: Path, out: Path, tokens: int) -> dict[str, Any]:
     }
 
 
+def speed(cell: Cell, data: Path) -> dict[str, Any]:
+    """Tokens a second of the same settings, in the median of the steps of a short run."""
+    short = ("validation.every=1000000", "validation.samples=1", "checkpoint.minutes=1e9")
+    settings = (*COMMON, *cell.settings, *short)
+    with tempfile.TemporaryDirectory() as place:
+        run = Path(place, "run")
+        words = ["--out", str(run), "--size", "small", "--steps", str(SPEED_STEPS), "--quiet"]
+        regard("train", cell.model, str(data), *settings, *words)
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if "seconds" in line]
+    each = [
+        (after["tokens"] - before["tokens"]) / (after["seconds"] - before["seconds"])
+        for before, after in zip(steps[WARM:], steps[WARM + 1 :], strict=False)
+    ]
+    return {"cell": cell.name, "tokens_per_second": statistics.median(each), "steps": len(each)}
+
+
 def best(row: dict[str, Any], name: str) -> float | None:
     values = [point[name] for point in row["curve"] if name in point]
     if not values:
@@ -133,21 +151,31 @@ def crossing(row: dict[str, Any], ngram: float) -> str:
     return "not yet"
 
 
-def page(rows: list[dict[str, Any]], ngrams: dict[str, Any], missing: list[str]) -> str:
-    """docs/results.md."""
+def page(
+    rows: list[dict[str, Any]],
+    ngrams: dict[str, Any],
+    missing: list[str],
+    speeds: dict[str, float],
+) -> str:
+    """The section; `speeds` are by the name of a cell, and may be incomplete."""
     exact = [r for r in rows if r["objective"] in ("causal", "recurrent")]
     others = [r for r in rows if r not in exact]
     notes = {cell.name: cell.note for cell in CELLS}
     lines = [
-        "# Results",
+        "## Pre-training",
         "",
-        f"Made by `python scripts/results.py` (this page is its output). Every model is `--size "
+        f"Made by `python scripts/results.py` (this section is its output). Every model is `--size "
         f"small` and reads {rows[0]['tokens'] / 1e6:.1f} M tokens; the rest of each recipe is the "
         "default: its paper's objective, optimiser and schedule. One seed, so small differences "
-        "mean nothing; speeds are those of one two-core machine and only their order of size means "
-        "something elsewhere.",
+        "mean nothing; speeds are those of one two-core machine, "
+        + (
+            f"measured one after the other in runs of {SPEED_STEPS} steps, "
+            if all(row["cell"] in speeds for row in rows)
+            else "whatever else it did at the time, "
+        )
+        + "and only their order of size means something elsewhere.",
         "",
-        "## Bits per byte of unseen text",
+        "### Bits per byte of unseen text",
         "",
         "Exact, so these can be compared with each other and with the n-gram (modified "
         "Kneser–Ney, order 5, same tokens) of the same text.",
@@ -159,11 +187,11 @@ def page(rows: list[dict[str, Any]], ngrams: dict[str, Any], missing: list[str])
         ngram = ngrams[row["data"]]["bits_per_byte"]
         lines.append(
             f"| {row['cell']} | {best(row, 'bits_per_byte'):.3f} | {ngram:.3f} | "
-            f"{crossing(row, ngram)} | {tail(row)} |"
+            f"{crossing(row, ngram)} | {tail(row, speeds)} |"
         )
     lines += [
         "",
-        "## Other objectives",
+        "### Other objectives",
         "",
         "Each by its own measure on unseen text; they cannot be compared with the table above, nor "
         "across objectives.",
@@ -174,7 +202,7 @@ def page(rows: list[dict[str, Any]], ngrams: dict[str, Any], missing: list[str])
     for row in others:
         names = [name for name in row["curve"][-1] if name != "tokens"]
         shown = ", ".join(f"{n.replace('_', ' ')} {best(row, n):.4g}" for n in names)
-        lines.append(f"| {row['cell']} | {row['objective']} | {shown} | {tail(row)} |")
+        lines.append(f"| {row['cell']} | {row['objective']} | {shown} | {tail(row, speeds)} |")
     told = [f"* {name}: {notes[name]}." for name in (r["cell"] for r in rows) if notes.get(name)]
     lines += ["", *told]
     if missing:
@@ -182,9 +210,13 @@ def page(rows: list[dict[str, Any]], ngrams: dict[str, Any], missing: list[str])
     return "\n".join(lines) + "\n"
 
 
-def tail(row: dict[str, Any]) -> str:
-    speed = row["tokens"] / row["seconds"]
-    return f"{row['parameters'] / 1e6:.1f} M | {speed:,.0f} | {row['peak_memory'] / 1e9:.2f} GB"
+def tail(row: dict[str, Any], speeds: dict[str, float]) -> str:
+    quick = speeds.get(row["cell"], row["tokens"] / row["seconds"])
+    return f"{row['parameters'] / 1e6:.1f} M | {quick:,.0f} | {row['peak_memory'] / 1e9:.2f} GB"
+
+
+def file_of(cell: Cell) -> str:
+    return f"{cell.name.replace(' ', '-').replace(',', '').lower()}.json"
 
 
 def main() -> None:
@@ -193,6 +225,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2_000_000)
     parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
     parser.add_argument("--only", default="", help="parts of names, with commas")
+    parser.add_argument("--no-speed", action="store_true", help="leave out the runs for speed")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
     options = parser.parse_args()
     cells_place = options.out / "cells"
@@ -205,23 +238,25 @@ def main() -> None:
         for name, where in data.items()
     }
     wanted = [w.lower() for w in options.only.split(",") if w]
-    rows, missing = [], []
-    for cell in CELLS:
-        if cell.data not in data:
-            missing.append(cell.name)
-            continue
-        if wanted and not any(w in cell.name.lower() for w in wanted):
-            continue
+    missing = [cell.name for cell in CELLS if cell.data not in data]
+    chosen = [
+        cell
+        for cell in CELLS
+        if cell.data in data and (not wanted or any(w in cell.name.lower() for w in wanted))
+    ]
+    rows: list[dict[str, Any]] = []
+    speeds: dict[str, float] = {}
+    for cell in chosen:
         print(f"{cell.name} …", file=sys.stderr, flush=True)
-        file = cells_place / f"{cell.name.replace(' ', '-').replace(',', '').lower()}.json"
-        where = data[cell.data]
-        rows.append(
-            once(
-                file, lambda cell=cell, where=where: train(cell, where, options.out, options.tokens)
-            )
-        )
-        options.page.parent.mkdir(exist_ok=True)
-        options.page.write_text(page(rows, ngrams, missing), encoding="utf-8")
+        make = partial(train, cell, data[cell.data], options.out, options.tokens)
+        rows.append(once(cells_place / file_of(cell), make))
+        put("pretraining", page(rows, ngrams, missing, speeds), options.page)
+    for cell in [] if options.no_speed else chosen:
+        print(f"the speed of {cell.name} …", file=sys.stderr, flush=True)
+        make = partial(speed, cell, data[cell.data])
+        found = once(cells_place / f"speed-{file_of(cell)}", make)
+        speeds[cell.name] = found["tokens_per_second"]
+        put("pretraining", page(rows, ngrams, missing, speeds), options.page)
     print(f"{len(rows)} cells; the page is {options.page}", file=sys.stderr)
 
 

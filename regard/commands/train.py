@@ -35,7 +35,8 @@ def train(
         Path | None, typer.Option(metavar="RUN", help="The directory of the run.")
     ] = None,
     recipe: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A recipe in TOML to start from.")
+        str | None,
+        typer.Option(metavar="FILE", help="A recipe in TOML, or the name of one (regard recipes)."),
     ] = None,
     size: Annotated[
         str | None, typer.Option(help="tiny, small or medium instead of the published shape.")
@@ -89,7 +90,10 @@ def train(
         given.setdefault("objective", {})["name"] = objective
     if not resume:
         given |= {"model": model} | ({"data": data} if data else {})
-    made = recipes.make(recipes.read(recipe) if recipe else {}, given)
+    base = recipes.read(recipes.find(recipe)) if recipe else {}
+    if "budget" in given:
+        base.pop("budget", None)  # steps in place of its epochs, not beside them
+    made = recipes.make(base, given)
     place = check(made, model, out, resume)
     if dry:
         show_plan(made, as_json)

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from regard.errors import ConfigError, FormatError, UnknownName
 from regard.exchange.format import Format, Name, stacked, unstacked
@@ -26,14 +27,15 @@ from regard.exchange.weights import Weights, materialise, write_weights
 from regard.models import FAMILIES
 from regard.models.base import Model
 from regard.models.heads import Heads
+from regard.tasks.methods import Methods
 from regard.text.tokenizer import Tokenizer
 
 CONFIG_LIMIT = 2**24  # bytes of a config.json that are still believable
 
 
 @dataclass
-class Loaded:
-    """An opened model with everything that belongs to it."""
+class Loaded(Methods):
+    """An opened model with everything that belongs to it, and what can be asked of it."""
 
     model: Any
     tokenizer: Tokenizer | None = None
@@ -83,7 +85,7 @@ def load(
     )
     materialise(model, values, dtype)
     left = [key for key in weights.unread() if not found.is_ignored(key)]
-    if left:
+    if left and heads is None:  # whoever asks for other heads leaves those that were there
         warnings.warn(
             f"{directory.name}: {len(left)} tensors were not used, among them {left[0]}",
             stacklevel=2,
@@ -146,11 +148,25 @@ def configure(found: Format, given: dict[str, Any], ignore_unknown: bool = False
         raise ConfigError(f"{error}{hint}") from None
 
 
+class Undrawn(TorchFunctionMode):
+    """Random weights are not drawn where there is no memory for them: to draw them there torch
+    imports its compiler, which takes longer than to read a model.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if getattr(func, "__name__", "") in ("normal_", "uniform_"):
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
+
+
 def empty(found: Format, config: Any, heads: Heads) -> Any:
     """The model without memory for its weights."""
     model_class: Any = FAMILIES[found.family].load()[0]
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), Undrawn():
             return model_class(config, heads) if found.takes_heads else model_class(config)
     except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what numbers can count
         raise ConfigError(f"no model has these sizes: {str(error).splitlines()[0]}") from None

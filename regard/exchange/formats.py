@@ -23,6 +23,7 @@ FILES = {
     "xlnet": "xlnet",
     "transfo-xl": "transformer_xl",
 }
+BESIDE = "crf."  # a part that a task adds, and keeps in a file of its own
 OWN = "regard-"  # types of our own, which transformers refuses
 
 
@@ -83,5 +84,5 @@ def names_of(model: Model, found: Format, heads: Heads) -> list[Name]:
     """The table of names; our own format's is the model itself, each shared tensor once."""
     if not found.type.startswith(OWN):
         return found.table(model.config, heads)
-    buffers = [key for key, _ in model.named_buffers()]
-    return [Name(key, (key,)) for key in [*dict(model.named_parameters()), *buffers]]
+    keys = [*dict(model.named_parameters()), *dict(model.named_buffers())]
+    return [Name(key, (key,)) for key in keys if not key.startswith(BESIDE)]

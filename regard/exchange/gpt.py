@@ -1,9 +1,15 @@
 """GPT-1 and GPT-2 as published. GPT-3's banded layers fit neither: they are stored under a type of
 our own.
+
+Multiple choice is the second of the heads of transformers' double-headed classes. For GPT-1 it has
+no class for tags and answers: those are named as ours, and it opens them as GPT-1 without a head.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from regard.errors import ConfigError
 from regard.exchange.format import TRANSPOSED, Field, Format, Name, activation, both, name
 from regard.models.gpt import GPTConfig
 from regard.models.heads import Heads
@@ -29,12 +35,50 @@ def table(tokens: str, positions: str, last: str | None) -> list[Name]:
     ]
 
 
+HEADS = {
+    "masked": [],  # the language model, which is the table of the tokens
+    "classify": [name("heads.classify.out.weight", "score.weight")],
+    "choose": both("heads.choose.out", "multiple_choice_head.summary"),
+    "tag": both("heads.tag.out", "classifier"),
+    "answer": both("heads.answer.out", "qa_outputs"),
+}
+
+
+def held(heads: Heads) -> list[Name]:
+    return [entry for head in heads for entry in HEADS[head]]
+
+
 def gpt2(config: GPTConfig, heads: Heads) -> list[Name]:
-    return table("wte", "wpe", "ln_f")
+    return table("wte", "wpe", "ln_f") + held(heads)
 
 
 def gpt1(config: GPTConfig, heads: Heads) -> list[Name]:
-    return table("tokens_embed", "positions_embed", None)
+    return table("tokens_embed", "positions_embed", None) + held(heads)
+
+
+SUMMARY = {"summary_type": "cls_index", "summary_use_proj": True, "summary_activation": None,
+           "summary_proj_to_labels": True}  # fmt: skip
+
+
+def one_row_speaks(given: dict[str, Any]) -> None:
+    """Refuses choices that are read from something else than a text's last row."""
+    if not any("DoubleHeads" in str(kind) for kind in given.get("architectures") or ()):
+        return  # nobody reads them
+    for key, only in SUMMARY.items():
+        if given.get(key, only) != only:
+            raise ConfigError(
+                f"config.json: {key} is {given[key]!r}; only {only!r} is supported for choices"
+            )
+
+
+def read_gpt2(given: dict[str, Any]) -> dict[str, Any]:
+    one_row_speaks(given)
+    return {}
+
+
+def read_gpt1(given: dict[str, Any]) -> dict[str, Any]:
+    one_row_speaks(given)
+    return {"norm": "post"}
 
 
 FIELDS = {
@@ -48,14 +92,22 @@ FIELDS = {
     "dropout_embedding": Field("embd_pdrop", 0.1),
     "epsilon": Field("layer_norm_epsilon", 1e-5),
     "start_std": Field("initializer_range", 0.02),
+    "dropout_head": Field("summary_first_dropout", 0.1),
 }
-SUMMARY = {"summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
-           "summary_first_dropout", "n_ctx", "predict_special_tokens", "n_special"}  # fmt: skip
+INERT = {*SUMMARY, "n_ctx", "predict_special_tokens", "n_special"}
+MODEL: Heads = {"masked": 0}
 
 GPT2 = Format(
     type="gpt2",
     family="gpt",
-    classes={"GPT2LMHeadModel": {}, "GPT2Model": {}},
+    classes={
+        "GPT2LMHeadModel": MODEL,
+        "GPT2Model": MODEL,
+        "GPT2ForSequenceClassification": MODEL | {"classify": 2},
+        "GPT2DoubleHeadsModel": MODEL | {"choose": 1},
+        "GPT2ForTokenClassification": MODEL | {"tag": 2},
+        "GPT2ForQuestionAnswering": MODEL | {"answer": 2},
+    },
     fields=FIELDS
     | {"hidden": Field("n_inner"), "activation": activation("activation_function", "gelu_new")},
     fixed={
@@ -64,11 +116,13 @@ GPT2 = Format(
         "add_cross_attention": False,
         "tie_word_embeddings": True,
     },
-    inert=frozenset(SUMMARY | {"reorder_and_upcast_attn"}),
+    reads=read_gpt2,
+    inert=frozenset(INERT | {"reorder_and_upcast_attn"}),
     names=gpt2,
     ignored=r"attn\.(bias|masked_bias)$|lm_head\.weight$",
     same={"lm_head.weight": "transformer.wte.weight"},
     prefix="transformer.",
+    takes_heads=True,
     refuses=lambda c: (
         "GPT-2 has no banded layers" if c.band else "GPT-2 is pre-norm" if c.norm != "pre" else None
     ),
@@ -76,20 +130,28 @@ GPT2 = Format(
 GPT1 = Format(
     type="openai-gpt",
     family="gpt",
-    classes={"OpenAIGPTLMHeadModel": {}, "OpenAIGPTModel": {}},
+    classes={
+        "OpenAIGPTLMHeadModel": MODEL,
+        "OpenAIGPTModel": MODEL,
+        "OpenAIGPTForSequenceClassification": MODEL | {"classify": 2},
+        "OpenAIGPTDoubleHeadsModel": MODEL | {"choose": 1},
+        "RegardGPTForTokenClassification": MODEL | {"tag": 2},
+        "RegardGPTForQuestionAnswering": MODEL | {"answer": 2},
+    },
     fields=FIELDS
     | {
         "vocabulary": Field("vocab_size", 40478),
         "context": Field("n_positions", 512),
         "activation": activation("afn", "gelu", gelu="gelu_tanh"),
     },
-    reads=lambda given: {"norm": "post"},
+    reads=read_gpt1,
     fixed={"tie_word_embeddings": True},
-    inert=frozenset(SUMMARY),
+    inert=frozenset(INERT),
     names=gpt1,
     ignored=r"attn\.bias$|lm_head\.weight$|position_ids$",
     same={"lm_head.weight": "transformer.tokens_embed.weight"},
     prefix="transformer.",
+    takes_heads=True,
     refuses=lambda c: (
         "GPT-1 is post-norm" if c.norm != "post" else
         "GPT-1's network is four times its width" if c.hidden not in (None, 4 * c.width) else

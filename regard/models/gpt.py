@@ -19,8 +19,9 @@ from regard.attention.pattern import Ordered, Pattern
 from regard.attention.position import View
 from regard.attention.window import Window
 from regard.dropout import Dropout
-from regard.errors import InputError
+from regard.errors import InputError, UnknownName
 from regard.models.base import Config, Model, check_length, check_tokens, normal
+from regard.models.heads import Heads, Last, Rows
 from regard.models.output import Output
 from regard.models.state import State, caches, causal, positions, recall
 from regard.precision import working_dtype
@@ -42,12 +43,15 @@ class GPTConfig(Config):
     dropout_embedding: float = 0.1
     epsilon: float = 1e-5
     start_std: float = 0.02
+    dropout_head: float = 0.1  # before a classifier
 
 
 class GPT(Model):
+    """A language model, with the heads asked for beside it; by default none."""
+
     causal = True
 
-    def __init__(self, config: GPTConfig) -> None:
+    def __init__(self, config: GPTConfig, heads: Heads | None = None) -> None:
         super().__init__()
         c = self.config = config
         self.tokens = nn.Embedding(c.vocabulary, c.width)
@@ -56,6 +60,8 @@ class GPT(Model):
         self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
         self.norm = nn.LayerNorm(c.width, c.epsilon) if c.norm == "pre" else nn.Identity()
         self.output = Output(self.tokens.weight)
+        held = {name: classes for name, classes in (heads or {}).items() if name != "masked"}
+        self.heads = nn.ModuleDict({name: self.head(c, name, k) for name, k in held.items()})
 
     @staticmethod
     def block(c: GPTConfig) -> Block:
@@ -69,6 +75,20 @@ class GPT(Model):
         return Block(
             residual(attention, norm(), c.dropout), residual(feed_forward, norm(), c.dropout)
         )
+
+    @staticmethod
+    def head(c: GPTConfig, name: str, classes: int) -> nn.Module:
+        """What reads a text is its last row; a bias is where published classes have one."""
+        if name in ("tag", "answer"):
+            return Rows(c.width, classes, c.dropout_head if name == "tag" else 0.0)
+        return Last(c.width, classes, c.dropout_head, bias=name == "choose")
+
+    def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        """What a head makes of the hidden states."""
+        if head not in self.heads:
+            raise UnknownName("head", head, list(self.heads), "(of this model)")
+        y: Tensor = self.heads[head](hidden, real)
+        return y
 
     def initialise(self) -> Self:
         """N(0, 0.02); with pre-norm the outputs onto the residual path are divided by √(2 ·

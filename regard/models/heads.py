@@ -1,4 +1,4 @@
-"""What stands on top of an encoder: one small module a kind of answer.
+"""What stands on top of a model: one small module a kind of answer.
 
 Names used throughout: "pool" (a vector a text), "next" (is B the continuation of A?), "classify",
 "choose" (one score a choice), "tag" (a class a token), "answer" (start and end of a span).
@@ -43,6 +43,20 @@ class Rows(nn.Module):
 
     def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
         y: Tensor = self.out(self.dropout(hidden))
+        return y
+
+
+class Last(nn.Module):
+    """The last row speaks for the text, and classes come straight from it (Radford et al. 2018,
+    3.2).
+    """
+
+    def __init__(self, width: int, classes: int, dropout: float, bias: bool) -> None:
+        super().__init__()
+        self.dropout, self.out = Dropout(dropout), nn.Linear(width, classes, bias=bias)
+
+    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        y: Tensor = self.out(self.dropout(last_row(hidden, real)))
         return y
 
 

@@ -20,7 +20,12 @@ OBJECTIVES = {  # name: (file, class)
     "span": ("span", "Span"),
     "pairs": ("pairs", "Pairs"),
     "mixture": ("mixture", "Mixture"),
+    "classify": ("classify", "Classify"),
+    "choose": ("choose", "Choose"),
+    "tag": ("tag", "Tag"),
+    "answer": ("answer", "Answer"),
 }
+LABELLED = ("classify", "choose", "tag", "answer")  # learn from examples, not from a corpus
 
 
 def objective(name: str) -> type[Objective]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -84,6 +85,15 @@ class Objective:
         """Samples of equal shapes, one above the other."""
         return {k: torch.from_numpy(np.stack([s[k] for s in samples])) for k in samples[0]}
 
+    @property
+    def usual(self) -> float:
+        """Tokens of a sample, in the mean."""
+        return float(self.length)
+
+    def tokens_in(self, batch: Batch) -> int | None:
+        """Tokens of a batch without padding; None where every sample has `length`."""
+        return None
+
     def counts(self, batch: Batch) -> dict[str, float]:
         """Over how many targets each sum will run: known before the model has seen the batch."""
         raise NotImplementedError
@@ -106,6 +116,23 @@ class Objective:
 
     def check(self, model: Any) -> None:
         """Refuses a model that cannot learn this."""
+
+    def fitted(self, model: Any) -> Any:
+        """The model with what it lacks for this: rows for new tokens, a part of its own. It may
+        have no memory for its weights yet; random ones come from torch's generator.
+        """
+        return model
+
+    def targets_in(self, batch: Batch) -> int:
+        """How many rows of a batch need logits of the whole vocabulary."""
+        return int(sum(self.counts(batch).values()))
+
+    def about(self) -> dict[str, Any]:
+        """What belongs into config.json of a model that has learned this."""
+        return {}
+
+    def keep(self, model: Any, out: Path) -> None:
+        """Writes beside a saved model what else is needed to use it."""
 
     def measure(self, totals: Loss) -> dict[str, float]:
         """What people read, from the sums of a whole validation; the first one chooses the best

@@ -12,16 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from regard.errors import ConfigError, FormatError
-from regard.keyed import keyed, permutation
 from regard.models.output import Soft
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner
 from regard.objectives.smoothing import entropy, smoothing
+from regard.objectives.sorting import by_length
 from regard.objectives.source import Room, SourceTarget
-
-POOL = 64  # steps whose samples are sorted by length together
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,13 @@ class Pairs(SourceTarget):
         return len(self.sizes)
 
     @property
+    def usual(self) -> float:
+        return float(self.sizes.sum(1).mean())
+
+    def tokens_in(self, batch: Batch) -> int:
+        return int(batch["sizes"].sum())
+
+    @property
     def note(self) -> str:
         """What was done to the data, for people; empty if nothing."""
         if not self.cut:
@@ -87,23 +92,12 @@ class Pairs(SourceTarget):
         return source, self.corpus.read(middle, middle + second)
 
     def order(self, epoch: int) -> np.ndarray | None:
-        """Shuffled, but the samples of a step are of similar length: POOL steps at a time are
-        sorted, then the steps shuffled. An epoch may begin in the middle of a step.
-        """
+        """Shuffled, but the samples of a step are of similar length."""
         if not self.learning or not self.options.sort:
             return super().order(epoch)
         if self.order_of[0] != epoch:
-            count = len(self)
-            begun = min(-epoch * count % self.batch, count)
-            mixed = permutation(count, self.seed, "order", epoch)
-            size, pool = self.sizes.sum(1), POOL * self.batch
-            pools = [mixed[i : i + pool] for i in range(begun, count, pool)]
-            sorted_ = [part[np.argsort(size[part], kind="stable")] for part in pools]
-            body = np.concatenate([mixed[:0], *sorted_])
-            whole = len(body) // self.batch * self.batch
-            steps = body[:whole].reshape(-1, self.batch)
-            steps = keyed(self.seed, "steps", epoch).permutation(steps)
-            self.order_of = epoch, np.concatenate([mixed[:begun], steps.flatten(), body[whole:]])
+            sizes = self.sizes.sum(1)
+            self.order_of = epoch, by_length(sizes, self.batch, self.seed, epoch)
         return self.order_of[1]
 
     def soft(self, model: Any) -> Soft | None:

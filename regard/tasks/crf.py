@@ -5,7 +5,9 @@
 
 Shapes: B sentences, T positions, K tags. `real` [B, T] marks the positions that the chain runs
 over, in order: padding may stand on either side, and what lies between (the later sub-tokens of a
-word) is skipped. A sentence without a real position counts nothing.
+word) is skipped. A sentence without a real position counts nothing. Of a sentence that was cut into
+windows, `edges` [B, 2] says whether its chain begins and whether it ends here: elsewhere `start`
+and `end` have no say.
 """
 
 from __future__ import annotations
@@ -47,15 +49,19 @@ class CRF(nn.Module):
     """Begins as independent softmaxes: all steps at 0.
 
     What `rules` forbid is never decoded; with `strict` it has no share in training either, and
-    then gold tags must be legal (a forbidden step costs 1e6 nats): repair them first.
+    then gold tags must be legal (a forbidden step costs 1e6 nats): repair them first. The weights
+    are `gain` times what is kept, with the gradients of a gain of 1, so that under Adam they learn
+    so many times as fast: rates for a model that has read before are too small for a start at 0.
     """
 
-    def __init__(self, tags: int, rules: Allowed | None = None, *, strict: bool = False) -> None:
+    def __init__(
+        self, tags: int, rules: Allowed | None = None, *, strict: bool = False, gain: float = 1.0
+    ) -> None:
         super().__init__()
         self.start = nn.Parameter(torch.zeros(tags))
         self.end = nn.Parameter(torch.zeros(tags))
         self.steps = nn.Parameter(torch.zeros(tags, tags))
-        self.strict = strict
+        self.strict, self.gain = strict, gain
         full = torch.ones(tags, tags, dtype=torch.bool)
         rules = rules or Allowed(full[0], full[0], full)
         if rules.steps.shape != full.shape:
@@ -63,9 +69,11 @@ class CRF(nn.Module):
         for name in ("start", "end", "steps"):
             self.register_buffer(f"may_{name}", getattr(rules, name), persistent=False)
 
-    def surprisal(self, emissions: Tensor, tags: Tensor, real: Tensor) -> Tensor:
+    def surprisal(
+        self, emissions: Tensor, tags: Tensor, real: Tensor, edges: Tensor | None = None
+    ) -> Tensor:
         """Σ -log p(tags) in nats over the batch; tags [B, T] may be anything where not real."""
-        weights = self.weights(emissions, FORBIDDEN if self.strict else None)
+        weights = self.weights(emissions, FORBIDDEN if self.strict else None, edges)
         rows = Rows.of(self.checked(emissions, real), real)
         gold = tags.gather(1, rows.order)
         known = gold.clamp(0, len(self.start) - 1)
@@ -82,14 +90,14 @@ class CRF(nn.Module):
         return partition(Rows.of(self.checked(emissions, real), real), *weights)
 
     @torch.no_grad()
-    def best(self, emissions: Tensor, real: Tensor) -> list[list[int]]:
+    def best(self, emissions: Tensor, real: Tensor, edges: Tensor | None = None) -> list[list[int]]:
         """The likeliest legal tags of each sentence's real positions (Viterbi)."""
-        weights = self.weights(emissions, -math.inf)
+        weights = self.weights(emissions, -math.inf, edges)
         return viterbi(Rows.of(self.checked(emissions, real), real), *weights)
 
-    def marginals(self, emissions: Tensor, real: Tensor) -> Tensor:
+    def marginals(self, emissions: Tensor, real: Tensor, edges: Tensor | None = None) -> Tensor:
         """[B, T, K]: p(tag at t) among legal sequences; zeros where not real."""
-        start, end, steps = self.weights(emissions, FORBIDDEN)
+        start, end, steps = self.weights(emissions, FORBIDDEN, edges)
         rows = Rows.of(self.checked(emissions, real), real)
         ahead = forward(rows, start, steps)
         behind = [end.expand_as(ahead[0])]
@@ -101,17 +109,26 @@ class CRF(nn.Module):
         whole = chances.new_zeros(emissions.shape)
         return whole.scatter(1, rows.order[:, :, None].expand_as(chances), chances)
 
-    def weights(self, emissions: Tensor, forbidden: float | None) -> tuple[Tensor, Tensor, Tensor]:
-        """start, end and steps, in at least 32 bits; None: nothing is forbidden."""
-        made = []
+    def weights(
+        self, emissions: Tensor, forbidden: float | None, edges: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """start, end (both [K], with edges [B, K]) and steps, in at least 32 bits; None: nothing is
+        forbidden.
+        """
+        made = {}
         for name in ("start", "end", "steps"):
             weight = getattr(self, name)
             kind = torch.promote_types(weight.dtype, emissions.dtype)
             weight = weight.to(torch.promote_types(kind, torch.float32))
+            if self.gain != 1.0:
+                weight = weight + (self.gain - 1.0) * weight.detach()
             if forbidden is not None:
                 weight = weight.masked_fill(~getattr(self, f"may_{name}"), forbidden)
-            made.append(weight)
-        return made[0], made[1], made[2]
+            made[name] = weight
+        if edges is not None:
+            for side, name in enumerate(("start", "end")):
+                made[name] = torch.where(edges[:, side, None], made[name], 0.0)
+        return made["start"], made["end"], made["steps"]
 
     def checked(self, emissions: Tensor, real: Tensor) -> Tensor:
         """In at least 32 bits."""
@@ -169,12 +186,14 @@ def score(rows: Rows, tags: Tensor, start: Tensor, end: Tensor, steps: Tensor) -
     total = torch.where(rows.real, seen, 0.0).sum(1)
     between = steps[tags[:, :-1], tags[:, 1:]]
     total = total + torch.where(rows.real[:, 1:], between, 0.0).sum(1)
-    last = tags.gather(1, (rows.real.sum(1, keepdim=True) - 1).clamp(min=0)).squeeze(1)
-    return total + torch.where(rows.real[:, 0], start[tags[:, 0]] + end[last], 0.0)
+    last = tags.gather(1, (rows.real.sum(1, keepdim=True) - 1).clamp(min=0))
+    start, end = (side.expand(len(tags), -1) for side in (start, end))
+    ends = start.gather(1, tags[:, :1]) + end.gather(1, last)
+    return total + torch.where(rows.real[:, 0], ends.squeeze(1), 0.0)
 
 
 def viterbi(rows: Rows, start: Tensor, end: Tensor, steps: Tensor) -> list[list[int]]:
-    same = torch.arange(len(start), device=start.device).expand(len(rows.real), -1)
+    same = torch.arange(len(steps), device=steps.device).expand(len(rows.real), -1)
     best = start + rows.emissions[:, 0]
     origins: list[Tensor] = []  # the tag before each, or the tag itself past the end
     for t in range(1, rows.emissions.shape[1]):

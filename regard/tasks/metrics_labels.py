@@ -177,7 +177,7 @@ class Tagging(Measured):
     def figures(self) -> Figures:
         metrics = needed("seqeval.metrics", "tags are measured by entities", "tasks")
         precision, recall, value, _ = self.scores("micro")
-        of_types = self.scores(None)[2]
+        of_types = self.of_types[2]
         words = metrics.accuracy_score(self.gold, self.predicted) if any(self.gold) else 0.0
         return {
             "f1": float(value),
@@ -192,9 +192,23 @@ class Tagging(Measured):
         place = "seqeval.metrics.v1" if self.scheme else "seqeval.metrics.sequence_labeling"
         module = needed(place, "tags are measured by entities", "tasks")
         more = {"scheme": self.scheme} if self.scheme else {}
+        gold, predicted = self.telling
         return module.precision_recall_fscore_support(
-            self.gold, self.predicted, average=average, zero_division=0, **more
+            gold, predicted, average=average, zero_division=0, **more
         )
+
+    @cached_property
+    def telling(self) -> tuple[Tags, Tags]:
+        """Sentences with a tag besides O on either side: the others have nothing to count."""
+        pairs = zip(self.gold, self.predicted, strict=True)
+        kept = [(a, b) for a, b in pairs if not (outside(a) and outside(b))]
+        if not kept:
+            return self.gold, self.predicted
+        return [a for a, _ in kept], [b for _, b in kept]
+
+    @cached_property
+    def of_types(self) -> Any:
+        return self.scores(None)
 
     @cached_property
     def spans(self) -> tuple[list[set[Span]], list[set[Span]]]:
@@ -256,7 +270,7 @@ class Tagging(Measured):
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        return {"classes": per_class(self.types, *self.scores(None), self.counts.sum(0)[:, 1])}
+        return {"classes": per_class(self.types, *self.of_types, self.counts.sum(0)[:, 1])}
 
 
 def scheme_of(mode: str, scheme: str) -> Any:
@@ -293,4 +307,9 @@ def entities(tags: list[list[str]], scheme: Any = None) -> list[set[Span]]:
         found = module.Entities(tags, scheme).entities
         return [{(e.tag, e.start, e.end - 1) for e in sentence} for sentence in found]
     module = needed("seqeval.metrics.sequence_labeling", "tags are measured by entities", "tasks")
-    return [set(module.get_entities(x)) for x in tags]
+    return [set() if outside(x) else set(module.get_entities(x)) for x in tags]
+
+
+def outside(tags: Sequence[str]) -> bool:
+    """Is every tag O?"""
+    return tags.count("O") == len(tags)

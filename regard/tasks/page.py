@@ -44,8 +44,8 @@ LOOK = """
 def write_page(path: Path | str, results: Result) -> Path:
     """Writes the page of a test: to a file, or as report.html into a directory.
 
-    Beside what `summarise` gives, `results` may hold "title", "model" and "data" (texts) and
-    "comparison".
+    Beside what `summarise` gives, `results` may hold "title", "model" and "data" (texts), "notes"
+    (a list of them), "units" (what examples are called) and "comparison".
     """
     file = Path(path)
     file = file / "report.html" if file.is_dir() else file
@@ -55,6 +55,7 @@ def write_page(path: Path | str, results: Result) -> Path:
         f"<h1>{escape(title)}</h1>",
         f'<p class="soft">{about(results)}</p>',
         headline(results),
+        section("Notes", listed(results.get("notes") or [])),
         section("Comparison", comparison(table_of(results, "comparison"))),
         section("Classes", classes(results.get("classes") or [])),
         section("Confusion", confusion(table_of(results, "confusion"))),
@@ -75,7 +76,7 @@ def write_page(path: Path | str, results: Result) -> Path:
 def about(results: Result) -> str:
     made = [safe(results[key]) for key in ("model", "data") if results.get(key)]
     if plain(results.get("examples")):
-        made.append(f"{safe(results['examples'])} {said('examples')}")
+        made.append(f"{safe(results['examples'])} {said(str(results.get('units', 'examples')))}")
     return " · ".join(made)
 
 
@@ -99,6 +100,11 @@ def headline(results: Result) -> str:
             f" ({safe(results.get('resamples'))} {said('resamples')})</p>"
         )
     return f'<div class="figures">{"".join(cards)}</div>{note}'
+
+
+def listed(notes: Iterable[Any]) -> str:
+    lines = "".join(f"<li>{safe(note)}</li>" for note in notes)
+    return f"<ul>{lines}</ul>" if lines else ""
 
 
 def comparison(found: Result) -> str:

@@ -20,6 +20,7 @@ NAMES = {
 
 CHINESE = {
     # sections
+    "Notes": "说明",
     "Comparison": "比较",
     "Classes": "各类别",
     "Confusion": "混淆矩阵",
@@ -59,6 +60,7 @@ CHINESE = {
     "score": "得分",
     "example": "样本",
     "examples": "个样本",
+    "documents": "篇文档",
     "difference": "差值",
     "interval": "区间",
     "p-value": "p 值",

@@ -148,7 +148,7 @@ def randomisation(
 
 def enumerable(differing: int, resamples: int) -> bool:
     """Are all ways to swap no more than what would be drawn?"""
-    return 2.0**differing <= resamples
+    return differing < resamples.bit_length()
 
 
 def swaps(examples: int, differing: Places, resamples: int, seed: int) -> Iterator[Array]:

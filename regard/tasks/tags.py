@@ -11,8 +11,9 @@ at any other tag that does not go on with an entity of its type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate, chain
 from typing import NamedTuple, TypeVar
 
 from tokenizers import Tokenizer as Fast
@@ -41,6 +42,7 @@ def known(scheme: str) -> str:
     return scheme
 
 
+@lru_cache(2**14)
 def split(tag: str) -> tuple[str, str]:
     """(letter, type); the type may be empty ("B") and may hold hyphens ("B-creative-work")."""
     letter, hyphen, kind = tag.partition("-")
@@ -185,6 +187,12 @@ def labels(kinds: Iterable[str], scheme: str = "bio") -> list[str]:
     return [OUTSIDE, *(join(letter, kind) for kind in sorted(set(kinds)) for letter in letters)]
 
 
+def scheme_of(labels: Iterable[str]) -> str:
+    """The scheme that legal tags of these labels are in."""
+    letters = {split(label)[0] for label in labels}
+    return "bilou" if letters & {*"LU"} else "bioes" if letters & {*"ES"} else "bio"
+
+
 # -- words and sub-tokens
 
 
@@ -214,37 +222,85 @@ def align(
     makes nothing (control characters) is in no window: see `words_of`. A word longer than a window
     loses its end. `around` are the marks before and after; by default the tokenizer's own.
     """
-    if tags is not None and len(tags) != len(words):
-        raise InputError(f"{len(words)} words have {len(tags)} tags; each word needs one")
-    fast = tokenizer.ready
-    spoken = [f" {word}" if place and word else word for place, word in enumerate(words)]
-    found = fast.encode(spoken if spaced(fast) else list(words), is_pretokenized=True)
-    before, after = around or marks(found.ids, found.word_ids)
+    given = None if tags is None else [tags]
+    return align_all([words], given, tokenizer, length, shared=shared, around=around)[0]
+
+
+def align_all(
+    sentences: Sequence[Sequence[str]],
+    tags: Sequence[Sequence[int]] | None,
+    tokenizer: Tokenizer,
+    length: int,
+    *,
+    shared: int | None = None,
+    around: tuple[list[int], list[int]] | None = None,
+    blank: int | None = None,  # stands for a word of which the tokenizer makes nothing
+) -> list[list[Window]]:
+    """The windows of many sentences. Each word is cut for itself, so each is cut only once."""
+    if around is None:
+        found = tokenizer.ready.encode(["a"], is_pretokenized=True)
+        around = marks(found.ids, found.word_ids)
+    before, after = around
     room = length - len(before) - len(after)
     if room < 1:
         raise ConfigError(
             f"a length of {length} has no room for words beside {len(before) + len(after)} marks"
         )
-    pieces: dict[int, list[int]] = {}
-    for token, word in zip(found.ids, found.word_ids, strict=True):
-        if word is not None:
-            pieces.setdefault(word, []).append(token)
-    order = sorted(pieces)
+    shared = room // 4 if shared is None else shared
+    made = []
+    for number, rows in enumerate(pieces(sentences, tokenizer.ready, blank)):
+        own = None if tags is None else tags[number]
+        if own is not None and len(own) != len(rows):
+            raise InputError(f"{len(rows)} words have {len(own)} tags; each word needs one")
+        made.append(divide(rows, own, around, room, shared))
+    return made
+
+
+def pieces(
+    sentences: Sequence[Sequence[str]], fast: Fast, blank: int | None
+) -> Iterator[list[list[int]]]:
+    """The ids of each word of each sentence."""
+    if spaced(fast):
+        sentences = [
+            [f" {word}" if place and word else word for place, word in enumerate(words)]
+            for words in sentences
+        ]
+    every = list(dict.fromkeys(word for words in sentences for word in words))
+    found = fast.encode_batch_fast(every, add_special_tokens=False)
+    nothing = [] if blank is None else [blank]
+    ids = {word: one.ids or nothing for word, one in zip(every, found, strict=True)}
+    return ([ids[word] for word in words] for words in sentences)
+
+
+def divide(
+    pieces: Sequence[list[int]],  # of each word
+    tags: Sequence[int] | None,
+    around: tuple[list[int], list[int]],
+    room: int,
+    shared: int,
+) -> list[Window]:
+    """The windows of one sentence."""
+    before, after = around
+    order = [word for word, ids in enumerate(pieces) if ids]
     rows = [pieces[word][:room] for word in order]
     ends = [0, *accumulate(map(len, rows))]
-    parts = cut(ends, room, room // 4 if shared is None else shared)
+    parts = cut(ends, room, shared) if ends[-1] > room else [(0, len(rows))] * bool(rows)
     spans = [(ends[first], ends[last] - ends[first]) for first, last in parts]
-    best = homes(spans, ends[-1])
+    best = homes(spans, ends[-1]) if len(parts) > 1 else None
     made = []
     for number, (first, last) in enumerate(parts):
-        ids = [*before, *(token for row in rows[first:last] for token in row), *after]
-        scored = [i for i in range(first, last) if best[ends[i]] == number]
-        places = [len(before) + ends[i] - ends[first] for i in scored]
+        ids = [*before, *chain.from_iterable(rows[first:last]), *after]
+        scored: Sequence[int] = range(first, last)
+        if best is not None:
+            scored = [i for i in scored if best[ends[i]] == number]
+        shift = len(before) - ends[first]
+        places = [ends[i] + shift for i in scored]
+        words = [order[i] for i in scored]
         own = [IGNORED] * len(ids)
         if tags is not None:
-            for i, place in zip(scored, places, strict=True):
-                own[place] = tags[order[i]]
-        made.append(Window(ids, own, places, [order[i] for i in scored]))
+            for word, place in zip(words, places, strict=True):
+                own[place] = tags[word]
+        made.append(Window(ids, own, places, words))
     return made
 
 

@@ -8,8 +8,9 @@ tied to characters of the passage, so that an answer is always a piece of the te
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from regard.text.corpus import Special
 from regard.text.tokenizer import Tokenizer
 
 Offsets = tuple[tuple[int, int], ...]  # the characters of each token: begin, end
+TEXTS = ("question", "passage")
+TOGETHER = 1024  # questions that are encoded at once
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,13 @@ LAYOUTS = {
 }
 
 
+def bare(layout: Layout) -> Layout:
+    """The two texts alone: how others let GPT-2 read them. No answer is at the first position."""
+    kept = [(p, s) for p, s in zip(layout.parts, layout.segments, strict=True) if p in TEXTS]
+    parts, segments = zip(*kept, strict=True)
+    return replace(layout, parts=parts, segments=segments)
+
+
 @dataclass(frozen=True)
 class Window:
     ids: tuple[int, ...]
@@ -59,7 +69,7 @@ class Window:
     first: int  # the position of its first passage token
     start: int  # the number of that token in the passage
     count: int  # passage tokens
-    fullest: tuple[bool, ...]  # which of them have no fuller context in another window
+    fullest: tuple[bool, ...]  # which have no fuller context in another window: without a gap
     target: tuple[int, int]  # positions of the answer's first and last token; else cls twice
     answered: bool  # the whole answer stands here
 
@@ -76,6 +86,7 @@ class Read:
     offsets: Offsets  # of the passage's tokens
     windows: tuple[Window, ...]
     gold: tuple[int, int] | None  # passage tokens of the answer, the last included
+    cut: bool = False  # has the question lost its end?
 
     def characters(self, first: int, last: int) -> tuple[int, int]:
         """The characters from a token to another, without white space around them."""
@@ -104,7 +115,7 @@ class Missing:
 def trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
     """Without white space at the ends; as it is if there is nothing else."""
     inner = text[begin:end]
-    if not inner.strip():
+    if not (inner[:1].isspace() or inner[-1:].isspace()) or inner.isspace():
         return begin, end
     return begin + len(inner) - len(inner.lstrip()), end - len(inner) + len(inner.rstrip())
 
@@ -114,8 +125,15 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], Offsets]:
 
     Pieces of one character (the bytes of an emoji) have all of it as their own.
     """
-    found = tokenizer.ready.encode(text, add_special_tokens=False)
-    return found.ids, tuple(trimmed(text, begin, end) for begin, end in found.offsets)
+    return encode_all(tokenizer, [text])[0]
+
+
+def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[list[int], Offsets]]:
+    found = tokenizer.ready.encode_batch(texts, add_special_tokens=False)
+    return [
+        (one.ids, tuple(trimmed(text, begin, end) for begin, end in one.offsets))
+        for text, one in zip(texts, found, strict=True)
+    ]
 
 
 def locate(passage: str, answer: Answer) -> tuple[int, int] | None:
@@ -123,6 +141,8 @@ def locate(passage: str, answer: Answer) -> tuple[int, int] | None:
     words = answer.text.split()
     if not words or answer.start < 0:
         return None
+    if answer.text == answer.text.strip() and passage.startswith(answer.text, answer.start):
+        return answer.start, answer.start + len(answer.text)
     pattern = re.compile(r"\s*(" + r"\s+".join(map(re.escape, words)) + ")")
     match = pattern.match(passage, answer.start)
     return match.span(1) if match else None
@@ -170,9 +190,32 @@ def cut(
 
     The first answer that is found is the one to learn.
     """
-    asked = tokenizer.ready.encode(example.question, add_special_tokens=False).ids
-    asked = asked[: layout.question]
-    ids, offsets = encode(tokenizer, example.passage)
+    return next(cuts([example], tokenizer, special, layout))
+
+
+def cuts(
+    examples: Iterable[Question], tokenizer: Tokenizer, special: Special, layout: Layout
+) -> Iterator[tuple[Read, list[Missing]]]:
+    """Each of them in turn; a passage that questions share is encoded once."""
+    rest, fast = iter(examples), tokenizer.ready
+    while part := list(islice(rest, TOGETHER)):
+        different = list(dict.fromkeys(example.passage for example in part))
+        passages = dict(zip(different, encode_all(tokenizer, different), strict=True))
+        questions = [example.question for example in part]
+        asked = fast.encode_batch_fast(questions, add_special_tokens=False)
+        for example, question in zip(part, asked, strict=True):
+            yield cut_encoded(example, question.ids, *passages[example.passage], special, layout)
+
+
+def cut_encoded(
+    example: Question,
+    asked: list[int],
+    ids: list[int],
+    offsets: Offsets,
+    special: Special,
+    layout: Layout,
+) -> tuple[Read, list[Missing]]:
+    whole, asked = len(asked), asked[: layout.question]
     gold, missing = None, []
     for answer in () if example.impossible else example.answers:
         place = locate(example.passage, answer)
@@ -181,7 +224,7 @@ def cut(
             there = example.passage[max(answer.start, 0) :][: len(answer.text)]
             missing.append(Missing(example.id, answer, there))
         gold = gold or span
-    marks = len(layout.parts) - 2
+    marks = len(layout.parts) - len(TEXTS)
     room = layout.length - len(asked) - marks
     if room < 1:
         raise ConfigError(
@@ -194,7 +237,7 @@ def cut(
         place_window(layout, special, asked, ids, span, gold, best[span[0] : sum(span)] == number)
         for number, span in enumerate(spans)
     ]
-    return Read(example, offsets, tuple(windows), gold), missing
+    return Read(example, offsets, tuple(windows), gold, len(asked) < whole), missing
 
 
 def place_window(
@@ -210,7 +253,7 @@ def place_window(
     texts = {"question": asked, "passage": ids[start : start + count]}
     row: list[int] = []
     segments: list[int] = []
-    at: dict[str, int] = {}
+    at: dict[str, int] = {"cls": 0}
     for part, segment in zip(layout.parts, layout.segments, strict=True):
         at[part] = len(row)
         row += texts[part] if part in texts else [special.need(part)]
@@ -236,8 +279,7 @@ def cut_all(
 ) -> tuple[list[Read], list[Missing]]:
     """All of them, with a list of the answers that were not found."""
     reads, missing = [], []
-    for example in examples:
-        read, lost = cut(example, tokenizer, special, layout)
+    for read, lost in cuts(examples, tokenizer, special, layout):
         reads.append(read)
         missing += lost
     return reads, missing
@@ -249,12 +291,12 @@ def to_learn(reads: Iterable[Read], *, refuse: bool) -> list[Window]:
     SQuAD 1.1 drops windows without the answer; 2.0 (`refuse`) points them to cls. A question none
     of whose answers was found is left out of both: it is not an impossible one.
     """
-    return [
-        window
-        for read in reads
-        for window in read.windows
-        if window.answered or (refuse and (read.gold is not None or read.example.impossible))
-    ]
+    return [window for read in reads for window in read.windows if teaches(read, window, refuse)]
+
+
+def teaches(read: Read, window: Window, refuse: bool) -> bool:
+    """Is it known what this window should say?"""
+    return window.answered or (refuse and (read.gold is not None or read.example.impossible))
 
 
 def collate(

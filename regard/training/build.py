@@ -22,8 +22,11 @@ from regard.exchange.formats import format_of
 from regard.keyed import seed_torch
 from regard.models import FAMILIES, family_of
 from regard.models.config import fits
+from regard.objectives import LABELLED
 from regard.objectives import objective as find
 from regard.objectives.base import Objective, too_short
+from regard.tasks.labelled import examples_for
+from regard.tasks.papers import OBJECTIVES, WRITERS, finetuning
 from regard.text.corpus import Corpus, read_marker
 from regard.training.recipe import Recipe
 from regard.training.shapes import check_vocabulary, fitted, shape
@@ -57,19 +60,38 @@ def family(recipe: Recipe) -> str:
     return family_of(recipe.model).name
 
 
-def settle_batch(recipe: Recipe) -> None:
-    """Length, samples and objective, where the recipe leaves them open."""
+def labelled(recipe: Recipe) -> bool:
+    """Does the recipe learn from examples, not from prepared text?"""
+    return str(recipe.objective.get("name")) in LABELLED
+
+
+def settle_objective(recipe: Recipe) -> None:
+    kind, task = family(recipe), recipe.examples.task
+    if task and kind not in WRITERS and task in OBJECTIVES:
+        recipe.objective = {"name": OBJECTIVES[task]} | recipe.objective | {"family": kind}
+        return
     facts = read_marker(Path(recipe.data))
-    kind = family(recipe)
     own = "pairs" if facts.get("kind") == "pairs" else OWN[kind]
     recipe.objective = {"name": own} | recipe.objective
+
+
+def settle_batch(recipe: Recipe) -> None:
+    """Length, samples and objective, where the recipe leaves them open."""
+    settle_objective(recipe)
     batch = recipe.batch
+    if recipe.examples.task:
+        paper = finetuning(family(recipe), recipe.examples.task)
+        batch.length = batch.length or -paper["length"]  # below 0: at most
+        if batch.samples == 0:
+            batch.samples = paper["batch"]
+            batch.samples += -batch.samples % (batch.accumulate * max(1, recipe.engine.processes))
     context = None
     if is_directory(recipe.model):
         given = read_config(Path(recipe.model))
         context = getattr(configure(format_of(given["model_type"]), given), "context", None)
-    if batch.length == 0:
-        batch.length = min(LENGTH, context or LENGTH)
+    if batch.length <= 0:
+        wanted = -batch.length or LENGTH
+        batch.length = min(wanted, context or wanted)
     if batch.samples == 0:
         batch.samples = max(1, STEP // batch.length)
         batch.samples += -batch.samples % (batch.accumulate * max(1, recipe.engine.processes))
@@ -84,9 +106,13 @@ def objective_for(recipe: Recipe, split: str) -> Objective:
     """The objective on one split; for validation nothing depends on the epoch."""
     options = dict(recipe.objective)
     found = find(str(options.pop("name")))
-    corpus = Corpus.open(recipe.data, split)
-    if split == "train" and len(corpus) < recipe.batch.length:
-        raise too_short(corpus, recipe.batch.length)
+    corpus: Any
+    if labelled(recipe):
+        corpus = examples_for(recipe, split)
+    else:
+        corpus = Corpus.open(recipe.data, split)
+        if split == "train" and len(corpus) < recipe.batch.length:
+            raise too_short(corpus, recipe.batch.length)
     return found(
         corpus,
         options_of(found, options),
@@ -115,6 +141,9 @@ def options_of(found: type[Objective], given: dict[str, Any]) -> Any:
 
 def validation_for(recipe: Recipe) -> Objective | None:
     """None where the data has no text for it."""
+    if labelled(recipe):
+        given = recipe.examples
+        return objective_for(recipe, "valid") if given.valid or given.share or given.folds else None
     facts = read_marker(Path(recipe.data))
     if not facts["splits"].get("valid", {}).get("tokens"):
         return None
@@ -137,6 +166,8 @@ def outline(recipe: Recipe, objective: Objective) -> Any:
     else:
         with torch.device("meta"):
             model = blank(recipe, objective)
+    with torch.device("meta"):
+        model = objective.fitted(model)
     check_vocabulary(model, objective.corpus.vocabulary)
     objective.check(model)
     return model
@@ -166,10 +197,11 @@ def model_for(recipe: Recipe, objective: Objective) -> Any:
     seed_torch(recipe.seed, "weights")
     if is_directory(recipe.model):
         model = load(recipe.model, heads=objective.heads()).model
-        check_tokenizer(recipe, objective.corpus)
+        if not labelled(recipe):
+            check_tokenizer(recipe, objective.corpus)
     else:
         model = blank(recipe, objective).initialise()
-    return model.train()
+    return objective.fitted(model).train()
 
 
 def listed(value: Any) -> Any:
@@ -189,6 +221,29 @@ def check_tokenizer(recipe: Recipe, corpus: Corpus) -> None:
             f"{recipe.data} was prepared with another tokenizer than that of {recipe.model}; "
             f"prepare it again with --tokenizer {recipe.model}"
         )
+
+
+def about_data(recipe: Recipe, objective: Objective, valid: Objective | None) -> dict[str, Any]:
+    """What run.json says of the data."""
+    if labelled(recipe):
+        held = {"train": objective, "valid": valid}
+        return {
+            "path": str(Path(recipe.data)),
+            "task": recipe.examples.task,
+            "labels": recipe.examples.labels,
+            "vocabulary": objective.corpus.vocabulary,
+            "splits": {k: {"examples": len(o.corpus)} for k, o in held.items() if o is not None},
+        }
+    data = read_marker(Path(recipe.data))
+    return {
+        "path": str(Path(recipe.data)),
+        "vocabulary": data["vocabulary"],
+        "splits": {
+            name: {k: v for k, v in split.items() if k != "shards"}
+            for name, split in data["splits"].items()
+        },
+        "tokenizer": data.get("tokenizer"),
+    }
 
 
 def describe(model: Any) -> dict[str, Any]:

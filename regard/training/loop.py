@@ -85,6 +85,7 @@ class Loop:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
         self.progress = Progress()
         self.states: list[State | None] = [None] * len(batches.slices)
+        self.thaw: Callable[[int], None] = lambda step: None  # says what learns at a step
 
     def step(self, last: int, flags: Callable[[], Sequence[bool]] = tuple) -> Taken:
         """Step `progress.step` (counted from 0), which is not counted if it diverges."""
@@ -92,7 +93,8 @@ class Loop:
         number = self.progress.step
         micro = self.batches.step(number, last)
         self.begin_epoch(number)
-        counts = self.counts(micro)
+        self.thaw(number)
+        counts, tokens = self.counts(micro)
         sums = dict.fromkeys(counts, 0.0)
         for i, batch in enumerate(micro):
             seed_torch(self.seed, "dropout", number, self.batches.first + i)
@@ -116,19 +118,23 @@ class Loop:
         self.scaler.update()
         self.engine.average(number)
         self.optimizer.zero_grad(set_to_none=True)
-        tokens = self.batches.samples * self.objective.length
         self.progress.step += 1
         self.progress.tokens += tokens
         self.progress.targets += int(next(iter(counts.values())))
         self.progress.seconds += time.perf_counter() - began
         return Taken(losses, norm, rate, tokens, raised)
 
-    def counts(self, micro: list[Any]) -> dict[str, float]:
-        """Targets of the whole step, over all micro-batches and processes."""
+    def counts(self, micro: list[Any]) -> tuple[dict[str, float], int]:
+        """Targets and tokens of the whole step, over all micro-batches and processes."""
         found = [self.objective.counts(batch) for batch in micro]
         names = list(dict.fromkeys(name for one in found for name in one))
         sums = [sum(float(one.get(name, 0)) for one in found) for name in names]
-        return dict(zip(names, self.group.sum(sums), strict=True))
+        sizes = [self.objective.tokens_in(batch) for batch in micro]
+        known = [size for size in sizes if size is not None]
+        *sums, tokens = self.group.sum([*sums, float(sum(known))])
+        if len(known) < len(sizes):
+            tokens = self.batches.samples * self.objective.length
+        return dict(zip(names, sums, strict=True)), int(tokens)
 
     def total(self, sums: dict[str, Tensor], counts: dict[str, float]) -> Tensor:
         """What is learned: each sum over its targets of the whole step."""

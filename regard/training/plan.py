@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,18 +13,21 @@ from regard.errors import ConfigError, RegardError
 from regard.models import FAMILIES
 from regard.native.library import library
 from regard.objectives.base import Objective
-from regard.text.corpus import read_marker
+from regard.tasks.papers import finetuning
 from regard.training.batches import Batches
 from regard.training.build import (
+    about_data,
     describe,
     family,
     is_directory,
+    labelled,
     model_for,
     objective_for,
     outline,
     settle_batch,
     validation_for,
 )
+from regard.training.freezing import Thaw, freeze, work
 from regard.training.learner import DTYPES, Learner, checkpoint_blocks
 from regard.training.loop import Loop
 from regard.training.machine import fast_bf16, gemm_peak, memory, step_flops, training_memory
@@ -80,24 +82,30 @@ def prepare(
         objective, recipe.batch.samples, recipe.batch.accumulate, group.rank, group.world
     )
     facts = about(recipe, ghost, objective, batches)
+    facts["data"] = about_data(recipe, objective, valid)
     refuse_too_large(facts)
     model = model_for(recipe, objective)
-    if objective.note:
-        note(objective.note)
+    for held in (objective, valid):
+        if held is not None and held.note:
+            note(held.note)
     if recipe.engine.precision == "fp64":
         model.double()
     model.to(device)
     if recipe.engine.checkpointing:
         checkpoint_blocks(model)
     settle_budget(recipe, objective)
+    freeze(recipe, model, group.world)
     loop = loop_for(recipe, model, objective, batches, group)
     if not settled:
         facts["seconds_needed"] = rehearse(recipe, loop, note)
     elif recipe.engine.compile == "yes":
         loop.engine.learner.compile()
-    settle_steps(recipe, loop, model)
+    if recipe.optimizer.thaw:  # from here on: what was rehearsed is the most that a step costs
+        loop.thaw = Thaw(model, recipe.optimizer.frozen, recipe.optimizer.thaw)
+    settle_steps(recipe, loop, model, objective)
     peak = gemm_peak(DTYPES[recipe.engine.precision])
-    flops = step_flops(model, recipe.batch.length, recipe.batch.samples, **extent(model, objective))
+    usual, samples = round(objective.usual), recipe.batch.samples
+    flops = step_flops(model, usual, samples, **extent(model, objective)) * work(model)
     facts |= {"steps": recipe.budget.steps, "gemm_peak": peak, "step_flops": flops}
     return Plan(recipe, objective, valid, batches, loop, facts, peak, flops)
 
@@ -139,7 +147,9 @@ def settle_optimizer(recipe: Recipe, model: Any) -> None:
     width = model.config.width
     if chosen.rate < 0:
         chosen.rate = paper["rate"]
-        if paper["optimizer"] in ("adam", "adamw", "bert-adam") and paper["schedule"] != "noam":
+        if recipe.examples.task:
+            pass  # what was learned before is to be kept, whatever the width
+        elif paper["optimizer"] in ("adam", "adamw", "bert-adam") and paper["schedule"] != "noam":
             config: Any = FAMILIES[kind].load()[1]
             usual = config().width
             chosen.rate *= min(max(1.0, usual / width), HIGHEST)
@@ -161,6 +171,8 @@ def settle_optimizer(recipe: Recipe, model: Any) -> None:
 def paper_of(recipe: Recipe) -> dict[str, Any]:
     """What the paper of the recipe's model trained with."""
     kind = family(recipe)
+    if recipe.examples.task:
+        return finetuning(kind, recipe.examples.task)
     if is_directory(recipe.model):
         return published(kind)
     if kind == "longformer":  # its own rate is for weights that are trained already
@@ -172,12 +184,14 @@ def settle_budget(recipe: Recipe, objective: Objective) -> None:
     """Tokens and epochs are steps already; minutes wait for a rehearsal."""
     budget = recipe.budget
     given = [name for name in ("steps", "tokens", "minutes", "epochs") if getattr(budget, name)]
-    if not given:
+    if not given and recipe.examples.task:
+        budget.epochs = float(finetuning(family(recipe), recipe.examples.task)["epochs"])
+    elif not given:
         budget.minutes = DEFAULT_MINUTES
     elif len(given) > 1 and given != ["steps", "minutes"]:
         raise ConfigError(f"the budget is given in {' and '.join(given)}; choose one")
     if budget.tokens:
-        budget.steps = max(1, budget.tokens // (recipe.batch.samples * recipe.batch.length))
+        budget.steps = max(1, int(budget.tokens / (recipe.batch.samples * objective.usual)))
         budget.tokens = 0
     if budget.epochs:
         budget.steps = max(1, round(budget.epochs * len(objective) / recipe.batch.samples))
@@ -259,7 +273,7 @@ def try_compiled(
     return plain
 
 
-def settle_steps(recipe: Recipe, loop: Loop, model: Any) -> None:
+def settle_steps(recipe: Recipe, loop: Loop, model: Any, objective: Objective) -> None:
     """What depends on the number of steps."""
     steps, planned = recipe.budget.steps, recipe.schedule
     if planned.warmup < 0:
@@ -282,6 +296,9 @@ def settle_steps(recipe: Recipe, loop: Loop, model: Any) -> None:
         until=planned.until or None,
     )
     checks = recipe.validation
+    if labelled(recipe):  # every epoch, and all of it: examples are few
+        checks.every = checks.every or max(1, len(objective) // recipe.batch.samples)
+        checks.samples = checks.samples or 2**31
     if checks.every == 0:
         checks.every = max(1, steps // VALIDATIONS)
     if checks.samples == 0:  # going forward is a third of a step
@@ -291,7 +308,6 @@ def settle_steps(recipe: Recipe, loop: Loop, model: Any) -> None:
 
 def about(recipe: Recipe, model: Any, objective: Objective, batches: Batches) -> dict[str, Any]:
     """What is said before a run, and stands in run.json."""
-    data = read_marker(Path(recipe.data))
     need = training_memory(
         model,
         batches.size,
@@ -304,17 +320,8 @@ def about(recipe: Recipe, model: Any, objective: Objective, batches: Batches) ->
     return {
         "model": {"name": recipe.model, **describe(model)},
         "objective": objective.name,
-        "data": {
-            "path": str(Path(recipe.data)),
-            "vocabulary": data["vocabulary"],
-            "splits": {
-                name: {k: v for k, v in split.items() if k != "shards"}
-                for name, split in data["splits"].items()
-            },
-            "tokenizer": data.get("tokenizer"),
-        },
         "samples": len(objective),
-        "tokens_per_step": recipe.batch.samples * recipe.batch.length,
+        "tokens_per_step": round(recipe.batch.samples * objective.usual),
         "memory_needed": need,
         "memory_free": memory()["available"],
         "precision": recipe.engine.precision,
@@ -331,7 +338,7 @@ def extent(model: Any, objective: Objective) -> dict[str, int]:
     """How many targets a sample has, and how many rows a model remembers."""
     first = objective.collate([objective.get(0)])
     past = getattr(model.config, "memory", 0) if objective.recurrent else 0
-    return {"targets": int(sum(objective.counts(first).values())), "past": past or 0}
+    return {"targets": objective.targets_in(first), "past": past or 0}
 
 
 def refuse_too_large(facts: dict[str, Any]) -> None:

@@ -45,6 +45,8 @@ class Optimizer:
     epsilon: float = -1.0
     decay: float = -1.0
     clip: float = -1.0  # norm of the gradient; 0: none
+    frozen: int = 0  # so many lowest layers do not learn, nor the embeddings under them
+    thaw: int = 0  # the next lower layer is freed after so many steps; 0: never
 
 
 @dataclass
@@ -88,6 +90,25 @@ class Engine:
 
 
 @dataclass
+class Examples:
+    """Labelled data, which takes the place of prepared text where `task` says so."""
+
+    task: str = ""  # classify, tag, …; "": the data is text
+    valid: str = ""  # a file of its own; "": a `share` of the data
+    share: float = 0.1
+    folds: int = 0  # cross-validation: so many parts, of which number `fold` validates
+    fold: int = 0
+    more: str = ""  # a second file to learn from, such as labels that a model has given
+    form: str = ""  # jsonl, csv, …; "": by the name of the file
+    fields: Table = field(default_factory=dict)  # role -> name of the field
+    classes: bool = False  # the labels of `similar` are classes, not scores
+    prefix: str = "paper"  # before every source of a task as text; "paper": T5's own, else none
+    skip: list[str] = field(default_factory=list)  # kinds of errors whose records are left out
+    labels: list[str] = field(default_factory=list)  # settled: the classes or tags in their order
+    digest: str = ""  # settled: of the files
+
+
+@dataclass
 class Recipe:
     model: str = ""
     data: str = ""
@@ -95,6 +116,7 @@ class Recipe:
     seed: int = 1
     shape: Table = field(default_factory=dict)  # fields of the model's configuration
     objective: Table = field(default_factory=dict)  # its name and its options
+    examples: Examples = field(default_factory=Examples)
     batch: Batches = field(default_factory=Batches)
     budget: Budget = field(default_factory=Budget)
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -123,6 +145,17 @@ def read(path: Path) -> Table:
         raise FormatError(f"there is no recipe {path}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not valid TOML: {error}") from None
+
+
+def find(name: str) -> Path:
+    """A recipe file, or one that comes along, by its name."""
+    here = Path(__file__).parent.parent / "recipes"
+    known = sorted(file.stem for file in here.glob("*.toml"))
+    if name in known and not Path(name).is_file():
+        return here / f"{name}.toml"
+    if not Path(name).is_file() and not name.endswith(".toml"):
+        raise UnknownName("recipe", name, known, "(or give a file)")
+    return Path(name)
 
 
 def write(recipe: Recipe, path: Path) -> None:

@@ -41,6 +41,8 @@ from regard.training.watch import Metrics, Watch, figures, watch
 
 STORED = ("weights", "optimizer", "memory")  # what a checkpoint holds
 RECIPE, FACTS, METRICS = "recipe.toml", "run.json", "metrics.jsonl"
+# What may be made in a run's directory before it begins: other runs and what they learn from.
+EARLIER = ("finetune.json", "text", "text.jsonl", "adapted", "first", "pseudo.json", "pseudo.jsonl")
 LATE = 1.1  # a run in minutes is ended when it takes this much longer than calibrated
 
 
@@ -112,6 +114,7 @@ class Run:
     def steps(self, steps: int, stop: Stop) -> None:
         progress = self.loop.progress
         self.validate_if_due(stop)  # a run that was stopped before this one was done
+        self.lose_patience()
         while progress.step < steps and self.outcome == "done":
             taken = self.loop.step(steps, lambda: [bool(stop.asked), self.save_due(), self.late()])
             self.record(taken)
@@ -176,8 +179,11 @@ class Run:
         self.watch.valid({"step": progress.step, "best": better, **found})
         if better:
             self.save(best=True)
+        self.lose_patience()
+
+    def lose_patience(self) -> None:
         patience = self.recipe.validation.patience
-        if patience and progress.waited >= patience:
+        if patience and self.loop.progress.waited >= patience:
             self.outcome = f"stopped early: no better validation in {patience}"
 
     # -- checkpoints
@@ -285,7 +291,10 @@ class Run:
         source = {}
         if Path(self.recipe.model, "config.json").is_file():
             source = directory.read_config(Path(self.recipe.model))
-        directory.save(plain.eval(), self.out, self.plan.objective.corpus.tokenizer, source)
+        objective = self.plan.objective
+        source |= objective.about()
+        directory.save(plain.eval(), self.out, objective.corpus.tokenizer, source)
+        objective.keep(plain, self.out)
         if self.valid is not None and self.outcome != "interrupted":
             learner = Learner(plain.to(self.device), self.plan.objective)
             precision = self.recipe.engine.precision
@@ -333,8 +342,13 @@ def check_place(out: Path, resume: bool, group: Group) -> None:
 
 
 def vacant(out: Path) -> bool:
-    """An empty directory, or one that a run left before it had written anything."""
-    return out.is_dir() and all(file.name == ".lock" for file in out.iterdir())
+    """An empty directory, or one that a run left before it had written anything but the examples
+    of a task as text.
+    """
+    if not out.is_dir():
+        return False
+    held = {file.name for file in out.iterdir()} - {".lock", *EARLIER}
+    return not held or held == {"data", "task.json"}
 
 
 def started_again(given: Recipe, out: Path) -> bool:

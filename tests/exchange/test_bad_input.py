@@ -157,7 +157,7 @@ def test_what_would_compute_something_else(
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("bert-tiny", "BertLMHeadModel"), ("gpt2", "GPT2ForSequenceClassification"),
+    [("bert-tiny", "BertLMHeadModel"), ("gpt2", "TFGPT2LMHeadModel"),
      ("t5-small", "T5EncoderModel"), ("transformer-base", "MarianForCausalLM")],
 )  # fmt: skip
 def test_a_class_we_do_not_have(name: str, kind: str, directory: Copy) -> None:
@@ -169,7 +169,7 @@ def test_heads_nobody_knows(directory: Copy) -> None:
     path = directory("bert-tiny").path
     refused(UnknownName, lambda: load(path, heads={"clasify": 3}), "'clasify'", "'classify'")
     path = directory("gpt2").path
-    refused(UnknownName, lambda: load(path, heads={"classify": 3}), "'classify'", "gpt")
+    refused(UnknownName, lambda: load(path, heads={"span": 3}), "'span'", "gpt")
 
 
 JSON = st.recursive(

@@ -33,7 +33,7 @@ def regard(*words: str | Path) -> subprocess.CompletedProcess[str]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
 
 
@@ -100,7 +100,7 @@ def test_what_is_refused(where: Path, tmp_path: Path) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     said = done.stderr.split("code 2\n")
     assert len(said) == len(cases) + 1, done.stderr
@@ -142,16 +142,37 @@ def test_a_signal_saves_and_a_new_process_goes_on(
     assert whole.read_bytes() == parts.read_bytes()
 
 
-COMPILED = ["gpt"] + ["bert", "transformer-xl", "xlnet", "t5"] * bool(os.environ.get("REGARD_ALL"))
+MIXED = (
+    'objective.parts=[{name="on", objective="causal", share=0.5}, '
+    '{name="both", objective="prefix", share=0.5}]'
+)
+EVERY = [
+    ("gpt", "causal", ()),
+    ("transformer-xl", "recurrent", ()),
+    ("transformer", "prefix", ()),
+    ("longformer", "masked", ()),
+    ("bert", "sentences", ()),
+    ("xlnet", "permuted", ()),
+    ("t5", "span", ()),
+    ("t5", "pairs", ()),
+    ("gpt", "mixture", (MIXED,)),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", COMPILED)
-def test_compiled_runs_go_on_too(family: str, where: Path, tmp_path: Path) -> None:
-    """One family here, as compiling takes a minute; REGARD_ALL=1 takes more of them."""
-    words = ["train", family, str(where), "--size", "tiny", "--steps", "12", "shape.layers=1"]
+@pytest.mark.parametrize(
+    ("family", "objective", "more"), EVERY if os.environ.get("REGARD_ALL") else EVERY[:1]
+)
+def test_compiled_runs_go_on_too(
+    family: str, objective: str, more: tuple[str, ...], where: Path, tmp_path: Path
+) -> None:
+    """One objective here, as compiling takes a minute; REGARD_ALL=1 takes all of them."""
+    text = data(tmp_path / "pairs", kind="pairs") if objective == "pairs" else where
+    words = ["train", family, str(text), "--size", "tiny", "--steps", "12", "shape.layers=1"]
     words += ["batch.length=32", "batch.samples=8", "engine.precision=fp32", "engine.compile=yes"]
-    assert regard(*words, "--out", tmp_path / "whole").returncode == 0
+    words += ["--objective", objective, *more]
+    done = regard(*words, "--out", tmp_path / "whole")
+    assert done.returncode == 0, done.stderr
     stopped([*words, "--out", str(tmp_path / "parts")], tmp_path / "parts", 4, signal.SIGTERM)
     assert regard("train", "--resume", tmp_path / "parts").returncode == 0
     whole, parts = (tmp_path / n / "model.safetensors" for n in ("whole", "parts"))

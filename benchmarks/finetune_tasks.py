@@ -1,0 +1,184 @@
+"""What benchmarks/finetune.py learns: files, divisions and hyper-parameters of each task."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from page import replace
+
+from regard.tasks.examples import Example
+from regard.tasks.labelled import divide
+from regard.tasks.readers import read
+
+
+@dataclass(frozen=True)
+class Task:
+    name: str
+    title: str
+    task: str  # of `regard finetune`
+    about: str
+    measure: str  # the figure that is compared
+    also: tuple[str, ...] = ()  # further figures
+    peer: bool = False  # is the Trainer beside it?
+    goal: float = 0.0  # times its speed
+    rate: float = 5e-5
+    batch: int = 16
+    epochs: int = 3
+    length: int = 128
+    warmup: float = 0.1
+    decay: float = 0.01
+    epsilon: float = 1e-8
+
+    @property
+    def settings(self) -> str:
+        """The hyper-parameters, for people."""
+        return (
+            f"{self.about}; AdamW (ε {self.epsilon:g}, decay {self.decay:g} of the matrices), rate "
+            f"{self.rate:g}, {self.warmup:.0%} warm-up, then linear to 0, norm at most 1, "
+            f"{self.batch} examples a step, {self.epochs} epochs, {self.length} tokens at most"
+        )
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("reviews", "movie reviews", "classify", "2,000 reviews, a fifth held out", "accuracy",
+             peer=True, goal=1.3, length=256),
+        Task("wnut17", "WNUT-17", "tag", "3,394 sentences, 1,287 to test", "f1",
+             ("precision", "recall"), peer=True, goal=2.0, rate=1e-4, epochs=5),
+        Task("entail", "SICK entailment", "entail", "4,500 pairs, 4,927 to test", "accuracy",
+             ("macro_f1",)),
+        Task("similar", "SICK similarity", "similar", "4,500 pairs, 4,927 to test", "spearman",
+             ("pearson",)),
+        Task("copa", "COPA", "choose", "500 questions of dev, 500 of test", "accuracy", epochs=5),
+        Task("xquad", "XQuAD, English", "answer", "1,190 questions, a fifth of the passages held "
+             "out", "f1", ("exact_match",), epochs=5, rate=1e-4, length=384),
+        Task("dialogue", "dialogue", "converse", "2,025 dialogues, a tenth held out, no first turn "
+             "shared; a small GPT that has read nothing else", "perplexity", rate=3e-4, epochs=10,
+             batch=32),
+    )
+}  # fmt: skip
+
+
+class Files(NamedTuple):
+    train: Path
+    test: Path
+    runs: Path  # where models go
+
+
+def files(task: Task, data: Path, out: Path, examples: int) -> Files:
+    """The files of a task, made on the first call; of `examples`, only so many."""
+    ending = {"tag": "conll", "answer": "json"}.get(task.task, "jsonl")
+    some = f".{examples}" if examples else ""
+    train, test = (out / f"{task.name}{some}.{split}.{ending}" for split in ("train", "test"))
+    if not (train.is_file() and test.is_file()):
+        out.mkdir(parents=True, exist_ok=True)
+        for file, held in zip((train, test), DIVISIONS[task.name](data), strict=True):
+            replace(file, WRITERS.get(ending, in_lines)(thinned(held, examples)))
+    return Files(train, test, out.parent / "runs")
+
+
+def thinned(rows: list[Any], count: int) -> list[Any]:
+    """So many of all, from everywhere; 0: all."""
+    return [rows[i * len(rows) // count] for i in range(min(count, len(rows)))] if count else rows
+
+
+# -- divisions
+
+
+def reviews(data: Path) -> tuple[list[Any], list[Any]]:
+    found: Any = read(data / "classify" / "movie-reviews.jsonl.gz", "classify")
+    held = divide(found, 0.2, 0, 0)
+    rows = [{"text": e.text, "label": e.label} for e in found]
+    return chosen(rows, held)
+
+
+def wnut17(data: Path) -> tuple[list[Any], list[Any]]:
+    both: Any = [read(data / "tagging" / f"wnut17.{s}.conll.gz", "tag") for s in ("train", "test")]
+    train, test = ([list(zip(e.words, e.tags, strict=True)) for e in held] for held in both)
+    return train, test
+
+
+def given(folder: str, name: str, splits: Sequence[str]) -> Callable[[Path], Any]:
+    """Two files that are divided already."""
+    return lambda data: tuple(
+        unpacked(data / folder / f"{name}.{split}.jsonl.gz") for split in splits
+    )
+
+
+def xquad(data: Path) -> tuple[list[Any], list[Any]]:
+    """All questions of a passage are on one side; a fifth of the passages, by a hash, test."""
+    with gzip.open(data / "answer" / "xquad.en.json.gz", "rt", encoding="utf-8") as file:
+        articles = json.load(file)["data"]
+    passages = [passage for article in articles for passage in article["paragraphs"]]
+    passages.sort(key=lambda passage: digest(passage["context"]))
+    fifth = len(passages) // 5
+    return passages[fifth:], passages[:fifth]
+
+
+def dialogue(data: Path) -> tuple[list[Any], list[Any]]:
+    """Dialogues that begin alike are on one side."""
+    place = data / "converse" / "chatterbot.english.jsonl.gz"
+    found: Any = read(place, "converse", skip=["empty-text"])
+    starts = sorted({e.turns[0].strip().lower() for e in found}, key=digest)
+    test = set(starts[: len(starts) // 10])
+    held = [e.turns[0].strip().lower() in test for e in found]
+    return chosen([{"turns": list(e.turns)} for e in found], held)
+
+
+DIVISIONS: dict[str, Callable[[Path], Any]] = {
+    "reviews": reviews,
+    "wnut17": wnut17,
+    "entail": given("pairs", "sick", ("train", "test")),
+    "similar": given("pairs", "sick", ("train", "test")),
+    "copa": given("choose", "copa", ("dev", "test")),
+    "xquad": xquad,
+    "dialogue": dialogue,
+}
+
+
+def chosen(rows: list[Any], held: list[bool]) -> tuple[list[Any], list[Any]]:
+    train = [row for row, test in zip(rows, held, strict=True) if not test]
+    return train, [row for row, test in zip(rows, held, strict=True) if test]
+
+
+def digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+
+# -- files
+
+
+def unpacked(file: Path) -> list[Any]:
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def in_lines(rows: Iterable[Any]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def in_columns(rows: Iterable[Any]) -> str:
+    return "\n".join("".join(f"{word}\t{tag}\n" for word, tag in row) for row in rows)
+
+
+def as_squad(rows: list[Any]) -> str:
+    return json.dumps({"version": "1.1", "data": [{"title": "", "paragraphs": rows}]})
+
+
+WRITERS: dict[str, Callable[[Any], str]] = {"conll": in_columns, "json": as_squad}
+
+
+def gold(task: str, examples: Sequence[Example]) -> list[Any]:
+    """What a metric compares with."""
+    if task == "tag":
+        return [list(e.tags or ()) for e in examples]  # type: ignore[union-attr]
+    if task == "answer":
+        return [[a.text for a in e.answers] for e in examples]  # type: ignore[union-attr]
+    return [e.label for e in examples]  # type: ignore[union-attr]

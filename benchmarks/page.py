@@ -1,0 +1,86 @@
+"""docs/results.md, section by section, and the cells it is made from.
+
+Each script that measures owns one section of the page, between two marks, and replaces that alone.
+A cell is measured once, in a process of its own, and kept.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+TITLE = "# Results\n"
+
+
+def put(section: str, text: str, page: Path) -> None:
+    """Replaces a section of the page, or adds it at the end; the page is never half written."""
+    begin, end = f"<!-- begin {section} -->", f"<!-- end {section} -->"
+    before = page.read_text(encoding="utf-8") if page.is_file() else TITLE
+    block = f"{begin}\n{text.strip()}\n{end}"
+    if begin in before:
+        head, _, rest = before.partition(begin)
+        found, closed, tail = rest.partition(end)
+        if not closed or "<!-- begin " in found:
+            raise SystemExit(f"{page}: {begin} has no {end}; mend the page first")
+        after = f"{head}{block}{tail}"
+    else:
+        after = f"{before.rstrip()}\n\n{block}\n"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    replace(page, after)
+
+
+def once(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a file holds, or what is then written to it: a cell that is measured once."""
+    if not file.is_file():
+        found = make()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace(file, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def replace(file: Path, text: str) -> None:
+    part = file.with_name(f".{file.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(file)
+
+
+def in_process(script: str, words: Sequence[str]) -> dict[str, Any]:
+    """A cell from a process of its own: the script, called with `--cell FILE`, writes it there.
+
+    What the process prints is shown only if it fails.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        result, log = Path(place, "cell.json"), Path(place, "log")
+        with log.open("w") as file:
+            command = [sys.executable, script, *words, "--cell", str(result)]
+            code = subprocess.run(command, stdout=file, stderr=file).returncode
+        if code or not result.is_file():
+            raise SystemExit(f"{' '.join(command)} ended with {code}:\n{log.read_text()}")
+        return dict(json.loads(result.read_text(encoding="utf-8")))
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """In the page's own language."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def spread(values: Sequence[float], form: str = ".3f") -> str:
+    """The mean of several seeds and their standard deviation; one value as it is."""
+    middle = format(statistics.fmean(values), form)
+    return f"{middle} ± {statistics.stdev(values):{form}}" if len(values) > 1 else middle
+
+
+def apart(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """The difference of two means in (pooled) standard deviations; None where there is none."""
+    if min(len(ours), len(theirs)) < 2:
+        return None
+    pooled = ((statistics.variance(ours) + statistics.variance(theirs)) / 2) ** 0.5
+    difference = statistics.fmean(ours) - statistics.fmean(theirs)
+    return difference / pooled if pooled else None

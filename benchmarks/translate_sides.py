@@ -1,0 +1,374 @@
+"""The two sides of benchmarks/translate.py: our loop, and Hugging Face's Seq2SeqTrainer."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from regard.exchange.directory import Loaded, load, save
+from regard.objectives.pairs import Pairs, PairsOptions
+from regard.tasks.metrics import measured
+from regard.text.corpus import Corpus
+from regard.training.build import model_for, objective_for, settle_batch
+from regard.training.checkpoint import Checkpoints
+from regard.training.learner import Learner
+from regard.training.parallel import Group
+from regard.training.recipe import Recipe, make
+from regard.training.run import Run, mean, settings, weights_of
+from regard.training.schedule import schedule
+from regard.training.validate import validate
+
+CPU = torch.device("cpu")
+SAMPLES, LENGTH = 64, 128  # pairs of a step; tokens of the longest pair
+PEAK, WARMUP = 1e-3, 400  # the highest rate, and the step that has it
+BETAS, EPSILON, LIMIT = (0.9, 0.98), 1e-9, 1.0
+SMOOTHING = 0.1
+MANY = 100_000  # steps; the clock ends a run before
+AVERAGED = 5  # checkpoints
+SAVES = 30  # checkpoints in a run
+LAST = 50  # steps whose loss is reported
+LOGGED = 10  # steps between two reports of the Trainer
+TOKENS = 64  # of a translation
+ROWS = 64  # translated together by generate
+
+
+@dataclass(frozen=True)
+class Job:
+    out: Path
+    seed: int
+    minutes: float  # 0: by steps
+    steps: int
+    precision: str
+    dropout: float = 0.1
+    width: int = 256
+    layers: ClassVar[int] = 3
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """Of both sides; Marian's attention has biases."""
+        return {
+            "layers": self.layers,
+            "width": self.width,
+            "heads": max(1, self.width // 64),
+            "hidden": 4 * self.width,
+            "bias": True,
+            "dropout": self.dropout,
+        }
+
+    def recipe(self) -> Recipe:
+        every = {"minutes": self.minutes / SAVES} if self.minutes else {"every": self.spacing}
+        return make(
+            {
+                "model": "transformer",
+                "data": str(self.out / "pairs"),
+                "seed": self.seed,
+                "shape": self.shape,
+                "objective": {"name": "pairs", "smoothing": SMOOTHING, "smoothing_kind": "all"},
+                "batch": {"samples": SAMPLES, "length": LENGTH},
+                "budget": {"steps": self.steps or MANY},
+                "optimizer": {
+                    "name": "adam",
+                    "rate": PEAK * (self.width * WARMUP) ** 0.5,  # noam's is a factor
+                    "betas": list(BETAS),
+                    "epsilon": EPSILON,
+                    "clip": LIMIT,
+                },
+                "schedule": {"name": "noam", "warmup": WARMUP},
+                "checkpoint": {"keep": AVERAGED, **every},
+                "engine": {"precision": self.precision, "compile": "no"},
+            }
+        )
+
+    @property
+    def spacing(self) -> int:
+        return max(1, self.steps // SAVES)
+
+    def cell(self, side: str, **facts: Any) -> dict[str, Any]:
+        shape = self.shape
+        return {
+            "side": side,
+            "seed": self.seed,
+            "minutes": self.minutes,
+            "asked": self.steps,
+            "precision": self.precision,
+            "dropout": self.dropout,
+            "shape": f"{shape['layers']} + {shape['layers']} layers, width {shape['width']}, "
+            f"{shape['heads']} heads, hidden {shape['hidden']}",
+            **facts,
+        }
+
+
+# -- ours
+
+
+class Timed(Run):
+    """A run that ends by the clock, which stands still while a checkpoint is written."""
+
+    minutes = 0.0
+    began = paused = ended = 0.0
+
+    def steps(self, steps: int, stop: Any) -> None:
+        self.losses: list[float] = []
+        self.began = time.perf_counter()
+        super().steps(steps, stop)
+
+    def spent(self) -> float:
+        return time.perf_counter() - self.began - self.paused
+
+    def late(self) -> bool:
+        return bool(self.minutes) and self.spent() >= self.minutes * 60
+
+    def record(self, taken: Any) -> None:
+        super().record(taken)
+        self.losses.append(taken.loss)
+        self.ended = self.spent()
+
+    def save(self, reason: str = "", best: bool = False) -> None:
+        before = time.perf_counter()
+        super().save(reason, best)
+        self.paused += time.perf_counter() - before
+
+
+def ours(job: Job) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(dir=job.out) as name:
+        place = Path(name, "run")
+        with settings(CPU):
+            run = Timed(job.recipe(), place, Group(), CPU, "silent", False)
+            run.minutes = job.minutes
+            found = run.go()
+        loaded = load(place)
+        scores, signature = {}, ""
+        for weights in ("last", "average"):
+            if weights == "average":
+                held = Checkpoints(place / "checkpoints", AVERAGED).intact()[-AVERAGED:]
+                loaded.model.load_state_dict(mean([weights_of(s, loaded.model) for s in held]))
+            else:
+                nats = perplexity(job, loaded)
+            for decoding, beams in (("greedy", 1), ("beam 4", 4)):
+                said = translations(job, loaded, beams)
+                scores[f"{decoding}, {weights}"], signature = scored(job, said)
+    return job.cell(
+        "ours",
+        parameters=found["model"]["parameters"],
+        steps=len(run.losses),
+        tokens=found["progress"]["tokens"],
+        seconds=run.ended,
+        loss=statistics.fmean(run.losses[-LAST:]),
+        losses=run.losses[:: max(1, len(run.losses) // 100)],
+        perplexity=nats,
+        scores=scores,
+        signature=signature,
+        pairs=len(run.plan.objective),
+        held=len(held_out(job)),
+    )
+
+
+def translations(job: Job, loaded: Loaded, beams: int) -> list[str]:
+    from regard.decoding import generate
+
+    sources = [row["source"] for row in held_out(job)]
+    found = generate(loaded, sources, tokens=TOKENS, beams=beams, batch=ROWS)
+    return [best[0].text or "" for best in found]
+
+
+# -- theirs
+
+
+class Numbered:
+    """Pairs for the Trainer: of one epoch, or all of a training in our order."""
+
+    def __init__(self, objective: Any, count: int) -> None:
+        self.objective, self.count = objective, count
+
+    def __len__(self) -> int:
+        return self.count or len(self.objective)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        of = self.objective
+        sample = of.get(index) if self.count else of.sample(0, index)
+        first = int(sample["sizes"][0])
+        tokens = sample["tokens"].tolist()
+        return {
+            "input_ids": tokens[:first],
+            "attention_mask": [1] * first,
+            "labels": tokens[first:],
+        }
+
+
+def theirs(job: Job) -> dict[str, Any]:
+    import transformers as hf
+
+    recipe = job.recipe()
+    settle_batch(recipe)
+    objective = objective_for(recipe, "train")
+    with tempfile.TemporaryDirectory(dir=job.out) as name:
+        place, done = Path(name, "start"), Path(name, "done")
+        save(model_for(recipe, objective), place, objective.corpus.tokenizer)
+        hf.set_seed(job.seed)
+        tokenizer = hf.AutoTokenizer.from_pretrained(place)
+        model = hf.MarianMTModel.from_pretrained(place)
+        trained = learn(job, recipe, objective, model, tokenizer, Path(name))
+        model.save_pretrained(done)
+        said = [tokenizer.decode(ids, skip_special_tokens=True) for ids in written(job, model)]
+        scores, signature = scored(job, said)
+        shutil.copy(place / "tokenizer.json", done)
+        nats = perplexity(job, load(done))
+    return job.cell(
+        "theirs",
+        parameters=sum(p.numel() for n, p in model.named_parameters() if "positions" not in n),
+        **trained,
+        perplexity=nats,
+        scores={"greedy, last": scores},
+        signature=signature,
+        pairs=len(objective),
+        held=len(held_out(job)),
+    )
+
+
+def learn(
+    job: Job, recipe: Recipe, objective: Any, model: Any, tokenizer: Any, place: Path
+) -> dict[str, Any]:
+    """Their loop; what it has seen."""
+    import transformers as hf
+
+    sizes: list[int] = []  # real tokens of the batches, in their order
+    clock: dict[str, float] = {}
+    losses: list[float] = []
+
+    class Clock(hf.TrainerCallback):
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            clock.setdefault("began", time.perf_counter())
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            clock["spent"] = time.perf_counter() - clock["began"]
+            if job.minutes and clock["spent"] >= job.minutes * 60:
+                control.should_training_stop = True
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any, **_: Any) -> None:
+            if "loss" in logs:
+                losses.append(float(logs["loss"]))
+
+    class Given(hf.Seq2SeqTrainer):
+        """With our batches, when steps are compared."""
+
+        def _get_train_sampler(self, *given: Any) -> Any:
+            if job.steps:
+                return torch.utils.data.SequentialSampler(self.train_dataset)
+            return super()._get_train_sampler(*given)
+
+    pad = hf.DataCollatorForSeq2Seq(tokenizer, model=model)
+
+    def collate(rows: list[dict[str, Any]]) -> Any:
+        sizes.append(sum(len(row["input_ids"]) + len(row["labels"]) for row in rows))
+        return pad(rows)
+
+    arguments = hf.Seq2SeqTrainingArguments(
+        output_dir=str(place / "trainer"),
+        max_steps=job.steps or MANY,
+        per_device_train_batch_size=SAMPLES,
+        label_smoothing_factor=SMOOTHING,
+        max_grad_norm=LIMIT,
+        bf16=job.precision == "bf16",
+        use_cpu=True,
+        seed=job.seed,
+        save_strategy="no",
+        logging_steps=1 if job.steps else LOGGED,
+        report_to=[],
+        disable_tqdm=True,
+    )
+    chosen = recipe.optimizer
+    rate = schedule("noam", rate=chosen.rate, warmup=WARMUP, steps=MANY, width=job.width)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), PEAK, BETAS, EPSILON, weight_decay=0.0, fused=True
+    )
+    falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step + 1) / PEAK)
+    trainer = Given(
+        model,
+        arguments,
+        train_dataset=Numbered(objective, job.steps * SAMPLES),
+        data_collator=collate,
+        optimizers=(optimizer, falling),
+        callbacks=[Clock()],
+    )
+    trainer.train()
+    steps = trainer.state.global_step
+    losses = losses or [trainer.state.log_history[-1]["train_loss"]]
+    ends = losses[-LAST:] if job.steps else losses[-LAST // LOGGED :]
+    return {
+        "steps": steps,
+        "tokens": sum(sizes[:steps]),
+        "seconds": clock["spent"],
+        "loss": statistics.fmean(ends),
+        "losses": losses[:: max(1, len(losses) // 100)],
+    }
+
+
+def written(job: Job, model: Any) -> Iterator[list[int]]:
+    """What `generate` makes of the held-out sources, greedily, in their order."""
+    sources = [pair["input_ids"] for pair in pairs_of(job)]
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    found: list[list[int]] = [[] for _ in sources]
+    model.eval()
+    pad = model.config.pad_token_id
+    for at in range(0, len(order), ROWS):
+        part = order[at : at + ROWS]
+        width = max(len(sources[i]) for i in part)
+        rows = [sources[i] + [pad] * (width - len(sources[i])) for i in part]
+        ids = torch.tensor(rows)
+        mask = torch.tensor([[1] * len(sources[i]) + [0] * (width - len(sources[i])) for i in part])
+        with torch.inference_mode():
+            made = model.generate(
+                input_ids=ids, attention_mask=mask, max_new_tokens=TOKENS, num_beams=1,
+                do_sample=False,
+            )  # fmt: skip
+        for i, row in zip(part, made.tolist(), strict=True):
+            found[i] = row
+    return iter(found)
+
+
+# -- what both are measured by
+
+
+def held_out(job: Job) -> list[dict[str, str]]:
+    lines = (job.out / "held.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def held_objective(job: Job) -> Pairs:
+    corpus = Corpus.open(job.out / "held", "train")
+    return Pairs(
+        corpus, PairsOptions(), length=LENGTH, batch=SAMPLES, seed=job.seed, learning=False
+    )
+
+
+def pairs_of(job: Job) -> Iterator[dict[str, Any]]:
+    objective = held_objective(job)
+    rows = Numbered(objective, 0)
+    return (rows[i] for i in range(len(rows)))
+
+
+def perplexity(job: Job, loaded: Loaded) -> float:
+    """Of the held-out targets, per token; both sides by the same code."""
+    objective = held_objective(job)
+    learner = Learner(loaded.model, objective)
+    return float(validate(learner, objective, Group(), CPU, "fp32")["perplexity"])
+
+
+def scored(job: Job, said: list[str]) -> tuple[dict[str, float], str]:
+    """sacreBLEU (tokenizer zh) and chrF, and the signature of the first."""
+    gold = [row["target"] for row in held_out(job)]
+    asked = measured("translate", gold, said, language="zh")
+    figures = {name: float(asked.figures[name]) for name in ("bleu", "chrf")}
+    return figures, asked.details["signatures"]["bleu"]
+
+
+SIDES: dict[str, Callable[[Job], dict[str, Any]]] = {"ours": ours, "theirs": theirs}

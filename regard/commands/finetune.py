@@ -1,0 +1,201 @@
+"""`regard finetune`: a model learns a task from labelled examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.errors import ConfigError
+
+
+def register(app: typer.Typer) -> None:
+    app.command(short_help="Teach a model a task from labelled examples.")(finetune)
+
+
+def finetune(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A run or a model directory; with --resume the run to go on with."
+        ),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE…", help="Changes of the recipe.", show_default=False),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="classify, entail, similar, tag, answer, choose, translate, summarise, converse."
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Examples: jsonl, csv, tsv, CoNLL, SQuAD.")
+    ] = None,
+    valid: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Examples to validate with; else a tenth of the data."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="The directory of the run.")
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A recipe in TOML, or the name of one that comes along."),
+    ] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the examples.")] = None,
+    rate: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides every random choice.")] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="Leave out records with such an error (regard check)."),
+    ] = None,
+    folds: Annotated[
+        int,
+        typer.Option(
+            metavar="K",
+            help="Cross-validation: K runs RUN/fold-1, …, each validated with another part of the "
+            "data; RUN/folds.json has mean and deviation.",
+            show_default=False,
+        ),
+    ] = 0,
+    adapt: Annotated[
+        str,
+        typer.Option(
+            metavar="AMOUNT",
+            help="First go on with pre-training on the text of the examples (RUN/adapted), for so "
+            "many epochs, or for so many steps: '500 steps'.",
+            show_default=False,
+        ),
+    ] = "",
+    unlabelled: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Examples without labels. A first model (RUN/first) labels those of which it is "
+            "sure (RUN/pseudo.jsonl), and RUN learns from both. With --adapt they are text.",
+            show_default=False,
+        ),
+    ] = "",
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="How sure is sure (0.9); with --adapt it asks for labels at all.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="MODEL is a run: go on as if it had never stopped.")
+    ] = False,
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved recipe and what it would cost.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing on the way.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object at the end.")
+    ] = False,
+) -> None:
+    """Teach a model a task from labelled examples, with its paper's input format and rates.
+
+    RUN is the model that has learned it, whatever came before; with --folds RUN/fold-1, … are, and
+    as each keeps its best validation their mean is a little too good.
+
+    \b
+    Examples:
+      regard finetune my-bert --task classify --data reviews.jsonl --out reviewer
+      regard finetune my-bert --task tag --data train.conll --valid dev.conll --out tagger
+      regard finetune my-bert --recipe bert-ner --data train.conll --out tagger
+      regard finetune my-xlnet --task answer --data squad.json --out reader --epochs 2
+      regard finetune my-bert --task classify --data few.csv --out crossed --folds 5
+      regard finetune my-bert --task classify --data few.csv --unlabelled many.txt --out reviewer
+      regard finetune my-bert --task tag --data train.conll --adapt 3 --out tagger
+      regard finetune my-bert --task tag --data train.conll --out tagger optimizer.frozen=6
+      regard finetune --resume reviewer
+    """
+    from regard.training import recipe as recipes
+
+    given = recipes.overrides(settings or [])
+    table: dict[str, Any] = {"task": task, "valid": valid, "skip": skip or None}
+    for name, values in (
+        ("examples", table),
+        ("budget", {"epochs": epochs}),
+        ("optimizer", {"rate": rate}),
+    ):
+        found = {key: value for key, value in values.items() if value is not None}
+        if found:
+            given[name] = found | given.get(name, {})
+    named: dict[str, Any] = {"seed": seed, "data": data, "model": None if resume else model}
+    given |= {key: value for key, value in named.items() if value is not None}
+    base = recipes.read(recipes.find(recipe)) if recipe else {}
+    if "budget" in given:
+        base.pop("budget", None)  # steps in place of its epochs, not beside them
+    made = recipes.make(base, given)
+    place = check(made, model, out, resume)
+    from regard.tasks import stages as staged
+
+    stages = staged.asked(folds, adapt, unlabelled, confidence)
+    if dry and resume:
+        raise ConfigError(f"--dry-run is for a new run; {place}/recipe.toml shows that of this one")
+    if dry:
+        show_plan(made, place, stages, as_json)
+        return
+    from regard.tasks.finetune import finetune as run
+
+    display = "silent" if quiet else "auto"
+    found = run(made, place, stages=stages, resume=resume, display=display)
+    if found["first"]:
+        show(found, as_json)
+    if found["outcome"] == "interrupted":
+        raise typer.Exit(130)
+
+
+def show(found: dict[str, Any], as_json: bool) -> None:
+    """A plain run has said by itself how it ended."""
+    if as_json:
+        import json
+
+        print(json.dumps(found, indent=2, default=str))
+    elif "figures" in found:
+        from regard.tasks.folds import table
+
+        out = found["out"]
+        print(table(found))
+        print(f"the figures are in {out}/folds.json, the models in {out}/fold-1 and so on")
+
+
+def show_plan(made: Any, out: Path, stages: Any, as_json: bool) -> None:
+    """The resolved recipe of the run, without what comes before it; nothing is written."""
+    from regard.commands.train import show_plan as show_one
+    from regard.tasks.finetune import as_text
+    from regard.tasks.finetune import check as check_model
+    from regard.tasks.stages import check_stages
+
+    check_model(made)
+    check_stages(made, stages)
+    if as_text(made):
+        raise ConfigError(
+            f"{made.model} learns {made.examples.task} as text, which has to be written before "
+            "it can be planned; leave --dry-run out"
+        )
+    made.examples.folds = stages.folds
+    show_one(made, as_json)
+    if as_json:
+        return
+    for line in stages.in_words(out):
+        print(f"# {line}")
+
+
+def check(made: Any, model: str, out: Path | None, resume: bool) -> Path:
+    """The run's directory, once it is clear what is asked for."""
+    if resume:
+        return Path(model)
+    if not made.examples.task:
+        raise ConfigError("--task is missing; say what is to be learned, such as --task classify")
+    if not made.data:
+        raise ConfigError("--data is missing; give a file of labelled examples")
+    if out is None:
+        raise ConfigError("--out is missing; give the directory that the run shall write")
+    return out

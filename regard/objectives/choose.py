@@ -1,0 +1,130 @@
+"""Multiple choice: a row for each choice, a score for each row, softmax over the choices.
+
+BERT: Devlin et al. 2018, 4.4 (SWAG); GPT-1: Radford et al. 2018, 3.3; XLNet and Longformer as BERT.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.objectives.base import Batch, Loss, Sample
+from regard.objectives.labelled import Prediction
+from regard.objectives.several import Several, SeveralOptions, wide
+from regard.tasks.examples import Choice
+from regard.tasks.frames import Framed, framed
+
+# What COPA asks, in its own words (Roemmele et al. 2011); other questions are asked as they are.
+ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
+
+
+@dataclass(frozen=True)
+class ChooseOptions(SeveralOptions):
+    """Nothing of its own."""
+
+
+class Choose(Several):
+    Options: ClassVar[type] = ChooseOptions
+    name = "choose"
+    FAMILIES = ("bert", "xlnet", "longformer", "gpt")
+
+    def prepare(self) -> None:
+        self.gold = self.answers()
+        super().prepare()
+
+    def answers(self) -> np.ndarray:
+        """The right choice of every example; -1 where it is not known."""
+        examples: Any = self.corpus.examples
+        for example in examples:
+            count, label = len(example.choices), example.label
+            if count == 0 or (label is not None and not 0 <= label < count):
+                raise InputError(
+                    f"{example.place}: of {count} choices number {label} is said to be right; "
+                    "choices count from 0"
+                )
+        found = np.array([-1 if e.label is None else e.label for e in examples], np.int64)
+        if self.corpus.split in ("train", "valid") and not (found >= 0).any():
+            raise InputError(f"none of the examples of the {self.corpus.split} data has a label")
+        return found
+
+    # -- rows
+
+    def groups(self) -> list[list[Framed]]:
+        examples: Any = self.corpus.examples
+        questions = sorted({q for example in examples if (q := question(example))})
+        sizes = {q: len(ids) for q, ids in zip(questions, self.texts(questions), strict=True)}
+        stems = self.texts([" ".join(filter(None, (e.premise, question(e)))) for e in examples])
+        flat = iter(self.texts([choice for e in examples for choice in e.choices]))
+        return [
+            [self.row(stem, sizes.get(question(e), 0), next(flat)) for _ in e.choices]
+            for e, stem in zip(examples, stems, strict=True)
+        ]
+
+    def row(self, stem: list[int], asked: int, choice: list[int]) -> Framed:
+        """A premise that is too long loses its end, but not the question behind it."""
+        marks = sum(part not in ("a", "b") for part, _ in self.frame.double)
+        room = max(self.length - marks - len(choice), asked)
+        kept = stem
+        if asked and len(stem) > room:
+            kept = stem[: room - asked] + stem[-asked:]
+        made = framed(self.frame, self.corpus.special, kept, choice, self.length)
+        return made._replace(cut=made.cut or len(kept) < len(stem))
+
+    def extra(self, index: int) -> Sample:
+        gold = self.gold[index]
+        return {"gold": np.array(max(gold, 0)), "known": np.array(gold >= 0)}
+
+    # -- learning
+
+    def heads(self) -> dict[str, int]:
+        return {"choose": 1}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {self.name: float(batch["known"].sum())} | self.language_counts(batch)
+
+    def scores(self, model: Any, batch: Batch) -> Tensor:
+        """[B, choices]; -∞ where an example has fewer than others."""
+        return self.judged(model, self.hidden(model, batch), batch)
+
+    def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
+        scores = wide(model.read("choose", hidden, batch["real"]))[:, 0]
+        return scores[batch["rows"]].masked_fill(~batch["held"], -torch.inf)
+
+    def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
+        hidden = self.hidden(model, batch)
+        scores = self.judged(model, hidden, batch)
+        gold, known = batch["gold"], batch["known"]
+        each = torch.nn.functional.cross_entropy(scores, gold, reduction="none")
+        sums = {self.name: (each * known).sum()} | self.language_sums(model, hidden, batch)
+        right = ((scores.argmax(1) == gold) & known).sum()
+        return Loss(sums, self.counted(batch), {"right": (right, known.sum())})
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        mean = float(totals.sums[self.name]) / max(totals.counts[self.name], 1e-9)
+        right, of = totals.seen["right"]
+        return {"accuracy": float(right) / max(of, 1), "loss": mean}
+
+    def better(self, new: float, old: float) -> bool:
+        return new > old
+
+    # -- answers
+
+    def predict(self, model: Any, batch: Batch) -> list[Any]:
+        shares = self.scores(model, batch).softmax(1).tolist()
+        counts = batch["held"].sum(1).tolist()
+        return [row[:count] for row, count in zip(shares, counts, strict=True)]
+
+    def merge(self, found: list[Any]) -> list[Prediction]:
+        best = [max(range(len(row)), key=row.__getitem__) for row in found]
+        return [Prediction(i, row[i], row) for i, row in zip(best, found, strict=True)]
+
+
+def question(example: Choice) -> str:
+    """What stands behind the premise."""
+    asks = (example.asks or "").strip()
+    return ASKED.get(asks.lower(), asks)

@@ -1,0 +1,202 @@
+"""What tasks with labelled examples share: rows of different lengths, each framed as its model
+wants it, and answers that are made with the same code that learns them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.errors import ConfigError
+from regard.exchange.directory import family_of_model
+from regard.models.longformer import Longformer
+from regard.models.xlnet import XLNet
+from regard.objectives.base import Batch, Objective, Sample
+from regard.objectives.reading import check_room, inner
+from regard.objectives.sorting import Ragged, by_length, padded
+from regard.tasks.frames import Frame, frame_of
+from regard.tasks.grow import grown
+from regard.tasks.labelled import Examples
+
+TASK = "task.json"
+
+
+class Prediction(NamedTuple):
+    """What a model says of one example.
+
+    `value` is what a metric compares with the gold answer. `score` is the probability of it where
+    there is one. `scores` are those of all labels or choices.
+    """
+
+    value: Any
+    score: float | None = None
+    scores: Any = None
+
+
+class LabelledObjective(Objective):
+    """A subclass gives `encode` (the rows), `loss`, and `predict` with `merge` (the answers)."""
+
+    corpus: Examples  # type: ignore[assignment]
+    family: str  # how rows are framed; from the options
+    FAMILIES: ClassVar[tuple[str, ...]]  # whose models can learn it so
+
+    def prepare(self) -> None:
+        if self.options.family not in self.FAMILIES:
+            raise ConfigError(
+                f"{self.options.family or 'this model'} cannot learn {self.corpus.task} so; these "
+                f"can: {', '.join(self.FAMILIES)} (t5 and transformer learn it as text)"
+            )
+        self.frame: Frame = frame_of(self.options.family)
+        self.cut = 0  # rows that were too long
+        rows, segments = self.encode()
+        self.rows, self.segments = Ragged(rows), Ragged(segments, np.int8)
+
+    def encode(self) -> tuple[list[list[int]], list[list[int]]]:
+        """The ids and the segments of every row; what else is known of a row is kept by its
+        number.
+        """
+        raise NotImplementedError
+
+    def texts(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of many texts at once, without marks."""
+        fast = self.corpus.tokenizer.ready
+        return [e.ids for e in fast.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    @property
+    def note(self) -> str:
+        told = list(self.corpus.notes)
+        if self.cut:
+            told.append(
+                f"{self.cut:,} of {len(self):,} texts of the {self.corpus.split} data have more "
+                f"than {self.length} tokens and were cut"
+            )
+        return "; ".join(told)
+
+    # -- rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def usual(self) -> float:
+        return float(self.rows.sizes.mean())
+
+    def order(self, epoch: int) -> np.ndarray | None:
+        if self.order_of[0] != epoch:
+            if self.learning:
+                found = by_length(self.rows.sizes, self.batch, self.seed, epoch)
+            else:
+                found = np.argsort(self.rows.sizes, kind="stable")
+            self.order_of = epoch, found
+        return self.order_of[1]
+
+    def sample(self, epoch: int, index: int) -> Sample:
+        return {
+            "tokens": self.rows[index],
+            "segments": self.segments[index],
+            "number": np.array(index),
+            **self.extra(index),
+        }
+
+    def extra(self, index: int) -> Sample:
+        """What a sample holds besides its row, such as its label."""
+        return {}
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        pad = self.corpus.special.pad
+        tokens, real = self.table(samples, "tokens", 0 if pad is None else pad)
+        made: dict[str, np.ndarray] = {"tokens": tokens, "real": real}
+        if self.frame.segments:
+            made["segments"] = self.table(samples, "segments", self.frame.beyond)[0]
+        for name in samples[0]:
+            if name not in ("tokens", "segments"):
+                made[name] = np.stack([sample[name] for sample in samples])
+        return {name: torch.from_numpy(value) for name, value in made.items()}
+
+    def table(self, samples: Sequence[Sample], name: str, fill: int) -> tuple[Any, Any]:
+        rows = [sample[name] for sample in samples]
+        return padded(rows, fill, left=self.frame.left)
+
+    def tokens_in(self, batch: Batch) -> int:
+        return int(batch["real"].sum())
+
+    def targets_in(self, batch: Batch) -> int:
+        return 0
+
+    # -- the model
+
+    def hidden(self, model: Any, batch: Batch) -> Tensor:
+        """Hidden states [B, T, width]."""
+        tokens, real, extra = batch["tokens"], batch["real"], {}
+        if self.options.family == "gpt":
+            ahead: Tensor = model(tokens)  # padding stands behind: no row before can see it
+            return ahead
+        if self.frame.segments:
+            extra["segments"] = batch["segments"]
+        if isinstance(inner(model), Longformer):
+            extra["global_tokens"] = self.global_rows(batch)
+        y: Tensor = model(tokens, None if bool(real.all()) else real, **extra)
+        return y
+
+    def global_rows(self, batch: Batch) -> Tensor:
+        """Which rows of a Longformer see everything: [CLS], the first."""
+        return batch["tokens"].new_zeros(batch["tokens"].size(0), 1)
+
+    def fitted(self, model: Any) -> Any:
+        if self.options.family == "gpt":
+            return grown(model, max(self.corpus.vocabulary, self.corpus.special.ids()[-1] + 1))
+        return LabelledObjective.opened(self, model, None)
+
+    def check(self, model: Any) -> None:
+        found = family_of_model(inner(model))
+        if found != self.options.family:
+            raise ConfigError(f"the model is a {found}; this was made for {self.options.family}")
+        check_room(model, int(self.rows.sizes.max()))
+
+    # -- answers
+
+    def predict(self, model: Any, batch: Batch) -> list[Any]:
+        """What the model says of each row, as plain values."""
+        raise NotImplementedError
+
+    def merge(self, found: list[Any]) -> list[Prediction]:
+        """One answer for each example, of what was said of each row (in their order)."""
+        raise NotImplementedError
+
+    # -- what is kept
+
+    def about(self) -> dict[str, Any]:
+        labels = self.corpus.labels
+        if not labels:
+            return {}
+        return {
+            "id2label": {str(i): label for i, label in enumerate(labels)},
+            "label2id": {label: i for i, label in enumerate(labels)},
+        }
+
+    def opened(self, model: Any, directory: Path | None) -> Any:
+        """A loaded model with what `keep` wrote beside it. An XLNet that learned half of its text
+        backwards reads all of it forwards.
+        """
+        if isinstance(model, XLNet):
+            model.config = model.config.replace(two_directions=False)
+            model.directions = (1,)
+        return model
+
+    def keep(self, model: Any, out: Path) -> None:
+        """task.json: all that is needed to ask the model again."""
+        facts = {
+            "task": self.corpus.task,
+            "objective": {"name": self.name, **asdict(self.options)},
+            "labels": self.corpus.labels,
+            "length": self.length,
+        }
+        text = json.dumps(facts, indent=2, ensure_ascii=False)
+        (out / TASK).write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,133 @@
+"""Zero-, one- and few-shot evaluation: a model is asked by a text, and learns nothing.
+
+    evaluate(loaded, examples, "classify", shots=4, labels={"pos": "great", "neg": "terrible"})
+
+The prompt holds demonstrations (examples with their answers), then the example without its answer
+(Brown et al. 2020, 2.4). Where there are answers to choose from, each is scored in four ways:
+
+| score | what decides |
+| --- | --- |
+| raw | log P(answer given the prompt) |
+| token | the same for each token: GPT-3's choice for most tasks |
+| byte | the same for each byte of the answer, whatever the tokenizer |
+| calibrated | raw - log P(answer given a neutral context): GPT-3's choice for ARC and RACE |
+
+The neutral context is a text such as "Answer:", or the same prompt with "N/A" in place of the
+example (`blank`: contextual calibration, Zhao et al. 2021; several are averaged as probabilities).
+Open answers are decoded up to the first line break and measured as `regard test` does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from regard.exchange.directory import Loaded
+from regard.keyed import permutation
+from regard.tasks.asking import CHOOSING, SCORES, Options, Prompter, Row, prompter_for, shared
+from regard.tasks.bootstrap import mean_interval
+from regard.tasks.examples import Example
+from regard.tasks.likelihood import Likelihood, score
+from regard.tasks.metrics import summarise
+
+__all__ = ["SCORES", "Likelihood", "Options", "evaluate", "score"]
+
+PORTION = 256  # examples that are asked together
+
+
+def evaluate(
+    loaded: Loaded,
+    examples: Sequence[Example],
+    task: str,
+    *,
+    pool: Sequence[Example] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Everything a test by prompts has to say, as plain values, `predictions` among them.
+
+    Demonstrations come from `pool`, or from the examples themselves; the one that is asked, and
+    every one of the same text, is never among them. `Options` names every choice.
+    """
+    chosen = Options.of(options)
+    prompter = prompter_for(loaded, examples, task, pool, chosen)
+    numbers = list(range(len(examples)))
+    if chosen.limit is not None and chosen.limit < len(examples):
+        drawn = permutation(len(examples), chosen.seed, "limit")
+        numbers = sorted(drawn[: chosen.limit].tolist())
+    rows: list[Row] = []
+    for start in range(0, len(numbers), PORTION):
+        rows += prompter.answer(numbers[start : start + PORTION])
+    return report(prompter, rows)
+
+
+def report(asker: Prompter, rows: list[Row]) -> dict[str, Any]:
+    options, choosing = asker.options, asker.task in CHOOSING
+    gold, predicted = [row["gold"] for row in rows], [row["predicted"] for row in rows]
+    numbers = [row["number"] for row in rows]
+    texts = [asker.template.context(asker.values(asker.examples[i])) for i in numbers]
+    more: dict[str, Any] = {"language": options.language}
+    if choosing:
+        more = {"scores": [beliefs(row, options.score, asker.task) for row in rows]}
+    found = summarise(
+        "classify" if asker.task == "similar" else asker.task,
+        gold,
+        predicted,
+        texts=texts,
+        seed=options.seed,
+        resamples=options.resamples,
+        **more,
+    )
+    asked = {
+        "task": asker.task,
+        "model": str(asker.loaded.path or ""),
+        "shots": options.shots,
+        "draw": options.draw,
+        "fixed": options.fixed,
+        "instruction": options.instruction,
+        "template": asker.template.text,
+        "separator": asker.separator,
+        "labels": asker.words,
+    }
+    if choosing:
+        neutral = {"blank": list(options.blank)} if options.blank else {"neutral": asker.neutral}
+        asked |= {"score": options.score, **neutral, **compared(rows, options)}
+    lengths = {"dropped_shots": asker.dropped, "shortened": asker.short, "cut": asker.cut}
+    notes = list(notes_on(asker, len(rows)))
+    return found | asked | lengths | {"notes": notes, "predictions": rows}
+
+
+def beliefs(row: Row, score: str, task: str) -> Any:
+    """What is believed of each answer: the scores that decide, as shares of 1."""
+    scores: dict[Any, float] = row["scores"][score]
+    shares = shared(list(scores.values()))
+    return shares if task == "choose" else dict(zip(scores, shares, strict=True))
+
+
+def compared(rows: list[Row], options: Options) -> dict[str, Any]:
+    """How often each score is right, and what needs no model."""
+    by = {}
+    for name in SCORES:
+        right = [float(row["by"][name] == row["gold"]) for row in rows]
+        span = mean_interval(right, seed=options.seed, resamples=options.resamples)
+        between = [span.low, span.high] if span else None
+        by[name] = {"accuracy": sum(right) / len(right), "interval": between}
+    label, count = Counter(row["gold"] for row in rows).most_common(1)[0]
+    chance = sum(1 / len(row["scores"]["raw"]) for row in rows) / len(rows)
+    frequent = {"label": label, "accuracy": count / len(rows)}
+    return {"by_score": by, "most_frequent": frequent, "chance": chance}
+
+
+def notes_on(asker: Prompter, examples: int) -> Iterator[str]:
+    """What a user should know, said once."""
+    limit = asker.scorer.limit
+    if asker.dropped:
+        yield (
+            f"{asker.dropped:,} demonstrations were left out of {asker.short:,} of {examples:,} "
+            f"prompts, the first ones first, to fit {limit:,} tokens"
+        )
+    if asker.cut:
+        yield (
+            f"{asker.cut:,} of {examples:,} prompts are longer than {limit:,} tokens even without "
+            "demonstrations; their beginning was cut off"
+        )

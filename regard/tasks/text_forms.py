@@ -1,0 +1,348 @@
+"""Tasks in words: what stands before the model, what it has to write, and what that means.
+
+    task       source                                                  target
+    translate  {prefix}SOURCE                                          TARGET
+    summarise  {prefix}SOURCE                                          TARGET
+    classify   {prefix}text: A [pair: B]                               the label
+    entail     {prefix}premise: A hypothesis: B                        the label
+    similar    {prefix}sentence1: A sentence2: B                       3.8, in steps of 0.2
+    answer     {prefix}question: Q context: P                          the answer, or "no answer"
+    choose     {prefix}choice1: … choice2: … premise: P [question: …]  choice1, choice2, …
+    converse   the turns before, each closed by the end token          the reply
+
+The prefixes of T5 are those of Raffel et al. 2019, appendix D; other models have none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from regard.errors import ConfigError, InputError
+from regard.tasks.check import fingerprint, leaks
+from regard.tasks.examples import Choice, Dialogue, Example, Labelled, Pair, Question
+from regard.tasks.windows import as_text
+from regard.text.tokenizer import Tokenizer
+
+PREFIXES = {
+    "translate": "translate English to Chinese: ",
+    "summarise": "summarize: ",
+    "classify": "classify ",
+    "entail": "mnli ",
+    "similar": "stsb ",
+    "choose": "copa ",
+}
+NAMES = {  # what stands before a text and before its pair
+    "classify": ("text", "pair"),
+    "entail": ("premise", "hypothesis"),
+    "similar": ("sentence1", "sentence2"),
+}
+NO_ANSWER = "no answer"
+STEPS = 5  # of a score, between two whole numbers
+
+
+@dataclass(frozen=True)
+class Form:
+    """One task as text. `labels` are the classes; `similar` without any is a score."""
+
+    task: str
+    prefix: str = ""
+    labels: Sequence[str] = field(default_factory=list)
+
+    def source(self, example: Example) -> str:
+        match example:
+            case Labelled():
+                names = NAMES[self.task]
+                body = f"{names[0]}: {example.text}"
+                if example.pair is not None:
+                    body += f" {names[1]}: {example.pair}"
+            case Question():
+                body = as_text(example.question, example.passage)
+            case Choice():
+                named = [f"{choice(i)}: {text}" for i, text in enumerate(example.choices)]
+                body = " ".join([*named, f"premise: {example.premise}"])
+                if example.asks is not None:
+                    body += f" question: {example.asks}"
+            case Pair():
+                body = example.source
+            case _:
+                raise InputError(f"{example.place}: {type(example).__name__} is not {self.task}")
+        return self.prefix + body
+
+    def target(self, example: Example) -> str:
+        """What is to be written; refuses an example that does not say it."""
+        match example:
+            case Labelled(label=str(label)):
+                return label
+            case Labelled(label=float(label)):
+                return score(label)
+            case Question(impossible=True):
+                return NO_ANSWER
+            case Question(answers=(first, *_)):
+                return first.text
+            case Choice(label=int(label)):
+                return choice(label)
+            case Pair(target=str(target)):
+                return target
+        where = str(example.place) or "an example"
+        raise InputError(f"{where} has no label or target, so nothing can be learned from it")
+
+    def closed(self, examples: Sequence[Example]) -> list[str]:
+        """Words with a meaning of their own, which an answer must match."""
+        if self.task == "answer":
+            return [NO_ANSWER]
+        if self.task == "choose":
+            most = max((len(e.choices) for e in examples if isinstance(e, Choice)), default=0)
+            return [choice(i) for i in range(most)]
+        return list(self.labels)
+
+    def value(self, example: Example, word: str | None, text: str) -> Any:
+        """What was written as an answer to the task; `word` is the closed one that it is. What
+        means nothing stays as it is: it counts as wrong. Of a score it is NaN.
+        """
+        if self.task == "similar" and not self.labels:
+            return number(text)
+        if self.task == "answer":
+            return text if word is None else ""
+        if isinstance(example, Choice):
+            known = [choice(i) for i in range(len(example.choices))]
+            return known.index(word) if word in known else text
+        return text if word is None else word
+
+
+def choice(index: int) -> str:
+    return f"choice{index + 1}"
+
+
+def score(value: float) -> str:
+    """Rounded to the nearest 0.2, as T5's STS-B."""
+    return f"{round(value * STEPS) / STEPS + 0.0:.1f}"
+
+
+def number(text: str) -> float:
+    try:
+        found = float(compact(text))
+    except ValueError:
+        return math.nan
+    return found if math.isfinite(found) else math.nan
+
+
+def compact(text: str) -> str:
+    """Without white space, which some tokenizers put where there was none."""
+    return "".join(text.split())
+
+
+def ids_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Ids without marks; a special token that a text happens to spell is text."""
+    fast = tokenizer.ready
+    before, fast.encode_special_tokens = fast.encode_special_tokens, True
+    try:
+        found = fast.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [each.ids for each in found]
+    finally:
+        fast.encode_special_tokens = before
+
+
+class Words:
+    """Closed words as a tokenizer writes them: it may change their case, or not know them."""
+
+    def __init__(self, words: Sequence[str], tokenizer: Tokenizer) -> None:
+        self.by_ids: dict[tuple[int, ...], str] = {}
+        self.by_text: dict[str, str] = {}
+        for word, ids in zip(words, ids_of(tokenizer, words), strict=True):
+            other = self.by_ids.setdefault(tuple(ids), word)
+            if other != word:
+                raise InputError(
+                    f"{other!r} and {word!r} are the same tokens for this model, so it cannot "
+                    "write them apart; rename one"
+                )
+            self.by_text.setdefault(compact(tokenizer.decode(ids)), word)
+
+    def find(self, ids: Sequence[int], text: str) -> str | None:
+        return self.by_ids.get(tuple(ids)) or self.by_text.get(compact(text))
+
+
+# -- dialogue
+
+
+def exchanges(dialogue: Dialogue) -> Iterator[Dialogue]:
+    """Each reply with all that was said before it: a dialogue of n turns gives n - 1. A system
+    does not reply, and is not replied to.
+    """
+    roles = dialogue.roles or ("",) * len(dialogue.turns)
+    for last in range(1, len(dialogue.turns)):
+        if roles[last] != "system" and set(roles[:last]) != {"system"}:
+            named = dialogue.roles and dialogue.roles[: last + 1]
+            turns = dialogue.turns[: last + 1]
+            yield Dialogue(turns, named, dialogue.place, f"{dialogue.id}#{last}")
+
+
+def shown(dialogue: Dialogue, memory: int | None) -> tuple[list[str], list[str]]:
+    """The turns before the last, as decoding/dialogue.py shows them: those of a system, then the
+    newest and `memory` before it (None: all).
+    """
+    before = dialogue.turns[:-1]
+    roles = (dialogue.roles or ("",) * len(dialogue.turns))[:-1]
+    system = [turn for turn, role in zip(before, roles, strict=True) if role == "system"]
+    rest = [turn for turn, role in zip(before, roles, strict=True) if role != "system"]
+    return system, rest if memory is None else rest[max(0, len(rest) - 1 - memory) :]
+
+
+def newest(system: list[list[int]], rest: list[list[int]], room: int) -> list[int]:
+    """The turns that fit, the oldest forgotten first, an exchange at a time."""
+    while True:
+        ids = [i for turn in (*system, *rest) for i in turn]
+        if len(ids) <= room:
+            return ids
+        if len(rest) <= 1:
+            return ids[-room:]
+        rest = rest[2:] if len(rest) > 2 else rest[1:]
+
+
+# -- examples as pairs of ids
+
+
+@dataclass(frozen=True)
+class Scribe:
+    """Puts examples before one model, in learning and in use alike."""
+
+    form: Form
+    tokenizer: Tokenizer
+    end: int  # closes a source, a target, a turn
+    pair: bool  # the model has an encoder
+
+    @property
+    def memory(self) -> int | None:
+        """Turns before the newest one that are shown: what `regard chat` shows unless told."""
+        return 0 if self.pair else None
+
+    def sources(self, examples: Sequence[Example], room: int) -> tuple[list[list[int]], int]:
+        """The ids of each source, at most so many, and how many were cut."""
+        if self.form.task == "converse":
+            return self.contexts(examples, [room] * len(examples))
+        found = ids_of(self.tokenizer, [self.form.source(e) for e in examples])
+        cut = sum(len(ids) >= room for ids in found)
+        return [[*ids[: room - 1], self.end] for ids in found], cut
+
+    def contexts(
+        self, dialogues: Sequence[Any], rooms: Sequence[int]
+    ) -> tuple[list[list[int]], int]:
+        """Of a dialogue the turns before the last."""
+        parts = [shown(dialogue, self.memory) for dialogue in dialogues]
+        ids = iter(self.closed([turn for system, rest in parts for turn in (*system, *rest)]))
+        made, cut = [], 0
+        for (system, rest), room in zip(parts, rooms, strict=True):
+            if not rest:
+                raise InputError("nothing was said before the turn that is asked for")
+            first, then = [next(ids) for _ in system], [next(ids) for _ in rest]
+            made.append(newest(first, then, room))
+            cut += len(made[-1]) < sum(map(len, (*first, *then)))
+        return made, cut
+
+    def closed(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[*ids, self.end] for ids in ids_of(self.tokenizer, texts)]
+
+    def pairs(
+        self, examples: Sequence[Example], length: int
+    ) -> Iterator[tuple[list[int], list[int], int]]:
+        """Source, target and the bytes of both. A context is cut here, where its turns are known;
+        other sources are cut by the objective.
+        """
+        if self.form.task == "converse":
+            talks = [d for e in examples if isinstance(e, Dialogue) for d in exchanges(e)]
+            targets = self.closed([talk.turns[-1] for talk in talks])
+            rooms = [max(length - len(ids), length - length // 2) for ids in targets]
+            sources, _ = self.contexts(talks, rooms)
+            sizes = [bytes_of(*talk.turns[-2:]) for talk in talks]
+        else:
+            texts = [(self.form.source(e), self.form.target(e)) for e in examples]
+            sources, targets = (self.closed(side) for side in zip(*texts, strict=True))
+            sizes = [bytes_of(*both) for both in texts]
+        yield from zip(sources, targets, sizes, strict=True)
+
+
+def bytes_of(*texts: str) -> int:
+    return sum(len(text.encode()) for text in texts)
+
+
+# -- dividing
+
+
+def divide_pairs(pairs: Sequence[Pair], share: float, folds: int, fold: int) -> list[bool]:
+    """Which pairs validate, such that no sentence of either side is on both.
+
+    Pairs that are connected by equal sources or targets stay together. Neither a seed nor the
+    order of the file decides.
+    """
+    groups = connected(pairs)
+    if folds and not (2 <= folds <= len(groups) and 0 <= fold < folds):
+        raise ConfigError(
+            f"part {fold} of {folds} was asked for, and the {len(pairs):,} pairs make "
+            f"{len(groups):,} groups that share no sentence; choose at least 2 parts and at most "
+            "one for each group"
+        )
+    if not folds and not 0 <= share < 1:
+        raise ConfigError(f"examples.share is {share:g}; it must be 0 or more and below 1")
+    if folds:
+        chosen = part_of(groups, folds, fold)
+    else:
+        chosen = share_of(groups, int(len(pairs) * share + 0.5)) if share else []
+    if share and not folds and not chosen and len(pairs) > 1:
+        raise InputError(
+            f"all {len(pairs):,} pairs are connected by equal sources or targets, so none can "
+            "validate without being learned as well; give a file for it (--valid), or set "
+            "examples.share=0"
+        )
+    found = [False] * len(pairs)
+    for group in chosen:
+        for i in group:
+            found[i] = True
+    return found
+
+
+def connected(pairs: Sequence[Pair]) -> list[list[int]]:
+    """Groups of pairs, in an order that depends on their texts alone."""
+    parent = list(range(len(pairs)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    seen: dict[bytes, int] = {}
+    keys = []
+    for i, pair in enumerate(pairs):
+        sides = [fingerprint(text) for _, text in leaks(pair)]
+        keys.append(b"".join(sides))
+        for side in sides:
+            parent[root(i)] = root(seen.setdefault(side, i))
+    groups: dict[int, list[int]] = {}
+    for i in range(len(pairs)):
+        groups.setdefault(root(i), []).append(i)
+    return sorted(groups.values(), key=lambda group: min(keys[i] for i in group))
+
+
+def share_of(groups: list[list[int]], wanted: int) -> list[list[int]]:
+    """Groups of about so many pairs in all; at least one where another is left to learn."""
+    chosen: list[list[int]] = []
+    for group in groups:
+        if len(group) <= wanted and len(chosen) + 1 < len(groups):
+            chosen.append(group)
+            wanted -= len(group)
+    if not chosen and len(groups) > 1:
+        chosen = [min(groups, key=len)]
+    return chosen
+
+
+def part_of(groups: list[list[int]], folds: int, fold: int) -> list[list[int]]:
+    """One of several parts of about equal size: the largest group goes first, to the least."""
+    parts: list[list[list[int]]] = [[] for _ in range(folds)]
+    sizes = [0] * folds
+    for group in sorted(groups, key=len, reverse=True):
+        least = sizes.index(min(sizes))
+        parts[least].append(group)
+        sizes[least] += len(group)
+    return parts[fold]

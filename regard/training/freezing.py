@@ -1,0 +1,114 @@
+"""Which weights learn at a step: all, all but the lowest layers, or ever lower ones.
+
+The last is the gradual unfreezing of ULMFiT (Howard and Ruder 2018, 3.3). What learns is a function
+of the step alone, so that a resumed run frees its layers when one that never stopped would have.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from regard.errors import ConfigError
+from regard.training.learner import blocks
+from regard.training.recipe import Recipe
+
+BOTTOM = {"embeddings", "tokens", "positions", "distances", "query"}  # what lies under the layers
+BETWEEN = ("encoder.norm.", "encoder_norm.")  # what lies on an encoder, under a decoder
+BACKWARD = 2 / 3  # of the work of a step
+
+
+def levels(model: nn.Module) -> list[list[nn.Parameter]]:
+    """The weights from the bottom up: the embeddings, then each layer, an encoder's before a
+    decoder's. What stands above them (heads, the last norm) always learns and is not listed.
+
+    A weight that several layers share belongs to the lowest of them.
+    """
+    layers = layers_of(model)
+    found: list[list[nn.Parameter]] = [[] for _ in range(len(layers) + 1)]
+    seen: set[int] = set()
+    for place, layer in enumerate(layers, 1):
+        for weight in layer.parameters():
+            if id(weight) not in seen:
+                seen.add(id(weight))
+                found[place].append(weight)
+    config: Any = model.config
+    for name, weight in model.named_parameters():
+        if id(weight) in seen:
+            continue
+        if BOTTOM & set(name.split(".")[:2]):
+            found[0].append(weight)
+        elif name.startswith(BETWEEN):
+            found[config.layers].append(weight)
+    return found
+
+
+def layers_of(model: Any) -> list[nn.Module]:
+    return blocks(model) or list(model.layers)  # an LSTM has no blocks
+
+
+def freeze(recipe: Recipe, model: nn.Module, processes: int) -> None:
+    """Checks and settles what does not learn. What never will is frozen here, before there is an
+    optimiser or an engine: neither then knows of it.
+    """
+    chosen, count = recipe.optimizer, len(layers_of(model))
+    if chosen.thaw < 0 or not 0 <= chosen.frozen <= count:
+        raise ConfigError(
+            f"optimizer.frozen is {chosen.frozen} and optimizer.thaw is {chosen.thaw}; this model "
+            f"has {count} layers, so choose frozen from 0 to {count}, and thaw as a number of steps"
+        )
+    if not chosen.thaw:
+        for weight in held(model, chosen.frozen):
+            weight.requires_grad_(False)
+        return
+    if processes > 1:
+        raise ConfigError(
+            "optimizer.thaw frees layers on the way, which several processes cannot do together; "
+            "use one process, or optimizer.frozen alone"
+        )
+    if recipe.engine.compile == "yes":
+        raise ConfigError(
+            "optimizer.thaw changes what is computed, so it would be compiled again and again; "
+            "set engine.compile=no"
+        )
+    recipe.engine.compile = "no"
+    chosen.frozen = chosen.frozen or count  # as ULMFiT begins: the head alone
+    if len(held(model, chosen.frozen)) == len(list(model.parameters())):
+        raise ConfigError(
+            f"nothing stands above the {count} layers that could learn while all of them are "
+            f"frozen; choose optimizer.frozen below {count}"
+        )
+
+
+def held(model: nn.Module, frozen: int) -> list[nn.Parameter]:
+    """The weights that so many frozen layers and the embeddings hold; none if `frozen` is 0."""
+    return [weight for level in levels(model)[: frozen + 1 if frozen else 0] for weight in level]
+
+
+class Thaw:
+    """Called before each step, frees what is due: a layer, and at last the embeddings."""
+
+    def __init__(self, model: nn.Module, frozen: int, every: int) -> None:
+        self.levels = levels(model)[: frozen + 1]
+        self.frozen, self.every = frozen, every
+        self.free = -1  # so many levels, from the top, as set last
+
+    def __call__(self, step: int) -> None:
+        free = min(step // self.every, len(self.levels))
+        if free == self.free:
+            return
+        self.free = free
+        for place, level in enumerate(self.levels):
+            for weight in level:
+                weight.requires_grad_(place >= len(self.levels) - free)
+
+
+def work(model: nn.Module) -> float:
+    """How much of the work of a step is left: nothing goes back through what lies under the lowest
+    weight that learns.
+    """
+    layers = layers_of(model)
+    learning = [any(p.requires_grad for p in layer.parameters()) for layer in layers]
+    below = [*learning, True].index(True)
+    return 1 - BACKWARD * below / len(layers)

@@ -1,0 +1,544 @@
+"""Tasks as text: how they are put in words, divided, learned, and answered."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.decoding import dialogue as chat
+from regard.decoding import generate
+from regard.decoding.options import Options
+from regard.errors import ConfigError, InputError, UnknownName
+from regard.exchange.directory import load, save
+from regard.keyed import keyed, seed_torch
+from regard.models.bert import Bert, BertConfig
+from regard.models.gpt import GPT, GPTConfig
+from regard.models.lstm import LSTM, LSTMConfig
+from regard.models.t5 import T5, T5Config
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.models.transformer_xl import TransformerXL, TransformerXLConfig
+from regard.tasks.as_text import TextPredictor, finetune_as_text
+from regard.tasks.examples import Answer, Choice, Dialogue, Labelled, Pair, Question
+from regard.tasks.finetune import finetune
+from regard.tasks.text_forms import Form, Words, divide_pairs, exchanges
+from regard.text.corpus import Corpus
+from regard.text.prepare import Plan, prepare
+from regard.text.tokenizer import Tokenizer
+from regard.training.recipe import Recipe, make
+from regard.training.run import train
+from tests.tasks.files import rows
+
+WORDS = "red blue green black white cat dog fish bird horse".split()
+EXTRA = """good bad text pair premise hypothesis question context choice1 choice2 sentence1
+    sentence2 classify mnli stsb copa no answer translate English to Chinese 0 1 2 3 4 5 8 . : hello
+    you there who""".split()
+
+
+def foreign(text: str) -> str:
+    return " ".join(word.upper() for word in text.split())
+
+
+def sentences(count: int) -> list[str]:
+    """All single words, then pairs of them."""
+    dice = keyed(1, "sentences")
+    drawn = dice.choice(100, count - len(WORDS), replace=False).tolist()
+    return [*WORDS, *(f"{WORDS[i // 10]} {WORDS[i % 10]}" for i in drawn)]
+
+
+SENTENCES = sentences(16)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of pairs, and a tokenizer of whole words in the directory `words`."""
+    place = tmp_path_factory.mktemp("text")
+    lines = [f"{text}\t{foreign(text)}\n" for text in SENTENCES]
+    (place / "pairs.tsv").write_text("".join(lines))
+    both = " ".join([*WORDS, *map(str.upper, WORDS), *EXTRA])
+    (place / "all.tsv").write_text(f"{both}\t{both}\n" * 3)
+    plan = Plan((str(place / "all.tsv"),), place / "words", pairs=True, tokenizer="words",
+                sentinels=2)  # fmt: skip
+    prepare(plan)
+    return place
+
+
+def model(home: Path, family: str, **changes: Any) -> Path:
+    """A small model of random weights, saved with the tokenizer."""
+    place = home / "-".join([family, *(f"{k}{v}" for k, v in changes.items())])
+    if place.exists():
+        return place
+    corpus = Corpus.open(home / "words", "train")
+    special = corpus.special
+    shape: dict[str, Any] = {"vocabulary": corpus.vocabulary, "width": 32, "layers": 1}
+    attentive = shape | {"heads": 2, "hidden": 64}
+    ends = {"padding": special.pad, "start": special.pad, "end": special.end, "dropout": 0.0}
+    makers: dict[str, Callable[[], Any]] = {
+        "t5": lambda: T5(T5Config(**(attentive | ends | {"head_size": 16} | changes))),
+        "transformer": lambda: Transformer(TransformerConfig(**(attentive | ends | changes))),
+        "gpt": lambda: GPT(GPTConfig(**(attentive | {"context": 64, "dropout": 0.0} | changes))),
+        "lstm": lambda: LSTM(LSTMConfig(**(shape | {"dropout": 0.0} | changes))),
+        "transformer-xl": lambda: TransformerXL(TransformerXLConfig(**(attentive | {
+            "head_size": 16, "memory": 32, "cutoffs": (), "ratio": 1, "clamp": 0,
+            "same_length": False, "dropout": 0.0, "dropout_attention": 0.0} | changes))),
+        "bert": lambda: Bert(BertConfig(**attentive), {"masked": 0}),
+    }  # fmt: skip
+    seed_torch(1, family)
+    save(makers[family]().initialise(), place, corpus.tokenizer)
+    return place
+
+
+def recipe(place: Path, data: Path | str, task: str, steps: int = 2, **changes: Any) -> Recipe:
+    base = {
+        "model": str(place),
+        "data": str(data),
+        "examples": {"task": task},
+        "batch": {"samples": 8},
+        "budget": {"steps": steps},
+        "optimizer": {"name": "adamw", "rate": 0.005, "decay": 0.0},
+        "schedule": {"name": "linear", "warmup": 10.0},
+        "validation": {"every": 10_000},
+        "engine": {"precision": "fp32", "compile": "no"},
+    }
+    return make(base, changes)
+
+
+def learned(given: Recipe, out: Path) -> Path:
+    assert finetune(given, out, display="silent")["outcome"] == "done"
+    return out
+
+
+def right(answers: Sequence[Any], gold: Sequence[Any]) -> float:
+    return sum(a.value == g for a, g in zip(answers, gold, strict=True)) / len(gold)
+
+
+def texts_of(run: Path, split: str = "train") -> set[tuple[str, str]]:
+    """The pairs that a run learns from, as text, their end tokens shown as |."""
+    corpus = Corpus.open(run / "data", split)
+    special = corpus.tokenizer.tokens([corpus.special.end])[0]
+    made = []
+    for i in range(len(corpus.documents) - 1):
+        edges = corpus.sentences_of(i)
+        ids = [corpus.read(int(a), int(b)).tolist() for a, b in pairwise(edges)]
+        made.append([" ".join(corpus.tokenizer.tokens(part)).replace(special, "|") for part in ids])
+    assert all(len(parts) == 2 for parts in made)
+    return {(a, b) for a, b in made}
+
+
+# -- in words
+
+
+def test_the_forms_of_t5() -> None:
+    """Raffel et al. 2019, appendix D."""
+    forms: dict[str, tuple[Form, Any, str]] = {
+        "stsb sentence1: A. sentence2: B.": (
+            Form("similar", "stsb "), Labelled("A.", "B.", 3.25), "3.2"),
+        "mnli premise: A. hypothesis: B.": (
+            Form("entail", "mnli "), Labelled("A.", "B.", "neutral"), "neutral"),
+        "classify text: A.": (Form("classify", "classify "), Labelled("A.", label="pos"), "pos"),
+        "text: A. pair: B.": (Form("classify"), Labelled("A.", "B.", "pos"), "pos"),
+        "question: Who? context: A passage.": (
+            Form("answer"), Question("Who?", "A passage.", (Answer("A", 0),)), "A"),
+        "question: Why? context: A passage.": (
+            Form("answer"), Question("Why?", "A passage.", impossible=True), "no answer"),
+        "copa choice1: One. choice2: Two. premise: P. question: effect": (
+            Form("choose", "copa "), Choice("P.", ("One.", "Two."), "effect", 1), "choice2"),
+        "choice1: One. choice2: Two. premise: P.": (
+            Form("choose"), Choice("P.", ("One.", "Two."), None, 0), "choice1"),
+        "translate English to German: A.": (
+            Form("translate", "translate English to German: "), Pair("A.", "B."), "B."),
+    }  # fmt: skip
+    for source, (form, example, target) in forms.items():
+        assert form.source(example) == source
+        assert form.target(example) == target
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0.0"), (5.0, "5.0"), (3.849, "3.8"), (4.95, "5.0"), (-0.01, "0.0")]
+)
+def test_scores_are_rounded_to_fifths(value: float, text: str) -> None:
+    assert Form("similar").target(Labelled("a", "b", value)) == text
+
+
+def test_what_is_written_means_something_or_stays_as_it_is() -> None:
+    two = Choice("P", ("One", "Two"))
+    assert Form("choose").value(two, "choice2", "choice2") == 1
+    assert Form("choose").value(two, "choice3", "choice3") == "choice3"
+    assert Form("choose").value(two, None, "nonsense") == "nonsense"
+    assert Form("similar").value(Labelled("a", "b"), None, "3. 8") == 3.8
+    assert math.isnan(Form("similar").value(Labelled("a", "b"), None, "inf"))
+    assert math.isnan(Form("similar").value(Labelled("a", "b"), None, "many"))
+    assert Form("similar", labels=["0", "1"]).value(Labelled("a", "b"), "1", "1") == "1"
+    assert Form("answer").value(Question("q", "p"), "no answer", "no answer") == ""
+    assert Form("classify", labels=["a"]).value(Labelled("t"), None, "b") == "b"
+
+
+@pytest.mark.parametrize(
+    "example", [Labelled("a"), Question("q", "p"), Choice("p", ("a", "b")), Pair("a")]
+)
+def test_an_example_without_target_is_refused(example: Any) -> None:
+    with pytest.raises(InputError, match="nothing can be learned"):
+        Form("classify").target(example)
+
+
+def test_words_that_a_tokenizer_makes_equal_are_refused(home: Path) -> None:
+    tokenizer = Tokenizer.open(home / "words")
+    assert tokenizer is not None
+    words = Words(["good", "no answer"], tokenizer)
+    assert words.find(tokenizer.encode("good", special=False), "?") == "good"
+    assert words.find([], " no  answer") == "no answer"
+    assert words.find([], "noanswers") is None
+    with pytest.raises(InputError, match="'quux' and 'zork' are the same tokens"):
+        Words(["good", "quux", "zork"], tokenizer)
+
+
+# -- divided
+
+SIDE = st.integers(0, 12).map(str)
+
+
+@given(st.lists(st.builds(Pair, SIDE, SIDE), min_size=2), st.sampled_from([0.1, 0.3]), st.data())
+def test_no_sentence_of_either_side_is_shared(pairs: list[Pair], share: float, data: Any) -> None:
+    try:
+        inside = divide_pairs(pairs, share, 0, 0)
+    except InputError:
+        assert not disjoint(pairs)
+        return
+    apart(pairs, inside)
+    assert any(inside) and not all(inside)
+    mixed = data.draw(st.permutations(pairs))
+    chosen = {pair for pair, held in zip(pairs, inside, strict=True) if held}
+    again = {p for p, held in zip(mixed, divide_pairs(mixed, share, 0, 0), strict=True) if held}
+    assert again == chosen
+
+
+def apart(pairs: Sequence[Pair], inside: Sequence[bool]) -> None:
+    for side in ("source", "target"):
+        sides: list[set[str]] = [set(), set()]
+        for pair, held in zip(pairs, inside, strict=True):
+            sides[held].add(getattr(pair, side))
+        assert not sides[0] & sides[1]
+
+
+def disjoint(pairs: Sequence[Pair]) -> bool:
+    """Is there more than one group? Grown from the first pair until nothing joins."""
+    group, grown = {pairs[0]}, True
+    while grown:
+        joined = {p for p in pairs for q in group if p.source == q.source or p.target == q.target}
+        grown, group = joined != group, joined
+    return len(group) < len(set(pairs))
+
+
+def test_a_share_is_kept_and_parts_are_whole() -> None:
+    pairs = [Pair(f"s{i // 2}", f"t{i}") for i in range(200)]
+    assert sum(divide_pairs(pairs, 0.1, 0, 0)) == 20
+    assert not any(divide_pairs(pairs, 0.0, 0, 0))
+    parts = [divide_pairs(pairs, 0.1, 3, fold) for fold in range(3)]
+    assert [sum(held) for held in zip(*parts, strict=True)] == [1] * 200
+    for part in parts:
+        apart(pairs, part)
+        assert 60 <= sum(part) <= 70
+    with pytest.raises(InputError, match="all 5 pairs are connected"):
+        divide_pairs([Pair("a", str(i)) for i in range(5)], 0.1, 0, 0)
+    with pytest.raises(ConfigError, match="1 groups that share no sentence"):
+        divide_pairs([Pair("a", str(i)) for i in range(5)], 0.1, 2, 0)
+
+
+# -- learned
+
+RATES = {"t5": 0.005, "transformer": 0.005, "gpt": 0.01, "transformer-xl": 0.006, "lstm": 0.02}
+
+
+@pytest.mark.parametrize("family", RATES)
+def test_a_small_model_learns_to_translate(family: str, home: Path, tmp_path: Path) -> None:
+    given = recipe(model(home, family), home / "pairs.tsv", "translate", 300)
+    given.examples.prefix, given.optimizer.rate = "", RATES[family]
+    run = learned(given, tmp_path / "run")
+    ask = TextPredictor(load(run))
+    assert (ask.task, ask.labels) == ("translate", [])
+    held = [(a.removesuffix(" |"), b.removesuffix(" |")) for a, b in texts_of(run)]
+    found = ask(Pair(source) for source, _ in held)
+    assert right(found, [target for _, target in held]) > 0.9
+    beams = TextPredictor(load(run), beams=4, alpha=0.6)
+    assert right(beams([Pair(source) for source, _ in held]), [t for _, t in held]) > 0.9
+    if family in ("t5", "transformer"):  # which 'regard generate' gives the same source
+        sources = [source for source, _ in held]
+        said = generate(load(run), sources, tokens=ask.options.tokens)
+        assert [one.text.strip() for (one,) in said if one.text] == [f.value for f in found]
+    mixed = list(ask.stream(Pair(source) for source, _ in reversed(held)))
+    assert [each.value for each in mixed] == [each.value for each in reversed(found)]
+    apart([Pair(*both) for both in (*texts_of(run), *texts_of(run, "valid"))],
+          [False] * len(texts_of(run)) + [True] * len(texts_of(run, "valid")))  # fmt: skip
+
+
+@pytest.mark.parametrize("family", ["t5", "transformer"])
+def test_classes_are_written(family: str, home: Path, tmp_path: Path) -> None:
+    examples = [{"text": w, "label": "good" if w in WORDS[:5] else "bad"} for w in WORDS]
+    file = tmp_path / "data.jsonl"
+    file.write_text(rows(*examples))
+    given = recipe(model(home, family), file, "classify", 80, examples={"share": 0.0})
+    run = learned(given, tmp_path / "run")
+    facts = json.loads((run / "task.json").read_text())
+    prefix = "classify " if family == "t5" else ""
+    assert facts == {
+        "task": "classify", "objective": {"name": "pairs"}, "labels": ["bad", "good"],
+        "length": 512 if family == "t5" else 256, "prefix": prefix, "form": "text", "tokens": 2,
+    }  # fmt: skip
+    assert (f"{prefix}text : red |", "good |") in texts_of(run)
+    ask = TextPredictor(load(run))
+    found = ask([Labelled(str(e["text"])) for e in examples])
+    assert [each.value for each in found] == [e["label"] for e in examples]
+    assert all(0.0 < each.score <= 1.0 for each in found if each.score is not None)
+    assert found[0].score is not None
+    smoothing = 0.1 if family == "transformer" else 0.0
+    from regard.training import recipe as recipes
+
+    held = recipes.make(recipes.read(run / "recipe.toml"))
+    assert held.objective.get("smoothing", 0.1) == smoothing
+    assert held.examples.labels == ["bad", "good"]
+
+
+TASK_FILES: dict[str, tuple[list[dict[str, Any]], tuple[str, str]]] = {
+    "entail": (
+        [{"premise": "red cat", "hypothesis": "cat", "label": "good"},
+         {"premise": "red dog", "hypothesis": "cat", "label": "bad"}],
+        ("mnli premise : red cat hypothesis : cat |", "good |"),
+    ),
+    "similar": (
+        [{"text": "red cat", "pair": "cat", "label": 3.85},
+         {"text": "red dog", "pair": "cat", "label": 1.0}],
+        ("stsb sentence1 : red cat sentence2 : cat |", "3 . 8 |"),
+    ),
+    "answer": (
+        [{"question": "who", "passage": "red cat", "answers": [{"text": "cat", "start": 4}]},
+         {"question": "who", "passage": "no", "answers": []}],
+        ("question : who context : no |", "no answer |"),
+    ),
+    "choose": (
+        [{"premise": "red", "choices": ["cat", "dog"], "label": 1},
+         {"premise": "blue", "choices": ["cat", "dog"], "label": 0}],
+        ("copa choice1 : cat choice2 : dog premise : red |", "choice2 |"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", TASK_FILES)
+def test_every_task_is_learned_as_text(task: str, home: Path, tmp_path: Path) -> None:
+    examples, wanted = TASK_FILES[task]
+    (tmp_path / "data.jsonl").write_text(rows(*examples))
+    given = recipe(model(home, "t5"), tmp_path / "data.jsonl", task, 60)
+    given.examples.share = 0.0
+    run = learned(given, tmp_path / "run")
+    assert wanted in texts_of(run)
+    from regard.tasks.readers import read
+
+    gold = {
+        "entail": ["good", "bad"], "similar": [3.8, 1.0], "answer": ["cat", ""], "choose": [1, 0]
+    }  # fmt: skip
+    held = read(tmp_path / "data.jsonl", task)
+    assert [each.value for each in TextPredictor(load(run))(held)] == gold[task]
+
+
+def test_a_run_goes_on_without_its_file(home: Path, tmp_path: Path) -> None:
+    data = tmp_path / "pairs.tsv"
+    data.write_bytes((home / "pairs.tsv").read_bytes())
+    given = recipe(model(home, "gpt"), data, "translate", 4)
+    run = learned(given, tmp_path / "run")
+    assert given.data == str(data), "the recipe that was given is left as it was"
+    data.unlink()
+    more = finetune(make({"budget": {"steps": 7}}), run, resume=True, display="silent")
+    assert more["progress"]["step"] == 7
+    assert TextPredictor(load(run)).task == "translate"
+
+
+def test_a_run_that_failed_leaves_its_place_free(home: Path, tmp_path: Path) -> None:
+    given = recipe(model(home, "gpt"), home / "pairs.tsv", "translate", optimizer={"name": "none"})
+    with pytest.raises(UnknownName):
+        finetune(given, tmp_path / "run", display="silent")
+    assert {file.name for file in (tmp_path / "run").iterdir()} == {"data", "task.json"}
+    learned(recipe(model(home, "gpt"), home / "pairs.tsv", "translate"), tmp_path / "run")
+    with pytest.raises(ConfigError, match="exists already"):
+        finetune(given, tmp_path / "run", display="silent")
+
+
+def test_prepared_text_of_others_is_not_touched(home: Path, tmp_path: Path) -> None:
+    plan = Plan((str(home / "pairs.tsv"),), tmp_path / "run" / "data", pairs=True)
+    prepare(plan)
+    before = (tmp_path / "run" / "data" / "data.json").read_bytes()
+    given = recipe(model(home, "gpt"), home / "pairs.tsv", "translate")
+    with pytest.raises(ConfigError, match="exists already"):
+        finetune(given, tmp_path / "run", display="silent")
+    (tmp_path / "run" / "task.json").write_text("{}")
+    with pytest.raises(ConfigError, match="prepared text of another kind"):
+        finetune(given, tmp_path / "run", display="silent")
+    assert (tmp_path / "run" / "data" / "data.json").read_bytes() == before
+
+
+def test_a_file_of_its_own_validates(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "valid.en").write_text("red cat\nblue dog\n")
+    (tmp_path / "valid.zz").write_text("RED CAT\nBLUE DOG\n")
+    given = recipe(model(home, "t5"), home / "pairs.tsv", "translate")
+    given.examples.valid = f"{tmp_path / 'valid.en'},{tmp_path / 'valid.zz'}"
+    run = learned(given, tmp_path / "run")
+    start = "translate English to Chinese :"
+    assert texts_of(run, "valid") == {
+        (f"{start} red cat |", "RED CAT |"), (f"{start} blue dog |", "BLUE DOG |")
+    }  # fmt: skip
+    assert len(texts_of(run)) == len(SENTENCES)
+
+
+# -- dialogue
+
+TALKS = [
+    {"turns": ["hello", "who", "you there", "no answer", "good"]},
+    {"turns": ["red cat", "blue dog"]},
+    {"turns": [{"role": "system", "content": "good"}, {"role": "user", "content": "hello there"},
+               {"role": "assistant", "content": "who"}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", ["gpt", "t5"])
+def test_a_dialogue_is_learned_as_chat_shows_it(family: str, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "talks.jsonl").write_text(rows(*TALKS))
+    given = recipe(model(home, family), tmp_path / "talks.jsonl", "converse", 80)
+    given.examples.share = 0.0
+    run = learned(given, tmp_path / "run")
+    loaded, wanted = load(run), set()
+    ask = TextPredictor(loaded)
+    for turns in (["hello", "who", "you there", "no answer", "good"], ["red cat", "blue dog"]):
+        for last in range(1, len(turns)):
+            talk = chat.Dialogue(loaded, Options(tokens=8))
+            talk.turns = [{"role": "user", "content": turn} for turn in turns[:last]]
+            shown = ask.tokenizer.tokens(talk.prompt())
+            end = ask.tokenizer.tokens(ask.decoder.ends)[0]
+            wanted.add((" ".join(shown).replace(end, "|"), f"{turns[last]} |"))
+            talk.turns.pop()
+            said = "".join(talk.say(turns[last - 1])).strip()
+            asked = ask([Dialogue((*turns[:last], ""))])[0].value
+            assert said == asked == turns[last]
+    assert len(wanted) == 5
+    system = ("good | hello there |", "who |")
+    assert texts_of(run) == wanted | {system}
+
+
+def test_each_reply_is_an_exchange() -> None:
+    talk = Dialogue(("a", "b", "c"), None, id="x")
+    assert [each.turns for each in exchanges(talk)] == [("a", "b"), ("a", "b", "c")]
+    talk = Dialogue(("be nice", "a", "b"), ("system", "user", "assistant"))
+    assert [each.turns for each in exchanges(talk)] == [("be nice", "a", "b")]
+    assert not list(exchanges(Dialogue(("alone",))))
+
+
+def test_old_turns_are_forgotten_first(home: Path, tmp_path: Path) -> None:
+    turns = ["red red red red", "blue blue blue", "green green green", "black"]
+    (tmp_path / "talks.jsonl").write_text(rows({"turns": turns}))
+    given = recipe(model(home, "gpt"), tmp_path / "talks.jsonl", "converse")
+    given.batch.length, given.examples.share = 10, 0.0
+    run = learned(given, tmp_path / "run")
+    assert ("green green green |", "black |") in texts_of(run)
+    assert ("red red red red |", "blue blue blue |") in texts_of(run)
+    ask = TextPredictor(load(run))
+    assert ask.options.tokens == 4 and ask.room == 6
+    ask([Dialogue((*turns, ""))])
+    assert ask.cut == 1
+    with pytest.raises(InputError, match="nothing was said"):
+        ask([Dialogue(("alone",))])
+
+
+# -- from nothing, and from others
+
+
+def test_a_translator_from_nothing(home: Path, tmp_path: Path) -> None:
+    source = home / "pairs.tsv"
+    prepare(Plan((str(source),), tmp_path / "data", pairs=True, tokenizer="words"))
+    shape = {"layers": 1, "width": 32, "heads": 2, "hidden": 64, "dropout": 0.0}
+    given = recipe(Path("transformer"), tmp_path / "data", "", 300, shape=shape)
+    given.batch.length = 16
+    train(given, tmp_path / "run", display="silent")
+    ask = TextPredictor(load(tmp_path / "run"), tokens=6)
+    assert ask.task == "translate" and not (tmp_path / "run" / "task.json").exists()
+    held = [source.removesuffix(" |") for source, _ in texts_of(tmp_path)]
+    found = ask([Pair(text) for text in held])
+    assert right(found, [foreign(text) for text in held]) > 0.9
+
+
+def test_published_models_are_told_what_to_do(home: Path) -> None:
+    assert TextPredictor(load(model(home, "transformer"))).task == "translate"
+    ask = TextPredictor(load(model(home, "t5")), task="summarise", tokens=3)
+    assert ask.scribe.form.prefix == "summarize: "
+    assert isinstance(ask([Pair("red cat")])[0].value, str)
+    own = TextPredictor(load(model(home, "t5")), task="translate", prefix="", tokens=3)
+    assert own.scribe.form.prefix == ""
+    for family, task in (("gpt", ""), ("gpt", "translate"), ("t5", ""), ("t5", "tag"),
+                         ("transformer", "classify")):  # fmt: skip
+        with pytest.raises(ConfigError, match="not learned to write answers"):
+            TextPredictor(load(model(home, family)), task=task)
+
+
+# -- bad input
+
+
+def refused(given: Recipe, out: Path, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        finetune_as_text(given, out, display="silent")
+    assert not (out / "data").exists()
+
+
+def test_wrong_models_and_settings_are_refused(home: Path, tmp_path: Path) -> None:
+    pairs, out = home / "pairs.tsv", tmp_path / "run"
+    tagging = recipe(model(home, "t5"), pairs, "tag")
+    refused(tagging, out, ConfigError, "cannot tag words; these can: .*bert")
+    bert = recipe(model(home, "bert"), pairs, "translate")
+    refused(
+        bert, out, ConfigError, "bert cannot learn translate as text; these can: t5, trans.*gpt"
+    )
+    gpt = recipe(model(home, "gpt"), pairs, "classify")
+    refused(gpt, out, ConfigError, "gpt cannot learn classify as text; these can: t5, transformer$")
+    unknown = recipe(model(home, "t5"), pairs, "sing")
+    refused(unknown, out, UnknownName, "sing")
+    prefixed = recipe(model(home, "gpt"), pairs, "converse", examples={"prefix": "bot: "})
+    refused(prefixed, out, ConfigError, "regard chat")
+    other = recipe(model(home, "t5"), pairs, "translate", objective={"name": "span"})
+    refused(other, out, ConfigError, "objective.name is 'span'")
+
+
+def test_bad_examples_are_refused_by_line(home: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "data.jsonl", tmp_path / "run"
+    data.write_text(rows({"source": "red", "target": "RED"}, {"source": "blue", "target": " "}))
+    given = recipe(model(home, "t5"), data, "translate")
+    refused(given, out, InputError, r"data\.jsonl:2")
+    data.write_text(rows({"source": "red"}, {"source": "blue"}))
+    refused(given, out, InputError, r"data\.jsonl:\d has no label or target")
+    (tmp_path / "a.en").write_text("red\nblue\n")
+    (tmp_path / "a.zz").write_text("RED\n")
+    given.data = f"{tmp_path / 'a.en'},{tmp_path / 'a.zz'}"
+    refused(given, out, InputError, "lines: 2 here but 1 in")
+    talks = recipe(model(home, "gpt"), data, "converse")
+    data.write_text(rows({"turns": ["hello"]}, {"turns": ["who"]}))
+    refused(talks, out, InputError, "no turn is replied to")
+    data.write_text(rows({"text": "red", "label": "quux"}, {"text": "blue", "label": "zork"}))
+    alike = recipe(model(home, "t5"), data, "classify", examples={"share": 0.0})
+    refused(alike, out, InputError, "same tokens")
+
+
+def test_sources_that_are_too_long_are_cut_and_counted(home: Path, tmp_path: Path) -> None:
+    given = recipe(model(home, "gpt"), home / "pairs.tsv", "translate")
+    run = learned(given, tmp_path / "run")
+    ask = TextPredictor(load(run), tokens=4)
+    ask([Pair(" ".join(WORDS * 20)), Pair("red")])
+    assert ask.cut == 1
+    (tmp_path / "long.tsv").write_text(f"red\t{' '.join(WORDS)}\nblue\tBLUE\n")
+    short = recipe(model(home, "gpt"), tmp_path / "long.tsv", "translate", examples={"share": 0.0})
+    short.batch.length = 6
+    assert TextPredictor(load(learned(short, tmp_path / "short"))).options.tokens == 6
+    with pytest.raises(UnknownName, match="beam"):
+        TextPredictor(load(run), beam=4)
+    with pytest.raises(ConfigError, match="has learned translate; summarise was asked"):
+        TextPredictor(load(run), task="summarise")

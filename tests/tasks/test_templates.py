@@ -1,0 +1,169 @@
+"""Prompts against texts written by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from regard.errors import ConfigError, InputError, UnknownName
+from regard.tasks.asking import Options, prompter_for
+from regard.tasks.examples import Answer, Choice, Dialogue, Example, Labelled, Pair, Place, Question
+from regard.tasks.prompting import evaluate
+from regard.tasks.templates import Template, lowered, usual_template
+from tests.decoding.small import talking
+
+
+@pytest.mark.parametrize(
+    ("task", "example", "expected"),
+    [
+        (
+            "classify",
+            Labelled("A fine film.", None, "pos"),
+            "A fine film.\nQuestion: neg or pos?\nAnswer: |pos",
+        ),
+        (
+            "classify",
+            Labelled("A fine film.", "Very fine.", "pos"),
+            "A fine film.\nVery fine.\nQuestion: neg or pos?\nAnswer: |pos",
+        ),
+        (
+            "entail",
+            Labelled("A man sleeps.", "Nobody sleeps.", "contradiction"),
+            "A man sleeps.\nQuestion: Nobody sleeps. True, False, or Neither?\nAnswer: |False",
+        ),
+        (
+            "similar",
+            Labelled("A man sleeps.", "He sleeps.", "1"),
+            "A man sleeps.\nHe sleeps.\nQuestion: 0 or 1?\nAnswer: |1",
+        ),
+        (
+            "choose",
+            Choice("The sun rose.", ("It was dark.", "I woke up."), "effect", 1),
+            "The sun rose so |I woke up.",
+        ),
+        (
+            "choose",
+            Choice("My body cast a shadow.", ("The sun rose.", "It rained."), "cause", 0),
+            "My body cast a shadow because |the sun rose.",
+        ),
+        (
+            "choose",
+            Choice("Tom ran.", ("He won.", "He slept."), None, 0),
+            "Tom ran. |He won.",
+        ),
+        (
+            "choose",
+            Choice("Tom ran.", ("Home", "Away"), "Where?", 1),
+            "Tom ran.\nQ: Where?\nA: |Away",
+        ),
+        (
+            "answer",
+            Question("Who ran?", "Tom ran home.", (Answer("Tom", 0),)),
+            "Tom ran home.\nQ: Who ran?\nA: |Tom",
+        ),
+        (
+            "answer",
+            Question("Who swam?", "Tom ran home.", (), True),
+            "Tom ran home.\nQ: Who swam?\nA: |unanswerable",
+        ),
+        ("translate", Pair("the cat", "le chat"), "the cat = |le chat"),
+        ("summarise", Pair("A long story.", "A story."), "A long story.\nTL;DR: |A story."),
+        ("converse", Dialogue(("Hi.", "Hello.", "Bye.")), "Hi.\nHello.\n|Bye."),
+    ],
+)
+def test_usual_templates(task: str, example: Example, expected: str) -> None:
+    """The bar stands where the model begins to answer."""
+    others = {
+        "classify": ["neg"], "entail": ["entailment", "neutral"], "similar": ["0"],
+    }.get(task, [])  # fmt: skip
+    more = [Labelled("x", getattr(example, "pair", None), label) for label in others]
+    asker = prompter_for(talking(), [example, *more], task, None, Options())
+    context, gap = asker.prompt((), asker.values(example))
+    before, right = expected.split("|")
+    assert context + gap == before and context == before.rstrip(" ")
+    shown = asker.prompt((example,), asker.values(example))[0]
+    assert shown == before + right + asker.separator + context
+    assert asker.separator == ("\n\n" if "\n" in asker.template.text else "\n")
+
+
+def test_a_template_of_ones_own_with_words_and_an_instruction() -> None:
+    pool = [Labelled("Bad {text}!", None, "neg"), Labelled("Fine.", None, "pos")]
+    options = Options(
+        template="{{{text}}} It was {label}", labels={"pos": "great", "neg": "terrible"},
+        instruction="Say how it was.", separator="\n#\n",
+    )  # fmt: skip
+    asker = prompter_for(talking(), pool, "classify", None, options)
+    assert asker.prompt(pool[:1], asker.values(pool[1])) == (
+        "Say how it was.\n#\n{Bad {text}!} It was terrible\n#\n{Fine.} It was",
+        " ",
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{txt} {label}", r"\{txt\}.*classify does not know.*\{text\}, \{pair\}"),
+        ("{text.__class__} {label}", "does not know"),
+        ("{text[0]} {label}", "does not know"),
+        ("{text!r} {label}", "does not know"),
+        ("{text:>9} {label}", "does not know"),
+        ("{0} {label}", "does not know"),
+        ("{} {label}", "does not know"),
+        ("{text} {label", "lone '{' at character 8"),
+        ("text} {label}", "lone '}' at character 5"),
+        ("{label} {text}", "must end with the answer"),
+        ("{text} {label} {label}", "hold it once"),
+        ("{text}", "must end with the answer, {label}"),
+        ("{text} {label}.", "must end with the answer"),
+    ],
+)
+def test_bad_templates_are_refused(template: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Template(template, "classify")
+
+
+def test_what_an_example_lacks_is_named_with_its_place() -> None:
+    examples = [Labelled("a", None, "x", Place("f.csv", 3)), Labelled("b", None, "y")]
+    with pytest.raises(InputError, match=r"f\.csv:3: the example has no pair"):
+        evaluate(talking(), examples, "classify", template="{text} {pair} {label}")
+
+
+def test_small_initials() -> None:
+    assert [lowered(x) for x in ("The sun", "I ran", "I'm", "It")] == [
+        "the sun", "I ran", "I'm", "it",
+    ]  # fmt: skip
+
+
+def test_unknown_tasks_labels_and_scores_are_refused() -> None:
+    with pytest.raises(UnknownName, match="task 'tag'"):
+        usual_template("tag", [])
+    examples = [Labelled("a", None, "x"), Labelled("b", None, "y")]
+    with pytest.raises(UnknownName, match="label 'z'"):
+        evaluate(talking(), examples, "classify", labels={"z": "great"})
+    with pytest.raises(ConfigError, match="same word 'a'"):
+        evaluate(talking(), examples, "classify", labels={"x": "a", "y": "a"})
+    with pytest.raises(ConfigError, match="is empty"):
+        evaluate(talking(), examples, "classify", labels={"x": " "})
+    with pytest.raises(UnknownName, match="score 'best'"):
+        evaluate(talking(), examples, "classify", score="best")
+    with pytest.raises(UnknownName, match="option 'shot'"):
+        evaluate(talking(), examples, "classify", shot=2)
+    with pytest.raises(ConfigError, match="shots is -1"):
+        evaluate(talking(), examples, "classify", shots=-1)
+    with pytest.raises(ConfigError, match="leave out the other"):
+        evaluate(talking(), examples, "classify", neutral="A:", blank=("N/A",))
+    with pytest.raises(InputError, match="no label"):
+        evaluate(talking(), [Labelled("a")], "classify")
+    with pytest.raises(InputError, match="all examples have the label 'x'"):
+        evaluate(talking(), examples[:1], "classify")
+    with pytest.raises(InputError, match=r"score 4\.5"):
+        evaluate(talking(), [Labelled("a", "b", "4.5")], "similar")
+    with pytest.raises(InputError, match="no examples"):
+        evaluate(talking(), [], "classify")
+    with pytest.raises(ConfigError, match="no labels"):
+        evaluate(talking(), [Pair("a", "b")], "translate", labels={"x": "a"})
+
+
+def test_words_that_a_tokenizer_cannot_tell_apart_are_refused() -> None:
+    examples = [Labelled("the cat", None, "zebra"), Labelled("the dog", None, "quagga")]
+    with pytest.raises(InputError, match="'quagga' and 'zebra' with the same tokens"):
+        evaluate(talking("words"), examples, "classify")

@@ -1,0 +1,118 @@
+"""A tiny model that has read before, and reviews whose words decide their class."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer as Fast
+from tokenizers import models, pre_tokenizers
+
+from regard.exchange.directory import save
+from regard.keyed import keyed
+from regard.models import FAMILIES
+from regard.models.bert import Bert, BertConfig
+from regard.text.tokenizer import Tokenizer
+from regard.training.loop import Loop
+from regard.training.recipe import Recipe, make
+
+MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+GOOD, BAD = ["fine", "great", "warm", "moving"], ["dull", "poor", "cold", "empty"]
+OTHERS = ["the", "film", "was", "very", "and", "plot", "music", "actor", "a", "of"]
+SENTINELS = [f"<extra_id_{i}>" for i in range(16)]
+LABELS = ["good", "bad", "classify", "text:"]  # what T5 reads and writes
+WORDS = [*MARKS, *GOOD, *BAD, *OTHERS, *SENTINELS, *LABELS]
+ROLES = dict(zip(["pad", "unk", "cls", "sep", "mask"], MARKS, strict=True))
+
+
+def tokenizer() -> Tokenizer:
+    fast = Fast(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    fast.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast.add_special_tokens([*MARKS, *SENTINELS])
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    config |= {f"{role}_token": word for role, word in ROLES.items()}
+    files = {"tokenizer.json": fast.to_str(), "tokenizer_config.json": json.dumps(config)}
+    return Tokenizer(fast, {name: text.encode() for name, text in files.items()})
+
+
+def bert(directory: Path, *, layers: int = 2, **changes: Any) -> Path:
+    """A model directory with the heads of pre-training."""
+    torch.manual_seed(1)
+    shape: dict[str, Any] = {"width": 32, "heads": 2, "hidden": 64, "context": 32}
+    config = BertConfig(vocabulary=len(WORDS), layers=layers, **(shape | changes))
+    return save(Bert(config).initialise(), directory, tokenizer())
+
+
+def model(directory: Path, family: str) -> Path:
+    """A model directory of another family."""
+    torch.manual_seed(1)
+    shape: dict[str, Any] = {"vocabulary": len(WORDS), "width": 16, "layers": 1, "heads": 2,
+                             "hidden": 32}  # fmt: skip
+    changes: dict[str, dict[str, Any]] = {
+        "gpt": {"context": 32},
+        "xlnet": {"head_size": 8, "memory": 0},
+        "longformer": {"context": 32, "window": 8},
+        "t5": {"head_size": 8, "end": 3, "padding": 0, "start": 0},
+    }
+    made, config, _ = FAMILIES[family].load()
+    built: Any = made(config(**(shape | changes[family])))
+    return save(built.initialise(), directory, tokenizer())
+
+
+def reviews(count: int, seed: int = 0, share: float = 0.5) -> list[dict[str, str]]:
+    """Texts of 3 to 9 words, no two alike, one or two of them telling."""
+    found: dict[str, str] = {}
+    index = 0
+    while len(found) < count:
+        dice = keyed(seed, "review", index)
+        index += 1
+        good = bool(dice.random() < share)
+        words = list(dice.choice(OTHERS, int(dice.integers(3, 8))))
+        for _ in range(int(dice.integers(1, 3))):
+            words.insert(
+                int(dice.integers(len(words) + 1)), str(dice.choice(GOOD if good else BAD))
+            )
+        found.setdefault(" ".join(words), "good" if good else "bad")
+    return [{"text": text, "label": label} for text, label in found.items()]
+
+
+def write(file: Path, records: list[dict[str, Any]]) -> Path:
+    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return file
+
+
+def recipe(model: Path, data: Path, **changes: Any) -> Recipe:
+    """A few fast steps of a classification in full precision."""
+    base: dict[str, Any] = {
+        "model": str(model),
+        "data": str(data),
+        "examples": {"task": "classify"},
+        "batch": {"samples": 8, "length": 16},
+        "budget": {"steps": 12},
+        "optimizer": {"rate": 0.003},
+        "engine": {"precision": "fp32", "compile": "no"},
+    }
+    return make(base, changes)
+
+
+@pytest.fixture
+def stop(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Steps, counted over all runs of the test, in whose middle a SIGTERM comes."""
+    plain, taken = Loop.step, [0]
+    due: list[int] = []
+
+    def step(self: Loop, *rest: Any) -> Any:
+        taken[0] += 1
+        if taken[0] in due:
+            due.remove(taken[0])
+            os.kill(os.getpid(), signal.SIGTERM)
+        return plain(self, *rest)
+
+    monkeypatch.setattr(Loop, "step", step)
+    yield due

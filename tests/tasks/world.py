@@ -1,0 +1,164 @@
+"""Tiny models that have learned each task, made when they are asked for, and data to test them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from regard.exchange.directory import save
+from regard.keyed import keyed, seed_torch
+from regard.models.gpt import GPT, GPTConfig
+from regard.models.longformer import Longformer, LongformerConfig
+from regard.models.lstm import LSTM, LSTMConfig
+from regard.models.t5 import T5, T5Config
+from regard.models.xlnet import XLNet, XLNetConfig
+from regard.tasks.finetune import finetune
+from tests.tasks import tuning
+
+KINDS = {"good": "praise", "bad": "blame"}
+SHAPE: dict[str, Any] = {
+    "vocabulary": len(tuning.WORDS), "width": 32, "layers": 1, "heads": 2, "hidden": 64,
+    "dropout": 0.0,
+}  # fmt: skip
+
+
+OTHERS: dict[str, Callable[[], Any]] = {
+    "gpt": lambda: GPT(GPTConfig(**SHAPE, context=32)),
+    "xlnet": lambda: XLNet(XLNetConfig(**SHAPE, head_size=16)),
+    "longformer": lambda: Longformer(LongformerConfig(**SHAPE, context=64, window=4)),
+    "lstm": lambda: LSTM(LSTMConfig(vocabulary=len(tuning.WORDS), width=32, layers=1)),
+}
+
+
+def conll(file: Path, records: list[dict[str, str]], kinds: dict[str, str] = KINDS) -> Path:
+    """Telling words are entities, of a kind by their class; two in a row are one."""
+    lines = []
+    for record in records:
+        before = "O"
+        for word in record["text"].split():
+            kind = kinds["good"] if word in tuning.GOOD else kinds["bad"]
+            tag = "O" if word in tuning.OTHERS else f"{'I' if before == kind else 'B'}-{kind}"
+            before = kind if tag != "O" else "O"
+            lines.append(f"{word}\t{tag}")
+        lines.append("")
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def opinions(count: int, seed: int) -> list[dict[str, str]]:
+    """Reviews; in data to test with (of another seed than 0) every seventh label is wrong."""
+    made = tuning.reviews(count, seed)
+    for record in made[::7] if seed else ():
+        record["label"] = {"good": "bad", "bad": "good"}[record["label"]]
+    return made
+
+
+def texts(count: int, seed: int) -> list[str]:
+    return [record["text"] for record in tuning.reviews(count, seed)]
+
+
+def similarities(count: int, seed: int) -> list[dict[str, Any]]:
+    dice = keyed(seed, "similarities")
+    pairs = zip(texts(count, seed), texts(count, seed + 1), strict=True)
+    return [{"a": a, "b": b, "similarity": round(5 * float(dice.random()), 2)} for a, b in pairs]
+
+
+def alternatives(count: int, seed: int) -> list[dict[str, Any]]:
+    return [
+        {"premise": text, "choices": ["the film was great", "the plot was dull"], "label": i % 2}
+        for i, text in enumerate(texts(count, seed))
+    ]
+
+
+def questions(count: int, seed: int, impossible: bool = True) -> list[dict[str, Any]]:
+    """The answer is one word of the passage; every third question has none."""
+    made = []
+    for i, text in enumerate(texts(count, seed)):
+        none = impossible and i % 3 == 2
+        word = text.split()[i % len(text.split())]
+        start = -1 if none else f" {text} ".index(f" {word} ")
+        made.append({
+            "id": f"q{i}", "question": "the film", "context": text, "is_impossible": none,
+            "answers": {"text": [] if none else [word], "answer_start": [] if none else [start]},
+        })  # fmt: skip
+    return made
+
+
+def translations(count: int, seed: int) -> list[dict[str, str]]:
+    return [{"source": text, "target": text[::-1]} for text in texts(count, seed)]
+
+
+def talks(count: int, seed: int) -> list[dict[str, list[str]]]:
+    every = texts(3 * count, seed)
+    return [{"turns": every[3 * i : 3 * i + 3]} for i in range(count)]
+
+
+MADE: dict[str, Callable[[int, int], list[Any]]] = {
+    "classify": opinions,
+    "tag": tuning.reviews,
+    "similar": similarities,
+    "choose": alternatives,
+    "answer": questions,
+    "translate": translations,
+    "converse": talks,
+}
+RUNS: dict[str, dict[str, Any]] = {  # what is not the same for all
+    "reviewer": {"task": "classify", "examples": 160, "steps": 40, "rate": 0.01},
+    "beginner": {"task": "classify", "examples": 160, "steps": 1, "seed": 2},
+    "tagger": {"task": "tag", "examples": 120, "steps": 30},
+    "judge": {"task": "similar", "steps": 6},
+    "chooser": {"task": "choose", "steps": 2},
+    "answerer": {"task": "answer", "steps": 3},
+    "translator": {"task": "translate", "model": "t5", "steps": 2},
+    "talker": {"task": "converse", "model": "gpt", "steps": 2},
+}
+
+
+class World:
+    """`world.run("tagger")` is its directory, `world.data("tag")` a file to test it on."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def model(self, name: str) -> str:
+        place = self.place / name
+        if not place.exists():
+            seed_torch(1, name)
+            if name == "bert":
+                tuning.bert(place)
+            elif name == "t5":
+                ends = {"padding": 0, "start": 0, "end": 3, "head_size": 16}
+                save(T5(T5Config(**SHAPE, **ends)).initialise(), place, tuning.tokenizer())
+            else:
+                save(OTHERS[name]().initialise(), place, tuning.tokenizer())
+        return str(place)
+
+    def data(self, task: str, count: int = 60, seed: int = 5) -> str:
+        records = MADE[task](count, seed)
+        if task == "tag":
+            return str(conll(self.place / f"tag-{count}-{seed}.conll", records))
+        return str(tuning.write(self.place / f"{task}-{count}-{seed}.jsonl", records))
+
+    def run(self, name: str) -> str:
+        place = self.place / name
+        if not place.exists():
+            given = RUNS[name]
+            data = self.data(given["task"], given.get("examples", 40), seed=0)
+            made = tuning.recipe(
+                Path(self.model(given.get("model", "bert"))),
+                Path(data),
+                examples={"task": given["task"]},
+                budget={"steps": given["steps"]},
+                optimizer={"rate": given.get("rate", 0.003)},
+                seed=given.get("seed", 1),
+            )
+            finetune(made, place, display="silent")
+        return str(place)
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    """What a test wrote of each example."""
+    text = (out / "predictions.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]

@@ -1,0 +1,146 @@
+"""The recipes that come along: every name in them is known, and the numbers are the papers'."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from regard.cli import main
+from regard.commands.recipes import HERE, register
+from regard.models import family_of
+from regard.objectives import objective
+from regard.tasks.examples import TASKS
+from regard.tasks.papers import OBJECTIVES
+from regard.training import recipe as recipes
+from regard.training.build import options_of
+from regard.training.optimizer import check as check_optimizer
+from regard.training.recipe import Recipe
+from regard.training.schedule import schedule
+from tests.tasks import tuning
+
+FILES = sorted(HERE.glob("*.toml"))
+WANTED = """bert-glue bert-ner bert-squad1 bert-squad2 bert-swag gpt1-classify gpt1-multiple-choice
+longformer-classify longformer-triviaqa t5-task transformer-base xlnet-imdb xlnet-race xlnet-squad2
+xlnet-sts-b"""
+
+
+def made(name: str) -> Recipe:
+    return recipes.make(recipes.read(recipes.find(name)))
+
+
+def test_they_are_there() -> None:
+    assert set(WANTED.split()) <= {file.stem for file in FILES}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_word_is_known(file: Path) -> None:
+    found = made(file.stem)
+    task = found.examples.task
+    assert not task or task in TASKS
+    options = dict(found.objective)
+    name = options.pop("name", OBJECTIVES.get(task, "pairs"))  # T5 learns every task as text
+    options_of(objective(str(name)), options)
+    if found.model:
+        family_of(found.model)
+    given = [n for n in ("steps", "tokens", "minutes", "epochs") if getattr(found.budget, n)]
+    assert len(given) == 1, given
+    assert found.batch.samples % found.batch.accumulate == 0 and found.batch.length
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_optimizer_and_schedule_can_be_built(file: Path) -> None:
+    chosen = made(file.stem).optimizer
+    assert chosen.rate > 0
+    name = "adamw" if chosen.name == "paper" else chosen.name
+    betas = tuple(chosen.betas or (0.9, 0.999))
+    check_optimizer(name, chosen.rate, betas, max(chosen.epsilon, 0.0), max(chosen.decay, 0.0))  # type: ignore[arg-type]
+    planned = made(file.stem).schedule
+    if planned.name == "paper":
+        assert planned.warmup < 0
+        return
+    steps = made(file.stem).budget.steps or 10_000
+    rates = schedule(planned.name, rate=chosen.rate, warmup=planned.warmup, steps=steps, width=512)
+    found = [rates(step) for step in range(1, steps + 1, max(1, steps // 500))]
+    if planned.name != "noam":  # whose rate is a factor
+        assert 0.9 * chosen.rate < max(found) <= chosen.rate
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_first_line_names_the_paper(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    first = text.splitlines()[0]
+    assert first.startswith("# ") and ("et al. 20" in first or "and Ruder 2018" in first)
+    assert first.rstrip().endswith(").") and text.endswith("\n")
+
+
+NUMBERS: dict[str, tuple[str, int, int, float, float, float]] = {
+    # task, samples, length, rate, epochs, steps
+    "bert-ner": ("tag", 16, 128, 2e-5, 5, 0),
+    "bert-glue": ("classify", 32, 128, 2e-5, 3, 0),
+    "bert-squad1": ("answer", 32, 384, 5e-5, 3, 0),
+    "bert-squad2": ("answer", 48, 384, 5e-5, 2, 0),
+    "bert-swag": ("choose", 16, 128, 2e-5, 3, 0),
+    "gpt1-classify": ("classify", 32, 512, 6.25e-5, 3, 0),
+    "xlnet-imdb": ("classify", 32, 512, 2e-5, 0, 4000),
+    "xlnet-squad2": ("answer", 48, 512, 3e-5, 0, 8000),
+    "xlnet-race": ("choose", 32, 512, 2e-5, 0, 12000),
+    "xlnet-sts-b": ("similar", 32, 128, 5e-5, 0, 1200),
+    "longformer-triviaqa": ("answer", 32, 4096, 3e-5, 4, 0),
+    "t5-task": ("", 128, 512, 1e-3, 0, 2**18),
+    "transformer-base": ("", 1024, 256, 1.0, 0, 100_000),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers(name: str) -> None:
+    r = made(name)
+    found: tuple[Any, ...] = (r.examples.task, r.batch.samples, r.batch.length, r.optimizer.rate)
+    assert (*found, r.budget.epochs, r.budget.steps) == NUMBERS[name]
+
+
+def test_a_recipe_is_overruled_by_what_stands_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the budgets too: steps in place of its epochs."""
+    model = tuning.bert(tmp_path / "bert")
+    data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
+    words = ["finetune", model, "--recipe", "bert-glue", "--data", data, "--out", tmp_path / "run"]
+    words += ["--dry-run", "--json", "batch.length=32", "budget.steps=7"]
+    assert main([str(word) for word in words]) == 0
+    found = json.loads(capsys.readouterr().out)["recipe"]
+    assert found["budget"]["steps"] == 7 and found["batch"] == {
+        "samples": 32, "length": 32, "accumulate": 1,
+    }  # fmt: skip
+    assert found["optimizer"]["rate"] == 2e-5 and found["objective"]["name"] == "classify"
+
+
+# -- the command
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    found = typer.Typer()
+    register(found)
+    return found
+
+
+def test_the_list(app: typer.Typer) -> None:
+    done = CliRunner().invoke(app, [])
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 0 and len(lines) == len(FILES)
+    (line,) = [line for line in lines if line.startswith("bert-ner ")]
+    assert "Named entities with BERT" in line and "(Devlin et al. 2018, 5.3)" in line
+    found = json.loads(CliRunner().invoke(app, ["--json"]).stdout)["recipes"]
+    assert [one["name"] for one in found] == [file.stem for file in FILES]
+
+
+def test_one_of_them(app: typer.Typer) -> None:
+    shown = CliRunner().invoke(app, ["bert-swag"]).stdout
+    assert shown == (HERE / "bert-swag.toml").read_text(encoding="utf-8")
+    failed = CliRunner().invoke(app, ["bert-swga"])
+    assert "did you mean 'bert-swag'" in str(failed.exception)

@@ -1,0 +1,276 @@
+"""What is frozen stays as it was to the bit, costs less, and is freed when it is due."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard.errors import ConfigError
+from regard.models import FAMILIES
+from regard.training import recipe as recipes
+from regard.training import run as runs
+from regard.training.freezing import Thaw, freeze, held, levels, work
+from regard.training.loop import Loop
+from regard.training.parallel import Group
+from regard.training.plan import prepare
+from regard.training.recipe import Recipe, make
+from tests.tasks import tuning
+from tests.training.small import data, recipe
+from tests.training.test_never_lost import bits, figures, interrupted
+from tests.training.test_parallel import work as under_torchrun
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tuning.bert(tmp_path_factory.mktemp("models") / "bert", layers=3)
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tuning.write(tmp_path_factory.mktemp("data") / "reviews.jsonl", tuning.reviews(60))
+
+
+def looped(made: Recipe) -> Loop:
+    return prepare(made, Group(), torch.device("cpu"), lambda text: None, settled=False).loop
+
+
+def blank(family: str) -> Any:
+    made, config, _ = FAMILIES[family].load()
+    with torch.device("meta"):
+        return made(config())
+
+
+# -- which weights
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_weight_has_one_level_or_stands_above(family: str) -> None:
+    model = blank(family)
+    found = [id(weight) for level in levels(model) for weight in level]
+    assert len(found) == len(set(found)) and all(levels(model))
+    above = [name for name, weight in model.named_parameters() if id(weight) not in found]
+    assert all(name.startswith(("heads.", "output.", "norm.", "decoder.norm.")) for name in above)
+
+
+def test_levels_go_from_the_bottom_up() -> None:
+    model = blank("bert")
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    found = [[names[id(weight)] for weight in level] for level in levels(model)]
+    assert all(name.startswith("embeddings.") for name in found[0])
+    for place, level in enumerate(found[1:]):
+        assert all(name.startswith(f"blocks.{place}.") for name in level)
+    assert held(model, 0) == []
+    assert len(held(model, 2)) == sum(map(len, found[:3]))
+
+
+def test_what_an_objective_attaches_always_learns() -> None:
+    model = blank("bert")
+    before = sum(map(len, levels(model)))
+    model.crf = torch.nn.Linear(2, 2)
+    assert sum(map(len, levels(model))) == before
+
+
+def test_an_encoder_lies_under_its_decoder() -> None:
+    model = blank("t5")
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    first = [names[id(weight)] for weight in held(model, model.config.layers)]
+    assert all(name.startswith(("encoder.", "tokens.", "decoder.distances")) for name in first)
+    assert "encoder.norm.weight" in first
+
+
+def test_a_layer_is_freed_every_so_many_steps() -> None:
+    model = blank("bert")
+    thaw = Thaw(model, 12, 10)
+    for step, free in (
+        (0, 0),
+        (9, 0),
+        (10, 1),
+        (35, 3),
+        (120, 12),
+        (129, 12),
+        (130, 13),
+        (999, 13),
+    ):
+        thaw(step)
+        learning = [all(p.requires_grad for p in level) for level in levels(model)]
+        assert learning == [False] * (13 - free) + [True] * free, step
+        assert all(p.requires_grad for p in model.heads.parameters())
+    thaw(0)  # a function of the step, not of what was before
+    assert not any(p.requires_grad for level in levels(model) for p in level)
+
+
+# -- learning
+
+
+def changed(before: Path, after: Path) -> set[str]:
+    """The tensors that are not the same to the bit."""
+    one, two = (load_file(path / "model.safetensors") for path in (before, after))
+    return {name for name in one.keys() & two.keys() if not torch.equal(one[name], two[name])}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "bert-adam", "adafactor", "sgd"])
+def test_frozen_weights_stay_to_the_bit(
+    optimizer: str, bert: Path, reviews: Path, tmp_path: Path
+) -> None:
+    """Weight decay included, which would pull every weight it may touch."""
+    made = tuning.recipe(
+        bert, reviews, optimizer={"name": optimizer, "frozen": 2, "decay": 0.5, "rate": 0.01}
+    )
+    runs.train(made, tmp_path / "run", display="silent")
+    moved = changed(bert, tmp_path / "run")
+    assert moved and all("layer.2." in name or "pooler" in name for name in moved), moved
+    assert any("layer.2." in name for name in moved)
+    after = load_file(tmp_path / "run" / "model.safetensors")
+    assert after["classifier.weight"].abs().sum() > 0
+
+
+def test_nothing_is_frozen_by_default(bert: Path, reviews: Path, tmp_path: Path) -> None:
+    runs.train(tuning.recipe(bert, reviews), tmp_path / "run", display="silent")
+    assert any("word_embeddings" in name for name in changed(bert, tmp_path / "run"))
+
+
+def test_thawed_layers_learn_from_their_step_on(bert: Path, reviews: Path, tmp_path: Path) -> None:
+    for steps, layers in ((4, set()), (5, {2}), (9, {1, 2}), (13, {0, 1, 2})):
+        made = tuning.recipe(
+            bert, reviews, optimizer={"thaw": 4}, budget={"steps": steps},
+            schedule={"name": "constant", "warmup": 0},
+            validation={"every": steps},
+        )  # fmt: skip
+        runs.train(made, tmp_path / str(steps), display="silent")
+        moved = changed(bert, tmp_path / str(steps))
+        assert {int(n.split("layer.")[1][0]) for n in moved if "layer." in n} == layers
+        assert not any("embeddings" in name for name in moved)
+        kept = recipes.read(tmp_path / str(steps) / "recipe.toml")["optimizer"]
+        assert kept["frozen"] == 3 and kept["thaw"] == 4
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "bert-adam", "adafactor", "sgd"])
+@pytest.mark.parametrize("frozen", [{"frozen": 1}, {"thaw": 2}, {"frozen": 2, "thaw": 3}])
+def test_resumed_equals_uninterrupted(
+    frozen: dict[str, int],
+    optimizer: str,
+    bert: Path,
+    reviews: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes = {"optimizer": {"name": optimizer, "decay": 0.0, "rate": 0.01} | frozen}
+    runs.train(tuning.recipe(bert, reviews, **changes), tmp_path / "whole", display="silent")
+    made = tuning.recipe(bert, reviews, **changes)
+    interrupted(made, tmp_path / "parts", [1, 3, 6], monkeypatch)
+    assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
+    assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
+
+
+def test_pretraining_can_be_frozen_too(tmp_path: Path) -> None:
+    """Every family, with outputs that are tied to frozen embeddings."""
+    where = data(tmp_path / "data")
+    for family in ("gpt", "xlnet", "transformer-xl", "lstm", "t5"):
+        loop = looped(recipe(family, where, optimizer={"frozen": 1, "rate": 0.01}))
+        before = [weight.clone() for weight in held(loop.model, 1)]
+        rest = {id(weight) for weight in held(loop.model, 1)}
+        others = [w.clone() for w in loop.model.parameters() if id(w) not in rest]
+        for _ in range(2):
+            loop.step(4)
+        assert all(map(torch.equal, before, held(loop.model, 1))), family
+        now = [w for w in loop.model.parameters() if id(w) not in rest]
+        assert not all(map(torch.equal, others, now)), family
+
+
+def test_a_rehearsal_of_a_thawing_run_leaves_no_trace(bert: Path, reviews: Path) -> None:
+    """It takes steps with all weights, which must not be remembered."""
+    changes: dict[str, Any] = {"optimizer": {"thaw": 2}, "validation": {"every": 1000}}
+    tried = looped(tuning.recipe(bert, reviews, budget={"steps": 60}, **changes))
+    fresh = looped(tuning.recipe(bert, reviews, budget={"steps": 49}, **changes))
+    fresh.rate = tried.rate
+    assert [tried.step(60).loss for _ in range(5)] == [fresh.step(60).loss for _ in range(5)]
+    assert len(tried.optimizer.state) == len(fresh.optimizer.state)
+
+
+# -- what it saves
+
+
+def test_frozen_layers_cost_less(tmp_path: Path) -> None:
+    """Nothing goes back through them: two thirds of their share of a step."""
+    model = tuning.bert(tmp_path / "bert", layers=8, width=128, hidden=512)
+    file = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(200))
+    took = {}
+    for frozen in (0, 8):
+        made = tuning.recipe(model, file, batch={"samples": 64}, optimizer={"frozen": frozen})
+        loop = looped(made)
+        times = []
+        for _ in range(6):
+            began = time.perf_counter()
+            loop.step(100)
+            times.append(time.perf_counter() - began)
+        took[frozen] = min(times[1:])
+        assert len(loop.optimizer.state) < len(list(loop.model.parameters())) or not frozen
+    assert took[8] < 0.7 * took[0], took
+
+
+def test_the_share_of_the_work() -> None:
+    model = blank("bert")
+    assert work(model) == 1.0
+    for weight in held(model, 6):
+        weight.requires_grad_(False)
+    assert work(model) == pytest.approx(2 / 3)
+    for weight in held(model, 12):
+        weight.requires_grad_(False)
+    assert work(model) == pytest.approx(1 / 3)
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "processes", "expected"),
+    [
+        ({"frozen": 13}, 1, "has 12 layers"),
+        ({"frozen": -1}, 1, "frozen from 0 to 12"),
+        ({"thaw": -1}, 1, "thaw as a number of steps"),
+        ({"frozen": 2, "thaw": 5}, 2, "several processes cannot"),
+    ],
+)
+def test_what_is_refused(optimizer: dict[str, int], processes: int, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        freeze(make({"optimizer": optimizer}), blank("bert"), processes)
+
+
+def test_a_model_needs_something_that_learns() -> None:
+    model = blank("transformer")  # its output is its embedding
+    with pytest.raises(ConfigError, match="nothing stands above"):
+        freeze(make({"optimizer": {"thaw": 5}}), model, 1)
+    freeze(make({"optimizer": {"thaw": 5, "frozen": 11}}), model, 1)
+    compiled = make({"optimizer": {"thaw": 5}, "engine": {"compile": "yes"}})
+    with pytest.raises(ConfigError, match="compiled again and again"):
+        freeze(compiled, blank("bert"), 1)
+
+
+# -- several processes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "local-sgd"])
+def test_frozen_under_several_processes(
+    kind: str, bert: Path, reviews: Path, tmp_path: Path
+) -> None:
+    made = tuning.recipe(
+        bert, reviews, optimizer={"frozen": 2}, engine={"parallel": kind, "warmup": 2, "every": 2},
+        checkpoint={"every": 4}, budget={"steps": 8},
+    )  # fmt: skip
+    file = tmp_path / "frozen.toml"
+    recipes.write(made, file)
+    under_torchrun("train", tmp_path / "runs", [file], 2)
+    run = tmp_path / "runs" / "frozen"
+    moved = changed(bert, run)
+    assert moved and all("layer.2." in name or "pooler" in name for name in moved), moved
+    whole = bits(run)
+    shutil.rmtree(max((run / "checkpoints").glob("step-*")))
+    under_torchrun("train", tmp_path / "runs", [file], 2)  # goes on from step 4
+    assert bits(run) == whole
