@@ -3,16 +3,18 @@
 #   make test              what continuous integration runs
 #   make demo              the first thing to look at
 #   make test ARGS='-k gpt -x'                   arguments for pytest
+#   make bench-tasks DATA=<directory>            benchmarks of tasks, on this labelled data
 #   make venv PYTHON=python3.12                  another interpreter
 #   make venv TORCH_FROM='--index-url <address>' another build of torch, e.g. the one for CPUs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test lint format demo bench golden clean
+.PHONY: help venv test lint format demo bench bench-tasks golden clean
 
 PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
+DATA ?= $(REGARD_DATA)
 TORCH_FROM ?=
 
 VENV := .venv
@@ -23,7 +25,7 @@ GOLDEN_READY := $(GOLDEN)/.ready
 PIP := -m pip install -qq --disable-pip-version-check
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
 
 venv: $(READY) ## create .venv with everything installed (instant when it is there)
 
@@ -67,6 +69,13 @@ bench: $(READY) $(GOLDEN_READY) ## compare speed and memory with the peers
 	$(BIN)/python benchmarks/models.py --peer-python $(GOLDEN)/bin/python $(ARGS)
 	$(BIN)/python benchmarks/train.py
 	$(BIN)/python benchmarks/prepare.py
+
+bench-tasks: $(READY) ## compare fine-tuning, translating and testing with the peers: DATA=<directory>
+	@test -n '$(DATA)' || { echo 'give the directory of the labelled data: make bench-tasks DATA=<directory>'; exit 2; }
+	@$(BIN)/python $(PIP) -c constraints.txt -e '.[bench,tasks]'
+	$(BIN)/python benchmarks/finetune.py --data '$(DATA)'
+	$(BIN)/python benchmarks/translate.py --data '$(DATA)'
+	$(BIN)/python benchmarks/testing.py --data '$(DATA)'
 
 golden: $(GOLDEN_READY) ## make the golden files of Transformer-XL again
 	$(GOLDEN)/bin/python tests/equal/make_transformer_xl_golden.py

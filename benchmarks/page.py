@@ -7,11 +7,12 @@ A cell is measured once, in a process of its own, and kept.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,46 @@ def put(section: str, text: str, page: Path) -> None:
     replace(page, after)
 
 
-def once(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a file holds, or what is then written to it: a cell that is measured once."""
-    if not file.is_file():
-        found = make()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace(file, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    return dict(json.loads(file.read_text(encoding="utf-8")))
+def once(
+    file: Path, make: Callable[[], dict[str, Any]], settings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What a file holds, or what is then written to it: a cell that is measured once.
+
+    A cell keeps the settings that it was measured with; where they are no longer those that are
+    asked for, it is measured again.
+    """
+    wanted = None if settings is None else plain(settings)
+    if file.is_file():
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if wanted is None or found.get("settings") == wanted:
+            return found
+        print(f"{file} has other settings: measured again", file=sys.stderr, flush=True)
+    found = plain(make()) | ({} if wanted is None else {"settings": wanted})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace(file, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    return found
+
+
+def cells(
+    place: Path, settings: Callable[[dict[str, Any]], Mapping[str, Any] | None]
+) -> list[dict[str, Any]]:
+    """All cells that there are. `settings` says what a cell's have to be today, None where the
+    script no longer measures such a thing; a cell of others is left out, and named.
+    """
+    found = []
+    for file in sorted(place.glob("*.json")):
+        row = json.loads(file.read_text(encoding="utf-8"))
+        wanted = settings(row) if "settings" in row else None
+        if wanted is not None and row["settings"] == plain(wanted):
+            found.append(row)
+        else:
+            print(f"{file} has other settings: left out of the page", file=sys.stderr, flush=True)
+    return found
+
+
+def plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    """As it comes back from a file."""
+    return dict(json.loads(json.dumps(value)))
 
 
 def replace(file: Path, text: str) -> None:
@@ -78,9 +112,16 @@ def spread(values: Sequence[float], form: str = ".3f") -> str:
 
 
 def apart(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """The difference of two means in (pooled) standard deviations; None where there is none."""
+    """The difference of two means in (pooled) standard deviations; None: too few to know these."""
     if min(len(ours), len(theirs)) < 2:
         return None
     pooled = ((statistics.variance(ours) + statistics.variance(theirs)) / 2) ** 0.5
     difference = statistics.fmean(ours) - statistics.fmean(theirs)
-    return difference / pooled if pooled else None
+    if pooled == 0:
+        return math.copysign(math.inf, difference) if difference else 0.0
+    return difference / pooled
+
+
+def goal(text: str, reached: bool) -> str:
+    """A figure that has a goal."""
+    return text if reached else f"{text} (missed)"

@@ -8,12 +8,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
+from regard.decoding.pieces import Voice
 from regard.exchange.directory import Loaded, load, save
 from regard.objectives.pairs import Pairs, PairsOptions
 from regard.tasks.metrics import measured
@@ -38,18 +39,21 @@ SAVES = 30  # checkpoints in a run
 LAST = 50  # steps whose loss is reported
 LOGGED = 10  # steps between two reports of the Trainer
 TOKENS = 64  # of a translation
+DECODINGS = {"greedy": 1, "beam 4": 4}  # beams
 ROWS = 64  # translated together by generate
 
 
 @dataclass(frozen=True)
 class Job:
-    out: Path
+    out: Path  # where the pairs are
     seed: int
     minutes: float  # 0: by steps
     steps: int
     precision: str
     dropout: float = 0.1
     width: int = 256
+    vocabulary: int = 8000
+    same_allocator: bool = False  # theirs keeps freed memory as ours does
     layers: ClassVar[int] = 3
 
     @property
@@ -92,18 +96,20 @@ class Job:
     def spacing(self) -> int:
         return max(1, self.steps // SAVES)
 
-    def cell(self, side: str, **facts: Any) -> dict[str, Any]:
-        shape = self.shape
+    def settings(self, side: str) -> dict[str, Any]:
+        """All that a measured cell depends on."""
+        kept = self.same_allocator or side == "ours"
         return {
+            **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "out"},
             "side": side,
-            "seed": self.seed,
-            "minutes": self.minutes,
-            "asked": self.steps,
-            "precision": self.precision,
-            "dropout": self.dropout,
-            "shape": f"{shape['layers']} + {shape['layers']} layers, width {shape['width']}, "
-            f"{shape['heads']} heads, hidden {shape['hidden']}",
-            **facts,
+            "shape": self.shape,
+            "batch": [SAMPLES, LENGTH],
+            "rate": [PEAK, WARMUP],
+            "adam": [*BETAS, EPSILON, LIMIT],
+            "smoothing": SMOOTHING,
+            "averaged": [AVERAGED, SAVES],
+            "decoding": [DECODINGS, TOKENS],
+            "allocator": "keeps freed memory" if kept else "as it comes",
         }
 
 
@@ -153,23 +159,22 @@ def ours(job: Job) -> dict[str, Any]:
                 loaded.model.load_state_dict(mean([weights_of(s, loaded.model) for s in held]))
             else:
                 nats = perplexity(job, loaded)
-            for decoding, beams in (("greedy", 1), ("beam 4", 4)):
+            for decoding, beams in DECODINGS.items():
                 said = translations(job, loaded, beams)
                 scores[f"{decoding}, {weights}"], signature = scored(job, said)
-    return job.cell(
-        "ours",
-        parameters=found["model"]["parameters"],
-        steps=len(run.losses),
-        tokens=found["progress"]["tokens"],
-        seconds=run.ended,
-        loss=statistics.fmean(run.losses[-LAST:]),
-        losses=run.losses[:: max(1, len(run.losses) // 100)],
-        perplexity=nats,
-        scores=scores,
-        signature=signature,
-        pairs=len(run.plan.objective),
-        held=len(held_out(job)),
-    )
+    return {
+        "parameters": found["model"]["parameters"],
+        "steps": len(run.losses),
+        "tokens": found["progress"]["tokens"],
+        "seconds": run.ended,
+        "loss": statistics.fmean(run.losses[-LAST:]),
+        "losses": run.losses[:: max(1, len(run.losses) // 100)],
+        "perplexity": nats,
+        "scores": scores,
+        "signature": signature,
+        "pairs": len(run.plan.objective),
+        "held": len(held_out(job)),
+    }
 
 
 def translations(job: Job, loaded: Loaded, beams: int) -> list[str]:
@@ -218,20 +223,22 @@ def theirs(job: Job) -> dict[str, Any]:
         model = hf.MarianMTModel.from_pretrained(place)
         trained = learn(job, recipe, objective, model, tokenizer, Path(name))
         model.save_pretrained(done)
-        said = [tokenizer.decode(ids, skip_special_tokens=True) for ids in written(job, model)]
-        scores, signature = scored(job, said)
         shutil.copy(place / "tokenizer.json", done)
-        nats = perplexity(job, load(done))
-    return job.cell(
-        "theirs",
-        parameters=sum(p.numel() for n, p in model.named_parameters() if "positions" not in n),
+        loaded = load(done)
+        scores, signature = {}, ""
+        for decoding, beams in DECODINGS.items():
+            said = [text_of(loaded, ids) for ids in written(job, model, beams)]
+            scores[f"{decoding}, last"], signature = scored(job, said)
+        nats = perplexity(job, loaded)
+    return {
+        "parameters": sum(p.numel() for n, p in model.named_parameters() if "positions" not in n),
         **trained,
-        perplexity=nats,
-        scores={"greedy, last": scores},
-        signature=signature,
-        pairs=len(objective),
-        held=len(held_out(job)),
-    )
+        "perplexity": nats,
+        "scores": scores,
+        "signature": signature,
+        "pairs": len(objective),
+        "held": len(held_out(job)),
+    }
 
 
 def learn(
@@ -312,8 +319,17 @@ def learn(
     }
 
 
-def written(job: Job, model: Any) -> Iterator[list[int]]:
-    """What `generate` makes of the held-out sources, greedily, in their order."""
+def text_of(loaded: Loaded, ids: list[int]) -> str:
+    """The text of what `generate` wrote, by the code that writes ours."""
+    assert loaded.tokenizer is not None
+    voice = Voice(loaded.tokenizer)
+    voice.add(*(i for i in ids if i not in (loaded.config.padding, loaded.config.end)))
+    voice.finish()
+    return voice.text
+
+
+def written(job: Job, model: Any, beams: int) -> Iterator[list[int]]:
+    """What `generate` makes of the held-out sources, in their order."""
     sources = [pair["input_ids"] for pair in pairs_of(job)]
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     found: list[list[int]] = [[] for _ in sources]
@@ -327,7 +343,7 @@ def written(job: Job, model: Any) -> Iterator[list[int]]:
         mask = torch.tensor([[1] * len(sources[i]) + [0] * (width - len(sources[i])) for i in part])
         with torch.inference_mode():
             made = model.generate(
-                input_ids=ids, attention_mask=mask, max_new_tokens=TOKENS, num_beams=1,
+                input_ids=ids, attention_mask=mask, max_new_tokens=TOKENS, num_beams=beams,
                 do_sample=False,
             )  # fmt: skip
         for i, row in zip(part, made.tolist(), strict=True):

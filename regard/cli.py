@@ -16,6 +16,7 @@ import typer
 
 from regard import __version__
 from regard.commands import (
+    ask,
     chat,
     check,
     fill,
@@ -37,7 +38,7 @@ PLAIN: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False}
 app = typer.Typer(name="regard", pretty_exceptions_enable=False, **PLAIN)
 draw = typer.Typer(**PLAIN)
 app.add_typer(draw, name="draw")
-ALL = (prepare, train, check, finetune, test, prompt, recipes, generate, fill, chat, ngram)
+ALL = (prepare, train, check, finetune, test, ask, prompt, recipes, generate, fill, chat, ngram)
 for command in ALL:
     command.register(app)
 
@@ -109,6 +110,7 @@ def regard(
       regard generate my-gpt "Once upon"   let it go on with a text
       regard finetune my-bert --task classify --data reviews.jsonl --out reviewer
       regard test reviewer test.jsonl      how good is it?
+      regard classify reviewer "a moving film"
       regard info ./my-gpt                 what a model directory holds
       regard draw attention "to be or not to be"
     """

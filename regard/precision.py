@@ -6,6 +6,19 @@ import torch
 from torch import Tensor
 
 
+def wide_dtype(*types: torch.dtype) -> torch.dtype:
+    """One that holds them all, of at least 32 bits: for sums, logarithms, probabilities."""
+    found = torch.float32
+    for dtype in types:
+        found = torch.promote_types(found, dtype)
+    return found
+
+
+def wide(x: Tensor) -> Tensor:
+    """In at least 32 bits."""
+    return x.to(wide_dtype(x.dtype))
+
+
 def working_dtype(x: Tensor) -> torch.dtype:
     """The type in which matrix products of x will be done: autocast's where it is on."""
     device = x.device.type

@@ -4,29 +4,34 @@
     python scripts/results.py --out results [--tokens 2000000] [--data DIR] [--only gpt,xlnet]
 
 Each cell is a run of its own and is saved when it ends; started again, the script goes on with the
-cell it was in, from its last checkpoint. Speeds are measured when all are trained, in short runs
-one after the other, so that they can be compared; `--no-speed` leaves that out. `--data` (or
-REGARD_DATA) names the directory with the Chinese text; without it that row is left out, and the
-page says so.
+cell it was in, from its last checkpoint. `--only` says what is measured now; the page is made of
+all cells that there are. The runs with a memory are then validated with memories of other lengths
+(benchmarks/memory.py). Speeds are measured last, in short runs one after the other, so that they
+can be compared; `--no-speed` leaves that out. `--data` (or REGARD_DATA) names the directory with
+the Chinese text; without it that row is left out, and the page says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import tomllib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
-from page import once, put
+import memory
+from page import in_process, once, put, table
+from pretraining_words import EXACT, MEMORIES, Best, beside_ngram, crossing, remembering
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -67,6 +72,17 @@ CELLS = (
     Cell("Transformer", "transformer"),
     Cell("GPT, Chinese", "gpt", data="zh", note="news, one document a line"),
 )  # fmt: skip
+
+
+class Found(NamedTuple):
+    """All cells that there are."""
+
+    rows: list[dict[str, Any]]
+    ngrams: dict[str, Any]  # by text
+    speeds: dict[str, float]  # by the name of a cell
+    memories: dict[str, list[dict[str, Any]]]  # by the name of a cell, shortest first
+
+
 SPEED_STEPS, WARM = 24, 3  # of a run that measures speed; the first ones are not counted
 
 
@@ -94,8 +110,33 @@ def texts(out: Path, place: Path | None) -> dict[str, Path]:
     return found
 
 
+def run_of(cell: Cell, out: Path) -> Path:
+    return out / "runs" / cell.name.replace(" ", "-").replace(",", "").replace("'", "").lower()
+
+
+def check(cell: Cell, row: dict[str, Any], out: Path, tokens: int) -> dict[str, Any]:
+    """The cell, if it is what is asked for: its run has these settings and this budget."""
+    run, each = run_of(cell, out), row["tokens"] / row["steps"]
+    wrong = []
+    if abs(row["tokens"] - tokens) > each + tokens / 10:  # what is padding differs
+        wrong.append(f"{row['tokens']:,} tokens, not {tokens:,}")
+    if (run / "recipe.toml").is_file():
+        recipe = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))
+        for name, _, value in (setting.partition("=") for setting in (*COMMON, *cell.settings)):
+            part, _, key = name.partition(".")
+            held = str(recipe.get(part, {}).get(key, "nothing"))
+            if held.lower() != value:
+                wrong.append(f"{name} {held}, not {value}")
+    if wrong:
+        raise SystemExit(
+            f"{cell.name} in {out} was measured with {'; '.join(wrong)}. Give another --out, or "
+            f"remove {run} and its cell"
+        )
+    return row
+
+
 def train(cell: Cell, data: Path, out: Path, tokens: int) -> dict[str, Any]:
-    run = out / "runs" / cell.name.replace(" ", "-").replace(",", "").replace("'", "").lower()
+    run = run_of(cell, out)
     if (run / "recipe.toml").is_file():
         found = regard("train", "--resume", str(run), "--quiet")
     else:
@@ -137,86 +178,102 @@ def speed(cell: Cell, data: Path) -> dict[str, Any]:
     return {"cell": cell.name, "tokens_per_second": statistics.median(each), "steps": len(each)}
 
 
-def best(row: dict[str, Any], name: str) -> float | None:
-    values = [point[name] for point in row["curve"] if name in point]
-    if not values:
-        return None
-    return max(values) if "accuracy" in name else min(values)
+def remembered(cell: Cell, data: Path, options: Any) -> None:
+    """The cells of a run that has a memory, which is validated with others as well."""
+    run = run_of(cell, options.out)
+    if not (run / "model.safetensors").is_file():
+        print(f"{run} is no longer there: no other memories of it", file=sys.stderr)
+        return
+    weights = hashlib.blake2b((run / "model.safetensors").read_bytes(), digest_size=16).hexdigest()
+    for rows in sorted({*memory.ROWS, memory.own(run)}):
+        print(f"{cell.name} with a memory of {rows} …", file=sys.stderr, flush=True)
+        words = [str(run), "--data", str(data), "--rows", str(rows)]
+        once(
+            options.cells / f"memory-{file_of(cell).removesuffix('.json')}-{rows}.json",
+            partial(in_process, memory.__file__, words),
+            {"cell": cell.name, "weights": weights, "own": memory.own(run)},
+        )
 
 
-def crossing(row: dict[str, Any], ngram: float) -> str:
-    for point in row["curve"]:
-        if point.get("bits_per_byte", 9e9) < ngram:
-            return f"{point['tokens'] / 1e6:.2f} M tokens"
-    return "not yet"
-
-
-def page(
-    rows: list[dict[str, Any]],
-    ngrams: dict[str, Any],
-    missing: list[str],
-    speeds: dict[str, float],
-) -> str:
-    """The section; `speeds` are by the name of a cell, and may be incomplete."""
-    exact = [r for r in rows if r["objective"] in ("causal", "recurrent")]
+def page(found: Found, missing: list[str]) -> str:
+    """The section, of what there is."""
+    rows, speeds = found.rows, found.speeds
+    exact = [r for r in rows if r["objective"] in EXACT]
     others = [r for r in rows if r not in exact]
     notes = {cell.name: cell.note for cell in CELLS}
-    lines = [
+    quiet = (
+        f"measured one after the other in runs of {SPEED_STEPS} steps, "
+        if all(row["cell"] in speeds for row in rows)
+        else "whatever else it did at the time, "
+    )
+    parts = [
         "## Pre-training",
-        "",
         f"Made by `python scripts/results.py` (this section is its output). Every model is `--size "
         f"small` and reads {rows[0]['tokens'] / 1e6:.1f} M tokens; the rest of each recipe is the "
         "default: its paper's objective, optimiser and schedule. One seed, so small differences "
-        "mean nothing; speeds are those of one two-core machine, "
-        + (
-            f"measured one after the other in runs of {SPEED_STEPS} steps, "
-            if all(row["cell"] in speeds for row in rows)
-            else "whatever else it did at the time, "
-        )
-        + "and only their order of size means something elsewhere.",
-        "",
+        f"mean nothing; speeds are those of one two-core machine, {quiet}and only their order of "
+        "size means something elsewhere.",
+    ]
+    if exact:
+        parts += exactly(exact, found)
+    if others:
+        parts += [
+            "### Other objectives",
+            "Each by its own measure on unseen text; they cannot be compared with the bits per "
+            "byte, nor across objectives.",
+            table(
+                ["model", "objective", "measure", "parameters", "tokens/s", "memory"],
+                [[r["cell"], r["objective"], Best(r).told(), *tail(r, speeds)] for r in others],
+            ),
+        ]
+    told = [f"* {name}: {notes[name]}." for name in (r["cell"] for r in rows) if notes.get(name)]
+    parts += ["\n".join(told)] if told else []
+    parts += remembering(rows, found.memories)
+    if missing:
+        parts.append(f"Left out for want of its text: {', '.join(missing)}.")
+    return "\n\n".join(parts)
+
+
+def exactly(rows: list[dict[str, Any]], found: Found) -> list[str]:
+    """The models that can be compared, beside the n-gram."""
+    lines = []
+    for row in sorted(rows, key=lambda r: (r["data"], Best(r)["bits_per_byte"])):
+        ngram = found.ngrams[row["data"]]["bits_per_byte"]
+        figures = [f"{Best(row)['bits_per_byte']:.3f}", f"{ngram:.3f}", crossing(row, ngram)]
+        lines.append([row["cell"], *figures, *tail(row, found.speeds)])
+    heads = ["model", "bits per byte", "n-gram", "passes it after", "parameters", "tokens/s",
+             "memory"]  # fmt: skip
+    return [
         "### Bits per byte of unseen text",
-        "",
         "Exact, so these can be compared with each other and with the n-gram (modified "
         "Kneser–Ney, order 5, same tokens) of the same text.",
-        "",
-        "| model | bits per byte | n-gram | passes it after | parameters | tokens/s | memory |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        table(heads, lines),
+        beside_ngram(rows, found.ngrams),
     ]
-    for row in sorted(exact, key=lambda r: (r["data"], best(r, "bits_per_byte") or 9)):
-        ngram = ngrams[row["data"]]["bits_per_byte"]
-        lines.append(
-            f"| {row['cell']} | {best(row, 'bits_per_byte'):.3f} | {ngram:.3f} | "
-            f"{crossing(row, ngram)} | {tail(row, speeds)} |"
-        )
-    lines += [
-        "",
-        "### Other objectives",
-        "",
-        "Each by its own measure on unseen text; they cannot be compared with the table above, nor "
-        "across objectives.",
-        "",
-        "| model | objective | measure | parameters | tokens/s | memory |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for row in others:
-        names = [name for name in row["curve"][-1] if name != "tokens"]
-        shown = ", ".join(f"{n.replace('_', ' ')} {best(row, n):.4g}" for n in names)
-        lines.append(f"| {row['cell']} | {row['objective']} | {shown} | {tail(row, speeds)} |")
-    told = [f"* {name}: {notes[name]}." for name in (r["cell"] for r in rows) if notes.get(name)]
-    lines += ["", *told]
-    if missing:
-        lines += ["", f"Left out for want of its text: {', '.join(missing)}."]
-    return "\n".join(lines) + "\n"
 
 
-def tail(row: dict[str, Any], speeds: dict[str, float]) -> str:
+def tail(row: dict[str, Any], speeds: dict[str, float]) -> list[str]:
     quick = speeds.get(row["cell"], row["tokens"] / row["seconds"])
-    return f"{row['parameters'] / 1e6:.1f} M | {quick:,.0f} | {row['peak_memory'] / 1e9:.2f} GB"
+    memory = f"{row['peak_memory'] / 1e9:.2f} GB"
+    return [f"{row['parameters'] / 1e6:.1f} M", f"{quick:,.0f}", memory]
 
 
 def file_of(cell: Cell) -> str:
     return f"{cell.name.replace(' ', '-').replace(',', '').lower()}.json"
+
+
+def found_in(place: Path, out: Path, tokens: int) -> Found:
+    def held(pattern: str) -> list[dict[str, Any]]:
+        return [json.loads(file.read_text("utf-8")) for file in sorted(place.glob(pattern))]
+
+    rows = [check(cell, row, out, tokens) for cell in CELLS for row in held(file_of(cell))]
+    memories: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(held("memory-*.json"), key=lambda row: row["memory"]):
+        memories.setdefault(row["settings"]["cell"], []).append(row)
+    speeds = {row["cell"]: row["tokens_per_second"] for row in held("speed-*.json")}
+    texts = {cell.data for cell in CELLS}
+    ngrams = {text: row for text in texts for row in held(f"ngram-{text}.json")}
+    return Found(rows, ngrams, speeds, memories)
 
 
 def main() -> None:
@@ -228,36 +285,37 @@ def main() -> None:
     parser.add_argument("--no-speed", action="store_true", help="leave out the runs for speed")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
     options = parser.parse_args()
-    cells_place = options.out / "cells"
-    cells_place.mkdir(parents=True, exist_ok=True)
+    options.out = options.out.resolve()
+    options.cells = options.out / "cells"
     data = texts(options.out, Path(options.data) if options.data else None)
-    ngrams = {
-        name: once(
-            cells_place / f"ngram-{name}.json", lambda where=where: regard("ngram", str(where))
-        )
-        for name, where in data.items()
-    }
+    for name, where in data.items():
+        once(options.cells / f"ngram-{name}.json", partial(regard, "ngram", str(where)))
     wanted = [w.lower() for w in options.only.split(",") if w]
-    missing = [cell.name for cell in CELLS if cell.data not in data]
     chosen = [
         cell
         for cell in CELLS
         if cell.data in data and (not wanted or any(w in cell.name.lower() for w in wanted))
     ]
-    rows: list[dict[str, Any]] = []
-    speeds: dict[str, float] = {}
+
+    def show() -> None:
+        found = found_in(options.cells, options.out, options.tokens)
+        known = {row["cell"] for row in found.rows}
+        missing = [c.name for c in CELLS if c.data not in data and c.name not in known]
+        put("pretraining", page(found, missing), options.page)
+
     for cell in chosen:
         print(f"{cell.name} …", file=sys.stderr, flush=True)
         make = partial(train, cell, data[cell.data], options.out, options.tokens)
-        rows.append(once(cells_place / file_of(cell), make))
-        put("pretraining", page(rows, ngrams, missing, speeds), options.page)
+        once(options.cells / file_of(cell), make)
+        show()
+    for cell in (cell for cell in chosen if cell.name in MEMORIES):
+        remembered(cell, data[cell.data], options)
+        show()
     for cell in [] if options.no_speed else chosen:
         print(f"the speed of {cell.name} …", file=sys.stderr, flush=True)
-        make = partial(speed, cell, data[cell.data])
-        found = once(cells_place / f"speed-{file_of(cell)}", make)
-        speeds[cell.name] = found["tokens_per_second"]
-        put("pretraining", page(rows, ngrams, missing, speeds), options.page)
-    print(f"{len(rows)} cells; the page is {options.page}", file=sys.stderr)
+        once(options.cells / f"speed-{file_of(cell)}", partial(speed, cell, data[cell.data]))
+        show()
+    print(f"{len(chosen)} cells; the page is {options.page}", file=sys.stderr)
 
 
 if __name__ == "__main__":

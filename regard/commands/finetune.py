@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from regard.commands.check import chosen
 from regard.errors import ConfigError
 
 
@@ -32,7 +34,12 @@ def finetune(
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Examples: jsonl, csv, tsv, CoNLL, SQuAD.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Examples: jsonl, csv, tsv, CoNLL, SQuAD, or hub:NAME; two texts whose lines "
+            "belong together are written a.en,a.zh.",
+        ),
     ] = None,
     valid: Annotated[
         str | None,
@@ -52,6 +59,21 @@ def finetune(
         list[str] | None,
         typer.Option(metavar="KIND", help="Leave out records with such an error (regard check)."),
     ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=NAME", help="Name a field, such as text=review or label=2."),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="jsonl, json, csv, tsv, conll, lines."),
+    ] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option("--header/--no-header", help="Does the first line name the columns?"),
+    ] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Allow hub:NAME to be fetched.")
+    ] = False,
     folds: Annotated[
         int,
         typer.Option(
@@ -108,6 +130,8 @@ def finetune(
       regard finetune my-bert --task classify --data reviews.jsonl --out reviewer
       regard finetune my-bert --task tag --data train.conll --valid dev.conll --out tagger
       regard finetune my-bert --recipe bert-ner --data train.conll --out tagger
+      regard finetune my-bert --task classify --data news.csv --field text=body --out sorter
+      regard finetune my-t5 --task translate --data train.en,train.zh --out translator
       regard finetune my-xlnet --task answer --data squad.json --out reader --epochs 2
       regard finetune my-bert --task classify --data few.csv --out crossed --folds 5
       regard finetune my-bert --task classify --data few.csv --unlabelled many.txt --out reviewer
@@ -117,22 +141,21 @@ def finetune(
     """
     from regard.training import recipe as recipes
 
-    given = recipes.overrides(settings or [])
-    table: dict[str, Any] = {"task": task, "valid": valid, "skip": skip or None}
-    for name, values in (
-        ("examples", table),
-        ("budget", {"epochs": epochs}),
-        ("optimizer", {"rate": rate}),
-    ):
-        found = {key: value for key, value in values.items() if value is not None}
-        if found:
-            given[name] = found | given.get(name, {})
-    named: dict[str, Any] = {"seed": seed, "data": data, "model": None if resume else model}
-    given |= {key: value for key, value in named.items() if value is not None}
+    changes = recipes.overrides(settings or [])
+    options = said({
+        "examples": said({
+            "task": task, "valid": valid, "skip": skip, "fields": chosen(field or []),
+            "form": form, "header": None if header is None else ("no", "yes")[header],
+            "download": download or None,
+        }),
+        "budget": said({"epochs": epochs}),
+        "optimizer": said({"rate": rate}),
+    })  # fmt: skip
+    named = said({"seed": seed, "data": data, "model": None if resume else model})
     base = recipes.read(recipes.find(recipe)) if recipe else {}
-    if "budget" in given:
+    if "budget" in options or "budget" in changes:
         base.pop("budget", None)  # steps in place of its epochs, not beside them
-    made = recipes.make(base, given)
+    made = recipes.make(base, options, changes, named)
     place = check(made, model, out, resume)
     from regard.tasks import stages as staged
 
@@ -152,6 +175,11 @@ def finetune(
         raise typer.Exit(130)
 
 
+def said(table: dict[str, Any]) -> dict[str, Any]:
+    """What was asked for at all."""
+    return {key: value for key, value in table.items() if value not in (None, [], {})}
+
+
 def show(found: dict[str, Any], as_json: bool) -> None:
     """A plain run has said by itself how it ended."""
     if as_json:
@@ -163,7 +191,8 @@ def show(found: dict[str, Any], as_json: bool) -> None:
 
         out = found["out"]
         print(table(found))
-        print(f"the figures are in {out}/folds.json, the models in {out}/fold-1 and so on")
+        told = f"the figures are in {out}/folds.json, the models in {out}/fold-1 and so on"
+        print(told, file=sys.stderr)
 
 
 def show_plan(made: Any, out: Path, stages: Any, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.errors import ConfigError, InputError
+from regard.errors import InputError, StorageError
 
 
 def register(app: typer.Typer) -> None:
@@ -74,7 +74,10 @@ def prompt(
         int | None, typer.Option(metavar="N", help="At most so many for an open answer.")
     ] = None,
     beams: Annotated[int, typer.Option(metavar="N", help="Search open answers so wide.")] = 1,
-    language: Annotated[str, typer.Option(help="Of open answers, for their figures.")] = "en",
+    language: Annotated[
+        str,
+        typer.Option(metavar="CODE", help="Of open answers, such as zh; else by their letters."),
+    ] = "",
     length: Annotated[
         int | None, typer.Option(metavar="N", help="Tokens of a prompt; else the model's context.")
     ] = None,
@@ -105,6 +108,7 @@ def prompt(
     download: Annotated[
         bool, typer.Option("--download", help="Allow names of the Hugging Face Hub to be fetched.")
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Nothing on standard error.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Test a model by prompts: it reads a text that ends before the answer, and learns nothing.
@@ -117,7 +121,7 @@ def prompt(
       regard prompt my-gpt reviews.jsonl --task classify --label pos=great --label neg=terrible
       regard prompt my-gpt sick.jsonl --task entail --shots 4 --draw balanced --score calibrated
       regard prompt my-gpt copa.jsonl --task choose --shots 1 --shots-from train.jsonl
-      regard prompt my-gpt pairs.tsv --task translate --shots 4 --language zh
+      regard prompt my-gpt pairs.tsv --task translate --shots 4 --out answers
       regard prompt my-gpt news.csv --task classify --template "{text}\\nTopic: {label}"
     """
     from regard.tasks.prompting import Options
@@ -131,13 +135,17 @@ def prompt(
         options[name] = None if text is None else unescaped(text)
     options["blank"] = tuple(unescaped(text) for text in blank or ())
     Options.of(options)  # what cannot be is refused before anything is opened
-    if out is not None and out.exists() and not out.is_dir():
-        raise ConfigError(f"--out is {out}, which is a file; give a directory")
     from regard.commands.generate import opened
     from regard.tasks.examples import Problems
+    from regard.tasks.labelled import noted
     from regard.tasks.prompting import evaluate
     from regard.tasks.readers import read
+    from regard.tasks.ready import check_place
+    from regard.tasks.testing import told
+    from regard.text.progress import Progress
 
+    if out is not None:
+        check_place(out)
     how: dict[str, Any] = {
         "fields": mapping("field", "text=review", field or []), "form": form, "header": header,
         "classes": True, "offsets": False, "download": download, "skip": skip or (),
@@ -146,22 +154,26 @@ def prompt(
     examples = read(data, task, problems=problems, **how)
     pool = read(shots_from, task, problems=problems, **how) if shots_from else None
     loaded = opened(model, precision, download)
-    found = evaluate(loaded, examples, task, pool=pool, **options)
+    progress = Progress(quiet=quiet)
+    try:
+        found = evaluate(loaded, examples, task, pool=pool, watch=told(progress), **options)
+    finally:
+        progress.close()
     found = {"data": data, "shots_from": shots_from or data, **found, "model": model}
-    left = problems.count("error")
-    if left:
-        found["notes"].insert(0, f"{left:,} records with errors were left out, as --skip asks")
+    found["notes"][:0] = noted(problems)
     predictions = found.pop("predictions")
     if out is not None:
         write(out, found, predictions)
     if as_json:
         print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(in_lines(found)))
+    if quiet:
         return
     for note in found["notes"]:
         print(f"regard: note: {note}", file=sys.stderr)
-    print("\n".join(in_lines(found)))
     if out is not None:
-        print(f"\nthe answers are in {out / 'predictions.jsonl'}")
+        print(f"the answers are in {out / 'predictions.jsonl'}", file=sys.stderr)
 
 
 def mapping(option: str, like: str, given: list[str]) -> dict[str, str]:
@@ -182,11 +194,16 @@ def unescaped(text: str) -> str:
 
 
 def write(out: Path, found: dict[str, Any], predictions: list[dict[str, Any]]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in predictions]
-    (out / "predictions.jsonl").write_text("".join(lines), encoding="utf-8")
     text = json.dumps(found, indent=2, ensure_ascii=False)
-    (out / "result.json").write_text(text + "\n", encoding="utf-8")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "predictions.jsonl").write_text("".join(lines), encoding="utf-8")
+        (out / "result.json").write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"the answers cannot be written to {out}: {error.strerror}; give --out another place"
+        ) from None
 
 
 def in_lines(found: dict[str, Any]) -> Iterator[str]:

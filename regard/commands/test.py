@@ -25,8 +25,8 @@ def test(
     data: Annotated[
         list[str],
         typer.Argument(
-            metavar="DATA", help="Labelled files (regard check); of a language model text, or "
-            "what 'regard prepare' made of it.",
+            metavar="DATA", help="Labelled files (regard check), or hub:NAME; of a language model "
+            "text, or what 'regard prepare' made of it.",
         ),
     ],
     against: Annotated[
@@ -57,6 +57,9 @@ def test(
         bool | None,
         typer.Option("--header/--no-header", help="Does the first line name the columns?"),
     ] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Allow hub:NAME to be fetched.")
+    ] = False,
     language: Annotated[
         str, typer.Option(metavar="CODE", help="Of texts, such as zh.  [default: by their letters]")
     ] = "",
@@ -73,7 +76,14 @@ def test(
         float | None, typer.Option(help="Texts: strength of the beams' length penalty.")
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(metavar="N", help="Texts: so many are written at a time.")
+        int | None, typer.Option(metavar="N", help="Texts: at most so many are written at a time.")
+    ] = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="Published T5: stands before every text, such as 'translate "
+            "English to German: '.",
+        ),
     ] = None,
     split: Annotated[
         str, typer.Option(metavar="NAME", help="Of a prepared directory: train, valid or test.")
@@ -106,8 +116,10 @@ def test(
     from regard.training.machine import quick_malloc
 
     quick_malloc()
-    given = {"beams": beams, "tokens": tokens, "alpha": alpha, "batch": batch}
-    reading: dict[str, Any] = {"fields": chosen(field or []), "form": form, "header": header}
+    given = {"beams": beams, "tokens": tokens, "alpha": alpha, "batch": batch, "prefix": prefix}
+    reading: dict[str, Any] = {
+        "fields": chosen(field or []), "form": form, "header": header, "download": download,
+    }  # fmt: skip
     plan = Plan(
         against=against, out=out, task=task, skip=skip or (), limit=limit, worst=worst,
         precision=precision, language=language, strict=strict, split=split, length=length,
@@ -136,7 +148,7 @@ def in_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"{name}  {value}"
     if found.get("comparison"):
         yield ""
-        yield from compared(found["comparison"])
+        yield from compared(found["comparison"], found.get("units", "examples"))
 
 
 def figures(found: dict[str, Any]) -> Iterator[str]:
@@ -158,10 +170,10 @@ def classes(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"and {len(rows) - CLASSES:,} more"
 
 
-def compared(found: dict[str, Any]) -> Iterator[str]:
+def compared(found: dict[str, Any], units: str) -> Iterator[str]:
     first, second = found["names"]
     yield f"{second} against {first}: {found['verdict']}"
-    yield f"{found['differing']:,} of {found['examples']:,} examples were answered differently"
+    yield f"{found['differing']:,} of {found['examples']:,} {units} were answered differently"
 
 
 def shown(value: float | None) -> str:

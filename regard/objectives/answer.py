@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,10 +21,12 @@ from torch.nn import functional as F
 
 from regard.errors import ConfigError, InputError
 from regard.models.heads import Span
-from regard.objectives.base import Batch, Loss, Sample
+from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import choose
 from regard.objectives.labelled import LabelledObjective, Prediction
 from regard.objectives.reading import inner
+from regard.objectives.sorting import Rows
+from regard.precision import wide
 from regard.tasks.spans import (
     Reply,
     Spans,
@@ -33,6 +35,7 @@ from regard.tasks.spans import (
     best_spans,
     null_scores,
     reply,
+    tune,
 )
 from regard.tasks.windows import LAYOUTS, Layout, Missing, Read, Window, bare, cuts, teaches
 
@@ -50,7 +53,7 @@ class AnswerOptions:
     question: int = 0  # the most tokens of a question
     answer: int = 0  # the most tokens of an answer that is given
     impossible: str = "auto"  # may there be no answer? yes, no; auto: where the data says so
-    tau: float = 0.0  # no answer is given where its score is above this
+    tau: float | None = None  # no answer where its score is above this; None: best in validation
     marks: bool = True  # False: a GPT reads question and passage with nothing around them
 
 
@@ -86,14 +89,17 @@ class Answer(LabelledObjective):
 
     # -- windows
 
-    def encode(self) -> tuple[list[list[int]], list[list[int]]]:
+    def settled(self) -> dict[str, Any]:
+        return {"impossible": self.options.impossible}
+
+    def encode(self) -> tuple[Rows, Rows]:
         self.layout = layout_of(self.options, self.length)
         self.frame = replace(self.frame, left=False, beyond=self.layout.beyond)
         self.told: Counter[str] = Counter()
         self.lost: list[str] = []
         self.reads: list[Read] = []  # for `merge`: learning needs none, and they take memory
-        rows: list[list[int]] = []
-        segments: list[list[int]] = []
+        rows: list[np.ndarray] = []
+        segments: list[np.ndarray] = []
         marks: list[list[int]] = []
         examples: Any = self.corpus.examples
         for read, missing in cuts(
@@ -103,8 +109,8 @@ class Answer(LabelledObjective):
             self.remember(read, missing, sum(known))
             for window, taught in zip(read.windows, known, strict=True):
                 if taught or not self.learning:
-                    rows.append(list(window.ids))
-                    segments.append(list(window.segments))
+                    rows.append(np.array(window.ids, np.int32))
+                    segments.append(np.array(window.segments, np.int8))
                     marks.append(marks_of(window, taught))
         if not rows:
             raise InputError(
@@ -175,8 +181,9 @@ class Answer(LabelledObjective):
         return {"marks": self.marks[index]}
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
-        """As `regard.tasks.windows.collate`, which says what the marks mean; `known` [B]: does
-        the target count?
+        """passage: where an answer may end. fullest: where it may begin. eligible: the passage and
+        cls, over which XLNet normalises. wide: what Longformer makes global. known [B]: does the
+        target count?
         """
         batch = super().collate(samples)
         marks = batch.pop("marks").long()
@@ -225,16 +232,16 @@ class Answer(LabelledObjective):
         hidden, start, end = self.hidden(model, batch), batch["start"], batch["end"]
         known, span = batch["known"], span_of(model)
         if span is None:
-            starts, ends = full(model.read("answer", hidden, batch["real"])).unbind(-1)
+            starts, ends = wide(model.read("answer", hidden, batch["real"])).unbind(-1)
             inside = batch["real"]
         else:
-            starts, ends = full(span(hidden)), full(span.ends(hidden, start))
+            starts, ends = wide(span(hidden)), wide(span.ends(hidden, start))
             inside = batch["eligible"]
         starts, ends = starts.masked_fill(~inside, -math.inf), ends.masked_fill(~inside, -math.inf)
         nats = (cross(starts, start) + cross(ends, end)) / 2
         sums = {self.name: (nats * known).sum()}
         if span is not None and self.refuse:
-            none = full(span.unanswerable(hidden, starts.to(hidden.dtype), inside))
+            none = wide(span.unanswerable(hidden, starts.to(hidden.dtype), inside))
             wanted = (start == batch["cls"]).to(none.dtype)
             nats = F.binary_cross_entropy_with_logits(none, wanted, reduction="none")
             sums["answerable"] = (nats * known).sum()
@@ -281,19 +288,48 @@ class Answer(LabelledObjective):
         )
         if not self.refuse:
             return found, None
-        return found, full(span.unanswerable(hidden, starts, eligible))
+        return found, wide(span.unanswerable(hidden, starts, eligible))
 
     def merge(self, found: list[Any]) -> list[Prediction]:
-        made, at = [], 0
+        tau = self.options.tau or 0.0
+        return [prediction(one, tau, versus) for one, versus in self.replies(found)]
+
+    def replies(self, found: list[Any]) -> Iterator[tuple[Reply, bool]]:
+        """Of each question, and whether the null answer competes with its spans."""
+        at = 0
         for read in self.reads:
             said: list[Said] = found[at : at + len(read.windows)]
             at += len(read.windows)
             rows = [list(zip(*one[:3], strict=True)) for one in said]
             nulls = [one.null for one in said if one.null is not None]
             null, versus = min(nulls, default=None), said[0].versus
-            one = reply(read, rows, null, versus=versus, count=BEST)
-            made.append(prediction(one, self.options.tau, versus))
-        return made
+            yield reply(read, rows, null, versus=versus, count=BEST), versus
+
+    def concluded(self, model: Any, valid: Objective | None) -> None:
+        """Without a tau of its own a model that may refuse gets the one that is best for what
+        validates (Devlin et al. 2018, 4.3).
+        """
+        if self.refuse and self.options.tau is None and isinstance(valid, Answer):
+            self.options = replace(self.options, tau=valid.best_tau(model))
+
+    def best_tau(self, model: Any) -> float | None:
+        """By F1; None where the examples are not of both kinds, so that nothing can be chosen."""
+        from regard.tasks.gold import language_of
+        from regard.tasks.metrics_answers import Answers
+        from regard.tasks.predict import said_of
+
+        nulls, texts, gold = [], [], []
+        for read, (one, _) in zip(self.reads, self.replies(said_of(self, model)), strict=True):
+            known = read.example.impossible or read.example.answers
+            if known and one.candidates and one.null is not None:
+                nulls.append(one.null)
+                texts.append(one.candidates[0].text)
+                gold.append([answer.text for answer in read.example.answers])
+        answerable = [bool(answers) for answers in gold]
+        if len({*answerable}) < 2:
+            return None
+        scores = Answers(gold, texts, language=language_of(gold)).raw[1]
+        return tune(nulls, scores, answerable)[0]
 
     def about(self) -> dict[str, Any]:
         """transformers' Longformer finds the end of a question by the separator it is told."""
@@ -342,10 +378,6 @@ def span_of(model: Any) -> Span | None:
     heads = inner(model).heads
     found: Span | None = heads["span"] if "span" in list(heads) else None
     return found
-
-
-def full(scores: Tensor) -> Tensor:
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def cross(scores: Tensor, gold: Tensor) -> Tensor:

@@ -32,7 +32,8 @@ class Loss:
 
     sums: dict[str, Tensor]
     counts: dict[str, float]
-    seen: dict[str, tuple[Tensor, float]] = field(default_factory=dict)  # only reported: (sum, of)
+    # Only reported: (sum, of how many). Both may be tensors, so that no graph breaks at a number.
+    seen: dict[str, tuple[Tensor, Any]] = field(default_factory=dict)
 
 
 class Objective:
@@ -90,6 +91,11 @@ class Objective:
         """Tokens of a sample, in the mean."""
         return float(self.length)
 
+    @property
+    def largest(self) -> int:
+        """Tokens of the largest sample: what a step must have memory for."""
+        return self.length
+
     def tokens_in(self, batch: Batch) -> int | None:
         """Tokens of a batch without padding; None where every sample has `length`."""
         return None
@@ -127,6 +133,13 @@ class Objective:
         """How many rows of a batch need logits of the whole vocabulary."""
         return int(sum(self.counts(batch).values()))
 
+    def settled(self) -> dict[str, Any]:
+        """Options that the data decided; what validates then goes by them, too."""
+        return {}
+
+    def concluded(self, model: Any, valid: Objective | None) -> None:
+        """Called once before `keep`, with the final model in evaluation and what validates."""
+
     def about(self) -> dict[str, Any]:
         """What belongs into config.json of a model that has learned this."""
         return {}
@@ -149,9 +162,10 @@ class Objective:
         """The order of an epoch's samples; None: as they come."""
         if self.recurrent or not self.learning:
             return None
-        if self.order_of[0] != epoch:
-            self.order_of = epoch, permutation(len(self), self.seed, "order", epoch)
-        return self.order_of[1]
+        held = self.order_of  # in one piece: the thread that prepares batches writes it, too
+        if held[0] != epoch:
+            held = self.order_of = epoch, permutation(len(self), self.seed, "order", epoch)
+        return held[1]
 
     def arrange(self, places: list[int]) -> list[int]:
         """The order in which a micro-batch holds its samples; places are those in the step."""

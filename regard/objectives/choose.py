@@ -1,10 +1,12 @@
 """Multiple choice: a row for each choice, a score for each row, softmax over the choices.
 
-BERT: Devlin et al. 2018, 4.4 (SWAG); GPT-1: Radford et al. 2018, 3.3; XLNet and Longformer as BERT.
+BERT: Devlin et al. 2018, 4.4 (SWAG); XLNet: run_race.py of zihangdai/xlnet, and Longformer as it;
+GPT-1: Radford et al. 2018, 3.3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,12 +17,15 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.objectives.base import Batch, Loss, Sample
 from regard.objectives.labelled import Prediction
-from regard.objectives.several import Several, SeveralOptions, wide
+from regard.objectives.several import Several, SeveralOptions
+from regard.precision import wide
 from regard.tasks.examples import Choice
 from regard.tasks.frames import Framed, framed
 
 # What COPA asks, in its own words (Roemmele et al. 2011); other questions are asked as they are.
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
+GAP = "_"  # where a question of RACE leaves a place for the choice
+LONGEST = 128  # tokens of a question with a choice (run_race.py); what comes before is cut off
 
 
 @dataclass(frozen=True)
@@ -54,26 +59,52 @@ class Choose(Several):
 
     # -- rows
 
-    def groups(self) -> list[list[Framed]]:
+    def groups(self) -> Iterator[list[Framed]]:
+        return self.asked_first() if self.options.family == "gpt" else self.asked_second()
+
+    def asked_first(self) -> Iterator[list[Framed]]:
+        """The question behind the premise, then the choice: so GPT-1 reads them."""
         examples: Any = self.corpus.examples
         questions = sorted({q for example in examples if (q := question(example))})
         sizes = {q: len(ids) for q, ids in zip(questions, self.texts(questions), strict=True)}
-        stems = self.texts([" ".join(filter(None, (e.premise, question(e)))) for e in examples])
+        stems = self.texts([joined(e.premise, question(e)) for e in examples])
         flat = iter(self.texts([choice for e in examples for choice in e.choices]))
-        return [
-            [self.row(stem, sizes.get(question(e), 0), next(flat)) for _ in e.choices]
-            for e, stem in zip(examples, stems, strict=True)
-        ]
+        for example, stem in zip(examples, stems, strict=True):
+            size = sizes.get(question(example), 0)
+            yield [self.row_of_stem(stem, size, next(flat)) for _ in example.choices]
 
-    def row(self, stem: list[int], asked: int, choice: list[int]) -> Framed:
+    def row_of_stem(self, stem: list[int], asked: int, choice: list[int]) -> Framed:
         """A premise that is too long loses its end, but not the question behind it."""
-        marks = sum(part not in ("a", "b") for part, _ in self.frame.double)
-        room = max(self.length - marks - len(choice), asked)
-        kept = stem
+        room, kept = max(self.room - len(choice), asked), stem
         if asked and len(stem) > room:
             kept = stem[: room - asked] + stem[-asked:]
-        made = framed(self.frame, self.corpus.special, kept, choice, self.length)
-        return made._replace(cut=made.cut or len(kept) < len(stem))
+        return self.row(kept, choice, len(kept) < len(stem))
+
+    def asked_second(self) -> Iterator[list[Framed]]:
+        """The premise, then the question with the choice: so encoders read them."""
+        examples: Any = self.corpus.examples
+        premises = self.texts([example.premise for example in examples])
+        flat = iter(self.texts([answered(e, choice) for e in examples for choice in e.choices]))
+        for example, premise in zip(examples, premises, strict=True):
+            asks = bool(question(example))
+            yield [self.row_of_answer(premise, next(flat), asks) for _ in example.choices]
+
+    def row_of_answer(self, premise: list[int], second: list[int], asks: bool) -> Framed:
+        """With a question only the premise is cut; else the longer of two texts is."""
+        if not asks:
+            return self.row(premise, second, False)
+        kept = second[-min(LONGEST, max(self.room, 1)) :]
+        left = premise[: max(self.room - len(kept), 0)]
+        return self.row(left, kept, len(left) + len(kept) < len(premise) + len(second))
+
+    @property
+    def room(self) -> int:
+        """Tokens of a row beside its marks."""
+        return self.length - sum(part not in ("a", "b") for part, _ in self.frame.double)
+
+    def row(self, first: list[int], second: list[int], cut: bool) -> Framed:
+        made = framed(self.frame, self.corpus.special, first, second, self.length)
+        return made._replace(cut=made.cut or cut)
 
     def extra(self, index: int) -> Sample:
         gold = self.gold[index]
@@ -125,6 +156,16 @@ class Choose(Several):
 
 
 def question(example: Choice) -> str:
-    """What stands behind the premise."""
+    """What is asked of the premise; "" for nothing."""
     asks = (example.asks or "").strip()
     return ASKED.get(asks.lower(), asks)
+
+
+def answered(example: Choice, choice: str) -> str:
+    """The question with a choice, which fills its gap if it has one."""
+    asks = question(example)
+    return asks.replace(GAP, choice) if GAP in asks else joined(asks, choice)
+
+
+def joined(*texts: str) -> str:
+    return " ".join(filter(None, texts))

@@ -6,6 +6,7 @@ its extract token (Radford et al. 2018, 3.3), Longformer from <s>, which sees ev
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,7 +19,8 @@ from regard.models.heads import last_row
 from regard.objectives.base import Batch, Loss, Sample
 from regard.objectives.causal import choose
 from regard.objectives.labelled import Prediction
-from regard.objectives.several import Several, SeveralOptions, wide
+from regard.objectives.several import Several, SeveralOptions
+from regard.precision import wide
 from regard.tasks.examples import Labelled
 from regard.tasks.frames import Framed, framed
 
@@ -60,12 +62,12 @@ class Classify(Several):
             )
         return options.both_orders
 
-    def groups(self) -> list[list[Framed]]:
+    def groups(self) -> Iterator[list[Framed]]:
         examples: Any = self.corpus.examples
         first = self.texts([e.text for e in examples])
         pairs = [i for i, e in enumerate(examples) if e.pair is not None]
         second = dict(zip(pairs, self.texts([examples[i].pair for i in pairs]), strict=True))
-        return [self.rows_of(ids, second.get(i)) for i, ids in enumerate(first)]
+        return (self.rows_of(ids, second.get(i)) for i, ids in enumerate(first))
 
     def rows_of(self, a: list[int], b: list[int] | None) -> list[Framed]:
         orders = [(a, b)]
@@ -121,10 +123,11 @@ class Classify(Several):
         hidden = self.hidden(model, batch)
         scores, gold, share = self.judged(model, hidden, batch), batch["gold"], batch["share"]
         known = share > 0
-        seen: dict[str, Any]
+        seen: dict[str, Any] = {}
         if self.regression:
             each = (scores[:, 0] - gold).square()
-            seen = moments(scores[:, 0].detach(), gold, known)
+            if not self.learning:
+                seen = moments(scores[:, 0].detach(), gold, known)
         else:
             each = torch.nn.functional.cross_entropy(scores, gold, reduction="none")
             right = ((scores.argmax(1) == gold) & known).sum()
@@ -181,8 +184,8 @@ def value(example: Labelled) -> float:
 
 
 def moments(x: Tensor, y: Tensor, known: Tensor) -> dict[str, tuple[Tensor, Any]]:
-    """The sums that a correlation is computed from."""
-    x, y = x.double()[known], y.double()[known]
+    """The sums that a correlation is computed from, in 64 bits, which not every device has."""
+    x, y = (torch.where(known, side, 0.0).cpu().double() for side in (x, y))
     of = known.sum()
     parts = {"x": x, "y": y, "xx": x * x, "yy": y * y, "xy": x * y}
     return {name: (part.sum(), of) for name, part in parts.items()}

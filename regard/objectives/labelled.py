@@ -20,8 +20,8 @@ from regard.models.longformer import Longformer
 from regard.models.xlnet import XLNet
 from regard.objectives.base import Batch, Objective, Sample
 from regard.objectives.reading import check_room, inner
-from regard.objectives.sorting import Ragged, by_length, padded
-from regard.tasks.frames import Frame, frame_of
+from regard.objectives.sorting import Ragged, Rows, by_length, padded
+from regard.tasks.frames import FRAMES, Frame
 from regard.tasks.grow import grown
 from regard.tasks.labelled import Examples
 
@@ -49,16 +49,17 @@ class LabelledObjective(Objective):
 
     def prepare(self) -> None:
         if self.options.family not in self.FAMILIES:
+            others = " (t5 and transformer learn it as text)" if self.corpus.task != "tag" else ""
             raise ConfigError(
                 f"{self.options.family or 'this model'} cannot learn {self.corpus.task} so; these "
-                f"can: {', '.join(self.FAMILIES)} (t5 and transformer learn it as text)"
+                f"can: {', '.join(self.FAMILIES)}{others}"
             )
-        self.frame: Frame = frame_of(self.options.family)
+        self.frame: Frame = FRAMES[self.options.family]
         self.cut = 0  # rows that were too long
         rows, segments = self.encode()
         self.rows, self.segments = Ragged(rows), Ragged(segments, np.int8)
 
-    def encode(self) -> tuple[list[list[int]], list[list[int]]]:
+    def encode(self) -> tuple[Rows, Rows]:
         """The ids and the segments of every row; what else is known of a row is kept by its
         number.
         """
@@ -88,20 +89,29 @@ class LabelledObjective(Objective):
     def usual(self) -> float:
         return float(self.rows.sizes.mean())
 
+    @property
+    def largest(self) -> int:
+        """A sample may be several rows."""
+        return int(self.rows.sizes.max())
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row that a model reads."""
+        return self.largest
+
     def order(self, epoch: int) -> np.ndarray | None:
-        if self.order_of[0] != epoch:
-            if self.learning:
-                found = by_length(self.rows.sizes, self.batch, self.seed, epoch)
-            else:
-                found = np.argsort(self.rows.sizes, kind="stable")
-            self.order_of = epoch, found
-        return self.order_of[1]
+        """In validation the same one always, and the first samples are like the others."""
+        epoch = epoch if self.learning else 0
+        held = self.order_of
+        if held[0] != epoch:
+            order = by_length(self.rows.sizes, self.batch, self.seed, epoch)
+            held = self.order_of = epoch, order
+        return held[1]
 
     def sample(self, epoch: int, index: int) -> Sample:
         return {
             "tokens": self.rows[index],
             "segments": self.segments[index],
-            "number": np.array(index),
             **self.extra(index),
         }
 
@@ -158,7 +168,12 @@ class LabelledObjective(Objective):
         found = family_of_model(inner(model))
         if found != self.options.family:
             raise ConfigError(f"the model is a {found}; this was made for {self.options.family}")
-        check_room(model, int(self.rows.sizes.max()))
+        check_room(model, self.longest)
+        config, last = inner(model).config, int(self.segments.flat.max(initial=0))
+        if last >= getattr(config, "segments", last + 1) and self.frame.segments:
+            raise ConfigError(
+                f"two texts take {last + 1} segments, and this model has learned {config.segments}"
+            )
 
     # -- answers
 

@@ -95,10 +95,11 @@ class Pairs(SourceTarget):
         """Shuffled, but the samples of a step are of similar length."""
         if not self.learning or not self.options.sort:
             return super().order(epoch)
-        if self.order_of[0] != epoch:
+        held = self.order_of
+        if held[0] != epoch:
             sizes = self.sizes.sum(1)
-            self.order_of = epoch, by_length(sizes, self.batch, self.seed, epoch)
-        return self.order_of[1]
+            held = self.order_of = epoch, by_length(sizes, self.batch, self.seed, epoch)
+        return held[1]
 
     def soft(self, model: Any) -> Soft | None:
         o = self.options

@@ -5,8 +5,9 @@ A sample may be several rows; with GPT the language model learns on beside the t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ import torch
 from torch import Tensor
 
 from regard.errors import ConfigError
-from regard.exchange.directory import family_of_model
 from regard.objectives.base import Batch, Sample
 from regard.objectives.labelled import LabelledObjective
-from regard.objectives.reading import check_room, inner
+from regard.objectives.reading import inner
+from regard.objectives.sorting import Rows
+from regard.precision import wide_dtype
 from regard.tasks.frames import Framed, bare
 
 LANGUAGE = "language"  # the name of the second loss
@@ -55,23 +57,29 @@ class Several(LabelledObjective):
 
     # -- rows
 
-    def encode(self) -> tuple[list[list[int]], list[list[int]]]:
+    def encode(self) -> tuple[Rows, Rows]:
         if not self.options.marks:
             if self.options.family != "gpt":
                 raise ConfigError(f"{self.options.family} cannot do without marks; only gpt can")
             self.frame = bare(self.frame)
-        made = self.groups()
-        self.cut = sum(any(row.cut for row in group) for group in made)
-        sizes = [[len(row.ids) for row in group] for group in made]
-        self.longest = max(map(max, sizes), default=0)
-        self.lengths = [np.array(one, np.int64) for one in sizes] if self.several else []
-        return (
-            [[i for row in group for i in row.ids] for group in made],
-            [[s for row in group for s in row.segments] for group in made],
-        )
+        self.lengths: list[np.ndarray] = []  # of the rows of each sample that has several
+        rows, segments = [], []
+        for group in self.groups():
+            self.cut += any(row.cut for row in group)
+            if self.several:
+                self.lengths.append(np.array([len(row.ids) for row in group], np.int64))
+            rows.append(np.fromiter(chain.from_iterable(row.ids for row in group), np.int32))
+            segments.append(np.fromiter(chain.from_iterable(r.segments for r in group), np.int8))
+        return rows, segments
 
-    def groups(self) -> list[list[Framed]]:
+    def groups(self) -> Iterator[list[Framed]]:
         raise NotImplementedError
+
+    @property
+    def longest(self) -> int:
+        if not self.several:
+            return self.largest
+        return max(int(sizes.max()) for sizes in self.lengths)
 
     def sample(self, epoch: int, index: int) -> Sample:
         found = super().sample(epoch, index)
@@ -95,17 +103,6 @@ class Several(LabelledObjective):
 
     # -- the model
 
-    def check(self, model: Any) -> None:
-        found = family_of_model(inner(model))
-        if found != self.options.family:
-            raise ConfigError(f"the model is a {found}; this was made for {self.options.family}")
-        check_room(model, self.longest)
-        config, last = inner(model).config, int(self.segments.flat.max(initial=0))
-        if last >= getattr(config, "segments", last + 1) and self.frame.segments:
-            raise ConfigError(
-                f"two texts take {last + 1} segments, and this model has learned {config.segments}"
-            )
-
     def about(self) -> dict[str, Any]:
         """Others find a GPT's last token by what padding is."""
         special = self.corpus.special
@@ -128,8 +125,7 @@ class Several(LabelledObjective):
         if not self.reads_on:
             return {}
         words, scored = batch["tokens"][:, 1:], batch["real"][:, 1:]
-        exact = torch.promote_types(hidden.dtype, torch.float32)
-        shares = scored.to(exact) / scored.sum(1, keepdim=True).clamp_min(1)
+        shares = scored.to(wide_dtype(hidden.dtype)) / scored.sum(1, keepdim=True).clamp_min(1)
         rows = hidden[:, :-1]
         if torch.compiler.is_compiling():  # which wants to know all shapes beforehand
             parts = rows.flatten(0, 1), words.flatten(), shares.flatten()
@@ -146,8 +142,3 @@ def divided(sample: Sample) -> list[Sample]:
     ends = np.cumsum(sample["lengths"])[:-1]
     parts = (np.split(sample[name], ends) for name in ("tokens", "segments"))
     return [{"tokens": a, "segments": b} for a, b in zip(*parts, strict=True)]
-
-
-def wide(scores: Tensor) -> Tensor:
-    """In at least 32 bits."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))

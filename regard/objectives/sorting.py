@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from regard.keyed import keyed, permutation
 
+Rows = Sequence[Sequence[int] | np.ndarray]
 POOL = 64  # steps whose samples are sorted by length together
 
 
@@ -29,12 +32,12 @@ def by_length(sizes: np.ndarray, batch: int, seed: int, epoch: int) -> np.ndarra
 class Ragged:
     """Rows of different lengths in one piece of memory."""
 
-    def __init__(self, rows: list[list[int]], dtype: type = np.int32) -> None:
+    def __init__(self, rows: Rows, dtype: type = np.int32) -> None:
         self.sizes = np.array([len(row) for row in rows], np.int64)
         self.edges = np.concatenate([[0], np.cumsum(self.sizes)])
-        self.flat: np.ndarray = np.fromiter(
-            (x for row in rows for x in row), dtype, int(self.edges[-1])
-        )
+        self.flat: np.ndarray = np.empty(int(self.edges[-1]), dtype)
+        for place, row in enumerate(rows):
+            self[place][:] = row
 
     def __len__(self) -> int:
         return len(self.sizes)

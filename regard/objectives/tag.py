@@ -1,4 +1,4 @@
-"""A tag for every word: entities in a sentence, such as names.
+"""A tag for every word: entities in a sentence, such as names, or what each word is, such as verbs.
 
 The first sub-token of a word is where it is read (Devlin et al. 2018, 5.3), each word for itself
 or, with a CRF, all words of a sentence together (Lafferty et al. 2001). A long sentence is read in
@@ -19,13 +19,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from regard.errors import FormatError, InputError
+from regard.errors import ConfigError, FormatError, InputError
 from regard.exchange.weights import write_weights
 from regard.objectives.base import Batch, Loss, Sample
+from regard.objectives.causal import choose
 from regard.objectives.labelled import LabelledObjective, Prediction
 from regard.objectives.reading import inner
 from regard.objectives.sorting import Ragged
+from regard.precision import wide, wide_dtype
 from regard.tasks.crf import CRF, allowed
+from regard.tasks.labelled import of_entities
 from regard.tasks.tags import IGNORED, OUTSIDE, Window, align_all, goes_on, repair, scheme_of, split
 
 UNKNOWN = -1  # the label of a word whose tag is not given
@@ -37,6 +40,7 @@ GAIN = 100.0  # how much faster the chain learns than the model
 class TagOptions:
     family: str = ""  # settled: how a sentence is framed
     crf: bool = False  # tags of a sentence depend on each other
+    weights: str = "equal"  # "balanced": rare tags count more, all of them alike in sum
 
 
 class Around(NamedTuple):
@@ -53,12 +57,19 @@ class Tag(LabelledObjective):
 
     def prepare(self) -> None:
         labels = self.corpus.labels
+        choose("weights", self.options.weights, ("equal", "balanced"))
+        if self.options.crf and self.options.weights != "equal":
+            raise ConfigError(
+                "objective.weights is balanced, but a CRF learns sentences, not words; choose "
+                "weights=equal or crf=false"
+            )
         if self.learning and not any(label != OUTSIDE for label in labels):
             raise InputError("the training data has no entity: every tag is O")
-        self.schemed = all(map(is_tag, labels))  # others tag parts of speech, too
+        self.schemed = of_entities(labels)  # else words are counted, and any tag may follow any
         self.codes = {label: i for i, label in enumerate(labels)}  # grows by what only gold has
         self.unseen = self.long = 0  # words of unseen kinds, sentences in several windows
         super().prepare()
+        self.shares = self.label_shares()
         self.entities = Entities.of(list(self.codes)) if self.schemed else None
 
     # -- rows
@@ -105,10 +116,10 @@ class Tag(LabelledObjective):
         """Labels of repaired tags; a kind that training never saw gets one of its own, which no
         answer of the model can be.
         """
-        if tags is None or not self.schemed:
+        if tags is None:
             return [UNKNOWN] * len(words)
         count = len(self.corpus.labels)
-        legal = repair(tags, scheme_of(self.corpus.labels))
+        legal = repair(tags, scheme_of(self.corpus.labels)) if self.schemed else tags
         found = [self.codes.setdefault(tag, len(self.codes)) for tag in legal]
         self.unseen += sum(label >= count for label in found)
         return found
@@ -123,11 +134,13 @@ class Tag(LabelledObjective):
             )
         if self.unseen:
             names = list(self.codes)[len(self.corpus.labels) :]
-            kinds = sorted({split(name)[1] for name in names})
+            kinds = sorted({split(name)[1] for name in names} if self.schemed else names)
+            what = "belong to entities of kinds" if self.schemed else "have tags"
+            right = "entities that are not found" if self.schemed else "wrong"
             told.append(
-                f"{self.unseen:,} words of the {self.corpus.split} data belong to entities of "
-                f"kinds that the training data never shows ({', '.join(kinds)}): nothing is "
-                "learned from them, and they count as entities that are not found"
+                f"{self.unseen:,} words of the {self.corpus.split} data {what} that the training "
+                f"data never shows ({', '.join(kinds)}): nothing is learned from them, and they "
+                f"count as {right}"
             )
         return "; ".join(told)
 
@@ -135,9 +148,24 @@ class Tag(LabelledObjective):
         return {"labels": self.labels[index], "edges": self.edges[index]}
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
+        """`shares` [B, T] says what each word counts, where that is not alike."""
         labels = self.table(samples, "labels", IGNORED)[0]
         rest = [{k: v for k, v in sample.items() if k != "labels"} for sample in samples]
-        return super().collate(rest) | {"labels": torch.from_numpy(labels)}
+        batch = super().collate(rest) | {"labels": torch.from_numpy(labels)}
+        if self.shares is None:
+            return batch
+        known = self.known(batch)
+        shares = torch.from_numpy(self.shares)[batch["labels"].where(known, 0)] * known
+        return batch | {"shares": shares}
+
+    def label_shares(self) -> np.ndarray | None:
+        """What a word of each label counts, in sum as many as there are; None: all alike."""
+        if self.options.weights == "equal" or not self.learning:
+            return None
+        held, count = self.labels.flat, len(self.corpus.labels)
+        found = np.bincount(held[(held >= 0) & (held < count)], minlength=count)
+        shares = found.sum() / (np.count_nonzero(found) * np.maximum(found, 1))
+        return np.asarray(shares, np.float32)
 
     # -- learning
 
@@ -152,7 +180,8 @@ class Tag(LabelledObjective):
 
     def chain(self, gain: float) -> CRF:
         labels = self.corpus.labels
-        return CRF(len(labels), allowed(labels, scheme_of(labels)), strict=True, gain=gain)
+        rules = allowed(labels, scheme_of(labels)) if self.schemed else None
+        return CRF(len(labels), rules, strict=True, gain=gain)
 
     def global_rows(self, batch: Batch) -> Tensor:
         """None, as in transformers' class: no row speaks for the others."""
@@ -164,12 +193,12 @@ class Tag(LabelledObjective):
         return (labels >= 0) & (labels < len(self.corpus.labels))
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        return {self.name: float(self.known(batch).sum())}
+        counted = self.known(batch) if self.shares is None else batch["shares"]
+        return {self.name: float(counted.sum())}
 
     def scores(self, model: Any, batch: Batch) -> Tensor:
         """[B, T, labels], in at least 32 bits."""
-        found: Tensor = model.read("tag", self.hidden(model, batch), batch["real"])
-        return found.to(torch.promote_types(found.dtype, torch.float32))
+        return wide(model.read("tag", self.hidden(model, batch), batch["real"]))
 
     def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
         scores, labels, known = self.scores(model, batch), batch["labels"], self.known(batch)
@@ -178,21 +207,24 @@ class Tag(LabelledObjective):
         else:
             gold = labels.masked_fill(~known, IGNORED).flatten()
             rows = scores.flatten(0, 1)
-            nats = cross_entropy(rows, gold, ignore_index=IGNORED, reduction="sum")
+            each = cross_entropy(rows, gold, ignore_index=IGNORED, reduction="none")
+            nats = each.sum() if self.shares is None else (each * batch["shares"].flatten()).sum()
         seen = {} if self.learning else self.found(model, scores.detach(), batch)
         return Loss({self.name: nats}, self.counted(batch), seen)
 
     # -- validation
 
     def found(self, model: Any, scores: Tensor, batch: Batch) -> dict[str, tuple[Tensor, Any]]:
-        """Entities that are right, among those claimed and among the real ones. Each window is
-        read for itself: an entity that a window's end divides counts as its parts.
+        """Entities that are right, among those claimed and among the real ones; else words. Each
+        window is read for itself: an entity that a window's end divides counts as its parts.
         """
-        assert self.entities is not None
         scored, given = batch["labels"] != IGNORED, batch["labels"] >= 0
         labels = self.answers(model, scores, scored, batch)[0]
         table = torch.full_like(batch["labels"], UNKNOWN)
         table[scored] = labels
+        if self.entities is None:
+            hits = (table[given] == batch["labels"][given]).sum().float()
+            return {"accuracy": (hits, float(given.sum()))}
         rows = given.nonzero()[:, 0].cpu().numpy()
         sides = (table[given].cpu().numpy(), batch["labels"][given].cpu().numpy())
         right, claimed, real = self.entities.count(*sides, rows)
@@ -200,14 +232,17 @@ class Tag(LabelledObjective):
         return {"precision": (hits, float(claimed)), "recall": (hits, float(real))}
 
     def measure(self, totals: Loss) -> dict[str, float]:
+        nats = float(totals.sums[self.name]) / max(totals.counts[self.name], 1)
+        if not self.schemed:
+            hits, words = totals.seen["accuracy"]
+            return {"accuracy": float(hits) / max(words, 1), "loss": nats}
         hits, claimed = totals.seen["precision"]
         right, real = float(hits), totals.seen["recall"][1]
-        nats = float(totals.sums[self.name])
         return {
             "f1": 2 * right / max(claimed + real, 1),
             "precision": right / max(claimed, 1),
             "recall": right / max(real, 1),
-            "loss": nats / max(totals.counts[self.name], 1),
+            "loss": nats,
         }
 
     def better(self, new: float, old: float) -> bool:
@@ -242,7 +277,7 @@ class Tag(LabelledObjective):
             words = [word for row in found[place : place + count] for word in row]
             place += count
             tags = [labels[label] for label, _ in words]
-            if self.options.crf and count > 1:
+            if self.options.crf and self.schemed and count > 1:
                 tags = repair(tags, scheme_of(labels))  # windows may disagree where they meet
             made.append(Prediction(tags, sum(chance for _, chance in words) / max(len(words), 1)))
         return made
@@ -271,16 +306,8 @@ class Tag(LabelledObjective):
                 f"{file} should hold the CRF of {len(self.corpus.labels)} tags that this model was "
                 f"trained with: {str(error).splitlines()[0]}"
             ) from None
-        model.crf = crf.to(like.device, torch.promote_types(like.dtype, torch.float32)).eval()
+        model.crf = crf.to(like.device, wide_dtype(like.dtype)).eval()
         return model
-
-
-def is_tag(label: str) -> bool:
-    try:
-        split(label)
-    except InputError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)

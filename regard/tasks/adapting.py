@@ -9,15 +9,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+from regard.errors import InputError
 from regard.exchange.directory import configure, heads_of, load, read_config, save
 from regard.exchange.formats import format_of
 from regard.tasks.as_text import divided
 from regard.tasks.check import parts
-from regard.tasks.examples import Example
+from regard.tasks.examples import Dialogue, Example
+from regard.tasks.labelled import tokenizer_of
 from regard.tasks.papers import finetuning
 from regard.tasks.stages import Facts, Stages, amount, part, read_unlabelled
 from regard.text.corpus import MARKER, read_marker
 from regard.text.prepare import Plan, prepare
+from regard.text.roles import special_of
 from regard.text.sources import Reading
 from regard.text.splits import Shares
 from regard.training.build import LENGTH, OWN, STEP, family
@@ -28,10 +31,12 @@ from regard.training.watch import watch
 TEXT, ADAPTED = "text", "adapted"
 SHORTEST = 16  # tokens of a sample
 PIECES = 4  # samples that a short text makes at least
+WARMUP = 0.1  # of the steps
 
 
 def adapted(recipe: Recipe, out: Path, stages: Stages, display: str) -> Facts:
     """RUN/text and RUN/adapted, the model that has read it; gives what its run.json says."""
+    check_tokenizer(recipe.model)
     if not (out / TEXT / MARKER).is_file():
         write_text(recipe, out, stages)
     made = adapting(recipe, out, stages)
@@ -44,8 +49,14 @@ def adapted(recipe: Recipe, out: Path, stages: Stages, display: str) -> Facts:
     return found
 
 
+def check_tokenizer(model: str) -> None:
+    """Refuses one that cannot end a text: as it is, no text can be prepared with it."""
+    special_of(tokenizer_of(model), model)
+
+
 def write_text(recipe: Recipe, out: Path, stages: Stages) -> None:
-    """The texts that learn, and those without labels, each once; never those that validate.
+    """The texts that learn, and those without labels, each once; never those that validate. A
+    passage that several questions share is one of them.
 
     All of it is read: what counts is the task, so no part of the text is kept to choose by how well
     words are guessed.
@@ -54,9 +65,15 @@ def write_text(recipe: Recipe, out: Path, stages: Stages) -> None:
     examples = splits["train"]
     if stages.unlabelled:
         examples = [*examples, *read_unlabelled(recipe, stages)]
-    texts = dict.fromkeys(text_of(example) for example in examples)
+    texts = dict.fromkeys(text for example in examples for text in texts_of(example))
     for example in splits["valid"]:
-        texts.pop(text_of(example), None)
+        for text in texts_of(example):
+            texts.pop(text, None)
+    if not texts:
+        raise InputError(
+            f"every text of {recipe.data} also stands in what validates, so there is nothing that "
+            "--adapt could read; leave it out, or give --unlabelled examples"
+        )
     file = out / f"{TEXT}.jsonl"
     with file.open("w", encoding="utf-8") as written:
         for text in texts:
@@ -66,14 +83,18 @@ def write_text(recipe: Recipe, out: Path, stages: Stages) -> None:
     prepare(Plan((str(file),), out / TEXT, reading, tokenizer=tokenizer, shares=shares))
 
 
-def text_of(example: Example) -> str:
-    """What is read, not what is to be answered."""
-    return "\n".join(text for name, text in parts(example) if name != "target")
+def texts_of(example: Example) -> list[str]:
+    """What is read, not what is to be answered or chosen; the turns of a dialogue stay together."""
+    if isinstance(example, Dialogue):
+        return ["\n".join(example.turns)]
+    found = [text for name, text in parts(example) if name not in ("target", "choice")]
+    return [text for text in found if text.strip()]
 
 
 def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:
-    """The rate is that of fine-tuning: what was learned before is to be kept. Texts of a task are
-    too short for BERT's pairs of sentences, so it guesses words alone.
+    """Rate and schedule are those of fine-tuning: what was learned before is to be kept, and in
+    Noam's schedule a rate is a factor. Texts of a task are too short for BERT's pairs of sentences,
+    so it guesses words alone.
     """
     kind = family(recipe)
     tokens = read_marker(out / TEXT)["splits"]["train"]["tokens"]
@@ -90,6 +111,9 @@ def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:
         "batch": {"length": length, "samples": samples},
         "budget": amount(stages.adapt),
         "optimizer": {"rate": float(finetuning(kind, recipe.examples.task)["rate"])},
+        "schedule": {"name": "constant", "warmup": 0.0}
+        if kind == "t5"
+        else {"name": "linear", "warmup": WARMUP},
     }
     if kind == "xlnet":  # texts of a task do not go on from one to the next
         table["objective"] |= {"memory": False, "two_directions": config.two_directions}

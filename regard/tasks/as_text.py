@@ -40,13 +40,13 @@ from regard.tasks.labelled import (
     check_labels,
     divide,
     labels_in,
+    noted,
     read_all,
     settle_digest,
     tokenizer_of,
 )
 from regard.tasks.papers import TEXT, WRITERS, finetuning
-from regard.tasks.predict import by_tokens, facts_of, portions
-from regard.tasks.readers import SIDES
+from regard.tasks.predict import ROWS, by_tokens, facts_of, portions
 from regard.tasks.text_forms import PREFIXES, Form, Scribe, Words, divide_pairs
 from regard.text.corpus import MARKER, Writer, read_marker, write_marker
 from regard.text.place import workplace
@@ -202,9 +202,9 @@ class Written:
 def divided(recipe: Recipe, display: str) -> dict[str, list[Example]]:
     """The examples that learn and those that validate; labels are settled."""
     given, problems = recipe.examples, Problems()
-    found, valid = read_given(recipe.data, recipe, problems), []
+    found, valid = read_all(recipe.data, recipe, problems), []
     if given.valid and not given.folds:
-        valid = read_given(given.valid, recipe, problems)
+        valid = read_all(given.valid, recipe, problems)
     else:
         rest = given.share, given.folds, given.fold
         pairs = [e for e in found if isinstance(e, Pair)]
@@ -212,24 +212,15 @@ def divided(recipe: Recipe, display: str) -> dict[str, list[Example]]:
         valid = [e for e, held in zip(found, inside, strict=True) if held]
         found = [e for e, held in zip(found, inside, strict=True) if not held]
     if given.more:
-        found = [*found, *read_given(given.more, recipe, problems)]
+        found = [*found, *read_all(given.more, recipe, problems)]
     settle_digest(recipe)
     if given.task in ("classify", "entail", "similar"):
         given.labels = given.labels or labels_in(found, given.task)
         check_labels(found, given.labels, recipe.data, given.task)
         check_labels(valid, given.labels, given.valid or recipe.data, given.task)
-    for (severity, problem), count in problems.counts.items():
-        if severity == "error":
-            watch(display).note(f"{count:,} records are left out: {problem} (as --skip asks)")
+    for line in noted(problems):
+        watch(display).note(line)
     return {"train": found, "valid": valid}
-
-
-def read_given(name: str, recipe: Recipe, problems: Problems) -> list[Example]:
-    """A file, or two whose lines belong together ("a.en,a.zh")."""
-    names: Any = name
-    if recipe.examples.task in SIDES and "," in name and not Path(name).exists():
-        names = name.split(",")
-    return read_all(names, recipe, problems)
 
 
 def plain(tokenizer: Tokenizer) -> Tokenizer:
@@ -250,8 +241,9 @@ class TextPredictor:
     (`beams=4, alpha=0.6` is what the papers translate and summarise with).
 
     The directory says the task: task.json of 'regard finetune'; a run of 'regard train' on pairs
-    is a translator, and so is a published Marian. Of another published model `task` has to say it,
-    and may give a `prefix`. Of a dialogue the last turn is what is asked for: give "" there.
+    is a translator, and so is a published Marian. Of a published T5 `task` has to say it, and of
+    translate a `prefix` that names the languages. Of a dialogue the last turn is what is asked for:
+    give "" there.
     """
 
     def __init__(
@@ -268,16 +260,35 @@ class TextPredictor:
         if options.get("precision") == "fp32":
             options["precision"] = "own"
         self.options = Options.of({"tokens": facts["tokens"]} | options)
+        self.batch = self.options.batch if "batch" in options else ROWS
         self.decoder = Decoder(loaded, self.options)
         self.tokenizer = self.decoder.prompts.words()
         pair, ends = self.decoder.prompts.pair, self.decoder.prompts.ends()
-        form = Form(self.task, facts["prefix"] if prefix is None else prefix, self.labels)
+        before = facts["prefix"] if prefix is None else prefix
+        if before is None:
+            raise ConfigError(
+                f"{loaded.path or 'this T5'} has to be told the languages of a translation: say "
+                "prefix='translate English to German: ' (--prefix on the command line)"
+            )
+        form = Form(self.task, before, self.labels)
         self.scribe = Scribe(form, self.tokenizer, ends[0], pair)
         self.length: int = length or facts["length"]
         self.room = self.length
         if not pair:
             self.room = max(self.length - self.options.tokens, self.length // 2)
         self.cut = 0  # sources that were too long, so far
+
+    @property
+    def notes(self) -> list[str]:
+        """What became of sources that were too long, so far."""
+        if not self.cut:
+            return []
+        what = f"{self.cut:,} {{}} have more than {self.room:,} tokens"
+        if self.task == "converse":
+            return [
+                what.format("dialogues") + " before the reply; their oldest turns were left out"
+            ]
+        return [what.format("texts") + " and were cut"]
 
     def __call__(self, examples: Iterable[Example]) -> list[Prediction]:
         return list(self.stream(examples))
@@ -297,10 +308,14 @@ class TextPredictor:
         rows = self.options.beams * self.options.samples
         sizes = np.array([(len(ids) + self.options.tokens) * rows for ids in prompts])
         with self.decoder.ready():
-            for places in by_tokens(sizes):
-                made = self.decoder.run([prompts[i] for i in places], [number + i for i in places])
-                for place, best in zip(places, made, strict=True):
-                    found[place] = self.prediction(examples[place], best[0], words)
+            for fitting in by_tokens(sizes):
+                for at in range(0, len(fitting), self.batch):
+                    places = fitting[at : at + self.batch]
+                    made = self.decoder.run(
+                        [prompts[i] for i in places], [number + i for i in places]
+                    )
+                    for place, best in zip(places, made, strict=True):
+                        found[place] = self.prediction(examples[place], best[0], words)
         return found
 
     def prediction(self, example: Example, made: Generation, words: Words) -> Prediction:
@@ -340,5 +355,6 @@ def facts_for(loaded: Loaded, task: str) -> dict[str, Any]:
             + "; fine-tune it first ('regard finetune'), or train it on pairs ('regard prepare "
             "--pairs')"
         )
-    return published | {"task": task, "prefix": prefix_of("paper", task, kind),
+    named = (kind, task) == ("t5", "translate")  # by its languages, which nobody knows here
+    return published | {"task": task, "prefix": None if named else prefix_of("paper", task, kind),
                         "length": min(context or LENGTH, LENGTH)}  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from regard.errors import ConfigError, UnknownName
 from regard.exchange.directory import Loaded, load
@@ -30,18 +30,48 @@ class Asked(Protocol):
     length: int  # tokens that it reads at once
     cut: int  # texts that were longer, so far
 
+    @property
+    def notes(self) -> list[str]: ...  # what became of long texts, so far
     def __call__(self, examples: Iterable[Example]) -> list[Prediction]: ...
     def stream(self, examples: Iterable[Example]) -> Iterator[Prediction]: ...
 
 
 class LabelPredictor(Predictor):
-    """Counts what it cuts."""
+    """Counts what it cuts, and what it reads in windows."""
 
-    cut = 0
+    cut = long = windows = read = 0
+    widest = 0  # tokens of a question
 
     def encode(self, examples: Sequence[Example]) -> LabelledObjective:
-        made = super().encode(examples)
+        made: Any = super().encode(examples)
         self.cut += made.cut
+        self.read += len(examples)
+        if made.name == "answer":
+            self.long += made.told["long"]
+            self.windows += made.told["windows"]
+            self.widest = made.layout.question
+        elif made.name == "tag":
+            self.long += made.long
+        return cast(LabelledObjective, made)
+
+    @property
+    def notes(self) -> list[str]:
+        """As the objective says it of the data that it learns from, here of all examples."""
+        asked, made = self.task == "answer", []
+        of = f"{self.long:,} of {self.read:,}"
+        if self.long and asked:
+            made.append(
+                f"{of} questions do not fit {self.length:,} tokens with their passage, which is "
+                f"read in {self.windows:,} windows"
+            )
+        elif self.long:
+            made.append(
+                f"{of} sentences have more than {self.length:,} tokens and are read in several "
+                "windows"
+            )
+        if self.cut:
+            what, most = ("questions", self.widest) if asked else ("texts", self.length)
+            made.append(f"{self.cut:,} {what} have more than {most:,} tokens and were cut")
         return made
 
 

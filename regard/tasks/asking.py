@@ -17,6 +17,7 @@ from regard.tasks.check import is_labelled
 from regard.tasks.examples import Choice, Dialogue, Example, Labelled, Pair, Question
 from regard.tasks.labelled import labels_in
 from regard.tasks.likelihood import Ask, Likelihood, Scorer, size
+from regard.tasks.ready import check_language
 from regard.tasks.shots import DRAWS, Shots
 from regard.tasks.templates import (
     UNANSWERABLE,
@@ -58,7 +59,7 @@ class Options:
     beams: int = 1  # of open answers; GPT-3 has 4
     length: int | None = None  # tokens of a prompt with its answer; None: the model's context
     limit: int | None = None  # so many examples, drawn by the seed; None: all
-    language: str = "en"  # of open answers, for their figures
+    language: str = ""  # of open answers, for their figures; "": by their letters
     resamples: int = 1000  # of the intervals
     seed: int = 0
 
@@ -77,6 +78,7 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ConfigError(f"{name} is {value}; it must be at least {low}")
+        check_language(self.language)
         for name, names in (("score", SCORES), ("draw", DRAWS)):
             if getattr(self, name) not in names:
                 raise UnknownName(name, getattr(self, name), names)

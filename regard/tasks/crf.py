@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.precision import wide, wide_dtype
 from regard.tasks.tags import legal
 
 # Added to what is forbidden where sums of exponentials are taken: finite, or its gradient would be
@@ -118,8 +119,7 @@ class CRF(nn.Module):
         made = {}
         for name in ("start", "end", "steps"):
             weight = getattr(self, name)
-            kind = torch.promote_types(weight.dtype, emissions.dtype)
-            weight = weight.to(torch.promote_types(kind, torch.float32))
+            weight = weight.to(wide_dtype(weight.dtype, emissions.dtype))
             if self.gain != 1.0:
                 weight = weight + (self.gain - 1.0) * weight.detach()
             if forbidden is not None:
@@ -139,7 +139,7 @@ class CRF(nn.Module):
                 f"emissions of shape {list(shape)} with a mask of {list(real.shape)}; "
                 f"expected [sentences, positions, {tags}] and [sentences, positions]"
             )
-        return emissions.to(torch.promote_types(emissions.dtype, torch.float32))
+        return wide(emissions)
 
 
 @dataclass(frozen=True)
@@ -161,9 +161,9 @@ class Rows:
         if not torch.compiler.is_compiling() and real.numel():
             longest = max(int(real.sum(1).max()), 1)
         order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, :longest]
-        wide = order[:, :, None].expand(-1, -1, emissions.shape[2])
+        places = order[:, :, None].expand(-1, -1, emissions.shape[2])
         kept = real.gather(1, order)
-        return cls(emissions.gather(1, wide).masked_fill(~kept[:, :, None], 0.0), kept, order)
+        return cls(emissions.gather(1, places).masked_fill(~kept[:, :, None], 0.0), kept, order)
 
 
 def forward(rows: Rows, start: Tensor, steps: Tensor) -> list[Tensor]:

@@ -93,6 +93,10 @@ def rehearse(recipe: Recipe, stages: Stages) -> None:
     """Refuses now what the run itself would refuse, perhaps hours later."""
     if stages.unlabelled:
         read_unlabelled(recipe, stages)
+    if stages.adapt:
+        from regard.tasks.adapting import check_tokenizer
+
+        check_tokenizer(recipe.model)
     made = copy.deepcopy(recipe)
     made.examples.folds = stages.folds
     if as_text(recipe):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from regard.errors import ConfigError, UnknownName
+from regard.errors import ConfigError
 from regard.text.corpus import Special
 
 
@@ -39,12 +39,6 @@ class Framed(NamedTuple):
     ids: list[int]
     segments: list[int]
     cut: bool  # was something left out?
-
-
-def frame_of(family: str) -> Frame:
-    if family not in FRAMES:
-        raise UnknownName("model for this task", family, FRAMES, "(T5 learns it as text)")
-    return FRAMES[family]
 
 
 def bare(frame: Frame) -> Frame:

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from regard.objectives.labelled import Prediction
+from regard.tasks.ask import ALIKE
 from regard.tasks.check import labels_of
 from regard.tasks.examples import Choice, Dialogue, Example, Labelled, Pair, Question, Tagged
+from regard.tasks.labelled import of_entities
 from regard.tasks.metrics import measured
 from regard.tasks.metrics_answers import HAN
 from regard.tasks.papers import TEXT
@@ -26,6 +28,7 @@ LETTERS = {"L": "E", "U": "S"}
 LETTER = re.compile(r"[^\W\d_]")
 HAN_LETTER = re.compile(f"[{HAN}]")
 NAMED = 10  # labels that a note lists
+NONE = "(none of the labels)"  # stands for every text that is none
 
 
 def gold_of(example: Example, labels: Sequence[str]) -> Any:
@@ -34,7 +37,8 @@ def gold_of(example: Example, labels: Sequence[str]) -> Any:
         case Labelled(label=label):
             return label
         case Tagged(tags=tags):
-            return repair(tags or (), scheme_of(labels))
+            given = tags or ()
+            return repair(given, scheme_of(labels)) if of_entities(labels) else list(given)
         case Question():
             return list(dict.fromkeys(answer.text for answer in example.answers))
         case Choice(label=label):
@@ -45,20 +49,47 @@ def gold_of(example: Example, labels: Sequence[str]) -> Any:
             return turns[-1]
 
 
-def values_of(asked: Asked, said: Sequence[Prediction]) -> tuple[list[Any], int]:
-    """What is compared with the right answers, and how much of it means nothing: a text where a
-    score was asked for is -1, as T5's authors count it.
+def values_of(
+    asked: Asked, said: Sequence[Prediction], gold: Sequence[Any]
+) -> tuple[list[Any], int]:
+    """What is compared with the right answers, and how much of it means nothing.
+
+    A text that is no label of the model's is NONE, also if it happens to be the right one: the
+    model never learned that. A text where a score was asked for is -1, as T5's authors count it.
     """
     values = [one.value for one in said]
-    if asked.task != "similar" or asked.labels:
+    kind = kind_of(asked)
+    if kind == "classify":
+        known = {*asked.labels} or {*gold}  # a published model that writes names none
+        void = [value not in known for value in values]
+    elif kind == "similar":
+        void = [not math.isfinite(value) for value in values]
+    elif kind == "choose":
+        return values, sum(isinstance(value, str) for value in values)
+    else:
         return values, 0
-    void = [not math.isfinite(value) for value in values]
-    return [-1.0 if bad else v for v, bad in zip(values, void, strict=True)], sum(void)
+    instead: Any = NONE if kind == "classify" else -1.0
+    return [instead if bad else v for v, bad in zip(values, void, strict=True)], sum(void)
+
+
+def void_note(asked: Asked, void: int) -> str:
+    """What became of answers that mean nothing."""
+    what = {
+        "classify": f"none of the labels and count as wrong, as {NONE!r}",
+        "choose": "none of the choices and count as wrong",
+        "similar": "no number and count as -1",
+    }
+    return f"{void:,} answers were {what[kind_of(asked)]}"
 
 
 def kind_of(asked: Asked) -> str:
-    """How a task is measured: similarity in classes as these are."""
-    return "classify" if asked.task == "similar" and asked.labels else asked.task
+    """How a task is measured: entailment, and similarity in classes, as classes are; tags of no
+    entities by words.
+    """
+    if asked.task == "tag" and not of_entities(asked.labels):
+        return "words"
+    classes = asked.task in ALIKE or (asked.task == "similar" and asked.labels)
+    return "classify" if classes else asked.task
 
 
 def options_of(kind: str, asked: Asked, gold: Sequence[Any], plan: Plan) -> dict[str, Any]:
@@ -78,7 +109,7 @@ def language_of(gold: Sequence[Any]) -> str:
 
 def scores_of(kind: str, said: Sequence[Prediction]) -> list[Any] | None:
     """What the model thought of its answers, where the metrics have a use for it."""
-    if kind in ("classify", "entail", "choose"):
+    if kind in ("classify", "choose"):
         found = [one.score if one.scores is None else one.scores for one in said]
         return None if any(one is None for one in found) else found
     return None
@@ -141,10 +172,13 @@ def unseen_labels(examples: Sequence[Example], known: Sequence[str]) -> dict[str
     """Right answers that the model cannot give, and how often they occur; they count as wrong."""
     if not known:
         return {}
-    kinds = {split(tag)[1] for tag in known} if known and OUTSIDE in known else set()
+    entity = of_entities(known)
+    kinds = {split(tag)[1] for tag in known} if entity and OUTSIDE in known else set()
     found: Counter[str] = Counter()
     for example in examples:
-        if isinstance(example, Tagged):
+        if isinstance(example, Tagged) and not entity:
+            found.update(tag for tag in example.tags or () if tag not in known)
+        elif isinstance(example, Tagged):
             found.update(kind for kind, _, _ in entities(example.tags or ()) if kind not in kinds)
         elif isinstance(example, Labelled):
             found.update(label for label in labels_of(example) if label not in known)
@@ -153,7 +187,9 @@ def unseen_labels(examples: Sequence[Example], known: Sequence[str]) -> dict[str
 
 def unseen_note(unseen: dict[str, int], examples: int, asked: Asked) -> str:
     total, known = sum(unseen.values()), some(asked.labels)
-    what = "entities are of kinds" if asked.task == "tag" else f"of {examples:,} labels are such"
+    what = f"of {examples:,} labels are such"
+    if asked.task == "tag":
+        what = "entities are of kinds" if of_entities(asked.labels) else "words have tags"
     told = ", ".join(f"{label!r} {count:,}" for label, count in [*unseen.items()][:NAMED])
     more = ", …" if len(unseen) > NAMED else ""
     note = f"{total:,} {what} that the model never learned ({told}{more}); they count as wrong"

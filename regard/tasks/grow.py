@@ -16,20 +16,31 @@ from regard.text.roles import KEYS, SPELLINGS, completed, special_of
 from regard.text.tokenizer import Tokenizer
 
 MARKS = ("start", "sep", "cls")  # of a GPT, which reads raw text before it learns a task
-MARKED = (
-    "classify",
-    "entail",
-    "similar",
-    "choose",
-    "answer",
-)  # tasks whose texts stand between marks
+MARKED = ("classify", "entail", "similar", "choose", "answer")  # texts stand between marks
 
 
-def extended(tokenizer: Tokenizer, name: str = "the model") -> Tokenizer:
-    """With a token for each of the MARKS; the same one if it has them all. Its files say so, for
+def marked(
+    tokenizer: Tokenizer, family: str, task: str, marks: bool, name: str = "the model"
+) -> Tokenizer:
+    """With the tokens that a family's model needs for a task; the same one if it has them all.
+
+    `marks` are those around the texts, which a task may do without. A token that ends a text is
+    always needed: published GPT-1 has none.
+    """
+    if family != "gpt":
+        return tokenizer
+    if task in MARKED and marks:
+        return extended(tokenizer, name)
+    return tokenizer if roles_of(tokenizer, name) else extended(tokenizer, name, ("end",))
+
+
+def extended(
+    tokenizer: Tokenizer, name: str = "the model", roles: tuple[str, ...] = MARKS
+) -> Tokenizer:
+    """With a token for each of the roles; the same one if it has them all. Its files say so, for
     us and for transformers.
     """
-    words = {role: spelled(tokenizer.ready)[role] for role in lacking(tokenizer, name)}
+    words = {role: spelled(tokenizer.ready)[role] for role in lacking(tokenizer, name, roles)}
     if not words:
         return tokenizer
     fast = Fast.from_str(tokenizer.ready.to_str())
@@ -50,13 +61,18 @@ def extended(tokenizer: Tokenizer, name: str = "the model") -> Tokenizer:
     return completed(made, special_of(made, name))
 
 
-def lacking(tokenizer: Tokenizer, name: str) -> list[str]:
-    """The MARKS without a token."""
+def lacking(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> list[str]:
+    """The roles without a token."""
+    found = roles_of(tokenizer, name)
+    return [role for role in roles if getattr(found, role, None) is None]
+
+
+def roles_of(tokenizer: Tokenizer, name: str) -> Special | None:
+    """None for a tokenizer like that of published GPT-1, without a token that ends a text."""
     try:
-        found: Special | None = special_of(tokenizer, name)
-    except InputError:  # published GPT-1: it has not even a token that ends a text
-        found = None
-    return [role for role in MARKS if getattr(found, role, None) is None]
+        return special_of(tokenizer, name)
+    except InputError:
+        return None
 
 
 def spelled(fast: Fast) -> dict[str, str]:

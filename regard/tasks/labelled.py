@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import ConfigError, FormatError, InputError
-from regard.tasks.check import labels_of, leaks
-from regard.tasks.examples import Example, Labelled, Problems, Question, Tagged
-from regard.tasks.grow import MARKED, extended
-from regard.tasks.readers import read
+from regard.tasks.check import ENTITY, labels_of, leaks, ranked
+from regard.tasks.examples import KINDS, Example, Labelled, Problems, Question, Tagged
+from regard.tasks.grow import marked
+from regard.tasks.readers import SIDES, read
 from regard.tasks.tags import OUTSIDE, detect, split
 from regard.tasks.tags import labels as tags_of
 from regard.text.corpus import Special
@@ -77,29 +77,49 @@ def examples_for(recipe: Recipe, split: str) -> Examples:
     settle_digest(recipe)
     if not given.labels and split == "train":
         given.labels = labels_in(found, given.task)
-    notes = [
-        f"{count:,} records were left out of the {split} data: {kind} (as --skip {kind} asks)"
-        for (severity, kind), count in problems.counts.items()
-        if severity == "error"
-    ]
+    twice = split == "valid" and not own  # the file has been read to learn from
+    notes = [] if twice else noted(problems, split)
     check_labels(found, given.labels, held[split] or recipe.data, given.task)
-    tokenizer = tokenizer_of(recipe.model)
     asked = recipe.objective
-    if asked.get("family") == "gpt" and given.task in MARKED and asked.get("marks", True):
-        tokenizer = extended(tokenizer, recipe.model)
+    family, marks = str(asked.get("family", "")), bool(asked.get("marks", True))
+    tokenizer = marked(tokenizer_of(recipe.model), family, given.task, marks, recipe.model)
     made = Examples(given.task, found, tokenizer, given.labels, split, notes)
     made.path = recipe.model
     return made
 
 
-def read_all(path: str | list[str], recipe: Recipe, problems: Problems) -> list[Example]:
+def read_all(name: str, recipe: Recipe, problems: Problems) -> list[Example]:
     """`examples.form` is that of the data, and of other files that end like it."""
     given = recipe.examples
-    options: dict[str, Any] = {"fields": given.fields, "classes": given.classes}
-    alike = isinstance(path, list) or Path(path).suffixes == Path(recipe.data).suffixes
-    if given.form and alike:
+    options: dict[str, Any] = {
+        "fields": {role: str(named) for role, named in given.fields.items()},
+        "classes": given.classes,
+        "header": given.header == "yes" if given.header else None,
+        "download": given.download,
+    }
+    files, data = files_of(name, given.task), files_of(recipe.data, given.task)
+    if given.form and [Path(f).suffixes for f in files] == [Path(f).suffixes for f in data]:
         options["form"] = given.form
-    return read(path, given.task, skip=given.skip, problems=problems, **options)
+    return read(files, given.task, skip=given.skip, problems=problems, **options)
+
+
+def files_of(name: str, task: str) -> list[str]:
+    """A file, or two whose lines belong together ("a.en,a.zh")."""
+    if task in SIDES and "," in name and not Path(name).exists():
+        return name.split(",")
+    return [name]
+
+
+def noted(problems: Problems, split: str = "") -> list[str]:
+    """What the reader had to say and did not refuse, a line for each kind."""
+    told, where = [], f" of the {split} data" if split else ""
+    for (severity, kind), count in ranked(problems):
+        if severity == "error":
+            told.append(f"{count:,} records were left out{where}: {kind} (as --skip {kind} asks)")
+        else:
+            first = problems.of(severity, kind)[0]
+            told.append(f"{KINDS[kind]} ({kind}): {count:,}, the first is {first}")
+    return told
 
 
 # -- dividing
@@ -146,7 +166,8 @@ def fingerprint(example: Example) -> bytes:
 def class_of(example: Example) -> str:
     """What should be spread evenly: the class, or which entities a sentence holds."""
     if isinstance(example, Tagged):
-        return " ".join(sorted({split(tag)[1] for tag in example.tags or ()}))
+        tags = set(example.tags or ())
+        return " ".join(sorted({split(tag)[1] for tag in tags})) if of_entities(tags) else ""
     found = labels_of(example)
     return found[0] if found else ""
 
@@ -157,11 +178,7 @@ def class_of(example: Example) -> str:
 def labels_in(examples: Sequence[Example], task: str) -> list[str]:
     """The classes or tags of the examples, in an order that does not depend on theirs."""
     if task == "tag":
-        rows = [e.tags for e in examples if isinstance(e, Tagged) and e.tags is not None]
-        scheme = detect(rows)
-        scheme = "bio" if scheme == "iob1" else scheme  # learned as bio: one way to write it
-        kinds = {split(tag)[1] for row in rows for tag in row if tag != OUTSIDE}
-        return tags_of(kinds, scheme)
+        return tags_in(examples)
     if task == "choose" or task == "answer":
         return []
     counts = Counter(label for example in examples for label in labels_of(example))
@@ -177,8 +194,57 @@ def labels_in(examples: Sequence[Example], task: str) -> list[str]:
     return sorted(counts, key=(lambda label: (int(label), label)) if whole else None)
 
 
+def tags_in(examples: Sequence[Example]) -> list[str]:
+    """All tags of the scheme over the kinds of entities that occur, or, where no tag is one of an
+    entity, those that occur.
+    """
+    rows = [e.tags for e in examples if isinstance(e, Tagged) and e.tags is not None]
+    found = {tag for row in rows for tag in row}
+    if any(map(ENTITY.match, found)):
+        check_tags(examples, [])
+    if of_entities(found):
+        scheme = detect(rows)
+        scheme = "bio" if scheme == "iob1" else scheme  # learned as bio: one way to write it
+        return tags_of({split(tag)[1] for tag in found if tag != OUTSIDE}, scheme)
+    if len(found) < 2:
+        raise InputError(
+            f"every tag of the training data is {found.pop()!r}; to learn a difference takes at "
+            "least 2"
+        )
+    return sorted(found)
+
+
+def of_entities(tags: Iterable[str]) -> bool:
+    """BIO or its kin? Others, such as parts of speech, are each word's own."""
+    return all(map(is_tag, tags))
+
+
+def is_tag(tag: str) -> bool:
+    try:
+        split(tag)
+    except InputError:
+        return False
+    return True
+
+
+def check_tags(examples: Sequence[Example], known: Sequence[str]) -> None:
+    """Where the known tags are those of entities all must be."""
+    if not of_entities(known):
+        return
+    for example in examples:
+        if isinstance(example, Tagged) and not of_entities(example.tags or ()):
+            number, tag = next((i, t) for i, t in enumerate(example.tags or ()) if not is_tag(t))
+            raise InputError(
+                f"{example.place}: word {number + 1} ({example.words[number]!r}) has the tag "
+                f"{tag!r} among tags of entities; expected O, or a letter and a type such as "
+                "B-person"
+            )
+
+
 def check_labels(examples: Sequence[Example], known: Sequence[str], path: str, task: str) -> None:
     """Refuses labels that training never saw: no answer of the model could be right."""
+    if task == "tag":
+        check_tags(examples, known)
     if task not in ("classify", "entail", "similar") or not known:
         return
     for example in examples:
@@ -197,8 +263,9 @@ def settle_digest(recipe: Recipe) -> None:
     """A run goes on only with the data it began with."""
     given = recipe.examples
     digest = hashlib.blake2b(digest_size=16)
-    for name in (recipe.data, given.valid, given.more):
-        if name and Path(name).is_file():
+    names = [name for name in (recipe.data, given.valid, given.more) if name]
+    for name in (file for each in names for file in files_of(each, given.task)):
+        if Path(name).is_file():
             with Path(name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "blake2b").digest())
     if given.digest and given.digest != digest.hexdigest():

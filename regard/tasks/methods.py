@@ -14,6 +14,7 @@ says so, and which could. Nothing heavy is imported before the first question.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -48,7 +49,9 @@ class Entity(NamedTuple):
 
 
 class Tagging(NamedTuple):
-    """A sentence with a tag for each word. `score` is the mean probability of the tags."""
+    """A sentence with a tag for each word. `score` is the mean probability of the tags; tags that
+    are no entities', such as parts of speech, give none.
+    """
 
     words: list[str]
     tags: list[str]
@@ -80,31 +83,21 @@ class Methods:
         return labels(self, ("similar",), texts, others, {})
 
     def tag(self, sentences: str | Sequence[str | Sequence[str]]) -> Any:
-        """The entities of sentences: each a text, which is cut into words here, or a list of words.
+        """The tags of sentences: each a text, which is cut into words here, or a list of words.
 
         One text gives one Tagging; a list, whatever it holds, is a list of sentences.
         """
         from regard.tasks.examples import Tagged
-        from regard.tasks.tags import entities
 
         given, one = listed(sentences)
         cut = [WORD.findall(s) if isinstance(s, str) else [*map(str, s)] for s in given]
         for number, words in enumerate(cut, 1):
             if not words or not all(words):
                 raise InputError(f"sentence {number:,} has no words, or an empty one")
+        visible([" ".join(words) for words in cut], "sentence")
         found = ask(self, ("tag",), [Tagged(tuple(words)) for words in cut], {})
-        made = [
-            Tagging(
-                words,
-                list(said.value),
-                [
-                    Entity(kind, " ".join(words[start:end]), start, end - 1)
-                    for kind, start, end in entities(said.value)
-                ],
-                said.score,
-            )
-            for words, said in zip(cut, found, strict=True)
-        ]
+        known = self._asked[-1].labels if found else []
+        made = [tagging(words, said, known) for words, said in zip(cut, found, strict=True)]
         return given_back(made, one)
 
     def answer(self, question: str | Sequence[str], passage: str | Sequence[str]) -> Any:
@@ -115,6 +108,8 @@ class Methods:
 
         first, one = listed(question)
         second = beside(passage, len(first), "questions", "passages", spread=True)
+        visible(first, "question")
+        visible(second, "passage")
         examples = [Question(q, p) for q, p in zip(first, second, strict=True)]
         return given_back(ask(self, ("answer",), examples, {}), one)
 
@@ -134,6 +129,8 @@ class Methods:
         for each in lists:
             if isinstance(each, str) or len(each) < 2:
                 raise InputError(f"choices are {each!r}; give a list of at least two texts")
+            visible(each, "choice")
+        visible(first, "premise")
         kinds: list[Any] = [None] * len(first)
         if asks is not None:
             kinds = beside(asks, len(first), "premises", "questions", spread=True)
@@ -229,7 +226,27 @@ class Methods:
 def ask(
     loaded: Any, tasks: tuple[str, ...], examples: Sequence[Example], options: dict[str, Any]
 ) -> list[Prediction]:
-    return predictor(loaded, tasks, options)(examples) if examples else []
+    """A warning says how many texts were too long to be read whole."""
+    if not examples:
+        return []
+    asked = predictor(loaded, tasks, options)
+    before = asked.cut
+    found = asked(examples)
+    if asked.cut > before:
+        warnings.warn(
+            f"{asked.cut - before:,} texts are longer than the model reads and were cut",
+            stacklevel=4,
+        )
+    return found
+
+
+def tagging(words: Sequence[str], said: Prediction, known: Sequence[str]) -> Tagging:
+    from regard.tasks.labelled import of_entities
+    from regard.tasks.tags import entities
+
+    spans = entities(said.value) if of_entities(known) else []
+    found = [Entity(kind, " ".join(words[start:end]), start, end - 1) for kind, start, end in spans]
+    return Tagging(list(words), list(said.value), found, said.score)
 
 
 def predictor(loaded: Any, tasks: tuple[str, ...], options: dict[str, Any]) -> Asked:
@@ -257,9 +274,11 @@ def labels(
     from regard.tasks.examples import Labelled
 
     first, one = listed(texts)
+    visible(first, "text")
     second: list[str | None] = [None] * len(first)
     if others is not None:
         second = [*beside(others, len(first), "texts", "second texts")]
+        visible(second, "second text")
     examples = [Labelled(a, b) for a, b in zip(first, second, strict=True)]
     return given_back(ask(loaded, tasks, examples, options), one)
 
@@ -268,6 +287,7 @@ def rewritten(loaded: Any, task: str, texts: str | Sequence[str], decoding: dict
     from regard.tasks.examples import Pair
 
     given, one = listed(texts)
+    visible(given, "text")
     return given_back(ask(loaded, (task,), [Pair(text) for text in given], decoding), one)
 
 
@@ -280,6 +300,16 @@ def listed(given: Any) -> tuple[list[Any], bool]:
     if isinstance(given, str):
         return [given], True
     return list(given), False
+
+
+def visible(texts: Sequence[Any], what: str) -> None:
+    """Refuses what a model would have nothing to read of, or could not."""
+    from regard.decoding.prompts import readable
+
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"{what} {number:,} is {text!r}; give a text that is not blank")
+        readable(text)
 
 
 def given_back(found: Sequence[Any], one: bool) -> Any:

@@ -8,6 +8,7 @@ What gold and predicted are:
     classify, entail       a label for each example
     choose                 the number of the right alternative
     tag                    a list of tags for each sentence; options mode, scheme
+    words                  the same, of tags that are no entities', such as parts of speech
     answer                 a list of accepted answers (empty: none), a text; option language
     similar                numbers; where similarity is a label, measure it as classify
     translate, converse    a text or a list of references, a text; options language, tokenizer
@@ -28,7 +29,7 @@ from regard.errors import InputError, UnknownName
 from regard.tasks.bootstrap import intervals
 from regard.tasks.metrics_answers import Answers
 from regard.tasks.metrics_base import Figures, Measured
-from regard.tasks.metrics_labels import Choice, Classification, Tagging
+from regard.tasks.metrics_labels import Choice, Classification, Tagging, Words
 from regard.tasks.metrics_numbers import Modelling, Similarity
 from regard.tasks.metrics_text import Summary, Translation
 
@@ -37,6 +38,7 @@ KINDS: dict[str, Callable[..., Measured]] = {
     "entail": Classification,
     "choose": Choice,
     "tag": Tagging,
+    "words": Words,
     "answer": Answers,
     "similar": Similarity,
     "translate": Translation,

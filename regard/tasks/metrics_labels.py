@@ -284,14 +284,48 @@ def scheme_of(mode: str, scheme: str) -> Any:
     return getattr(needed("seqeval.scheme", "tags are measured by entities", "tasks"), scheme)
 
 
-def aligned(gold: Tags, predicted: Tags, letters: str) -> None:
-    """Refuses tags that cannot be read, and sentences with more tags on one side."""
+class Words(Measured):
+    """Tags that are each word's own, such as parts of speech: the share that is right."""
+
+    gold: list[list[str]]
+    predicted: list[list[str]]
+
+    def __init__(self, gold: Tags, predicted: Tags) -> None:
+        super().__init__(gold, predicted)
+        matched(gold, predicted)
+        self.gold, self.predicted = [list(x) for x in gold], [list(x) for x in predicted]
+        pairs = zip(self.gold, self.predicted, strict=True)
+        self.good = np.array([sum(map(str.__eq__, a, b)) for a, b in pairs], dtype=np.float64)
+        self.sizes = np.array([len(x) for x in self.gold], dtype=np.float64)
+
+    @cached_property
+    def weighted(self) -> dict[str, Weighted]:
+        return {"accuracy": lambda weights: ratio(weights @ self.good, weights @ self.sizes)}
+
+    @cached_property
+    def each(self) -> list[float]:
+        """The share of each sentence."""
+        return [float(x) for x in ratio(self.good, self.sizes, 1.0)]
+
+    @cached_property
+    def details(self) -> dict[str, Any]:
+        sides = ([tag for row in side for tag in row] for side in (self.gold, self.predicted))
+        return Classification(*sides).details if self.sizes.any() else {}
+
+
+def matched(gold: Tags, predicted: Tags) -> None:
+    """Refuses sentences with more tags on one side."""
     for i, (a, b) in enumerate(zip(gold, predicted, strict=True), 1):
         if len(a) != len(b):
             raise InputError(
                 f"sentence {i:,} has {len(a):,} gold tags but {len(b):,} predicted ones; "
                 "give one tag for each word"
             )
+
+
+def aligned(gold: Tags, predicted: Tags, letters: str) -> None:
+    """Refuses tags that cannot be read, and sentences with more tags on one side."""
+    matched(gold, predicted)
     for tag in sorted({tag for side in (gold, predicted) for found in side for tag in found}):
         if not tag or tag[0] not in letters or (len(tag) > 1 and tag[1] != "-"):
             raise InputError(

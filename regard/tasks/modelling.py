@@ -66,7 +66,7 @@ def corpus_for(loaded: Loaded, data: Sequence[str], plan: Plan) -> Iterator[Corp
     if loaded.tokenizer is None:
         raise InputError(f"{loaded.path} has no tokenizer, so no text can be given to it")
     if len(data) == 1 and Path(data[0], MARKER).is_file():
-        yield limited(split_of(loaded, loaded.tokenizer, data[0], plan.split), plan.limit)
+        yield split_of(loaded, loaded.tokenizer, data[0], plan.split)
         return
     from regard.text import prepare
     from regard.text.sources import Reading as How
@@ -77,12 +77,12 @@ def corpus_for(loaded: Loaded, data: Sequence[str], plan: Plan) -> Iterator[Corp
             raise InputError(f"{name} is empty; give text, or what 'regard prepare' made of it")
     with TemporaryDirectory(prefix="regard-test-") as work:
         how = How(form=plan.reading.get("form"), field=plan.reading.get("fields", {}).get("text")
-                  or "text")  # fmt: skip
+                  or "text", download=plan.reading.get("download", False))  # fmt: skip
         given = prepare.Plan(
             tuple(data), Path(work, "data"), how, tokenizer=str(loaded.path), shares=Shares(0, 0)
         )
         prepare.prepare(given)
-        yield limited(Corpus.open(given.out, "train"), plan.limit)
+        yield Corpus.open(given.out, "train")
 
 
 def split_of(loaded: Loaded, tokenizer: Tokenizer, data: str, split: str) -> Corpus:
@@ -291,12 +291,14 @@ def examine_text(
             f"{', '.join(plan.decoding)}: such is asked of models that write text for a task; "
             f"{run} has learned none, so its data are read, and nothing is written"
         )
-    with corpus_for(loaded, data, plan) as corpus:
+    other = rival(run, plan)
+    notes = [f"{run} has learned no task: this is how well it predicts the text"]
+    with corpus_for(loaded, data, plan) as whole:
+        corpus = limited(whole, plan.limit)
+        if corpus is not whole:
+            total = len(whole.documents) - 1
+            notes.append(f"only the first {plan.limit:,} of {total:,} documents were tested")
         found = read_through(loaded, corpus, plan, watch)
-        notes = [
-            f"{run} has learned no task: this is how well it predicts the text",
-            *([f"only the first {plan.limit:,} documents were tested"] if plan.limit else []),
-        ]
         if not isinstance(found, Reading):
             if plan.against:
                 raise ConfigError(
@@ -306,8 +308,9 @@ def examine_text(
             result = measured_batches(loaded, found, plan, watch)
             return result | {"notes": notes}, iter(())
         result = measured_documents(found, plan) | {"notes": notes}
-    if plan.against:
-        result["comparison"] = against_reader(loaded, run, data, found, plan, watch)
+    if other is not None:
+        alike = same_words(loaded, other)
+        result["comparison"] = against_reader(other, alike, run, data, found, plan, watch)
     rows = (
         {"document": i, "tokens": tokens, "bytes": size, "nats": nats}
         for i, ((tokens, size), nats) in enumerate(zip(found.gold, found.nats, strict=True))
@@ -315,21 +318,30 @@ def examine_text(
     return result, rows
 
 
-def against_reader(
-    loaded: Loaded, run: str, data: Sequence[str], found: Any, plan: Plan, watch: Watch
-) -> dict[str, Any]:
-    """Where tokens differ, only what a byte costs can be compared."""
+def rival(run: str, plan: Plan) -> Loaded | None:
+    """The model to compare with, refused before anything is read."""
+    if not plan.against:
+        return None
     other = opened(plan.against)
     if task_of(other):
         raise ConfigError(f"{plan.against} has learned {task_of(other)}, and {run} no task")
+    return other
+
+
+def against_reader(
+    other: Loaded, alike: bool, run: str, data: Sequence[str], found: Any, plan: Plan, watch: Watch
+) -> dict[str, Any]:
+    """Where tokens are not alike, only what a byte costs can be compared."""
     with corpus_for(other, data, plan) as corpus:
-        theirs = read_through(other, corpus, plan, watch)
+        theirs = read_through(other, limited(corpus, plan.limit), plan, watch)
     if not isinstance(theirs, Reading):
         raise ConfigError(f"{plan.against} does not read from left to right, as {run} does")
-    alike = same_words(loaded, other)
     gold = found.gold if alike else [(size, size) for _, size in found.gold]
     names = names_of(plan.against, run)
-    made = compare("model", gold, theirs.nats, found.nats, names=names, seed=plan.seed)
+    made = compare(
+        "model", gold, theirs.nats, found.nats, names=names, seed=plan.seed,
+        resamples=plan.resamples,
+    )  # fmt: skip
     if not alike:
         row = made["figures"].pop("perplexity") and made["figures"]["bits_per_byte"]
         made |= {"main": "bits_per_byte", "verdict": row["verdict"]}

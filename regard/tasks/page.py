@@ -56,12 +56,12 @@ def write_page(path: Path | str, results: Result) -> Path:
         f'<p class="soft">{about(results)}</p>',
         headline(results),
         section("Notes", listed(results.get("notes") or [])),
-        section("Comparison", comparison(table_of(results, "comparison"))),
+        section("Comparison", comparison(table_of(results, "comparison"), over(results))),
         section("Classes", classes(results.get("classes") or [])),
         section("Confusion", confusion(table_of(results, "confusion"))),
         section("Calibration", calibrated(table_of(results, "calibration"))),
         section("Thresholds", thresholds(table_of(results, "thresholds"))),
-        section("Worst errors", worst(results.get("worst") or [])),
+        section("Worst errors", worst(results.get("worst") or [], over(results))),
         section("Signatures", signatures(table_of(results, "signatures"))),
     ]
     page = PAGE.format(
@@ -80,6 +80,11 @@ def about(results: Result) -> str:
     return " · ".join(made)
 
 
+def over(results: Result) -> str:
+    """What is counted: examples, documents or batches."""
+    return str(results.get("units", "examples")).partition(" of ")[0]
+
+
 def headline(results: Result) -> str:
     """Every figure with its interval, the most important one first."""
     spans = table_of(results, "intervals")
@@ -95,8 +100,9 @@ def headline(results: Result) -> str:
         return ""
     note = ""
     if plain(results.get("level")) and spans:
+        drawn = f"intervals by bootstrap over {over(results)}"
         note = (
-            f'<p class="soft">{results["level"]:.0%} {said("intervals by bootstrap over examples")}'
+            f'<p class="soft">{results["level"]:.0%} {said(drawn)}'
             f" ({safe(results.get('resamples'))} {said('resamples')})</p>"
         )
     return f'<div class="figures">{"".join(cards)}</div>{note}'
@@ -107,7 +113,7 @@ def listed(notes: Iterable[Any]) -> str:
     return f"<ul>{lines}</ul>" if lines else ""
 
 
-def comparison(found: Result) -> str:
+def comparison(found: Result, units: str) -> str:
     rows = table_of(found, "figures")
     if not rows:
         return ""
@@ -120,7 +126,8 @@ def comparison(found: Result) -> str:
         cells += [span, number(row.get("p_value")), safe(row.get("test", ""))]
         lines.append([said(words(name)), *cells])
     head = ["", first, second, *map(said, ("difference", "interval", "p-value", "test"))]
-    alike = f"{safe(found.get('differing', ''))} {said('examples were answered differently')}"
+    unlike = f"{units} were answered differently"
+    alike = f"{safe(found.get('differing', ''))} {said(unlike)}"
     return (
         f'<p class="verdict">{safe(found.get("verdict", ""))}</p>{grid(head, lines)}'
         f'<p class="soft">{alike}. {said("Each row is a test of its own.")}</p>'
@@ -196,12 +203,14 @@ def thresholds(found: Result) -> str:
     return f'{grid(["", ""], lines)}<p class="soft">{note}</p>'
 
 
-def worst(rows: Iterable[Result]) -> str:
+def worst(rows: Iterable[Result], units: str) -> str:
+    one = units.removesuffix("s")
     cards = []
     for row in rows:
         facts = [("gold", shown(row.get("gold"))), ("predicted", shown(row.get("predicted")))]
         facts += [(k, number(row[k])) for k in ("loss", "confidence", "score") if plain(row.get(k))]
-        facts += [("example", number(row["index"] + 1))] if plain(row.get("index")) else []
+        facts += [(one, number(row["index"] + 1))] if plain(row.get("index")) else []
+        facts += [("place", safe(row["place"]))] if row.get("place") else []
         inside = "".join(f"<dt>{said(k)}</dt><dd>{v}</dd>" for k, v in facts)
         text = f"<p>{shown(row['text'])}</p>" if row.get("text") is not None else ""
         cards.append(f'<div class="error">{text}<dl>{inside}</dl></div>')

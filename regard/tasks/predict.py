@@ -17,7 +17,7 @@ from regard.objectives import LABELLED
 from regard.objectives import objective as find
 from regard.objectives.labelled import TASK, LabelledObjective, Prediction
 from regard.tasks.examples import Example
-from regard.tasks.grow import MARKED, extended
+from regard.tasks.grow import MARKED, marked
 from regard.tasks.labelled import Examples
 from regard.training.build import options_of
 from regard.training.learner import autocast, evaluating, moved
@@ -25,6 +25,7 @@ from regard.training.learner import autocast, evaluating, moved
 CHUNK = 1024  # examples that are encoded together
 TOKENS = 8192  # of a batch, padding included
 ROWS = 256  # of a batch
+LENGTH = 512  # tokens of a row, where a model has no last position
 HEADS = {"classify": "classify", "tag": "tag", "answer": "answer", "span": "answer",
          "choose": "choose"}  # fmt: skip
 
@@ -38,11 +39,12 @@ class Predictor:
             raise FormatError(f"{loaded.path} has no tokenizer, so no text can be given to it")
         facts = facts_of(loaded)
         self.task: str = facts["task"]
-        gpt = family_of_model(loaded.model) == "gpt" and self.task in MARKED
-        self.tokenizer = extended(loaded.tokenizer) if gpt else loaded.tokenizer
         self.labels: list[str] = facts["labels"]
         self.length: int = length or facts["length"]
         options = dict(facts["objective"])
+        family, marks = family_of_model(loaded.model), bool(options.get("marks", True))
+        name = str(loaded.path or "the model")
+        self.tokenizer = marked(loaded.tokenizer, family, self.task, marks, name)
         self.kind = find(str(options.pop("name")))
         self.options = options_of(self.kind, options)
         self.ready = False
@@ -80,16 +82,21 @@ class Predictor:
             self.model = objective.opened(self.model, self.loaded.path)
             objective.check(self.model)
             self.ready = True
-        like = next(self.model.parameters())
-        found: list[Any] = [None] * len(objective)
-        with evaluating(self.model):
-            for places in by_tokens(objective.rows.sizes):
-                batch = objective.collate([objective.sample(0, place) for place in places])
-                with autocast(like.device, self.precision):
-                    said = objective.predict(self.model, moved(batch, like.device, like.dtype))
-                for place, one in zip(places, said, strict=True):
-                    found[place] = one
-        return objective.merge(found)
+        return objective.merge(said_of(objective, self.model, self.precision))
+
+
+def said_of(objective: LabelledObjective, model: Any, precision: str = "fp32") -> list[Any]:
+    """What a model says of each row of an objective."""
+    like = next(model.parameters())
+    found: list[Any] = [None] * len(objective)
+    with evaluating(model):
+        for places in by_tokens(objective.rows.sizes):
+            batch = objective.collate([objective.sample(0, place) for place in places])
+            with autocast(like.device, precision):
+                said = objective.predict(model, moved(batch, like.device, like.dtype))
+            for place, one in zip(places, said, strict=True):
+                found[place] = one
+    return found
 
 
 def portions(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:
@@ -141,5 +148,5 @@ def facts_of(loaded: Loaded) -> dict[str, Any]:
         "task": task,
         "objective": {"name": "classify" if task == "similar" else task, "family": family, **bare},
         "labels": labels,
-        "length": min(getattr(loaded.config, "context", None) or 512, 512),
+        "length": getattr(loaded.config, "context", None) or LENGTH,
     }

@@ -14,26 +14,38 @@ The prompt holds demonstrations (examples with their answers), then the example 
 
 The neutral context is a text such as "Answer:", or the same prompt with "N/A" in place of the
 example (`blank`: contextual calibration, Zhao et al. 2021; several are averaged as probabilities).
-Open answers are decoded up to the first line break and measured as `regard test` does.
+Open answers are decoded up to the first line break and measured as `regard test` does, in the
+language that most of their letters are of unless one is given.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from regard.exchange.directory import Loaded
 from regard.keyed import permutation
-from regard.tasks.asking import CHOOSING, SCORES, Options, Prompter, Row, prompter_for, shared
+from regard.tasks.asking import (
+    CHOOSING,
+    SCORES,
+    Options,
+    Prompter,
+    Row,
+    gold_text,
+    prompter_for,
+    shared,
+)
 from regard.tasks.bootstrap import mean_interval
 from regard.tasks.examples import Example
+from regard.tasks.gold import language_of
 from regard.tasks.likelihood import Likelihood, score
 from regard.tasks.metrics import summarise
+from regard.tasks.ready import check_measures, meanwhile
 
 __all__ = ["SCORES", "Likelihood", "Options", "evaluate", "score"]
 
-PORTION = 256  # examples that are asked together
+PORTION = 64  # examples that are asked together
 
 
 def evaluate(
@@ -42,35 +54,43 @@ def evaluate(
     task: str,
     *,
     pool: Sequence[Example] | None = None,
+    watch: Callable[[str, int, int], None] = lambda what, done, of: None,
     **options: Any,
 ) -> dict[str, Any]:
     """Everything a test by prompts has to say, as plain values, `predictions` among them.
 
     Demonstrations come from `pool`, or from the examples themselves; the one that is asked, and
-    every one of the same text, is never among them. `Options` names every choice.
+    every one of the same text, is never among them. `Options` names every choice. `watch` is told
+    how far it is.
     """
     chosen = Options.of(options)
     prompter = prompter_for(loaded, examples, task, pool, chosen)
+    kind, language = "classify" if task == "similar" else task, ""
+    if task not in CHOOSING:
+        language = chosen.language or language_of([gold_text(example) for example in examples])
+    check_measures(kind, language)
     numbers = list(range(len(examples)))
     if chosen.limit is not None and chosen.limit < len(examples):
         drawn = permutation(len(examples), chosen.seed, "limit")
         numbers = sorted(drawn[: chosen.limit].tolist())
     rows: list[Row] = []
-    for start in range(0, len(numbers), PORTION):
-        rows += prompter.answer(numbers[start : start + PORTION])
-    return report(prompter, rows)
+    with meanwhile(kind):
+        for start in range(0, len(numbers), PORTION):
+            rows += prompter.answer(numbers[start : start + PORTION])
+            watch("asking", len(rows), len(numbers))
+    return report(prompter, rows, kind, language)
 
 
-def report(asker: Prompter, rows: list[Row]) -> dict[str, Any]:
+def report(asker: Prompter, rows: list[Row], kind: str, language: str) -> dict[str, Any]:
     options, choosing = asker.options, asker.task in CHOOSING
     gold, predicted = [row["gold"] for row in rows], [row["predicted"] for row in rows]
     numbers = [row["number"] for row in rows]
     texts = [asker.template.context(asker.values(asker.examples[i])) for i in numbers]
-    more: dict[str, Any] = {"language": options.language}
+    more: dict[str, Any] = {"language": language}
     if choosing:
         more = {"scores": [beliefs(row, options.score, asker.task) for row in rows]}
     found = summarise(
-        "classify" if asker.task == "similar" else asker.task,
+        kind,
         gold,
         predicted,
         texts=texts,
@@ -92,6 +112,8 @@ def report(asker: Prompter, rows: list[Row]) -> dict[str, Any]:
     if choosing:
         neutral = {"blank": list(options.blank)} if options.blank else {"neutral": asker.neutral}
         asked |= {"score": options.score, **neutral, **compared(rows, options)}
+    else:
+        asked["language"] = language
     lengths = {"dropped_shots": asker.dropped, "shortened": asker.short, "cut": asker.cut}
     notes = list(notes_on(asker, len(rows)))
     return found | asked | lengths | {"notes": notes, "predictions": rows}

@@ -15,7 +15,7 @@ from regard.tasks.examples import Example, Problems
 from regard.tasks.labelled import fingerprint, read_all
 from regard.tasks.stages import Facts, Learn, Stages, part, read_unlabelled
 from regard.training.recipe import Recipe
-from regard.training.run import write_json
+from regard.training.run import pick_device, write_json
 from regard.training.watch import watch
 
 FIRST, SURE, SUMMARY = "first", "pseudo.jsonl", "pseudo.json"
@@ -34,7 +34,9 @@ def labelled_by_a_first(
 
 
 def write_labels(recipe: Recipe, out: Path, stages: Stages) -> None:
-    ask = predictor_for(load(out / FIRST))
+    first = load(out / FIRST)
+    first.model.to(pick_device(recipe.engine.device))
+    ask = predictor_for(first)
     known, left_out = texts_in(recipe), Counter[str]()
     examples: list[Any] = []
     for example in read_unlabelled(recipe, stages):

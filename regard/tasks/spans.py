@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.precision import wide
 from regard.tasks.windows import Read
 
 NEVER = -math.inf
@@ -45,13 +46,8 @@ class Candidate:
 class Reply:
     """Candidates are best first. A question is left unanswered if `null` is above tau."""
 
-    id: str
     candidates: tuple[Candidate, ...]
     null: float | None  # None: every question has an answer
-
-    def text(self, tau: float = 0.0) -> str:
-        found = self.found(tau)
-        return found.text if found else ""
 
     def found(self, tau: float = 0.0) -> Candidate | None:
         if not self.candidates or (self.null is not None and self.null > tau):
@@ -126,54 +122,22 @@ def beam_spans(
     )
 
 
-def wide(logits: Tensor) -> Tensor:
-    return logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
-
-
 # -- answers of questions
-
-
-def replies(
-    reads: Sequence[Read],
-    spans: Spans,  # of all windows of all reads, in order
-    nulls: Tensor | None = None,  # [W]
-    *,
-    versus: bool = True,
-    count: int = 20,
-) -> list[Reply]:
-    """The windows of each question merged.
-
-    nulls are the scores of the null answer, and its least one over the windows counts. BERT's
-    competes with the best span (`versus`): null = s_null - s_best. XLNet's logit stands alone.
-    """
-    sizes = [len(read.windows) for read in reads]
-    if sum(sizes) != len(spans.scores):
-        raise InputError(
-            f"scores of {len(spans.scores)} windows were given for {sum(sizes)} of "
-            f"{len(reads)} questions"
-        )
-    columns = [column.tolist() for column in spans]
-    least = None if nulls is None else nulls.tolist()
-    made, at = [], 0
-    for read, size in zip(reads, sizes, strict=True):
-        rows = [
-            list(zip(*(column[at + i] for column in columns), strict=True)) for i in range(size)
-        ]
-        null = None if least is None else min(least[at : at + size])
-        made.append(reply(read, rows, null, versus=versus, count=count))
-        at += size
-    return made
 
 
 def reply(
     read: Read,
     rows: Sequence[Sequence[tuple[float, int, int]]],  # of each window: score, start, end
-    null: float | None,
+    null: float | None,  # the least of the windows' scores of the null answer
     *,
     versus: bool,
     count: int,
 ) -> Reply:
-    """One question's. The same text counts once, with its best score."""
+    """The windows of a question merged. The same text counts once, with its best score.
+
+    BERT's null answer competes with the best span (`versus`): null = s_null - s_best. XLNet's logit
+    stands alone.
+    """
     scored = [
         (score, window.token(start), window.token(end))
         for window, spans in zip(read.windows, rows, strict=True)
@@ -197,7 +161,7 @@ def reply(
     )
     if null is not None and versus:
         null -= scores[0] if scores else NEVER
-    return Reply(read.example.id, found, null)
+    return Reply(found, null)
 
 
 def softmax(scores: Sequence[float]) -> list[float]:

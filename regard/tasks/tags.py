@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from tokenizers import Tokenizer as Fast
 
@@ -28,7 +28,6 @@ LETTERS = {"bio": "BI", "iob1": "BI", "bioes": "BIES", "bilou": "BILU"}
 SPOKEN = {"L": "E", "U": "S"}
 
 Entity = tuple[str, int, int]  # type, first word, the word after the last
-Label = TypeVar("Label")
 
 
 class Problem(NamedTuple):
@@ -205,41 +204,24 @@ class Window(NamedTuple):
     words: list[int]
 
 
-def align(
-    words: Sequence[str],
-    tags: Sequence[int] | None,  # their labels; None if they are to be predicted
-    tokenizer: Tokenizer,
-    length: int,
-    *,
-    shared: int | None = None,
-    around: tuple[list[int], list[int]] | None = None,
-) -> list[Window]:
-    """A sentence as windows of at most `length` tokens; each word is scored once.
-
-    The first sub-token of a word carries its label (BERT, 5.3). A sentence that fits is one
-    window; a longer one is cut between words, `shared` tokens standing in two windows (a quarter
-    unless told), and a word counts where its context is fullest. A word of which the tokenizer
-    makes nothing (control characters) is in no window: see `words_of`. A word longer than a window
-    loses its end. `around` are the marks before and after; by default the tokenizer's own.
-    """
-    given = None if tags is None else [tags]
-    return align_all([words], given, tokenizer, length, shared=shared, around=around)[0]
-
-
 def align_all(
     sentences: Sequence[Sequence[str]],
     tags: Sequence[Sequence[int]] | None,
     tokenizer: Tokenizer,
     length: int,
     *,
+    around: tuple[list[int], list[int]],  # marks before and after
     shared: int | None = None,
-    around: tuple[list[int], list[int]] | None = None,
     blank: int | None = None,  # stands for a word of which the tokenizer makes nothing
 ) -> list[list[Window]]:
-    """The windows of many sentences. Each word is cut for itself, so each is cut only once."""
-    if around is None:
-        found = tokenizer.ready.encode(["a"], is_pretokenized=True)
-        around = marks(found.ids, found.word_ids)
+    """The windows of many sentences, of at most `length` tokens; each word is scored once.
+
+    The first sub-token of a word carries its label (BERT, 5.3). A sentence that fits is one
+    window; a longer one is cut between words, `shared` tokens standing in two windows (a quarter
+    unless told), and a word counts where its context is fullest. Without a `blank` a word of which
+    the tokenizer makes nothing (control characters) is in no window. A word longer than a window
+    loses its end. Each word is cut for itself, so each is cut only once.
+    """
     before, after = around
     room = length - len(before) - len(after)
     if room < 1:
@@ -322,14 +304,6 @@ def cut(ends: Sequence[int], room: int, shared: int) -> list[tuple[int, int]]:
     return parts
 
 
-def marks(ids: Sequence[int], words: Sequence[int | None]) -> tuple[list[int], list[int]]:
-    """What the tokenizer puts before and after the words."""
-    inner = [i for i, word in enumerate(words) if word is not None]
-    if not inner:
-        return list(ids), []
-    return list(ids[: inner[0]]), list(ids[inner[-1] + 1 :])
-
-
 def spaced(fast: Fast) -> bool:
     """Whether a word is cut otherwise after a space (GPT-2): one by one, words would lose it."""
 
@@ -339,24 +313,3 @@ def spaced(fast: Fast) -> bool:
         return str(pieces[-1][0]) if pieces else ""
 
     return last("x x") != last("x")
-
-
-def words_of(
-    windows: Sequence[Window],
-    predictions: Sequence[Sequence[Label]],  # of each window: one for each of its `rows`
-    count: int,
-    missing: Label,
-) -> list[Label]:
-    """The predictions of a sentence's words; `missing` for words that gave no token."""
-    found = [missing] * count
-    if len(windows) != len(predictions):
-        raise InputError(f"{len(predictions)} predictions were given for {len(windows)} windows")
-    for window, predicted in zip(windows, predictions, strict=True):
-        if len(predicted) != len(window.words):
-            raise InputError(
-                f"{len(predicted)} labels were predicted for {len(window.words)} words; give those "
-                "at the window's rows"
-            )
-        for word, label in zip(window.words, predicted, strict=True):
-            found[word] = label
-    return found

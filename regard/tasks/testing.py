@@ -12,11 +12,8 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from importlib import import_module
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from regard.errors import ConfigError, InputError, StorageError, UnknownName
@@ -26,6 +23,7 @@ from regard.tasks.ask import (
     PRECISIONS,
     Asked,
     check_task,
+    kept,
     names_of,
     opened,
     predictor_for,
@@ -35,6 +33,7 @@ from regard.tasks.ask import (
 from regard.tasks.check import is_labelled
 from regard.tasks.examples import Dialogue, Example, Problems
 from regard.tasks.gold import (
+    NONE,
     gold_of,
     kind_of,
     options_of,
@@ -45,24 +44,27 @@ from regard.tasks.gold import (
     unseen_labels,
     unseen_note,
     values_of,
+    void_note,
 )
+from regard.tasks.labelled import check_tags, files_of, noted
 from regard.tasks.metrics import jsonable, summarise
 from regard.tasks.page import write_page
-from regard.tasks.readers import read
+from regard.tasks.readers import BY_SUFFIX, PACKED, read
+from regard.tasks.ready import check_language, check_measures, check_place, meanwhile
 from regard.tasks.significance import compare
 from regard.tasks.tags import repair, scheme_of
 from regard.tasks.text_forms import exchanges
 from regard.text.corpus import MARKER
 from regard.text.progress import Progress
+from regard.text.sources import BY_SUFFIX as TEXT_BY_SUFFIX
 
-LIBRARIES = {  # that measure a task; the others are measured by scikit-learn
-    "tag": "seqeval.metrics",
-    "similar": "scipy.stats",
-    "translate": "sacrebleu.metrics",
-    "converse": "sacrebleu.metrics",
-    "summarise": "rouge_score.rouge_scorer",
-}
 PAGE, FACTS, ANSWERS = "report.html", "test.json", "predictions.jsonl"
+SAID = {  # where a task can be answered in two ways
+    "classify": "classes",
+    "similar": "scores",
+    "tag": "entities",
+    "words": "a tag for each word",
+}
 
 Watch = Callable[[str, int, int], None]  # (what, done, of)
 
@@ -85,7 +87,7 @@ class Plan:
     seed: int = 0  # of the bootstrap
     resamples: int = 1000
     reading: dict[str, Any] = field(default_factory=dict)  # fields, form, header, download
-    decoding: dict[str, Any] = field(default_factory=dict)  # beams, tokens, …
+    decoding: dict[str, Any] = field(default_factory=dict)  # beams, tokens, prefix, …
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -93,6 +95,7 @@ class Plan:
         for name, least in (("limit", 0), ("worst", 0), ("length", 0), ("resamples", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be {least} or more")
+        check_language(self.language)
 
 
 def examine(
@@ -106,7 +109,7 @@ def examine(
     try:
         loaded = opened(run)
         if plan.task:
-            check_task(loaded, [plan.task])
+            plan = replace(plan, task=check_task(loaded, [plan.task]))
         if examples_asked(loaded, data, plan):
             result, rows = examine_task(loaded, run, data, plan, told(progress))
         else:
@@ -153,14 +156,16 @@ def told(progress: Progress) -> Watch:
 def examine_task(
     loaded: Loaded, run: str, data: Sequence[str], plan: Plan, watch: Watch
 ) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-    asked = predictor_for(loaded, task=plan.task, precision=plan.precision, **plan.decoding)
+    """All that can be refused is refused before anything is asked."""
+    asked, other = both(loaded, run, plan)
+    kind = kind_of(asked)
     examples, notes = examples_of(data, asked, plan)
     gold = [gold_of(example, asked.labels) for example in examples]
-    with meanwhile(LIBRARIES.get(asked.task, "sklearn.metrics")):
-        said = answers(asked, examples, watch)
-    values, void = values_of(asked, said)
-    kind = kind_of(asked)
     options = options_of(kind, asked, gold, plan)
+    check_measures(kind, options.get("language", ""))
+    with meanwhile(kind):
+        said = answers(asked, examples, watch)
+    values, void = values_of(asked, said, gold)
     result = summarise(
         kind,
         readable(kind, gold),
@@ -172,36 +177,49 @@ def examine_task(
         worst=plan.worst,
         **options,
     )
-    for row in result["worst"]:
-        if isinstance(row.get("text"), list):  # the words of a sentence
-            row["text"] = " ".join(row["text"])
-        row["place"] = str(examples[row["index"]].place)
+    explain(result["worst"], examples, said)
     result |= thresholds(gold, said, options) if kind == "answer" else {}
     unseen = unseen_labels(examples, asked.labels)
     notes += [unseen_note(unseen, len(examples), asked)] if unseen else []
-    if void:
-        notes.append(f"{void:,} answers were no number and count as -1")
-    if asked.cut:
-        notes.append(f"{asked.cut:,} texts have more than {asked.length:,} tokens and were cut")
+    notes += [void_note(asked, void)] if void else []
+    notes += asked.notes
     result |= {"task": asked.task, "options": options, "unseen": unseen, "notes": notes}
-    if plan.against:
-        result["comparison"] = against_run(run, asked, examples, gold, values, options, plan, watch)
+    if other is not None:
+        theirs, void = against(other, asked, examples, gold, watch)
+        notes += [f"{plan.against}: {void_note(other, void)}"] if void else []
+        result["comparison"] = compare(  # above 0: the tested run is higher
+            kind,
+            *(readable(kind, side) for side in (gold, theirs, values)),
+            names=names_of(plan.against, run),
+            seed=plan.seed,
+            resamples=plan.resamples,
+            **options,
+        )
     return result, predictions(examples, gold, said)
+
+
+def explain(worst: list[dict[str, Any]], examples: Sequence[Example], said: Any) -> None:
+    """Says where an error stands, and what was really written."""
+    for row in worst:
+        if isinstance(row.get("text"), list):  # the words of a sentence
+            row["text"] = " ".join(row["text"])
+        if row["predicted"] == NONE:
+            row["predicted"] = f"{said[row['index']].value} {NONE}"
+        row["place"] = str(examples[row["index"]].place)
 
 
 def examples_of(data: Sequence[str], asked: Asked, plan: Plan) -> tuple[list[Example], list[str]]:
     """The examples that are tested, all with a right answer, and what was left out."""
     problems = Problems()
     classes = asked.task == "similar" and bool(asked.labels)
+    files = [file for name in data for file in files_of(name, asked.task)]
     found = read(
-        list(data), asked.task, skip=plan.skip, problems=problems, classes=classes, offsets=False,
+        files, asked.task, skip=plan.skip, problems=problems, classes=classes, offsets=False,
         **plan.reading,
     )  # fmt: skip
-    notes = [
-        f"{count:,} records were left out: {kind} (as --skip {kind} asks)"
-        for (severity, kind), count in problems.counts.items()
-        if severity == "error"
-    ]
+    notes = noted(problems)
+    if asked.task == "tag":
+        check_tags(found, asked.labels)
     known = [example for example in found if is_labelled(example)]
     if not known:
         raise InputError(
@@ -224,24 +242,6 @@ def examples_of(data: Sequence[str], asked: Asked, plan: Plan) -> tuple[list[Exa
     return known, notes
 
 
-@contextmanager
-def meanwhile(library: str) -> Iterator[None]:
-    """Imports what will be needed, which takes a second, while the model works. Whoever needs it
-    says that it is missing.
-    """
-
-    def bring() -> None:
-        with suppress(ImportError):
-            import_module(library)
-
-    worker = Thread(target=bring, name="regard-import", daemon=True)
-    worker.start()
-    try:
-        yield
-    finally:
-        worker.join()
-
-
 def answers(asked: Asked, examples: Sequence[Example], watch: Watch) -> list[Prediction]:
     said = []
     for one in asked.stream(examples):
@@ -253,38 +253,40 @@ def answers(asked: Asked, examples: Sequence[Example], watch: Watch) -> list[Pre
 # -- two runs
 
 
-def against_run(
-    run: str,
-    asked: Asked,
-    examples: Sequence[Example],
-    gold: Sequence[Any],
-    values: Sequence[Any],
-    options: dict[str, Any],
-    plan: Plan,
-    watch: Watch,
-) -> dict[str, Any]:
-    """The other run first, so that a difference above 0 means that the tested one is higher."""
-    loaded = opened(plan.against)
-    check_task(loaded, [asked.task])
-    other = predictor_for(loaded, task=asked.task, precision=plan.precision, **plan.decoding)
-    kind = kind_of(asked)
-    if kind != kind_of(other):
+def both(loaded: Loaded, run: str, plan: Plan) -> tuple[Asked, Asked | None]:
+    """What asks the tested run, and what asks the other one, if there is one."""
+    models = [loaded, *([opened(plan.against)] if plan.against else [])]
+    if "prefix" in plan.decoding and all(map(kept, models)):
         raise ConfigError(
-            f"{run} answers {asked.task} with {'classes' if asked.labels else 'scores'} and "
-            f"{plan.against} does not; they cannot be compared"
+            f"prefix is {plan.decoding['prefix']!r}, but {run} knows what stands before its texts "
+            "(task.json); leave it out: it is for a published model"
         )
-    theirs, _ = values_of(other, answers(other, examples, watch))
-    if kind == "tag" and scheme_of(other.labels) != scheme_of(asked.labels):
+    asked = asking(loaded, plan, plan.task)
+    if not plan.against:
+        return asked, None
+    other = asking(models[1], plan, check_task(models[1], [asked.task]))
+    if kind_of(asked) != kind_of(other):
+        raise ConfigError(
+            f"{run} answers {asked.task} with {SAID[kind_of(asked)]} and {plan.against} with "
+            f"{SAID[kind_of(other)]}; they cannot be compared"
+        )
+    return asked, other
+
+
+def asking(loaded: Loaded, plan: Plan, task: str) -> Asked:
+    """A run that has learned its task has a prefix of its own."""
+    given = {k: v for k, v in plan.decoding.items() if k != "prefix" or not kept(loaded)}
+    return predictor_for(loaded, task=task, precision=plan.precision, **given)
+
+
+def against(
+    other: Asked, asked: Asked, examples: Sequence[Example], gold: Sequence[Any], watch: Watch
+) -> tuple[list[Any], int]:
+    """What the other run says, in the tags of the tested one; and how much of it means nothing."""
+    theirs, void = values_of(other, answers(other, examples, watch), gold)
+    if kind_of(asked) == "tag" and scheme_of(other.labels) != scheme_of(asked.labels):
         theirs = [repair(tags, scheme_of(asked.labels)) for tags in theirs]
-    return compare(
-        kind,
-        readable(kind, gold),
-        readable(kind, theirs),
-        readable(kind, values),
-        names=names_of(plan.against, run),
-        seed=plan.seed,
-        **options,
-    )
+    return theirs, void
 
 
 # -- what is left
@@ -295,17 +297,24 @@ def place(run: str, data: Sequence[str], plan: Plan) -> Path:
     if plan.out is not None:
         out = plan.out
     else:
-        stem = Path(data[0].rstrip("/")).name.split(".")[0] or "data"
-        safe = re.sub(r"[^\w\-]+", "-", stem)
-        out = (Path(run) if Path(run).is_dir() else Path()) / f"test-{safe}"
-    if out.is_file():
-        raise StorageError(f"{out} is a file; give --out a directory")
+        out = (Path(run) if Path(run).is_dir() else Path()) / f"test-{stem(data[0])}"
+    check_place(out)
     if any((out / name).exists() for name in ("config.json", "run.json", "recipe.toml")):
         raise StorageError(
             f"{out} is a model directory, and its report.html is that of its training; give --out "
             "another place"
         )
     return out
+
+
+def stem(name: str) -> str:
+    """The name of a file without the endings that say how it is written."""
+    found = Path(name.rstrip("/")).name
+    while Path(found).suffix.lower() in PACKED:
+        found = Path(found).stem
+    if Path(found).suffix.lower() in {*BY_SUFFIX, *TEXT_BY_SUFFIX}:
+        found = Path(found).stem
+    return re.sub(r"[^\w\-]+", "-", found).strip("-") or "data"
 
 
 def predictions(

@@ -4,13 +4,16 @@
     translate  {prefix}SOURCE                                          TARGET
     summarise  {prefix}SOURCE                                          TARGET
     classify   {prefix}text: A [pair: B]                               the label
-    entail     {prefix}premise: A hypothesis: B                        the label
+    entail     {prefix}hypothesis: B premise: A                        the label
     similar    {prefix}sentence1: A sentence2: B                       3.8, in steps of 0.2
     answer     {prefix}question: Q context: P                          the answer, or "no answer"
     choose     {prefix}choice1: … choice2: … premise: P [question: …]  choice1, choice2, …
     converse   the turns before, each closed by the end token          the reply
 
-The prefixes of T5 are those of Raffel et al. 2019, appendix D; other models have none.
+T5's prefixes of summarise, entail (MNLI), similar (STS-B) and choose (COPA), and the order of the
+fields, are those of its authors' code and of Raffel et al. 2019, appendix D; their example in 2.4
+has the premise first. Two are ours: `classify` where theirs names a data set, and `translate: `
+where it names two languages. Other models have none.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from regard.tasks.windows import as_text
 from regard.text.tokenizer import Tokenizer
 
 PREFIXES = {
-    "translate": "translate English to Chinese: ",
+    "translate": "translate: ",
     "summarise": "summarize: ",
     "classify": "classify ",
     "entail": "mnli ",
@@ -54,10 +57,10 @@ class Form:
     def source(self, example: Example) -> str:
         match example:
             case Labelled():
-                names = NAMES[self.task]
-                body = f"{names[0]}: {example.text}"
-                if example.pair is not None:
-                    body += f" {names[1]}: {example.pair}"
+                sides = [*zip(NAMES[self.task], (example.text, example.pair), strict=True)]
+                if self.task == "entail":
+                    sides.reverse()
+                body = " ".join(f"{name}: {text}" for name, text in sides if text is not None)
             case Question():
                 body = as_text(example.question, example.passage)
             case Choice():

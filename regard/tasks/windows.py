@@ -14,7 +14,7 @@ from itertools import islice
 
 import numpy as np
 
-from regard.errors import ConfigError, InputError
+from regard.errors import ConfigError
 from regard.tasks.examples import Answer, Question
 from regard.text.corpus import Special
 from regard.text.tokenizer import Tokenizer
@@ -32,7 +32,7 @@ class Layout:
     segments: tuple[int, ...]  # of each part
     beyond: int = 0  # the segment of padding, which stands on the right
     length: int = 384
-    stride: int = 128  # tokens by which a window moves (not those that two windows share)
+    stride: int = 128  # tokens by which a window moves (not those that two share), or half its room
     question: int = 64  # tokens of it; the rest is cut off
     answer: int = 30  # tokens of it, at prediction
 
@@ -46,7 +46,11 @@ LAYOUTS = {
     ),
     # the pair form of RoBERTa; TriviaQA's lengths. All question tokens are global.
     "longformer": Layout(
-        ("cls", "question", "sep", "sep", "passage", "sep"), (0,) * 6, length=4096, question=55
+        ("cls", "question", "sep", "sep", "passage", "sep"),
+        (0,) * 6,
+        length=4096,
+        stride=2048,
+        question=55,
     ),
     # The question first, since a passage token sees only what stands before it.
     "gpt": Layout(("start", "question", "sep", "passage", "cls"), (0,) * 5, length=512),
@@ -120,15 +124,10 @@ def trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
     return begin + len(inner) - len(inner.lstrip()), end - len(inner) + len(inner.rstrip())
 
 
-def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], Offsets]:
-    """Ids, and the characters of each without the space that some pieces carry in front.
-
-    Pieces of one character (the bytes of an emoji) have all of it as their own.
-    """
-    return encode_all(tokenizer, [text])[0]
-
-
 def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[list[int], Offsets]]:
+    """Of each text the ids, and the characters of each without the space that some pieces carry in
+    front. Pieces of one character (the bytes of an emoji) have all of it as their own.
+    """
     found = tokenizer.ready.encode_batch(texts, add_special_tokens=False)
     return [
         (one.ids, tuple(trimmed(text, begin, end) for begin, end in one.offsets))
@@ -183,20 +182,14 @@ def homes(spans: Sequence[tuple[int, int]], count: int) -> np.ndarray:
     return found
 
 
-def cut(
-    example: Question, tokenizer: Tokenizer, special: Special, layout: Layout
-) -> tuple[Read, list[Missing]]:
-    """The windows of an example, and its answers that are not where they should be.
-
-    The first answer that is found is the one to learn.
-    """
-    return next(cuts([example], tokenizer, special, layout))
-
-
 def cuts(
     examples: Iterable[Question], tokenizer: Tokenizer, special: Special, layout: Layout
 ) -> Iterator[tuple[Read, list[Missing]]]:
-    """Each of them in turn; a passage that questions share is encoded once."""
+    """The windows of each example in turn, and its answers that are not where they should be.
+
+    The first answer that is found is the one to learn. A passage that questions share is encoded
+    once.
+    """
     rest, fast = iter(examples), tokenizer.ready
     while part := list(islice(rest, TOGETHER)):
         different = list(dict.fromkeys(example.passage for example in part))
@@ -231,7 +224,7 @@ def cut_encoded(
             f"a length of {layout.length} has no room for a passage beside a question of "
             f"{len(asked)} tokens and {marks} marks; give a larger length or a shorter question"
         )
-    spans = slide(len(ids), room, layout.stride)
+    spans = slide(len(ids), room, min(layout.stride, max(1, room // 2)))
     best = homes(spans, len(ids))
     windows = [
         place_window(layout, special, asked, ids, span, gold, best[span[0] : sum(span)] == number)
@@ -274,61 +267,13 @@ def place_window(
     )
 
 
-def cut_all(
-    examples: Iterable[Question], tokenizer: Tokenizer, special: Special, layout: Layout
-) -> tuple[list[Read], list[Missing]]:
-    """All of them, with a list of the answers that were not found."""
-    reads, missing = [], []
-    for read, lost in cuts(examples, tokenizer, special, layout):
-        reads.append(read)
-        missing += lost
-    return reads, missing
-
-
-def to_learn(reads: Iterable[Read], *, refuse: bool) -> list[Window]:
-    """The windows to train on.
+def teaches(read: Read, window: Window, refuse: bool) -> bool:
+    """Is it known what this window should say?
 
     SQuAD 1.1 drops windows without the answer; 2.0 (`refuse`) points them to cls. A question none
-    of whose answers was found is left out of both: it is not an impossible one.
+    of whose answers was found teaches neither: it is not an impossible one.
     """
-    return [window for read in reads for window in read.windows if teaches(read, window, refuse)]
-
-
-def teaches(read: Read, window: Window, refuse: bool) -> bool:
-    """Is it known what this window should say?"""
     return window.answered or (refuse and (read.gold is not None or read.example.impossible))
-
-
-def collate(
-    windows: Sequence[Window], pad: int, beyond: int = 0, length: int | None = None
-) -> dict[str, np.ndarray]:
-    """Rows padded on the right to the longest window, or to `length`.
-
-    passage: positions where an answer may end. fullest: where it may begin. eligible: the
-    passage and cls, over which XLNet normalises. question: what Longformer makes global.
-    """
-    width = length or max(len(window.ids) for window in windows)
-    shape = (len(windows), width)
-    batch = {
-        "ids": np.full(shape, pad, np.int64),
-        "segments": np.full(shape, beyond, np.int64),
-        **{k: np.zeros(shape, bool) for k in "real passage fullest eligible question".split()},
-        "cls": np.array([window.cls for window in windows], np.int64),
-        "start": np.array([window.target[0] for window in windows], np.int64),
-        "end": np.array([window.target[1] for window in windows], np.int64),
-    }
-    for row, window in enumerate(windows):
-        if len(window.ids) > width:
-            raise InputError(f"a window of {len(window.ids)} tokens does not fit rows of {width}")
-        inside = slice(window.first, window.first + window.count)
-        batch["ids"][row, : len(window.ids)] = window.ids
-        batch["segments"][row, : len(window.ids)] = window.segments
-        batch["real"][row, : len(window.ids)] = True
-        batch["passage"][row, inside] = batch["eligible"][row, inside] = True
-        batch["fullest"][row, inside] = window.fullest
-        batch["eligible"][row, window.cls] = True
-        batch["question"][row, slice(*window.question)] = True
-    return batch
 
 
 def as_text(question: str, passage: str) -> str:

@@ -113,7 +113,7 @@ def objective_for(recipe: Recipe, split: str) -> Objective:
         corpus = Corpus.open(recipe.data, split)
         if split == "train" and len(corpus) < recipe.batch.length:
             raise too_short(corpus, recipe.batch.length)
-    return found(
+    made = found(
         corpus,
         options_of(found, options),
         length=recipe.batch.length,
@@ -121,6 +121,9 @@ def objective_for(recipe: Recipe, split: str) -> Objective:
         seed=recipe.seed,
         learning=split == "train",
     )
+    if split == "train":
+        recipe.objective |= made.settled()  # for validation what the data to learn from decided
+    return made
 
 
 def options_of(found: type[Objective], given: dict[str, Any]) -> Any:

@@ -38,9 +38,15 @@ class Learner(nn.Module):
         loss = self.objective.loss(self.model, batch, state)
         seen = {name: pair[0] for name, pair in loss.seen.items()}
         return loss.sums, seen | {
-            f"{name}/of": torch.as_tensor(pair[1], dtype=torch.float64)
-            for name, pair in loss.seen.items()
+            f"{name}/of": counted(pair[1]) for name, pair in loss.seen.items()
         }
+
+
+def counted(value: Tensor | float) -> Tensor:
+    """Of how many, as exactly as the device can say it."""
+    if isinstance(value, Tensor) and value.device.type == "mps":  # which has no float64
+        return value.float()
+    return torch.as_tensor(value, dtype=torch.float64)
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:

@@ -48,15 +48,12 @@ class Progress:
 class Taken:
     """What one step reports."""
 
+    loss: float  # what is learned: the losses with their weights
     losses: dict[str, float]  # per target
     norm: float
     rate: float
     tokens: int
     flags: list[bool]  # raised in any of the processes
-
-    @property
-    def loss(self) -> float:
-        return sum(self.losses.values())
 
 
 class Loop:
@@ -122,7 +119,8 @@ class Loop:
         self.progress.tokens += tokens
         self.progress.targets += int(next(iter(counts.values())))
         self.progress.seconds += time.perf_counter() - began
-        return Taken(losses, norm, rate, tokens, raised)
+        learned = sum(self.objective.weights.get(k, 1.0) * loss for k, loss in losses.items())
+        return Taken(learned, losses, norm, rate, tokens, raised)
 
     def counts(self, micro: list[Any]) -> tuple[dict[str, float], int]:
         """Targets and tokens of the whole step, over all micro-batches and processes."""

@@ -103,20 +103,30 @@ def size_of(x: Tensor) -> Tensor:
     return y
 
 
-def groups_of(model: nn.Module, decay: float) -> list[dict[str, Any]]:
+def groups_of(model: nn.Module, decay: float, fall: float = 1.0) -> list[dict[str, Any]]:
     """ "decay" and "plain": norms and biases are not pulled towards zero.
 
-    A group's rate is the schedule's times its `scale`.
+    A group's rate is the schedule's times its `scale`. Where rates fall, layer m of n has fall to
+    the power n - m, the embeddings are layer 0, and what stands on top has the whole rate (Yang et
+    al. 2019, table 8).
     """
-    found: dict[str, list[Tensor]] = {"decay": [], "plain": []}
+    scales: dict[int, float] = {}
+    if fall != 1.0:
+        from regard.training.freezing import levels
+
+        lower = levels(model)
+        scales = {
+            id(p): fall ** (len(lower) - 1 - m) for m, level in enumerate(lower) for p in level
+        }
+    found: dict[tuple[str, float], list[Tensor]] = {}
     for name, p in model.named_parameters():
         if p.requires_grad:
             vector = p.dim() <= UNDECAYED_RANK and name.rpartition(".")[2] not in DECAYED_VECTORS
-            found["plain" if vector else "decay"].append(p)
+            kind = "plain" if vector else "decay", scales.get(id(p), 1.0)
+            found.setdefault(kind, []).append(p)
     return [
-        {"name": name, "params": params, "scale": 1.0, "weight_decay": decay * (name == "decay")}
-        for name, params in found.items()
-        if params
+        {"name": name, "params": params, "scale": scale, "weight_decay": decay * (name == "decay")}
+        for (name, scale), params in sorted(found.items(), key=lambda kind: kind[0])
     ]
 
 
@@ -131,6 +141,7 @@ def optimizer(
     betas: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-8,
     decay: float = 0.0,
+    fall: float = 1.0,  # the rate of a layer, times that of the one above it
     momentum: float = 0.0,  # of "sgd"
 ) -> Optimizer:
     """Build it after the model has been moved or sharded.
@@ -139,7 +150,9 @@ def optimizer(
     is added to the squared gradient (T5: 1e-30).
     """
     check(name, rate, betas, epsilon, decay)
-    groups = groups_of(model, decay)
+    if not 0 < fall <= 1:
+        raise ConfigError(f"optimizer.fall is {fall:g}; it must be over 0 and at most 1")
+    groups = groups_of(model, decay, fall)
     if not groups:
         raise ConfigError("the model has no weight that learns; free at least one")
     made: Optimizer

@@ -159,6 +159,7 @@ def settle_optimizer(recipe: Recipe, model: Any) -> None:
         chosen.epsilon = paper["epsilon"] if own else 1e-8
     chosen.decay = paper["decay"] if chosen.decay < 0 else chosen.decay
     chosen.clip = paper["clip"] if chosen.clip < 0 else chosen.clip
+    chosen.fall = paper.get("fall", 1.0) if chosen.fall < 0 else chosen.fall
     if planned.name == "paper":
         planned.name = paper["schedule"]
         planned.floor = paper["floor"] if planned.floor < 0 else planned.floor
@@ -211,6 +212,7 @@ def loop_for(
         betas=(chosen.betas[0], chosen.betas[1]),
         epsilon=chosen.epsilon,
         decay=chosen.decay,
+        fall=chosen.fall,
     )
     return Loop(
         made,
@@ -278,7 +280,7 @@ def settle_steps(recipe: Recipe, loop: Loop, model: Any, objective: Objective) -
     steps, planned = recipe.budget.steps, recipe.schedule
     if planned.warmup < 0:
         planned.warmup = float(paper_of(recipe)["warmup"])
-        if 0 < planned.warmup < LEAST_WARMUP:
+        if 0 < planned.warmup < LEAST_WARMUP and not recipe.examples.task:
             planned.warmup = LEAST_WARMUP
         short = max(1.0, float(int(WARMUP * steps)))
         if planned.warmup > short:
@@ -311,7 +313,7 @@ def about(recipe: Recipe, model: Any, objective: Objective, batches: Batches) ->
     need = training_memory(
         model,
         batches.size,
-        recipe.batch.length,
+        objective.largest,
         optimizer=recipe.optimizer.name,
         precision=recipe.engine.precision,
         checkpointing=recipe.engine.checkpointing,

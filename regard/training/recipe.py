@@ -45,6 +45,7 @@ class Optimizer:
     epsilon: float = -1.0
     decay: float = -1.0
     clip: float = -1.0  # norm of the gradient; 0: none
+    fall: float = -1.0  # the rate of a layer is so many times that of the one above it
     frozen: int = 0  # so many lowest layers do not learn, nor the embeddings under them
     thaw: int = 0  # the next lower layer is freed after so many steps; 0: never
 
@@ -100,7 +101,9 @@ class Examples:
     fold: int = 0
     more: str = ""  # a second file to learn from, such as labels that a model has given
     form: str = ""  # jsonl, csv, …; "": by the name of the file
-    fields: Table = field(default_factory=dict)  # role -> name of the field
+    fields: Table = field(default_factory=dict)  # role -> name of the field, or its number
+    header: str = ""  # yes, no: does the first line of a table name its columns? "": by its words
+    download: bool = False  # may hub:NAME be fetched?
     classes: bool = False  # the labels of `similar` are classes, not scores
     prefix: str = "paper"  # before every source of a task as text; "paper": T5's own, else none
     skip: list[str] = field(default_factory=list)  # kinds of errors whose records are left out
@@ -131,6 +134,7 @@ class Recipe:
 
 
 CHOICES = {
+    "examples.header": ("", "yes", "no"),
     "engine.precision": ("auto", "fp32", "bf16", "fp16", "fp64"),
     "engine.compile": ("auto", "yes", "no"),
     "engine.parallel": ("ddp", "fsdp", "local-sgd"),

@@ -293,19 +293,22 @@ class Run:
             source = directory.read_config(Path(self.recipe.model))
         objective = self.plan.objective
         source |= objective.about()
-        directory.save(plain.eval(), self.out, objective.corpus.tokenizer, source)
+        valid = None if self.outcome == "interrupted" else self.valid
+        objective.concluded(plain.eval().to(self.device), valid)
+        directory.save(plain, self.out, objective.corpus.tokenizer, source)
         objective.keep(plain, self.out)
-        if self.valid is not None and self.outcome != "interrupted":
-            learner = Learner(plain.to(self.device), self.plan.objective)
+        if valid is not None:
+            learner = Learner(plain, self.plan.objective)
             precision = self.recipe.engine.precision
-            self.final = validate(learner, self.valid, Group(), self.device, precision)
+            self.final = validate(learner, valid, Group(), self.device, precision)
 
     def last_words(self) -> str:
         step, steps = self.loop.progress.step, self.recipe.budget.steps
         if self.outcome == "interrupted":
+            verb = "finetune" if self.recipe.examples.task else "train"
             return (
                 f"stopped after step {step:,} of {steps:,}; everything is saved. "
-                f"Go on with: regard train --resume {self.out}"
+                f"Go on with: regard {verb} --resume {self.out}"
             )
         shown = f"; on the whole validation text {figures(self.final)}" if self.final else ""
         return f"{self.outcome}: {step:,} steps{shown}; the model is in {self.out}"
@@ -347,8 +350,8 @@ def vacant(out: Path) -> bool:
     """
     if not out.is_dir():
         return False
-    held = {file.name for file in out.iterdir()} - {".lock", *EARLIER}
-    return not held or held == {"data", "task.json"}
+    held = {file.name for file in out.iterdir() if not file.name.startswith(".")} - {*EARLIER}
+    return held <= {"data", "task.json"}
 
 
 def started_again(given: Recipe, out: Path) -> bool:

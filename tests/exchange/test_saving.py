@@ -256,3 +256,28 @@ def test_nothing_in_a_directory_is_executed(trusting: bool, directory: Copy) -> 
     assert not any("evil" in name for name in sys.modules)
     assert not list((found.path / "again").glob("*.py"))
     assert "auto_map" not in Directory(found.path / "again").config
+
+
+def test_a_head_of_other_classes_starts_anew(tmp_path: Path) -> None:
+    """A tagger of five tags, made of a classifier of two classes: the body stays."""
+    small = {"layers": 1, "width": 16, "heads": 4, "hidden": 24, "vocabulary": 30, "context": 12}
+    model = regard.create("bert-tiny", **small)
+    save(model, tmp_path / "body")
+    two = load(tmp_path / "body", heads={"classify": 2}).model
+    save(two, tmp_path / "two")
+    five = load(tmp_path / "two", heads={"tag": 5}).model
+    assert five.heads["tag"].out.weight.shape == (5, 16)
+    for key, value in five.state_dict().items():
+        if not key.startswith("heads."):
+            assert torch.equal(value, two.state_dict()[key]), key
+    Directory(tmp_path / "two").change(id2label={str(i): str(i) for i in range(5)})
+    with pytest.raises(FormatError, match=r"classifier\.weight is"):
+        load(tmp_path / "two")
+
+
+def test_what_stands_beside_a_model_goes_along(tmp_path: Path) -> None:
+    small = {"layers": 1, "width": 16, "heads": 4, "hidden": 24, "vocabulary": 30, "context": 12}
+    save(regard.create("bert-tiny", **small), tmp_path / "one")
+    (tmp_path / "one" / "task.json").write_text("{}")
+    load(tmp_path / "one").save(tmp_path / "two")
+    assert (tmp_path / "two" / "task.json").read_text() == "{}"

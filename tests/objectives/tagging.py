@@ -78,11 +78,11 @@ def objective(
     length: int = 32,
     batch: int = 4,
     learning: bool = True,
-    crf: bool = False,
+    **options: Any,
 ) -> Tag:
     held: Any = Examples("tag", examples, tokenizer, known, "train" if learning else "valid")
-    options = TagOptions(family, crf)
-    return Tag(held, options, length=length, batch=batch, seed=0, learning=learning)
+    given = TagOptions(family, **options)
+    return Tag(held, given, length=length, batch=batch, seed=0, learning=learning)
 
 
 def whole(made: Tag) -> Any:

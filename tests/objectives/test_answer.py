@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ import regard
 from regard.errors import ConfigError, InputError
 from regard.exchange.directory import save
 from regard.objectives.answer import Answer, AnswerOptions, Said
+from regard.tasks.examples import Answer as Gold
+from regard.tasks.examples import Question
 from regard.tasks.grow import extended
 from regard.tasks.labelled import Examples
+from regard.tasks.metrics_answers import overlap
 from regard.tasks.predict import Predictor
-from regard.tasks.windows import LAYOUTS, collate, cut_all, to_learn
+from regard.tasks.windows import LAYOUTS, cuts
 from regard.text.tokenizer import Tokenizer
 from tests.objectives.answers import (
     FAMILIES,
@@ -38,6 +42,7 @@ from tests.objectives.answers import (
     published,
     words,
 )
+from tests.tasks.windowing import collate, to_learn
 
 # -- windows
 
@@ -116,7 +121,7 @@ def test_batches_are_those_of_the_windows(
     length = data.draw(st.integers(9, 20))
     layout = replace(LAYOUTS[family], length=length, stride=stride)
     special = Examples("answer", examples, TOKENIZER).special
-    reads, _ = cut_all(examples, TOKENIZER, special, layout)
+    reads = [read for read, _ in cuts(examples, TOKENIZER, special, layout)]
     made = objective(family, examples, length, stride=stride, impossible="yes" if refuse else "no")
     batch = batch_of(made)
     expected = collate(to_learn(reads, refuse=refuse), PAD, layout.beyond, batch["tokens"].size(1))
@@ -161,6 +166,22 @@ def test_bad_options() -> None:
         objective("bert", [SIX], stride=-1)
     with pytest.raises(ConfigError, match="no head that finds answers"):
         objective("bert", [SIX]).check(model_of("bert", classify=2))
+
+
+def test_models_that_do_not_fit() -> None:
+    made = objective("bert", [SIX])
+    with pytest.raises(ConfigError, match="2 segments, and this model has learned 1"):
+        model = model_of("bert")
+        made.check(type(model)(model.config.replace(segments=1), {"answer": 2}))
+
+
+def test_what_the_data_to_learn_from_decides() -> None:
+    none = asked("a b", impossible=True)
+    assert objective("bert", [SIX, none], 16).settled() == {"impossible": "yes"}
+    settled = objective("bert", [SIX], 16).settled()
+    assert settled == {"impossible": "no"}
+    valid = objective("bert", [SIX, none], 16, split="valid", **settled)
+    assert not valid.refuse and batch_of(valid)["known"].tolist() == [True, False]
 
 
 def test_a_test_does_not_decide_whether_to_refuse() -> None:
@@ -214,6 +235,59 @@ def test_no_answer_of_xlnet(tau: float, value: str) -> None:
     assert found.value == ("a b" if value else "")  # the first of equals
     assert found.scores["null"] == 0.5
     assert found.score == pytest.approx((1 - none) / 2 if value else none)
+
+
+def without_articles(one: Question) -> Question:
+    """An answer "a" would count as none."""
+    answers = tuple(Gold(gold.text.replace("a", "h"), gold.start) for gold in one.answers)
+    return replace(one, passage=one.passage.replace("a", "h"), answers=answers)
+
+
+def f1(gold: Question, value: str) -> float:
+    return max(overlap(answer.text, value) for answer in gold.answers or (Gold("", 0),))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_threshold_is_the_best_for_what_validates(family: str, tmp_path: Path) -> None:
+    """No other threshold between two questions has a higher F1, and it is kept with the model."""
+    examples = [without_articles(one) for one in long_ones(24, impossible=True)]
+    learned = objective(family, examples, 32)
+    model = model_of(family)
+    assert learned.options.tau is None
+    learned.concluded(model, objective(family, examples, 32, split="valid", impossible="yes"))
+    tau = learned.options.tau
+    assert tau is not None and tau != 0.0
+
+    def mean(tau: float) -> float:
+        made = objective(family, examples, 32, split="test", impossible="yes", tau=tau)
+        said = predicted(made, model)
+        return sum(f1(gold, one.value) for gold, one in zip(examples, said, strict=True)) / 24
+
+    plain = objective(family, examples, 32, split="test", impossible="yes")
+    nulls = sorted(one.scores["null"] for one in predicted(plain, model))
+    between = [nulls[0] - 1, *((a + b) / 2 for a, b in pairwise(nulls)), nulls[-1] + 1]
+    assert mean(tau) == pytest.approx(max(map(mean, between)))
+    assert mean(tau) > mean(0.0)
+    learned.keep(model, tmp_path)
+    assert json.loads((tmp_path / "task.json").read_text())["objective"]["tau"] == tau
+
+
+def test_a_threshold_that_nothing_can_choose() -> None:
+    """One that is given stays; so does none where nothing may be refused or nothing compared."""
+    examples, model = long_ones(6, impossible=True), model_of("bert")
+    valid = objective("bert", examples, 32, split="valid")
+    given_ = objective("bert", examples, 32, tau=0.5)
+    given_.concluded(model, valid)
+    assert given_.options.tau == 0.5
+    possible = long_ones(6)
+    for made, other in (
+        (objective("bert", examples, 32), None),
+        (objective("bert", examples, 32), objective("bert", possible, 32, split="valid",
+                                                    impossible="yes")),
+        (objective("bert", possible, 32), valid),
+    ):  # fmt: skip
+        made.concluded(model, other)
+        assert made.options.tau is None
 
 
 @pytest.mark.parametrize("family", FAMILIES)

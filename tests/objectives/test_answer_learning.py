@@ -220,11 +220,13 @@ def test_learns_and_is_the_same_when_opened(family: str, steps: int, tmp_path: P
     facts = json.loads((run / "task.json").read_text())
     assert facts["objective"]["impossible"] == "yes"
     assert facts["task"] == "answer"
+    tau = facts["objective"]["tau"]
+    assert isinstance(tau, float)  # tuned on what validates
     examples = questions_of(records(360))[300:]
     loaded = regard.load(run)
     found = Predictor(loaded)(examples)
     assert score(found, examples) > 0.9
-    made = objective(family, examples, 24, split="test", stride=0, impossible="yes")
+    made = objective(family, examples, 24, split="test", stride=0, impossible="yes", tau=tau)
     same = predicted(made, loaded.model)
     assert [one.value for one in same] == [one.value for one in found]
     assert [one.score for one in same] == pytest.approx([one.score for one in found], abs=1e-4)

@@ -71,27 +71,67 @@ def test_every_choice_as_each_paper_frames_it() -> None:
             assert tokens[real].tolist() == row
 
 
-def test_what_is_asked_stands_behind_the_premise() -> None:
+def rows_of(made: Any, index: int = 0) -> list[list[int]]:
+    batch = made.collate([made.sample(0, index)])
+    return [row[real].tolist() for row, real in zip(batch["tokens"], batch["real"], strict=True)]
+
+
+def test_where_the_question_stands() -> None:
+    """Encoders read it with the choice (run_race.py of zihangdai/xlnet), GPT-1 with the premise."""
     given = [
         Choice("a b", ("c", "d"), asks=asks, label=0) for asks in ("cause", "EFFECT", "was this?")
     ]
-    made = chosen("bert", given, learning=False)
     for i, words in enumerate([ASKED["cause"], ASKED["effect"], "was this?"]):
-        row = made.collate([made.sample(0, i)])["tokens"][0].tolist()
-        assert row[: row.index(SEP)] == [CLS, *ids(f"a b {words}")]
+        premise, asked, choice = ids("a b"), ids(words), ids("d")
+        wanted = {
+            "bert": [CLS, *premise, SEP, *asked, *choice, SEP],
+            "longformer": [CLS, *premise, SEP, SEP, *asked, *choice, SEP],
+            "xlnet": [*premise, SEP, *asked, *choice, SEP, CLS],
+            "gpt": [START, *premise, *asked, SEP, *choice, CLS],
+        }
+        for family, row in wanted.items():
+            assert rows_of(chosen(family, given), i)[1] == row, family
 
 
-def test_a_long_premise_is_cut_but_not_the_question() -> None:
+def test_a_choice_fills_the_gap_of_its_question() -> None:
+    given = [Choice("a", ("c", "d e"), asks="was _ this?", label=0)]
+    assert rows_of(chosen("xlnet", given)) == [
+        [*ids("a"), SEP, *ids(f"was {choice} this?"), SEP, CLS] for choice in ("c", "d e")
+    ]
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt"])
+def test_a_long_premise_is_cut_but_not_the_question(family: str) -> None:
     given = [Choice("a b c d e f g h i j", ("k", "l l l"), asks="cause", label=0)]
-    made = chosen("bert", given, length=14, learning=False)
-    tokens = batch_of(made)["tokens"]
+    made = chosen(family, given, length=14)
     question = ids(ASKED["cause"])
     assert len(question) == 6
-    assert tokens[0].tolist() == [CLS, *ids("a b c d"), *question, SEP, *ids("k"), SEP]
-    assert tokens[1].tolist() == [CLS, *ids("a b"), *question, SEP, *ids("l l l"), SEP]
+    left, right = ids("a b c d"), ids("a b")
+    wanted = {
+        "bert": [
+            [CLS, *left, SEP, *question, *ids("k"), SEP],
+            [CLS, *right, SEP, *question, *ids("l l l"), SEP],
+        ],
+        "gpt": [
+            [START, *left, *question, SEP, *ids("k"), CLS],
+            [START, *right, *question, SEP, *ids("l l l"), CLS],
+        ],
+    }
+    assert rows_of(made) == wanted[family]
     assert made.note == "1 of 1 texts of the train data have more than 14 tokens and were cut"
-    shorter = chosen("gpt", given, length=8, learning=False)
+    shorter = chosen(family, given, length=8)
     assert batch_of(shorter)["real"].sum(1).tolist() == [8, 8]
+    if family == "bert":  # the choice stands last, and stays
+        assert rows_of(shorter)[1] == [CLS, SEP, *ids("of this? l l l"), SEP]
+        endless = [Choice("a", (" ".join("k" * 200), "l"), asks="cause", label=0)]
+        assert [len(row) for row in rows_of(chosen("bert", endless, length=300))] == [132, 11]
+
+
+def test_without_a_question_the_longer_text_is_cut() -> None:
+    given = [Choice("a b c d e f", ("g", "h i j k l"), label=0)]
+    assert rows_of(chosen("bert", given, length=9))[1] == [
+        CLS, *ids("a b c"), SEP, *ids("h i j"), SEP,
+    ]  # fmt: skip
 
 
 def test_rows_of_a_sample_find_together_again() -> None:
@@ -108,7 +148,14 @@ def test_a_sample_is_a_function_of_its_key() -> None:
         assert same(first.get(place), second.get(place))
     assert all(same(first.sample(0, i), other.sample(5, i)) for i in range(40))
     assert any(not same(first.get(i), other.get(i)) for i in range(40))
-    assert sorted(int(first.get(i)["number"]) for i in range(40)) == list(range(40))
+    assert sorted(first.order(0)) == list(range(40)) != list(first.order(0))
+
+
+def test_sizes() -> None:
+    """The rows of a sample stand together in memory, but a model reads each by itself."""
+    made = chosen("bert")
+    assert (made.largest, made.longest) == (22, 7)  # [CLS] f [SEP] g h i [SEP] and three of 5
+    made.check(model_of("bert", made.heads(), context=7))
 
 
 # --- losses -----------------------------------------------------------------------------------

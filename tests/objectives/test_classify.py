@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from regard.errors import ConfigError, InputError
 from regard.exchange.directory import save
 from regard.objectives.base import Loss
-from regard.objectives.classify import Classify
+from regard.objectives.classify import Classify, moments
 from regard.tasks.examples import Labelled, Place
 from regard.tasks.frames import FRAMES, bare, framed
 from regard.text.corpus import Special
@@ -154,9 +154,31 @@ def test_a_sample_is_a_function_of_its_key() -> None:
             assert same(first.get(place), second.get(place))
         assert all(same(first.sample(0, i), other.sample(7, i)) for i in range(40))
         assert any(not same(first.get(i), other.get(i)) for i in range(40))
-        numbers = [int(first.get(i)["number"]) for i in range(80)]
-        assert sorted(numbers[:40]) == sorted(numbers[40:]) == list(range(40))
-        assert numbers[:40] != numbers[40:]
+        golds = [float(first.get(i)["gold"]) for i in range(80)]
+        assert sorted(golds[:40]) == sorted(golds[40:]) == list(range(40))
+        assert golds[:40] != golds[40:]
+
+
+def test_the_first_samples_of_a_validation_are_like_the_others() -> None:
+    """Where only so many of them are measured, these are not the shortest."""
+    texts = [Labelled(some_words(1 + i % 20, "v", i), label="no") for i in range(400)]
+    made = build(Classify, "bert", examples("classify", texts, ["no", "yes"], "valid"), length=64)
+    order = made.order(0)
+    assert sorted(order) == list(range(400)) and order is made.order(3)
+    sizes = made.rows.sizes[order]
+    assert abs(sizes[:80].mean() - sizes.mean()) < 3
+    step = sizes[:200].reshape(-1, 8)  # similar lengths together
+    assert (step.max(1) - step.min(1)).mean() < 3
+
+
+def test_sizes() -> None:
+    """A sample may be two rows; a model reads one of them at a time."""
+    assert (single("bert").largest, single("bert").longest) == (5, 5)
+    made = build(Classify, "gpt", scored(("a b", "c", 1.0), ("d", "e", 2.0)))
+    assert (made.largest, made.longest) == (12, 6)
+    made.check(model_of("gpt", made.heads(), context=6))
+    with pytest.raises(ConfigError, match="6 rows, but this model has 5 positions"):
+        made.check(model_of("gpt", made.heads(), context=5))
 
 
 # --- losses -----------------------------------------------------------------------------------
@@ -238,6 +260,15 @@ def test_pearson_is_that_of_numpy_over_all_batches() -> None:
     assert figures["pearson"] == pytest.approx(np.corrcoef(found, gold)[0, 1], abs=1e-9)
     assert figures["squared_error"] == pytest.approx(((found - gold) ** 2).mean())
     assert next(iter(figures)) == "pearson" and made.better(0.5, 0.4)
+
+
+def test_moments_leave_out_what_is_not_known() -> None:
+    x, y = torch.tensor([1.0, 2.0, 5.0]), torch.tensor([3.0, 4.0, 9.0])
+    found = moments(x, y, torch.tensor([True, True, False]))
+    assert {name: (float(a), float(b)) for name, (a, b) in found.items()} == {
+        "x": (3, 2), "y": (7, 2), "xx": (5, 2), "yy": (25, 2), "xy": (11, 2),
+    }  # fmt: skip
+    assert all(total.dtype == torch.float64 for total, _ in found.values())
 
 
 # --- GPT-1 ------------------------------------------------------------------------------------
@@ -412,6 +443,11 @@ def test_a_score_that_is_no_number() -> None:
     given = [Labelled("a", "b", "high", Place("x.tsv", 3))]
     with pytest.raises(ConfigError, match=r"x\.tsv:3: 'high' is no number"):
         build(Classify, "bert", examples("similar", given))
+
+
+def test_families_that_cannot_learn_it() -> None:
+    with pytest.raises(ConfigError, match=r"gpt \(t5 and transformer learn it as text\)$"):
+        single("lstm")
 
 
 def test_models_that_do_not_fit() -> None:

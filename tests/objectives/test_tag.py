@@ -13,6 +13,7 @@ import transformers as hf
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from regard.errors import ConfigError, FormatError, InputError
 from regard.exchange.directory import load, save
@@ -25,13 +26,11 @@ from regard.tasks.examples import Tagged
 from regard.tasks.labelled import labels_in
 from regard.tasks.tags import (
     IGNORED,
-    align,
     align_all,
     entities,
     labels,
     legal,
     problems,
-    words_of,
     write,
 )
 from regard.text.tokenizer import Tokenizer
@@ -104,14 +103,15 @@ def test_many_sentences_at_once(tokenizer: Tokenizer) -> None:
     rows = [list(e.words) for e in sentences(20)] + [["yorkers"] * 9, ["\x01", "rome"], []]
     tags = [list(range(len(row))) for row in rows]
     for length in (5, 12):
-        found = align_all(rows, tags, tokenizer, length)
+        around = [CLS], [SEP]
+        found = align_all(rows, tags, tokenizer, length, around=around)
         assert found == [
-            align(row, own, tokenizer, length) for row, own in zip(rows, tags, strict=True)
+            align_all([row], [own], tokenizer, length, around=around)[0]
+            for row, own in zip(rows, tags, strict=True)
         ]
-        read = align_all(rows, tags, tokenizer, length, blank=UNK)
-        for row, own, windows in zip(rows, tags, read, strict=True):
-            said = [[window.labels[place] for place in window.rows] for window in windows]
-            assert words_of(windows, said, len(row), -1) == own
+        read = align_all(rows, tags, tokenizer, length, around=around, blank=UNK)
+        for own, windows in zip(tags, read, strict=True):
+            assert [window.labels[place] for window in windows for place in window.rows] == own
     assert found[-2][0].words == [1] and read[-2][0].ids == [CLS, UNK, PIECES.index("rome"), SEP]
 
 
@@ -225,6 +225,35 @@ def test_the_loss_of_transformers(family: str, tokenizer: Tokenizer, tmp_path: P
     ]
     likely = [float(chances[0, t].max().exp()) for b, t, _ in rows if b == 0]
     assert said[0].score == pytest.approx(sum(likely) / len(likely))
+
+
+@torch.no_grad()
+def test_balanced_tags_count_alike_in_sum(tokenizer: Tokenizer) -> None:
+    """As sklearn has it, over the tags that occur; I-PER does not. In validation all count 1."""
+    from sklearn.utils.class_weight import compute_class_weight
+
+    made = objective([*TWO, *TWO], tokenizer, weights="balanced")
+    batch, mine = whole(made), model("bert").double()
+    gold = made.labels.flat[made.labels.flat >= 0]
+    wanted = compute_class_weight("balanced", classes=np.unique(gold), y=gold)
+    assert made.shares is not None and np.unique(gold).tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(made.shares[:4], wanted, rtol=1e-6)
+    assert made.counts(batch) == {"tag": pytest.approx(10.0)}
+    scores = made.scores(mine, batch).flatten(0, 1)
+    weights = torch.tensor([*wanted, 0.0], dtype=torch.float64)
+    theirs = cross_entropy(scores, batch["labels"].flatten(), weights, ignore_index=I)
+    loss = made.loss(mine, batch)
+    mean = float(loss.sums["tag"]) / loss.counts["tag"]
+    assert mean == pytest.approx(float(theirs), rel=1e-6)
+    plain = objective([*TWO, *TWO], tokenizer, learning=False, weights="balanced")
+    assert plain.counts(whole(plain)) == {"tag": 10.0} and "shares" not in whole(plain)
+
+
+def test_what_balanced_weights_cannot_be(tokenizer: Tokenizer) -> None:
+    with pytest.raises(ConfigError, match="weights is 'rare'; it must be one of equal, balanced"):
+        objective(TWO, tokenizer, weights="rare")
+    with pytest.raises(ConfigError, match="a CRF learns sentences"):
+        objective(TWO, tokenizer, weights="balanced", crf=True)
 
 
 SHORT = labels(["A"])  # O B-A I-A
@@ -386,6 +415,42 @@ def test_kinds_that_training_never_saw(crf: bool, tokenizer: Tokenizer) -> None:
     gold = np.array([made.codes[t] for e in examples for t in e.tags or ()])
     assert made.entities is not None
     assert made.entities.count(perfect, gold, np.array([0] * 6 + [1])) == (2, 2, 4)
+
+
+SPEECH = ["DT", "IN", "NN", "VB"]
+SPOKEN = [tagged("the york is in rome", "DT NN VB IN NN"), tagged("anna likes oslo", "NN VB NN")]
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_parts_of_speech_are_counted_by_words(crf: bool, tokenizer: Tokenizer) -> None:
+    """Any tag may follow any, and a tag that training never saw is wrong."""
+    examples = [*SPOKEN, tagged("a x", "DT ??")]
+    made = objective(examples, tokenizer, known=SPEECH, learning=False, crf=crf)
+    assert "1 words of the valid data have tags that the training data never shows" in made.note
+    held = made.fitted(model("bert", 4)).eval()
+    if crf:
+        assert bool(
+            held.crf.may_steps.all() and held.crf.may_start.all() and held.crf.may_end.all()
+        )
+    found = validated(made, held)
+    with torch.no_grad():
+        said = [one.value for one in made.merge(made.predict(held, whole(made)))]
+    right = [a == b for e, tags in zip(examples, said, strict=True)
+             for a, b in zip(e.tags or (), tags, strict=True)]  # fmt: skip
+    assert list(found) == ["accuracy", "loss"] and len(right) == 10
+    assert found["accuracy"] == pytest.approx(sum(right) / 10)
+    assert made.counts(whole(made)) == {"tag": 9.0}
+    assert {tag for tags in said for tag in tags} <= set(SPEECH)
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_long_sentences_of_parts_of_speech(crf: bool, tokenizer: Tokenizer) -> None:
+    """Where windows meet there is nothing to repair."""
+    words, tags = SPOKEN[0].words * 6, (SPOKEN[0].tags or ()) * 6
+    made = objective([Tagged(words, tags)], tokenizer, known=SPEECH, length=12, crf=crf)
+    assert made.windows[0] > 2
+    gold = [[(int(i), 1.0) for i in made.labels[row] if i != I] for row in range(len(made))]
+    assert made.merge(gold)[0].value == list(tags)
 
 
 def test_figures_of_nothing(tokenizer: Tokenizer) -> None:

@@ -14,11 +14,13 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer
 from typer.testing import CliRunner
 
 from regard.cli import app
+from regard.errors import InputError
 from regard.exchange.directory import load, save
 from regard.models.bert import Bert, BertConfig
 from regard.tasks.examples import Tagged
 from regard.tasks.finetune import finetune
 from regard.tasks.predict import Predictor
+from regard.tasks.testing import examine
 from regard.training.recipe import Recipe, make
 from tests.objectives.tagging import KINDS, SIZE, conll, pieces, sentences, tagged, whole
 
@@ -75,6 +77,49 @@ def test_learning(crf: bool, start: Path, tmp_path: Path) -> None:
         batch = whole(mine)
         own = mine.scores(ask.model, batch)  # type: ignore[attr-defined]
     torch.testing.assert_close(scores[batch["real"]], own[batch["real"]], rtol=1e-4, atol=1e-4)
+
+
+SPEECH = {"the": "DT", "a": "DT", "of": "IN", "in": "IN", "is": "VB", "likes": "VB", "and": "CC"}
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_parts_of_speech(crf: bool, start: Path, tmp_path: Path) -> None:
+    """Tags of no entities are learned, asked, and tested by words."""
+    spoken = [
+        [Tagged(e.words, tuple(SPEECH.get(word, "NN") for word in e.words)) for e in each]
+        for each in (sentences(200), sentences(20, seed=1))
+    ]
+    data, other = (
+        conll(tmp_path / f"{name}.conll", each)
+        for name, each in zip(("train", "test"), spoken, strict=True)
+    )
+    made = recipe(start, data, objective={"crf": crf}, budget={"steps": 90})
+    facts = finetune(made, tmp_path / "run", display="silent")
+    assert next(iter(facts["valid"])) == "accuracy" and facts["valid"]["accuracy"] > 0.95
+    assert facts["data"]["labels"] == ["CC", "DT", "IN", "NN", "VB"]
+    said = load(tmp_path / "run").tag(["anna likes rome", "the new york"])
+    assert [one.tags for one in said] == [["NN", "VB", "NN"], ["DT", "NN", "NN"]]
+    assert all(one.entities == [] for one in said)
+    found = examine(str(tmp_path / "run"), [str(other)])
+    said = Predictor(load(tmp_path / "run"))(spoken[1])
+    right = [a == b for e, one in zip(spoken[1], said, strict=True)
+             for a, b in zip(e.tags or (), one.value, strict=True)]  # fmt: skip
+    assert found["figures"] == {"accuracy": pytest.approx(sum(right) / len(right))}
+    assert sum(right) / len(right) > 0.95
+    assert found["task"] == "tag" and found["notes"] == []
+    strange = conll(tmp_path / "strange.conll", [tagged("anna likes rome", "NN VB ??")])
+    found = examine(str(tmp_path / "run"), [str(strange)])
+    assert found["figures"]["accuracy"] == pytest.approx(2 / 3)
+    assert found["notes"] == ["1 words have tags that the model never learned ('??' 1); they count "
+                              "as wrong"]  # fmt: skip
+
+
+def test_parts_of_speech_for_a_tagger_of_entities(start: Path, tmp_path: Path) -> None:
+    data = conll(tmp_path / "train.conll", sentences(20))
+    finetune(recipe(start, data, budget={"steps": 1}), tmp_path / "run", display="silent")
+    other = conll(tmp_path / "test.conll", [tagged("anna", "B-PER"), tagged("a x", "DT NN")])
+    with pytest.raises(InputError, match=r"test.conll:3: word 1 \('a'\) has the tag 'DT' among"):
+        examine(str(tmp_path / "run"), [str(other)])
 
 
 def test_resumed_with_a_chain(start: Path, tmp_path: Path) -> None:

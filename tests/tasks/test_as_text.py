@@ -136,11 +136,11 @@ def texts_of(run: Path, split: str = "train") -> set[tuple[str, str]]:
 
 
 def test_the_forms_of_t5() -> None:
-    """Raffel et al. 2019, appendix D."""
+    """As in the preprocessors of T5's authors, and in Raffel et al. 2019, appendix D."""
     forms: dict[str, tuple[Form, Any, str]] = {
         "stsb sentence1: A. sentence2: B.": (
             Form("similar", "stsb "), Labelled("A.", "B.", 3.25), "3.2"),
-        "mnli premise: A. hypothesis: B.": (
+        "mnli hypothesis: B. premise: A.": (
             Form("entail", "mnli "), Labelled("A.", "B.", "neutral"), "neutral"),
         "classify text: A.": (Form("classify", "classify "), Labelled("A.", label="pos"), "pos"),
         "text: A. pair: B.": (Form("classify"), Labelled("A.", "B.", "pos"), "pos"),
@@ -309,7 +309,7 @@ TASK_FILES: dict[str, tuple[list[dict[str, Any]], tuple[str, str]]] = {
     "entail": (
         [{"premise": "red cat", "hypothesis": "cat", "label": "good"},
          {"premise": "red dog", "hypothesis": "cat", "label": "bad"}],
-        ("mnli premise : red cat hypothesis : cat |", "good |"),
+        ("mnli hypothesis : cat premise : red cat |", "good |"),
     ),
     "similar": (
         [{"text": "red cat", "pair": "cat", "label": 3.85},
@@ -373,7 +373,7 @@ def test_prepared_text_of_others_is_not_touched(home: Path, tmp_path: Path) -> N
     prepare(plan)
     before = (tmp_path / "run" / "data" / "data.json").read_bytes()
     given = recipe(model(home, "gpt"), home / "pairs.tsv", "translate")
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="prepared text of another kind"):
         finetune(given, tmp_path / "run", display="silent")
     (tmp_path / "run" / "task.json").write_text("{}")
     with pytest.raises(ConfigError, match="prepared text of another kind"):
@@ -387,7 +387,7 @@ def test_a_file_of_its_own_validates(home: Path, tmp_path: Path) -> None:
     given = recipe(model(home, "t5"), home / "pairs.tsv", "translate")
     given.examples.valid = f"{tmp_path / 'valid.en'},{tmp_path / 'valid.zz'}"
     run = learned(given, tmp_path / "run")
-    start = "translate English to Chinese :"
+    start = "translate :"
     assert texts_of(run, "valid") == {
         (f"{start} red cat |", "RED CAT |"), (f"{start} blue dog |", "BLUE DOG |")
     }  # fmt: skip
@@ -447,7 +447,7 @@ def test_old_turns_are_forgotten_first(home: Path, tmp_path: Path) -> None:
     ask = TextPredictor(load(run))
     assert ask.options.tokens == 4 and ask.room == 6
     ask([Dialogue((*turns, ""))])
-    assert ask.cut == 1
+    assert ask.cut == 1 and "1 dialogues have more than 6 tokens before the reply" in ask.notes[0]
     with pytest.raises(InputError, match="nothing was said"):
         ask([Dialogue(("alone",))])
 
@@ -474,12 +474,29 @@ def test_published_models_are_told_what_to_do(home: Path) -> None:
     ask = TextPredictor(load(model(home, "t5")), task="summarise", tokens=3)
     assert ask.scribe.form.prefix == "summarize: "
     assert isinstance(ask([Pair("red cat")])[0].value, str)
-    own = TextPredictor(load(model(home, "t5")), task="translate", prefix="", tokens=3)
-    assert own.scribe.form.prefix == ""
+    own = TextPredictor(load(model(home, "t5")), task="translate", prefix="to French: ", tokens=3)
+    assert own.scribe.form.source(Pair("red")) == "to French: red"
+    with pytest.raises(ConfigError, match="say prefix='translate English to German: '"):
+        TextPredictor(load(model(home, "t5")), task="translate")
     for family, task in (("gpt", ""), ("gpt", "translate"), ("t5", ""), ("t5", "tag"),
                          ("transformer", "classify")):  # fmt: skip
         with pytest.raises(ConfigError, match="not learned to write answers"):
             TextPredictor(load(model(home, family)), task=task)
+
+
+def test_no_more_are_written_at_a_time_than_asked_for(home: Path, monkeypatch: Any) -> None:
+    examples = [Pair(text) for text in SENTENCES]
+    whole = TextPredictor(load(model(home, "transformer")), tokens=3)
+    few = TextPredictor(load(model(home, "transformer")), tokens=3, batch=5)
+    sizes: list[int] = []
+
+    def counted(prompts: Any, numbers: Any, run: Any = few.decoder.run) -> Any:
+        sizes.append(len(prompts))
+        return run(prompts, numbers)
+
+    monkeypatch.setattr(few.decoder, "run", counted)
+    assert [each.value for each in few(examples)] == [each.value for each in whole(examples)]
+    assert max(sizes) == 5 and sum(sizes) == len(examples)
 
 
 # -- bad input
@@ -532,8 +549,9 @@ def test_sources_that_are_too_long_are_cut_and_counted(home: Path, tmp_path: Pat
     given = recipe(model(home, "gpt"), home / "pairs.tsv", "translate")
     run = learned(given, tmp_path / "run")
     ask = TextPredictor(load(run), tokens=4)
+    assert ask.notes == []
     ask([Pair(" ".join(WORDS * 20)), Pair("red")])
-    assert ask.cut == 1
+    assert ask.cut == 1 and ask.notes == [f"1 texts have more than {ask.room} tokens and were cut"]
     (tmp_path / "long.tsv").write_text(f"red\t{' '.join(WORDS)}\nblue\tBLUE\n")
     short = recipe(model(home, "gpt"), tmp_path / "long.tsv", "translate", examples={"share": 0.0})
     short.batch.length = 6

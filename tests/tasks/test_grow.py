@@ -17,9 +17,12 @@ from regard.exchange.directory import load, save
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.objectives.classify import Classify
-from regard.tasks.examples import Labelled
-from regard.tasks.grow import extended, grown
+from regard.objectives.tag import Tag
+from regard.tasks.examples import Labelled, Tagged
+from regard.tasks.grow import extended, grown, marked
 from regard.tasks.labelled import Examples, examples_for
+from regard.tasks.predict import Predictor
+from regard.tasks.tags import labels
 from regard.text.roles import special_of
 from regard.text.tokenizer import Tokenizer
 from regard.training.build import model_for, outline
@@ -209,9 +212,42 @@ def test_a_run_is_planned_and_built_with_them(kind: str, tmp_path: Path) -> None
     assert torch.equal(
         model.tokens.weight[: len(tokenizer)], load(tmp_path / "model").model.tokens.weight
     )
-    if kind == "gpt2":  # GPT-1's has no token at all that could end a text
-        recipe.objective["marks"] = False
-        assert examples_for(recipe, "train").vocabulary == len(tokenizer)
+    recipe.objective["marks"] = False  # GPT-1's has no token at all that could end a text
+    assert examples_for(recipe, "train").vocabulary == len(tokenizer) + (kind == "gpt1")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "gpt1"])
+def test_what_a_task_needs(kind: str, tmp_path: Path) -> None:
+    """A GPT's texts stand between marks; without them a token that ends a text is enough."""
+    tokenizer = opened(published(kind, tmp_path))
+    size, new = len(tokenizer), len(KINDS[kind])
+    assert marked(tokenizer, "bert", "classify", True) is tokenizer
+    assert len(marked(tokenizer, "gpt", "classify", True)) == size + new
+    for task, marks in (("tag", True), ("classify", False)):
+        made = marked(tokenizer, "gpt", task, marks)
+        if kind == "gpt2":
+            assert made is tokenizer
+        else:
+            assert len(made) == size + 1
+            assert special_of(made, kind).end == size and made.tokens([size]) == ["<eos>"]
+            assert marked(made, "gpt", task, marks) is made
+
+
+def test_published_gpt1_tags(tmp_path: Path) -> None:
+    tokenizer = opened(published("gpt1", tmp_path))
+    ready = marked(tokenizer, "gpt", "tag", True)
+    held = Examples("tag", [Tagged(("the", "cat"), ("O", "B-x"))], ready, labels(["x"]), "train")
+    options = Tag.Options(family="gpt")
+    made: Any = Tag(held, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
+    model = GPT(gpt(len(tokenizer), norm="post").config, {"tag": 3}).initialise()
+    model = made.fitted(model)
+    made.check(model)
+    loss = made.loss(model, made.collate([made.sample(0, 0)]))
+    assert torch.isfinite(loss.sums["tag"]) and loss.counts == {"tag": 2.0}
+    save(model, tmp_path / "run", ready)
+    made.keep(model, tmp_path / "run")
+    (said,) = Predictor(load(tmp_path / "run"))([Tagged(("the", "cat"))])
+    assert len(said.value) == 2
 
 
 def test_a_tokenizer_that_has_them_stays(tmp_path: Path) -> None:

@@ -11,14 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.errors import ConfigError, FormatError, InputError
-from regard.tasks.examples import Choice, Labelled, Question, Tagged
+from regard.errors import ConfigError, FormatError, InputError, UnknownName
+from regard.tasks.examples import Choice, Labelled, Place, Problems, Question, Tagged
 from regard.tasks.finetune import finetune
 from regard.tasks.labelled import (
     check_labels,
     divide,
     examples_for,
+    files_of,
     labels_in,
+    noted,
+    read_all,
+    settle_digest,
     tokenizer_of,
 )
 from regard.training.recipe import Recipe
@@ -124,6 +128,24 @@ def test_labels_of_tags() -> None:
     assert labels_in([Tagged(("x", "y", "z"), row) for row in older], "tag") == found
 
 
+def test_tags_that_are_no_entities() -> None:
+    """Parts of speech are learned as they are; among tags of entities they are refused."""
+    rows = [("DT", "NN", "O"), ("VB", "I", "NN")]
+    assert labels_in([Tagged(("x", "y", "z"), row) for row in rows], "tag") == [
+        "DT", "I", "NN", "O", "VB",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="every tag of the training data is 'NN'"):
+        labels_in([Tagged(("x",), ("NN",))], "tag")
+    mixed = [Tagged(("x",), ("B-person",)), Tagged(("y", "z"), ("O", "NN"), Place("a.conll", 3))]
+    with pytest.raises(InputError, match=r"a.conll:3: word 2 \('z'\) has the tag 'NN' among"):
+        labels_in(mixed, "tag")
+    with pytest.raises(InputError, match=r"a.conll:3: word 2 \('z'\)"):
+        check_labels(mixed, ["O", "B-person", "I-person"], "a.conll", "tag")
+    check_labels(mixed, ["DT", "NN"], "a.conll", "tag")
+    spread = [Tagged((f"w{i}",), (["DT", "NN"][i % 2],)) for i in range(40)]
+    assert len(held(spread)) == 4
+
+
 def test_tasks_without_classes() -> None:
     assert labels_in([Choice("p", ("a", "b"), None, 0)], "choose") == []
     assert labels_in([Question("q", "p", (), True)], "answer") == []
@@ -176,6 +198,59 @@ def test_records_that_are_left_out_are_told(bert: Path, tmp_path: Path) -> None:
         examples_for(tuning.recipe(bert, file), "train")
     found = examples_for(tuning.recipe(bert, file, examples={"skip": ["empty-text"]}), "train")
     assert "1 records were left out of the train data: empty-text" in found.notes[0]
+
+
+def test_what_the_reader_says_is_told(bert: Path, tmp_path: Path) -> None:
+    """Once, though both splits come from one file."""
+    records = [record | {"id": str(min(i, 18))} for i, record in enumerate(tuning.reviews(20))]
+    made = tuning.recipe(bert, file := tuning.write(tmp_path / "r.jsonl", records))
+    assert examples_for(made, "train").notes == [
+        f"ids that occur twice (duplicate-id): 1, the first is {file}:20: the id '18' was seen at "
+        f"{file}:19"
+    ]
+    assert examples_for(made, "valid").notes == []
+    own = tuning.recipe(bert, file, examples={"valid": str(file), "labels": ["bad", "good"]})
+    assert len(examples_for(own, "valid").notes) == 1
+
+
+def test_notes_come_with_errors_first() -> None:
+    problems = Problems()
+    problems.add(Place("a", 1), "blank-line", "the line is empty", "note")
+    for line in (2, 3):
+        problems.add(Place("a", line), "empty-text", "the text is empty")
+    assert noted(problems) == [
+        "2 records were left out: empty-text (as --skip empty-text asks)",
+        "lines without content (blank-line): 1, the first is a:1: the line is empty",
+    ]
+    assert noted(Problems()) == []
+
+
+def test_columns_by_number_and_a_header(bert: Path, tmp_path: Path) -> None:
+    file = tmp_path / "r.csv"
+    file.write_text("".join(f"{i},a film,{'ab'[i % 2]}\n" for i in range(4)))
+    made = tuning.recipe(bert, file, examples={"fields": {"text": 2, "label": 3}})
+    found: Any = read_all(str(file), made, Problems())
+    assert [(e.text, e.label) for e in found] == [("a film", "ab"[i % 2]) for i in range(4)]
+    file.write_text("text,label\nthe plot,b\na film,a\n")
+    for header, count in (("", 2), ("yes", 2), ("no", 3)):
+        made = tuning.recipe(bert, file, examples={"header": header})
+        assert len(read_all(str(file), made, Problems())) == count
+    with pytest.raises(UnknownName, match="header"):
+        tuning.recipe(bert, file, examples={"header": "maybe"})
+
+
+def test_two_files_whose_lines_belong_together(bert: Path, tmp_path: Path) -> None:
+    for name in ("a.en", "a.zh"):
+        (tmp_path / name).write_text(f"{name} 1\n{name} 2\n")
+    both = f"{tmp_path}/a.en,{tmp_path}/a.zh"
+    made = tuning.recipe(bert, Path(both), examples={"task": "translate"})
+    found: Any = read_all(both, made, Problems())
+    assert [(e.source, e.target) for e in found] == [("a.en 1", "a.zh 1"), ("a.en 2", "a.zh 2")]
+    assert files_of("a,b", "classify") == ["a,b"]
+    settle_digest(made)
+    (tmp_path / "a.zh").write_text("other\nlines\n")
+    with pytest.raises(InputError, match="has changed since this run began"):
+        settle_digest(made)
 
 
 def test_a_score_needs_no_labels(bert: Path, tmp_path: Path) -> None:

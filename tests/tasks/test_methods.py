@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -252,6 +253,40 @@ def test_a_model_that_has_not_learned_it_says_who_could(world):
     with pytest.raises(ConfigError, match="beams: such is asked of models that write"):
         loaded.classify("a film", beams=2)
     assert loaded.entail("a film", "a plot").value in ("good", "bad")
+
+
+def test_blank_texts_are_refused(world):
+    reviewer = load(world.run("reviewer"))
+    for blank in ("", " \n", None):
+        with pytest.raises(InputError, match=r"text 2 is .*; give a text that is not blank"):
+            reviewer.classify(["a film", blank])
+    with pytest.raises(InputError, match="second text 1 is ''"):
+        reviewer.classify("a film", "")
+    with pytest.raises(InputError, match="question 1 is ' '"):
+        load(world.run("answerer")).answer(" ", "a film")
+    with pytest.raises(InputError, match="passage 1 is ''"):
+        load(world.run("answerer")).answer("the film", "")
+    with pytest.raises(InputError, match="choice 2 is ''"):
+        load(world.run("chooser")).choose("a film", ["great", ""])
+    with pytest.raises(InputError, match="premise 1 is ''"):
+        load(world.run("chooser")).choose("", ["great", "dull"])
+    with pytest.raises(InputError, match="text 1 is ''"):
+        load(world.run("translator")).translate("")
+    with pytest.raises(InputError, match="not valid Unicode at character 3"):
+        reviewer.classify("a \udcff")
+    with pytest.raises(InputError, match="not valid Unicode"):
+        load(world.run("tagger")).tag("a \udcff")
+
+
+def test_texts_that_were_cut_are_said(world):
+    loaded = load(world.run("reviewer"))
+    with pytest.warns(UserWarning, match="2 texts are longer than the model reads and were cut"):
+        loaded.classify(["the film " * 40, "a film", "the plot " * 40])
+    with pytest.warns(UserWarning, match="1 texts are longer"):
+        loaded.classify("the film " * 40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded.classify("a film")
 
 
 def test_a_model_without_a_directory_says_so_too(world):

@@ -43,6 +43,12 @@ CHINESE = [
 ]
 
 
+PARTS = (  # of speech
+    [["DT", "NN", "VB"], ["NN"], [], ["DT", "NN"]],
+    [["DT", "VB", "VB"], ["NN"], [], ["IN", "VB"]],
+)
+
+
 def random_labels(count=400, classes=5, seed=0):
     draw = np.random.default_rng(seed)
     gold = draw.integers(0, classes, count)
@@ -58,6 +64,8 @@ def examples(task):
         return [0, 1, 1, 0, 2], [0, 1, 0, 0, 1]
     if task == "tag":
         return TRUE, SAID
+    if task == "words":
+        return PARTS
     if task == "answer":
         return [["the cat"], ["a dog", "dog"], [], ["Paris"], []], ["cat", "big dog", "", "", "no"]
     if task == "similar":
@@ -155,6 +163,20 @@ def test_tags_by_hand():
 def test_tags_without_entities():
     found = METRICS["tag"]([["O", "O"], []], [["O", "O"], []])
     assert found == {"f1": 0.0, "precision": 0.0, "recall": 0.0, "macro_f1": 0.0, "accuracy": 1.0}
+
+
+def test_parts_of_speech_are_measured_by_words():
+    assert METRICS["words"](*PARTS) == {"accuracy": 0.5}
+    assert each("words", *PARTS) == pytest.approx([2 / 3, 1.0, 1.0, 0.0])
+    found = summarise("words", *PARTS)
+    rows = {row["label"]: row for row in found["classes"]}
+    assert rows["NN"]["recall"] == pytest.approx(1 / 3) and rows["NN"]["precision"] == 1.0
+    assert rows["VB"]["support"] == 1 and rows["VB"]["predicted"] == 3
+    assert found["worst"][0] == {
+        "index": 3, "score": 0.0, "gold": ["DT", "NN"], "predicted": ["IN", "VB"],
+    }  # fmt: skip
+    with pytest.raises(InputError, match="sentence 1 has 1 gold tags but 2"):
+        METRICS["words"]([["NN"]], [["NN", "NN"]])
 
 
 def test_tags_that_cannot_be_read_are_named():

@@ -116,6 +116,16 @@ def test_every_task_has_a_page(tmp_path, task):
     assert ("best F1 threshold" in page.text) == (task == "answer")
 
 
+def test_what_is_counted_and_where_it_stands(tmp_path):
+    found = summarise("model", [(10, 42), (5, 20)], [31.0, 12.0], texts=["first", "second"])
+    found["worst"] = [{"index": 1, "text": "second", "loss": 2.5, "place": f"{NASTY}.txt:7"}]
+    page = Page(write_page(tmp_path, found | {"units": "documents"}).read_text())
+    assert "intervals by bootstrap over documents" in page.text and "2 documents" in page.text
+    assert "document 文档 2" in page.text and ".txt:7" in page.text and "script" not in page.tags
+    page = Page(write_page(tmp_path, found | {"units": "batches of 4"}).read_text())
+    assert "intervals by bootstrap over batches" in page.text and "over examples" not in page.text
+
+
 def test_what_is_missing_is_left_out(tmp_path):
     page = Page(write_page(tmp_path, {}).read_text())
     assert "h2" not in page.tags and "table" not in page.tags

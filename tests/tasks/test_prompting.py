@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -286,6 +287,29 @@ def test_open_answers_end_at_the_line() -> None:
     assert found["figures"]["exact_match"] == 1.0
 
 
+def test_the_language_of_answers_is_seen_by_their_letters() -> None:
+    chinese: list[Example] = [Pair("cat", "一只猫"), Pair("dog", "一条狗")]
+    for given, wanted in (({}, "zh"), ({"language": "en"}, "en"), ({"language": "zh-CN"}, "zh-CN")):
+        found = evaluate(taught(), chinese, "translate", tokens=4, **given)
+        cut = "tok:13a" if wanted == "en" else "tok:zh"
+        assert found["language"] == wanted and cut in found["signatures"]["bleu"]
+    assert evaluate(taught(), pairs(), "translate", tokens=4)["language"] == "en"
+    assert "language" not in evaluate(taught(), reviews(), "classify")
+    with pytest.raises(ConfigError, match="'chinese', which is no code"):
+        evaluate(taught(), chinese, "translate", language="chinese")
+
+
+def test_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, int, int]] = []
+    many = [*reviews()] * 15
+    whole = evaluate(taught(), many, "classify", watch=lambda *told: seen.append(told))
+    assert seen == [("asking", 64, 90), ("asking", 90, 90)] and whole["examples"] == 90
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(InputError, match=r"'sklearn'.*pip install 'regard\[tasks\]'"):
+        evaluate(taught(), many, "classify", watch=lambda *told: seen.append(told))
+    assert len(seen) == 2
+
+
 @pytest.mark.parametrize("name", ["t5", "transformer"])
 def test_a_decoder_is_asked_for_the_answer_and_its_end(name: str) -> None:
     loaded = speaking(next(s for s in ZOO if s.name == name), "unigram")
@@ -338,12 +362,19 @@ def test_the_command_writes_what_was_said(model: Path, write: Write, tmp_path: P
         "--separator", "\\n", "--tokens", 8, "--json", "--out", out,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    found = json.loads(result.output)
+    *notes, last = result.stderr.splitlines()
+    assert last == f"the answers are in {out / 'predictions.jsonl'}"
+    assert len(notes) == 1 and "regard: note: " in notes[0] and "(no-header)" in notes[0]
+    found = json.loads(result.stdout)
     assert found["separator"] == "\n" and "predictions" not in found
     assert found == json.loads((out / "result.json").read_text("utf-8"))
     rows = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
     assert [row["gold"] for row in rows] == list(FRENCH.values())
     assert all(row["id"] not in row["shots"] for row in rows)
+    quiet = run(model, data, "--task", "translate", "--tokens", 8, "--quiet", "--out", out)
+    assert quiet.exit_code == 0 and quiet.stderr == ""
+    lines = quiet.stdout.splitlines()
+    assert any(line.startswith("chrf") for line in lines) and "answers are in" not in quiet.stdout
 
 
 def test_the_command_refuses_before_it_opens_anything(write: Write) -> None:
@@ -352,6 +383,8 @@ def test_the_command_refuses_before_it_opens_anything(write: Write) -> None:
         (["--label", "pos"], "not of the form pos=great"),
         (["--label", "pos=a", "--label", "pos=b"], "names pos twice"),
         (["--shots", "-1"], "at least 0"),
+        (["--language", "chinese"], "no code of ISO 639-1"),
+        (["--out", str(write("file", "") / "deep")], "is a file; give --out a directory"),
     ):
         result = run("nowhere", "nothing.jsonl", "--task", "classify", *given)
         assert message in str(result.exception), given

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Fast
-from tokenizers import models, pre_tokenizers, processors, trainers
+from tokenizers import models, pre_tokenizers, trainers
 
 from regard.errors import ConfigError, InputError, UnknownName
 from regard.tasks.tags import (
     IGNORED,
     LETTERS,
     Entity,
-    align,
+    Window,
+    align_all,
     convert,
     cut,
     detect,
@@ -26,13 +27,14 @@ from regard.tasks.tags import (
     repair,
     spaced,
     split,
-    words_of,
     write,
 )
 from regard.text.tokenizer import Tokenizer, word_pieces
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] new york ##er ##s likes a b c 你 好".split()
 CLS, SEP = PIECES.index("[CLS]"), PIECES.index("[SEP]")
+MARKS = [CLS], [SEP]
+BARE: tuple[list[int], list[int]] = [], []
 
 
 @pytest.fixture(scope="module")
@@ -203,13 +205,27 @@ def test_seqeval_reads_the_same(tags: list[str]) -> None:
 # -- sub-tokens
 
 
+def align(
+    words: Sequence[str],
+    tags: Sequence[int] | None,
+    tokenizer: Tokenizer,
+    length: int,
+    *,
+    around: tuple[list[int], list[int]] = MARKS,
+    shared: int | None = None,
+) -> list[Window]:
+    """The windows of one sentence."""
+    given = None if tags is None else [tags]
+    return align_all([words], given, tokenizer, length, around=around, shared=shared)[0]
+
+
 def test_first_piece_carries_the_label(pieces: Tokenizer) -> None:
     """new york ##er ##s likes a: labels on york, not on ##er; none on [CLS] and [SEP]."""
     (window,) = align(["New", "Yorkers", "likes", "a"], [1, 2, 0, 0], pieces, 16)
     assert texts_of(pieces, window.ids) == "[CLS] new york ##er ##s likes a [SEP]".split()
     assert window.labels == [IGNORED, 1, 2, IGNORED, IGNORED, 0, 0, IGNORED]
     assert window.rows == [1, 2, 5, 6]
-    assert words_of([window], [[1, 2, 0, 0]], 4, 0) == [1, 2, 0, 0]
+    assert window.words == [0, 1, 2, 3]
 
 
 def test_words_without_a_token(pieces: Tokenizer) -> None:
@@ -217,10 +233,8 @@ def test_words_without_a_token(pieces: Tokenizer) -> None:
     (window,) = align(words, [3, 1, 3, 2, 3], pieces, 16)
     assert window.words == [1, 3]
     assert window.labels == [IGNORED, 1, 2, IGNORED]
-    assert words_of([window], [["B", "I"]], 5, "O") == ["O", "B", "O", "I", "O"]
     assert align(["\x01", ""], [1, 1], pieces, 16) == []
     assert align([], [], pieces, 16) == []
-    assert words_of([], [], 2, "O") == ["O", "O"]
 
 
 def test_without_tags(pieces: Tokenizer) -> None:
@@ -253,19 +267,15 @@ def test_word_longer_than_a_window(pieces: Tokenizer) -> None:
 
 
 def test_marks(pieces: Tokenizer) -> None:
-    (bare,) = align(["new"], [1], pieces, 16, around=([], []))
+    (bare,) = align(["new"], [1], pieces, 16, around=BARE)
     assert bare.labels == [1]
     (ends,) = align(["new"], [1], pieces, 16, around=([], [SEP, CLS]))  # XLNet's
     assert texts_of(pieces, ends.ids) == ["new", "[SEP]", "[CLS]"]
     assert ends.labels == [1, IGNORED, IGNORED]
 
 
-def test_template_with_marks_behind() -> None:
-    fast = word_pieces(PIECES)
-    fast.post_processor = processors.TemplateProcessing(
-        single="$A [SEP] [CLS]", special_tokens=[("[SEP]", SEP), ("[CLS]", CLS)]
-    )
-    windows = align(list("abcab"), [1, 2, 3, 4, 5], Tokenizer(fast), 5, shared=0)
+def test_windows_with_marks_behind(pieces: Tokenizer) -> None:
+    windows = align(list("abcab"), [1, 2, 3, 4, 5], pieces, 5, shared=0, around=([], [SEP, CLS]))
     assert [window.ids[-2:] for window in windows] == [[SEP, CLS]] * 2
     assert [window.labels for window in windows] == [
         [1, 2, 3, IGNORED, IGNORED],
@@ -276,7 +286,7 @@ def test_template_with_marks_behind() -> None:
 def test_byte_level_words_keep_their_space(pieces: Tokenizer, bytes_bpe: Tokenizer) -> None:
     """Word for word, GPT-2's tokenizer would never see a space; the ids are those of the text."""
     words = "the cats sat".split()
-    (window,) = align(words, [1, 2, 3], bytes_bpe, 64)
+    (window,) = align(words, [1, 2, 3], bytes_bpe, 64, around=BARE)
     assert window.ids == bytes_bpe.encode("the cats sat")
     assert [texts_of(bytes_bpe, window.ids)[row][0] for row in window.rows] == ["t", "Ġ", "Ġ"]
     assert spaced(bytes_bpe.ready) and not spaced(pieces.ready)
@@ -285,7 +295,7 @@ def test_byte_level_words_keep_their_space(pieces: Tokenizer, bytes_bpe: Tokeniz
 def test_prefixed_byte_level_gets_no_second_space(bytes_bpe: Tokenizer) -> None:
     fast = Fast.from_str(bytes_bpe.ready.to_str())
     fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    (window,) = align(["the", "cat"], [1, 2], Tokenizer(fast), 64)
+    (window,) = align(["the", "cat"], [1, 2], Tokenizer(fast), 64, around=BARE)
     assert window.ids == Tokenizer(fast).encode("the cat")
 
 
@@ -294,11 +304,6 @@ def test_bad_input(pieces: Tokenizer) -> None:
         align(["a", "b"], [1], pieces, 16)
     with pytest.raises(ConfigError, match="no room"):
         align(["a"], [1], pieces, 2)
-    (window,) = align(["a", "b"], [1, 2], pieces, 16)
-    with pytest.raises(InputError, match="1 labels were predicted for 2 words"):
-        words_of([window], [[1]], 2, 0)
-    with pytest.raises(InputError, match="0 predictions"):
-        words_of([window], [], 2, 0)
 
 
 @settings(deadline=None)
@@ -332,12 +337,12 @@ def test_there_and_back(
     tokenizer = pieces if kind == "pieces" else bytes_bpe
     shared = data.draw(st.none() | st.integers(0, length))
     tags = list(range(len(words)))
-    windows = align(words, tags, tokenizer, length, shared=shared)
+    around = MARKS if kind == "pieces" else BARE
+    windows = align(words, tags, tokenizer, length, shared=shared, around=around)
     assert all(len(window.ids) <= length for window in windows)
     scored = [word for window in windows for word in window.words]
     lost = {i for i, word in enumerate(words) if kind == "pieces" and word == "\x01"}
     assert scored == [i for i in tags if i not in lost]  # once each, and in order
-    predictions = [[window.labels[row] for row in window.rows] for window in windows]
-    assert words_of(windows, predictions, len(words), -1) == [-1 if i in lost else i for i in tags]
+    assert [window.labels[row] for window in windows for row in window.rows] == scored
     for window in windows:
         assert sum(label != IGNORED for label in window.labels) == len(window.rows)

@@ -12,7 +12,7 @@ import torch
 from regard.errors import ConfigError, InputError, StorageError, UnknownName
 from regard.exchange.directory import load
 from regard.tasks.ask import learners, predictor_for
-from regard.tasks.examples import Labelled, Tagged
+from regard.tasks.examples import Labelled, Question, Tagged
 from regard.tasks.gold import language_of, unseen_labels
 from regard.tasks.metrics import METRICS
 from regard.tasks.modelling import limited
@@ -102,6 +102,7 @@ def test_what_is_written(world, tmp_path):
     for row in found["worst"]:
         assert row["gold"] != row["predicted"] and row["text"] in page.text
         assert row["place"] == f"{world.data('classify')}:{row['index'] + 1}"
+        assert row["place"] in page.text
 
 
 def test_the_training_report_stays(world, tmp_path):
@@ -143,6 +144,24 @@ def test_long_texts_are_cut_and_counted(world, tmp_path):
     data = tuning.write(tmp_path / "long.jsonl", records)
     found = examine(world.run("reviewer"), [str(data)], Plan(out=tmp_path / "t"))
     assert found["notes"] == ["1 texts have more than 16 tokens and were cut"]
+
+
+def test_what_is_read_in_windows_is_counted(world, tmp_path):
+    long = {
+        "text": "the film was very dull and the plot of a film was great and a music",
+        "label": "",
+    }
+    data = conll(tmp_path / "long.conll", [*tuning.reviews(3), long])
+    found = examine(world.run("tagger"), [str(data)], Plan(out=tmp_path / "t"))
+    assert found["notes"] == [
+        "1 of 4 sentences have more than 16 tokens and are read in several windows"
+    ]
+    asked = predictor_for(load(world.run("answerer")))
+    for passage in ("a film", long["text"], f"{long['text']} {long['text']}"):
+        asked([Question("the plot", passage)])
+    told = asked.notes[0]
+    assert told.startswith("2 of 3 questions do not fit 16 tokens with their passage, which is ")
+    assert int(told.split()[-2]) >= 5 and len(asked.notes) == 1
 
 
 # -- two runs
@@ -270,8 +289,9 @@ def test_other_ways_of_reading_too(reader, tmp_path, model):
 def test_text_is_cut_by_the_models_own_tokenizer(reader, tmp_path):
     text = tmp_path / "book.txt"
     text.write_text("w7 w8 w9\n\nw10 w11\n", encoding="utf-8")
-    plan = Plan(out=tmp_path / "t", against=str(reader / "two"))
+    plan = Plan(out=tmp_path / "t", against=str(reader / "two"), resamples=50, limit=2)
     found = examine(str(reader / "one"), [str(text)], plan)
+    assert len(found["notes"]) == 1 and "learned no task" in found["notes"][0]
     assert [(row["tokens"], row["bytes"]) for row in rows(tmp_path / "t")] == [(4, 8), (3, 7)]
     model = load(reader / "one").model
     ids = torch.tensor([[1, 7, 8, 9, 1, 10, 11]])  # the end of another text comes first
@@ -281,6 +301,23 @@ def test_text_is_cut_by_the_models_own_tokenizer(reader, tmp_path):
     assert found["figures"]["perplexity"] == pytest.approx(float(wanted.mean().exp()), rel=1e-5)
     assert found["comparison"]["names"] == ["two", "one"]
     assert list(found["comparison"]["figures"]) == ["perplexity", "bits_per_byte"]
+    assert found["comparison"]["resamples"] == 50
+    page = Page((tmp_path / "t/report.html").read_text()).text
+    assert "intervals by bootstrap over documents" in page and "over examples" not in page
+
+
+def test_a_limit_of_documents_is_said(reader, tmp_path):
+    plan = Plan(out=tmp_path / "t", split="valid", limit=3)
+    found = examine(str(reader / "one"), [str(reader / "data")], plan)
+    total = len(Corpus.open(reader / "data", "valid").documents) - 1
+    assert found["examples"] == 3 == len(rows(tmp_path / "t"))
+    assert found["notes"][1:] == [f"only the first 3 of {total:,} documents were tested"]
+
+
+def test_a_run_that_has_a_task_is_no_rival(world, reader):
+    with pytest.raises(ConfigError, match=r"has learned classify, and .* no task"):
+        plan = Plan(split="valid", against=world.run("reviewer"))
+        examine(str(reader / "one"), [str(reader / "data")], plan)
 
 
 def test_a_corpus_of_its_first_documents(reader):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from regard.commands import test as command
 from regard.errors import InputError
 from regard.objectives.labelled import Prediction
-from regard.tasks.gold import thresholds, values_of
+from regard.tasks.gold import thresholds
 from regard.tasks.testing import Plan, examine
 from tests.tasks import tuning
 from tests.tasks.world import World, rows
@@ -108,14 +108,6 @@ def test_every_reply_of_a_dialogue_is_one(world, tmp_path):
     assert [(row["text"], row["gold"]) for row in said[:2]] == [
         (talk[:1], talk[1]), (talk[:2], talk[2]),
     ]  # fmt: skip
-
-
-def test_what_is_no_number_counts_as_minus_one():
-    class Asked:
-        task, labels = "similar", []
-
-    said = [Prediction(3.0), Prediction(float("nan"))]
-    assert values_of(Asked(), said) == ([3.0, -1.0], 1)
 
 
 # -- the command

@@ -65,6 +65,14 @@ def similarities(count: int, seed: int) -> list[dict[str, Any]]:
     return [{"a": a, "b": b, "similarity": round(5 * float(dice.random()), 2)} for a, b in pairs]
 
 
+def entailments(count: int, seed: int) -> list[dict[str, Any]]:
+    others = texts(count, seed + 1)
+    return [
+        {"premise": record["text"], "hypothesis": other, "label": record["label"]}
+        for record, other in zip(opinions(count, seed), others, strict=True)
+    ]
+
+
 def alternatives(count: int, seed: int) -> list[dict[str, Any]]:
     return [
         {"premise": text, "choices": ["the film was great", "the plot was dull"], "label": i % 2}
@@ -97,6 +105,7 @@ def talks(count: int, seed: int) -> list[dict[str, list[str]]]:
 
 MADE: dict[str, Callable[[int, int], list[Any]]] = {
     "classify": opinions,
+    "entail": entailments,
     "tag": tuning.reviews,
     "similar": similarities,
     "choose": alternatives,
@@ -107,6 +116,9 @@ MADE: dict[str, Callable[[int, int], list[Any]]] = {
 RUNS: dict[str, dict[str, Any]] = {  # what is not the same for all
     "reviewer": {"task": "classify", "examples": 160, "steps": 40, "rate": 0.01},
     "beginner": {"task": "classify", "examples": 160, "steps": 1, "seed": 2},
+    "entailer": {"task": "entail", "steps": 2},
+    "writer": {"task": "classify", "model": "t5", "steps": 1},
+    "writing-entailer": {"task": "entail", "model": "t5", "steps": 1},
     "tagger": {"task": "tag", "examples": 120, "steps": 30},
     "judge": {"task": "similar", "steps": 6},
     "chooser": {"task": "choose", "steps": 2},

@@ -117,6 +117,22 @@ def test_the_rate_is_that_of_the_schedule_times_the_scale_of_the_group():
     assert [g["lr"] for g in made.param_groups] == [0.02, 0.01]
 
 
+def test_rates_fall_from_layer_to_layer():
+    model = small("bert-base-uncased")
+    named = dict(model.named_parameters())
+    scales = {id(p): g["scale"] for g in groups_of(model, 0.1, fall=0.5) for p in g["params"]}
+    layers = model.config.layers
+    for key, p in named.items():
+        if key.startswith("blocks."):
+            assert scales[id(p)] == 0.5 ** (layers - 1 - int(key.split(".")[1])), key
+        elif key.startswith("embeddings."):
+            assert scales[id(p)] == 0.5**layers, key
+        else:
+            assert scales[id(p)] == 1.0, key
+    with pytest.raises(ConfigError, match="over 0 and at most 1"):
+        optimizer("adamw", model, rate=1e-3, fall=1.5)
+
+
 # -- equal to the references
 
 
