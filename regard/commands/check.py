@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.commands.reading import Download, Field, Format, Header
 from regard.errors import InputError
 
 SHOWN = 10  # problems of a kind
@@ -37,18 +38,9 @@ def check(
     model: Annotated[
         str | None, typer.Option(metavar="DIR", help="Count tokens as this model does.")
     ] = None,
-    field: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE=NAME", help="Name a field, such as text=review or label=2."),
-    ] = None,
-    form: Annotated[
-        str | None,
-        typer.Option("--format", metavar="NAME", help="jsonl, json, csv, tsv, conll, lines."),
-    ] = None,
-    header: Annotated[
-        bool | None,
-        typer.Option("--header/--no-header", help="Does the first line name the columns?"),
-    ] = None,
+    field: Field = None,
+    form: Format = None,
+    header: Header = None,
     classes: Annotated[
         bool, typer.Option("--classes", help="The labels of similar are classes, not scores.")
     ] = False,
@@ -58,9 +50,7 @@ def check(
             metavar="N", help=f"Problems shown of each kind, 0: all; else {SHOWN}, in JSON all."
         ),
     ] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="Allow hub:NAME to be fetched.")
-    ] = False,
+    download: Download = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what labelled data hold and what is wrong with them, line by line.

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.commands.check import chosen
+from regard.commands.reading import Download, Field, Format, Header, Skip
 from regard.errors import ConfigError
 
 
@@ -55,25 +56,11 @@ def finetune(
     epochs: Annotated[float | None, typer.Option(help="Passes over the examples.")] = None,
     rate: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
     seed: Annotated[int | None, typer.Option(help="Decides every random choice.")] = None,
-    skip: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND", help="Leave out records with such an error (regard check)."),
-    ] = None,
-    field: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE=NAME", help="Name a field, such as text=review or label=2."),
-    ] = None,
-    form: Annotated[
-        str | None,
-        typer.Option("--format", metavar="NAME", help="jsonl, json, csv, tsv, conll, lines."),
-    ] = None,
-    header: Annotated[
-        bool | None,
-        typer.Option("--header/--no-header", help="Does the first line name the columns?"),
-    ] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="Allow hub:NAME to be fetched.")
-    ] = False,
+    skip: Skip = None,
+    field: Field = None,
+    form: Format = None,
+    header: Header = None,
+    download: Download = False,
     folds: Annotated[
         int,
         typer.Option(

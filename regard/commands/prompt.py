@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.commands.reading import Field, Header, Skip
 from regard.errors import InputError, StorageError
 
 
@@ -85,21 +86,12 @@ def prompt(
         int | None, typer.Option(metavar="N", help="Ask only so many examples, drawn by the seed.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
-    field: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE=NAME", help="Name a field, such as text=review or label=2."),
-    ] = None,
+    field: Field = None,
     form: Annotated[
         str | None, typer.Option("--format", metavar="NAME", help="jsonl, json, csv, tsv, lines.")
     ] = None,
-    header: Annotated[
-        bool | None,
-        typer.Option("--header/--no-header", help="Does the first line name the columns?"),
-    ] = None,
-    skip: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND", help="Leave out records with such an error (regard check)."),
-    ] = None,
+    header: Header = None,
+    skip: Skip = None,
     precision: Annotated[str, typer.Option(help="Of the weights: fp32 or bf16.")] = "fp32",
     out: Annotated[
         Path | None,

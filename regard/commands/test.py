@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.commands.check import chosen
+from regard.commands.reading import Download, Field, Format, Header, Skip
 from regard.errors import InputError
 
 CLASSES = 20  # in the table
@@ -41,25 +42,11 @@ def test(
     ] = "",
     limit: Annotated[int, typer.Option(metavar="N", help="Only the first N examples.")] = 0,
     worst: Annotated[int, typer.Option(metavar="N", help="Errors shown on the page.")] = 20,
-    skip: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND", help="Leave out records with such an error (regard check)."),
-    ] = None,
-    field: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE=NAME", help="Name a field, such as text=review or label=2."),
-    ] = None,
-    form: Annotated[
-        str | None,
-        typer.Option("--format", metavar="NAME", help="jsonl, json, csv, tsv, conll, lines."),
-    ] = None,
-    header: Annotated[
-        bool | None,
-        typer.Option("--header/--no-header", help="Does the first line name the columns?"),
-    ] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="Allow hub:NAME to be fetched.")
-    ] = False,
+    skip: Skip = None,
+    field: Field = None,
+    form: Format = None,
+    header: Header = None,
+    download: Download = False,
     language: Annotated[
         str, typer.Option(metavar="CODE", help="Of texts, such as zh.  [default: by their letters]")
     ] = "",
