@@ -4,12 +4,13 @@
 #   make demo              the first thing to look at
 #   make test ARGS='-k gpt -x'                   arguments for pytest
 #   make bench-tasks DATA=<directory>            benchmarks of tasks, on this labelled data
+#   make bench-workshop DATA=<directory>         the same for distilling, quantising, augmenting, …
 #   make venv PYTHON=python3.12                  another interpreter
 #   make venv TORCH_FROM='--index-url <address>' another build of torch, e.g. the one for CPUs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test lint format demo bench bench-tasks golden clean
+.PHONY: help venv test lint format demo bench bench-tasks bench-workshop golden clean
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -76,6 +77,13 @@ bench-tasks: $(READY) ## compare fine-tuning, translating and testing with the p
 	$(BIN)/python benchmarks/finetune.py --data '$(DATA)'
 	$(BIN)/python benchmarks/translate.py --data '$(DATA)'
 	$(BIN)/python benchmarks/testing.py --data '$(DATA)'
+
+bench-workshop: $(READY) ## measure distilling, quantising, augmenting and the rest: DATA=<directory>
+	@test -n '$(DATA)' || { echo 'give the directory of the labelled data: make bench-workshop DATA=<directory>'; exit 2; }
+	@$(BIN)/python $(PIP) -c constraints.txt -e '.[bench-compress]'
+	$(BIN)/python benchmarks/compress.py
+	for name in quantize distil augment robust probe prefer; do $(BIN)/python benchmarks/$$name.py --data '$(DATA)' || exit 1; done
+	$(BIN)/python benchmarks/knowledge.py
 
 golden: $(GOLDEN_READY) ## make the golden files of Transformer-XL again
 	$(GOLDEN)/bin/python tests/equal/make_transformer_xl_golden.py

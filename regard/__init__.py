@@ -42,8 +42,8 @@ HOMES = {
     "record": "regard.study.record",
 }
 PACKAGES = {
-    "attention", "decoding", "errors", "exchange", "models", "objectives", "study", "tasks",
-    "text", "training",
+    "attention", "augment", "claims", "compare", "decoding", "errors", "exchange", "extensions",
+    "knowledge", "models", "objectives", "probe", "study", "tasks", "text", "training", "workshop",
 }  # fmt: skip
 
 

@@ -17,14 +17,20 @@ import typer
 from regard import __version__
 from regard.commands import (
     ask,
+    augment,
     chat,
     check,
+    distil,
     fill,
     finetune,
     generate,
     ngram,
+    prefer,
     prepare,
+    probe,
     prompt,
+    prune,
+    quantize,
     recipes,
     test,
     train,
@@ -38,8 +44,10 @@ PLAIN: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False}
 app = typer.Typer(name="regard", pretty_exceptions_enable=False, **PLAIN)
 draw = typer.Typer(**PLAIN)
 app.add_typer(draw, name="draw")
-ALL = (prepare, train, check, finetune, test, ask, prompt, recipes, generate, fill, chat, ngram)
-for command in ALL:
+READING = (prepare, ngram, train, recipes)
+TASKS = (check, augment, finetune, test, ask, prompt, generate, fill, chat, prefer)
+WORKSHOP = (distil, quantize, prune, probe)
+for command in (*READING, *TASKS, *WORKSHOP):
     command.register(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]

@@ -114,7 +114,7 @@ def test_a_recipe_is_overruled_by_what_stands_beside_it(
     assert main([str(word) for word in words]) == 0
     found = json.loads(capsys.readouterr().out)["recipe"]
     assert found["budget"]["steps"] == 7 and found["batch"] == {
-        "samples": 32, "length": 32, "accumulate": 1,
+        "samples": 32, "length": 32, "accumulate": 1, "order": "",
     }  # fmt: skip
     assert found["optimizer"]["rate"] == 2e-5 and found["objective"]["name"] == "classify"
 

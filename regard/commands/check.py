@@ -28,7 +28,8 @@ def check(
         str,
         typer.Option(
             metavar="T",
-            help="classify, entail, similar, tag, answer, choose, translate, summarise, converse.",
+            help="classify, entail, similar, tag, answer, choose, translate, summarise, converse, "
+            "prefer.",
         ),
     ],
     against: Annotated[
@@ -65,6 +66,7 @@ def check(
       regard check news.csv --task classify --field text=body --field label=section
       regard check train.en train.zh --task translate
       regard check squad.json --task answer --model ./my-bert --json
+      regard check pairs.jsonl --task prefer --model ./my-gpt
     """
     if limit is not None and limit < 0:
         raise InputError(f"--limit is {limit}; give 0 for all, or a number above")

@@ -56,6 +56,23 @@ def finetune(
     epochs: Annotated[float | None, typer.Option(help="Passes over the examples.")] = None,
     rate: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
     seed: Annotated[int | None, typer.Option(help="Decides every random choice.")] = None,
+    augment: Annotated[
+        str,
+        typer.Option(
+            metavar="METHODS",
+            help="Read half of the examples as variants, other ones in every epoch: some of "
+            "synonyms,insert,swap,delete (regard augment).",
+            show_default=False,
+        ),
+    ] = "",
+    thesaurus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="For --augment: a word and its synonyms in each line; else WordNet.",
+            show_default=False,
+        ),
+    ] = None,
     skip: Skip = None,
     field: Field = None,
     form: Format = None,
@@ -96,6 +113,37 @@ def finetune(
             show_default=False,
         ),
     ] = None,
+    knowledge: Annotated[
+        str,
+        typer.Option(
+            metavar="GRAPH",
+            help="Triples that an encoder reads beside its text: a tsv file of subject, predicate, "
+            "object. RUN keeps them.",
+            show_default=False,
+        ),
+    ] = "",
+    knowledge_mode: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="tree: what the graph says of a word hangs on it as branches (K-BERT); bias: "
+            "attention is guided to related words.",
+            show_default=False,
+        ),
+    ] = None,
+    knowledge_branches: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Branches of one word, at most (2).", show_default=False),
+    ] = None,
+    knowledge_rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RULE",
+            help="What guides attention: entity, related, relation:NAME, same-token, "
+            "same-sentence, near:N, gaussian:WIDTH, kinds:number,word. May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="MODEL is a run: go on as if it had never stopped.")
     ] = False,
@@ -122,13 +170,17 @@ def finetune(
       regard finetune my-xlnet --task answer --data squad.json --out reader --epochs 2
       regard finetune my-bert --task classify --data few.csv --out crossed --folds 5
       regard finetune my-bert --task classify --data few.csv --unlabelled many.txt --out reviewer
+      regard finetune my-bert --task classify --data few.csv --augment synonyms,delete --out kind
       regard finetune my-bert --task tag --data train.conll --adapt 3 --out tagger
       regard finetune my-bert --task tag --data train.conll --out tagger optimizer.frozen=6
+      regard finetune my-bert --task tag --data train.conll --knowledge facts.tsv --out tagger
       regard finetune --resume reviewer
     """
+    from regard.knowledge.options import asked, merged
     from regard.training import recipe as recipes
 
     changes = recipes.overrides(settings or [])
+    told = asked(knowledge, knowledge_branches, knowledge_mode, knowledge_rule or [])
     options = said({
         "examples": said({
             "task": task, "valid": valid, "skip": skip, "fields": chosen(field or []),
@@ -137,6 +189,8 @@ def finetune(
         }),
         "budget": said({"epochs": epochs}),
         "optimizer": said({"rate": rate}),
+        "augment": said({"methods": augment.split(",") if augment else [], "thesaurus": thesaurus}),
+        "objective": said({"knowledge": merged(told, changes)}),
     })  # fmt: skip
     named = said({"seed": seed, "data": data, "model": None if resume else model})
     base = recipes.read(recipes.find(recipe)) if recipe else {}
@@ -144,6 +198,11 @@ def finetune(
         base.pop("budget", None)  # steps in place of its epochs, not beside them
     made = recipes.make(base, options, changes, named)
     place = check(made, model, out, resume)
+    if made.augment.methods or made.augment.thesaurus:
+        from regard.augment.learning import check as check_augment
+
+        check_augment(made)
+    check_knowledge(made, resume)
     from regard.tasks import stages as staged
 
     stages = staged.asked(folds, adapt, unlabelled, confidence)
@@ -202,6 +261,18 @@ def show_plan(made: Any, out: Path, stages: Any, as_json: bool) -> None:
         return
     for line in stages.in_words(out):
         print(f"# {line}")
+
+
+def check_knowledge(made: Any, resume: bool) -> None:
+    """Refuses what is learned as text, where there are no rows to put knowledge into."""
+    if resume or not made.objective.get("knowledge"):
+        return
+    from regard.knowledge.options import check_use
+    from regard.tasks.finetune import check as check_model
+    from regard.training.build import family
+
+    check_model(made)
+    check_use(family(made), made.examples.task)
 
 
 def check(made: Any, model: str, out: Path | None, resume: bool) -> Path:

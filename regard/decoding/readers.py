@@ -17,6 +17,7 @@ from torch import Tensor
 from regard.attention.memory import Fixed
 from regard.decoding.processors import Past
 from regard.errors import InputError
+from regard.extensions import extend
 from regard.models.base import EncoderDecoder
 from regard.models.gpt import GPT
 from regard.models.longformer_characters import CharacterLongformer
@@ -330,6 +331,8 @@ def unlimited(model: XLNet) -> XLNet:
     config = model.config.replace(memory=None, reuse=None, two_directions=False)
     with torch.device("meta"):
         twin = XLNet(config, {"masked": 0})
+        for name, options in model.extensions.items():
+            extend(twin, name, options)
     twin.load_state_dict(model.state_dict(), strict=False, assign=True)
     return twin.eval()
 

@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,14 @@ from regard.errors import ConfigError, FormatError, UnknownName
 from regard.exchange.format import Format, Name, stacked, unstacked
 from regard.exchange.formats import OWN, format_for, format_of, heads_of_family, names_of
 from regard.exchange.weights import Weights, materialise, write_weights
+from regard.extensions import EXTENSIONS, extend
 from regard.models import FAMILIES
 from regard.models.base import Model
 from regard.models.heads import Heads
 from regard.tasks.methods import Methods
 from regard.text.tokenizer import Tokenizer
 
-BESIDE = ("task.json", "crf.safetensors")  # what a model has learned, beside its weights
+BESIDE = ("task.json", "crf.safetensors", "knowledge.tsv")  # what a model has learned, beside its weights
 CONFIG_LIMIT = 2**24  # bytes of a config.json that are still believable
 
 
@@ -85,7 +87,7 @@ def load(
             f"{weights.apart[0]} differs from {found.same[weights.apart[0]]}; "
             f"a {found.type} in which they are not the same is not supported"
         )
-    model = empty(found, config, held)
+    model = empty(found, config, held, extensions_of(given))
     values = collect(
         model, names_of(model, found, held), weights, dtype, optional=heads is not None
     )
@@ -103,7 +105,8 @@ def collect(
     model: Model, names: list[Name], weights: Weights, dtype: torch.dtype, optional: bool
 ) -> dict[str, Tensor]:
     """Our tensors by name, each checked against the shape the configuration asks for."""
-    shapes = {k: tuple(v.shape) for k, v in model.state_dict().items()}
+    held = model.state_dict()
+    shapes = {k: tuple(v.shape) for k, v in held.items()}
     values, missing = {}, []
     for entry in names:
         if not all(key in weights for key in entry.theirs):
@@ -123,7 +126,9 @@ def collect(
                     f"the configuration asks for {list(shape)}"
                 )
         if entry.zeros is None:
-            values[entry.ours] = stacked(list(parts.values()), entry).to(dtype)
+            values[entry.ours] = typed(
+                stacked(list(parts.values()), entry), held[entry.ours], dtype
+            )
         elif any(part.any() for part in parts.values()):
             raise FormatError(
                 f"{entry.theirs[0]} is not zero, but attention_bias is false; "
@@ -135,6 +140,17 @@ def collect(
             "is config.json that of another model?"
         )
     return values
+
+
+def typed(value: Tensor, like: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor of a file as the model wants it: numbers in `dtype`, whole ones as they are."""
+    if value.is_floating_point() and like.is_floating_point():
+        return value.to(dtype)
+    if value.dtype != like.dtype:
+        raise FormatError(
+            f"a tensor of the file holds {value.dtype}; this model has {like.dtype} there"
+        )
+    return value
 
 
 def expected(entry: Name, shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Size]:
@@ -172,14 +188,32 @@ class Undrawn(TorchFunctionMode):
         return func(*args, **given)
 
 
-def empty(found: Format, config: Any, heads: Heads) -> Any:
-    """The model without memory for its weights."""
+def empty(
+    found: Format, config: Any, heads: Heads, extensions: Mapping[str, Any] | None = None
+) -> Any:
+    """The model without memory for its weights, with the parts that were added to it."""
     model_class: Any = FAMILIES[found.family].load()[0]
     try:
         with torch.device("meta"), Undrawn():
-            return model_class(config, heads) if found.takes_heads else model_class(config)
+            model = model_class(config, heads) if found.takes_heads else model_class(config)
+            for name, options in (extensions or {}).items():
+                extend(model, name, options)
+            return model
     except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what numbers can count
         raise ConfigError(f"no model has these sizes: {str(error).splitlines()[0]}") from None
+
+
+def extensions_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The parts that a directory says were added to its model."""
+    held = given.get("regard_extensions") or {}
+    if not isinstance(held, dict) or not all(isinstance(o, dict) for o in held.values()):
+        raise ConfigError(
+            f"config.json: regard_extensions is {held!r}; it must be a table of tables"
+        )
+    unknown = [name for name in held if name not in EXTENSIONS]
+    if unknown:
+        raise UnknownName("extension", unknown[0], EXTENSIONS, "(in config.json)")
+    return {name: held[name] for name in EXTENSIONS if name in held}
 
 
 def known_heads(found: Format, heads: Heads) -> Heads:
@@ -230,7 +264,7 @@ def save(
     """
     target = Path(path)
     family = family_of_model(model)
-    found, _ = format_for(family, model.config)
+    found, _ = format_for(family, model.config, model.extensions)
     heads = heads_in(model)
     config = describe_model(model, found, heads, source or {})
     state = model.state_dict()
@@ -279,7 +313,8 @@ def describe_model(
         architecture = named if named in found.classes else architecture
     config = found.write_config(model.config, architecture, kept)
     if own:
-        return config | {"regard_heads": heads}
+        added = {"regard_extensions": model.extensions} if model.extensions else {}
+        return config | {"regard_heads": heads} | added
     classes = [k for n, k in heads.items() if n in ("classify", "tag")]
     if classes and len(config.get("id2label") or ()) != classes[0]:
         labels = [f"LABEL_{i}" for i in range(classes[0])]
@@ -365,7 +400,7 @@ def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[st
     found = format_of(given["model_type"])
     config = configure(found, given)
     heads = heads_of(found, given)
-    model = empty(found, config, heads)
+    model = empty(found, config, heads, extensions_of(given))
     tokenizer = Tokenizer.open(directory)
     files = {f.name: f.stat().st_size for f in sorted(directory.iterdir()) if f.is_file()}
     return {
@@ -374,6 +409,7 @@ def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[st
         "family": found.family,
         "class": class_of(found, given),
         "heads": heads,
+        "extensions": model.extensions,
         "parameters": model.parameter_count(),
         "config": {k: getattr(config, k) for k in config.__dataclass_fields__},
         "tokenizer": None if tokenizer is None else tokenizer.describe(),
@@ -381,5 +417,5 @@ def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[st
         "opens_in_transformers": found.opens is None,
         "because": found.opens
         if not found.type.startswith(OWN)
-        else format_for(found.family, config)[1],
+        else format_for(found.family, config, model.extensions)[1],
     }

@@ -148,6 +148,7 @@ class Format:
     refuses: Callable[[Any], str | None] = lambda config: None  # why it cannot hold our model
     opens: str | None = None  # why today's transformers does not open it
     takes_heads: bool = False
+    whole_numbers: bool = False  # may tensors be integers?
     reads: Callable[[dict[str, Any]], dict[str, Any]] = (
         lambda given: {}
     )  # what no single field tells

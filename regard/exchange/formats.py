@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -41,8 +42,12 @@ def format_of(model_type: str) -> Format:
     return next(f for f in formats(FILES[model_type]) if f.type == model_type)
 
 
-def format_for(family: str, config: Any) -> tuple[Format, str | None]:
+def format_for(
+    family: str, config: Any, extensions: Mapping[str, Any] | None = None
+) -> tuple[Format, str | None]:
     """The first published format that holds the model, or our own and why no other does."""
+    if extensions:
+        return own(family), f"transformers knows no {' and no '.join(extensions)}"
     why = []
     for found in {file: formats(file) for file in FILES.values()}.values():
         for candidate in found:
@@ -73,9 +78,10 @@ def own(family: str) -> Format:
         family=family,
         classes={f"Regard{FAMILIES[family].model}": {}},
         fields=fields,
-        inert=frozenset({"regard_heads"}),
+        inert=frozenset({"regard_heads", "regard_extensions"}),
         names=lambda config, heads: [],
         opens="transformers has no class for it",
+        whole_numbers=True,
         takes_heads=hasattr(FAMILIES[family].load()[0], "read"),
     )
 

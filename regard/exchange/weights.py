@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.errors import FormatError
 from regard.exchange.format import Format
 
+ALIGNED = 64  # bytes: elsewhere products take another way, and the last bit may differ
 LEGACY = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -26,6 +27,7 @@ class Weights(Mapping[str, Tensor]):
 
     def __init__(self, files: dict[str, Any], format_: Format) -> None:
         self.files, self.read = files, set[str]()
+        self.floating = not format_.whole_numbers
         self.keys_in_file = {spelled(key, files, format_): key for key in files}
         for repeated, original in format_.same.items():  # which of the two a file holds varies
             if repeated in self and original not in self:
@@ -73,9 +75,10 @@ class Weights(Mapping[str, Tensor]):
             value: Tensor = self.files[spelling].get_tensor(spelling)
         except (SafetensorError, RuntimeError, TypeError) as error:
             raise FormatError(f"{spelling} cannot be read from its file: {error}") from None
-        if not value.is_floating_point():
+        if not value.is_floating_point() and self.floating:
             raise FormatError(f"{spelling} holds {value.dtype}; weights are floating-point numbers")
-        return value
+        aligned = value.data_ptr() % ALIGNED == 0
+        return value if aligned else value.clone()
 
     def __contains__(self, key: object) -> bool:
         return key in self.keys_in_file
@@ -125,6 +128,8 @@ def materialise(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype)
             real[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if id(tensor) not in real:
+            if not tensor.is_floating_point():
+                raise FormatError(f"the weights have no {name}, which cannot begin at random")
             value = torch.full(tensor.shape, float(name.endswith("norm.weight")), dtype=dtype)
             value = value if value.dim() < 2 else value.normal_(std=0.02)
             real[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from regard.errors import UnknownName
 
@@ -95,7 +95,7 @@ def create(name: str, *, initialise: bool = True, **changes: Any) -> Model:
     """
     family = family_of(name)
     model, config, known = family.load()
-    made = model((known[name] if name in known else config()).replace(**changes))
+    made: Model = cast(Any, model)((known[name] if name in known else config()).replace(**changes))
     return made.initialise() if initialise else made
 
 

@@ -23,6 +23,10 @@ class Model(nn.Module):
     output: Output
     causal: ClassVar[bool] = False  # does each row see only what came before it?
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.extensions: dict[str, dict[str, Any]] = {}  # parts added to it: name -> options
+
     def initialise(self) -> Self:
         """Sets the weights as the paper does."""
         raise TypeError(f"{type(self).__name__} does not say how it is initialised")

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PostNorm
 from regard.attention.pattern import Ordered
-from regard.attention.position import View
 from regard.dropout import Dropout
 from regard.models.base import Config, Encoder, check_length, check_tokens, normal
 from regard.models.heads import Heads, Rows, Summary, Transform
+from regard.models.known import NOTHING, Known
 from regard.models.output import Output
-from regard.models.state import everything, positions
+from regard.models.state import everything
 from regard.precision import working_dtype
 
 
@@ -110,21 +110,21 @@ class Bert(Encoder):
         real: Tensor | None = None,
         segments: Tensor | None = None,
         order: Tensor | None = None,
+        known: Known = NOTHING,
     ) -> Tensor:
         """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding.
 
         With an `order` [B, T] a row sees the rows of an order not above its own; 0, 1, 2, … reads
-        from left to right.
+        from left to right. `known` may place rows elsewhere and hide some from others.
         """
         c = self.config
         check_tokens(tokens, c.vocabulary)
-        check_length(tokens.size(1), c.context)
-        at = positions(real, 0, tokens.size(1), tokens.device)
-        x = self.embeddings(tokens, at, segments)
-        if order is None:
-            view = View(everything(real, tokens.size(1), working_dtype(x)))
-        else:
-            view = View(ordered(order, real, working_dtype(x)))
+        rows = tokens.size(1)
+        check_length(rows, c.context)
+        x = self.embeddings(tokens, known.positions(real, rows, tokens.device), segments)
+        dtype = working_dtype(x)
+        pattern = everything(real, rows, dtype) if order is None else ordered(order, real, dtype)
+        view = known.view(pattern, dtype)
         for block in self.blocks:
             x = block(x, view)
         y: Tensor = x

@@ -22,8 +22,9 @@ from regard.errors import ConfigError, InputError
 from regard.models.base import Encoder, check_length, check_tokens, normal
 from regard.models.bert import Bert, BertConfig, Embeddings
 from regard.models.heads import Heads, Rows, Summary, Transform
+from regard.models.known import NOTHING, Known
 from regard.models.output import Output
-from regard.models.state import everything, positions
+from regard.models.state import everything
 from regard.precision import working_dtype
 
 
@@ -127,6 +128,7 @@ class Longformer(Encoder):
         real: Tensor | None = None,
         segments: Tensor | None = None,
         global_tokens: Tensor | None = None,
+        known: Known = NOTHING,
     ) -> Tensor:
         """tokens [B, T] -> hidden states [B, T, width]; `global_tokens` marks the global rows [B,
         T], or is what `places` makes of such marks [B, G]: a compiled graph cannot count them.
@@ -134,25 +136,28 @@ class Longformer(Encoder):
         c = self.config
         check_tokens(tokens, c.vocabulary)
         check_length(tokens.size(1), c.context)
-        at = positions(real, 0, tokens.size(1), tokens.device) + c.first_position
+        at = known.positions(real, tokens.size(1), tokens.device) + c.first_position
         x = self.embeddings(tokens, at, segments)
-        views = self.views(x, real, global_tokens)
+        views = self.views(x, real, global_tokens, known)
         for block, window in zip(self.blocks, c.windows, strict=True):
             x = block(x, views[window])
         y: Tensor = x
         return y
 
-    def views(self, x: Tensor, real: Tensor | None, wide: Tensor | None) -> dict[int, LongView]:
+    def views(
+        self, x: Tensor, real: Tensor | None, wide: Tensor | None, known: Known = NOTHING
+    ) -> dict[int, LongView]:
         """One view for each width of window."""
         dtype, length = working_dtype(x), x.size(1)
         if wide is not None and wide.dtype != torch.bool and wide.size(1) == length > 1:
             raise InputError("global_tokens are numbers, one a token; give marks of type bool")
         rows = None if wide is None else places(wide, real)
-        everywhere = View(everything(real, 0 if rows is None else rows.size(1), dtype))
+        asking = x.new_empty(x.size(0), 0).long() if rows is None else rows
+        everywhere = known.view(everything(real, asking.size(1), dtype), dtype, asking=asking)
 
         def view(side: int) -> LongView:
             window = Window(side, side, length, dtype, x.device, real, rows)
-            return LongView(View(window), everywhere, rows)
+            return LongView(known.view(window, dtype), everywhere, rows)
 
         return {w: view(w // 2) for w in set(self.config.windows)}
 

@@ -69,13 +69,15 @@ def positions(real: Tensor | None, past: int, rows: int, device: torch.device) -
 
 
 def caches(blocks: Iterable[Any], batch: int, capacity: int) -> list[Growing]:
-    """One empty cache for the attention of each block."""
+    """One empty cache for the attention of each block, in the numbers of its rows: a projection's
+    own may be smaller.
+    """
 
-    def buffer(like: Any) -> Tensor:
-        return like.weight.new_zeros(batch, like.heads, capacity, like.size)  # type: ignore[no-any-return]
+    def buffer(part: Any) -> Tensor:
+        like = part.layer.project
+        return part.norm.weight.new_zeros(batch, like.heads, capacity, like.size)  # type: ignore[no-any-return]
 
-    projections = [block.attention.layer.project for block in blocks]
-    return [Growing(buffer(like), buffer(like)) for like in projections]
+    return [Growing(buffer(block.attention), buffer(block.attention)) for block in blocks]
 
 
 def recall(

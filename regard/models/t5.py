@@ -21,6 +21,7 @@ from regard.attention.position import View
 from regard.dropout import Dropout
 from regard.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder, check_tokens
+from regard.models.known import NOTHING, Known
 from regard.models.output import Output
 from regard.models.state import State, causal, everything, recall
 from regard.precision import working_dtype
@@ -94,11 +95,14 @@ class Stack(nn.Module):
         last = residual(kind(c.width, c.hidden, c.activation, dropout=c.dropout, bias=False))
         return CrossBlock(attention(), attention(), last) if decoder else Block(attention(), last)
 
-    def view(self, pattern: Pattern, past: int, rows: int, dtype: torch.dtype) -> View:
+    def view(
+        self, pattern: Pattern, past: int, rows: int, dtype: torch.dtype, known: Known = NOTHING
+    ) -> View:
         c, key = self.config, torch.arange(past + rows, device=self.distances.weight.device)
-        distance = key[None] - key[past:, None]
+        distance = known.distances((key[None] - key[past:, None])[None])
         index = buckets(distance, not self.decoder, c.buckets, c.farthest)
-        return View(pattern, self.distances(index).permute(2, 0, 1)[None].to(dtype))
+        bias = self.distances(index).permute(0, 3, 1, 2).to(dtype)
+        return known.view(pattern, dtype, bias=bias)
 
     def finish(self, x: Tensor) -> Tensor:
         y: Tensor = self.dropout(self.norm(x))
@@ -141,10 +145,10 @@ class T5(EncoderDecoder):
         y: Tensor = self.dropout(self.tokens(tokens))
         return y
 
-    def encode(self, source: Tensor, real: Tensor | None = None) -> Tensor:
+    def encode(self, source: Tensor, real: Tensor | None = None, known: Known = NOTHING) -> Tensor:
         x = self.embed(source)
         dtype, rows = working_dtype(x), source.size(1)
-        view = self.encoder.view(everything(real, rows, dtype), 0, rows, dtype)
+        view = self.encoder.view(everything(real, rows, dtype), 0, rows, dtype, known)
         for block in self.encoder.blocks:
             x = block(x, view)
         return self.encoder.finish(x)

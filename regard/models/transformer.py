@@ -21,6 +21,7 @@ from regard.attention.position import View, sinusoids
 from regard.dropout import Dropout
 from regard.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder, check_tokens
+from regard.models.known import NOTHING, Known
 from regard.models.output import Output
 from regard.models.state import State, causal, everything, positions, recall
 from regard.precision import working_dtype
@@ -115,10 +116,12 @@ class Transformer(EncoderDecoder):
         y: Tensor = self.dropout(x + self.positions(at).to(x.dtype))
         return y
 
-    def encode(self, source: Tensor, real: Tensor | None = None) -> Tensor:
+    def encode(self, source: Tensor, real: Tensor | None = None, known: Known = NOTHING) -> Tensor:
         check_tokens(source, self.config.vocabulary)
-        x = self.embed(source, positions(real, 0, source.size(1), source.device))
-        view = View(everything(real, source.size(1), working_dtype(x)))
+        rows = source.size(1)
+        x = self.embed(source, known.positions(real, rows, source.device))
+        dtype = working_dtype(x)
+        view = known.view(everything(real, rows, dtype), dtype)
         for block in self.encoder_blocks:
             x = block(x, view)
         y: Tensor = self.encoder_norm(x)

@@ -22,6 +22,7 @@ from regard.dropout import Dropout
 from regard.errors import InputError
 from regard.models.base import Config, Encoder, check_tokens, normal
 from regard.models.heads import Heads, Rows, Span, Summary
+from regard.models.known import NOTHING, Known
 from regard.models.output import Output
 from regard.models.recurrent import ORDERS, Beside, Content, Limits, RelativeSegments, asking
 from regard.models.state import State, joined_marks
@@ -107,6 +108,7 @@ class XLNet(Encoder):
         order: Tensor | None = None,
         targets: Tensor | None = None,
         state: State | None = None,
+        known: Known = NOTHING,
     ) -> Tensor:
         """tokens [B, T] -> hidden states of the content rows, or of the rows asking for `targets`
         [B, R].
@@ -124,8 +126,9 @@ class XLNet(Encoder):
         x = self.dropout(x)
         pasts = state.hidden if state is not None and state.hidden else []
         past = pasts[0].size(1) if pasts else 0
+        known.only_text(past, targets)
         real = joined_marks(None if state is None else state.real, real, past, tokens)
-        view = self.view(x, past, rows, real, segments, order, targets)
+        view = self.view(x, past, rows, real, segments, order, targets, known)
         inputs = []
         for i, block in enumerate(self.blocks):
             inputs.append(x[:, :rows])
@@ -150,6 +153,7 @@ class XLNet(Encoder):
         segments: Tensor | None,
         order: Tensor | None,
         targets: Tensor | None,
+        known: Known = NOTHING,
     ) -> View:
         place = torch.arange(rows, device=x.device)[None]
         order = self.unordered(place) if order is None else order
@@ -170,7 +174,8 @@ class XLNet(Encoder):
             own = segments if targets is None else torch.cat([segments, at(segments, targets)], 1)
             differs = (own[:, None, :, None] != keys[:, None, None, :]).to(working_dtype(x))
         table = self.table(x, past, rows)
-        return View(pattern, distances=Distances(table, rows, past + rows, index, differs))
+        distances = Distances(table, rows, past + rows, index, differs)
+        return known.view(pattern, working_dtype(x), distances=distances)
 
     def table(self, x: Tensor, past: int, rows: int) -> Tensor:
         """Sinusoids of the distances past + rows - 1 … -rows, and for two directions of their

@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "common.h"
+
 namespace {
 
 struct Brain {  // bfloat16: the upper half of a float
@@ -30,26 +32,6 @@ inline void put(Brain& to, float x) {  // to the nearest, ties to even; what is 
     std::memcpy(&wide, &x, 4);
     uint32_t rounded = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
     to.bits = uint16_t(x == x ? rounded : 0x7FC0);
-}
-
-// exp for x <= 0 within two units of the last place; 0 where the result would be denormal.
-inline float exponential(float x) {
-    float whole = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the fraction is rounded away
-    uint32_t shift;
-    std::memcpy(&shift, &whole, 4);
-    whole -= 12582912.0f;
-    float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
-    float y = 1.9875691500e-4f;
-    y = y * r + 1.3981999507e-3f;
-    y = y * r + 8.3334519073e-3f;
-    y = y * r + 4.1665795894e-2f;
-    y = y * r + 1.6666665459e-1f;
-    y = y * r + 5.0000001201e-1f;
-    y = y * r * r + r + 1.0f;
-    uint32_t power = (shift + 127) << 23;
-    float scale;
-    std::memcpy(&scale, &power, 4);
-    return x < -87.0f ? 0.0f : y * scale;
 }
 
 // Where row (batch, head, row) of an added term begins. Strides count elements; a shared one is 0.

@@ -1,4 +1,4 @@
-"""kernels.cpp, compiled for this machine the first time it is wanted and kept for the next.
+"""The C++ files, compiled for this machine the first time they are wanted, kept for the next.
 
 Nothing needs it: without g++ (or with REGARD_NATIVE=0 in the environment) plain torch does the
 same. It uses the OpenMP that torch has loaded, so there is one set of threads.
@@ -16,7 +16,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("kernels.cpp")
+SOURCES = ("kernels.cpp", "int8.cpp", "step.cpp")
+HEADERS = ("common.h",)
 FLAGS = (
     "-std=c++17", "-O3", "-march=native", "-mprefer-vector-width=512", "-ffp-contract=fast",
     "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC", "-shared",
@@ -37,16 +38,18 @@ def library() -> ctypes.CDLL | None:
 
 
 def built(compiler: str) -> Path:
-    """Where the library for this source, compiler and processor lies; made if it is not there."""
+    """Where the library of these sources, compiler and processor lies; made if it is not there."""
     version = subprocess.run([compiler, "--version"], capture_output=True, timeout=PATIENCE).stdout
-    made_of = [SOURCE.read_bytes(), " ".join(FLAGS).encode(), version, processor()]
+    here = Path(__file__).parent
+    texts = [(here / name).read_bytes() for name in (*SOURCES, *HEADERS)]
+    made_of = [*texts, " ".join(FLAGS).encode(), version, processor()]
     name = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:20]
     path = cache() / f"kernels-{name}.so"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
             made = Path(scratch) / path.name
-            command = [compiler, *FLAGS, str(SOURCE), "-o", str(made)]
+            command = [compiler, *FLAGS, *(str(here / name) for name in SOURCES), "-o", str(made)]
             subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
             made.replace(path)  # whole or not at all, whoever else is building it
     return path

@@ -24,6 +24,10 @@ OBJECTIVES = {  # name: (file, class)
     "choose": ("choose", "Choose"),
     "tag": ("tag", "Tag"),
     "answer": ("answer", "Answer"),
+    "distil": ("distil", "Distil"),
+    "reward": ("reward", "Reward"),
+    "prefer": ("prefer", "Prefer"),
+    "reinforce": ("reinforce", "Reinforce"),
 }
 LABELLED = ("classify", "choose", "tag", "answer")  # learn from examples, not from a corpus
 

@@ -46,6 +46,7 @@ class Objective:
     Options: ClassVar[type]
     name: ClassVar[str]
     recurrent: ClassVar[bool] = False  # samples are contiguous streams and a state goes along
+    in_streams: bool = False  # samples that stand alone come in the order of such streams
     weights: dict[str, float]  # of the sums; 1 unless set
 
     def __init__(
@@ -162,6 +163,8 @@ class Objective:
         """The order of an epoch's samples; None: as they come."""
         if self.recurrent or not self.learning:
             return None
+        if self.in_streams:
+            return streams(len(self), self.batch)
         held = self.order_of  # in one piece: the thread that prepares batches writes it, too
         if held[0] != epoch:
             held = self.order_of = epoch, permutation(len(self), self.seed, "order", epoch)
@@ -176,6 +179,14 @@ class Objective:
         epoch, place = divmod(number, len(self))
         order = self.order(epoch)
         return self.sample(epoch, place if order is None else int(order[place]))
+
+
+def streams(samples: int, batch: int) -> np.ndarray:
+    """Samples that tile a text, as `batch` readers see them that each read a stretch of it."""
+    each, longer = divmod(samples, batch)  # so many stretches have one more
+    starts = np.arange(batch) * each + np.minimum(np.arange(batch), longer)
+    order = (np.arange(each)[:, None] + starts).reshape(-1)
+    return np.concatenate([order, starts[:longer] + each])
 
 
 def too_short(corpus: Corpus, length: int) -> InputError:

@@ -6,7 +6,7 @@ GPT-1: Radford et al. 2018, 3.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -60,11 +60,14 @@ class Choose(Several):
     # -- rows
 
     def groups(self) -> Iterator[list[Framed]]:
-        return self.asked_first() if self.options.family == "gpt" else self.asked_second()
+        return self.groups_of(self.corpus.examples)
 
-    def asked_first(self) -> Iterator[list[Framed]]:
+    def groups_of(self, examples: Any) -> Iterator[list[Framed]]:
+        first = self.options.family == "gpt"
+        return self.asked_first(examples) if first else self.asked_second(examples)
+
+    def asked_first(self, examples: Sequence[Choice]) -> Iterator[list[Framed]]:
         """The question behind the premise, then the choice: so GPT-1 reads them."""
-        examples: Any = self.corpus.examples
         questions = sorted({q for example in examples if (q := question(example))})
         sizes = {q: len(ids) for q, ids in zip(questions, self.texts(questions), strict=True)}
         stems = self.texts([joined(e.premise, question(e)) for e in examples])
@@ -80,9 +83,8 @@ class Choose(Several):
             kept = stem[: room - asked] + stem[-asked:]
         return self.row(kept, choice, len(kept) < len(stem))
 
-    def asked_second(self) -> Iterator[list[Framed]]:
+    def asked_second(self, examples: Sequence[Choice]) -> Iterator[list[Framed]]:
         """The premise, then the question with the choice: so encoders read them."""
-        examples: Any = self.corpus.examples
         premises = self.texts([example.premise for example in examples])
         flat = iter(self.texts([answered(e, choice) for e in examples for choice in e.choices]))
         for example, premise in zip(examples, premises, strict=True):

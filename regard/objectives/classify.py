@@ -63,7 +63,9 @@ class Classify(Several):
         return options.both_orders
 
     def groups(self) -> Iterator[list[Framed]]:
-        examples: Any = self.corpus.examples
+        return self.groups_of(self.corpus.examples)
+
+    def groups_of(self, examples: Any) -> Iterator[list[Framed]]:
         first = self.texts([e.text for e in examples])
         pairs = [i for i, e in enumerate(examples) if e.pair is not None]
         second = dict(zip(pairs, self.texts([examples[i].pair for i in pairs]), strict=True))

@@ -7,8 +7,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from regard.errors import ConfigError
 from regard.exchange.directory import family_of_model
+from regard.knowledge.rows import Informed
 from regard.models.longformer import Longformer
 from regard.models.xlnet import XLNet
 from regard.objectives.base import Batch, Objective, Sample
@@ -25,7 +27,11 @@ from regard.tasks.frames import FRAMES, Frame
 from regard.tasks.grow import grown
 from regard.tasks.labelled import Examples
 
+if TYPE_CHECKING:
+    from regard.augment.learning import Variants
+
 TASK = "task.json"
+ROWS = ("tokens", "segments", "facts")  # what a sample has for each of its tokens
 
 
 class Prediction(NamedTuple):
@@ -46,6 +52,7 @@ class LabelledObjective(Objective):
     corpus: Examples  # type: ignore[assignment]
     family: str  # how rows are framed; from the options
     FAMILIES: ClassVar[tuple[str, ...]]  # whose models can learn it so
+    variants: Variants | None = None  # of the examples, in what learns
 
     def prepare(self) -> None:
         if self.options.family not in self.FAMILIES:
@@ -57,6 +64,9 @@ class LabelledObjective(Objective):
         self.frame: Frame = FRAMES[self.options.family]
         self.cut = 0  # rows that were too long
         rows, segments = self.encode()
+        self.knowledge = Informed.of(self)  # None: nothing but the examples
+        if self.knowledge is not None:
+            rows, segments = self.knowledge.inform(self, rows, segments)
         self.rows, self.segments = Ragged(rows), Ragged(segments, np.int8)
 
     def encode(self) -> tuple[Rows, Rows]:
@@ -78,6 +88,8 @@ class LabelledObjective(Objective):
                 f"{self.cut:,} of {len(self):,} texts of the {self.corpus.split} data have more "
                 f"than {self.length} tokens and were cut"
             )
+        if self.knowledge is not None:
+            told += self.knowledge.notes(self.corpus.split, self.learning)
         return "; ".join(told)
 
     # -- rows
@@ -89,7 +101,7 @@ class LabelledObjective(Objective):
     def usual(self) -> float:
         return float(self.rows.sizes.mean())
 
-    @property
+    @cached_property
     def largest(self) -> int:
         """A sample may be several rows."""
         return int(self.rows.sizes.max())
@@ -109,11 +121,27 @@ class LabelledObjective(Objective):
         return held[1]
 
     def sample(self, epoch: int, index: int) -> Sample:
+        varied = None if self.variants is None else self.variant(epoch, index)
+        if varied is not None and self.knowledge is not None:
+            varied = self.knowledge.varied(varied, self)
+        return self.plain(index) if varied is None else varied
+
+    def plain(self, index: int) -> Sample:
+        """A row as it was encoded."""
         return {
             "tokens": self.rows[index],
             "segments": self.segments[index],
+            **({} if self.knowledge is None else self.knowledge.sample(index)),
             **self.extra(index),
         }
+
+    def variant(self, epoch: int, index: int) -> Sample | None:
+        """A row as a variant of its example, which is encoded now; None: as it is.
+
+        Rows are ordered by the lengths of the examples. A variant is about as long, and one that
+        is longer than the longest example is not read: what was found to fit still does.
+        """
+        raise NotImplementedError
 
     def extra(self, index: int) -> Sample:
         """What a sample holds besides its row, such as its label."""
@@ -126,9 +154,10 @@ class LabelledObjective(Objective):
         if self.frame.segments:
             made["segments"] = self.table(samples, "segments", self.frame.beyond)[0]
         for name in samples[0]:
-            if name not in ("tokens", "segments"):
+            if name not in ROWS:
                 made[name] = np.stack([sample[name] for sample in samples])
-        return {name: torch.from_numpy(value) for name, value in made.items()}
+        known = {} if self.knowledge is None else self.knowledge.collate(samples, tokens)
+        return {name: torch.from_numpy(value) for name, value in made.items()} | known
 
     def table(self, samples: Sequence[Sample], name: str, fill: int) -> tuple[Any, Any]:
         rows = [sample[name] for sample in samples]
@@ -152,6 +181,8 @@ class LabelledObjective(Objective):
             extra["segments"] = batch["segments"]
         if isinstance(inner(model), Longformer):
             extra["global_tokens"] = self.global_rows(batch)
+        if self.knowledge is not None:
+            extra |= self.knowledge.given(batch)
         y: Tensor = model(tokens, None if bool(real.all()) else real, **extra)
         return y
 
@@ -162,7 +193,8 @@ class LabelledObjective(Objective):
     def fitted(self, model: Any) -> Any:
         if self.options.family == "gpt":
             return grown(model, max(self.corpus.vocabulary, self.corpus.special.ids()[-1] + 1))
-        return LabelledObjective.opened(self, model, None)
+        model = LabelledObjective.opened(self, model, None)
+        return model if self.knowledge is None else self.knowledge.fitted(model)
 
     def check(self, model: Any) -> None:
         found = family_of_model(inner(model))
@@ -174,6 +206,8 @@ class LabelledObjective(Objective):
             raise ConfigError(
                 f"two texts take {last + 1} segments, and this model has learned {config.segments}"
             )
+        if self.knowledge is not None:
+            self.knowledge.check(inner(model))
 
     # -- answers
 
@@ -186,6 +220,9 @@ class LabelledObjective(Objective):
         raise NotImplementedError
 
     # -- what is kept
+
+    def settled(self) -> dict[str, Any]:
+        return {} if self.knowledge is None else {"knowledge": self.knowledge.settled()}
 
     def about(self) -> dict[str, Any]:
         labels = self.corpus.labels
@@ -207,9 +244,10 @@ class LabelledObjective(Objective):
 
     def keep(self, model: Any, out: Path) -> None:
         """task.json: all that is needed to ask the model again."""
+        known = {} if self.knowledge is None else {"knowledge": self.knowledge.keep(out)}
         facts = {
             "task": self.corpus.task,
-            "objective": {"name": self.name, **asdict(self.options)},
+            "objective": {"name": self.name, **asdict(self.options), **known},
             "labels": self.corpus.labels,
             "length": self.length,
         }

@@ -181,7 +181,7 @@ class Permuted(Objective):
         """A memory of the final size from the first step on, nothing of which is real yet."""
         if not self.options.memory:
             return None
-        c, like = model.config, model.tokens.weight
+        c, like = model.config, next(p for p in model.parameters() if p.is_floating_point())
         shape, device = (rows, c.memory), like.device  # plain, also where weights are dealt out
         empty = [
             torch.zeros(*shape, c.width, dtype=like.dtype, device=device) for _ in range(c.layers)

@@ -6,7 +6,8 @@ A sample may be several rows; with GPT the language model learns on beside the t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -16,10 +17,11 @@ from torch import Tensor
 
 from regard.errors import ConfigError
 from regard.objectives.base import Batch, Sample
-from regard.objectives.labelled import LabelledObjective
+from regard.objectives.labelled import ROWS, LabelledObjective
 from regard.objectives.reading import inner
 from regard.objectives.sorting import Rows
 from regard.precision import wide_dtype
+from regard.tasks.examples import Example
 from regard.tasks.frames import Framed, bare
 
 LANGUAGE = "language"  # the name of the second loss
@@ -31,6 +33,7 @@ class SeveralOptions:
     family: str = ""  # settled: how a text is framed
     auxiliary: float | None = None  # what the language model's loss counts; None: as in the paper
     marks: bool = True  # False: a GPT reads the text alone, and its last token speaks for it
+    knowledge: dict[str, Any] = field(default_factory=dict)  # of regard.knowledge.rows
 
 
 class Several(LabelledObjective):
@@ -75,15 +78,35 @@ class Several(LabelledObjective):
     def groups(self) -> Iterator[list[Framed]]:
         raise NotImplementedError
 
-    @property
+    @cached_property
     def longest(self) -> int:
         if not self.several:
             return self.largest
         return max(int(sizes.max()) for sizes in self.lengths)
 
-    def sample(self, epoch: int, index: int) -> Sample:
-        found = super().sample(epoch, index)
+    def groups_of(self, examples: Sequence[Example]) -> Iterator[list[Framed]]:
+        """The rows of other examples."""
+        raise NotImplementedError
+
+    def plain(self, index: int) -> Sample:
+        found = super().plain(index)
         return found | {"lengths": self.lengths[index]} if self.several else found
+
+    def variant(self, epoch: int, index: int) -> Sample | None:
+        assert self.variants is not None
+        example = self.variants.of(self.corpus.examples[index], epoch, index)
+        if example is None:
+            return None
+        rows = next(self.groups_of([example]))
+        lengths = np.array([len(row.ids) for row in rows], np.int64)
+        if lengths.sum() > self.largest or lengths.max() > self.longest:
+            return None
+        found: Sample = {
+            "tokens": np.fromiter(chain.from_iterable(row.ids for row in rows), np.int32),
+            "segments": np.fromiter(chain.from_iterable(row.segments for row in rows), np.int8),
+            **self.extra(index),
+        }
+        return found | {"lengths": lengths} if self.several else found
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Tokens are those of all rows [R, T]; `rows` [B, K] says which ones a sample has, where
@@ -96,7 +119,7 @@ class Several(LabelledObjective):
         place = np.arange(counts.max())
         held = place < counts[:, None]
         rows = np.where(held, (np.cumsum(counts) - counts)[:, None] + place, 0)
-        alone = [name for name in samples[0] if name not in ("tokens", "segments", "lengths")]
+        alone = [name for name in samples[0] if name not in (*ROWS, "lengths")]
         rest = {name: np.stack([sample[name] for sample in samples]) for name in alone}
         rest |= {"rows": rows, "held": held}
         return made | {name: torch.from_numpy(value) for name, value in rest.items()}
@@ -140,5 +163,6 @@ class Several(LabelledObjective):
 def divided(sample: Sample) -> list[Sample]:
     """The rows of a sample."""
     ends = np.cumsum(sample["lengths"])[:-1]
-    parts = (np.split(sample[name], ends) for name in ("tokens", "segments"))
-    return [{"tokens": a, "segments": b} for a, b in zip(*parts, strict=True)]
+    names = [name for name in ROWS if name in sample]
+    parts = (np.split(sample[name], ends) for name in names)
+    return [dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)]

@@ -8,7 +8,8 @@ windows, each word in one of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -41,6 +42,7 @@ class TagOptions:
     family: str = ""  # settled: how a sentence is framed
     crf: bool = False  # tags of a sentence depend on each other
     weights: str = "equal"  # "balanced": rare tags count more, all of them alike in sum
+    knowledge: dict[str, Any] = field(default_factory=dict)  # of regard.knowledge.rows
 
 
 class Around(NamedTuple):
@@ -48,6 +50,11 @@ class Around(NamedTuple):
 
     ids: tuple[list[int], list[int]]
     segments: tuple[list[int], list[int]]
+
+    def segments_of(self, ids: Sequence[int]) -> list[int]:
+        """Of a whole row."""
+        before, after = self.segments
+        return [*before, *[0] * (len(ids) - len(before) - len(after)), *after]
 
 
 class Tag(LabelledObjective):
@@ -76,18 +83,10 @@ class Tag(LabelledObjective):
 
     def encode(self) -> tuple[list[list[int]], list[list[int]]]:
         examples: Any = self.corpus.examples
-        special = self.corpus.special
-        blank = special.end if special.unknown is None else special.unknown
         around = self.around()
-        sentences = align_all(
-            [e.words for e in examples],
-            [self.gold(e.words, e.tags) for e in examples],
-            self.corpus.tokenizer,
-            self.length,
-            around=around.ids,
-            blank=blank,
-        )
-        marks = [*around.ids[0], *around.ids[1]] or [blank]
+        gold = [self.gold(e.words, e.tags) for e in examples]
+        sentences = self.aligned([e.words for e in examples], gold, around)
+        marks = [*around.ids[0], *around.ids[1]] or [self.blank]
         empty = Window(marks, [IGNORED] * len(marks), [], [])
         self.windows = [len(windows) or 1 for windows in sentences]
         self.long = sum(count > 1 for count in self.windows)
@@ -98,10 +97,50 @@ class Tag(LabelledObjective):
             for count in self.windows
             for number in range(count)
         ]
-        before, after = around.segments
-        beside = len(before) + len(after)
-        segments = [[*before, *[0] * (len(row.ids) - beside), *after] for row in rows]
-        return [row.ids for row in rows], segments
+        return [row.ids for row in rows], [around.segments_of(row.ids) for row in rows]
+
+    @property
+    def blank(self) -> int:
+        """What stands for a word of which the tokenizer makes nothing."""
+        special = self.corpus.special
+        return special.end if special.unknown is None else special.unknown
+
+    def aligned(
+        self, words: Sequence[Sequence[str]], gold: Sequence[Sequence[int]], around: Around
+    ) -> list[list[Window]]:
+        """The windows of each sentence."""
+        return align_all(
+            words, gold, self.corpus.tokenizer, self.length, around=around.ids, blank=self.blank
+        )
+
+    def variant(self, epoch: int, index: int) -> Sample | None:
+        """Of a sentence that is read in one window."""
+        assert self.variants is not None
+        place = int(self.homes[index])
+        if self.windows[place] > 1:
+            return None
+        example: Any = self.variants.of(self.corpus.examples[place], epoch, place)
+        if example is None:
+            return None
+        gold = [[UNKNOWN] * len(example.words)]
+        if example.tags is not None:
+            gold = [[self.codes[tag] for tag in self.legal(example.tags)]]
+        around = self.around()
+        windows = self.aligned([example.words], gold, around)[0]
+        if len(windows) != 1 or len(windows[0].ids) > self.largest:
+            return None
+        ids = windows[0].ids
+        return {
+            "tokens": np.array(ids, np.int32),
+            "segments": np.array(around.segments_of(ids), np.int8),
+            "labels": np.array(windows[0].labels, np.int32),
+            "edges": np.array((True, True)),
+        }
+
+    @cached_property
+    def homes(self) -> np.ndarray:
+        """The sentence that each row is of."""
+        return np.repeat(np.arange(len(self.windows)), self.windows)
 
     def around(self) -> Around:
         """GPT gets no marks: none of them could tell a word what comes behind it."""
@@ -119,10 +158,12 @@ class Tag(LabelledObjective):
         if tags is None:
             return [UNKNOWN] * len(words)
         count = len(self.corpus.labels)
-        legal = repair(tags, scheme_of(self.corpus.labels)) if self.schemed else tags
-        found = [self.codes.setdefault(tag, len(self.codes)) for tag in legal]
+        found = [self.codes.setdefault(tag, len(self.codes)) for tag in self.legal(tags)]
         self.unseen += sum(label >= count for label in found)
         return found
+
+    def legal(self, tags: Sequence[str]) -> Sequence[str]:
+        return repair(tags, scheme_of(self.corpus.labels)) if self.schemed else tags
 
     @property
     def note(self) -> str:

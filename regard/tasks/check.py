@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from regard.tasks.examples import (
     Labelled,
     Pair,
     Place,
+    Preference,
     Problem,
     Problems,
     Question,
@@ -159,6 +160,8 @@ class Checker:
             if part != "asks":
                 self.lengths.add(part, text)
         self.repeated(example, tuple(found))
+        if isinstance(example, Preference) and example.chosen is not None:
+            self.turned(example)
         if self.other is not None:
             self.compared(example, found, self.other)
         if self.measure is not None:
@@ -175,6 +178,14 @@ class Checker:
             told = [" ".join(each) or "none" for each in (before, labels)]
             message += f", with another label ({told[0][:60]} there, {told[1][:60]} here)"
         self.problems.add(example.place, "duplicate-text", message, "warning")
+
+    def turned(self, example: Preference) -> None:
+        """The same pair the other way round?"""
+        other = replace(example, chosen=example.rejected, rejected=example.chosen)
+        print_ = fingerprint("\0".join(text for _, text in parts(other)))
+        if print_ in self.texts:
+            message = f"{self.texts[print_][0]} chose what is rejected here"
+            self.problems.add(example.place, "contradiction", message, "warning")
 
     def compared(self, example: Example, labels: list[str], other: Other) -> None:
         for part, text in leaks(example):
@@ -337,6 +348,10 @@ def inputs(example: Example) -> Iterator[tuple[str, str | None]]:
                 yield example.target, None
         case Dialogue():
             yield "\n".join(example.turns), None
+        case Preference():
+            prompt = prompt_text(example)
+            for reply in (example.chosen, example.rejected):
+                yield f"{prompt}{reply or ''}", None
 
 
 def parts(example: Example) -> Iterator[tuple[str, str]]:
@@ -364,12 +379,24 @@ def parts(example: Example) -> Iterator[tuple[str, str]]:
         case Dialogue():
             for turn in example.turns:
                 yield "turn", turn
+        case Preference():
+            yield "prompt", prompt_text(example)
+            if example.chosen is not None and example.rejected is not None:
+                yield from (("chosen", example.chosen), ("rejected", example.rejected))
+
+
+def prompt_text(example: Preference) -> str:
+    return example.prompt if isinstance(example.prompt, str) else "\n".join(example.prompt)
 
 
 def leaks(example: Example) -> Iterator[tuple[str, str]]:
-    """What must not be in both files: the input as a whole; of a pair either side."""
+    """What must not be in both files: the input as a whole; of a pair either side; of preferences
+    the prompt, if there is one.
+    """
     if isinstance(example, Pair):
         yield from ((part, f"{part}\0{text}") for part, text in parts(example))
+    elif isinstance(example, Preference) and example.prompt:
+        yield "prompt", prompt_text(example)
     else:
         yield "text", "\0".join(text for _, text in parts(example))
 
@@ -397,6 +424,8 @@ def is_labelled(example: Example) -> bool:
             return example.impossible or bool(example.answers)
         case Pair():
             return example.target is not None
+        case Preference():
+            return example.chosen is not None
     return True
 
 

@@ -135,7 +135,7 @@ class Embedder:
         if self.pair:
             hidden = self.model.encode(tokens, real)
         elif self.model.causal:  # no row sees the padding behind it
-            hidden = self.model(tokens)
+            hidden = self.model(tokens)[..., : self.model.config.width]  # a pointer's are wider
         else:
             hidden = self.model(tokens, real, **more)
         return hidden

@@ -95,7 +95,21 @@ class Dialogue:
     id: str = ""
 
 
-Example: TypeAlias = Labelled | Tagged | Question | Choice | Pair | Dialogue
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """The reply to a prompt that people chose, and the one they rejected; without them a prompt
+    alone. The prompt of a dialogue is the turns before the reply, with `roles` where known.
+    """
+
+    prompt: str | tuple[str, ...] = ""
+    chosen: str | None = None
+    rejected: str | None = None
+    roles: tuple[str, ...] | None = None
+    place: Place = NOWHERE
+    id: str = ""
+
+
+Example: TypeAlias = Labelled | Tagged | Question | Choice | Pair | Dialogue | Preference
 
 TASKS: dict[str, type[Example]] = {
     "classify": Labelled,
@@ -107,6 +121,7 @@ TASKS: dict[str, type[Example]] = {
     "translate": Pair,
     "summarise": Pair,
     "converse": Dialogue,
+    "prefer": Preference,
 }
 
 KINDS = {
@@ -123,6 +138,7 @@ KINDS = {
     "label-range": "labels that point to no choice",
     "uneven-choices": "questions with another number of choices than the first",
     "short-dialogue": "dialogues in which nobody replies",
+    "equal-replies": "pairs whose chosen and rejected replies are the same",
     "unequal-files": "parallel files of different length",
     "duplicate-id": "ids that occur twice",
     "duplicate-text": "texts that occur twice",

@@ -82,6 +82,8 @@ def check(recipe: Recipe) -> None:
     task = recipe.examples.task
     if task not in TASKS:
         raise UnknownName("task", task, TASKS)
+    if task == "prefer":
+        raise ConfigError("preferences are learned by 'regard prefer MODEL --data FILE --out RUN'")
     if not Path(recipe.model, "config.json").is_file():
         raise ConfigError(
             f"{recipe.model} is no model directory; a task is learned by a model that has read "

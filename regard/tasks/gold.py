@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from regard.objectives.labelled import Prediction
 from regard.tasks.ask import ALIKE
-from regard.tasks.check import labels_of
-from regard.tasks.examples import Choice, Dialogue, Example, Labelled, Pair, Question, Tagged
+from regard.tasks.check import labels_of, prompt_text
+from regard.tasks.examples import (
+    Choice,
+    Dialogue,
+    Example,
+    Labelled,
+    Pair,
+    Preference,
+    Question,
+    Tagged,
+)
 from regard.tasks.labelled import of_entities
 from regard.tasks.metrics import measured
 from regard.tasks.metrics_answers import HAN
@@ -47,6 +56,8 @@ def gold_of(example: Example, labels: Sequence[str]) -> Any:
             return target
         case Dialogue(turns=turns):
             return turns[-1]
+        case Preference():
+            return 0  # of the two replies the chosen one stands first
 
 
 def values_of(
@@ -84,10 +95,12 @@ def void_note(asked: Asked, void: int) -> str:
 
 def kind_of(asked: Asked) -> str:
     """How a task is measured: entailment, and similarity in classes, as classes are; tags of no
-    entities by words.
+    entities by words; preferences as a choice of two.
     """
     if asked.task == "tag" and not of_entities(asked.labels):
         return "words"
+    if asked.task == "prefer":
+        return "choose"
     classes = asked.task in ALIKE or (asked.task == "similar" and asked.labels)
     return "classify" if classes else asked.task
 
@@ -148,6 +161,9 @@ def text_of(example: Example) -> Any:
             return example.source
         case Dialogue():
             return list(example.turns[:-1])
+        case Preference():
+            replies = [example.chosen, example.rejected]
+            return {"prompt": prompt_text(example), "replies": replies}
 
 
 # -- tags

@@ -112,5 +112,8 @@ def grown(model: Any, vocabulary: int) -> Any:
     model.tokens.weight = nn.Parameter(torch.cat([old.detach(), new]), old.requires_grad)
     model.tokens.num_embeddings = vocabulary
     model.output.weight = model.tokens.weight
+    table: Any = model.tokens
+    if hasattr(table, "spelling"):  # the extension "characters"
+        table.spelling.grow(vocabulary)
     model.config = model.config.replace(vocabulary=vocabulary)
     return model

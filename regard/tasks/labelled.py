@@ -179,7 +179,7 @@ def labels_in(examples: Sequence[Example], task: str) -> list[str]:
     """The classes or tags of the examples, in an order that does not depend on theirs."""
     if task == "tag":
         return tags_in(examples)
-    if task == "choose" or task == "answer":
+    if task in ("choose", "answer", "prefer"):
         return []
     counts = Counter(label for example in examples for label in labels_of(example))
     if not counts and any(isinstance(e, Labelled) and e.label is not None for e in examples):

@@ -6,6 +6,7 @@
     loaded.answer("Who sat?", "The cat sat on the mat.").value
     loaded.translate(["Good morning.", "Good night."], beams=4)
     loaded.embed(["a film", "a book"])                     # a vector each
+    loaded.reward("How are you?", ["Fine, thanks!", "What?"])  # a number each
 
 Each takes one or many and gives one or many back. A model that has not learned what it is asked
 says so, and which could. Nothing heavy is imported before the first question.
@@ -143,6 +144,30 @@ class Methods:
             for text, several, kind in zip(first, lists, kinds, strict=True)
         ]
         return given_back(ask(self, ("choose",), examples, {}), one)
+
+    def reward(
+        self,
+        prompts: str | Sequence[str | Sequence[str]],
+        replies: str | Sequence[str],
+    ) -> Any:
+        """What a reward model thinks of replies: a number each, of which only differences mean
+        anything. Many replies may be judged for one prompt; a prompt may be a list of turns.
+        """
+        from regard.tasks.examples import Preference
+        from regard.tasks.prefer import check_reward
+
+        check_reward(cast("Loaded", self))
+        texts, one = listed(replies)
+        visible(texts, "reply")
+        given: list[Any] = [prompts] * len(texts) if isinstance(prompts, str) else [*prompts]
+        if len(given) != len(texts):
+            raise InputError(
+                f"{len(given):,} prompts but {len(texts):,} replies; give one for each"
+            )
+        asked = [prompt if isinstance(prompt, str) else tuple(prompt) for prompt in given]
+        examples = [Preference(a, text) for a, text in zip(asked, texts, strict=True)]
+        found = ask(self, ("prefer",), examples, {})
+        return given_back([float(said.value) for said in found], one)
 
     # -- texts
 

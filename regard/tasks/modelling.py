@@ -156,8 +156,12 @@ def read_through(loaded: Loaded, corpus: Corpus, plan: Plan, watch: Watch) -> Re
     objective = objective_for(loaded, corpus, plan)
     if not isinstance(objective, Causal | Recurrent):
         return objective
-    model = loaded.model
-    like = next(model.parameters())
+    return surprisals(loaded.model, objective, plan.precision, watch)
+
+
+def surprisals(model: Any, objective: Causal | Recurrent, precision: str, watch: Watch) -> Reading:
+    """The surprisal of every document of a split that is read from left to right."""
+    corpus, like = objective.corpus, next(model.parameters())
     nats = np.zeros(len(corpus.documents) - 1)
     state = None
     with evaluating(model):
@@ -166,7 +170,7 @@ def read_through(loaded: Loaded, corpus: Corpus, plan: Plan, watch: Watch) -> Re
             batch = objective.collate([objective.get(place) for place in places])
             batch = moved(batch, like.device, like.dtype)
             scored = batch["scored"]
-            with autocast(like.device, plan.precision):
+            with autocast(like.device, precision):
                 hidden = objective.hidden(model, batch, state)
                 each = inner(model).output.each(hidden[scored], batch["targets"][scored])
             where = [begin(objective, place) for place in places]

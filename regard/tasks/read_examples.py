@@ -14,6 +14,7 @@ from regard.tasks.examples import (
     Labelled,
     Pair,
     Place,
+    Preference,
     Problems,
     Question,
     Tagged,
@@ -45,6 +46,7 @@ class Maker:
             "translate": self.pair,
             "summarise": self.pair,
             "converse": self.dialogue,
+            "prefer": self.preference,
         }
         self.make = kinds.get(task, self.labelled)
 
@@ -217,19 +219,64 @@ class Maker:
         given = self.fields.get("turns", values)
         if not isinstance(given, list) or not given:
             raise Bad("wrong-type", f"the turns are {type(given).__name__}, not a list of texts")
-        turns, roles = [], []
-        for number, turn in enumerate(given, 1):
-            text, role = spoken(turn)
-            if not isinstance(text, str):
-                raise Bad("wrong-type", f"turn {number} is {type(turn).__name__}, not text")
-            if not text.strip():
-                raise Bad("empty-text", f"turn {number} of {len(given)} is empty")
-            turns.append(text)
-            roles.append(role)
+        turns, roles = as_turns(given)
         if len(turns) < 2:
             self.problems.add(place, "short-dialogue", "one turn; nobody replies", "warning")
-        named = tuple(str(role) for role in roles) if None not in roles else None
-        return Dialogue(tuple(turns), named, place, name)
+        return Dialogue(turns, roles, place, name)
+
+    def preference(self, values: Values, place: Place, name: str) -> Preference:
+        given, roles = self.fields.get("prompt", values), None
+        prompt: str | tuple[str, ...] = ""
+        if isinstance(given, list):
+            prompt, roles = as_turns(given) if given else ("", None)
+        elif isinstance(given, str):
+            prompt = given if given.strip() else ""
+        elif given is not None:
+            kind = type(given).__name__
+            raise Bad("wrong-type", f"the prompt is {kind}, not a text or a list of turns")
+        if not self.fields.known("chosen") and not self.fields.known("rejected"):
+            if not prompt:
+                raise Bad("empty-text", "the prompt is empty, and there are no replies to it")
+            return Preference(prompt, None, None, roles, place, name)
+        chosen, rejected = self.reply("chosen", values), self.reply("rejected", values)
+        if chosen.strip() == rejected.strip():
+            raise Bad("equal-replies", f"chosen and rejected are both {short(chosen)}")
+        return Preference(prompt, chosen, rejected, roles, place, name)
+
+    def reply(self, role: str, values: Values) -> str:
+        """A text, or a list of one turn."""
+        if self.fields.found.get(role) not in values:
+            there = ", ".join(map(repr, values))
+            raise Bad(
+                "missing-field",
+                f"no field for the {role} reply; there are: {there}; name the right one with "
+                f"--field {role}=NAME",
+            )
+        given = self.fields.get(role, values)
+        if isinstance(given, list) and len(given) == 1:
+            return as_turns(given)[0][0]
+        if isinstance(given, list):
+            raise Bad(
+                "wrong-type",
+                f"the {role} reply has {len(given)} turns; the turns before the reply are the "
+                "prompt",
+            )
+        return self.fields.text(role, values)
+
+
+def as_turns(given: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """The texts of a dialogue's turns, and who speaks, where all of them say so."""
+    turns, roles = [], []
+    for number, turn in enumerate(given, 1):
+        text, role = spoken(turn)
+        if not isinstance(text, str):
+            raise Bad("wrong-type", f"turn {number} is {type(turn).__name__}, not text")
+        if not text.strip():
+            raise Bad("empty-text", f"turn {number} of {len(given)} is empty")
+        turns.append(text)
+        roles.append(role)
+    named = tuple(str(role) for role in roles) if None not in roles else None
+    return tuple(turns), named
 
 
 def score(value: Any) -> float:

@@ -54,6 +54,12 @@ NAMES: dict[str, dict[str, str]] = {
         "id": ID,
     },
     "converse": {"turns": "turns messages dialog dialogue utterances conversation", "id": ID},
+    "prefer": {
+        "prompt": "prompt question instruction query context input turns text",
+        "chosen": "chosen preferred better accepted chosen_response",
+        "rejected": "rejected dispreferred worse refused rejected_response",
+        "id": f"{ID} prompt_id",
+    },
 }
 NEEDED = {
     "classify": ("text",),
@@ -65,6 +71,7 @@ NEEDED = {
     "translate": ("source",),
     "summarise": ("source",),
     "converse": ("turns",),
+    "prefer": ("prompt",),  # replies are written to prompts alone
 }
 # Tables without a header, by their number of columns.
 ORDER: dict[str, dict[int, tuple[str, ...]]] = {
@@ -81,6 +88,7 @@ ORDER: dict[str, dict[int, tuple[str, ...]]] = {
     "translate": {1: ("source",), **dict.fromkeys(range(2, 9), ("source", "target"))},
     "summarise": {1: ("source",), 2: ("source", "target")},
     "converse": {},
+    "prefer": {1: ("prompt",), 3: ("prompt", "chosen", "rejected")},
 }
 NUMBERED = ("choice", "ending", "option", "alternative", "answer")  # choice1, ending0, …
 

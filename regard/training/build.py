@@ -12,6 +12,7 @@ from regard.errors import ConfigError, InputError, RegardError, UnknownName
 from regard.exchange.directory import (
     configure,
     empty,
+    extensions_of,
     family_of_model,
     heads_of,
     known_heads,
@@ -19,6 +20,7 @@ from regard.exchange.directory import (
     read_config,
 )
 from regard.exchange.formats import format_of
+from regard.extensions import extend, extension, place_of
 from regard.keyed import seed_torch
 from regard.models import FAMILIES, family_of
 from regard.models.config import fits
@@ -45,6 +47,7 @@ OWN = {
 }
 LENGTH = 256  # tokens of a sample, unless the recipe says so
 STEP = 4096  # tokens of a step, unless the recipe says so
+PREFERENCES = ("reward", "prefer", "reinforce")  # learn from examples of the task "prefer"
 
 
 def is_directory(model: str) -> bool:
@@ -62,11 +65,15 @@ def family(recipe: Recipe) -> str:
 
 def labelled(recipe: Recipe) -> bool:
     """Does the recipe learn from examples, not from prepared text?"""
-    return str(recipe.objective.get("name")) in LABELLED
+    held = recipe.objective
+    return str(held.get("of") or held.get("name")) in (*LABELLED, *PREFERENCES)
 
 
 def settle_objective(recipe: Recipe) -> None:
     kind, task = family(recipe), recipe.examples.task
+    if task == "prefer":
+        recipe.objective = {"name": "prefer"} | recipe.objective | {"family": kind}
+        return
     if task and kind not in WRITERS and task in OBJECTIVES:
         recipe.objective = {"name": OBJECTIVES[task]} | recipe.objective | {"family": kind}
         return
@@ -121,8 +128,13 @@ def objective_for(recipe: Recipe, split: str) -> Objective:
         seed=recipe.seed,
         learning=split == "train",
     )
+    made.in_streams = recipe.batch.order == "streams"
     if split == "train":
         recipe.objective |= made.settled()  # for validation what the data to learn from decided
+        if recipe.augment.methods:
+            from regard.augment.learning import vary
+
+            vary(made, recipe)
     return made
 
 
@@ -165,12 +177,13 @@ def outline(recipe: Recipe, objective: Objective) -> Any:
         given = read_config(Path(recipe.model))
         found = format_of(given["model_type"])
         held = heads_of(found, given) if heads is None else known_heads(found, heads)
-        model = empty(found, configure(found, given), held)
+        model = empty(found, configure(found, given), held, extensions_of(given))
     else:
         with torch.device("meta"):
             model = blank(recipe, objective)
     with torch.device("meta"):
-        model = objective.fitted(model)
+        model = objective.fitted(extended(model, recipe))
+    check_learns(model)
     check_vocabulary(model, objective.corpus.vocabulary)
     objective.check(model)
     return model
@@ -204,7 +217,26 @@ def model_for(recipe: Recipe, objective: Objective) -> Any:
             check_tokenizer(recipe, objective.corpus)
     else:
         model = blank(recipe, objective).initialise()
-    return objective.fitted(model).train()
+    return objective.fitted(extended(model, recipe, objective.corpus.tokenizer)).train()
+
+
+def extended(model: Any, recipe: Recipe, tokenizer: Any = None) -> Any:
+    """The model with the parts that the recipe adds to it."""
+    for name in sorted(recipe.extensions, key=place_of):
+        options = recipe.extensions[name]
+        if model.extensions.get(name) != extension(name).of(options).table():
+            extend(model, name, options, tokenizer)
+    return model
+
+
+def check_learns(model: Any) -> None:
+    """Refuses a model with a part that no gradient passes."""
+    for name in model.extensions:
+        if not extension(name).learns:
+            raise ConfigError(
+                f"a model with the extension {name!r} cannot learn; train the model that it was "
+                "made from, and make it again"
+            )
 
 
 def listed(value: Any) -> Any:

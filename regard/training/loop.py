@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ from torch import Tensor
 from regard.errors import RegardError
 from regard.keyed import seed_torch
 from regard.models.state import State
-from regard.objectives.base import Objective
+from regard.objectives.base import Batch, Objective
+from regard.training.adversary import Passes, once
 from regard.training.batches import Batches
 from regard.training.learner import autocast, moved
 from regard.training.optimizer import clip, load_state, put, set_rate, state_tensors
@@ -83,6 +85,8 @@ class Loop:
         self.progress = Progress()
         self.states: list[State | None] = [None] * len(batches.slices)
         self.thaw: Callable[[int], None] = lambda step: None  # says what learns at a step
+        self.passes: Passes = once  # how a micro-batch is read
+        self.at: Callable[[int], int] = lambda step: step  # where in the schedule a step stands
 
     def step(self, last: int, flags: Callable[[], Sequence[bool]] = tuple) -> Taken:
         """Step `progress.step` (counted from 0), which is not counted if it diverges."""
@@ -94,12 +98,10 @@ class Loop:
         counts, tokens = self.counts(micro)
         sums = dict.fromkeys(counts, 0.0)
         for i, batch in enumerate(micro):
-            seed_torch(self.seed, "dropout", number, self.batches.first + i)
             batch = moved(batch, self.device, self.dtype)
-            with self.engine.sync(i == len(micro) - 1):
-                with autocast(self.device, self.precision):
-                    parts, _ = self.engine.module(batch, self.states[i])
-                self.scaler.scale(self.total(parts, counts)).backward()
+            place = number, self.batches.first + i
+            go = partial(self.go, place, batch, counts)
+            parts = self.passes(go, place, batch, self.states[i])
             for name, value in parts.items():
                 sums[name] += float(value.detach())
         found = self.group.sum([*sums.values(), *map(float, flags())])
@@ -107,7 +109,7 @@ class Loop:
         raised = [bool(flag) for flag in found[len(sums) :]]
         self.scaler.unscale_(self.optimizer)
         norm = clip(self.model.parameters(), self.limit)
-        rate = self.rate(number + 1)
+        rate = self.rate(self.at(number + 1))
         if not self.scaler.is_enabled():
             self.refuse_nonsense(number, losses, norm)
         set_rate(self.optimizer, rate)
@@ -121,6 +123,27 @@ class Loop:
         self.progress.seconds += time.perf_counter() - began
         learned = sum(self.objective.weights.get(k, 1.0) * loss for k, loss in losses.items())
         return Taken(learned, losses, norm, rate, tokens, raised)
+
+    def go(
+        self,
+        place: tuple[int, int],
+        batch: Batch,
+        counts: dict[str, float],
+        state: State | None,
+        *,
+        last: bool = True,  # of the passes of this micro-batch
+        share: float = 1.0,
+        inputs: Sequence[Tensor] | None = None,  # what gets a gradient; None: the weights do
+    ) -> dict[str, Tensor]:
+        """One pass there and back; the same dropout every time."""
+        seed_torch(self.seed, "dropout", *place)
+        with self.engine.sync(last and place[1] == self.batches.slices[-1]):
+            with autocast(self.device, self.precision):
+                parts, _ = self.engine.module(batch, state)
+            total = self.scaler.scale(self.total(parts, counts))
+            (total if share == 1.0 else total * share).backward(inputs=inputs)
+        found: dict[str, Tensor] = parts
+        return found
 
     def counts(self, micro: list[Any]) -> tuple[dict[str, float], int]:
         """Targets and tokens of the whole step, over all micro-batches and processes."""

@@ -190,9 +190,10 @@ def clip(parameters: Iterable[Tensor], limit: float) -> float:
     held = list(parameters)
     total = nn.utils.get_total_norm([p.grad for p in held if p.grad is not None], foreach=True)
     total = total.full_tensor() if hasattr(total, "full_tensor") else total
-    if limit > 0:
+    norm = float(total)
+    if limit > 0 and not norm + 1e-6 <= limit:  # else a pass over all gradients, times 1
         nn.utils.clip_grads_with_norm_(held, limit, total, foreach=True)
-    return float(total)
+    return norm
 
 
 def state_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:

@@ -12,8 +12,10 @@ import torch
 from regard.errors import ConfigError, RegardError
 from regard.models import FAMILIES
 from regard.native.library import library
+from regard.objectives.agree import agreeing
 from regard.objectives.base import Objective
 from regard.tasks.papers import finetuning
+from regard.training.adversary import Disturbed
 from regard.training.batches import Batches
 from regard.training.build import (
     about_data,
@@ -35,6 +37,7 @@ from regard.training.optimizer import optimizer
 from regard.training.optimizer import paper as published
 from regard.training.parallel import Group, engine
 from regard.training.recipe import Recipe
+from regard.training.robust import check_model, deepen, disturbs, passes, settle_robust
 from regard.training.schedule import BY_WIDTH, schedule
 
 DEFAULT_MINUTES = 10.0
@@ -70,9 +73,11 @@ def prepare(
 ) -> Plan:
     """Builds everything, estimates, refuses what cannot fit, and settles the number of steps."""
     settle_engine(recipe, group, device, note, settled)
+    settle_robust(recipe, group.world)
     settle_batch(recipe)
     objective, valid = objective_for(recipe, "train"), validation_for(recipe)
     ghost = outline(recipe, objective)
+    check_model(recipe.robust, ghost)
     if valid is not None:
         valid.check(ghost)
     else:
@@ -91,9 +96,13 @@ def prepare(
     if recipe.engine.precision == "fp64":
         model.double()
     model.to(device)
+    if recipe.robust.depth:
+        deepen(model, recipe.robust.depth)
     if recipe.engine.checkpointing:
         checkpoint_blocks(model)
-    settle_budget(recipe, objective)
+    usual, samples = round(objective.usual), recipe.batch.samples
+    flops = step_flops(model, usual, samples, **extent(model, objective)) * passes(recipe.robust)
+    settle_budget(recipe, objective, flops)
     freeze(recipe, model, group.world)
     loop = loop_for(recipe, model, objective, batches, group)
     if not settled:
@@ -104,8 +113,7 @@ def prepare(
         loop.thaw = Thaw(model, recipe.optimizer.frozen, recipe.optimizer.thaw)
     settle_steps(recipe, loop, model, objective)
     peak = gemm_peak(DTYPES[recipe.engine.precision])
-    usual, samples = round(objective.usual), recipe.batch.samples
-    flops = step_flops(model, usual, samples, **extent(model, objective)) * work(model)
+    flops *= work(model)
     facts |= {"steps": recipe.budget.steps, "gemm_peak": peak, "step_flops": flops}
     return Plan(recipe, objective, valid, batches, loop, facts, peak, flops)
 
@@ -181,19 +189,27 @@ def paper_of(recipe: Recipe) -> dict[str, Any]:
     return published(recipe.model)
 
 
-def settle_budget(recipe: Recipe, objective: Objective) -> None:
+def settle_budget(recipe: Recipe, objective: Objective, flops: float) -> None:
     """Tokens and epochs are steps already; minutes wait for a rehearsal."""
     budget = recipe.budget
-    given = [name for name in ("steps", "tokens", "minutes", "epochs") if getattr(budget, name)]
+    kinds = ("steps", "tokens", "minutes", "epochs", "flops")
+    given = [name for name in kinds if getattr(budget, name)]
     if not given and recipe.examples.task:
         budget.epochs = float(finetuning(family(recipe), recipe.examples.task)["epochs"])
     elif not given:
         budget.minutes = DEFAULT_MINUTES
     elif len(given) > 1 and given != ["steps", "minutes"]:
         raise ConfigError(f"the budget is given in {' and '.join(given)}; choose one")
+    if budget.clock and (not budget.minutes or recipe.engine.processes > 1):
+        raise ConfigError(
+            "budget.clock ends a run of a single process by its minutes; give budget.minutes, or "
+            "leave the clock out"
+        )
     if budget.tokens:
         budget.steps = max(1, int(budget.tokens / (recipe.batch.samples * objective.usual)))
         budget.tokens = 0
+    if budget.flops:
+        budget.steps, budget.flops = max(1, int(budget.flops / flops)), 0.0
     if budget.epochs:
         budget.steps = max(1, round(budget.epochs * len(objective) / recipe.batch.samples))
         budget.epochs = 0.0
@@ -202,6 +218,12 @@ def settle_budget(recipe: Recipe, objective: Objective) -> None:
 def loop_for(
     recipe: Recipe, model: Any, objective: Objective, batches: Batches, group: Group
 ) -> Loop:
+    robust, words = recipe.robust, None
+    if disturbs(robust):
+        corpus = objective.corpus
+        words = Disturbed(model, robust, corpus.special, corpus.vocabulary, recipe.seed)
+    if robust.agree:
+        objective = agreeing(objective, robust.agree, words)
     learner = Learner(model, objective)
     made = engine(recipe.engine.parallel, learner, group, recipe.engine.every, recipe.engine.warmup)
     chosen = recipe.optimizer
@@ -214,7 +236,7 @@ def loop_for(
         decay=chosen.decay,
         fall=chosen.fall,
     )
-    return Loop(
+    loop = Loop(
         made,
         objective,
         batches,
@@ -225,6 +247,9 @@ def loop_for(
         precision=recipe.engine.precision,
         limit=chosen.clip,
     )
+    if words is not None:
+        loop.passes = words
+    return loop
 
 
 def rehearse(recipe: Recipe, loop: Loop, note: Callable[[str], None]) -> float:
@@ -297,6 +322,9 @@ def settle_steps(recipe: Recipe, loop: Loop, model: Any, objective: Objective) -
         power=planned.power,
         until=planned.until or None,
     )
+    if recipe.budget.clock:
+        limit = 60 * recipe.budget.minutes
+        loop.at = lambda step: min(steps, max(1, round(loop.progress.seconds / limit * steps)))
     checks = recipe.validation
     if labelled(recipe):  # every epoch, and all of it: examples are few
         checks.every = checks.every or max(1, len(objective) // recipe.batch.samples)
@@ -312,7 +340,7 @@ def about(recipe: Recipe, model: Any, objective: Objective, batches: Batches) ->
     """What is said before a run, and stands in run.json."""
     need = training_memory(
         model,
-        batches.size,
+        batches.size * (2 if recipe.robust.agree else 1),
         objective.largest,
         optimizer=recipe.optimizer.name,
         precision=recipe.engine.precision,

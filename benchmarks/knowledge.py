@@ -1,0 +1,289 @@
+"""Knowledge on a task that only a graph can answer.
+
+    python benchmarks/knowledge.py [--seeds 3] [--only tree,none] [--json]
+    python benchmarks/knowledge.py --examples 200        # few and short: to try it
+
+Made-up creatures have a colour and fear another, which stands in a graph and nowhere else. "The
+zobi met the kalu. Is the kalu red or blue?" asks for one of them; a third of the wrong colours is
+that of the other creature, a third what this one fears. No creature of the test occurs in the
+training data, so whoever does not read the graph can only guess between the two. A small BERT
+learns it from scratch, in five ways:
+
+* without knowledge;
+* K-BERT: branches with soft positions and the visible matrix;
+* the same branches as plain text, which every token sees;
+* guidance: the text as it is, and a learned bias between entities that the graph relates;
+* guidance with the strength gated by the row that asks.
+
+Each cell is saved when it is done; started again, the script goes on with the next. The section is
+"knowledge" of docs/results.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from page import cells, goal, in_process, once, put, spread, table
+
+ROOT = Path(__file__).resolve().parent.parent
+STARTS = "ba da fe go hu ji ka lo mi nu pe ra so ti vu qi xe yo za zo".split()
+ENDS = "bi dok fa gur kalu lim mo nex pol rit sen tu vas wop yin zel".split()
+COLOURS = "red blue green white black brown grey pink".split()
+KINDS = ("any", "of the other", "feared")  # of wrong colours
+FRAMES = ["the {a} met the {b}", "a {a} saw the {b} today", "the {b} and the {a} were there"]
+ASKS = ["is the {x} {a} or {b}", "was that {x} {a} or was it {b}"]
+SHAPE = {"width": 64, "layers": 3, "heads": 4, "hidden": 256, "context": 64}
+TRAIN, VALID, TEST = 6000, 500, 2000  # examples
+STEPS, SAMPLES, RATE = 1000, 32, 1e-3
+REACHED, CHANCE = 0.9, 0.55  # goals: at least with knowledge, at most without
+
+RULES = ["entity", "relation:colour", "relation:fears"]
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "none": ("without knowledge", {}),
+    "tree": ("branches with the visible matrix", {"mode": "tree"}),
+    "text": ("branches as text, seen by all", {"mode": "tree", "matrix": False}),
+    "bias": ("guidance, a strength for each head", {"mode": "bias", "rules": RULES}),
+    "gated": ("guidance, gated", {"mode": "bias", "rules": RULES, "guidance": {"gated": True}}),
+}
+
+
+def say(*words: Any) -> None:
+    print(*words, file=sys.stderr, flush=True)
+
+
+# -- a world
+
+
+def creatures(seed: int) -> list[str]:
+    from regard.keyed import permutation
+
+    names = [first + last for first in STARTS for last in ENDS]
+    return [names[i] for i in permutation(len(names), seed, "creatures")]
+
+
+class Creature(NamedTuple):
+    name: str
+    colour: str
+    fears: str  # another colour
+
+
+def world(seed: int) -> list[Creature]:
+    from regard.keyed import keyed
+
+    found = []
+    for name in creatures(seed):
+        colour, fears = keyed(seed, "properties", name).choice(COLOURS, 2, replace=False)
+        found.append(Creature(name, str(colour), str(fears)))
+    return found
+
+
+def examples(count: int, among: list[Creature], *key: int | str) -> list[dict[str, str]]:
+    """Which of two colours? The wrong one is any, that of the other creature, or what is feared."""
+    from regard.keyed import keyed
+
+    made = []
+    for index in range(count):
+        dice = keyed(*key, index)
+        asked, other = (among[i] for i in dice.choice(len(among), 2, replace=False))
+        while other.colour == asked.colour or other.name == asked.name:
+            other = among[int(dice.integers(len(among)))]
+        others = [c for c in COLOURS if c not in (asked.colour, asked.fears, other.colour)]
+        wrong = (str(dice.choice(others)), other.colour, asked.fears)[index % len(KINDS)]
+        first, second = (str(c) for c in dice.permutation([asked.colour, wrong]))
+        a, b = (str(x) for x in dice.permutation([asked.name, other.name]))
+        made.append(
+            {
+                "premise": str(dice.choice(FRAMES)).format(a=a, b=b),
+                "hypothesis": str(dice.choice(ASKS)).format(x=asked.name, a=first, b=second),
+                "label": asked.colour,
+            }
+        )
+    return made
+
+
+def tokenizer() -> Any:
+    """Names are cut into two syllables, all of which occur in training."""
+    from regard.text.roles import completed, special_of
+    from regard.text.tokenizer import Tokenizer, word_pieces
+
+    words = {word for text in [*FRAMES, *ASKS] for word in text.split() if "{" not in word}
+    words |= {*COLOURS, "colour", "fears"}
+    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    starts = [start for start in STARTS if start not in words]
+    made = Tokenizer(word_pieces([*marks, *sorted(words), *starts, *(f"##{end}" for end in ENDS)]))
+    return completed(made, special_of(made, "the tokenizer"))
+
+
+# -- a cell
+
+
+def cell(way: str, seed: int, few: int, place: Path) -> dict[str, Any]:
+    """One way with one seed: the score on creatures that were never seen, and on seen ones."""
+    import regard
+    from regard.keyed import seed_torch
+    from regard.knowledge.graph import Graph
+    from regard.models.bert import Bert, BertConfig
+    from regard.tasks.finetune import finetune
+    from regard.training.recipe import make
+
+    every = world(seed)
+    seen, unseen = every[: len(every) * 3 // 4], every[len(every) * 3 // 4 :]
+    sizes = [few or TRAIN, min(few or VALID, VALID), min(few or TEST, TEST)]
+    held = {
+        "train": examples(sizes[0], seen, seed, "train"),
+        "valid": examples(sizes[1], seen, seed, "valid"),
+        "test": examples(sizes[2], unseen, seed, "test"),
+    }
+    for name, records in held.items():
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        (place / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    facts = [(c.name, name, value) for c in every for name, value in c._asdict().items()]
+    Graph(fact for fact in facts if fact[1] != "name").write(place / "facts.tsv")
+    words = tokenizer()
+    seed_torch(seed, "start")
+    config = BertConfig(vocabulary=len(words), **SHAPE)  # type: ignore[arg-type]
+    regard.save(Bert(config).initialise(), place / "bert", words)
+    knowledge = {"graph": str(place / "facts.tsv")} | WAYS[way][1] if WAYS[way][1] else {}
+    recipe = make(
+        {
+            "model": str(place / "bert"),
+            "data": str(place / "train.jsonl"),
+            "seed": seed,
+            "examples": {"task": "entail", "valid": str(place / "valid.jsonl")},
+            "objective": {"knowledge": knowledge},
+            "batch": {"samples": SAMPLES, "length": 48},
+            "budget": {"steps": 20 if few else STEPS},
+            "optimizer": {"rate": RATE},
+            "engine": {"precision": "fp32", "compile": "no"},
+        }
+    )
+    began = time.perf_counter()
+    finetune(recipe, place / "run", display="silent")
+    seconds = time.perf_counter() - began
+    loaded = regard.load(place / "run")
+    scores = {name: score(loaded, held[name]) for name in ("valid", "test")}
+    return {
+        "way": way,
+        "seed": seed,
+        "test": scores["test"],
+        "seen": scores["valid"],
+        "kinds": [score(loaded, held["test"][i :: len(KINDS)]) for i in range(len(KINDS))],
+        "seconds": seconds,
+    }
+
+
+def score(loaded: Any, records: list[dict[str, str]]) -> float:
+    said = loaded.entail([r["premise"] for r in records], [r["hypothesis"] for r in records])
+    return sum(p.value == r["label"] for p, r in zip(said, records, strict=True)) / len(records)
+
+
+# -- the page
+
+
+def settings(way: str, seed: int, few: int) -> dict[str, Any]:
+    return {
+        "way": WAYS[way][1], "seed": seed, "shape": SHAPE, "examples": few or [TRAIN, TEST],
+        "steps": STEPS, "samples": SAMPLES, "rate": RATE,
+    }  # fmt: skip
+
+
+def section(rows: list[dict[str, Any]]) -> str:
+    lines, missed = [], []
+    for way, (title, _) in WAYS.items():
+        held = [row for row in rows if row["way"] == way]
+        if not held:
+            continue
+        test = [row["test"] for row in held]
+        mean = sum(test) / len(test)
+        reached = mean <= CHANCE if way == "none" else mean >= REACHED
+        if way not in ("none", "tree", "bias"):
+            reached = True  # only shown
+        missed += [] if reached else [title]
+        columns = [spread([row["kinds"][i] for row in held]) for i in range(len(KINDS))]
+        columns.append(spread([row["seen"] for row in held]))
+        seconds = spread([row["seconds"] for row in held], ".0f")
+        lines.append([title, str(len(held)), goal(spread(test), reached), *columns, seconds])
+    wrong = [f"wrong: {kind}" for kind in KINDS]
+    heads = ["way", "seeds", "unseen creatures", *wrong, "seen creatures", "seconds"]
+    parts = [
+        "## Knowledge",
+        "Made by `python benchmarks/knowledge.py`: accuracy, mean ± standard deviation over seeds. "
+        "Which of two colours has a made-up creature? Only a graph says so. No creature of the "
+        "test occurs in the training data. A third of the wrong colours is that of the other "
+        "creature of the text, a third what this one fears by the graph. The model is a BERT of "
+        f"{SHAPE['layers']} layers and width {SHAPE['width']}, from scratch, {STEPS:,} steps of "
+        f"{SAMPLES}. Goals: at least {REACHED:g} with the matrix and with guidance, and without "
+        f"knowledge no more than a guess (at most {CHANCE:g}).",
+        table(heads, lines),
+        told(rows),
+    ]
+    if missed:
+        parts.append(f"Missed: {', '.join(missed)}.")
+    return "\n\n".join(filter(None, parts))
+
+
+def told(rows: list[dict[str, Any]]) -> str:
+    """What the figures say of the matrix, whatever they are."""
+    found = {
+        way: sum(held) / len(held)
+        for way in WAYS
+        if (held := [row["test"] for row in rows if row["way"] == way])
+    }
+    if not {"tree", "text"} <= found.keys():
+        return ""
+    gap = found["tree"] - found["text"]
+    judged = "better than" if gap > 0.01 else "worse than" if gap < -0.01 else "as good as"
+    return (
+        f"With the matrix it is {judged} with the same branches as text ({gap:+.3f}). Sentences "
+        "are short here and every creature has two branches; what the matrix is for, text that is "
+        "drowned by branches, this task does not show."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path("results/knowledge"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="", help=f"some of {','.join(WAYS)}")
+    parser.add_argument("--examples", type=int, default=0, help="few and short: to try it")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    ways = [word for word in options.only.split(",") if word] or list(WAYS)
+    unknown = [way for way in ways if way not in WAYS]
+    if unknown:
+        parser.error(f"unknown way {unknown[0]!r}; known are {', '.join(WAYS)}")
+    if options.cell:
+        made = cell(ways[0], options.seeds, options.examples, options.cell.parent)
+        options.cell.write_text(json.dumps(made), encoding="utf-8")
+        return
+    place = options.out.resolve() / (f"cells-{options.examples}" if options.examples else "cells")
+    for seed in range(1, options.seeds + 1):
+        for way in ways:
+            words = ["--only", way, "--seeds", str(seed), "--examples", str(options.examples)]
+            say(f"{way}-{seed} …")
+            row = once(
+                place / f"{way}-{seed}.json",
+                partial(in_process, __file__, words),
+                settings(way, seed, options.examples),
+            )
+            say(f"  {row['test']:.3f} of unseen creatures, {row['seconds']:.0f} s")
+    rows = cells(place, lambda row: settings(row["way"], row["seed"], options.examples))
+    if not options.examples:
+        put("knowledge", section(rows), options.page)
+    print(json.dumps({"cells": rows}, indent=1) if options.json else section(rows))
+
+
+if __name__ == "__main__":
+    main()

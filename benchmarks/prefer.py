@@ -1,0 +1,351 @@
+"""Preference tuning of a small dialogue model: a planted preference, learned in every way.
+
+    python benchmarks/prefer.py --data DIR [--seeds 3] [--only dpo,grpo-judge] [--small] [--json]
+
+A small GPT learns dialogues (as in benchmarks/finetune.py). It then writes replies to the first
+turns that it has learned from, and pairs are made of them by a rule that is told to nobody: who
+asks something back (the reply has a question mark) is chosen. From these pairs a reward model and
+DPO learn; GRPO learns from the reward model, and from the rule itself with a firm leash, with the
+usual one and with none. All are measured with first turns that no model has seen: how often a reply
+asks back, and how far a token is from the start (k3, on what the model writes itself).
+
+Goals: the reward model is right for at least 90 % of unseen pairs; DPO and GRPO raise the share of
+replies that ask back by at least 30 points; the firm leash keeps less than half of the distance
+that none does. Each cell is saved when it is done, with its settings. The section is "preference"
+of docs/results.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from finetune_sides import settings as converse_settings
+from finetune_sides import talker
+from finetune_tasks import TASKS, files, in_lines
+from page import cells, goal, in_process, once, put, replace, spread, table
+
+ROOT = Path(__file__).resolve().parent.parent
+RULE = "contains:?"
+LENGTH, TOKENS, GROUP = 96, 24, 8
+PAIRS = 4  # of one prompt, at most
+RIGHT, RISE, LEASH = 0.9, 0.3, 0.5  # the goals
+SHOWN = 5  # replies
+FEW = 24  # prompts, to try it
+
+# What each way of learning sets beside its method; beta is the leash.
+WAYS: dict[str, dict[str, Any]] = {
+    "judge": {"method": "reward", "rate": 1e-4, "epochs": 3.0},
+    "dpo": {"method": "dpo", "rate": 5e-5, "epochs": 3.0, "beta": 0.1},
+    "ipo": {"method": "ipo", "rate": 5e-5, "epochs": 3.0, "beta": 0.1},
+    "grpo-judge": {"method": "grpo", "rate": 1e-4, "steps": 100, "beta": 0.04},
+    "grpo-rule": {"method": "grpo", "rate": 1e-4, "steps": 100, "beta": 0.04},
+    "grpo-firm": {"method": "grpo", "rate": 1e-4, "steps": 100, "beta": 0.5},
+    "grpo-free": {"method": "grpo", "rate": 1e-4, "steps": 100, "beta": 0.0},
+}
+TITLES = {
+    "start": "the start",
+    "judge": "reward model",
+    "dpo": "DPO",
+    "ipo": "IPO",
+    "grpo-judge": "GRPO, by the reward model",
+    "grpo-rule": "GRPO, by the rule",
+    "grpo-firm": "GRPO, by the rule, firm leash",
+    "grpo-free": "GRPO, by the rule, no leash",
+}
+NAMES = tuple(TITLES)
+
+
+def settings_of(name: str, seed: int, small: bool) -> dict[str, Any]:
+    """All that a cell depends on."""
+    sizes = {"length": LENGTH, "tokens": TOKENS, "group": GROUP, "pairs": PAIRS, "rule": RULE}
+    return {"name": name, "seed": seed, "small": small, **sizes, **WAYS.get(name, {})}
+
+
+# -- cells
+
+
+def place_of(options: Any, seed: int) -> Path:
+    return Path(options.out) / ("small" if options.small else "runs") / f"seed-{seed}"
+
+
+def start(options: Any, seed: int) -> dict[str, Any]:
+    """The dialogue model, and the pairs of its replies."""
+    from regard.tasks.finetune import finetune
+    from regard.tasks.readers import read
+    from regard.training import recipe as recipes
+
+    place, began = place_of(options, seed), time.perf_counter()
+    shutil.rmtree(place, ignore_errors=True)
+    task = TASKS["dialogue"]
+    data = files(task, Path(options.data), Path(options.out) / "data", 120 if options.small else 0)
+    base = talker(data, seed, place / "talker")
+    words = converse_settings(task, "fp32")
+    words = [w for w in words if not w.startswith("budget.") or not options.small]
+    made = recipes.make(
+        {"budget": {"steps": 5}} if options.small else {},
+        recipes.overrides(words),
+        {"model": str(base), "data": str(data.train), "seed": seed},
+        {"examples": {"task": "converse"}},
+    )
+    finetune(made, place / "start", display="silent")
+    counts = {}
+    for split, file in (("train", data.train), ("test", data.test)):
+        talks: Any = read(file, "converse")
+        asked = [{"prompt": [turn]} for turn in dict.fromkeys(e.turns[0] for e in talks)]
+        asked = asked[: FEW if options.small else len(asked)]
+        replace(place / f"{split}.prompts.jsonl", in_lines(asked))
+        pairs = pairs_of(place, split, seed)
+        replace(place / f"{split}.pairs.jsonl", in_lines(pairs))
+        counts[split] = {"prompts": len(asked), "pairs": len(pairs)}
+    found = measured(place / "start", place, seed)
+    return {**found, "data": counts, "seconds": time.perf_counter() - began}
+
+
+def objective_on(place: Path, split: str, seed: int) -> Any:
+    """What writes replies to the prompts of a split and knows the rule."""
+    from regard.objectives.reinforce import Reinforce, ReinforceOptions
+    from regard.tasks.labelled import Examples, tokenizer_of
+    from regard.tasks.readers import read
+
+    examples = read(place / f"{split}.prompts.jsonl", "prefer")
+    given = Examples("prefer", examples, tokenizer_of(str(place / "start")), split="valid")
+    given.path = str(place / "start")
+    asked = ReinforceOptions(family="gpt", reward=RULE, group=GROUP, tokens=TOKENS)
+    return Reinforce(given, asked, length=LENGTH, batch=32, seed=seed, learning=False)  # type: ignore[arg-type]
+
+
+def written(objective: Any, model: Any, most: int = 2**31) -> list[tuple[list[str], list[str]]]:
+    """(the turns before, the replies) of every prompt, or of the first so many."""
+    decode, found, count = objective.corpus.tokenizer.decode, [], min(most, len(objective))
+    for at in range(0, count, objective.batch):
+        places = range(at, min(at + objective.batch, count))
+        made = objective.write(model, objective.collate([objective.sample(0, i) for i in places]))
+        texts = [decode(reply).strip() for reply in made.replies]
+        for i in range(len(places)):
+            asked = decode(made.prompts[i * GROUP]).strip()
+            found.append(([asked], texts[i * GROUP : (i + 1) * GROUP]))
+    return found
+
+
+def pairs_of(place: Path, split: str, seed: int) -> list[dict[str, Any]]:
+    """Of each group those that ask back, each beside one that does not."""
+    from regard.exchange.directory import load
+
+    made = []
+    for turns, replies in written(objective_on(place, split, seed), load(place / "start").model):
+        told = [text for text in dict.fromkeys(replies) if text]
+        asking = [text for text in told if "?" in text]
+        plain = [text for text in told if "?" not in text]
+        for chosen, rejected in [*zip(asking, plain, strict=False)][:PAIRS]:
+            made.append({"prompt": turns, "chosen": chosen, "rejected": rejected})
+    return made
+
+
+def measured(run: Path, place: Path, seed: int) -> dict[str, Any]:
+    """How often it asks back, and how far it is from the start, on unseen prompts."""
+    import torch
+
+    from regard.exchange.directory import load
+    from regard.training.learner import Learner
+    from regard.training.parallel import Group
+    from regard.training.validate import validate
+
+    model, objective = load(run).model, objective_on(place, "test", seed)
+    device = torch.device("cpu")
+    found = validate(Learner(model, objective), objective, Group(), device, "fp32")
+    shown = [(turns[0], texts[0]) for turns, texts in written(objective, model, SHOWN)]
+    return {"figures": found, "samples": shown}
+
+
+def learned(options: Any, name: str, seed: int) -> dict[str, Any]:
+    """One way of learning, and what came of it."""
+    from regard.tasks.prefer import prefer, recipe_for
+
+    place, way, began = place_of(options, seed), WAYS[name], time.perf_counter()
+    method, out = way["method"], place / name
+    shutil.rmtree(out, ignore_errors=True)
+    kind = "prompts" if method == "grpo" else "pairs"
+    objective: dict[str, Any] = {} if method == "reward" else {"beta": way["beta"]}
+    if method == "grpo":
+        objective |= {"group": GROUP, "tokens": TOKENS}
+        objective["reward"] = str(place / "judge") if name == "grpo-judge" else RULE
+    budget = {k: way[k] for k in ("steps", "epochs") if k in way}
+    valid = str(place / "test.pairs.jsonl")
+    made = recipe_for(
+        method,
+        {
+            "model": str(place / "start"),
+            "data": str(place / f"train.{kind}.jsonl"),
+            "seed": seed,
+            "examples": {"share": 0.0} if method == "grpo" else {"valid": valid},
+            "objective": objective,
+            "batch": {"length": LENGTH, "samples": 8 if method == "grpo" else 16},
+            "budget": {"steps": 3} if options.small else budget,
+            "optimizer": {"rate": way["rate"]},
+            "validation": {"every": 10**9},  # the last model counts
+            "checkpoint": {"minutes": 1e9, "keep": 1},
+            "engine": {"precision": "fp32"},
+        },
+    )
+    facts = prefer(made, out, display="silent")
+    spent = time.perf_counter() - began
+    found = {"valid": facts["valid"], "seconds": spent, "steps": facts["progress"]["step"]}
+    return found if method == "reward" else found | measured(out, place, seed)
+
+
+def cell(options: Any, name: str, seed: int) -> dict[str, Any]:
+    made = start(options, seed) if name == "start" else learned(options, name, seed)
+    return {"name": name, "seed": seed, **made}
+
+
+def rows_of(options: Any) -> list[dict[str, Any]]:
+    """Measures what is asked for and not there yet; gives all cells."""
+    for seed in range(1, options.seeds + 1):
+        for name in NAMES:
+            if options.only and name not in options.only:
+                continue
+            print(f"{name}-{seed} …", file=sys.stderr, flush=True)
+            words = ["--data", str(options.data), "--out", str(options.out), "--one", name]
+            words += ["--seeds", str(seed), *["--small"] * options.small]
+            once(
+                options.cells / f"{name}-{seed}.json",
+                lambda words=words: in_process(__file__, words),
+                settings_of(name, seed, options.small),
+            )
+    found = cells(
+        options.cells,
+        lambda row: (
+            settings_of(row["name"], row["seed"], options.small) if row["name"] in NAMES else None
+        ),
+    )
+    return sorted(found, key=lambda row: (NAMES.index(row["name"]), row["seed"]))
+
+
+# -- the page
+
+
+def named(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["name"] == name]
+
+
+def figures(rows: list[dict[str, Any]], name: str, figure: str) -> list[float]:
+    return [row["figures"][figure] for row in named(rows, name)]
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / max(len(values), 1)
+
+
+def reached(rows: list[dict[str, Any]], name: str) -> bool:
+    """The goal of a way of learning; what has none has reached it."""
+    if name == "grpo-firm":
+        free = figures(rows, "grpo-free", "kl")
+        return not free or mean(figures(rows, name, "kl")) < LEASH * mean(free)
+    if name in ("dpo", "grpo-judge", "grpo-rule"):
+        return mean(figures(rows, name, "reward")) >= mean(figures(rows, "start", "reward")) + RISE
+    return True
+
+
+def lines_of(rows: list[dict[str, Any]]) -> list[list[str]]:
+    made = []
+    for name in NAMES:
+        held = named(rows, name)
+        if not held or name == "judge":
+            continue
+        beta = WAYS.get(name, {}).get("beta")
+        leash = spread(figures(rows, name, "kl"))
+        asks = spread(figures(rows, name, "reward"))
+        made.append(
+            [
+                TITLES[name],
+                "–" if beta is None else f"{beta:g}",
+                str(len(held)),
+                asks if name == "grpo-firm" else goal(asks, reached(rows, name)),
+                goal(leash, reached(rows, name)) if name == "grpo-firm" else leash,
+                spread(figures(rows, name, "length"), ".1f"),
+                spread([row["seconds"] for row in held], ".0f"),
+            ]
+        )
+    return made
+
+
+HEADS = ["learned", "β", "seeds", "asks back", "KL a token", "tokens of a reply", "seconds"]
+
+
+def section(rows: list[dict[str, Any]]) -> str:
+    parts = [
+        "## Preference tuning",
+        "Made by `python benchmarks/prefer.py`: mean ± standard deviation over seeds. A small GPT "
+        "(4 layers, width 256) that has learned some 1,800 dialogues and nothing else; pairs of "
+        "its own replies, of which the one with a question mark is chosen. Measured on first turns "
+        f"that no model has seen, {GROUP} replies to each. The goal is a share that rises by "
+        f"{100 * RISE:.0f} points, and a firm leash that keeps under {LEASH:.0%} of the distance "
+        "without one.",
+    ]
+    if judges := named(rows, "judge"):
+        right = [row["valid"]["accuracy"] for row in judges]
+        data = [row["data"] for row in named(rows, "start")]
+        counts = ", ".join(f"{d['train']['pairs']:,}" for d in data)
+        tested = ", ".join(f"{d['test']['pairs']:,}" for d in data)
+        shown = goal(spread(right), mean(right) >= RIGHT)
+        parts.append(
+            f"The reward model is right for {shown} of unseen pairs (goal {RIGHT:.0%}; pairs to "
+            f"learn from: {counts}; to test: {tested})."
+        )
+    if lines := lines_of(rows):
+        parts.append(table(HEADS, lines))
+    parts.append(
+        "A reward is not a wish. The rule sees a question mark and nothing else, so whoever "
+        "follows it far enough asks whatever gets one in; what was written (seed 1):"
+    )
+    for name in ("start", "dpo", "grpo-judge", "grpo-free"):
+        held = [row for row in named(rows, name) if row.get("samples")]
+        if held:
+            said = "\n".join(f"  * {asked} → {reply}" for asked, reply in held[0]["samples"])
+            parts.append(f"* {TITLES[name]}:\n{said}")
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
+    parser.add_argument("--out", type=Path, default=Path("results/prefer"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="", help=f"some of {','.join(NAMES)}")
+    parser.add_argument("--small", action="store_true", help="few and short: to try it")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--one", choices=NAMES, help=argparse.SUPPRESS)
+    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not options.data:
+        parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
+    options.only = [word for word in options.only.split(",") if word]
+    unknown = [name for name in options.only if name not in NAMES]
+    if unknown:
+        parser.error(f"unknown name {unknown[0]!r}; known are {', '.join(NAMES)}")
+    options.data, options.out = Path(options.data).resolve(), options.out.resolve()
+    options.cells = options.out / ("cells-small" if options.small else "cells")
+    if options.one:
+        found = cell(options, options.one, options.seeds)
+        options.cell.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+        return
+    rows = rows_of(options)
+    if not options.small:
+        put("preference", section(rows), options.page)
+    print(json.dumps({"cells": rows}, indent=1) if options.json else section(rows))
+
+
+if __name__ == "__main__":
+    main()

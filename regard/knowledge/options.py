@@ -1,0 +1,107 @@
+"""What a recipe says of knowledge: the table `objective.knowledge`, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from regard.errors import ConfigError, UnknownName
+from regard.knowledge.graph import MOST
+
+FAMILIES = ("bert", "longformer", "xlnet")
+FILE = "knowledge.tsv"  # beside a model that has learned with it
+TASKS = ("classify", "entail", "similar", "choose", "tag")
+OF_GRAPH = ("entity", "related", "relation")  # rules that a graph is needed for
+
+
+@dataclass(frozen=True)
+class KnowledgeOptions:
+    """The table `objective.knowledge` of a recipe."""
+
+    graph: str = ""  # a file of triples; rules alone can do without
+    mode: str = "tree"  # or "bias"
+    branches: int = 2  # tree: of one entity
+    depth: int = 1  # tree: branches upon branches
+    predicate: bool = True  # tree: a branch is predicate and object; False: the object alone
+    matrix: bool = True  # tree: False: branches are text like any other, seen by all
+    skip: bool = False  # leave malformed lines out
+    most: int = MOST  # triples kept of one entity
+    rules: list[str] = field(default_factory=lambda: ["entity", "related"])  # bias
+    guidance: dict[str, Any] = field(default_factory=dict)  # bias: options of the extension
+    file: str = ""  # settled: beside the model, once it is saved
+    digest: str = ""  # settled: of the graph
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> KnowledgeOptions:
+        kinds = {f.name: f.type for f in fields(cls)}
+        simple = {"str": str, "int": int, "bool": bool}
+        for name, value in given.items():
+            if name not in kinds:
+                keys = [f"objective.knowledge.{kind}" for kind in kinds]
+                raise UnknownName("recipe key", f"objective.knowledge.{name}", keys)
+            wanted = simple.get(str(kinds[name]))
+            if wanted is not None and type(value) is not wanted:
+                raise ConfigError(
+                    f"objective.knowledge.{name} is {value!r}; it must be {kinds[name]}"
+                )
+        made = cls(**given)
+        if made.mode not in ("tree", "bias"):
+            raise UnknownName("way to use knowledge", made.mode, ("tree", "bias"))
+        if made.file not in ("", FILE):  # nothing else is read from a model's directory
+            raise ConfigError(f"objective.knowledge.file is {made.file!r}; it can only be {FILE}")
+        if made.mode == "bias":
+            made.check_rules()
+        elif not (made.graph or made.file):
+            raise ConfigError("a sentence tree needs a graph: --knowledge GRAPH.tsv")
+        return made
+
+    def check_rules(self) -> None:
+        named = isinstance(self.rules, list) and all(isinstance(rule, str) for rule in self.rules)
+        if not named or not self.rules:
+            raise ConfigError(
+                f"objective.knowledge.rules is {self.rules!r}; it must be a list of names"
+            )
+        asking = [name for name in self.rules if name.partition(":")[0] in OF_GRAPH]
+        if asking and not (self.graph or self.file):
+            raise ConfigError(f"the rule {asking[0]!r} needs a graph: --knowledge GRAPH.tsv")
+
+
+def check_use(family: str, task: str) -> None:
+    """Refuses models and tasks that have no rows for knowledge."""
+    if family not in FAMILIES:
+        raise ConfigError(
+            f"knowledge is for encoders ({', '.join(FAMILIES)}); this model is a {family}"
+        )
+    if task not in TASKS:
+        raise ConfigError(f"knowledge is for {', '.join(TASKS)}; this is {task}")
+
+
+def asked(
+    graph: str, branches: int | None, mode: str | None, names: Sequence[str]
+) -> dict[str, Any]:
+    """The table of a command line; {} where it asks for none."""
+    if not (graph or names) and (branches is not None or mode):
+        raise ConfigError("--knowledge is missing; give a file of triples")
+    if not graph and not names:
+        return {}
+    if names and mode == "tree":
+        raise ConfigError("--knowledge-rule guides attention; leave it out, or choose mode bias")
+    table: dict[str, Any] = {"graph": graph, "mode": mode or ("bias" if names else "tree")}
+    if branches is not None:
+        table["branches"] = branches
+    if names:
+        table["rules"] = list(names)
+    KnowledgeOptions.of(table)
+    return table
+
+
+def merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The table with what KEY=VALUE changes of it, which are taken out of `changes`: of two tables
+    with the same name a recipe would take the second alone.
+    """
+    held = changes.get("objective")
+    more = held.pop("knowledge", {}) if isinstance(held, dict) else {}
+    if not isinstance(more, dict):
+        raise ConfigError(f"objective.knowledge is {more!r}; it is a table, such as .depth=2")
+    return table | more

@@ -1,0 +1,35 @@
+// What the kernels share.
+
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+// Does this processor multiply bytes, and bfloat16?
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512BF16__)
+#define SMALL_NUMBERS
+#endif
+
+// exp for x <= 0 within two units of the last place; 0 where the result would be denormal.
+static inline float exponential(float x) {
+    float whole = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the fraction is rounded away
+    uint32_t shift;
+    std::memcpy(&shift, &whole, 4);
+    whole -= 12582912.0f;
+    float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+    float y = 1.9875691500e-4f;
+    y = y * r + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * r * r + r + 1.0f;
+    uint32_t power = (shift + 127) << 23;
+    float scale;
+    std::memcpy(&scale, &power, 4);
+    return x < -87.0f ? 0.0f : y * scale;
+}
+
+extern "C" void product_int8(float* y, const float* x, int64_t rows, int64_t apart, const int8_t* w,
+                             const float* scale, const int32_t* total, const float* bias,
+                             int64_t in, int64_t out, int planes, int threads);

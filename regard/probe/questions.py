@@ -1,0 +1,303 @@
+"""What can be asked of a model's layers: labels, trees, or what its heads attend to.
+
+A question knows what it measures (`whats`), reads what it needs from a model, and says the figures
+of each layer as soon as they are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.errors import ConfigError, InputError
+from regard.exchange.directory import Loaded
+from regard.probe.automatic import automatic, sampled
+from regard.probe.heads import STATISTICS, look_at_heads
+from regard.probe.learning import Epoch, Pace
+from regard.probe.plan import Plan
+from regard.probe.probes import MIX, Found, fit, kind_of
+from regard.probe.reader import Reader, Row
+from regard.probe.states import States, Tell, chosen_layers, states_of
+from regard.probe.structure import PACE, Trees, fit_structure
+from regard.probe.tasks import UD, Reading, Task, divided, task_of_files, thinned
+from regard.probe.tree_scores import chain_scores
+from regard.probe.trees import Tree, read_trees
+from regard.study.record import record
+from regard.tasks.examples import Problems, Tagged
+from regard.tasks.labelled import noted
+from regard.text.files import needed
+
+AUTO = "auto:"
+
+
+@dataclass
+class Frozen:
+    """A model that is asked, and its states once they are wanted."""
+
+    loaded: Loaded
+    plan: Plan
+    cache: Path | None
+    tell: Tell
+    states: States | None = None
+
+    def __post_init__(self) -> None:
+        self.reader = Reader(self.loaded, self.plan.pooling, self.plan.length)
+
+    def states_for(self, rows: Sequence[Row], units: int) -> States:
+        if self.states is None:
+            layers = chosen_layers(self.plan.layers, self.reader.depth)
+            self.states = states_of(self.reader, rows, units, layers, self.cache, self.tell)
+        return self.states
+
+
+class Question:
+    name: str
+    whats: list[str]
+    control_of: dict[str, str]  # what is measured -> its control
+    pace: Pace | None = None  # of what learns
+    notes: list[str]
+
+    def layers(self, frozen: Frozen) -> list[int]:
+        return chosen_layers(frozen.plan.layers, frozen.reader.depth)
+
+    def check(self, frozen: Frozen) -> None:
+        """Refuses a model that cannot be asked, before anything is written."""
+        self.layers(frozen)
+
+    def facts(self) -> dict[str, Any]:
+        """What is reported beside the layers: sizes and baselines."""
+        raise TypeError(f"{type(self).__name__} does not say what it asks")
+
+    def content(self) -> Any:
+        """All that is read, for a digest."""
+        raise TypeError(f"{type(self).__name__} does not say what it reads")
+
+    def ask(
+        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
+    ) -> None:
+        raise TypeError(f"{type(self).__name__} does not say how it asks")
+
+    def digest(self) -> str:
+        text = json.dumps(self.content(), ensure_ascii=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class LabelQuestion(Question):
+    """Labels of words, texts or pairs."""
+
+    pace: Pace
+
+    def __init__(self, task: Task, plan: Plan) -> None:
+        self.task, self.name, self.notes = task, task.name, list(task.notes)
+        self.kind = kind_of(plan.kind, plan.hidden, plan.dropout)
+        self.pace = replace(Pace(decay=plan.decay), **most(plan))
+        if plan.control and task.shape != "words":
+            raise ConfigError(
+                f"--control gives each word type a label of its own, and {task.name} labels "
+                f"{'whole texts' if task.shape == 'texts' else 'pairs of texts'}; leave it out"
+            )
+        self.whats = ["task", *["control"] * plan.control]
+        self.control_of = {"task": "control"} if plan.control else {}
+        self.labels = task.labels()
+
+    def layers(self, frozen: Frozen) -> list[int]:
+        return [*super().layers(frozen), *[MIX] * frozen.plan.mix]
+
+    def facts(self) -> dict[str, Any]:
+        parts = {part: self.labels.units(getattr(self.labels, part))
+                 for part in ("train", "dev", "test")}  # fmt: skip
+        return {
+            "of": self.task.shape,
+            "classes": self.task.classes,
+            "units": parts,
+            "tested_on": self.task.tested,
+            "baselines": {"task": {"accuracy": {"majority": self.labels.majority}}},
+        }
+
+    def content(self) -> Any:
+        return [[part, [[i.texts, i.labels] for i in items]]
+                for part, items in self.task.parts.items()]  # fmt: skip
+
+    def ask(
+        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
+    ) -> None:
+        states = frozen.states_for(*self.task.rows(frozen.reader))
+        labels = self.task.control(seed) if what == "control" else self.labels
+        fit(states, labels, layers, self.kind, self.pace, seed, found, tell)
+
+
+class TreeQuestion(Question):
+    """Distances, depths and heads of dependency trees."""
+
+    pace: Pace
+
+    def __init__(self, plan: Plan) -> None:
+        if not plan.data:
+            raise ConfigError("--data is missing; structure is asked of a CoNLL-U file")
+        for library in ("scipy.stats", "scipy.sparse.csgraph"):  # now, not after an hour
+            needed(library, "trees are measured", "tasks")
+        self.name, self.notes = "structure", list[str]()
+        self.rank, self.trees, self.tested = rank_of(plan.kind), *trees_of(plan, self.notes)
+        self.pace = replace(PACE, **most(plan))
+        self.whats = ["distance", "depth", "head", *["head control"] * plan.control]
+        self.control_of = {"head": "head control"} if plan.control else {}
+
+    def facts(self) -> dict[str, Any]:
+        own = self.trees
+        tested = [own.trees[item] for item in own.test.tolist()]
+        chain = chain_scores(tested)
+        return {
+            "of": "trees",
+            "units": {"train": len(own.train), "dev": len(own.dev), "test": len(own.test)},
+            "tested_on": self.tested,
+            "baselines": {"distance": {key: {"chain": value} for key, value in chain.items()
+                                       if value is not None}},
+        }  # fmt: skip
+
+    def content(self) -> Any:
+        return [[[t.words, t.heads, t.relations] for t in self.trees.trees],
+                self.trees.train.tolist(), self.trees.dev.tolist()]  # fmt: skip
+
+    def ask(
+        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
+    ) -> None:
+        sentences = [tree.words for tree in self.trees.trees]
+        states = frozen.states_for(frozen.reader.words(sentences), sum(map(len, sentences)))
+        kind, _, control = what.partition(" ")
+        fit_structure(
+            kind, states, self.trees, layers, self.rank, self.pace, seed, found, tell,
+            control=bool(control),
+        )  # fmt: skip
+
+
+def most(plan: Plan) -> dict[str, int]:
+    """The last epoch, where one is asked for."""
+    return {"epochs": plan.epochs} if plan.epochs else {}
+
+
+def rank_of(kind: str) -> int:
+    """Of a structural probe; 0: as wide as the model."""
+    start, _, rank = kind.partition("-")
+    if kind == "linear":
+        return 0
+    if start == "rank" and rank.isdecimal() and int(rank) > 0:
+        return int(rank)
+    raise ConfigError(f"--kind is {kind}; a structural probe is linear: choose linear or rank-N")
+
+
+def trees_of(plan: Plan, notes: list[str]) -> tuple[Trees, str]:
+    """Train, dev and test parts, from one file or several; and which of them is tested."""
+    found: dict[str, list[Tree]] = {}
+    for part, name in (("train", plan.data), ("dev", plan.valid), ("test", plan.test)):
+        if name:
+            problems = Problems()
+            found[part] = thinned(read_trees(name, plan.skip, problems), plan.limit)
+            notes += noted(problems, part)
+    if plan.test and not plan.valid:
+        raise InputError(f"--test {plan.test} is there without --valid; a probe also needs data "
+                         "that tell it when to stop")  # fmt: skip
+    if not plan.valid:
+        given = found["train"]
+        tagged = [Tagged(tree.words, ("",) * len(tree.words), tree.place) for tree in given]
+        by_place = {tree.place: tree for tree in given}
+        parts = divided(tagged, plan.data)
+        found = {part: [by_place[e.place] for e in own] for part, own in parts.items()}
+    tested = "test" if found.get("test") else "dev"
+    every = [tree for part in ("train", "dev", "test") for tree in found.get(part, [])]
+    ends = np.cumsum([len(found.get(part, [])) for part in ("train", "dev")])
+    train, dev, test = np.split(np.arange(len(every)), ends)
+    return Trees(every, train, dev, test if tested == "test" else dev), tested
+
+
+class HeadQuestion(Question):
+    """What every head attends to, on plain text or, with trees, along relations."""
+
+    def __init__(self, plan: Plan) -> None:
+        if not plan.data:
+            raise ConfigError("--data is missing; heads are looked at while they read a text, a "
+                              "prepared directory or a CoNLL-U file")  # fmt: skip
+        self.name, self.notes, self.whats, self.control_of = "heads", [], ["heads"], {}
+        self.trees: list[Tree] = []
+        self.texts: list[str] = []
+        if plan.control:
+            raise ConfigError("--control is for probes; heads learn nothing, leave it out")
+        if any(suffix.lower() in UD for suffix in Path(plan.data).suffixes):
+            problems = Problems()
+            self.trees = thinned(read_trees(plan.data, plan.skip, problems), plan.limit)
+            self.notes += noted(problems)
+            return
+        found = sampled(plan.data, plan.split, plan.limit, 0)
+        self.texts = [sentence.text for sentence in found]
+        if not self.texts:
+            raise InputError(f"{plan.data} has no sentence of 4 to 64 words to look at")
+
+    def check(self, frozen: Frozen) -> None:
+        with record(frozen.loaded.model):  # refuses a model without attention
+            pass
+        if not self.layers(frozen):
+            raise ConfigError("--layers 0 are the embeddings, which have no heads; choose others")
+
+    def layers(self, frozen: Frozen) -> list[int]:
+        """Those that have heads: 1 and above."""
+        return [layer for layer in super().layers(frozen) if layer > 0]
+
+    def facts(self) -> dict[str, Any]:
+        return {"of": "heads", "units": {"test": len(self.trees) or len(self.texts)},
+                "tested_on": "test", "baselines": {}}  # fmt: skip
+
+    def content(self) -> Any:
+        return [self.texts, [[t.words, t.heads, t.relations] for t in self.trees]]
+
+    def ask(
+        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
+    ) -> None:
+        reader = Reader(frozen.loaded, "mean", frozen.plan.length)
+        rows = (
+            reader.words([t.words for t in self.trees]) if self.trees else reader.texts(self.texts)
+        )
+        heads = look_at_heads(reader, rows, self.trees, frozen.tell)
+        every = heads.rows()
+        first = True
+        for layer in layers:
+            own = [row for row in every if row["layer"] == layer]
+            if not own:
+                continue
+            figures: dict[str, Any] = {
+                name: float(np.mean([row[name] for row in own])) for name in STATISTICS
+            }
+            figures["heads"] = own
+            if first and self.trees:
+                figures["relations"] = heads.relations()
+            first = False
+            found(layer, figures)
+
+
+def question(plan: Plan) -> Question:
+    """By the plan's task: "heads", "structure", auto:NAME, or a file."""
+    if plan.task == "heads":
+        return HeadQuestion(plan)
+    if plan.task == "structure":
+        return TreeQuestion(plan)
+    if plan.task.startswith(AUTO):
+        if not plan.data:
+            raise ConfigError(f"--data is missing; {plan.task} is made of a text file or of a "
+                              "prepared directory")  # fmt: skip
+        made = automatic(
+            plan.task.removeprefix(AUTO), plan.data, split=plan.split, limit=plan.limit
+        )
+        return LabelQuestion(made, plan)
+    if plan.data:
+        raise ConfigError(
+            f"--task is the file {plan.task}, and --data {plan.data} is there as well; files with "
+            "labels are --task, --valid and --test"
+        )
+    reading = Reading(
+        dict(plan.fields), plan.form or None, plan.header, plan.download, tuple(plan.skip)
+    )
+    return LabelQuestion(task_of_files(plan.task, plan.valid, plan.test, reading, plan.limit), plan)

@@ -1,0 +1,283 @@
+"""Words that are moved while a model learns: by an adversary, by noise, or for other words.
+
+An adversary adds δ to the output of the word embedding, before positions, where the loss rises:
+
+    fgm     Miyato et al. 2017: δ = ε g/‖g‖; the gradient is the clean one plus that at δ
+    pgd     Madry et al. 2018: K steps δ ← Π(δ + α g/‖g‖) into the ball of radius ε; the gradient is
+            the clean one plus that at the last δ
+    freelb  Zhu et al. 2020: from a random δ, K passes whose gradients are averaged, with a step as
+            above (the ball is left out if ε is 0) between two of them
+
+g is the gradient at the embeddings, norms are those of a whole sequence, and padding is not moved.
+Every sequence that a model reads is moved within a ball of its own: of an encoder and a decoder
+both (as in Sato et al. 2019). Weights need not learn for that, so the embeddings may be frozen. A
+micro-batch drops the same in all of its passes, and its memory, where a model has one, is as it was
+before the first of them; what the first pass gives is what is reported and remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ConfigError
+from regard.keyed import LARGEST, keyed
+from regard.models.state import State
+from regard.objectives.base import Batch
+from regard.precision import wide
+from regard.text.corpus import Special
+from regard.training.recipe import Robust
+
+SMALLEST = 1e-8  # no norm is divided by that is below this
+MARKED = (
+    ("tokens", "real"),
+    ("source", "source_real"),
+)  # of a batch: ids, and which are no padding
+Parts = dict[str, Tensor]
+
+
+class Go(Protocol):
+    """A pass of a micro-batch, there and back.
+
+    `last` is False where another one follows, `share` is what its loss counts, and with `inputs`
+    nothing but these gets a gradient.
+    """
+
+    def __call__(
+        self,
+        state: State | None,
+        *,
+        last: bool = True,
+        share: float = 1.0,
+        inputs: Sequence[Tensor] | None = None,
+    ) -> Parts: ...
+
+
+Place = tuple[int, int]  # the step, and the micro-batch counted over all processes
+Passes = Callable[[Go, Place, Batch, State | None], Parts]
+
+
+def once(go: Go, place: Place, batch: Batch, state: State | None) -> Parts:
+    """As a micro-batch is read without any of this."""
+    return go(state)
+
+
+@dataclass
+class Move:
+    """How far the words of one sequence are moved [B, T, width], where `real` [B, T, 1]."""
+
+    delta: Tensor
+    real: Tensor
+
+    def climb(self, rate: float, radius: float | None) -> None:
+        slope = self.delta.grad
+        if slope is not None:
+            self.delta = climbed(self.delta.detach(), slope * self.real, rate, radius)
+
+
+def climbed(delta: Tensor, slope: Tensor, rate: float, radius: float | None) -> Tensor:
+    """A step of length `rate` up the slope, then back into the ball; None: there is none."""
+    delta = delta + slope * (rate / norm(slope).clamp_min(SMALLEST)).to(slope.dtype)
+    if radius is None:
+        return delta
+    far = norm(delta)
+    return delta * torch.where(far > radius, radius / far, 1.0).to(delta.dtype)
+
+
+def norm(x: Tensor) -> Tensor:
+    """Of each example as a whole, [B, 1, 1]."""
+    y: Tensor = wide(x).flatten(1).norm(dim=1)
+    return y[:, None, None]
+
+
+def word_embedding(model: Any) -> nn.Module:
+    """What turns the words of any of our models into vectors, whatever has been built around it."""
+    for owner in (model, getattr(model, "embeddings", None)):
+        found = getattr(owner, "tokens", None)
+        if isinstance(found, nn.Module):
+            return found
+    raise ConfigError(f"{type(model).__name__} has no embedding of words that could be disturbed")
+
+
+class Disturbed:
+    """Reads micro-batches with their words disturbed, as a recipe's `[robust]` wants it.
+
+    All that is drawn is a function of (seed, step, micro-batch, sequence), and takes nothing from
+    the generator that dropout draws from.
+    """
+
+    def __init__(
+        self, model: Any, chosen: Robust, special: Special, vocabulary: int, seed: int
+    ) -> None:
+        self.embedding, self.chosen, self.seed = word_embedding(model), chosen, seed
+        self.pad = special.pad
+        self.attack = {"": self.plain, "fgm": self.fgm, "pgd": self.pgd, "freelb": self.freelb}[
+            chosen.adversary
+        ]
+        if chosen.tokens:
+            self.others = Others(special, vocabulary, model.config.vocabulary)
+        self.place: Place = (0, 0)
+        self.marks: list[tuple[Tensor, Tensor]] = []
+        self.moves: list[Move] = []
+        self.call = 0  # sequences that this pass has read so far
+
+    def __call__(self, go: Go, place: Place, batch: Batch, state: State | None) -> Parts:
+        self.place, self.marks, self.moves = place, list(marks(batch)), []
+
+        def again(state: State | None, **more: Any) -> Parts:
+            self.call = 0
+            return go(state, **more)
+
+        with self.hooked():
+            return self.attack(again, state)
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Only inside is anything disturbed: whatever else asks the model finds it as it is."""
+        hooks = (
+            self.embedding.register_forward_pre_hook(self.before),
+            self.embedding.register_forward_hook(self.after),
+        )
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+            self.marks, self.moves = [], []
+
+    # -- the passes
+
+    def plain(self, go: Go, state: State | None) -> Parts:
+        return go(state)
+
+    def fgm(self, go: Go, state: State | None) -> Parts:
+        return self.chased(go, state, 1, self.chosen.radius, None)
+
+    def pgd(self, go: Go, state: State | None) -> Parts:
+        chosen = self.chosen
+        return self.chased(go, state, chosen.steps, chosen.rate, chosen.radius)
+
+    def chased(
+        self, go: Go, state: State | None, steps: int, rate: float, radius: float | None
+    ) -> Parts:
+        """The clean pass, then one after each step; only the last of these teaches the weights."""
+        past = copy(state)
+        found = go(state, last=False)
+        for step in range(1, steps + 1):
+            self.climb(rate, radius, learns=step < steps)
+            if step < steps:
+                inputs = [move.delta for move in self.moves]
+                go(copy(past), last=False, inputs=inputs)
+            else:
+                go(past)
+        return found
+
+    def freelb(self, go: Go, state: State | None) -> Parts:
+        chosen, past = self.chosen, copy(state)
+        share = 1 / chosen.steps
+        found = go(state, last=chosen.steps == 1, share=share)
+        for step in range(2, chosen.steps + 1):
+            last = step == chosen.steps
+            self.climb(chosen.rate, chosen.radius or None, learns=not last)
+            go(copy(past), last=last, share=share)
+        return found
+
+    def climb(self, rate: float, radius: float | None, learns: bool) -> None:
+        for move in self.moves:
+            move.climb(rate, radius)
+            move.delta = move.delta.detach().requires_grad_(learns)
+
+    # -- at the embedding
+
+    @property
+    def idle(self) -> bool:
+        """Is the model asked for something else than to learn from?"""
+        return not (torch.is_grad_enabled() and self.embedding.training)
+
+    def before(self, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if self.idle:
+            return None
+        tokens = given[0]
+        self.real = self.real_of(tokens)
+        if not self.chosen.tokens:
+            return None
+        dice = self.dice("tokens", tokens.device)
+        return self.others.put(tokens, self.real, self.chosen.tokens, dice), *given[1:]
+
+    def after(self, module: nn.Module, given: tuple[Any, ...], y: Tensor) -> Tensor | None:
+        if self.idle:
+            return None
+        chosen, number = self.chosen, self.call
+        if chosen.noise:
+            y = y + chosen.noise * self.uniform(y, "noise")
+        if chosen.adversary:
+            if number == len(self.moves):
+                self.moves.append(Move(self.start(y), self.real[..., None]))
+            y = y + self.moves[number].delta
+        self.call += 1
+        return y
+
+    def start(self, y: Tensor) -> Tensor:
+        """δ before the first pass."""
+        if self.chosen.adversary == "freelb" and self.chosen.start:
+            return (self.chosen.start * self.uniform(y, "start")).requires_grad_()
+        return torch.zeros_like(y, requires_grad=True)
+
+    def uniform(self, like: Tensor, purpose: str) -> Tensor:
+        """Numbers between -1 and 1, divided by √(tokens · width); 0 at padding."""
+        drawn = torch.empty_like(like, requires_grad=False)
+        drawn.uniform_(-1, 1, generator=self.dice(purpose, like.device))
+        count = (self.real.sum(1) * like.size(-1)).clamp_min(1).to(like.dtype)
+        return drawn * (self.real / count.sqrt()[:, None])[..., None]
+
+    def dice(self, purpose: str, device: torch.device) -> torch.Generator:
+        key = keyed(self.seed, f"disturbed {purpose}", *self.place, self.call)
+        return torch.Generator(device).manual_seed(int(key.integers(LARGEST)))
+
+    def real_of(self, tokens: Tensor) -> Tensor:
+        """[B, T]: what is no padding, by the batch, else by the token for padding. Without either
+        padding stands behind a text that is read from left to right: it moves nothing.
+        """
+        for ids, real in self.marks:
+            if ids.data_ptr() == tokens.data_ptr() and ids.shape == tokens.shape:
+                return real
+        return torch.ones_like(tokens, dtype=torch.bool) if self.pad is None else tokens != self.pad
+
+
+def marks(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    """Ids with what is no padding among them; a mixture's batch holds batches."""
+    for value in batch.values():
+        if isinstance(value, dict):
+            yield from marks(value)
+    for ids, real in MARKED:
+        if ids in batch and real in batch:
+            yield batch[ids], batch[real]
+
+
+class Others:
+    """Words to put in the place of others: all but those with a meaning of their own."""
+
+    def __init__(self, special: Special, vocabulary: int, rows: int) -> None:
+        kept = set(special.ids())
+        self.words = torch.tensor([i for i in range(vocabulary) if i not in kept])
+        if len(self.words) < 2:
+            raise ConfigError("robust.tokens needs two words at least, and this vocabulary has not")
+        self.number = torch.full((max(rows, vocabulary),), -1)  # of each id among the words
+        self.number[self.words] = torch.arange(len(self.words))
+
+    def put(self, tokens: Tensor, real: Tensor, share: float, dice: torch.Generator) -> Tensor:
+        """Each word is replaced with a chance of `share`, never by itself."""
+        if self.words.device != tokens.device:
+            self.words, self.number = self.words.to(tokens.device), self.number.to(tokens.device)
+        count, where = len(self.words), {"generator": dice, "device": tokens.device}
+        chosen = torch.rand(tokens.shape, **where) < share  # type: ignore[call-overload]
+        steps = torch.randint(1, count, tokens.shape, **where)  # type: ignore[call-overload]
+        number = self.number[tokens]
+        new = self.words[(number + steps) % count].to(tokens.dtype)
+        return torch.where(chosen & real & (number >= 0), new, tokens)

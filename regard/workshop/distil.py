@@ -1,0 +1,351 @@
+"""`regard distil`: from a teacher to a student that has learned from it, as one run.
+
+RUN/
+  first/distil.json    what was asked for, to go on with
+  first/teacher        --vocabulary: the teacher with fewer words
+  first/student        the student as it begins
+  first/pairs          --sequence: the sources, and what the teacher makes of them
+  first/layers         TinyBERT: the student that has learned its teacher's layers
+  config.json, …       the student, as of any run
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.errors import ConfigError, FormatError, UnknownName
+from regard.exchange.directory import (
+    configure,
+    describe,
+    extensions_of,
+    load,
+    locate,
+    read_config,
+)
+from regard.exchange.formats import format_of
+from regard.objectives.distil import STYLES
+from regard.objectives.distil_parts import TEXT
+from regard.objectives.distil_teacher import check_tokenizer
+from regard.objectives.labelled import TASK
+from regard.tasks.papers import OBJECTIVES, WRITERS
+from regard.tasks.stages import Facts, Stopped, part
+from regard.text.corpus import MARKER, Corpus, read_marker
+from regard.training import recipe as recipes
+from regard.training.build import OWN, is_directory
+from regard.training.lock import RunLock
+from regard.training.parallel import Group
+from regard.training.recipe import Budget, Recipe
+from regard.training.run import RECIPE, check_place, train, write_json
+from regard.training.watch import watch
+from regard.workshop.student import check_shape, make_student, shape_of
+
+FIRST, PLAN = "first", "distil.json"
+NEVER = 2**31 - 1  # steps between validations: only at the end
+USUAL = "hinton"  # for labelled examples and pairs; for text: distilbert
+TINY = "tinybert"
+EPOCHS = 10.0  # in which a task's layers are learned, unless a budget is given
+
+Settings = dict[str, dict[str, Any]]
+
+# What the papers learned with, where the recipe leaves it open.
+DISTILBERT: Settings = {
+    "optimizer": {
+        "name": "adamw", "rate": 5e-4, "betas": [0.9, 0.98], "epsilon": 1e-6, "decay": 0.0,
+        "clip": 5.0,
+    },
+    "schedule": {"name": "linear", "warmup": 0.05},
+}  # fmt: skip
+TINY_LAYERS: Settings = {
+    "optimizer": {"name": "adamw", "rate": 5e-5, "decay": 0.01},
+    "schedule": {"name": "constant", "warmup": 0.0},
+    "validation": {"every": NEVER},
+}
+TINY_ANSWERS: Settings = {
+    "optimizer": {"name": "adamw", "rate": 3e-5, "decay": 0.01},
+    "schedule": {"name": "linear", "warmup": 0.1},
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for besides the recipe."""
+
+    teacher: str
+    student: str  # a shape, such as "layers=6", or a model directory
+    style: str = ""  # "": Hinton's, for text DistilBERT's
+    sequence: bool = False  # translation: learn what the teacher writes
+    beams: int = 4  # with which it writes
+    vocabulary: int = 0  # of a labelled task: so many words; 0: all of them
+
+
+def distil(
+    recipe: Recipe,
+    out: Path,
+    asked: Asked | None = None,
+    *,
+    resume: bool = False,
+    display: str = "auto",
+) -> Facts:
+    """Makes the student and lets it learn; gives what run.json says, and how large both are.
+
+    `recipe.data` is prepared text, prepared pairs or a file of labelled examples; what the recipe
+    says of its model is the student's.
+    """
+    out = Path(out)
+    steps = 0
+    if resume:
+        steps = recipe.budget.steps
+        recipe, asked = read_plan(out)
+        if steps:
+            recipe.budget = Budget(steps=steps)
+    elif asked is None:
+        raise ConfigError("a new distillation needs a teacher and a student")
+    else:
+        check(recipe, asked)
+        check_place(out, False, Group())
+        if (out / FIRST / PLAN).is_file():
+            raise ConfigError(f"{out} exists already; go on with --resume, or choose another --out")
+        (out / FIRST).mkdir(parents=True, exist_ok=True)
+        write_json(out / FIRST / PLAN, {"recipe": recipe.table(), "asked": asdict(asked)})
+    return Distilling(asked, display, steps).go(recipe, out)
+
+
+def check(recipe: Recipe, asked: Asked) -> None:
+    """Refuses at once what cannot be."""
+    given = read_config(locate(asked.teacher, False))
+    found = format_of(given["model_type"])
+    if asked.style and asked.style not in STYLES:
+        raise UnknownName("style of distillation", asked.style, STYLES)
+    if not is_directory(asked.student):
+        shape = shape_of(asked.student)
+        check_shape(asked.teacher, configure(found, given), extensions_of(given), shape)
+    prepared = Path(recipe.data, MARKER).is_file()
+    if asked.sequence and not (prepared and read_marker(Path(recipe.data)).get("kind") == "pairs"):
+        raise ConfigError(
+            f"--sequence learns what a teacher makes of sources, and {recipe.data} holds no "
+            "prepared pairs; prepare them with 'regard prepare --pairs'"
+        )
+    if asked.vocabulary and prepared:
+        raise ConfigError(
+            f"{recipe.data} was cut into the teacher's own tokens, so its vocabulary has to stay; "
+            "leave --vocabulary out, which is for labelled examples"
+        )
+    if asked.vocabulary and is_directory(asked.student):
+        raise ConfigError("the student has its vocabulary already; leave --vocabulary out")
+    if not prepared and found.family in WRITERS:
+        raise ConfigError(
+            f"{asked.teacher} learned its task as text; give the prepared pairs that it learned "
+            f"from, such as {Path(asked.teacher, 'data')}"
+        )
+    inner_of(copy.deepcopy(recipe), locate(asked.teacher, False))
+
+
+def read_plan(out: Path) -> tuple[Recipe, Asked]:
+    file = out / FIRST / PLAN
+    if not file.is_file():
+        raise ConfigError(f"{out} has no {FIRST}/{PLAN}; there is no distillation to go on with")
+    try:
+        held = json.loads(file.read_text(encoding="utf-8"))
+        return recipes.make(held["recipe"]), Asked(**held["asked"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise FormatError(f"{file} cannot be read: {error}") from None
+
+
+class Distilling:
+    """What comes before the run, then it; each part is made once and gone on with."""
+
+    def __init__(self, asked: Asked, display: str, steps: int = 0) -> None:
+        self.asked, self.display = asked, display
+        self.steps = steps  # a larger budget for what goes on; 0: as it was
+
+    def go(self, recipe: Recipe, out: Path) -> Facts:
+        if (out / RECIPE).is_file():  # its own recipe stands there
+            given = Recipe(engine=recipe.engine, budget=Budget(steps=self.steps))
+            found = train(given, out, resume=True, display=self.display)
+        else:
+            try:
+                with RunLock(out):  # the run itself takes it again
+                    made = self.before(recipe, out / FIRST)
+            except Stopped as stopped:
+                told = f"stopped; go on with: regard distil --resume {out}"
+                watch(self.display).stop(told)
+                return stopped.facts
+            found = train(made, out, display=self.display)
+        if found["first"]:
+            keep_task(Path(self.asked.teacher), out)
+        return found | {"distilled": self.sizes(out)}
+
+    def sizes(self, out: Path) -> dict[str, Any]:
+        """Parameters of the teacher that was given and of the student that is kept."""
+        theirs, ours = (describe(path)["parameters"] for path in (self.asked.teacher, out))
+        return {"teacher": theirs, "student": ours, "share": ours / theirs}
+
+    def before(self, given: Recipe, first: Path) -> Recipe:
+        """The recipe of the run, once all that it needs is there."""
+        recipe, asked = copy.deepcopy(given), self.asked
+        teacher = locate(asked.teacher, False)
+        recipe.model = str(teacher)  # until there is a student
+        of, options = inner_of(recipe, teacher)
+        if asked.vocabulary:
+            teacher = self.trimmed(recipe, teacher, first / "teacher")
+        recipe.model = asked.student
+        if not is_directory(asked.student):
+            recipe.model = str(self.student(recipe, teacher, first / "student"))
+        if asked.sequence:
+            recipe.data = str(self.pairs(recipe, teacher, first / "pairs"))
+        if asked.sequence and not asked.style:
+            recipe.objective = {"name": of} | options | recipe.objective
+            return recipe
+        style = asked.style or (USUAL if of not in TEXT or of == "pairs" else "distilbert")
+        inside = options | dict(recipe.objective.get("options", {}))
+        table = {"of": of, "teacher": str(teacher), "style": style}
+        recipe.objective = {"name": "distil"} | table | recipe.objective | {"options": inside}
+        return self.styled(recipe, first, of)
+
+    def styled(self, recipe: Recipe, first: Path, of: str) -> Recipe:
+        """With the rates of the style's paper; of TinyBERT on a task, the layers come first."""
+        style = recipe.objective["style"]
+        if style == "distilbert" and of in TEXT:
+            fill(recipe, DISTILBERT)
+        if style != TINY:
+            return recipe
+        if of in TEXT:  # general distillation learns the layers alone (Jiao et al. 2020, 3.2)
+            fill(recipe, TINY_LAYERS)
+            return recipe
+        layers = copy.deepcopy(recipe)
+        fill(layers, TINY_LAYERS)
+        if layers.budget == Budget():
+            layers.budget = Budget(epochs=EPOCHS)
+        watch(self.display).note("first the layers, then the answers")
+        part(
+            layers,
+            first / "layers",
+            lambda r, p, go_on: train(r, p, resume=go_on, display=self.display),
+        )
+        recipe.model = str(first / "layers")
+        recipe.objective["style"] = "tinybert-answers"
+        fill(recipe, TINY_ANSWERS)
+        return recipe
+
+    def trimmed(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
+        from regard.tasks.as_text import divided
+        from regard.tasks.check import parts
+        from regard.workshop.vocabulary import trim
+
+        if not (place / "config.json").is_file():
+            examples = divided(copy.deepcopy(recipe), "silent")["train"]
+            texts = (text for example in examples for _, text in parts(example))
+            found = trim(load(teacher), texts, self.asked.vocabulary, place)
+            before, after = found["words"]
+            watch(self.display).note(f"of {before:,} words {after:,} are kept")
+        return place
+
+    def student(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
+        if not (place / "config.json").is_file():
+            found = make_student(load(teacher), shape_of(self.asked.student), place, recipe.seed)
+            how = "layers of its teacher" if found["inherited"] else "random weights"
+            watch(self.display).note(
+                f"the student has {found['student']:,} parameters, its teacher "
+                f"{found['teacher']:,}; it begins with {how}"
+            )
+        return place
+
+    def pairs(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
+        from regard.text.progress import Progress
+        from regard.workshop.sequence import teach_pairs
+
+        if (place / MARKER).is_file():
+            return place
+        data, progress = Path(recipe.data), Progress(quiet=self.display == "silent")
+        check_tokenizer(teacher, Corpus.open(data, "train"))
+        precision = "bf16" if recipe.engine.precision == "bf16" else "own"
+
+        def told(done: int, total: int) -> None:
+            if not progress.quiet:
+                progress.say(f"the teacher has written {done:,} of {total:,} targets")
+
+        try:
+            teach_pairs(
+                load(teacher), data, place, beams=self.asked.beams, precision=precision, watch=told
+            )
+        finally:
+            progress.close()
+        return place
+
+
+# -- what is distilled
+
+
+def inner_of(recipe: Recipe, teacher: Path) -> tuple[str, dict[str, Any]]:
+    """The objective to distil and its options: that which the teacher learned, on such data. Of a
+    labelled task the recipe gets the teacher's own classes and length.
+    """
+    kind = format_of(read_config(teacher)["model_type"]).family
+    asked = str(recipe.objective.get("of", ""))
+    if not Path(recipe.data, MARKER).is_file():
+        return labelled_of(recipe, teacher, asked)
+    if read_marker(Path(recipe.data)).get("kind") == "pairs":
+        return asked or "pairs", {}
+    if asked:
+        return asked, {}
+    if (teacher / RECIPE).is_file():
+        held = dict(recipes.read(teacher / RECIPE).get("objective", {}))
+        if held.get("name") == "distil":
+            return str(held["of"]), dict(held.get("options", {}))
+        if held.pop("name", "") in TEXT:
+            return str(recipes.read(teacher / RECIPE)["objective"]["name"]), held
+    usual = "masked" if kind == "bert" else OWN[kind]
+    if usual not in TEXT:
+        raise ConfigError(
+            f"{teacher} is a {kind}, which learns {usual!r} from text, and that cannot be "
+            "distilled; distil it after it has learned a task, or name another: objective.of=causal"
+        )
+    return usual, {}
+
+
+def labelled_of(recipe: Recipe, teacher: Path, asked: str) -> tuple[str, dict[str, Any]]:
+    held: dict[str, Any] = {}
+    if (teacher / TASK).is_file():
+        try:
+            held = json.loads((teacher / TASK).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise FormatError(f"{teacher / TASK} is not valid JSON: {error}") from None
+    given = recipe.examples
+    given.task = given.task or str(held.get("task", ""))
+    if given.task not in OBJECTIVES:
+        raise ConfigError(
+            f"{recipe.data} is no prepared text, and for labelled examples a task is needed: "
+            f"--task {', '.join(OBJECTIVES)}"
+        )
+    if not given.labels:
+        given.labels = list(held.get("labels") or [])
+    recipe.batch.length = recipe.batch.length or int(held.get("length", 0))
+    options = {k: v for k, v in (held.get("objective") or {}).items() if v is not None}
+    if "marks" in options:
+        recipe.objective.setdefault("marks", options["marks"])
+    for name in ("name", "family", "marks", "tau"):
+        options.pop(name, None)
+    return asked or OBJECTIVES[given.task], options
+
+
+def keep_task(teacher: Path, out: Path) -> None:
+    """What a model that answers in texts is asked by is its teacher's, too."""
+    learned = recipes.read(out / RECIPE)["objective"]
+    writes = "pairs" in (learned["name"], learned.get("of"))
+    if writes and (teacher / TASK).is_file() and not (out / TASK).is_file():
+        shutil.copyfile(teacher / TASK, out / TASK)
+
+
+def fill(recipe: Recipe, table: Settings) -> None:
+    """Sets what the recipe leaves open."""
+    usual = Recipe()
+    for name, values in table.items():
+        held, default = getattr(recipe, name), getattr(usual, name)
+        for key, value in values.items():
+            if getattr(held, key) == getattr(default, key):
+                setattr(held, key, copy.copy(value))

@@ -1,0 +1,62 @@
+"""Robustness: texts that are disturbed the same way every time, and what the page says of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from robust import METHODS, TESTS, disturbed, section, summary, with_gaps, with_typos
+
+from regard.tasks.examples import Labelled
+
+TEXT = "Nobody is riding a bicycle across the crowded market of two villages"
+
+
+def test_typing_errors() -> None:
+    texts = [with_typos(TEXT, i) for i in range(60)]
+    assert texts == [with_typos(TEXT, i) for i in range(60)]
+    assert len(set(texts)) > 30 and any(text == TEXT for text in texts)
+    changed = total = 0
+    for text in texts:
+        for old, new in zip(TEXT.split(), text.split(), strict=True):
+            assert old == new or len(old) >= 4
+            assert new[0] == old[0] and abs(len(new) - len(old)) <= 1
+            total += len(old) >= 4
+            changed += old != new
+    assert 0.1 < changed / total < 0.3
+
+
+def test_gaps() -> None:
+    texts = [with_gaps(TEXT, i) for i in range(60)]
+    assert texts == [with_gaps(TEXT, i) for i in range(60)] and len(set(texts)) > 20
+    for text in texts:
+        words = text.split()
+        assert {"Nobody", "a", "the", "two"} <= set(words)
+        rest = iter(TEXT.split())
+        assert all(word in rest for word in words)  # in their order
+    assert with_gaps("dog", 0) == with_gaps("dog", 1) == "dog"
+
+
+def test_labels_stay() -> None:
+    given = [Labelled(TEXT, TEXT, label="neutral")]
+    assert disturbed(given, "clean") == given
+    (made,) = disturbed(given * 2, "typos")[1:]
+    assert made.label == "neutral" and made.text != made.pair
+
+
+def cells(name: str, scores: list[float], seconds: float) -> list[dict[str, Any]]:
+    return [
+        {"method": name, "seed": i, "scores": dict.fromkeys(TESTS, score), "seconds": seconds}
+        for i, score in enumerate(scores, 1)
+    ]
+
+
+def test_the_page() -> None:
+    rows = cells("plain", [0.70, 0.72, 0.74], 10.0) + cells("fgm", [0.80, 0.82, 0.84], 21.0)
+    plain, fgm = summary(rows)
+    assert fgm["ratio"] == 2.1 and round(fgm["apart"]["typos"], 3) == 5.0
+    assert plain["ratio"] == 1.0
+    text = section(rows)
+    assert f"| {METHODS['fgm'].title} | 3 | 0.820 ± 0.020 (+5.0) |" in text
+    assert "better than plain training on “clean”: FGM;" in text
+    level = section(rows[:3] + cells("pgd", [0.70, 0.72, 0.75], 33.0))
+    assert "No method differs" in level and "| 3.30 |" in level

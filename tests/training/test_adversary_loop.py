@@ -1,0 +1,255 @@
+"""Adversaries in the loop: exact over micro-batches, pure functions of the step, and no trace."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from regard.models.state import State
+from regard.training.adversary import word_embedding
+from regard.training.loop import Loop
+from regard.training.parallel import Group
+from regard.training.plan import prepare
+from regard.training.recipe import Recipe
+from tests.tasks import tuning
+from tests.training.small import data, recipe
+from tests.training.test_parallel import work, written
+
+STILL: dict[str, dict[str, Any]] = {
+    "gpt": {"dropout": 0.0, "dropout_attention": 0.0, "dropout_embedding": 0.0},
+    "bert": {"dropout": 0.0, "dropout_attention": 0.0},
+    "transformer-xl": {"dropout": 0.0},
+    "xlnet": {"dropout": 0.0},
+    "t5": {"dropout": 0.0},
+    "lstm": {"dropout": 0.0},
+}
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return data(tmp_path_factory.mktemp("data"))
+
+
+def planned(made: Recipe) -> Loop:
+    return prepare(made, Group(), torch.device("cpu"), lambda text: None, settled=False).loop
+
+
+def same(one: dict[str, Tensor], two: dict[str, Tensor], within: float = 1e-12) -> None:
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        assert (two[name] - value).abs().max() <= within, name
+
+
+@pytest.mark.parametrize("family", [*STILL, "longformer", "longformer-characters", "transformer"])
+def test_every_family_has_an_embedding(family: str, where: Path) -> None:
+    plan = planned(recipe(family, where, robust={"adversary": "fgm", "noise": 1.0}))
+    loss = plan.step(4).loss
+    assert math.isfinite(loss) and word_embedding(plan.model)
+
+
+def gradients(loop: Loop) -> dict[str, Tensor]:
+    loop.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
+    loop.step(1)
+    return {n: p.grad.clone() for n, p in loop.model.named_parameters() if p.grad is not None}
+
+
+def exactly(family: str, where: Path, accumulate: int = 1, **robust: Any) -> Loop:
+    """Without dropout, in double precision, with the gradient as it is."""
+    changes: dict[str, Any] = {
+        "batch": {"accumulate": accumulate, "samples": 8 if family == "xlnet" else 4},
+        "engine": {"precision": "fp64"},
+        "shape": STILL[family],
+        "optimizer": {"clip": 0.0},
+        "robust": robust,
+    }
+    return planned(recipe(family, where, **changes))
+
+
+ATTACKS: list[dict[str, Any]] = [
+    {"adversary": "fgm"},
+    {"adversary": "pgd", "radius": 0.5},
+    {"adversary": "freelb", "start": 0.0, "steps": 3},
+]
+
+
+@pytest.mark.parametrize("robust", ATTACKS, ids=lambda robust: robust["adversary"])
+@pytest.mark.parametrize("family", STILL)
+def test_micro_batches_add_up_to_the_batch(
+    family: str, robust: dict[str, Any], where: Path
+) -> None:
+    """Norms are those of each text, so it does not matter which others it is read with."""
+    whole, parts = (gradients(exactly(family, where, n, **robust)) for n in (1, 4))
+    same(whole, parts, 1e-10)
+
+
+def test_texts_of_other_lengths_add_up_as_well(tmp_path: Path) -> None:
+    """How far a text is padded depends on its micro-batch."""
+    still = {"dropout": 0.0, "dropout_attention": 0.0}
+    model = tuning.bert(tmp_path / "bert", **still)
+    file = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
+    found = []
+    for accumulate in (1, 4):
+        made = tuning.recipe(
+            model, file, robust={"adversary": "pgd"}, engine={"precision": "fp64"},
+            optimizer={"clip": 0.0}, batch={"accumulate": accumulate},
+        )  # fmt: skip
+        found.append(gradients(planned(made)))
+    same(found[0], found[1], 1e-10)
+
+
+def test_without_a_radius_it_is_the_plain_gradient(where: Path) -> None:
+    plain = gradients(exactly("bert", where))
+    twice = {name: 2 * value for name, value in plain.items()}
+    same(gradients(exactly("bert", where, adversary="fgm", radius=0.0)), twice, 1e-12)
+    same(gradients(exactly("bert", where, adversary="pgd", radius=0.0)), twice, 1e-12)
+    none = {"start": 0.0, "rate": 0.0}
+    same(gradients(exactly("bert", where, adversary="freelb", **none)), plain, 1e-12)
+    near = gradients(exactly("bert", where, adversary="fgm", radius=1e-6))
+    same(near, twice, 1e-4)
+    assert any(not torch.equal(near[name], value) for name, value in twice.items())
+
+
+def passes_of(loop: Loop) -> list[float]:
+    """The losses of all passes of one step."""
+    found: list[float] = []
+    plain = loop.go
+
+    def go(*given: Any, **more: Any) -> dict[str, Tensor]:
+        parts = plain(*given, **more)
+        found.append(sum(float(value.detach()) for value in parts.values()))
+        return parts
+
+    loop.go = go  # type: ignore[method-assign]
+    loop.step(1)
+    return found
+
+
+@pytest.mark.parametrize("robust", ATTACKS, ids=lambda robust: robust["adversary"])
+@pytest.mark.parametrize("family", ["bert", "t5"])
+def test_the_loss_rises_and_the_clean_one_is_told(
+    family: str, robust: dict[str, Any], where: Path
+) -> None:
+    """Dropout is on: were it another in each pass, the loss would go up and down with it."""
+    given = robust | ({"radius": 0.2} if robust["adversary"] == "fgm" else {})
+    plain = passes_of(planned(recipe(family, where)))
+    loop = planned(recipe(family, where, robust=given))
+    found = passes_of(loop)
+    assert found[0] == pytest.approx(plain[0], rel=1e-6)
+    assert len(found) == {"fgm": 2, "pgd": 4, "freelb": 3}[robust["adversary"]]
+    assert sorted(found) == found and found[-1] > found[0] * 1.001
+
+
+def test_a_memory_is_that_of_the_clean_pass(where: Path) -> None:
+    plain, chased = (
+        planned(recipe("transformer-xl", where, robust=robust))
+        for robust in ({}, {"adversary": "pgd", "radius": 5.0})
+    )
+    plain.step(4)
+    chased.step(4)
+    held: list[State] = [loop.states[0] for loop in (plain, chased)]  # type: ignore[misc]
+    assert held[0].length == held[1].length
+    for one, two in zip(held[0].hidden, held[1].hidden, strict=True):
+        assert torch.equal(one, two)
+
+
+def weights(loop: Loop) -> list[list[float]]:
+    return [p.flatten().tolist() for p in loop.model.parameters()]
+
+
+ALL = {"agree": 0.5, "depth": 0.3, "tokens": 0.1, "noise": 2.0}
+
+
+@pytest.mark.parametrize("adversary", ["fgm", "pgd", "freelb"])
+@pytest.mark.parametrize("family", ["bert", "transformer-xl"])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(
+    family: str, adversary: str, where: Path
+) -> None:
+    made = recipe(family, where, robust={"adversary": adversary, **ALL})
+    through, first, second = (planned(made) for _ in range(3))
+    taken = [through.step(4) for _ in range(4)]
+    for _ in range(2):
+        first.step(4)
+    held = {
+        kind: {name: value.clone() for name, value in part.items()}
+        for kind, part in first.tensors().items()
+    }
+    second.restore(held, first.facts())
+    torch.manual_seed(99)
+    assert [second.step(4) for _ in range(2)] == taken[2:]
+    assert weights(second) == weights(through)
+
+
+@pytest.mark.parametrize("robust", [{}, *ATTACKS], ids=lambda r: r.get("adversary", "plain"))
+def test_only_the_very_last_pass_of_a_step_is_shared(robust: dict[str, Any], where: Path) -> None:
+    loop = planned(recipe("bert", where, batch={"accumulate": 2}, robust=robust))
+    shared: list[bool] = []
+    plain = loop.engine.sync
+
+    def sync(last: bool) -> Any:
+        shared.append(last)
+        return plain(last)
+
+    loop.engine.sync = sync  # type: ignore[method-assign]
+    loop.step(4)
+    passes = {"fgm": 2, "pgd": 4, "freelb": 3}.get(robust.get("adversary", ""), 1)
+    assert shared == [False] * (2 * passes - 1) + [True]
+
+
+@pytest.mark.slow
+def test_one_process_equals_two(where: Path, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"engine": {"precision": "fp64"}, "optimizer": {"clip": 0.0}}
+    files = []
+    for robust in ATTACKS:
+        for file in written(tmp_path, where, ["bert", "t5"], robust=robust, **changes):
+            files.append(file.rename(file.with_stem(f"{file.stem}-{robust['adversary']}")))
+    for processes in (1, 2):
+        work("gradients", tmp_path / str(processes), files, processes)
+    for file in files:
+        one, two = (load_file(tmp_path / n / f"{file.stem}.safetensors") for n in ("1", "2"))
+        same(one, two, 1e-10)
+
+
+def test_a_scaled_loss_moves_words_no_further(where: Path) -> None:
+    plain, scaled = (
+        planned(recipe("bert", where, robust={"adversary": "pgd"}, optimizer={"clip": 0.0}))
+        for _ in range(2)
+    )
+    scaled.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    one, two = gradients(plain), gradients(scaled)
+    for name, value in one.items():
+        assert (two[name] - value).norm() <= 1e-5 * value.norm() + 1e-8, name
+
+
+def test_evaluation_finds_the_model_as_it_is(where: Path) -> None:
+    loop = planned(recipe("bert", where, robust={"adversary": "freelb", **ALL}))
+    plain = planned(recipe("bert", where))
+    tokens = torch.randint(7, 30, (2, 12))
+    loop.model.eval()
+    plain.model.eval()
+    assert torch.equal(loop.model(tokens), plain.model(tokens))
+    assert loop.model.state_dict().keys() == plain.model.state_dict().keys()
+
+
+@pytest.mark.parametrize("extension", ["characters", "pointer", "gates"])
+def test_extended_models_are_disturbed_as_others(extension: str, where: Path) -> None:
+    """Of words that are mixed with their characters, the mixture is moved."""
+    loop = planned(
+        recipe("gpt", where, extensions={extension: {}}, robust={"adversary": "fgm", **ALL})
+    )
+    seen: list[Tensor] = []
+    word_embedding(loop.model).register_forward_hook(lambda module, given, y: seen.append(y))
+    losses = loop.step(4).losses
+    assert len(seen) == 4  # two passes that agree, twice
+    assert losses["causal_apart"] > 0 and math.isfinite(losses["causal"])
+
+
+def test_words_in_half_precision(where: Path) -> None:
+    made = recipe("gpt", where, engine={"precision": "bf16"}, robust={"adversary": "pgd", **ALL})
+    losses = planned(made).step(4).losses
+    assert set(losses) == {"causal", "causal_apart"} and 0 < losses["causal_apart"] < 1

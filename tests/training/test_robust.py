@@ -1,0 +1,178 @@
+"""Stochastic depth: whole layers, in the shares of the paper, and nothing of it after learning.
+And a task that is learned in spite of all that can stand in the way at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.attention.block import Block, CrossBlock
+from regard.errors import ConfigError
+from regard.models import FAMILIES
+from regard.tasks.finetune import finetune
+from regard.training.learner import blocks
+from regard.training.loop import Loop
+from regard.training.parallel import Group
+from regard.training.plan import prepare
+from regard.training.recipe import Recipe, Robust
+from regard.training.robust import Path as Depth
+from regard.training.robust import Skipping, deepen, passes
+from tests.tasks import tuning
+from tests.tasks.tuning import stop as stop
+from tests.training.small import SHAPES, data, recipe
+from tests.training.test_never_lost import bits
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return data(tmp_path_factory.mktemp("data"))
+
+
+def planned(family: str, where: Path, **changes: Any) -> Loop:
+    made = recipe(family, where, **changes)
+    return prepare(made, Group(), torch.device("cpu"), lambda text: None, settled=False).loop
+
+
+def model(family: str = "gpt", layers: int = 4) -> Any:
+    torch.manual_seed(0)
+    kind, config, _ = FAMILIES[family].load()
+    shape: dict[str, Any] = {"vocabulary": 40, "width": 16, "heads": 2, "hidden": 32}
+    shape |= SHAPES.get(family, {}) | {"layers": layers}
+    build: Any = kind
+    return build(config(**shape)).initialise()
+
+
+def still(made: Any) -> Any:
+    for part in made.modules():
+        if hasattr(part, "rate"):
+            part.rate = 0.0
+        if isinstance(getattr(part, "dropout", None), float):
+            part.dropout = 0.0
+    return made
+
+
+def rates(made: Any) -> list[float]:
+    return [block.attention.dropout.path.rate for block in blocks(made)]
+
+
+def test_the_last_layer_is_left_out_most_often() -> None:
+    made = model()
+    deepen(made, 0.4)
+    assert rates(made) == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    both = model("t5", 2)
+    deepen(both, 0.5)
+    assert rates(both) == pytest.approx([0.25, 0.5, 0.25, 0.5])
+    for block in blocks(both):
+        parts = [block.attention, block.feed_forward]
+        parts += [block.cross] if isinstance(block, CrossBlock) else []
+        assert {id(part.dropout.path) for part in parts} == {id(parts[0].dropout.path)}
+
+
+def test_what_is_kept_makes_up_for_what_is_not() -> None:
+    torch.manual_seed(0)
+    skip = Skipping(torch.nn.Identity(), Depth(0.3), first=True)
+    x = torch.randn(20_000, 2, 3, dtype=torch.float64)
+    y = skip(x)
+    gone = (y == 0).all(2).all(1)
+    assert float(gone.double().mean()) == pytest.approx(0.3, abs=0.015)
+    assert torch.allclose(y[~gone], x[~gone] / 0.7)
+    assert float((y - x).mean(0).abs().max()) < 0.05
+    skip.eval()
+    assert torch.equal(skip(x), x)
+
+
+def test_a_layer_goes_as_a_whole_and_for_each_text_by_itself() -> None:
+    """Pre-norm: where a layer is left out, its input comes out as it was."""
+    made = still(model(layers=2)).double()
+    deepen(made, 0.8)
+    seen: list[tuple[Tensor, Tensor]] = []
+    for block in blocks(made):
+        assert isinstance(block, Block)
+        block.register_forward_hook(lambda module, given, y: seen.append((given[0], y)))
+    torch.manual_seed(0)
+    made(torch.randint(0, 40, (64, 5)))
+    for (before, after), rate in zip(seen, (0.4, 0.8), strict=True):
+        same = (before == after).all(2).all(1)
+        assert float(same.double().mean()) == pytest.approx(rate, abs=0.15)
+        assert not (before == after)[~same].all(2).any()  # elsewhere no sub-layer was left out
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt", "t5", "transformer-xl", "xlnet"])
+def test_a_model_that_has_learned_is_used_as_it_is(family: str) -> None:
+    plain, deep = model(family, 2).eval(), model(family, 2)
+    deepen(deep, 0.5)
+    deep.eval()
+    tokens = torch.randint(7, 30, (2, 8))
+    given = (tokens, tokens) if family == "t5" else (tokens,)
+    assert torch.equal(plain(*given), deep(*given))
+    assert list(plain.state_dict()) == list(deep.state_dict())
+    deep.train()
+    torch.manual_seed(1)
+    assert not torch.equal(plain.train()(*given), deep(*given))
+
+
+def test_a_depth_of_0_changes_no_bit(where: Path) -> None:
+    plain, none = planned("bert", where), planned("bert", where, robust={"depth": 0.0})
+    assert plain.step(4) == none.step(4)
+    assert not any(isinstance(part, Skipping) for part in none.model.modules())
+
+
+def test_forgotten_activations_leave_out_the_same_layers(where: Path) -> None:
+    kept, forgotten = (
+        planned("bert", where, robust={"depth": 0.5}, engine={"checkpointing": again})
+        for again in (False, True)
+    )
+    assert kept.step(4) == forgotten.step(4)
+    for one, two in zip(kept.model.parameters(), forgotten.model.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_step_is_a_function_of_seed_and_step(where: Path) -> None:
+    one, two = (planned("gpt", where, robust={"depth": 0.5}) for _ in range(2))
+    torch.manual_seed(99)
+    assert one.step(4) == two.step(4)
+    assert one.step(4).loss != planned("gpt", where, seed=2, robust={"depth": 0.5}).step(4).loss
+
+
+def test_an_lstm_has_no_layer_to_spare(where: Path) -> None:
+    with pytest.raises(ConfigError, match="LSTM has none that it could do without"):
+        planned("lstm", where, robust={"depth": 0.5})
+
+
+def test_gates_that_take_away(where: Path) -> None:
+    extensions = {"gates": {"kind": "highway"}}
+    with pytest.raises(ConfigError, match="with highway gates it also takes away"):
+        planned("gpt", where, robust={"depth": 0.5}, extensions=extensions)
+
+
+def test_the_work_of_a_step() -> None:
+    assert passes(Robust()) == 1 and passes(Robust(agree=1.0)) == 2
+    assert passes(Robust(adversary="fgm")) == 2
+    assert passes(Robust(adversary="freelb", steps=3, agree=0.5)) == 6
+    assert passes(Robust(adversary="pgd", steps=1)) == 2
+    assert 3 < passes(Robust(adversary="pgd", steps=3)) < 4
+
+
+def test_a_task_is_learned_and_resumed(tmp_path: Path, stop: list[int]) -> None:
+    model = tuning.bert(tmp_path / "bert")
+    file = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(160))
+    near = {"adversary": "freelb", "radius": 0.05, "rate": 0.02, "start": 0.02}
+    changes: dict[str, Any] = {
+        "robust": near | {"agree": 0.5, "depth": 0.1, "tokens": 0.05, "noise": 0.1},
+        "optimizer": {"rate": 0.01},
+        "batch": {"samples": 16},
+        "budget": {"steps": 48},
+    }
+    made = [tuning.recipe(model, file, **changes) for _ in range(2)]
+    whole = finetune(made[0], tmp_path / "whole", display="silent")
+    assert whole["valid"]["accuracy"] >= 0.9
+    stop += [48 + 20]
+    found = finetune(made[1], tmp_path / "parts", display="silent")
+    assert found["outcome"] == "interrupted"
+    finetune(Recipe(), tmp_path / "parts", resume=True, display="silent")
+    assert bits(tmp_path / "whole") == bits(tmp_path / "parts")

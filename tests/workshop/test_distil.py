@@ -1,0 +1,382 @@
+"""A distillation from end to end: the student as it begins, its run, going on, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+import regard
+from regard.commands.distil import register
+from regard.errors import ConfigError, RegardError
+from regard.exchange.directory import Loaded, load, save
+from regard.objectives.distil_layers import stacks
+from regard.tasks.finetune import finetune
+from regard.tasks.predict import Predictor
+from regard.tasks.readers import read
+from regard.text.corpus import Corpus
+from regard.training.recipe import Recipe, fill, make
+from regard.training.run import train
+from regard.workshop import sequence
+from regard.workshop.distil import Asked, distil
+from regard.workshop.sequence import teach_pairs
+from regard.workshop.student import make_student, shape_of, spread, student_of
+from tests.objectives.rules import tiny
+from tests.tasks.tuning import bert, reviews, tokenizer, write
+from tests.tasks.tuning import recipe as task_recipe
+from tests.tasks.tuning import stop as stop  # a fixture
+from tests.training.small import data
+from tests.training.small import recipe as text_recipe
+
+
+def quick(where: Path, **changes: Any) -> Recipe:
+    """What decides a student's run, but for its model."""
+    made = text_recipe("bert", where, **changes)
+    made.model, made.shape = "", {}
+    return made
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return data(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def masked(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of four layers that has read the text."""
+    out = tmp_path_factory.mktemp("masked") / "run"
+    shape = {"layers": 4, "width": 16, "heads": 2, "hidden": 32}
+    train(
+        text_recipe("bert", text, shape=shape, objective={"name": "masked"}), out, display="silent"
+    )
+    return out
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A BERT that has learned to tell good reviews from bad ones, and its examples."""
+    place = tmp_path_factory.mktemp("judge")
+    file = write(place / "reviews.jsonl", reviews(160))
+    base = bert(place / "bert", layers=3, dropout=0.0)
+    finetune(task(file, model=str(base), budget={"steps": 48}), place / "run", display="silent")
+    return place / "run", file
+
+
+# --- the student as it begins --------------------------------------------------------------------
+
+
+def test_which_layers_a_student_begins_with() -> None:
+    assert spread(6, 12) == [0, 2, 4, 7, 9, 11]  # DistilBERT's
+    assert spread(3, 6) == [0, 2, 5]
+    assert spread(2, 6) == [0, 5] and spread(1, 6) == [0] and spread(4, 4) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "family", ["bert", "gpt", "xlnet", "transformer-xl", "t5", "transformer", "lstm"]
+)
+def test_layers_embeddings_and_heads_are_the_teacher_s(family: str, tmp_path: Path) -> None:
+    save(tiny(family, layers=5), tmp_path / "teacher")
+    loaded = load(tmp_path / "teacher")  # as files have it: decoder_layers may be said
+    made = make_student(loaded, shape_of("layers=3"), tmp_path / "student", 1)
+    teacher, student = loaded.model, load(tmp_path / "student").model
+    assert student.config.layers == 3 and made["inherited"]
+    for name, held in stacks(student).items():
+        theirs = stacks(teacher)[name]
+        assert len(held) == 3
+        for mine, place in zip(held, [0, 2, 4], strict=True):
+            for key, value in mine.state_dict().items():
+                assert torch.equal(value, theirs[place].state_dict()[key]), (name, place, key)
+    ours, its = student.state_dict(), teacher.state_dict()
+    rest = [key for key in ours if not any(f".{i}." in key for i in range(5))]
+    assert rest and all(torch.equal(ours[key], its[key]) for key in rest)
+
+
+def test_the_decoder_of_a_student_may_be_shorter_than_its_encoder() -> None:
+    teacher = tiny("transformer", layers=4)
+    student = student_of(Loaded(teacher), shape_of("decoder_layers=1"), 1)
+    assert (len(student.encoder_blocks), len(student.decoder_blocks)) == (4, 1)
+    for mine, its in ((student.encoder_blocks[3], teacher.encoder_blocks[3]),
+                      (student.decoder_blocks[0], teacher.decoder_blocks[0])):  # fmt: skip
+        assert torch.equal(mine.attention.layer.out.weight, its.attention.layer.out.weight)
+
+
+def test_another_width_begins_at_random_by_the_seed() -> None:
+    teacher = Loaded(tiny("bert"))
+    first, again, other = (
+        student_of(teacher, shape_of("width=8,heads=1"), seed).embeddings.tokens.weight
+        for seed in (1, 1, 2)
+    )
+    assert first.shape[1] == 8 and torch.equal(first, again) and not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("layers=9", "nor deeper"),
+        ("width=64", "wider"),
+        ("layers", "NAME=NUMBER"),
+        ("layers=0", "NAME=NUMBER"),
+        ("colour=3", "part of a student's shape"),
+        ("vocabulary=3", "part of a student's shape"),
+        ("", "no shape"),
+    ],
+)
+def test_shapes_that_no_student_has(words: str, said: str) -> None:
+    with pytest.raises(RegardError, match=said):
+        student_of(Loaded(tiny("bert")), shape_of(words), 1)
+
+
+# --- text ----------------------------------------------------------------------------------------
+
+
+def test_text_from_end_to_end(masked: Path, text: Path, tmp_path: Path) -> None:
+    """The run is a student that anybody opens; nothing of the teacher is in it."""
+    out = tmp_path / "run"
+    found = distil(quick(text), out, Asked(str(masked), "layers=2"), display="silent")
+    student, teacher = regard.load(out).model, regard.load(masked).model
+    assert student.config == teacher.config.replace(layers=2)
+    assert set(student.state_dict()) < set(teacher.state_dict())
+    sizes = found["distilled"]
+    assert sizes["student"] == student.parameter_count() < sizes["teacher"]
+    held = make(recipes_of(out))
+    assert held.objective["of"] == "masked" and held.objective["soft"] == 5.0
+    assert "masked_accuracy" in found["valid"]
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    parts = next(line["parts"] for line in lines if "parts" in line)
+    assert set(parts) == {"masked", "soft_masked", "cosine"}
+
+
+def recipes_of(out: Path) -> dict[str, Any]:
+    from regard.training.recipe import read as read_recipe
+
+    return read_recipe(out / "recipe.toml")
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(
+    masked: Path, text: Path, tmp_path: Path, stop: list[int]
+) -> None:
+    """TinyBERT's losses with a narrower student, so that a matrix between both is learned, too."""
+    asked = Asked(str(masked), "layers=2,width=8", style="tinybert")
+    whole = distil(quick(text), tmp_path / "whole", asked, display="silent")
+    assert whole["outcome"] == "done"
+    stop.append(10)  # of 6 + 6 steps
+    halted = distil(quick(text), tmp_path / "run", asked, display="silent")
+    assert halted["outcome"] == "interrupted"
+    found = distil(Recipe(), tmp_path / "run", resume=True, display="silent")
+    assert found["outcome"] == "done" and found["progress"]["step"] == 6
+    ours, theirs = (load(tmp_path / name).model.state_dict() for name in ("run", "whole"))
+    assert "fit.weight" not in ours
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_memory_that_goes_along_is_saved_with_a_run(
+    text: Path, tmp_path: Path, stop: list[int]
+) -> None:
+    """Transformer-XL: student and teacher remember, and after a stop both still do."""
+    shape = {"layers": 3, "width": 16, "heads": 2, "head_size": 8, "hidden": 32, "memory": 12,
+             "cutoffs": [], "ratio": 1, "same_length": False, "clamp": 0}  # fmt: skip
+    given = text_recipe("transformer-xl", text, shape=shape, batch={"samples": 4, "length": 8})
+    train(given, tmp_path / "teacher", display="silent")
+    small = {"batch": {"samples": 4, "length": 8}}
+    asked = Asked(str(tmp_path / "teacher"), "layers=1")
+    distil(quick(text, **small), tmp_path / "whole", asked, display="silent")
+    stop.append(6 + 6 + 4)
+    halted = distil(quick(text, **small), tmp_path / "run", asked, display="silent")
+    assert halted["outcome"] == "interrupted"
+    distil(Recipe(), tmp_path / "run", resume=True, display="silent")
+    ours, theirs = (load(tmp_path / name).model.state_dict() for name in ("run", "whole"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+# --- tasks ---------------------------------------------------------------------------------------
+
+
+def accuracy(run: Path, file: Path) -> float:
+    held: Any = read(file, "classify")
+    said = Predictor(load(run))(held)
+    return sum(one.value == e.label for one, e in zip(said, held, strict=True)) / len(held)
+
+
+def task(file: Path, **changes: Any) -> Recipe:
+    quickly = {"batch": {"samples": 16}, "optimizer": {"rate": 0.005}}
+    made = task_recipe(Path(), file, validation={"every": 10**6}, **quickly)
+    fill(made, {"model": ""} | changes)
+    return made
+
+
+@pytest.mark.parametrize("style", ["", "tinybert"])
+def test_a_task_from_end_to_end(judge: tuple[Path, Path], tmp_path: Path, style: str) -> None:
+    teacher, file = judge
+    test = write(tmp_path / "test.jsonl", reviews(60, seed=9))
+    assert accuracy(teacher, test) > 0.95
+    asked = Asked(str(teacher), "layers=1", style=style)
+    found = distil(task(file, budget={"steps": 30}), tmp_path / "run", asked, display="silent")
+    assert found["valid"]["accuracy"] > 0.9
+    assert accuracy(tmp_path / "run", test) > 0.85
+    assert (tmp_path / "run" / "first" / "layers" / "run.json").is_file() == bool(style)
+    assert json.loads((tmp_path / "run" / "task.json").read_text())["objective"]["name"] == (
+        "classify"
+    )
+
+
+def test_a_smaller_vocabulary(judge: tuple[Path, Path], tmp_path: Path) -> None:
+    """What the reviews use stays, with the marks; answers are those of before."""
+    teacher, file = judge
+    asked = Asked(str(teacher), "layers=3", vocabulary=40)
+    made = task(file, budget={"steps": 1}, optimizer={"rate": 0.0})
+    found = distil(made, tmp_path / "run", asked, display="silent")
+    student, before = regard.load(tmp_path / "run"), regard.load(teacher)
+    assert student.tokenizer is not None and len(student.tokenizer) == 40
+    assert student.config.vocabulary == 40 < before.config.vocabulary
+    assert found["distilled"]["student"] == before.model.parameter_count() - 32 * (
+        before.config.vocabulary - 40
+    )
+    held: Any = read(file, "classify")
+    ours, theirs = (Predictor(one)(held[:20]) for one in (student, before))
+    assert [one.value for one in ours] == [one.value for one in theirs]
+    assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=1e-5)
+
+
+def test_a_stage_that_was_stopped_is_gone_on_with(
+    judge: tuple[Path, Path], tmp_path: Path, stop: list[int]
+) -> None:
+    teacher, file = judge
+    asked = Asked(str(teacher), "layers=2", style="tinybert")
+    stop.append(3)
+    halted = distil(task(file), tmp_path / "run", asked, display="silent")
+    assert halted["outcome"] == "interrupted" and not (tmp_path / "run" / "recipe.toml").exists()
+    with pytest.raises(ConfigError, match="resume"):
+        distil(task(file), tmp_path / "run", asked, display="silent")
+    found = distil(Recipe(), tmp_path / "run", resume=True, display="silent")
+    assert found["outcome"] == "done"
+    distil(task(file), tmp_path / "whole", asked, display="silent")
+    ours, theirs = (load(tmp_path / name).model.state_dict() for name in ("run", "whole"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+# --- pairs ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    place = tmp_path_factory.mktemp("translator")
+    where = data(place / "pairs", documents=20, kind="pairs")
+    given = text_recipe("transformer", where, objective={"name": "pairs"})
+    train(given, place / "run", display="silent")
+    return place / "run", where
+
+
+def test_the_teacher_s_translations_are_the_targets(
+    translator: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in the middle it goes on; sources and what validates stay as they were."""
+    teacher, where = translator
+    loaded = load(teacher)
+    monkeypatch.setattr(sequence, "BLOCK", 8)
+    whole = teach_pairs(loaded, where, tmp_path / "whole", beams=2)
+
+    def tired(done: int, total: int) -> None:
+        if done == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        teach_pairs(loaded, where, tmp_path / "again", beams=2, watch=tired)
+    notes = tmp_path / "again.jsonl"
+    notes.write_text(notes.read_text() + "[3, 4")  # a line that was cut off
+    seen: list[int] = []
+    teach_pairs(loaded, where, tmp_path / "again", beams=2, watch=lambda done, _: seen.append(done))
+    assert seen == [16, 20]
+    ours, again = (Corpus.open(tmp_path / name, "train") for name in ("whole", "again"))
+    before = Corpus.open(where, "train")
+    assert len(ours.documents) == len(before.documents) and whole["kind"] == "pairs"
+    for i in range(20):
+        assert ours.document(i).tolist() == again.document(i).tolist()
+        source = sequence.source_of(before, i)
+        target = ours.document(i).tolist()[len(source) :]
+        best = regard.decoding.generate(loaded, source, beams=2, tokens=len(target) + 40)[0][0]
+        assert sequence.source_of(ours, i) == source and target[-1] == before.special.end
+        assert best.reason != "end" or best.ids == target
+    for split in ("valid", "test"):
+        held, old = (Corpus.open(place, split) for place in (tmp_path / "whole", where))
+        assert held.read(0, len(held)).tolist() == old.read(0, len(old)).tolist()
+    with pytest.raises(RegardError, match="other beams"):
+        teach_pairs(loaded, where, tmp_path / "again", beams=3)
+
+
+def test_translation_from_end_to_end(translator: tuple[Path, Path], tmp_path: Path) -> None:
+    teacher, where = translator
+    for name, asked in {
+        "sequence": Asked(str(teacher), "layers=1", sequence=True, beams=2),
+        "words": Asked(str(teacher), "decoder_layers=1"),
+        "both": Asked(str(teacher), "layers=1", style="hinton", sequence=True, beams=1),
+    }.items():
+        out = tmp_path / name
+        found = distil(quick(where), out, asked, display="silent")
+        assert found["distilled"]["share"] < 1 and "perplexity" in found["valid"]
+        learned = recipes_of(out)
+        assert learned["objective"]["name"] == ("pairs" if name == "sequence" else "distil")
+        assert learned["data"].endswith("first/pairs") == asked.sequence
+
+
+# --- refusals and the command --------------------------------------------------------------------
+
+
+def test_what_cannot_be_distilled(
+    masked: Path,
+    text: Path,
+    judge: tuple[Path, Path],
+    translator: tuple[Path, Path],
+    tmp_path: Path,
+) -> None:
+    out, file = tmp_path / "run", judge[1]
+
+    def refused(recipe: Recipe, asked: Asked, said: str) -> None:
+        with pytest.raises(RegardError, match=said):
+            distil(recipe, out, asked, display="silent")
+
+    refused(quick(text), Asked(str(masked), "layers=2", style="odd"), "style of distillation")
+    refused(quick(text), Asked(str(masked), "layers=2", sequence=True), "no prepared pairs")
+    refused(quick(text), Asked(str(masked), "layers=2", vocabulary=9), "has to stay")
+    refused(quick(text), Asked(str(tmp_path / "gone"), "layers=2"), "does not exist")
+    refused(task(file), Asked(str(translator[0]), "layers=1"), "learned its task as text")
+    refused(quick(text), Asked(str(masked), "layers=7"), "nor deeper")
+    assert not out.exists()
+    place = tmp_path / "held"
+    place.mkdir()
+    (place / "mine.txt").write_text("kept")
+    with pytest.raises(ConfigError, match="exists already"):
+        distil(quick(text), place, Asked(str(masked), "layers=2"), display="silent")
+    assert [held.name for held in place.iterdir()] == ["mine.txt"]
+
+
+def test_a_student_with_other_words(masked: Path, text: Path, tmp_path: Path) -> None:
+    """A directory of its own, and a teacher that reads other tokens than the text has."""
+    student = bert(tmp_path / "student")
+    with pytest.raises(RegardError, match="same vocabulary"):
+        distil(quick(text), tmp_path / "run", Asked(str(masked), str(student)), display="silent")
+    save(tiny("bert"), tmp_path / "teacher", tokenizer())
+    with pytest.raises(RegardError, match="same tokens"):
+        distil(
+            quick(text), tmp_path / "other", Asked(str(tmp_path / "teacher"), "layers=1"),
+            display="silent",
+        )  # fmt: skip
+
+
+def test_the_command(masked: Path, text: Path, tmp_path: Path) -> None:
+    app = typer.Typer()
+    register(app)
+    words = [str(masked), "--student", "layers=1", "--data", str(text), "--out",
+             str(tmp_path / "run"), "--steps", "2", "--style", "hinton", "--quiet", "--json",
+             "batch.samples=2", "batch.length=16", "engine.compile=no",
+             "engine.precision=fp32"]  # fmt: skip
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 0, found.output
+    said = json.loads(found.stdout)
+    assert said["progress"]["step"] == 2 and 0 < said["distilled"]["share"] < 1
+    missing = CliRunner().invoke(app, [str(masked), "--data", str(text)])
+    assert isinstance(missing.exception, ConfigError) and "--student" in str(missing.exception)
