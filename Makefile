@@ -53,17 +53,10 @@ format: $(READY) ## put the code into the project's style
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-demo: $(READY) ## train a small model on the text inside of Python, and let it speak
-	@rm -rf demo && mkdir demo
-	@echo '1. Prepare the text: the reference of Python, which every Python carries'
-	$(BIN)/regard prepare builtin:python-docs --out demo/data --vocabulary 4000
-	@echo; echo '2. What an n-gram makes of it: the one to beat'
-	$(BIN)/regard ngram demo/data
-	@echo; echo '3. Train a small GPT for three minutes'
-	$(BIN)/regard train gpt demo/data --out demo/gpt --size small --minutes 3 batch.length=128 batch.samples=16
-	@echo; echo '4. Let it speak'
-	$(BIN)/regard generate demo/gpt 'Return a list of' --tokens 60 --temperature 0.8 --top-k 40 --seed 1
-	@echo; echo 'The report is demo/gpt/report.html; go on with: $(BIN)/regard train demo/gpt demo/data --out demo/more --minutes 3'
+demo: $(READY) ## compare the families on the text inside of Python: under ten minutes
+	@rm -rf demo
+	$(BIN)/regard compare builtin:python-docs --budget 25s --out demo
+	@echo; echo 'Open demo/report.html. More time: $(BIN)/regard compare builtin:python-docs --budget 10m --out longer'
 
 bench: $(READY) $(GOLDEN_READY) ## compare speed and memory with the peers
 	@$(BIN)/python $(PIP) -c constraints.txt -e '.[bench]'

@@ -20,11 +20,11 @@ from regard.objectives.pairs import Pairs, PairsOptions
 from regard.tasks.metrics import measured
 from regard.text.corpus import Corpus
 from regard.training.build import model_for, objective_for, settle_batch
-from regard.training.checkpoint import Checkpoints
+from regard.training.checkpoint import Checkpoints, mean, weights_of
 from regard.training.learner import Learner
 from regard.training.parallel import Group
 from regard.training.recipe import Recipe, make
-from regard.training.run import Run, mean, settings, weights_of
+from regard.training.run import Run, settings
 from regard.training.schedule import schedule
 from regard.training.validate import validate
 

@@ -43,7 +43,8 @@ HOMES = {
 }
 PACKAGES = {
     "attention", "augment", "claims", "compare", "decoding", "errors", "exchange", "extensions",
-    "knowledge", "models", "objectives", "probe", "study", "tasks", "text", "training", "workshop",
+    "knowledge", "look", "models", "objectives", "probe", "study", "tasks", "text", "training",
+    "workshop",
 }  # fmt: skip
 
 

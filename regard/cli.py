@@ -20,10 +20,14 @@ from regard.commands import (
     augment,
     chat,
     check,
+    claims,
+    compare,
     distil,
+    draw,
     fill,
     finetune,
     generate,
+    look,
     ngram,
     prefer,
     prepare,
@@ -35,19 +39,16 @@ from regard.commands import (
     test,
     train,
 )
-from regard.errors import InputError, RegardError, UnknownName
-
-SENTENCE = "the animal did not cross the street because it was too tired"
+from regard.errors import RegardError, UnknownName
 
 # Rich would make the help prettier and twice as slow; a paragraph after \b keeps its line breaks.
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False}
 app = typer.Typer(name="regard", pretty_exceptions_enable=False, **PLAIN)
-draw = typer.Typer(**PLAIN)
-app.add_typer(draw, name="draw")
 READING = (prepare, ngram, train, recipes)
 TASKS = (check, augment, finetune, test, ask, prompt, generate, fill, chat, prefer)
 WORKSHOP = (distil, quantize, prune, probe)
-for command in (*READING, *TASKS, *WORKSHOP):
+STUDY = (compare, claims, look, draw)
+for command in (*READING, *TASKS, *WORKSHOP, *STUDY):
     command.register(app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
@@ -120,6 +121,7 @@ def regard(
       regard test reviewer test.jsonl      how good is it?
       regard classify reviewer "a moving film"
       regard info ./my-gpt                 what a model directory holds
+      regard compare book.txt --budget 5m --out lineage   every family on your text
       regard draw attention "to be or not to be"
     """
     help_alone(context)
@@ -279,51 +281,6 @@ def convert(
     from regard.exchange import legacy
 
     print(legacy.convert(path))
-
-
-@draw.callback(invoke_without_command=True)
-def draw_group(context: typer.Context) -> None:
-    """Draw what a model attends to."""
-    help_alone(context)
-
-
-@draw.command("attention")
-def draw_attention(
-    text: Annotated[str, typer.Argument(metavar="TEXT", show_default=False)] = SENTENCE,
-    model: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="A model directory, or a published size (untrained)."),
-    ] = "gpt2",
-    layer: Annotated[int, typer.Option(help="Which layer, counted from 1.")] = 1,
-    head: Annotated[
-        int | None, typer.Option(help="Which head, counted from 1; else the mean of all.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Write the picture here as well.")
-    ] = None,
-) -> None:
-    """Draw who looks at whom while a model reads TEXT.
-
-    The terminal gets a small picture; --out writes one for a page, with the weights as tooltips.
-
-    \b
-    Examples:
-      regard draw attention "to be or not to be"
-      regard draw attention --model ./my-model --layer 3 --head 5 --out attention.svg "the cat sat"
-    """
-    if out is not None and out.suffix.lower() != ".svg":
-        raise InputError(f"--out is {out}; the picture is an SVG file, so its name ends in .svg")
-    from regard.study.draw import PLAIN_SHADES, SHADES, blocks, heat_map
-    from regard.study.look import look
-
-    seen = look(model, text, layer, head)
-    shades = SHADES if "utf" in (sys.stdout.encoding or "").lower() else PLAIN_SHADES
-    if out is not None:
-        out.write_text(heat_map(seen.weights, seen.rows, seen.columns, seen.title), "utf-8")
-    print(seen.title)
-    print(blocks(seen.weights, seen.rows, seen.columns, shades))
-    if out is not None:
-        print(f"the picture is in {out}")
 
 
 def print_json(value: dict[str, Any]) -> None:

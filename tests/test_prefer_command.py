@@ -14,6 +14,7 @@ import regard
 from regard.commands import chat, check, generate, prefer
 from regard.errors import ConfigError, InputError, UnknownName
 from regard.exchange.directory import save
+from regard.objectives.prefer import Prefer
 from regard.tasks.check import check as checked
 from regard.tasks.examples import Preference
 from regard.tasks.finetune import finetune
@@ -191,6 +192,18 @@ def test_a_plan_writes_nothing(model: Path, pairs: Path, tmp_path: Path) -> None
     assert not (tmp_path / "run").exists()
 
 
+def test_memory_is_needed_for_the_start_as_well(
+    model: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def needed() -> int:
+        found = call("prefer", model, "--data", pairs, "--out", "run", "--dry-run", "--json")
+        return int(json.loads(found.stdout)["memory_needed"])
+
+    both = needed()
+    monkeypatch.setattr(Prefer, "beside", lambda self: [])
+    assert both - needed() == 4 * regard.load(model).model.parameter_count()
+
+
 # --- refusals ---------------------------------------------------------------------------------
 
 
@@ -200,7 +213,7 @@ def refusal(*arguments: object) -> BaseException:
     return result.exception
 
 
-def test_refusals(model: Path, pairs: Path, tmp_path: Path) -> None:
+def test_refusals(model: Path, judge: Path, pairs: Path, tmp_path: Path) -> None:
     bert = save(model_of("bert", {"masked": 0}), tmp_path / "bert", TOKENIZER)
     long = write(tmp_path / "long.jsonl", [{"prompt": "a", "chosen": "b " * 40, "rejected": "c"}])
     new = ("--out", tmp_path / "new", "--quiet")
@@ -213,9 +226,15 @@ def test_refusals(model: Path, pairs: Path, tmp_path: Path) -> None:
         ((model, "--data", pairs, *new, "--method", "grpo"), ConfigError, "no reward was given"),
         (("gpt2", "--data", pairs, *new), ConfigError, "is no model directory"),
         ((bert, "--data", pairs, *new), ConfigError, "these can: gpt, transformer-xl, lstm"),
+        ((judge, "--data", pairs, *new), ConfigError, "is a reward model"),
         ((model, "--data", long, *new, "examples.share=0"), InputError, "all 1 pairs"),
         ((model, "--data", pairs, *new, "--field", "prompt=question"), InputError, "'question'"),
         ((model, "--data", pairs, "--out", model, "--quiet"), ConfigError, "exists already"),
+        ((model, "--data", pairs, *new, "batch.order=streams"), ConfigError, "no stretches"),
+        ((model, "--data", pairs, *new, "--epochs", -1), ConfigError, "budget.epochs is -1"),
+        (("--resume", model, "--beta", 2), ConfigError, "--beta is given beside --resume"),
+        (("--resume", model, "optimizer.rate=1"), ConfigError, "optimizer.rate is given beside"),
+        (("--resume", model, "--seed", 0), ConfigError, "--seed is given beside --resume"),
     ]
     for arguments, kind, message in cases:
         error = refusal("prefer", *arguments)

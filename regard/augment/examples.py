@@ -16,8 +16,9 @@ A variant is a function of (seed, number of the example, number of the variant),
 from __future__ import annotations
 
 import multiprocessing
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 METHODS = (*eda.METHODS, "masked", "back")
 BY_THESAURUS = ("synonyms", "insert")
 BY_MODEL = ("masked", "back")
+MOST = 10_000  # variants of one example
 CHUNK = 64  # examples whose variants are made together
+AHEAD = 4  # chunks for each process that may wait to be written
 ROOM = 2**16  # keys of the sentences that such a chunk translates
 PURPOSE = "augment"
 
@@ -86,10 +89,15 @@ class Settings:
         ):
             if value not in known:
                 raise UnknownName(name, value, [word for word in known if word])
+        if self.seed < 0:
+            raise ConfigError(f"seed is {self.seed}; it must be 0 or more")
         if not 0 < self.share <= 1:
             raise ConfigError(f"share is {self.share:g}; it must be above 0 and at most 1")
-        if not self.copies > 0:
-            raise ConfigError(f"copies is {self.copies:g}; it must be above 0")
+        if not 0 < self.copies <= MOST or (self.copies > 1 and self.copies != int(self.copies)):
+            raise ConfigError(
+                f"copies is {self.copies:g}; it must be a whole number up to {MOST:,}, or below 1 "
+                "the chance of one"
+            )
         for method, given, option in (
             ("masked", self.masked, "a masked model (--masked DIR)"),
             ("back", self.away, "a model that translates (--back DIR)"),
@@ -97,6 +105,11 @@ class Settings:
             if (method in self.methods) != bool(given):
                 have = "is asked for without" if not given else "is not asked for, but there is"
                 raise ConfigError(f"the method {method!r} {have} {option}")
+        if self.thesaurus and not set(BY_THESAURUS) & set(self.methods):
+            raise ConfigError(
+                f"there is a thesaurus ({self.thesaurus}), and no method that looks words up; ask "
+                f"for {' or '.join(BY_THESAURUS)}, too"
+            )
 
     def build(self) -> Augmenter:
         return Augmenter(self)
@@ -360,9 +373,13 @@ def augmented(
     settings.build()  # what is wrong with a thesaurus is said here, not by a worker that dies
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, spawn, prepare_worker, (settings,)) as pool:
-        parts = (examples[first : first + CHUNK] for first in chunks)
-        for found in pool.map(in_worker, parts, chunks):
-            yield from found
+        waiting: deque[Future[list[list[Variant]]]] = deque()
+        for first in chunks:
+            waiting.append(pool.submit(in_worker, examples[first : first + CHUNK], first))
+            if len(waiting) > AHEAD * processes:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
 
 
 WORKER: dict[str, Augmenter] = {}

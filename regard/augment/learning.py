@@ -53,12 +53,6 @@ def vary(objective: Any, recipe: Recipe) -> None:
     check(recipe)
     given = recipe.augment
     reads = getattr(objective, "inner", objective)  # a student reads what its task says
-    if getattr(reads, "knowledge", None) is not None:
-        raise ConfigError(
-            "augment.methods and objective.knowledge are both set, and what a graph says of a text "
-            "is looked up once, not for its variants; choose one, or write the variants into a "
-            "file first with 'regard augment'"
-        )
     if given.share < 0:
         given.share = published(len(reads.corpus))[0]
     tags = reads.corpus.labels if reads.name == "tag" else []

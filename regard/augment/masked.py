@@ -86,7 +86,7 @@ class Masked:
         found = self.candidates(sentence, chosen)
         for place, (words, chances) in zip(chosen, found, strict=True):
             others = [i for i, w in enumerate(words) if w.lower() != same(sentence, place)]
-            if others:
+            if chances[others].sum() > 0:  # a model may be sure to the last bit
                 shares = chances[others] / chances[others].sum()
                 made[place] = words[others[int(dice.choice(len(others), p=shares))]]
         return sentence.replaced(made)

@@ -128,8 +128,8 @@ def entries(path: Path, problems: Problems) -> Iterator[tuple[Place, str, list[s
 
 
 def refuse(path: Path, problems: Problems) -> None:
-    found = [problem for problem in problems.kept if problem.kind == "malformed-record"]
-    count = problems.count("error")
+    """Broken bytes, too: else marks in their place would be written into variants."""
+    found, count = problems.kept[:SHOWN], problems.counts.total()
     if not count:
         return
     lines = [f"{path} has {count:,} malformed line{'s' if count > 1 else ''}; mend or remove them:"]

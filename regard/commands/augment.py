@@ -154,8 +154,13 @@ def augment(
     from regard.tasks.readers import Options
 
     check_out(out)
-    if forth and not back:
-        raise ConfigError("--forth translates what --back has translated; give --back, too")
+    together(
+        ("--forth", forth, "--back", back),
+        ("--rule", rule != "some", "--masked", masked),
+        ("--beams", beams, "--back", back),
+        ("--back-prefix", back_prefix, "--back", back),
+        ("--forth-prefix", forth_prefix, "--forth", forth),
+    )
     names = [name.strip() for name in methods.split(",") if name.strip()]
     names += [n for n, given in (("masked", masked), ("back", back)) if given and n not in names]
     names = names or list(METHODS)
@@ -180,6 +185,13 @@ def augment(
         print("\n".join(report.in_lines()))
     for note in [] if quiet else report.notes:
         print(f"regard: note: {note}", file=sys.stderr)
+
+
+def together(*pairs: tuple[str, Any, str, str]) -> None:
+    """Refuses options that would change nothing."""
+    for option, given, other, there in pairs:
+        if given and not there:
+            raise ConfigError(f"{option} is of no use without {other}; give {other}, too")
 
 
 @dataclass

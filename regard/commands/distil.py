@@ -11,6 +11,7 @@ import typer
 from regard.commands.check import chosen
 from regard.commands.finetune import said
 from regard.commands.reading import Field, Format, Header, Skip
+from regard.commands.resuming import check_resume
 from regard.errors import ConfigError
 
 
@@ -54,7 +55,7 @@ def distil(
         str | None,
         typer.Option(
             help="hinton (softened answers), distilbert (with the last states), tinybert (the "
-            "layers, for a task then the answers).",
+            "layers; for a task then the answers, for as long again).",
         ),
     ] = None,
     sequence: Annotated[
@@ -64,15 +65,18 @@ def distil(
             help="For pairs: the teacher's own translations (RUN/first/pairs) are the targets.",
         ),
     ] = False,
-    beams: Annotated[int, typer.Option(help="With which the teacher translates.")] = 4,
+    beams: Annotated[
+        int | None,
+        typer.Option(min=1, help="--sequence: with which the teacher translates (4)."),
+    ] = None,
     vocabulary: Annotated[
-        int,
+        int | None,
         typer.Option(
+            min=1,
             metavar="N",
             help="For a task: keep N words, those that its text uses among them.",
-            show_default=False,
         ),
-    ] = 0,
+    ] = None,
     valid: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Examples to validate with; else a tenth of the data."),
@@ -84,7 +88,7 @@ def distil(
         str | None,
         typer.Option(metavar="FILE", help="A recipe in TOML, or the name of one that comes along."),
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps to learn for.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps to learn for.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over the data.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Minutes to learn for.")] = None,
     rate: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
@@ -121,6 +125,14 @@ def distil(
     from regard.training import recipe as recipes
 
     changes = recipes.overrides(settings or [])
+    if resume:
+        given = {
+            "student": student, "data": data, "task": task, "style": style, "sequence": sequence,
+            "beams": beams, "vocabulary": vocabulary, "valid": valid, "out": out, "recipe": recipe,
+            "epochs": epochs, "minutes": minutes, "rate": rate, "seed": seed, "skip": skip,
+            "field": field, "format": form, "header": header is not None,
+        }  # fmt: skip
+        check_resume(given, changes)
     options = said({
         "examples": said({
             "task": task, "valid": valid, "skip": skip, "fields": chosen(field or []),
@@ -139,7 +151,9 @@ def distil(
     asked, place = None, Path(teacher)
     if not resume:
         shape, place = check(made, student, out)
-        asked = Asked(teacher, shape, style or "", sequence, beams, vocabulary)
+        if beams and not sequence:
+            raise ConfigError(f"--beams is {beams}, which only --sequence uses; leave it out")
+        asked = Asked(teacher, shape, style or "", sequence, beams or 4, vocabulary or 0)
     found = run(made, place, asked, resume=resume, display="silent" if quiet else "auto")
     if found["first"]:
         show(found, as_json)

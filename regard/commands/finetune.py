@@ -189,7 +189,8 @@ def finetune(
         }),
         "budget": said({"epochs": epochs}),
         "optimizer": said({"rate": rate}),
-        "augment": said({"methods": augment.split(",") if augment else [], "thesaurus": thesaurus}),
+        "augment": said({"methods": [name.strip() for name in augment.split(",") if name.strip()],
+                         "thesaurus": thesaurus}),
         "objective": said({"knowledge": merged(told, changes)}),
     })  # fmt: skip
     named = said({"seed": seed, "data": data, "model": None if resume else model})
@@ -198,10 +199,7 @@ def finetune(
         base.pop("budget", None)  # steps in place of its epochs, not beside them
     made = recipes.make(base, options, changes, named)
     place = check(made, model, out, resume)
-    if made.augment.methods or made.augment.thesaurus:
-        from regard.augment.learning import check as check_augment
-
-        check_augment(made)
+    check_augment(made)
     check_knowledge(made, resume)
     from regard.tasks import stages as staged
 
@@ -261,6 +259,14 @@ def show_plan(made: Any, out: Path, stages: Any, as_json: bool) -> None:
         return
     for line in stages.in_words(out):
         print(f"# {line}")
+
+
+def check_augment(made: Any) -> None:
+    """Refuses variants that cannot be made on the fly."""
+    if made.augment.methods or made.augment.thesaurus:
+        from regard.augment.learning import check as check_variants
+
+        check_variants(made)
 
 
 def check_knowledge(made: Any, resume: bool) -> None:

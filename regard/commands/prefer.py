@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from regard.commands.check import chosen
+from regard.commands.finetune import said
 from regard.commands.reading import Download, Field, Format, Header, Skip
+from regard.commands.resuming import check_resume
 from regard.errors import ConfigError
 
 
@@ -28,7 +30,10 @@ def prefer(
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE…", help="Changes of the recipe.", show_default=False),
     ] = None,
-    method: Annotated[str, typer.Option(help="dpo, ipo, reward or grpo.")] = "dpo",
+    method: Annotated[
+        str | None,
+        typer.Option(help="dpo, ipo, reward or grpo.", show_default="dpo"),
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -63,7 +68,7 @@ def prefer(
     group: Annotated[int | None, typer.Option(help="grpo: replies to each prompt (8).")] = None,
     tokens: Annotated[int | None, typer.Option(help="grpo: of a reply, at most (32).")] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over the data.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps, instead of passes.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps, instead of passes.")] = None,
     rate: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
     seed: Annotated[int | None, typer.Option(help="Decides every random choice.")] = None,
     skip: Skip = None,
@@ -104,6 +109,15 @@ def prefer(
     from regard.training import recipe as recipes
 
     asked = {"beta": beta, "reward": reward, "limit": limit, "group": group, "tokens": tokens}
+    changes = recipes.overrides(settings or [])
+    if resume:
+        given = asked | {
+            "method": method, "data": data, "valid": valid, "out": out, "epochs": epochs,
+            "rate": rate, "seed": seed, "skip": skip, "field": field, "format": form,
+            "header": header is not None, "download": download,
+        }  # fmt: skip
+        check_resume(given, changes)
+    method = method or "dpo"
     check_options(method, asked)
     options = said({
         "examples": said({
@@ -115,7 +129,6 @@ def prefer(
         "budget": said({"epochs": epochs, "steps": steps}),
         "optimizer": said({"rate": rate}),
     })  # fmt: skip
-    changes = recipes.overrides(settings or [])
     named = said({"seed": seed, "data": data, "model": None if resume else model})
     from regard.tasks.prefer import prefer as run
     from regard.tasks.prefer import recipe_for
@@ -132,11 +145,6 @@ def prefer(
         print(json.dumps(found, indent=2, default=str))
     if found["outcome"] == "interrupted":
         raise typer.Exit(130)
-
-
-def said(table: dict[str, Any]) -> dict[str, Any]:
-    """What was asked for at all."""
-    return {key: value for key, value in table.items() if value not in (None, [], {})}
 
 
 def check_options(method: str, asked: dict[str, Any]) -> None:

@@ -92,6 +92,8 @@ def quantize(
         print(json.dumps(report, indent=2, ensure_ascii=False))
     else:
         print("\n".join(in_lines(report)))
+    for note in [] if quiet else report["notes"]:
+        print(f"regard: note: {note}", file=sys.stderr)
 
 
 def in_lines(report: dict[str, Any]) -> Iterator[str]:

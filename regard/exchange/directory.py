@@ -12,27 +12,25 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from regard.errors import ConfigError, FormatError, UnknownName
+from regard.exchange.empty import empty, extensions_of
 from regard.exchange.format import Format, Name, stacked, unstacked
 from regard.exchange.formats import OWN, format_for, format_of, heads_of_family, names_of
 from regard.exchange.weights import Weights, materialise, write_weights
-from regard.extensions import EXTENSIONS, extend
 from regard.models import FAMILIES
 from regard.models.base import Model
 from regard.models.heads import Heads
 from regard.tasks.methods import Methods
 from regard.text.tokenizer import Tokenizer
 
-BESIDE = ("task.json", "crf.safetensors", "knowledge.tsv")  # what a model has learned, beside its weights
+BESIDE = ("task.json", "crf.safetensors", "knowledge.tsv")  # learned, beside the weights
 CONFIG_LIMIT = 2**24  # bytes of a config.json that are still believable
 
 
@@ -126,9 +124,8 @@ def collect(
                     f"the configuration asks for {list(shape)}"
                 )
         if entry.zeros is None:
-            values[entry.ours] = typed(
-                stacked(list(parts.values()), entry), held[entry.ours], dtype
-            )
+            whole = stacked(list(parts.values()), entry)
+            values[entry.ours] = typed(entry.ours, whole, held[entry.ours], dtype)
         elif any(part.any() for part in parts.values()):
             raise FormatError(
                 f"{entry.theirs[0]} is not zero, but attention_bias is false; "
@@ -142,14 +139,12 @@ def collect(
     return values
 
 
-def typed(value: Tensor, like: Tensor, dtype: torch.dtype) -> Tensor:
+def typed(name: str, value: Tensor, like: Tensor, dtype: torch.dtype) -> Tensor:
     """A tensor of a file as the model wants it: numbers in `dtype`, whole ones as they are."""
     if value.is_floating_point() and like.is_floating_point():
         return value.to(dtype)
     if value.dtype != like.dtype:
-        raise FormatError(
-            f"a tensor of the file holds {value.dtype}; this model has {like.dtype} there"
-        )
+        raise FormatError(f"{name} holds {value.dtype}; this model has {like.dtype} there")
     return value
 
 
@@ -172,48 +167,6 @@ def configure(found: Format, given: dict[str, Any], ignore_unknown: bool = False
         known = any(field.theirs in str(error) for field in found.fields.values())
         hint = f" (in config.json {', '.join(named)})" if named and not known else ""
         raise ConfigError(f"{error}{hint}") from None
-
-
-class Undrawn(TorchFunctionMode):
-    """Random weights are not drawn where there is no memory for them: to draw them there torch
-    imports its compiler, which takes longer than to read a model.
-    """
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        given = kwargs or {}
-        if getattr(func, "__name__", "") in ("normal_", "uniform_"):
-            return args[0] if args else given["tensor"]
-        return func(*args, **given)
-
-
-def empty(
-    found: Format, config: Any, heads: Heads, extensions: Mapping[str, Any] | None = None
-) -> Any:
-    """The model without memory for its weights, with the parts that were added to it."""
-    model_class: Any = FAMILIES[found.family].load()[0]
-    try:
-        with torch.device("meta"), Undrawn():
-            model = model_class(config, heads) if found.takes_heads else model_class(config)
-            for name, options in (extensions or {}).items():
-                extend(model, name, options)
-            return model
-    except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what numbers can count
-        raise ConfigError(f"no model has these sizes: {str(error).splitlines()[0]}") from None
-
-
-def extensions_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The parts that a directory says were added to its model."""
-    held = given.get("regard_extensions") or {}
-    if not isinstance(held, dict) or not all(isinstance(o, dict) for o in held.values()):
-        raise ConfigError(
-            f"config.json: regard_extensions is {held!r}; it must be a table of tables"
-        )
-    unknown = [name for name in held if name not in EXTENSIONS]
-    if unknown:
-        raise UnknownName("extension", unknown[0], EXTENSIONS, "(in config.json)")
-    return {name: held[name] for name in EXTENSIONS if name in held}
 
 
 def known_heads(found: Format, heads: Heads) -> Heads:

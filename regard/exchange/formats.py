@@ -47,7 +47,7 @@ def format_for(
 ) -> tuple[Format, str | None]:
     """The first published format that holds the model, or our own and why no other does."""
     if extensions:
-        return own(family), f"transformers knows no {' and no '.join(extensions)}"
+        return own(family), f"transformers knows no models with {' and '.join(extensions)}"
     why = []
     for found in {file: formats(file) for file in FILES.values()}.values():
         for candidate in found:

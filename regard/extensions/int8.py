@@ -67,8 +67,14 @@ class Int8(Extension):
                 f"nothing of this {type(model).__name__} would become small: exclude "
                 f"{self.options.exclude} leaves none of its {len(every)} layers"
             )
+        for name, part in self.chosen(model).items():
+            if model.device.type != "meta" and not bool(part.weight.isfinite().all()):
+                raise ConfigError(
+                    f"{name} has weights that are no numbers (NaN) or infinite, so nothing can be "
+                    "rounded to them; the model that this is made from is damaged"
+                )
 
-    def chosen(self, model: Any) -> dict[str, nn.Module]:
+    def chosen(self, model: Any) -> dict[str, Any]:
         """The layers that become small. A table with two uses does so for both or for none."""
         every = fitting(model)
         stay = {

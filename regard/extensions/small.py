@@ -97,6 +97,10 @@ class Matrix(nn.Module):
         self.ready.clear()  # numbers move: addresses are no longer theirs
         return super()._apply(*given, **more)
 
+    def _load_from_state_dict(self, *given: Any, **more: Any) -> None:
+        self.ready.clear()  # sums of the weights are no longer theirs
+        super()._load_from_state_dict(*given, **more)
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"ready": {}, "place": 0}  # a copy has addresses of its own
 

@@ -20,7 +20,7 @@ from regard.attention.memory import Growing
 from regard.attention.pattern import Causal, Ordered
 from regard.attention.position import Plain, View
 from regard.extensions.small import PLANES, SmallLinear, SmallProjection
-from regard.native.int8 import ADDRESS, COUNT, kernel, serves
+from regard.native.int8 import ADDRESS, COUNT, LONGEST, kernel, serves
 
 NAME = "step_int8"
 
@@ -60,6 +60,7 @@ def fits(block: nn.Module) -> bool:
     norms = [block.attention.norm, block.feed_forward.norm]
     return (
         parts[0].matrix.kind in PLANES
+        and all(part.in_features < LONGEST for part in parts)
         and all(isinstance(norm, nn.LayerNorm) and norm.bias is not None for norm in norms)
         and type(attention.score) is Plain
         and (network.activation is F.relu or is_gelu_tanh(network.activation))
@@ -89,8 +90,7 @@ class SmallBlock(Block):
             and type(memory) is Growing
             and memory.length < memory.keys.size(2)
             and x.dtype == memory.keys.dtype == torch.float32
-            and memory.keys.is_contiguous()
-            and memory.values.is_contiguous()
+            and self.holds(memory, x.size(0))
             and type(view.pattern) in (Causal, Ordered)
             and view.bias is None
             and self.attention.layer.kernel is unseen
@@ -98,9 +98,19 @@ class SmallBlock(Block):
             and serves(x, NAME)
         )
 
+    def holds(self, memory: Growing, batch: int) -> bool:
+        """Is the cache one of this block and of so many texts, as the native code walks it?"""
+        project: Any = self.attention.layer.project
+        shape = (batch, project.heads, memory.keys.size(2), project.size)
+        return memory.keys.shape == memory.values.shape == shape and (
+            memory.keys.is_contiguous() and memory.values.is_contiguous()
+        )
+
     def step(self, x: Tensor, view: View, memory: Growing) -> Tensor:
         y = x.clone(memory_format=torch.contiguous_format)
-        mask = view.pattern.mask.contiguous() if isinstance(view.pattern, Ordered) else None
+        mask = None
+        if isinstance(view.pattern, Ordered):  # under autocast in other numbers than x
+            mask = view.pattern.mask.float().contiguous()
         cache = CachePart(
             memory.keys.data_ptr(), memory.values.data_ptr(), memory.keys.size(2), memory.length,
             None if mask is None else mask.data_ptr(),
@@ -138,6 +148,10 @@ class SmallBlock(Block):
     def _apply(self, *given: Any, **more: Any) -> Any:
         self.part = None  # numbers move: addresses are no longer theirs
         return super()._apply(*given, **more)
+
+    def _load_from_state_dict(self, *given: Any, **more: Any) -> None:
+        self.part = None
+        super()._load_from_state_dict(*given, **more)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"part": None}  # a copy has addresses of its own

@@ -122,19 +122,18 @@ class Graph:
             elif found is not None:
                 triples.append(found)
         if wrong and not skip:
-            more = [f"and {len(wrong) - SHOWN:,} more"] if len(wrong) > SHOWN else []
-            raise FormatError(
-                "\n  ".join(
-                    [
-                        f"the graph has {len(wrong):,} malformed lines; a line is 'subject TAB "
-                        "predicate TAB object' (or ask for them to be skipped):",
-                        *wrong[:SHOWN],
-                        *more,
-                    ]
-                )
-            )
-        notes = [f"{len(wrong):,} malformed lines were left out, the first is {w}" for w in wrong]
-        return cls(triples, most=most, notes=notes[:1])
+            told = [
+                f"the graph has {len(wrong):,} malformed lines; a line is 'subject TAB predicate "
+                "TAB object'. Mend or remove them, or leave them out with skip=True (in a recipe "
+                "objective.knowledge.skip=true):",
+                *wrong[:SHOWN],
+            ]
+            told += [f"and {len(wrong) - SHOWN:,} more"] if len(wrong) > SHOWN else []
+            raise FormatError("\n  ".join(told))
+        left = [
+            f"{len(wrong):,} malformed lines were left out, the first is {w}" for w in wrong[:1]
+        ]
+        return cls(triples, most=most, notes=left)
 
     @classmethod
     def of(cls, graph: Any, *, predicate: str = "predicate", most: int = MOST) -> Graph:

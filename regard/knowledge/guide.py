@@ -135,7 +135,7 @@ def gaussian(text: str) -> Rule:
     """
     width_, comma, away_ = text.partition(",")
     width = number("gaussian", width_)
-    away = int(away_) if comma and away_.lstrip("-").isdecimal() else 0
+    away = int(away_) if away_.removeprefix("-").isdecimal() else 0
     if comma and str(away) != away_:
         raise ConfigError(f"the rule 'gaussian:{text}' must be a width, or 'gaussian:2,-1'")
     return lambda t, batch, query, key: -(key - query - away).square() / (2 * width * width)

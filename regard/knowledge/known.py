@@ -35,7 +35,7 @@ class Knowledge(Known):
         guide: Guide | None = None,
     ) -> Knowledge:
         """Of flattened trees, padded behind (or `left`) to the longest, or to `width`."""
-        width = max(width, *(len(tree.tokens) for tree in trees))
+        width = max([width, *(len(tree.tokens) for tree in trees)])
 
         def table(name: str, fill: int) -> Tensor:
             made = torch.full((len(trees), width), fill)

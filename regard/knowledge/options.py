@@ -50,6 +50,16 @@ class KnowledgeOptions:
             raise UnknownName("way to use knowledge", made.mode, ("tree", "bias"))
         if made.file not in ("", FILE):  # nothing else is read from a model's directory
             raise ConfigError(f"objective.knowledge.file is {made.file!r}; it can only be {FILE}")
+        named = isinstance(made.rules, list) and all(isinstance(rule, str) for rule in made.rules)
+        if not named or not made.rules:
+            raise ConfigError(
+                f"objective.knowledge.rules is {made.rules!r}; it must be a list of names"
+            )
+        if not isinstance(made.guidance, dict):
+            raise ConfigError(
+                f"objective.knowledge.guidance is {made.guidance!r}; it must be a table, such as "
+                ".strength=learned"
+            )
         if made.mode == "bias":
             made.check_rules()
         elif not (made.graph or made.file):
@@ -57,11 +67,6 @@ class KnowledgeOptions:
         return made
 
     def check_rules(self) -> None:
-        named = isinstance(self.rules, list) and all(isinstance(rule, str) for rule in self.rules)
-        if not named or not self.rules:
-            raise ConfigError(
-                f"objective.knowledge.rules is {self.rules!r}; it must be a list of names"
-            )
         asking = [name for name in self.rules if name.partition(":")[0] in OF_GRAPH]
         if asking and not (self.graph or self.file):
             raise ConfigError(f"the rule {asking[0]!r} needs a graph: --knowledge GRAPH.tsv")
@@ -87,6 +92,8 @@ def asked(
         return {}
     if names and mode == "tree":
         raise ConfigError("--knowledge-rule guides attention; leave it out, or choose mode bias")
+    if branches is not None and (names or mode == "bias"):
+        raise ConfigError("--knowledge-branches grow on a tree; leave it out, or choose mode tree")
     table: dict[str, Any] = {"graph": graph, "mode": mode or ("bias" if names else "tree")}
     if branches is not None:
         table["branches"] = branches

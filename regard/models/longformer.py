@@ -187,8 +187,10 @@ def lengthen(encoder: Bert, context: int = 4096, window: int | tuple[int, ...] =
     long = Longformer(config, heads).to(next(encoder.parameters()).dtype)
     weights = {k: v for k, v in encoder.state_dict().items() if not k.startswith("heads.next.")}
     old = weights.pop("embeddings.positions.weight")
+    unread = config.first_position  # rows before the first position
+    before = old.repeat(-(-unread // old.size(0)), 1)[:unread]
     repeated = old.repeat(-(-context // old.size(0)), 1)[:context]
-    weights["embeddings.positions.weight"] = torch.cat([old[: config.first_position], repeated])
+    weights["embeddings.positions.weight"] = torch.cat([before, repeated])
     for name in [n for n in weights if ".attention.layer." in n]:
         value, (block, part) = weights.pop(name), name.split(".attention.layer.")
         weights |= {f"{block}.attention.layer.{kind}.{part}": value for kind in ("local", "wide")}

@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <cstring>
 
-// Does this processor multiply bytes, and bfloat16?
-#if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512BF16__)
-#define SMALL_NUMBERS
+// Does this processor multiply bytes? And bfloat16? Many do the first alone.
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+#define SMALL_BYTES
+#if defined(__AVX512BF16__)
+#define SMALL_HALVES
+#endif
 #endif
 
 // exp for x <= 0 within two units of the last place; 0 where the result would be denormal.

@@ -1,5 +1,5 @@
 // Products of rows with a matrix of small numbers, y = x · Wᵀ: bytes with a scale for each output,
-// or bfloat16. Only for processors that multiply such numbers (AVX512-VNNI, AVX512-BF16).
+// or bfloat16. Only for processors that multiply such numbers (AVX512-VNNI; AVX512-BF16).
 //
 // A weight is read once for many rows, in the order in which it lies. Rows of x are rounded first:
 // to bfloat16, to one byte, or to two bytes, which are multiplied as two rows of one. A byte stands
@@ -15,7 +15,7 @@
 
 #include "common.h"
 
-#ifdef SMALL_NUMBERS
+#ifdef SMALL_BYTES
 #include <immintrin.h>
 
 namespace {
@@ -51,6 +51,7 @@ struct Bytes {
     }
 };
 
+#ifdef SMALL_HALVES
 struct Halves {
     using X = uint16_t;
     using W = uint16_t;
@@ -70,6 +71,7 @@ struct Halves {
         for (int i = 0; i < 4; ++i) to[i] = _mm512_reduce_add_ps(v[i]);
     }
 };
+#endif
 
 // The products of R rows of x, padded with zeros, with O rows of W. The next rows of W are asked for
 // meanwhile, line after line: memory is fast only in its own order.
@@ -162,8 +164,9 @@ Rounded to_bytes(const float* x, int64_t in, uint8_t* to, int64_t pitch) {
         check += x[k] * 0.0f;
     }
     const float levels = PLANES == 1 ? 255.0f : 65535.0f, range = high - low;
-    const float inverse = range > 1e-30f ? levels / range : 0.0f;
-    const float zero = std::nearbyint(-low * inverse);
+    const bool told_apart = range > 1e-30f && range < INFINITY;
+    const float inverse = told_apart ? levels / range : 0.0f;
+    const float zero = told_apart ? std::nearbyint(-low * inverse) : 0.0f;
     for (int64_t k = 0; k < in; ++k) {
         const float q = __builtin_rintf(x[k] * inverse) + zero;
         const int32_t n = int32_t(std::min(levels, std::max(0.0f, q)));
@@ -202,11 +205,13 @@ void bytes(float* y, const float* x, int64_t rows, int64_t apart, const int8_t* 
     multiply<Bytes>(rounded, pitch, rows * PLANES, w, in, out, threads, finish);
 }
 
+#ifdef SMALL_HALVES
 inline uint16_t to_half(float x) {  // to the nearest, ties to even; what is no number stays none
     uint32_t wide;
     std::memcpy(&wide, &x, 4);
     return uint16_t(x == x ? (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16 : 0x7FC0);
 }
+#endif
 
 }  // namespace
 
@@ -218,6 +223,7 @@ extern "C" void product_int8(float* y, const float* x, int64_t rows, int64_t apa
     run(y, x, rows, apart, w, scale, total, bias, in, out, threads);
 }
 
+#ifdef SMALL_HALVES
 extern "C" void product_bf16(float* y, const float* x, int64_t rows, int64_t apart,
                              const uint16_t* w, const float* bias, int64_t in, int64_t out,
                              int threads) {
@@ -234,5 +240,6 @@ extern "C" void product_bf16(float* y, const float* x, int64_t rows, int64_t apa
     };
     multiply<Halves>(rounded, pitch, rows, w, in, out, threads, finish);
 }
+#endif
 
 #endif

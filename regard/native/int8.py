@@ -11,12 +11,14 @@ import ctypes
 import functools
 import mmap
 import threading
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.errors import InputError
 from regard.native.library import library
 from regard.precision import wide
 
@@ -84,7 +86,8 @@ class Arena:
         """At least so many bytes, at the beginning of a page."""
         kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         memory = mmap.mmap(-1, -(-size // self.PAGE) * self.PAGE + self.PAGE, flags=kind)
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # a system may be built without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
         whole = torch.frombuffer(memory, dtype=torch.uint8)
         return whole[-whole.data_ptr() % self.PAGE :]
 
@@ -155,6 +158,8 @@ def native_bf16(x: Tensor, ready: Ready) -> Tensor:
 
 def prepared(x: Tensor, ready: Ready) -> tuple[Tensor, Tensor]:
     """The rows of x in 32 bits, each in one piece; and room for what is made of them."""
+    if x.size(-1) != ready.inputs:  # rows of twice the length would pass for twice the rows
+        raise InputError(f"rows of {x.size(-1)} numbers; the matrix is for rows of {ready.inputs}")
     rows = x.reshape(-1, ready.inputs).float()
     rows = rows if rows.stride(1) == 1 or rows.size(1) == 1 else rows.contiguous()
     return rows, torch.empty(*x.shape[:-1], ready.outputs, dtype=torch.float32)

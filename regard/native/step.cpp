@@ -8,7 +8,7 @@
 
 #include "common.h"
 
-#ifdef SMALL_NUMBERS
+#ifdef SMALL_BYTES
 
 struct Norm {
     const float *weight, *bias;

@@ -97,6 +97,17 @@ class Objective:
         """Tokens of the largest sample: what a step must have memory for."""
         return self.length
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row that a model reads: of one sample there may be several."""
+        return self.largest
+
+    def beside(self) -> list[str]:
+        """The directories of models that a step asks beside the one that learns. A step depends on
+        them and needs memory for them, and no checkpoint holds them.
+        """
+        return []
+
     def tokens_in(self, batch: Batch) -> int | None:
         """Tokens of a batch without padding; None where every sample has `length`."""
         return None

@@ -102,6 +102,7 @@ class DistilOptions:
     mapping: str | Sequence[int] = "uniform"  # "top", or the teacher's layer (from 1) for each
     family: str = ""  # settled: how a labelled example is framed
     marks: bool = True  # of a labelled objective: False where the teacher reads without them
+    digest: str = ""  # settled: of the teacher's weights
 
 
 class Distil(Objective):
@@ -123,7 +124,7 @@ class Distil(Objective):
         self.chosen = chosen(o)
         self.wanted = {part for part in PARTS if getattr(self.chosen, part)}
         self.layers = self.wanted & set(LAYERS)
-        self.teacher = Teacher(o.teacher, self.inner)
+        self.teacher = Teacher(o.teacher, self.inner, o.digest)
         self.every = self.chosen.only == "all"
         if self.every and o.of not in TEXT:
             raise ConfigError(
@@ -173,6 +174,10 @@ class Distil(Objective):
     def largest(self) -> int:
         return self.inner.largest
 
+    @property
+    def longest(self) -> int:
+        return self.inner.longest
+
     def tokens_in(self, batch: Batch) -> int | None:
         return self.inner.tokens_in(batch)
 
@@ -180,6 +185,9 @@ class Distil(Objective):
         rows = answer_counts(self.inner, batch, every=self.every, pair=self.teacher.pair)
         words = int(next(iter(rows.values()))) if self.options.of in TEXT else 0
         return max(words, self.inner.targets_in(batch))
+
+    def beside(self) -> list[str]:
+        return [str(self.teacher.path)]
 
     def begin(self, model: Any, rows: int) -> State | None:
         return self.inner.begin(model, rows)
@@ -202,7 +210,8 @@ class Distil(Objective):
     def settled(self) -> dict[str, Any]:
         """The style in numbers, and what the data decided of the objective inside."""
         return self.chosen._asdict() | {
-            "options": dict(self.options.options) | self.inner.settled()
+            "options": dict(self.options.options) | self.inner.settled(),
+            "digest": self.teacher.digest,
         }
 
     # -- the student

@@ -30,6 +30,7 @@ from regard.tasks.tags import IGNORED
 MASKED = ("masked", "sentences")
 TEXT = (*MASKED, "causal", "recurrent", "prefix", "span", "pairs")
 SOFT = "soft_"  # before the name of the loss whose answers are softened
+REFUSED = "answerable"  # the loss of XLNet's second answer: is there one in the passage?
 
 
 class Unscored(Watched):
@@ -99,8 +100,9 @@ def answer_counts(objective: Objective, batch: Batch, *, every: bool, pair: bool
         return {words: count} | ({"next": plain["next"]} if "next" in plain else {})
     if objective.name == "tag":
         return {"tag": float((batch["labels"] != IGNORED).sum())}
-    rows = batch["gold" if "gold" in batch else "known"].size(0)
-    return {objective.name: float(rows)} | {k: v for k, v in plain.items() if k == LANGUAGE}
+    rows = float(batch["gold" if "gold" in batch else "known"].size(0))
+    refused = {REFUSED: rows} if REFUSED in plain else {}
+    return {objective.name: rows} | refused | {k: v for k, v in plain.items() if k == LANGUAGE}
 
 
 def answer_sums(
@@ -168,6 +170,12 @@ def head_losses(
                 for ours, theirs in places
             )
             yield "answer", torch.stack([*each]).mean(0)
+            if "span.unanswerable" in pairs:  # a logit of yes or no; the other's is 0
+                ours, theirs = (
+                    torch.stack([logit, torch.zeros_like(logit)], -1)
+                    for logit in pairs["span.unanswerable"]
+                )
+                yield REFUSED, divergence(ours, theirs, temperature)
 
 
 def span_scores(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.errors import ConfigError, FormatError
+from regard.errors import ConfigError, FormatError, InputError
 from regard.exchange.directory import (
     configure,
     family_of_model,
@@ -20,6 +20,7 @@ from regard.exchange.formats import format_of
 from regard.objectives.base import Objective
 from regard.objectives.distil_layers import stacks
 from regard.objectives.labelled import TASK, LabelledObjective
+from regard.objectives.replies import digest_of
 from regard.text.tokenizer import Tokenizer
 
 PAIRED = ("t5", "transformer")  # families with an encoder and a decoder
@@ -27,9 +28,11 @@ WINDOWED = ("longformer", "longformer-characters")
 
 
 class Teacher:
-    """Known by its files at first; `like` opens it when it is asked."""
+    """Known by its files at first; `like` opens it when it is asked. `digest` is that of its
+    weights when a run with it began.
+    """
 
-    def __init__(self, path: str, objective: Objective) -> None:
+    def __init__(self, path: str, objective: Objective, digest: str = "") -> None:
         if not path:
             raise ConfigError("objective.teacher is missing; give the directory of a model")
         self.path, self.objective = locate(path, False), objective
@@ -48,6 +51,12 @@ class Teacher:
         check_tokenizer(self.path, objective.corpus)
         if isinstance(objective, LabelledObjective):
             check_labels(self.path, objective.corpus.labels)
+        self.digest = digest_of([str(self.path)])
+        if digest not in ("", self.digest):
+            raise InputError(
+                f"the teacher {self.path} has changed since this run began; it can only go on with "
+                "the same weights: restore them, or begin a new run"
+            )
 
     def like(self, model: Any) -> Any:
         """The teacher at rest, where the student is and in its precision. It is no part of the

@@ -254,7 +254,7 @@ class Replies(Objective):
     corpus: Examples  # type: ignore[assignment]
     FAMILIES: ClassVar[tuple[str, ...]] = CAUSAL
     sizes: np.ndarray  # tokens of each sample
-    longest: int  # tokens of the longest row
+    longest: int = 0  # tokens of the longest row
     first: Any = None  # what `start` gave last, held so that it is read once
 
     def prepare(self) -> None:
@@ -272,7 +272,6 @@ class Replies(Objective):
         self.settle_digest()
 
     def beside(self) -> list[str]:
-        """The directories of models that a step depends on and that no checkpoint holds."""
         return [place for place in (self.options.reference or self.corpus.path,) if place]
 
     def settle_digest(self) -> None:

@@ -4,8 +4,9 @@
     contains:WORD   1 if it is there     share:WORD      how much of it is that word
     distinct        how many of its words are different, as a share
 
-Rules are for trying things out: whatever a rule does not see, a model learns to leave out. In
-Python any function of (prompts, replies) can be given a name:
+Words are parted by spaces; what is contained may be part of a word, or several. Rules are for
+trying things out: whatever a rule does not see, a model learns to leave out. In Python any function
+of (prompts, replies) can be given a name:
 
     >>> register("polite", lambda prompts, replies: [float("please" in r) for r in replies])
 """

@@ -84,7 +84,7 @@ class Experiment:
         return Frozen(loaded, self.plan, chosen, self.tell)
 
     def digests(self) -> dict[str, str]:
-        weights = hashlib.blake2b(digest_size=16)
+        weights = hashlib.blake2b(json.dumps(self.loaded.model.extensions).encode(), digest_size=16)
         for name, value in self.loaded.model.state_dict().items():
             weights.update(name.encode())
             flat = value.detach().cpu().contiguous().reshape(-1)
@@ -160,8 +160,9 @@ class Experiment:
 
     def facts(self) -> dict[str, Any]:
         notes = [*self.asked.notes, *self.frozen.reader.notes]
-        if self.plan.seeds < 3:
-            notes.append(f"{self.plan.seeds} seeds say little about chance; 3 or more do")
+        if self.plan.seeds < 3 and (self.asked.pace or self.plan.untrained):
+            few = "1 seed says" if self.plan.seeds == 1 else f"{self.plan.seeds} seeds say"
+            notes.append(f"{few} little about chance; 3 or more do")
         last = self.asked.pace.epochs if self.asked.pace else -1
         late = sum(cell.get("epochs") == last for cell in self.cells.values())
         if late:

@@ -12,6 +12,11 @@ from regard.errors import ConfigError, FormatError
 
 PLAN = "plan.json"
 LIMIT = 4000  # sentences or texts
+IGNORED = {  # options that would change nothing
+    "heads": ("valid", "test", "kind", "hidden", "dropout", "decay", "epochs", "mix", "pooling"),
+    "structure": ("hidden", "dropout", "mix"),
+    "auto": ("valid", "test"),
+}
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,10 @@ class Plan:
             raise ConfigError(
                 "--task is missing; give a labelled file, auto:NAME, heads or structure"
             )
-        if self.mix and self.task in ("heads", "structure"):
-            raise ConfigError(f"--mix is for labels; leave it out of --task {self.task}")
+        kind = "auto" if self.task.startswith("auto:") else self.task
+        for name in IGNORED.get(kind, ()):
+            if getattr(self, name) != getattr(type(self), name):
+                raise ConfigError(f"--task {self.task} has no use for --{name}; leave it out")
 
     def facts(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -144,7 +144,7 @@ class TreeQuestion(Question):
             needed(library, "trees are measured", "tasks")
         self.name, self.notes = "structure", list[str]()
         self.rank, self.trees, self.tested = rank_of(plan.kind), *trees_of(plan, self.notes)
-        self.pace = replace(PACE, **most(plan))
+        self.pace = replace(PACE, decay=plan.decay, **most(plan))
         self.whats = ["distance", "depth", "head", *["head control"] * plan.control]
         self.control_of = {"head": "head control"} if plan.control else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -140,7 +141,7 @@ def head_maps(found: Figures) -> dict[str, str]:
     names = [f"layer {row['layer']}" for row in found["layers"]]
     made = {}
     for name in STATISTICS:
-        table = [[head[name] for head in row] + [0.0] * (most - len(row)) for row in rows]
+        table = [[head[name] for head in row] + [math.nan] * (most - len(row)) for row in rows]
         title = TITLES.get(("heads", name)) or SHARES[name]
         made[name] = heat_map(table, names, [f"head {n + 1}" for n in range(most)], title)
     return made

@@ -129,9 +129,10 @@ def means(hidden: Tensor, spans: np.ndarray) -> Tensor:
 def digest(reader: Reader, rows: Sequence[Row], layers: Sequence[int]) -> str:
     """Of everything the states depend on."""
     found = hashlib.blake2b(digest_size=16)
-    facts = [FORMAT, reader.family, repr(reader.model.config), *layers]
+    model = reader.model  # whose parts may differ in more than their weights
+    facts = [FORMAT, reader.family, repr(model.config), model.extensions, *layers]
     found.update(json.dumps(facts).encode())
-    for name, value in reader.model.state_dict().items():
+    for name, value in model.state_dict().items():
         found.update(name.encode())
         found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     for row in rows:

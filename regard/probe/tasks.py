@@ -130,6 +130,7 @@ def task_of_files(
         raise InputError(f"--test {test} is there without --valid; a probe also needs data that "
                          "tell it when to stop")  # fmt: skip
     found = {part: examples(name, asked, notes, part) for part, name in files.items() if name}
+    several({label for e in found["train"] for label in item_of(e).known}, Path(data).name)
     if not valid:
         found = divided(found["train"], data)
     whole = {part: [item_of(e) for e in found.get(part, [])] for part in PARTS}
@@ -238,6 +239,13 @@ def divided(found: Sequence[Any], name: str) -> dict[str, list[Any]]:
 # -- refusals
 
 
+def several(labels: Collection[str], name: str) -> None:
+    if len(labels) == 1:
+        (only,) = labels
+        raise InputError(f"{name}: every label to learn from is {only!r}; a probe needs at least 2 "
+                         "classes")  # fmt: skip
+
+
 def settled(task: Task) -> Task:
     """With its classes, which are those of training; refuses what no probe can learn or show."""
     counts = task.counts
@@ -245,10 +253,7 @@ def settled(task: Task) -> Task:
         if not counts[part]:
             what = {"train": "to learn from", "dev": "to validate with"}.get(part, "to test with")
             raise InputError(f"{task.name}: there is nothing {what}; give more data or other files")
-    if len(counts["train"]) < 2:
-        only = next(iter(counts["train"]))
-        raise InputError(f"{task.name}: every label to learn from is {only!r}; a probe needs at "
-                         "least 2 classes")  # fmt: skip
+    several(counts["train"], task.name)
     task.classes = sorted(counts["train"])
     for part in ("dev", task.tested):
         unseen = [label for label in counts[part] if label not in counts["train"]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
@@ -25,17 +25,22 @@ STYLE = """
     .c-ground { fill: #ffffff } .c-grid { stroke: #e5e7eb; stroke-width: 1 }
     .c-line { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round }
     .c-1 { stroke: #1d4ed8 } .c-2 { stroke: #c2410c } .c-3 { stroke: #047857 }
-    .c-4 { stroke: #7e22ce } .c-faint { stroke-width: 1; opacity: 0.35 }
+    .c-4 { stroke: #7e22ce } .c-5 { stroke: #be185d } .c-6 { stroke: #0e7490 }
+    .c-7 { stroke: #a16207 } .c-8 { stroke: #4b5563 } .c-faint { stroke-width: 1; opacity: 0.35 }
     .c-dot.c-1 { fill: #1d4ed8 } .c-dot.c-2 { fill: #c2410c } .c-dot.c-3 { fill: #047857 }
-    .c-dot.c-4 { fill: #7e22ce }
+    .c-dot.c-4 { fill: #7e22ce } .c-dot.c-5 { fill: #be185d } .c-dot.c-6 { fill: #0e7490 }
+    .c-dot.c-7 { fill: #a16207 } .c-dot.c-8 { fill: #4b5563 }
+    .c-band { stroke-width: 0; opacity: 0.18 }
     .c-text { fill: #1f2937; font: 12px system-ui, 'Noto Sans', 'Noto Sans CJK SC', sans-serif }
     .c-heading { font-size: 14px; font-weight: 600 } .c-note { fill: #6b7280; font-size: 11px }
     @media (prefers-color-scheme: dark) {
       .c-ground { fill: #111827 } .c-grid { stroke: #374151 }
       .c-1 { stroke: #93c5fd } .c-2 { stroke: #fdba74 } .c-3 { stroke: #6ee7b7 }
-      .c-4 { stroke: #d8b4fe }
+      .c-4 { stroke: #d8b4fe } .c-5 { stroke: #f9a8d4 } .c-6 { stroke: #67e8f9 }
+      .c-7 { stroke: #fde047 } .c-8 { stroke: #9ca3af }
       .c-dot.c-1 { fill: #93c5fd } .c-dot.c-2 { fill: #fdba74 } .c-dot.c-3 { fill: #6ee7b7 }
-      .c-dot.c-4 { fill: #d8b4fe }
+      .c-dot.c-4 { fill: #d8b4fe } .c-dot.c-5 { fill: #f9a8d4 } .c-dot.c-6 { fill: #67e8f9 }
+      .c-dot.c-7 { fill: #fde047 } .c-dot.c-8 { fill: #9ca3af }
       .c-text { fill: #e5e7eb } .c-note { fill: #9ca3af }
     }"""
 
@@ -44,9 +49,10 @@ STYLE = """
 class Line:
     name: str
     points: Sequence[Point]
-    ink: int = 1  # 1 … 4
+    ink: int = 1  # 1 … 8
     faint: bool = False
     dots: bool = False
+    band: Sequence[tuple[float, float, float]] = ()  # (x, lowest, highest): the spread around it
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,27 @@ class Panel:
     zero: bool = False  # the scale begins at 0
     across: str = "step"
     span: tuple[float, float] | None = None  # from where to where; that of the lines unless given
+    logarithmic: tuple[bool, bool] = (False, False)  # the scale across, the scale upwards
+    marks: Sequence[float] = ()  # places across that get a number; the two ends unless given
+    chinese: tuple[str, str] = ("", "")  # `title` and `across`, on a page of two languages
+    key: str = ""  # makes its ids its own on a page with several panels of one title
 
     @property
     def known(self) -> list[Line]:
-        """Lines that have something to show."""
-        lines = [Line(x.name, finite(x.points), x.ink, x.faint, x.dots) for x in self.lines]
+        """Lines that have something to show; a logarithm wants numbers above 0."""
+        lines = [
+            replace(x, points=self.shown(x.points), band=[b for b in x.band if self.fits(*b)])
+            for x in self.lines
+        ]
         return [line for line in lines if line.points]
+
+    def shown(self, points: Sequence[Point]) -> list[Point]:
+        return [p for p in finite(points) if self.fits(*p)]
+
+    def fits(self, x: float, *ys: float) -> bool:
+        across, up = self.logarithmic
+        seen = all(map(math.isfinite, ys))
+        return seen and (x > 0 or not across) and (min(ys) > 0 or not up)
 
 
 def svg(panels: Sequence[Panel]) -> str:
@@ -99,19 +120,18 @@ def drawn(panel: Panel) -> list[str]:
     xs = panel.span or [x for line in lines for x, _ in line.points]
     clear = [line for line in lines if not line.faint] or lines
     ys = [y for line in clear for _, y in line.points]
+    ys += [y for line in clear for _, *edges in line.band for y in edges]
     low, high = (0.0 if panel.zero else min(ys)), max(ys)
-    ticks = steps_between(low, high)
+    ticks = decades(low, high) if panel.logarithmic[1] else steps_between(low, high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
     first, last = min(xs), max(xs)
 
     def place(point: Point) -> Point:
-        across = (point[0] - first) / ((last - first) or 1.0)
-        up = (point[1] - low) / ((high - low) or 1.0)
+        across = share(point[0], first, last, panel.logarithmic[0])
+        up = share(point[1], low, high, panel.logarithmic[1])
         return LEFT + across * (ACROSS - LEFT - RIGHT), DOWN - BOTTOM - up * (DOWN - TOP - BOTTOM)
 
-    body = [
-        f'  <text class="c-text c-heading" x="{LEFT}" y="20">{escape(clean(panel.title))}</text>'
-    ]
+    body = said_twice("c-text c-heading", f'x="{LEFT}" y="20"', panel.title, panel.chinese[0])
     body += legend(lines)
     for tick in ticks:
         y = place((first, tick))[1]
@@ -120,17 +140,39 @@ def drawn(panel: Panel) -> list[str]:
             f'<text class="c-text c-note" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">'
             f"{said(tick)}</text>"
         )
-    body += below(panel, first, last)
-    name = "clip-" + re.sub(r"\W+", "-", panel.title.lower()).strip("-")
+    body += below(panel, first, last, [(m, place((m, high))[0]) for m in panel.marks])
+    name = "clip-" + re.sub(r"\W+", "-", f"{panel.key} {panel.title}".lower()).strip("-")
     body.append(
         f'  <clipPath id="{name}"><rect x="{LEFT}" y="{TOP - 4}" width="{ACROSS - LEFT - RIGHT}" '
         f'height="{DOWN - TOP - BOTTOM + 8}"/></clipPath>'
     )
     for line in sorted(lines, key=lambda x: not x.faint):
+        if line.band:
+            edge = [place((x, y)) for x, _, y in line.band]
+            edge += [place((x, y)) for x, y, _ in reversed(line.band)]
+            way = " ".join(f"{'L' if i else 'M'}{x:.1f} {y:.1f}" for i, (x, y) in enumerate(edge))
+            body.append(f'  <path class="c-band c-dot c-{line.ink}" d="{way} Z"/>')
         body.append(path(line, [place(p) for p in thin(line.points)], name))
         if line.dots:
             body += [dot(line, p, place(p)) for p in line.points]
     return body
+
+
+def share(value: float, low: float, high: float, logarithmic: bool) -> float:
+    """How far between low and high: 0 … 1."""
+    if logarithmic:
+        value, low, high = math.log(max(value, 1e-300)), math.log(low), math.log(high)
+    return (value - low) / ((high - low) or 1.0)
+
+
+def said_twice(inks: str, where: str, english: str, chinese: str) -> list[str]:
+    """A text, or both of them where a page shows one at a time."""
+    if not chinese:
+        return [f'  <text class="{inks}" {where}>{escape(clean(english))}</text>']
+    return [
+        f'  <text class="{inks} {language}" lang="{language}" {where}>{escape(clean(text))}</text>'
+        for language, text in (("en", english), ("zh", chinese))
+    ]
 
 
 def path(line: Line, points: Sequence[Point], clip: str) -> str:
@@ -149,28 +191,54 @@ def dot(line: Line, point: Point, place: Point) -> str:
 
 def legend(lines: Sequence[Line]) -> list[str]:
     """Which line is which, where there are several."""
-    body, x = [], float(LEFT)
+    body, x, y = [], float(LEFT), 36
     for line in lines if len(lines) > 1 else []:
+        wide = 44 + 6.5 * len(line.name)
+        if x > LEFT and x + wide > ACROSS:  # a second row
+            x, y = float(LEFT), y + 13
         ink = f"c-line c-{line.ink}" + (" c-faint" if line.faint else "")
         body.append(
-            f'  <path class="{ink}" d="M{x:.0f} 36 h18"/>'
-            f'<text class="c-text c-note" x="{x + 24:.0f}" y="40">{escape(clean(line.name))}</text>'
+            f'  <path class="{ink}" d="M{x:.0f} {y} h18"/><text class="c-text c-note" '
+            f'x="{x + 24:.0f}" y="{y + 4}">{escape(clean(line.name))}</text>'
         )
-        x += 44 + 6.5 * len(line.name)
+        x += wide
     return body
 
 
-def below(panel: Panel, first: float, last: float) -> list[str]:
-    """The numbers under the picture: its beginning, its end, and what they count."""
-    y = DOWN - BOTTOM + 18
-    middle = (LEFT + ACROSS - RIGHT) / 2
-    return [
-        f'  <text class="c-text c-note" x="{LEFT}" y="{y}">{said(first)}</text>',
-        f'  <text class="c-text c-note" x="{middle:.0f}" y="{y}" text-anchor="middle">'
-        f"{escape(clean(panel.across))}</text>",
-        f'  <text class="c-text c-note" x="{ACROSS - RIGHT}" y="{y}" text-anchor="end">'
-        f"{said(last)}</text>",
-    ]
+def below(panel: Panel, first: float, last: float, marks: Sequence[Point] = ()) -> list[str]:
+    """The numbers under the picture (its marks, or its two ends), and what they count."""
+    y, right = DOWN - BOTTOM + 18, ACROSS - RIGHT
+    middle = f'x="{(LEFT + right) / 2:.0f}" y="{y + (12 if marks else 0)}" text-anchor="middle"'
+    body = said_twice("c-text c-note", middle, panel.across, panel.chinese[1])
+    if not marks:
+        marks = [(first, LEFT), (last, right)]
+    shown = -1e9
+    for value, x in marks:
+        if x - shown >= 40:  # or the numbers would touch
+            anchor = "start" if x <= LEFT + 1 else "end" if x >= right - 1 else "middle"
+            body.append(
+                f'  <text class="c-text c-note" x="{x:.0f}" y="{y}" text-anchor="{anchor}">'
+                f"{said(value)}</text>"
+            )
+            shown = x
+    return body
+
+
+def decades(low: float, high: float, most: int = 7) -> list[float]:
+    """Round numbers that cover low … high on a logarithmic scale."""
+    if low < high < 3 * low:  # too near for powers
+        return steps_between(low, high)
+    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    last = max(last, first + 1)
+    for digits in ((1, 2, 5), (1, 3), (1,)):
+        found = [float(f"{d}e{k}") for k in range(first, last + 1) for d in digits]
+        start = max(i for i, v in enumerate(found) if v <= low * (1 + 1e-9))
+        end = min(i for i, v in enumerate(found) if v >= high * (1 - 1e-9))
+        ticks = found[start : max(end, start + 1) + 1]
+        if len(ticks) <= most:
+            return ticks
+    step = -(-(last - first) // (most - 1))  # powers that are so far apart
+    return [10.0**k for k in range(first, last + step, step)]
 
 
 def steps_between(low: float, high: float, count: int = 4) -> list[float]:

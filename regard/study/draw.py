@@ -32,9 +32,18 @@ STYLE = """
 
 
 def heat_map(
-    weights: Weights, rows: Sequence[str], columns: Sequence[str], title: str = "attention"
+    weights: Weights,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str = "attention",
+    *,
+    span: tuple[float, float] | None = None,
+    note: str = "rows look at columns",
 ) -> str:
-    """An SVG file: weights [rows][columns], with the weight of each cell as its tooltip."""
+    """An SVG file: weights [rows][columns], with the weight of each cell as its tooltip.
+
+    `span` says which values are no ink and full ink; from nothing to the largest, unless given.
+    """
     check(weights, rows, columns)
     row_labels, column_labels = [label(x) for x in rows], [label(x) for x in columns]
     heading = clean(title)
@@ -43,7 +52,8 @@ def heat_map(
     right, bottom = left + CELL * len(columns), top + CELL * len(rows)
     across = max(right + 2 * GAP, 2 * GAP + 1.2 * LETTER * width(heading), 240)
     down = bottom + 4 * GAP
-    most = largest(weights)
+    low, most = (0.0, largest(weights)) if span is None else span
+    told = f"strongest = {most:.3g}" if span is None else f"from {low:.3g} to {most:.3g}"
     body = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{across:.0f}" height="{down:.0f}" '
         f'viewBox="0 0 {across:.0f} {down:.0f}" role="img" aria-labelledby="title">',
@@ -65,23 +75,23 @@ def heat_map(
         )
     for i, row in enumerate(weights):
         for j, value in enumerate(row):
-            body.append(cell(left + CELL * j, top + CELL * i, value, most, rows[i], columns[j]))
+            ink = share(value - low, most - low)
+            body.append(cell(left + CELL * j, top + CELL * i, value, ink, rows[i], columns[j]))
     body += [
         f'  <rect class="frame" x="{left:.1f}" y="{top:.1f}" width="{CELL * len(columns)}" '
         f'height="{CELL * len(rows)}"/>',
-        f'  <text class="note" x="{GAP}" y="{down - GAP}">'
-        f"rows look at columns · strongest = {most:.3g}</text>",
+        f'  <text class="note" x="{GAP}" y="{down - GAP}">{escape(clean(note))} · {told}</text>',
         "</svg>",
     ]
     return "\n".join(body) + "\n"
 
 
-def cell(x: float, y: float, value: float, most: float, row: str, column: str) -> str:
+def cell(x: float, y: float, value: float, ink: float, row: str, column: str) -> str:
     """One square: one ink over whatever the ground is, so it serves light and dark."""
     tip = escape(f"{clean(row)} → {clean(column)}: {value:.4f}")
     return (
         f'  <rect class="cell" x="{x:.1f}" y="{y:.1f}" width="{CELL}" height="{CELL}" '
-        f'fill-opacity="{share(value, most):.3f}"><title>{tip}</title></rect>'
+        f'fill-opacity="{ink:.3f}"><title>{tip}</title></rect>'
     )
 
 

@@ -87,6 +87,11 @@ def check(recipe: Recipe) -> None:
             "already: give a run of 'regard train' or 'regard finetune', or a published directory"
         )
     name, parallel = recipe.objective.get("name"), recipe.engine.parallel
+    if name != "reward" and scores(Path(recipe.model)):
+        raise ConfigError(
+            f"{recipe.model} is a reward model, which scores replies and does not write them; give "
+            "the model that it was made from, and this one as --reward of --method grpo"
+        )
     if name == "reinforce" and parallel == "fsdp":
         raise ConfigError(
             "engine.parallel is fsdp, but replies end when they end, and the processes would wait "
@@ -105,10 +110,15 @@ def check(recipe: Recipe) -> None:
         )
 
 
+def scores(model: Path) -> bool:
+    """Is it a reward model?"""
+    told = facts_beside(model).get("objective") or {}
+    return bool(told.get("name") == "reward")
+
+
 def check_reward(loaded: Loaded) -> None:
     """Refuses what is no reward model."""
-    told = {} if loaded.path is None else facts_beside(loaded.path).get("objective") or {}
-    if told.get("name") != "reward":
+    if loaded.path is None or not scores(loaded.path):
         raise ConfigError(
             f"{loaded.path or 'this model'} is no reward model; make one with 'regard prefer MODEL "
             "--method reward --data PAIRS --out RUN'"

@@ -11,14 +11,13 @@ import torch
 from regard.errors import ConfigError, InputError, RegardError, UnknownName
 from regard.exchange.directory import (
     configure,
-    empty,
-    extensions_of,
     family_of_model,
     heads_of,
     known_heads,
     load,
     read_config,
 )
+from regard.exchange.empty import empty, extensions_of
 from regard.exchange.formats import format_of
 from regard.extensions import extend, extension, place_of
 from regard.keyed import seed_torch
@@ -65,8 +64,13 @@ def family(recipe: Recipe) -> str:
 
 def labelled(recipe: Recipe) -> bool:
     """Does the recipe learn from examples, not from prepared text?"""
+    return learned(recipe) in (*LABELLED, *PREFERENCES)
+
+
+def learned(recipe: Recipe) -> str:
+    """The objective; of a distillation the one inside of it."""
     held = recipe.objective
-    return str(held.get("of") or held.get("name")) in (*LABELLED, *PREFERENCES)
+    return str(held.get("of") or held.get("name"))
 
 
 def settle_objective(recipe: Recipe) -> None:
@@ -129,6 +133,11 @@ def objective_for(recipe: Recipe, split: str) -> Objective:
         learning=split == "train",
     )
     made.in_streams = recipe.batch.order == "streams"
+    if made.in_streams and (labelled(recipe) or learned(recipe) == "pairs"):
+        raise ConfigError(
+            f'batch.order is "streams", but {learned(recipe)} reads examples, which are no '
+            "stretches of a text; leave it out"
+        )
     if split == "train":
         recipe.objective |= made.settled()  # for validation what the data to learn from decided
         if recipe.augment.methods:

@@ -372,3 +372,23 @@ def amount(size: int) -> str:
         if size >= 10**power:
             return f"{size / 10**power:.1f} {unit}"
     return f"{size} bytes"
+
+
+def weights_of(saved: Saved, like: Any) -> dict[str, Tensor]:
+    """The weights of a checkpoint, whichever engine wrote it."""
+    if "weights.safetensors" in saved.files:
+        return saved.tensors("weights")
+    from regard.training.sharded import load_sharded
+
+    load_sharded(saved, like)
+    return {name: value.clone() for name, value in like.state_dict().items()}
+
+
+def mean(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of several models, number by number."""
+    return {
+        name: torch.stack([w[name].double() for w in weights]).mean(0).to(value.dtype)
+        if value.is_floating_point()
+        else value
+        for name, value in weights[-1].items()
+    }

@@ -74,7 +74,7 @@ def moved(batch: Batch, device: torch.device, dtype: torch.dtype | None = None) 
 def checkpoint_blocks(model: nn.Module) -> None:
     """Each block forgets its activations and computes them again when they are needed."""
     for block in blocks(model):
-        block.forward = Again(block.forward)
+        block.forward = Again(block)
 
 
 def blocks(model: nn.Module) -> list[Any]:
@@ -83,13 +83,29 @@ def blocks(model: nn.Module) -> list[Any]:
 
 
 class Again:
-    def __init__(self, forward: Any) -> None:
-        self.forward = forward
+    """A block's forward. On the way back it is in the mode of the way there: an objective may have
+    put the model at rest only while it asked.
+    """
+
+    def __init__(self, block: nn.Module) -> None:
+        self.block, self.forward = block, block.forward
 
     def __call__(self, *inputs: Any) -> Any:
         if not torch.is_grad_enabled():
             return self.forward(*inputs)
-        return checkpoint(self.forward, *inputs, use_reentrant=False)
+        if torch.compiler.is_compiling():  # a graph has one mode, there and back
+            return checkpoint(self.forward, *inputs, use_reentrant=False)
+        return checkpoint(self.as_then, self.block.training, *inputs, use_reentrant=False)
+
+    def as_then(self, training: bool, *inputs: Any) -> Any:
+        now = self.block.training
+        if now != training:
+            self.block.train(training)
+        try:
+            return self.forward(*inputs)
+        finally:
+            if now != training:
+                self.block.train(now)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from regard.errors import ConfigError, RegardError
+from regard.exchange.directory import describe as known
 from regard.models import FAMILIES
 from regard.native.library import library
 from regard.objectives.agree import agreeing
@@ -100,7 +101,8 @@ def prepare(
         deepen(model, recipe.robust.depth)
     if recipe.engine.checkpointing:
         checkpoint_blocks(model)
-    usual, samples = round(objective.usual), recipe.batch.samples
+    rows = rows_of(objective)
+    usual, samples = round(objective.usual / rows), recipe.batch.samples * rows
     flops = step_flops(model, usual, samples, **extent(model, objective)) * passes(recipe.robust)
     settle_budget(recipe, objective, flops)
     freeze(recipe, model, group.world)
@@ -194,6 +196,11 @@ def settle_budget(recipe: Recipe, objective: Objective, flops: float) -> None:
     budget = recipe.budget
     kinds = ("steps", "tokens", "minutes", "epochs", "flops")
     given = [name for name in kinds if getattr(budget, name)]
+    for name in given:
+        if not getattr(budget, name) > 0:  # nor what is no number
+            raise ConfigError(
+                f"budget.{name} is {getattr(budget, name):g}; it must be above 0, or left out"
+            )
     if not given and recipe.examples.task:
         budget.epochs = float(finetuning(family(recipe), recipe.examples.task)["epochs"])
     elif not given:
@@ -340,13 +347,14 @@ def about(recipe: Recipe, model: Any, objective: Objective, batches: Batches) ->
     """What is said before a run, and stands in run.json."""
     need = training_memory(
         model,
-        batches.size * (2 if recipe.robust.agree else 1),
-        objective.largest,
+        batches.size * rows_of(objective) * (2 if recipe.robust.agree else 1),
+        objective.longest,
         optimizer=recipe.optimizer.name,
         precision=recipe.engine.precision,
         checkpointing=recipe.engine.checkpointing,
         **extent(model, objective),
     )
+    need += sum(4 * known(place)["parameters"] for place in objective.beside())
     return {
         "model": {"name": recipe.model, **describe(model)},
         "objective": objective.name,
@@ -364,11 +372,16 @@ def about(recipe: Recipe, model: Any, objective: Objective, batches: Batches) ->
     }
 
 
+def rows_of(objective: Objective) -> int:
+    """How many rows a sample is read as: none of them sees another."""
+    return -(-objective.largest // max(1, objective.longest))
+
+
 def extent(model: Any, objective: Objective) -> dict[str, int]:
-    """How many targets a sample has, and how many rows a model remembers."""
-    first = objective.collate([objective.get(0)])
+    """How many targets a row of a sample has, and how many rows a model remembers."""
+    targets = objective.targets_in(objective.collate([objective.get(0)]))
     past = getattr(model.config, "memory", 0) if objective.recurrent else 0
-    return {"targets": objective.targets_in(first), "past": past or 0}
+    return {"targets": -(-targets // rows_of(objective)), "past": past or 0}
 
 
 def refuse_too_large(facts: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from regard.exchange import directory
 from regard.objectives.base import Objective
 from regard.training import recipe as recipes
 from regard.training.build import model_for
-from regard.training.checkpoint import Checkpoints, Saved
+from regard.training.checkpoint import Checkpoints, Saved, mean, weights_of
 from regard.training.learner import Learner
 from regard.training.lock import RunLock
 from regard.training.loop import Diverged, Loop, Taken
@@ -43,6 +43,7 @@ STORED = ("weights", "optimizer", "memory")  # what a checkpoint holds
 RECIPE, FACTS, METRICS = "recipe.toml", "run.json", "metrics.jsonl"
 # What may be made in a run's directory before it begins: other runs and what they learn from.
 EARLIER = ("finetune.json", "text", "text.jsonl", "adapted", "first", "pseudo.json", "pseudo.jsonl")
+DISTILLED = Path("first", "distil.json")  # of a run: it is a distillation
 FOREVER = 2**62  # steps
 LATE = 1.1  # a run in minutes is ended when it takes this much longer than calibrated
 
@@ -58,7 +59,7 @@ def train(
         check_place(out, resume, group)
         recipe = resumed(given, out) if resume else given
         group.barrier()
-        with RunLock(out) if group.first else nothing():
+        with RunLock(out) if group.first else nullcontext():
             return Run(recipe, out, group, device, display, resume).go()
 
 
@@ -318,34 +319,21 @@ class Run:
     def last_words(self) -> str:
         step, steps = self.loop.progress.step, self.recipe.budget.steps
         if self.outcome == "interrupted":
-            task = self.recipe.examples.task
-            verb = "prefer" if task == "prefer" else "finetune" if task else "train"
             return (
                 f"stopped after step {step:,} of {steps:,}; everything is saved. "
-                f"Go on with: regard {verb} --resume {self.out}"
+                f"Go on with: regard {self.command()}"
             )
         shown = f"; on the whole validation text {figures(self.final)}" if self.final else ""
         return f"{self.outcome}: {step:,} steps{shown}; the model is in {self.out}"
 
-
-def weights_of(saved: Saved, like: Any) -> dict[str, torch.Tensor]:
-    """The weights of a checkpoint, whichever engine wrote it."""
-    if "weights.safetensors" in saved.files:
-        return saved.tensors("weights")
-    from regard.training.sharded import load_sharded
-
-    load_sharded(saved, like)
-    return {name: value.clone() for name, value in like.state_dict().items()}
-
-
-def mean(weights: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """The mean of several models, number by number."""
-    return {
-        name: torch.stack([w[name].double() for w in weights]).mean(0).to(value.dtype)
-        if value.is_floating_point()
-        else value
-        for name, value in weights[-1].items()
-    }
+    def command(self) -> str:
+        """What goes on with this run: of a distillation, or a stage of one, the whole of it."""
+        for place in (self.out, self.out.parent.parent):
+            if (place / DISTILLED).is_file():
+                return f"distil --resume {place}"
+        task = self.recipe.examples.task
+        verb = "prefer" if task == "prefer" else "finetune" if task else "train"
+        return f"{verb} --resume {self.out}"
 
 
 def check_place(out: Path, resume: bool, group: Group) -> None:
@@ -421,11 +409,6 @@ def company(device: torch.device) -> Iterator[Group]:
         raise
     if not before:
         leave(together=True)
-
-
-@contextmanager
-def nothing() -> Iterator[None]:
-    yield
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

@@ -13,46 +13,51 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.errors import ConfigError, FormatError, UnknownName
-from regard.exchange.directory import (
-    configure,
-    describe,
-    extensions_of,
-    load,
-    locate,
-    read_config,
-)
+from regard.errors import ConfigError, FormatError, RegardError, UnknownName
+from regard.exchange.directory import configure, describe, load, locate, read_config
+from regard.exchange.empty import extensions_of
 from regard.exchange.formats import format_of
 from regard.objectives.distil import STYLES
 from regard.objectives.distil_parts import TEXT
 from regard.objectives.distil_teacher import check_tokenizer
 from regard.objectives.labelled import TASK
-from regard.tasks.papers import OBJECTIVES, WRITERS
+from regard.tasks.papers import WRITERS
 from regard.tasks.stages import Facts, Stopped, part
 from regard.text.corpus import MARKER, Corpus, read_marker
 from regard.training import recipe as recipes
-from regard.training.build import OWN, is_directory
+from regard.training.build import is_directory
 from regard.training.lock import RunLock
 from regard.training.parallel import Group
 from regard.training.recipe import Budget, Recipe
 from regard.training.run import RECIPE, check_place, train, write_json
 from regard.training.watch import watch
+from regard.workshop.learned import inner_of
 from regard.workshop.student import check_shape, make_student, shape_of
 
 FIRST, PLAN = "first", "distil.json"
+PAIRS, LAYERS = "pairs", "layers"
 NEVER = 2**31 - 1  # steps between validations: only at the end
 USUAL = "hinton"  # for labelled examples and pairs; for text: distilbert
 TINY = "tinybert"
 EPOCHS = 10.0  # in which a task's layers are learned, unless a budget is given
+# Of TinyBERT on a task: what is set for the layers says nothing of the answers, and so on.
+OF_LAYERS = ("hidden", "attention", "embedding", "cosine")
+OF_ANSWERS = ("soft", "hard", "temperature", "only")
 
 Settings = dict[str, dict[str, Any]]
 
-# What the papers learned with, where the recipe leaves it open.
+# What the papers learned with, where the recipe leaves it open. Unlike DistilBERT's code, which
+# hides rare words more often (as their count to the power of -0.7) and freezes positions, masks are
+# those of the objective, so that what a student guesses compares with its teacher; all weights
+# learn.
 DISTILBERT: Settings = {
     "optimizer": {
         "name": "adamw", "rate": 5e-4, "betas": [0.9, 0.98], "epsilon": 1e-6, "decay": 0.0,
@@ -110,14 +115,40 @@ def distil(
         check_place(out, False, Group())
         if (out / FIRST / PLAN).is_file():
             raise ConfigError(f"{out} exists already; go on with --resume, or choose another --out")
-        (out / FIRST).mkdir(parents=True, exist_ok=True)
-        write_json(out / FIRST / PLAN, {"recipe": recipe.table(), "asked": asdict(asked)})
+        with begun(out):
+            write_json(out / FIRST / PLAN, {"recipe": recipe.table(), "asked": asdict(asked)})
+            return Distilling(asked, display).go(recipe, out)
     return Distilling(asked, display, steps).go(recipe, out)
+
+
+@contextmanager
+def begun(out: Path) -> Iterator[None]:
+    """What is refused before anything was learned or written leaves no directory behind, so that
+    the same command can be given again, put right.
+    """
+    there, first = out.exists(), out / FIRST
+    ours = not first.exists()
+    first.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except RegardError:
+        dear = out / RECIPE, first / LAYERS / RECIPE, first / f"{PAIRS}.jsonl"
+        if ours and not any(file.exists() for file in dear):
+            shutil.rmtree(first)
+            if not there:
+                with suppress(OSError):
+                    out.rmdir()
+        raise
 
 
 def check(recipe: Recipe, asked: Asked) -> None:
     """Refuses at once what cannot be."""
-    given = read_config(locate(asked.teacher, False))
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError(
+            "a student is made by one process; begin with one, and when the run itself has begun "
+            "--resume goes on with several"
+        )
+    given = read_config(teacher_of(asked.teacher))
     found = format_of(given["model_type"])
     if asked.style and asked.style not in STYLES:
         raise UnknownName("style of distillation", asked.style, STYLES)
@@ -142,7 +173,19 @@ def check(recipe: Recipe, asked: Asked) -> None:
             f"{asked.teacher} learned its task as text; give the prepared pairs that it learned "
             f"from, such as {Path(asked.teacher, 'data')}"
         )
-    inner_of(copy.deepcopy(recipe), locate(asked.teacher, False))
+    inner_of(copy.deepcopy(recipe), teacher_of(asked.teacher))
+
+
+def teacher_of(name: str) -> Path:
+    """The directory of a teacher, which may be the name of one that the hub's cache holds."""
+    try:
+        return locate(name, False)
+    except FormatError:
+        if Path(name).exists():
+            raise
+        raise ConfigError(
+            f"there is no model {name}; a teacher is a run or a model directory"
+        ) from None
 
 
 def read_plan(out: Path) -> tuple[Recipe, Asked]:
@@ -172,12 +215,12 @@ class Distilling:
                 with RunLock(out):  # the run itself takes it again
                     made = self.before(recipe, out / FIRST)
             except Stopped as stopped:
-                told = f"stopped; go on with: regard distil --resume {out}"
+                told = f"stopped before the run itself; go on with: regard distil --resume {out}"
                 watch(self.display).stop(told)
                 return stopped.facts
             found = train(made, out, display=self.display)
         if found["first"]:
-            keep_task(Path(self.asked.teacher), out)
+            keep_task(teacher_of(self.asked.teacher), out)
         return found | {"distilled": self.sizes(out)}
 
     def sizes(self, out: Path) -> dict[str, Any]:
@@ -188,7 +231,7 @@ class Distilling:
     def before(self, given: Recipe, first: Path) -> Recipe:
         """The recipe of the run, once all that it needs is there."""
         recipe, asked = copy.deepcopy(given), self.asked
-        teacher = locate(asked.teacher, False)
+        teacher = teacher_of(asked.teacher)
         recipe.model = str(teacher)  # until there is a student
         of, options = inner_of(recipe, teacher)
         if asked.vocabulary:
@@ -197,7 +240,7 @@ class Distilling:
         if not is_directory(asked.student):
             recipe.model = str(self.student(recipe, teacher, first / "student"))
         if asked.sequence:
-            recipe.data = str(self.pairs(recipe, teacher, first / "pairs"))
+            recipe.data = str(self.pairs(recipe, teacher, first / PAIRS))
         if asked.sequence and not asked.style:
             recipe.objective = {"name": of} | options | recipe.objective
             return recipe
@@ -208,7 +251,9 @@ class Distilling:
         return self.styled(recipe, first, of)
 
     def styled(self, recipe: Recipe, first: Path, of: str) -> Recipe:
-        """With the rates of the style's paper; of TinyBERT on a task, the layers come first."""
+        """With the rates of the style's paper; of TinyBERT on a task, the layers come first, and
+        both stages have the budget that is given.
+        """
         style = recipe.objective["style"]
         if style == "distilbert" and of in TEXT:
             fill(recipe, DISTILBERT)
@@ -218,17 +263,18 @@ class Distilling:
             fill(recipe, TINY_LAYERS)
             return recipe
         layers = copy.deepcopy(recipe)
+        layers.objective = without(layers.objective, OF_ANSWERS)
         fill(layers, TINY_LAYERS)
         if layers.budget == Budget():
             layers.budget = Budget(epochs=EPOCHS)
         watch(self.display).note("first the layers, then the answers")
         part(
             layers,
-            first / "layers",
+            first / LAYERS,
             lambda r, p, go_on: train(r, p, resume=go_on, display=self.display),
         )
-        recipe.model = str(first / "layers")
-        recipe.objective["style"] = "tinybert-answers"
+        recipe.model = str(first / LAYERS)
+        recipe.objective = without(recipe.objective, OF_LAYERS) | {"style": "tinybert-answers"}
         fill(recipe, TINY_ANSWERS)
         return recipe
 
@@ -278,67 +324,16 @@ class Distilling:
         return place
 
 
-# -- what is distilled
-
-
-def inner_of(recipe: Recipe, teacher: Path) -> tuple[str, dict[str, Any]]:
-    """The objective to distil and its options: that which the teacher learned, on such data. Of a
-    labelled task the recipe gets the teacher's own classes and length.
-    """
-    kind = format_of(read_config(teacher)["model_type"]).family
-    asked = str(recipe.objective.get("of", ""))
-    if not Path(recipe.data, MARKER).is_file():
-        return labelled_of(recipe, teacher, asked)
-    if read_marker(Path(recipe.data)).get("kind") == "pairs":
-        return asked or "pairs", {}
-    if asked:
-        return asked, {}
-    if (teacher / RECIPE).is_file():
-        held = dict(recipes.read(teacher / RECIPE).get("objective", {}))
-        if held.get("name") == "distil":
-            return str(held["of"]), dict(held.get("options", {}))
-        if held.pop("name", "") in TEXT:
-            return str(recipes.read(teacher / RECIPE)["objective"]["name"]), held
-    usual = "masked" if kind == "bert" else OWN[kind]
-    if usual not in TEXT:
-        raise ConfigError(
-            f"{teacher} is a {kind}, which learns {usual!r} from text, and that cannot be "
-            "distilled; distil it after it has learned a task, or name another: objective.of=causal"
-        )
-    return usual, {}
-
-
-def labelled_of(recipe: Recipe, teacher: Path, asked: str) -> tuple[str, dict[str, Any]]:
-    held: dict[str, Any] = {}
-    if (teacher / TASK).is_file():
-        try:
-            held = json.loads((teacher / TASK).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise FormatError(f"{teacher / TASK} is not valid JSON: {error}") from None
-    given = recipe.examples
-    given.task = given.task or str(held.get("task", ""))
-    if given.task not in OBJECTIVES:
-        raise ConfigError(
-            f"{recipe.data} is no prepared text, and for labelled examples a task is needed: "
-            f"--task {', '.join(OBJECTIVES)}"
-        )
-    if not given.labels:
-        given.labels = list(held.get("labels") or [])
-    recipe.batch.length = recipe.batch.length or int(held.get("length", 0))
-    options = {k: v for k, v in (held.get("objective") or {}).items() if v is not None}
-    if "marks" in options:
-        recipe.objective.setdefault("marks", options["marks"])
-    for name in ("name", "family", "marks", "tau"):
-        options.pop(name, None)
-    return asked or OBJECTIVES[given.task], options
-
-
 def keep_task(teacher: Path, out: Path) -> None:
     """What a model that answers in texts is asked by is its teacher's, too."""
     learned = recipes.read(out / RECIPE)["objective"]
     writes = "pairs" in (learned["name"], learned.get("of"))
     if writes and (teacher / TASK).is_file() and not (out / TASK).is_file():
         shutil.copyfile(teacher / TASK, out / TASK)
+
+
+def without(table: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name not in names}
 
 
 def fill(recipe: Recipe, table: Settings) -> None:

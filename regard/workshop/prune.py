@@ -82,6 +82,13 @@ class Plan:
             raise ConfigError(
                 "which heads matter is seen from data: give --data, or name them with --head-list"
             )
+        for option, given, needs, there in (
+            ("--by", bool(self.by), "--hidden", self.hidden),
+            ("--scope layer", self.scope == "layer", "--weights", self.weights),
+            ("--raw", not self.normal, "--heads", self.heads),
+        ):
+            if given and not there:
+                raise ConfigError(f"{option} says how {needs} chooses, and {needs} is not given")
         if self.by == "gradient" and not self.data:
             raise ConfigError("gradients come from data: give --data, or --by magnitude")
 
@@ -140,6 +147,7 @@ def measured(
 
 
 def check(run: str, model: nn.Module, plan: Plan) -> None:
+    """Refuses what cannot be before anything is measured."""
     extensions: Any = model.extensions
     if "int8" in extensions:
         raise ConfigError(
@@ -151,6 +159,11 @@ def check(run: str, model: nn.Module, plan: Plan) -> None:
         raise ConfigError(f"{run} is a {kind}, which has no attention, so it has no heads")
     if plan.hidden and not networks_of(model):
         raise ConfigError(f"{run} is a {kind}, which has no networks whose units could go")
+    if plan.heads:
+        heads_to_go(model, plan.heads)
+    for name, network in networks_of(model).items() if plan.hidden else ():
+        units_to_go(name, network.wide.out_features, plan.hidden)
+    listed_heads(model, plan.listed)
 
 
 def scored(loaded: Loaded, plan: Plan, watch: Watch) -> tuple[Scores, Scores]:
@@ -188,16 +201,8 @@ def chosen_heads(model: nn.Module, scores: Scores, plan: Plan) -> dict[str, list
 
 def least_heads(model: nn.Module, scores: Scores, share: float) -> dict[str, list[int]]:
     """The least important of the whole model, but of every attention one stays."""
+    goal = heads_to_go(model, share)
     numbers = {name: remaining(parts[0]) for name, parts in sites(model).items()}
-    total = sum(map(len, numbers.values()))
-    goal = round(share * total)
-    if not goal:
-        raise ConfigError(f"a share of {share:g} of {total} heads is none; give a larger one")
-    if goal > total - len(numbers):
-        raise ConfigError(
-            f"{goal} of {total} heads in {len(numbers)} layers cannot go: some layer would lose "
-            f"every head; give at most {(total - len(numbers)) / total:.2f}"
-        )
     ranked = sorted(
         (value, name, head)
         for name, held in numbers.items()
@@ -210,6 +215,21 @@ def least_heads(model: nn.Module, scores: Scores, share: float) -> dict[str, lis
             removed.setdefault(name, []).append(head)
             goal -= 1
     return {name: sorted(removed[name]) for name in numbers if name in removed}
+
+
+def heads_to_go(model: nn.Module, share: float) -> int:
+    counts = [len(remaining(parts[0])) for parts in sites(model).values()]
+    total, layers = sum(counts), len(counts)
+    goal = round(share * total)
+    if not goal:
+        raise ConfigError(f"a share of {share:g} of {total} heads is none; give a larger one")
+    if goal > total - layers:
+        most = (total - layers) / total
+        raise ConfigError(
+            f"{goal} of {total} heads in {layers} layers cannot go: some layer would lose every "
+            + (f"head; give at most {most:.2f}" if most else "head, since each has one alone")
+        )
+    return goal
 
 
 def listed_heads(model: nn.Module, listed: Sequence[str]) -> dict[str, list[int]]:
@@ -239,15 +259,20 @@ def chosen_units(scores: Scores, share: float) -> dict[str, list[int]]:
     """The units that stay, in their order, of every network as many."""
     kept = {}
     for name, values in scores.items():
-        gone = round(share * values.numel())
-        if not 0 < gone < values.numel():
-            raise ConfigError(
-                f"a share of {share:g} of the {values.numel()} units of {name} is {gone}; at least "
-                "one must go, and one stay"
-            )
+        gone = units_to_go(name, values.numel(), share)
         order = torch.argsort(values, descending=True, stable=True)
         kept[name] = sorted(order[: values.numel() - gone].tolist())
     return kept
+
+
+def units_to_go(name: str, units: int, share: float) -> int:
+    gone = round(share * units)
+    if not 0 < gone < units:
+        raise ConfigError(
+            f"a share of {share:g} of the {units} units of {name} is {gone}; at least one must go, "
+            "and one stay"
+        )
+    return gone
 
 
 # -- removing
@@ -286,6 +311,9 @@ def to_front(network: FeedForward, kept: Sequence[int]) -> None:
 def zero_smallest(model: nn.Module, share: float, scope: str) -> dict[str, Any]:
     """The smallest weights of the layers' matrices become 0; equal ones together."""
     matrices = list(matrices_of(model))
+    every = sum(matrix.numel() for matrix in matrices)
+    if not round(share * every):
+        raise ConfigError(f"a share of {share:g} of {every:,} weights is none; give a larger one")
     groups = [matrices] if scope == "global" else [[matrix] for matrix in matrices]
     for group in groups:
         sizes = torch.cat([matrix.abs().flatten() for matrix in group])
@@ -294,7 +322,7 @@ def zero_smallest(model: nn.Module, share: float, scope: str) -> dict[str, Any]:
         for matrix in group:
             matrix[matrix.abs() <= limit] = 0.0
     zeros = sum(int((matrix == 0).sum()) for matrix in matrices)
-    return {"scope": scope, "weights": sum(m.numel() for m in matrices), "zeros": zeros}
+    return {"scope": scope, "weights": every, "zeros": zeros}
 
 
 def matrices_of(model: Any) -> Iterator[Tensor]:

@@ -12,7 +12,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from regard.errors import ConfigError, InputError, StorageError, UnknownName
 from regard.exchange.directory import Loaded, load
 from regard.extensions import extend
 from regard.keyed import keyed
+from regard.native.int8 import kernel
 from regard.tasks.ready import check_place
 
 KINDS = {"int8": "weight", "int8-dynamic": "dynamic", "bf16": "bf16"}
@@ -71,7 +72,8 @@ def quantize(
         )
     extend(after.model, "int8", plan.options)
     report: dict[str, Any] = {"run": run, "out": str(out), "kind": plan.kind,
-                              "exclude": list(plan.exclude), "stays": stays(after)}  # fmt: skip
+                              "exclude": list(plan.exclude), "stays": stays(after),
+                              "notes": list(notes(plan.kind))}  # fmt: skip
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=".quantize-") as place:
         made = write(after, Path(place, "model"))
@@ -107,6 +109,15 @@ def stays(loaded: Loaded) -> list[str]:
     """The matrices that are no smaller than before."""
     named = loaded.model.named_parameters()
     return [name for name, value in named if value.dim() > 1 and value.numel() >= LARGE]
+
+
+def notes(kind: str) -> Iterator[str]:
+    """What a user should know of this machine."""
+    if kind != "bf16" and kernel("product_int8") is None:
+        yield (
+            "bytes are multiplied as floats here, which is slower than a plain model: faster is a "
+            "processor with AVX512-VNNI, with g++ installed"
+        )
 
 
 def weighed(directory: Path) -> int:
@@ -158,14 +169,14 @@ def task_for(loaded: Loaded) -> tuple[int, Callable[[], Any]]:
     if decodes(loaded):
         from regard.decoding import generate
 
-        prompt = dice.integers(config.vocabulary, size=min(PROMPT, context)).tolist()
+        prompt = dice.integers(config.vocabulary, size=max(1, min(PROMPT, context - 1))).tolist()
         new = max(1, min(NEW, context - len(prompt)))
 
         def write() -> None:
             generate(loaded, [prompt], tokens=new, end=[], banned=[])
 
         return new, write
-    length = min(LENGTH, context - 2)  # some begin to count their positions at 2
+    length = max(1, min(LENGTH, context - 2))  # some begin to count their positions at 2
     tokens = torch.from_numpy(dice.integers(config.vocabulary, size=(SENTENCES, length)))
 
     def read() -> None:
@@ -191,6 +202,13 @@ def scores(run: str, made: Path, place: Path, plan: Plan, watch: Watch) -> dict[
     main = found[0]["main"]
     first, second = (float(each["figures"][main]) for each in found)
     falling = bool(found[0]["falling"])
-    kept = (first / second if falling else second / first) if first and second else None
     return {"data": list(plan.data), "examples": found[0]["examples"], "figure": main,
-            "lower_is_better": falling, "before": first, "after": second, "kept": kept}  # fmt: skip
+            "lower_is_better": falling, "before": first, "after": second,
+            "kept": share_kept(first, second, falling)}  # fmt: skip
+
+
+def share_kept(before: float, after: float, falling: bool) -> float | None:
+    """What is left of a score; None where that has no meaning, as for shares of nothing."""
+    if before <= 0 or (falling and after <= 0):
+        return None
+    return before / after if falling else after / before

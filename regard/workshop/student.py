@@ -32,8 +32,8 @@ def shape_of(words: str) -> dict[str, int]:
         value = value_of(text)
         if not equals or not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ConfigError(
-                f"{word!r} is no part of a student's shape; write NAME=NUMBER, such as layers=6 or "
-                "layers=4,width=256,heads=4"
+                f"{word!r} is no model directory and no part of a student's shape; write "
+                "NAME=NUMBER, such as layers=6 or layers=4,width=256,heads=4"
             )
         found[name] = value
     if not found:

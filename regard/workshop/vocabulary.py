@@ -52,10 +52,11 @@ def trim(loaded: Loaded, texts: Iterable[str], size: int, out: Path) -> dict[str
     state = {k: v[rows] if k in WORDS else v for k, v in model.state_dict().items()}
     made.load_state_dict(state)
     source = {k: v for k, v in loaded.source.items() if not k.endswith("_token_id")}
-    save(made.eval(), out, renumbered(tokenizer, held, kept), source)
+    out.mkdir(parents=True, exist_ok=True)
     for name in BESIDE:
         if loaded.path is not None and (loaded.path / name).is_file():
             shutil.copyfile(loaded.path / name, out / name)
+    save(made.eval(), out, renumbered(tokenizer, held, kept), source)  # config.json comes last
     before, after = model.parameter_count(), made.parameter_count()
     return {"words": [config.vocabulary, len(kept)], "parameters": [before, after]}
 

@@ -235,7 +235,10 @@ def test_what_is_refused(tmp_path: Path, own: str) -> None:
     data, out = write(tmp_path / "few.jsonl", REVIEWS), tmp_path / "more.jsonl"
     some = (data, "--task", "classify", "--methods")
     refused(UnknownName, "did you mean 'swap'", *some, "swaps", out=out)
-    refused(ConfigError, "--forth translates what --back", *some, "swap", "--forth", "x", out=out)
+    for option in ("--forth", "--beams", "--back-prefix"):
+        told = f"{option} is of no use without --back"
+        refused(ConfigError, told, *some, "swap", option, "3", out=out)
+    refused(ConfigError, "--rule is of no use", *some, "swap", "--rule", "tinybert", out=out)
     refused(ConfigError, "leave .gz out", *some, "swap", out=tmp_path / "more.jsonl.gz")
     refused(ConfigError, "no room for labels", *some, "swap", out=tmp_path / "more.txt")
     refused(ConfigError, "for tagged words", *some, "swap", out=tmp_path / "more.conll")

@@ -223,7 +223,7 @@ def test_the_command(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     words = ["finetune", str(place / "bert"), "--task", "classify", "--quiet",
              "--data", str(place / "reviews.jsonl"), "batch.samples=8", "budget.steps=2",
              "engine.compile=no"]  # fmt: skip
-    asked = ["--augment", "synonyms,delete", "--thesaurus", str(place / "own.tsv")]
+    asked = ["--augment", "synonyms, delete", "--thesaurus", str(place / "own.tsv")]
     assert main([*words, "--out", str(tmp_path / "run"), *asked]) == 0
     text = (tmp_path / "run" / "recipe.toml").read_text(encoding="utf-8")
     assert '"synonyms",' in text and "own.tsv" in text

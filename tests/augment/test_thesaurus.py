@@ -110,6 +110,12 @@ def test_malformed_lines_are_named(tmp_path: Path) -> None:
     assert lines[3].endswith("own.tsv:4: synonym 2 of 'a' is empty")
 
 
+def test_bytes_of_another_encoding_are_not_written_into_variants(tmp_path: Path) -> None:
+    (tmp_path / "own.tsv").write_bytes("好\t棒\n电影\t影片\n".encode("gbk"))
+    with pytest.raises(InputError, match=r"own\.tsv:1: byte 1 of the line is no UTF-8"):
+        open_thesaurus(str(tmp_path / "own.tsv"))
+
+
 def test_many_malformed_lines_are_counted(tmp_path: Path) -> None:
     file = listed(tmp_path / "own.tsv", *["bad"] * 50)
     with pytest.raises(InputError, match=r"has 50 malformed lines(.|\n)*and 30 more"):

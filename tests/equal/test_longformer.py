@@ -332,3 +332,10 @@ def test_a_long_copy_cannot_guess_words_with_another_activation() -> None:
 def test_windows_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="window"):
         LongformerConfig(layers=3, width=24, heads=3, **wrong)
+
+
+def test_a_padding_beyond_the_old_positions_is_no_obstacle():
+    bert = Bert(BertConfig(60, context=8, width=16, layers=1, heads=2, hidden=32, padding=50))
+    long = lengthen(bert, 20, 4)
+    table, old = long.embeddings.positions.weight, bert.embeddings.positions.weight
+    assert table.size(0) == 51 + 20 and torch.equal(table[51:59], old)

@@ -232,6 +232,18 @@ def test_a_step_is_the_ordinary_way(kind: str, batch: int, activation: str) -> N
         assert (steps - ordinary).abs().max() <= near * ordinary.abs().max()
 
 
+def test_a_step_under_autocast_reads_its_mask_right() -> None:
+    """Masks are in autocast's numbers then, and the native code reads those of 32 bits."""
+    model = extend(gpt(start_std=0.2), "int8").eval()
+    tokens = torch.randint(300, (4, 12), generator=torch.Generator().manual_seed(1))
+    real = torch.ones(4, 3, dtype=torch.bool)
+    real[1:3, :2] = False
+    exact = stepped(model, tokens, real)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = stepped(model, tokens, real)
+    assert (found - exact).abs().max() <= 0.1 * exact.abs().max()
+
+
 @pytest.mark.skipif(kernel("step_int8") is None, reason="there is no native code here")
 def test_a_step_is_taken_only_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
@@ -255,6 +267,40 @@ def test_a_step_has_its_own_addresses() -> None:
     assert not torch.equal(stepped(twin, tokens), before)
     assert torch.equal(stepped(model, tokens), before)
     assert torch.equal(stepped(model.to(torch.float64).to(torch.float32), tokens), before)
+
+
+def test_other_weights_come_with_their_own_sums() -> None:
+    """What native code holds of a matrix is made anew when the matrix gets other values."""
+    first, tokens = extend(gpt(), "int8").eval(), torch.arange(8)[None]
+    second = extend(gpt().initialise(), "int8").eval()
+    assert not torch.equal(stepped(first, tokens), stepped(second, tokens))
+    first.load_state_dict(second.state_dict())
+    assert torch.equal(stepped(first, tokens), stepped(second, tokens))
+
+
+def test_a_wide_network_takes_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sums would not fit 32 bits."""
+    monkeypatch.setattr("regard.extensions.step.LONGEST", 64)
+    assert not any(isinstance(part, SmallBlock) for part in extend(gpt(), "int8").modules())
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers(wrong: float) -> None:
+    model = gpt()
+    model.blocks[0].feed_forward.layer.wide.weight.data[0, 0] = wrong
+    with pytest.raises(ConfigError, match=r"blocks\.0\.feed_forward\.layer\.wide"):
+        extend(model, "int8")
+    assert model.extensions == {}
+
+
+def test_a_cache_of_other_texts_is_refused() -> None:
+    """By the ordinary way: native code would write beyond its end."""
+    model = extend(gpt(), "int8").eval()
+    state = model.start(2, 8)
+    with torch.inference_mode():
+        model(torch.tensor([[1, 2], [3, 4]]), state=state)
+        with pytest.raises((InputError, RuntimeError)):
+            model(torch.tensor([[3]] * 5), state=state)
 
 
 def test_a_full_cache_is_refused() -> None:

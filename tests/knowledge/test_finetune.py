@@ -15,6 +15,7 @@ from regard.cli import main
 from regard.errors import ConfigError, FormatError, InputError
 from regard.knowledge.graph import Graph
 from regard.tasks.finetune import finetune
+from regard.training.build import objective_for, settle_batch
 from tests.tasks import tuning
 
 FACTS = [("film", "of", "warm"), ("plot", "of", "cold"), ("actor", "of", "film")]
@@ -138,6 +139,25 @@ def command(place: Path, *words: str) -> list[str]:
     return [*fixed, *quick, *words]
 
 
+def test_variants_on_the_fly_are_informed_too(place: Path, tmp_path: Path) -> None:
+    recipe = tuning.recipe(
+        place / "bert", place / "reviews.jsonl",
+        objective={"knowledge": {"graph": str(place / "facts.tsv")}},
+        augment={"methods": ["swap"], "chance": 1.0},
+    )  # fmt: skip
+    settle_batch(recipe)
+    made: Any = objective_for(recipe, "train")
+    different = 0
+    for index in range(len(made)):
+        sample, plain = made.sample(0, index), made.plain(index)
+        different += sample["tokens"].tolist() != plain["tokens"].tolist()
+        assert sorted(sample["tokens"]) == sorted(plain["tokens"])  # with the same branches
+        assert len(sample["facts"]) == len(sample["tokens"])
+    assert different > len(made) / 2
+    recipe.budget.steps = 2
+    assert finetune(recipe, tmp_path / "run", display="silent")["outcome"] == "done"
+
+
 def test_the_command(place: Path, tmp_path: Path) -> None:
     graph, out = str(place / "facts.tsv"), tmp_path / "run"
     words = ["--knowledge", graph, "--knowledge-branches", "1", "objective.knowledge.depth=2"]
@@ -151,10 +171,13 @@ def test_the_command(place: Path, tmp_path: Path) -> None:
     [
         (["--knowledge-branches", "3"], "--knowledge is missing"),
         (["--knowledge-mode", "tree", "--knowledge-rule", "near:2"], "choose mode bias"),
+        (["--knowledge-rule", "near:2", "--knowledge-branches", "1"], "choose mode tree"),
         (["--knowledge", "nowhere.tsv"], "nowhere.tsv cannot be read"),
         (["--knowledge-rule", "related"], "needs a graph"),
         (["--knowledge-rule", "nearby:2"], "unknown rule 'nearby:2'"),
         (["objective.knowledge=3"], "it is a table"),
+        (["--knowledge", "x.tsv", "objective.knowledge.rules=3"], "must be a list of names"),
+        (["--knowledge", "x.tsv", "objective.knowledge.guidance=3"], "it must be a table"),
     ],
 )
 def test_what_the_command_refuses(

@@ -222,7 +222,16 @@ def test_rules_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["near:x", "near:-1", "gaussian:0", "gaussian:1,x", "kinds:word", "kinds:a,b"]
+    "name",
+    [
+        "near:x",
+        "near:-1",
+        "gaussian:0",
+        "gaussian:1,x",
+        "gaussian:1,--1",
+        "kinds:word",
+        "kinds:a,b",
+    ],
 )
 def test_rules_that_cannot_be(name: str) -> None:
     with pytest.raises(ConfigError, match=name.partition(":")[0]):

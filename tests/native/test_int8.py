@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
+from regard.errors import InputError
 from regard.extensions.small import PLANES, Matrix
 from regard.native import int8 as module
 from regard.native.int8 import kernel, quantised, rounded
@@ -169,3 +171,20 @@ def test_a_gradient_of_the_rows_is_that_of_the_matrix(kind: str) -> None:
     y = matrix(x, None)
     y.sum().backward()
     assert torch.allclose(x.grad, matrix.whole().sum(0).expand(3, -1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [*PLANES, "bf16"])
+def test_rows_of_another_length_are_refused(kind: str) -> None:
+    with pytest.raises((InputError, RuntimeError)):
+        Matrix(drawn(5, 64), kind)(drawn(3, 128), None)
+
+
+@pytest.mark.skipif(module.ARENA is None, reason="this system has no large pages")
+def test_a_system_without_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Plain(mmap.mmap):
+        def madvise(self, *given: int) -> None:
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr("regard.native.int8.mmap.mmap", Plain)
+    value = drawn(3, 7)
+    assert torch.equal(module.Arena().place(value), value)

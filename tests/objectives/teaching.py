@@ -91,7 +91,7 @@ def labelled(task: str, family: str, place: Path, **more: Any) -> tuple[Any, Any
     """An objective for a task, and a teacher that has its heads."""
     kind, held, labels = TASKS[task]
     corpus: Any = examples(task, held, labels)
-    options = {"impossible": "no"} if task == "answer" else {}
+    options = {"impossible": more.pop("impossible", "no")} if task == "answer" else {}
     heads = kind(corpus, kind.Options(family=family, **options), length=24, batch=8, seed=1).heads()
     teacher = model_of(family, heads)
     save(teacher, place, TOKENIZER)

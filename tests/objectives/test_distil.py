@@ -220,12 +220,32 @@ def test_answers_of_a_task_by_hand(tmp_path: Path) -> None:
     torch.testing.assert_close(found.sums["soft_classify"], wanted)
 
 
+def test_whether_there_is_an_answer_is_taught_too(tmp_path: Path) -> None:
+    """XLNet says so by a head of its own, at half the weight of the answers."""
+    objective, teacher = labelled(
+        "answer", "xlnet", tmp_path / "teacher", impossible="yes", style="tinybert-answers"
+    )
+    assert objective.weights == {"soft_answer": 1.0, "soft_answerable": 0.5}
+    batch, seen = batch_of(objective), []
+    student = model_of("xlnet", objective.heads(), layers=1)
+    found = objective.loss(student, batch)
+    assert found.counts == dict.fromkeys(objective.weights, float(len(objective)))
+    for model in (teacher, student):
+        head, hidden = model.heads["span"], objective.inner.hidden(model, batch)
+        starts = head(hidden).masked_fill(~batch["eligible"], -torch.inf)
+        none = head.unanswerable(hidden, starts, batch["eligible"])
+        seen.append(torch.stack([F.logsigmoid(none), F.logsigmoid(-none)], 1))
+    wanted = F.kl_div(seen[1], seen[0], reduction="sum", log_target=True)
+    torch.testing.assert_close(found.sums["soft_answerable"], wanted)
+
+
 # --- what belongs to whom ------------------------------------------------------------------------
 
 
 def test_the_teacher_is_no_part_of_the_student(corpora: dict[str, Any], tmp_path: Path) -> None:
     teacher, student = tiny("bert"), tiny("bert", layers=1, width=8)
     objective = teach(corpora, teacher, tmp_path / "teacher", "masked", **ALL)
+    assert objective.beside() == [str(tmp_path / "teacher")]
     before = set(student.state_dict())
     student = objective.fitted(student).train()
     objective.loss(student, first_batch(objective))

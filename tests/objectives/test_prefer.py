@@ -16,6 +16,7 @@ from regard.objectives import replies
 from regard.objectives.prefer import Prefer
 from regard.objectives.replies import log_probabilities
 from regard.tasks.examples import Place, Preference
+from regard.training.learner import checkpoint_blocks
 from tests.objectives.judging import END, PAD, learn, model_of, tokenizer
 from tests.objectives.preferring import (
     ABLE,
@@ -133,6 +134,25 @@ def test_dropout_is_off_unless_asked_for(tmp_path: Path) -> None:
     assert float(made.loss(model, batch_of(made)).seen["drift"][0]) == 0 and model.training
     made = make(Prefer, UNEVEN, place, dropout=True)
     assert float(made.loss(model, batch_of(made)).seen["drift"][0]) > 0
+
+
+def test_forgotten_activations_are_computed_again_at_rest(tmp_path: Path) -> None:
+    """On the way back the model learns, with dropout; what it was asked without has none."""
+    place = gpt(tmp_path / "gpt", width=16, layers=2)
+    found = []
+    for forget in (False, True):
+        model = moved_from(place).train()
+        for part in model.modules():
+            if hasattr(part, "rate"):
+                part.rate = 0.5
+        if forget:
+            checkpoint_blocks(model)
+        made = make(Prefer, UNEVEN, place)
+        learned(made.loss(model, batch_of(made)), made).backward()
+        assert all(part.training for part in model.modules())
+        found.append(gradients(model))
+    for one, two in zip(*found, strict=True):
+        assert torch.equal(one, two)
 
 
 def test_a_step_down_prefers_the_chosen(path: Path) -> None:

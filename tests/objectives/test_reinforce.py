@@ -18,6 +18,7 @@ from regard.objectives.replies import k3, log_probabilities
 from regard.objectives.rewards import ByModel, ByRule, judge_of
 from regard.tasks.examples import Preference
 from regard.text.roles import special_of
+from regard.training.plan import extent, rows_of
 from tests.objectives.judging import END, TOKENIZER
 from tests.objectives.preferring import (
     ABLE,
@@ -93,6 +94,8 @@ def test_every_prompt_is_asked_once(path: Path) -> None:
     batch = batch_of(made)
     assert made.counts(batch) == {"reinforce": 18.0, "reward": 18.0, "kl": 18.0}
     assert made.largest == 3 * (5 + 4) and made.longest == 9
+    assert rows_of(made) == 3  # a step needs memory for three rows, not for one of their length
+    assert extent(opened(path), made)["targets"] == 4
 
 
 def test_prompts_leave_room_for_a_reply(path: Path) -> None:

@@ -183,6 +183,10 @@ def test_weight_decay_keeps_weights_small() -> None:
     assert sizes[1] < 0.8 * sizes[0]
 
 
+def test_figures_of_many_classes_take_little_memory() -> None:
+    assert measured(np.array([7, 10**6]), np.array([7, 8]), 10**6 + 1)["accuracy"] == 0.5
+
+
 def test_figures_are_those_of_scikit_learn() -> None:
     dice = keyed(3)
     gold, said = dice.integers(4, size=(2, 50))

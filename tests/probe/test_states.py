@@ -175,6 +175,15 @@ def test_the_key_knows_weights_words_and_options() -> None:
     assert key() == key() and len({key(), *others}) == 5
 
 
+def test_the_key_knows_how_the_same_bytes_are_multiplied() -> None:
+    keys = set()
+    for kind in ("weight", "dynamic"):
+        reader = Reader(loaded("bert"))
+        extend(reader.model, "int8", {"kind": kind})
+        keys.add(digest(reader, reader.words(SENTENCES), ALL))
+    assert len(keys) == 2
+
+
 def test_a_cache_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(loaded("bert"))
     rows = reader.words(SENTENCES)

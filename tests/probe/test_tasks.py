@@ -103,6 +103,9 @@ def test_refusals(tmp_path: Path) -> None:
     one = str(conll(tmp_path / "one.conll", 30, tags="X"))
     with pytest.raises(InputError, match="at least 2 classes"):
         task_of_files(one)
+    same = records(tmp_path / "same.jsonl", [{"text": "t", "label": "X"}] * 30)
+    with pytest.raises(InputError, match="at least 2 classes"):
+        task_of_files(same)
     two, other = str(conll(tmp_path / "two.conll", 30)), str(conll(tmp_path / "z.conll", 5, "XZ"))
     with pytest.raises(InputError, match="'Z' of the dev data"):
         task_of_files(two, other)

@@ -82,6 +82,7 @@ def test_what_is_refused(where: Path, tmp_path: Path) -> None:
         (("train", "bert", where, "--out", out, "--objective", "causl"), "did you mean 'causal'"),
         (("train", "gpt", where, "--out", out, "--size", "smal"), "did you mean 'small'"),
         (("train", "gpt", where, "--out", out, "--steps", "5", "--epochs", "1"), "choose one"),
+        (("train", "gpt", where, "--out", out, *QUICK, "--epochs", "-1"), "it must be above 0"),
         (("train", "gpt", where, "--out", where, "--steps", "5"), "exists already"),
         (("train", "--resume", out), "there is no run to go on with"),
         (("train", "gpt", where, "--out", out, *QUICK, "batch.length=99999"), "too few for one"),

@@ -1,4 +1,4 @@
-"""A distillation from end to end: the student as it begins, its run, going on, refusals."""
+"""A distillation from end to end: its run, going on, refusals, the command."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 
 import regard
 from regard.commands.distil import register
-from regard.errors import ConfigError, RegardError
-from regard.exchange.directory import Loaded, load, save
-from regard.objectives.distil_layers import stacks
+from regard.errors import ConfigError, InputError, RegardError
+from regard.exchange.directory import load, save
 from regard.tasks.finetune import finetune
 from regard.tasks.predict import Predictor
 from regard.tasks.readers import read
@@ -25,7 +24,6 @@ from regard.training.run import train
 from regard.workshop import sequence
 from regard.workshop.distil import Asked, distil
 from regard.workshop.sequence import teach_pairs
-from regard.workshop.student import make_student, shape_of, spread, student_of
 from tests.objectives.rules import tiny
 from tests.tasks.tuning import bert, reviews, tokenizer, write
 from tests.tasks.tuning import recipe as task_recipe
@@ -67,70 +65,6 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return place / "run", file
 
 
-# --- the student as it begins --------------------------------------------------------------------
-
-
-def test_which_layers_a_student_begins_with() -> None:
-    assert spread(6, 12) == [0, 2, 4, 7, 9, 11]  # DistilBERT's
-    assert spread(3, 6) == [0, 2, 5]
-    assert spread(2, 6) == [0, 5] and spread(1, 6) == [0] and spread(4, 4) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    "family", ["bert", "gpt", "xlnet", "transformer-xl", "t5", "transformer", "lstm"]
-)
-def test_layers_embeddings_and_heads_are_the_teacher_s(family: str, tmp_path: Path) -> None:
-    save(tiny(family, layers=5), tmp_path / "teacher")
-    loaded = load(tmp_path / "teacher")  # as files have it: decoder_layers may be said
-    made = make_student(loaded, shape_of("layers=3"), tmp_path / "student", 1)
-    teacher, student = loaded.model, load(tmp_path / "student").model
-    assert student.config.layers == 3 and made["inherited"]
-    for name, held in stacks(student).items():
-        theirs = stacks(teacher)[name]
-        assert len(held) == 3
-        for mine, place in zip(held, [0, 2, 4], strict=True):
-            for key, value in mine.state_dict().items():
-                assert torch.equal(value, theirs[place].state_dict()[key]), (name, place, key)
-    ours, its = student.state_dict(), teacher.state_dict()
-    rest = [key for key in ours if not any(f".{i}." in key for i in range(5))]
-    assert rest and all(torch.equal(ours[key], its[key]) for key in rest)
-
-
-def test_the_decoder_of_a_student_may_be_shorter_than_its_encoder() -> None:
-    teacher = tiny("transformer", layers=4)
-    student = student_of(Loaded(teacher), shape_of("decoder_layers=1"), 1)
-    assert (len(student.encoder_blocks), len(student.decoder_blocks)) == (4, 1)
-    for mine, its in ((student.encoder_blocks[3], teacher.encoder_blocks[3]),
-                      (student.decoder_blocks[0], teacher.decoder_blocks[0])):  # fmt: skip
-        assert torch.equal(mine.attention.layer.out.weight, its.attention.layer.out.weight)
-
-
-def test_another_width_begins_at_random_by_the_seed() -> None:
-    teacher = Loaded(tiny("bert"))
-    first, again, other = (
-        student_of(teacher, shape_of("width=8,heads=1"), seed).embeddings.tokens.weight
-        for seed in (1, 1, 2)
-    )
-    assert first.shape[1] == 8 and torch.equal(first, again) and not torch.equal(first, other)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("layers=9", "nor deeper"),
-        ("width=64", "wider"),
-        ("layers", "NAME=NUMBER"),
-        ("layers=0", "NAME=NUMBER"),
-        ("colour=3", "part of a student's shape"),
-        ("vocabulary=3", "part of a student's shape"),
-        ("", "no shape"),
-    ],
-)
-def test_shapes_that_no_student_has(words: str, said: str) -> None:
-    with pytest.raises(RegardError, match=said):
-        student_of(Loaded(tiny("bert")), shape_of(words), 1)
-
-
 # --- text ----------------------------------------------------------------------------------------
 
 
@@ -160,13 +94,25 @@ def recipes_of(out: Path) -> dict[str, Any]:
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(
     masked: Path, text: Path, tmp_path: Path, stop: list[int]
 ) -> None:
-    """TinyBERT's losses with a narrower student, so that a matrix between both is learned, too."""
+    """TinyBERT's losses with a narrower student, so that a matrix between both is learned, too;
+    and only beside the same teacher.
+    """
     asked = Asked(str(masked), "layers=2,width=8", style="tinybert")
     whole = distil(quick(text), tmp_path / "whole", asked, display="silent")
     assert whole["outcome"] == "done"
     stop.append(10)  # of 6 + 6 steps
     halted = distil(quick(text), tmp_path / "run", asked, display="silent")
     assert halted["outcome"] == "interrupted"
+    weights = masked / "model.safetensors"
+    kept = weights.read_bytes()
+    try:
+        changed = load(masked)
+        changed.model.embeddings.tokens.weight.data[0] += 1
+        save(changed.model, masked, changed.tokenizer, changed.source)
+        with pytest.raises(InputError, match="has changed since this run began"):
+            distil(Recipe(), tmp_path / "run", resume=True, display="silent")
+    finally:
+        weights.write_bytes(kept)
     found = distil(Recipe(), tmp_path / "run", resume=True, display="silent")
     assert found["outcome"] == "done" and found["progress"]["step"] == 6
     ours, theirs = (load(tmp_path / name).model.state_dict() for name in ("run", "whole"))
@@ -242,14 +188,35 @@ def test_a_smaller_vocabulary(judge: tuple[Path, Path], tmp_path: Path) -> None:
     assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=1e-5)
 
 
+def test_what_is_set_for_one_stage_is_not_learned_in_the_other(
+    judge: tuple[Path, Path], tmp_path: Path
+) -> None:
+    teacher, file = judge
+    asked = Asked(str(teacher), "layers=1", style="tinybert")
+    given = task(file, budget={"steps": 1}, objective={"hidden": 2.0, "hard": 0.5})
+    distil(given, tmp_path / "run", asked, display="silent")
+    layers, answers = (
+        recipes_of(place)["objective"]
+        for place in (tmp_path / "run" / "first" / "layers", tmp_path / "run")
+    )
+    assert (layers["hidden"], layers["soft"], layers["hard"]) == (2.0, 0.0, 0.0)
+    assert (answers["hidden"], answers["soft"], answers["hard"]) == (0.0, 1.0, 0.5)
+
+
 def test_a_stage_that_was_stopped_is_gone_on_with(
-    judge: tuple[Path, Path], tmp_path: Path, stop: list[int]
+    judge: tuple[Path, Path],
+    tmp_path: Path,
+    stop: list[int],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     teacher, file = judge
     asked = Asked(str(teacher), "layers=2", style="tinybert")
     stop.append(3)
-    halted = distil(task(file), tmp_path / "run", asked, display="silent")
+    halted = distil(task(file), tmp_path / "run", asked, display="plain")
     assert halted["outcome"] == "interrupted" and not (tmp_path / "run" / "recipe.toml").exists()
+    told = capfd.readouterr()
+    assert f"regard distil --resume {tmp_path / 'run'}\n" in told.out + told.err
+    assert "regard finetune" not in told.out + told.err
     with pytest.raises(ConfigError, match="resume"):
         distil(task(file), tmp_path / "run", asked, display="silent")
     found = distil(Recipe(), tmp_path / "run", resume=True, display="silent")
@@ -342,7 +309,12 @@ def test_what_cannot_be_distilled(
     refused(quick(text), Asked(str(masked), "layers=2", style="odd"), "style of distillation")
     refused(quick(text), Asked(str(masked), "layers=2", sequence=True), "no prepared pairs")
     refused(quick(text), Asked(str(masked), "layers=2", vocabulary=9), "has to stay")
-    refused(quick(text), Asked(str(tmp_path / "gone"), "layers=2"), "does not exist")
+    refused(quick(text), Asked(str(tmp_path / "gone"), "layers=2"), "there is no model")
+    refused(quick(text), Asked(str(masked), str(tmp_path / "gone")), "no model directory")
+    # What is found out only on the way leaves no directory behind, either.
+    odd = quick(text, objective={"temperature": 0.0})
+    refused(odd, Asked(str(masked), "layers=2"), "temperature is 0")
+    refused(task(tmp_path / "gone.jsonl"), Asked(str(judge[0]), "layers=2"), "does not exist")
     refused(task(file), Asked(str(translator[0]), "layers=1"), "learned its task as text")
     refused(quick(text), Asked(str(masked), "layers=7"), "nor deeper")
     assert not out.exists()
@@ -352,6 +324,11 @@ def test_what_cannot_be_distilled(
     with pytest.raises(ConfigError, match="exists already"):
         distil(quick(text), place, Asked(str(masked), "layers=2"), display="silent")
     assert [held.name for held in place.iterdir()] == ["mine.txt"]
+    place = tmp_path / "empty"
+    place.mkdir()
+    with pytest.raises(ConfigError, match="temperature is 0"):
+        distil(odd, place, Asked(str(masked), "layers=2"), display="silent")
+    assert place.is_dir() and not list(place.iterdir())
 
 
 def test_a_student_with_other_words(masked: Path, text: Path, tmp_path: Path) -> None:
@@ -378,5 +355,12 @@ def test_the_command(masked: Path, text: Path, tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     said = json.loads(found.stdout)
     assert said["progress"]["step"] == 2 and 0 < said["distilled"]["share"] < 1
-    missing = CliRunner().invoke(app, [str(masked), "--data", str(text)])
-    assert isinstance(missing.exception, ConfigError) and "--student" in str(missing.exception)
+    cases: list[tuple[list[str], str]] = [
+        ([str(masked), "--data", str(text)], "--student"),
+        ([*words, "--beams", "2"], "only --sequence uses"),
+        (["--resume", str(tmp_path / "run"), "--style", "hinton"], "--style is given beside"),
+        (["--resume", str(tmp_path / "run"), "optimizer.rate=1"], "optimizer.rate is given beside"),
+    ]
+    for given, said in cases:
+        refused = CliRunner().invoke(app, given)
+        assert isinstance(refused.exception, ConfigError) and said in str(refused.exception)

@@ -203,6 +203,11 @@ def test_the_smallest_weights_become_zeros(scope: str) -> None:
     assert share == pytest.approx(0.5, abs=0.01) if scope == "layer" else share < 0.05
 
 
+def test_a_share_that_is_no_weight_at_all() -> None:
+    with pytest.raises(ConfigError, match="is none"):
+        zero_smallest(specimen("bert").fresh(), 1e-9, "global")
+
+
 def test_an_lstm_has_weights_too() -> None:
     model = regard.create("lstm", vocabulary=20, width=16, layers=1)
     assert zero_smallest(model, 0.25, "global")["zeros"] >= 0.25 * 2 * 4 * 16 * 16
@@ -305,11 +310,13 @@ def test_the_command(world: World, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "sentences/s" not in capsys.readouterr().out, "zeros change no speed"
 
 
-def test_refusals(world: World, tmp_path: Path) -> None:
+def test_refusals(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for bad in (
         {}, {"heads": 1.0}, {"heads": -0.1}, {"hidden": 2.0}, {"weights": float("nan")},
         {"heads": 0.5}, {"heads": 0.5, "listed": ["a:1"], "data": ["x"]},
         {"hidden": 0.5, "by": "gradient"}, {"hidden": 0.5, "samples": -1},
+        {"weights": 0.5, "by": "magnitude"}, {"hidden": 0.5, "scope": "layer"},
+        {"hidden": 0.5, "normal": False},
     ):  # fmt: skip
         with pytest.raises(ConfigError):
             Plan(**bad)
@@ -323,6 +330,14 @@ def test_refusals(world: World, tmp_path: Path) -> None:
     reviewer, talk = world.run("reviewer"), str(small.data(tmp_path / "talk"))
     with pytest.raises(InputError, match="labelled"):
         prune(reviewer, tmp_path / "out", Plan(heads=0.5, data=[talk], repeats=0))
+    monkeypatch.setattr("regard.workshop.prune.scored", lambda *given: pytest.fail("too late"))
+    for plan, told in (
+        (Plan(heads=0.9, data=["x"]), "every head"),
+        (Plan(hidden=0.001, data=["x"]), "one must go"),
+        (Plan(listed=["blocks.0:9"]), "9 is none of them"),
+    ):
+        with pytest.raises((ConfigError, InputError), match=told):
+            prune(reviewer, tmp_path / "out", plan)
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".prune-*"))
 
 

@@ -16,7 +16,7 @@ from regard.exchange.directory import load, save
 from regard.models import create
 from regard.tasks import testing
 from regard.tasks.finetune import finetune
-from regard.workshop.quantize import Plan, quantize
+from regard.workshop.quantize import Plan, quantize, share_kept
 from tests.tasks import tuning
 from tests.tasks.world import World
 
@@ -127,6 +127,28 @@ def test_it_does_not_learn(world: World, tmp_path: Path) -> None:
     )  # fmt: skip
     with pytest.raises(ConfigError, match="cannot learn"):
         finetune(recipe, tmp_path / "run", display="silent")
+
+
+def test_a_model_that_reads_little_at_once(tmp_path: Path) -> None:
+    shape: dict[str, Any] = {"layers": 1, "width": 16, "heads": 2, "vocabulary": 30, "context": 8}
+    save(create("gpt", **shape), tmp_path / "gpt")
+    assert quantize(str(tmp_path / "gpt"), tmp_path / "small", Plan(repeats=1))["speed"]["after"]
+
+
+def test_a_machine_without_native_code_is_told(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.workshop.quantize.kernel", lambda name: None)
+    for kind, count in (("int8", 1), ("bf16", 0)):
+        plan = Plan(kind=kind, repeats=0)
+        assert len(quantize(world.model("gpt"), tmp_path / kind, plan)["notes"]) == count
+
+
+def test_what_is_left_of_a_score() -> None:
+    assert share_kept(0.5, 0.4, falling=False) == pytest.approx(0.8)
+    assert share_kept(4.0, 5.0, falling=True) == pytest.approx(0.8)
+    assert share_kept(0.5, 0.0, falling=False) == 0.0
+    assert share_kept(0.0, 0.1, falling=False) is None and share_kept(-0.1, 0.1, False) is None
 
 
 def test_kinds_have_names() -> None:

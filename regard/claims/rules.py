@@ -1,0 +1,228 @@
+"""Rules by which a claim is judged, as data: fixed before the run, and read aloud by it.
+
+A rule looks at the means over seeds and their standard errors. A difference counts where it is
+larger than twice its standard error; what lies within is inconclusive at this scale, unless the
+claim itself says that there is no difference.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+REPRODUCED, NOT, UNDECIDED = "reproduced", "not reproduced", "inconclusive at this scale"
+TIMES = 2.0  # standard errors that make a difference
+
+Values = Mapping[tuple[str, float], list[dict[str, float]]]  # (arm, place) -> figures by seed
+
+
+class Ruling(NamedTuple):
+    verdict: str
+    because: str  # the numbers that decided
+
+
+class Found(NamedTuple):
+    mean: float
+    error: float  # standard error of the mean; 0 with a single seed that has no noise
+
+    @classmethod
+    def of(cls, values: Values, arm: str, at: float, figure: str) -> Found:
+        numbers = [row[figure] for row in values[arm, at]]
+        error = statistics.stdev(numbers) / math.sqrt(len(numbers)) if len(numbers) > 1 else 0.0
+        return cls(statistics.fmean(numbers), error)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4g} ± {self.error:.2g}" if self.error else f"{self.mean:.4g}"
+
+
+class Rule:
+    """Subclasses say in words what they ask, and judge."""
+
+    @property
+    def words(self) -> str:
+        raise NotImplementedError
+
+    def judge(self, values: Values) -> Ruling:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Less(Rule):
+    """The figure of one arm is smaller than that of another, by more than noise and a margin."""
+
+    figure: str
+    arm: str
+    other: str
+    at: float = 0.0
+    margin: float = 0.0  # of the other's mean, as a share
+
+    @property
+    def words(self) -> str:
+        by = f" by more than {self.margin:.0%}" if self.margin else ""
+        return f"{self.figure} of {self.arm!r} is below that of {self.other!r}{by} and the noise"
+
+    def judge(self, values: Values) -> Ruling:
+        one = Found.of(values, self.arm, self.at, self.figure)
+        other = Found.of(values, self.other, self.at, self.figure)
+        noise = TIMES * math.hypot(one.error, other.error)
+        gap = other.mean - one.mean
+        told = f"{self.figure}: {self.arm} {one}, {self.other} {other}"
+        if gap > noise and gap > self.margin * abs(other.mean):
+            return Ruling(REPRODUCED, told)
+        if gap < -noise or (gap > noise and self.margin > 0):
+            return Ruling(NOT, told)
+        return Ruling(UNDECIDED, told)
+
+
+@dataclass(frozen=True)
+class Ratio(Rule):
+    """One arm's figure is between `least` and `most` times another's."""
+
+    figure: str
+    arm: str
+    other: str
+    least: float = 0.0
+    most: float = math.inf
+    at: float = 0.0
+
+    @property
+    def words(self) -> str:
+        bounds = [f"at least {self.least:g}"] if self.least else []
+        bounds += [f"at most {self.most:g}"] if self.most < math.inf else []
+        return f"{self.figure} of {self.arm!r} is {' and '.join(bounds)} times {self.other!r}'s"
+
+    def judge(self, values: Values) -> Ruling:
+        one = Found.of(values, self.arm, self.at, self.figure)
+        other = Found.of(values, self.other, self.at, self.figure)
+        ratio = one.mean / other.mean if other.mean else math.inf
+        told = f"{self.figure}: {self.arm} {one}, {self.other} {other}, ratio {ratio:.3g}"
+        return Ruling(REPRODUCED if self.least <= ratio <= self.most else NOT, told)
+
+
+@dataclass(frozen=True)
+class Within(Rule):
+    """A figure lies between two numbers, for one arm, at one place or at all of them."""
+
+    figure: str
+    arm: str
+    least: float = -math.inf
+    most: float = math.inf
+
+    @property
+    def words(self) -> str:
+        bounds = [f"at least {self.least:g}"] if self.least > -math.inf else []
+        bounds += [f"at most {self.most:g}"] if self.most < math.inf else []
+        return f"{self.figure} of {self.arm!r} is {' and '.join(bounds)} everywhere"
+
+    def judge(self, values: Values) -> Ruling:
+        found = {at: Found.of(values, a, at, self.figure) for a, at in values if a == self.arm}
+        told = ", ".join(f"{at:g}: {each}" for at, each in sorted(found.items()))
+        inside = all(self.least <= each.mean <= self.most for each in found.values())
+        return Ruling(REPRODUCED if inside else NOT, f"{self.figure} of {self.arm}: {told}")
+
+
+@dataclass(frozen=True)
+class Slope(Rule):
+    """On logarithmic axes a figure grows with a power between `least` and `most`."""
+
+    figure: str
+    arm: str
+    least: float
+    most: float
+    beyond: float = 0.0  # only places from here on: what is constant has faded there
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{self.figure} of {self.arm!r} grows with a power from {self.least:g} to {self.most:g}"
+        )
+
+    def judge(self, values: Values) -> Ruling:
+        places = sorted(at for arm, at in values if arm == self.arm and at >= self.beyond)
+        means = [Found.of(values, self.arm, at, self.figure).mean for at in places]
+        power = slope(places, means)
+        told = f"{self.figure} of {self.arm} grows with the power {power:.3g}"
+        return Ruling(REPRODUCED if self.least <= power <= self.most else NOT, told)
+
+
+@dataclass(frozen=True)
+class Peak(Rule):
+    """Along the axis a figure is best inside, and worse at both ends by more than the noise."""
+
+    figure: str
+    arm: str
+    falling: bool = True  # is less better?
+
+    @property
+    def words(self) -> str:
+        return f"{self.figure} of {self.arm!r} is best inside and worse at both ends"
+
+    def judge(self, values: Values) -> Ruling:
+        places = sorted(at for arm, at in values if arm == self.arm)
+        found = [Found.of(values, self.arm, at, self.figure) for at in places]
+        sign = 1.0 if self.falling else -1.0
+        best = min(range(len(found)), key=lambda i: sign * found[i].mean)
+        told = ", ".join(f"{at:g}: {each}" for at, each in zip(places, found, strict=True))
+        told = f"{self.figure}: {told}"
+        ends = [found[0], found[-1]]
+        gaps = [sign * (end.mean - found[best].mean) for end in ends]
+        noise = [TIMES * math.hypot(end.error, found[best].error) for end in ends]
+        if 0 < best < len(found) - 1 and all(g > n for g, n in zip(gaps, noise, strict=True)):
+            return Ruling(REPRODUCED, told)
+        if best in (0, len(found) - 1) and max(gaps) > max(noise):
+            return Ruling(NOT, told)
+        return Ruling(UNDECIDED, told)
+
+
+@dataclass(frozen=True)
+class Rising(Rule):
+    """A figure rises (or falls) from one end of the axis to the other, by more than the noise."""
+
+    figure: str
+    arm: str
+    falls: bool = False
+
+    @property
+    def words(self) -> str:
+        does = "falls" if self.falls else "rises"
+        return f"{self.figure} of {self.arm!r} {does} along the axis by more than the noise"
+
+    def judge(self, values: Values) -> Ruling:
+        places = sorted(at for arm, at in values if arm == self.arm)
+        first, last = (
+            Found.of(values, self.arm, at, self.figure) for at in (places[0], places[-1])
+        )
+        gap = (last.mean - first.mean) * (-1.0 if self.falls else 1.0)
+        noise = TIMES * math.hypot(first.error, last.error)
+        told = f"{self.figure} of {self.arm}: {places[0]:g}: {first}, {places[-1]:g}: {last}"
+        verdict = REPRODUCED if gap > noise else NOT if gap < -noise else UNDECIDED
+        return Ruling(verdict, told)
+
+
+@dataclass(frozen=True)
+class All(Rule):
+    """Every part of it."""
+
+    rules: tuple[Rule, ...]
+
+    @property
+    def words(self) -> str:
+        return "; and ".join(rule.words for rule in self.rules)
+
+    def judge(self, values: Values) -> Ruling:
+        rulings = [rule.judge(values) for rule in self.rules]
+        told = "; ".join(ruling.because for ruling in rulings)
+        verdicts = {ruling.verdict for ruling in rulings}
+        worst = next((v for v in (NOT, UNDECIDED) if v in verdicts), REPRODUCED)
+        return Ruling(worst, told)
+
+
+def slope(places: list[float], values: list[float]) -> float:
+    """Of the straight line through the logarithms, by least squares."""
+    x, y = [math.log(p) for p in places], [math.log(max(v, 1e-300)) for v in values]
+    if len(x) < 2:
+        return math.nan
+    return statistics.linear_regression(x, y).slope

@@ -1,0 +1,68 @@
+"""What a window saves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from regard.claims.claim import Axis, Chart, Claim, Said
+from regard.claims.experiment import Computed
+from regard.claims.rules import All, Ratio, Slope
+from regard.claims.timing import seconds
+from regard.models import create
+
+SHAPE: dict[str, Any] = {
+    "layers": 2,
+    "width": 128,
+    "heads": 4,
+    "hidden": 256,
+    "vocabulary": 100,
+    "context": 16384,
+}
+WINDOWS = {"window 128": 128, "window 256": 256, "window 512": 512}
+
+
+def figures(arm: str, length: float, seed: int) -> dict[str, float]:
+    torch.manual_seed(seed)
+    more: dict[str, Any]
+    name, more = ("bert", {}) if arm == "full" else ("longformer", {"window": WINDOWS[arm]})
+    model: Any = create(name, **SHAPE, **more).eval()
+    tokens = torch.randint(0, 100, (1, int(length)))
+    with torch.inference_mode():
+        return {"seconds": seconds(lambda: model(tokens), least=0.0, rounds=2)}
+
+
+CLAIM = Claim(
+    name="window",
+    statement=Said(
+        "Longformer's cost grows with the length, not with its square, and with the window.",
+        "Longformer 的代价随长度线性增长，而不是随其平方；也随窗口宽度增长。",
+    ),
+    source="Beltagy et al. 2020, 3.1",
+    setting=Said(
+        "Seconds of a forward pass of two layers, with windows of three widths and with full "
+        "attention, against the length.",
+        "两层模型一次前向所用的秒数：三种窗口宽度与全注意力，随长度变化。",
+    ),
+    arms=(*WINDOWS, "full"),
+    axis=Axis(Said("length", "长度"), (1024, 2048, 4096, 8192, 16384), logarithmic=True),
+    experiment=Computed(figures),
+    rule=All((
+        Slope("seconds", "window 512", 0.8, 1.2, beyond=2048),
+        Slope("seconds", "window 128", 0.8, 1.2, beyond=2048),
+        Slope("seconds", "full", 1.4, 2.3, beyond=4096),
+        Ratio("seconds", "full", "window 512", least=2.0, at=16384),
+        Ratio("seconds", "window 512", "window 128", least=1.1, at=16384),
+    )),
+    charts=(Chart("seconds", Said("seconds", "秒"), logarithmic=True),),
+    seeds=2,
+    minutes=2,
+    notes=(
+        Said(
+            "The attention alone grows with the window; around it stand the network and the "
+            "projections, which do not, so the whole grows by less than the window.",
+            "只有注意力本身随窗口增长；其余的前馈与投影不变，所以整体增长小于窗口之比。",
+        ),
+    ),
+)  # fmt: skip

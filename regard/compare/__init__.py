@@ -1,0 +1,1 @@
+"""The whole lineage on one text under one budget."""

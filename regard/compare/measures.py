@@ -1,0 +1,217 @@
+"""What a trained model is measured by, on text it has not read.
+
+Only what can be compared is compared. Bits per byte are exact for models that read from left to
+right, XLNet among them; a Transformer that is given a prefix is measured on what follows it; what
+looks both ways has a pseudo-likelihood, which is no probability of a text. The three have
+different names, and are never ranked against each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.compare.blanks import Blanks, sees_both_sides
+from regard.compare.insight import attended, probed, sentence_of
+from regard.compare.pairs import minimal_pairs, preferred
+from regard.exchange.directory import Loaded, load
+from regard.keyed import keyed
+from regard.objectives.causal import Causal, CausalOptions
+from regard.objectives.prefix import Prefix, PrefixOptions
+from regard.objectives.recurrent import Recurrent, RecurrentOptions
+from regard.tasks.bootstrap import intervals, mean_interval
+from regard.tasks.metrics_base import Array
+from regard.text.corpus import Corpus
+from regard.training import recipe as recipes
+from regard.training.recipe import Recipe
+from regard.training.run import RECIPE
+
+EXACT = ("causal", "recurrent", "permuted")  # objectives whose models can say how likely a text is
+BITS = math.log(2)
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured."""
+
+    split: str = "test"
+    blanks: int = 1000  # hidden words that are guessed
+    pairs: int = 200  # sentences with a counterfeit
+    tokens: int = 60  # of a sample
+    prompts: tuple[str, ...] = ()
+    sentences: int = 400  # that linear probes learn from
+    seed: int = 0
+
+
+def measure(run: Path, data: Path, extent: Extent, say: Say = lambda text: None) -> dict[str, Any]:
+    """Every measure that this model can have."""
+    loaded, recipe = load(run), recipes.make(recipes.read(run / RECIPE))
+    corpus = Corpus.open(data, extent.split)
+    found: dict[str, Any] = {}
+    if recipe.objective["name"] in EXACT:
+        say("bits per byte")
+        found |= exact(loaded, corpus, recipe)
+    if recipe.objective["name"] == "prefix":
+        say("bits per byte")
+        found |= continued(loaded, corpus, recipe)
+    if sees_both_sides(loaded.model) and fillable(loaded, corpus, recipe):
+        say("hidden words")
+        found |= hidden(loaded, corpus, recipe, extent)
+    if "bits_per_byte" in found or "pseudo_bits_per_byte" in found:
+        say("minimal pairs")
+        found |= judged(loaded, corpus, extent)
+    say("samples")
+    found["samples"] = samples(loaded, corpus, recipe, extent)
+    say("linear probes")
+    found |= probed(loaded, data, extent.split, extent.sentences, extent.seed)
+    sentence = sentence_of(corpus, recipe.batch.length - 3, extent.seed)
+    return found | {"attention": attended(loaded, sentence)}
+
+
+def fillable(loaded: Loaded, corpus: Corpus, recipe: Recipe) -> bool:
+    """A model that goes on with a prefix has never seen a blank."""
+    return bool(recipe.objective["name"] in ("masked", "sentences", "permuted", "span"))
+
+
+# -- bits per byte
+
+
+def exact(loaded: Loaded, corpus: Corpus, recipe: Recipe) -> dict[str, Any]:
+    """Of every document; XLNet reads in the order of the text, without its memory."""
+    from regard.tasks.modelling import surprisals
+
+    settings: dict[str, Any] = {
+        "length": recipe.batch.length, "batch": recipe.batch.samples, "seed": recipe.seed,
+        "learning": False,
+    }  # fmt: skip
+    objective: Causal | Recurrent
+    if recipe.objective["name"] == "recurrent":
+        settings["batch"] = max(1, min(settings["batch"], len(corpus) // settings["length"]))
+        objective = Recurrent(corpus, RecurrentOptions(), **settings)
+    else:
+        objective = Causal(corpus, CausalOptions(), **settings)
+    reading = surprisals(loaded.model, objective, recipe.engine.precision, lambda *_: None)
+    return bits(reading.nats, [size for _, size in reading.gold])
+
+
+def bits(nats: list[float], sizes: list[int]) -> dict[str, Any]:
+    """Of all documents together, with an interval over documents."""
+    information, bytes_ = np.array(nats) / BITS, np.array(sizes, np.float64)
+
+    def figure(weights: Array) -> Array:
+        made: Array = (weights @ information) / np.maximum(weights @ bytes_, 1)
+        return made
+
+    span = intervals({"bits": figure}, len(nats))["bits"] if len(nats) > 1 else None
+    return {
+        "bits_per_byte": float(information.sum() / max(bytes_.sum(), 1)),
+        "bits_per_byte_interval": None if span is None else [span.low, span.high],
+        "documents": len(nats),
+        "bytes": int(bytes_.sum()),
+    }
+
+
+def continued(loaded: Loaded, corpus: Corpus, recipe: Recipe) -> dict[str, Any]:
+    """Of the second parts of chunks, whose first parts are read from both sides."""
+    from regard.tasks.modelling import measured_batches
+    from regard.tasks.testing import Plan
+
+    objective = Prefix(
+        corpus, PrefixOptions(shift=False), length=recipe.batch.length,
+        batch=recipe.batch.samples, seed=recipe.seed, learning=False,
+    )  # fmt: skip
+    plan = Plan(precision=recipe.engine.precision)
+    found = measured_batches(loaded, objective, plan, lambda *_: None)
+    return {
+        "prefix_bits_per_byte": found["figures"]["bits_per_byte"],
+        "prefix_bits_per_byte_interval": found["intervals"]["bits_per_byte"],
+    }
+
+
+# -- hidden words
+
+
+def hidden(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> dict[str, Any]:
+    """Single words, each hidden alone in a text of the length the model has learned with.
+
+    Which words is a function of the text and the seed: all models are asked for the same ones.
+    """
+    room = recipe.batch.length - 3
+    draw = keyed(extent.seed, "blanks")
+    places = np.sort(draw.choice(len(corpus), min(extent.blanks, len(corpus)), replace=False))
+    rows, inside, bytes_each = [], [], corpus.bytes / max(len(corpus), 1)
+    for place in places.tolist():
+        start = max(0, min(place - room // 2, len(corpus) - room))
+        rows.append(corpus.read(start, start + room).tolist())
+        inside.append(place - start)
+    guesses = Blanks(loaded, corpus.special)(rows, inside)
+    right = [float(guess.right) for guess in guesses]
+    span = mean_interval(right)
+    nats = -sum(guess.logprob for guess in guesses) / len(guesses)
+    return {
+        "masked_accuracy": sum(right) / len(right),
+        "masked_accuracy_interval": None if span is None else [span.low, span.high],
+        "pseudo_bits_per_byte": nats / BITS / bytes_each,
+        "blanks": len(guesses),
+    }
+
+
+# -- sentences as they were written
+
+
+def judged(loaded: Loaded, corpus: Corpus, extent: Extent) -> dict[str, Any]:
+    pairs = minimal_pairs(corpus, extent.pairs, extent.seed)
+    if not pairs:
+        return {}
+    right = [float(each) for each in preferred(loaded, corpus, pairs)]
+    span = mean_interval(right)
+    return {
+        "minimal_pairs": sum(right) / len(right),
+        "minimal_pairs_interval": None if span is None else [span.low, span.high],
+        "pairs": len(right),
+    }
+
+
+# -- samples
+
+
+def samples(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> list[dict[str, str]]:
+    """What the model writes after each prompt, or in the place of its blank."""
+    made = []
+    for prompt in extent.prompts or beginnings(corpus):
+        if recipe.objective["name"] in ("masked", "span"):
+            blanked = blank_in(prompt)
+            filled: Any = loaded.fill(blanked)
+            made.append({"given": prompt, "prompt": blanked, "text": filled.text, "kind": "filled"})
+        else:
+            options: dict[str, Any] = {
+                "tokens": extent.tokens, "temperature": 0.8, "top_k": 40, "seed": extent.seed,
+            }  # fmt: skip
+            found = loaded.generate(prompt, **options)
+            written = {"given": prompt, "prompt": prompt, "text": found.text}
+            made.append(written | {"kind": "generated"})
+    return made
+
+
+def beginnings(corpus: Corpus, count: int = 2, tokens: int = 8) -> list[str]:
+    """The first words of sentences from here and there, the same ones for every model."""
+    edges = np.asarray(corpus.sentences)
+    long = edges[:-1][np.diff(edges) > 2 * tokens]
+    places = [int(long[len(long) * (i + 1) // (count + 1)]) for i in range(count) if len(long)]
+    found = [corpus.tokenizer.decode(corpus.read(at, at + tokens).tolist()) for at in places]
+    return [text.strip() for text in found if text.strip()]
+
+
+def blank_in(prompt: str) -> str:
+    """The prompt with its middle word hidden."""
+    words = prompt.split(" ")
+    if len(words) < 2:
+        return f"{prompt} ___"
+    words[len(words) // 2] = "___"
+    return " ".join(words)

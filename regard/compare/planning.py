@@ -1,0 +1,52 @@
+"""What a comparison leaves open, settled for this machine before its first run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regard.compare.comparison import Plan
+from regard.compare.lineup import Budget, Entry
+from regard.errors import ConfigError
+from regard.training.shapes import SIZES
+
+WORTH = 10  # tokens a parameter (without embeddings) that make a larger size worth its cost
+SHARE = 0.3  # of the machine's peak that a small model reaches
+
+
+def planned(
+    sources: tuple[str, ...], entries: tuple[Entry, ...], budget: Budget, **given: Any
+) -> Plan:
+    """The plan, with a size that the budget can fill."""
+    if given["seeds"] < 1:
+        raise ConfigError(f"--seeds is {given['seeds']}; it must be at least 1")
+    for name in ("length", "samples", "vocabulary"):
+        if given[name] < 8:
+            raise ConfigError(f"--{name} is {given[name]}; it must be at least 8")
+    given["size"] = given["size"] or size_for(budget)
+    if given["size"] not in SIZES:
+        raise ConfigError(f"--size is {given['size']!r}; known are {', '.join(SIZES)}")
+    return Plan(sources, entries, budget, **given)
+
+
+def size_for(budget: Budget) -> str:
+    """The largest size that reads `WORTH` tokens for each of its parameters."""
+    chosen = next(iter(SIZES))
+    for name, (layers, width, _) in SIZES.items():
+        parameters = 12 * layers * width**2
+        if tokens_in(budget, parameters) >= WORTH * parameters:
+            chosen = name
+    return chosen
+
+
+def tokens_in(budget: Budget, parameters: int) -> float:
+    """How many tokens the budget is worth for so many parameters: six operations each."""
+    if budget.kind == "tokens":
+        return budget.amount
+    operations = budget.amount
+    if budget.kind == "minutes":
+        import torch
+
+        from regard.training.machine import gemm_peak
+
+        operations = budget.amount * 60 * gemm_peak(torch.float32) * SHARE
+    return operations / (6 * parameters)

@@ -1,0 +1,229 @@
+"""What a comparison showed, in words: English and Chinese, and no more than it showed.
+
+Two models are told apart only where their difference is larger than the noise: with several seeds
+twice the standard error of the difference of their means, with one seed where the intervals over
+documents (or words, or pairs) do not overlap. With one seed that is said.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from regard.compare.lineup import NGRAM
+
+
+class Said(NamedTuple):
+    """A sentence in both languages."""
+
+    en: str
+    zh: str
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure that models can be ranked by."""
+
+    key: str
+    name: Said
+    falling: bool = False  # is less better?
+    share: bool = False  # is it a share, shown in percent?
+
+    def shown(self, value: float) -> str:
+        return f"{value:.1%}" if self.share else f"{value:.3f}"
+
+
+BITS = Measure("bits_per_byte", Said("bits per byte", "每字节比特数"), falling=True)
+HIDDEN = Measure("masked_accuracy", Said("hidden words guessed", "遮盖词猜对率"), share=True)
+PAIRS = Measure("minimal_pairs", Said("real sentences preferred", "偏好原句的比例"), share=True)
+PSEUDO = Measure(
+    "pseudo_bits_per_byte", Said("pseudo bits per byte", "伪每字节比特数"), falling=True
+)
+PROBE = Measure("probe_accuracy", Said("linear probe", "线性探针准确率"), share=True)
+RANKED = (BITS, HIDDEN, PAIRS)
+
+
+@dataclass(frozen=True)
+class Score:
+    """A model by one measure, over its seeds."""
+
+    model: str
+    values: tuple[float, ...]
+    interval: tuple[float, float] | None  # of the first seed, over what was measured
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.values)
+
+    @property
+    def deviation(self) -> float | None:
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of the mean."""
+        return None if self.deviation is None else self.deviation / math.sqrt(len(self.values))
+
+
+def scores(found: dict[str, Any], measure: Measure) -> list[Score]:
+    """All models that have the measure, the best first."""
+    by_model: dict[str, list[dict[str, Any]]] = {}
+    for name, cell in found["cells"].items():
+        if name != NGRAM and cell.get(measure.key) is not None:
+            by_model.setdefault(name.rpartition("-")[0], []).append(cell)
+    made = []
+    for model, cells in by_model.items():
+        span = cells[0].get(f"{measure.key}_interval")
+        values = tuple(float(cell[measure.key]) for cell in cells)
+        made.append(Score(model, values, None if span is None else (span[0], span[1])))
+    return sorted(made, key=lambda s: s.mean if measure.falling else -s.mean)
+
+
+def apart(one: Score, other: Score) -> bool:
+    """Is the difference larger than the noise?"""
+    if one.error is not None and other.error is not None:
+        return abs(one.mean - other.mean) > 2 * math.hypot(one.error, other.error)
+    if one.interval is None or other.interval is None:
+        return False
+    (low, high), (least, most) = one.interval, other.interval
+    return high < least or most < low
+
+
+def leaders(ranked: list[Score]) -> list[Score]:
+    """The best, and all that cannot be told from it."""
+    return [score for score in ranked if score is ranked[0] or not apart(ranked[0], score)]
+
+
+def listed(names: list[str], language: str) -> str:
+    if language == "zh":
+        return "、".join(names)
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def verdict(found: dict[str, Any]) -> list[Said]:
+    """The findings, the most important one first."""
+    said = []
+    for measure in RANKED:
+        ranked = scores(found, measure)
+        if ranked:
+            said.append(ranking(measure, ranked))
+    said += probed(found)
+    said += beside_ngram(found)
+    said += costs(found)
+    if found["plan"]["seeds"] == 1 and found["cells"]:
+        said.append(
+            Said(
+                "Every model was trained once: how much another seed would change is not known, "
+                "and small differences may be chance. --seeds 3 shows it.",
+                "每个模型只训练了一次：换一个随机种子会差多少并不知道，小的差别可能只是偶然。"
+                "用 --seeds 3 可以看出。",
+            )
+        )
+    if found["missing"]:
+        names = found["missing"]
+        said.append(
+            Said(
+                f"Not finished: {listed(names, 'en')}.",
+                f"尚未完成：{listed(names, 'zh')}。",
+            )
+        )
+    return said
+
+
+def ranking(measure: Measure, ranked: list[Score]) -> Said:
+    best, first = leaders(ranked), ranked[0]
+    value = measure.shown(first.mean)
+    names = [score.model for score in best]
+    if len(ranked) == 1:
+        return Said(
+            f"{first.model}: {measure.name.en} {value}; no other model has this measure.",
+            f"{first.model}：{measure.name.zh} {value}；没有其他模型有这一指标。",
+        )
+    worst = ranked[-1]
+    rest = (
+        f"; the last is {worst.model} with {measure.shown(worst.mean)}"
+        if worst not in best
+        else "",
+        f"；最后是 {worst.model}，{measure.shown(worst.mean)}" if worst not in best else "",
+    )
+    if len(best) == 1:
+        return Said(
+            f"By {measure.name.en}, {first.model} is best with {value}{rest[0]}.",
+            f"按{measure.name.zh}，{first.model} 最好，为 {value}{rest[1]}。",
+        )
+    return Said(
+        f"By {measure.name.en}, {listed(names, 'en')} cannot be told apart (the best figure is "
+        f"{value}; differences are within the noise){rest[0]}.",
+        f"按{measure.name.zh}，{listed(names, 'zh')} 之间分不出高下"
+        f"（最好的数值是 {value}，差别在噪声之内）{rest[1]}。",
+    )
+
+
+def beside_ngram(found: dict[str, Any]) -> list[Said]:
+    ranked, ngram = scores(found, BITS), found["cells"].get(NGRAM)
+    if not ranked or ngram is None:
+        return []
+    limit = ngram["bits_per_byte"]
+    beat = [s.model for s in ranked if s.mean < limit]
+    if not beat:
+        return [
+            Said(
+                f"None of them beats the n-gram ({limit:.3f} bits per byte), which only counts "
+                "words: the budget is too small for what these models can do.",
+                f"没有一个胜过只数词的 n 元模型（每字节 {limit:.3f} 比特）："
+                "这点预算还不足以显出这些模型的能力。",
+            )
+        ]
+    return [
+        Said(
+            f"Better than the n-gram ({limit:.3f} bits per byte): {listed(beat, 'en')}.",
+            f"胜过 n 元模型（每字节 {limit:.3f} 比特）的有：{listed(beat, 'zh')}。",
+        )
+    ]
+
+
+def costs(found: dict[str, Any]) -> list[Said]:
+    ranked = scores(found, Measure("tokens_per_second", Said("speed", "速度")))
+    if len(ranked) < 2:
+        return []
+    quick, slow = ranked[0], ranked[-1]
+    times = quick.mean / max(slow.mean, 1e-9)
+    return [
+        Said(
+            f"{quick.model} learns fastest ({quick.mean:,.0f} tokens a second), {times:.1f} times "
+            f"as fast as {slow.model}.",
+            f"{quick.model} 学得最快（每秒 {quick.mean:,.0f} 个词元），"
+            f"是 {slow.model} 的 {times:.1f} 倍。",
+        )
+    ]
+
+
+def probed(found: dict[str, Any]) -> list[Said]:
+    """What a probe reads counts only where it is more than it reads of an untrained twin."""
+    above = [
+        score.model
+        for score in scores(found, PROBE)
+        if score.interval is not None and score.interval[0] > untrained(found, score.model)
+    ]
+    if not scores(found, PROBE):
+        return []
+    if not above:
+        return [
+            Said(
+                "A linear probe reads no more of any model than of its untrained twin.",
+                "线性探针从任何模型里读出的，都不多于从未训练的同形模型里读出的。",
+            )
+        ]
+    return [
+        Said(
+            f"A linear probe reads more of {listed(above, 'en')} than of their untrained twins.",
+            f"线性探针从 {listed(above, 'zh')} 里读出的，多于从未训练的同形模型里读出的。",
+        )
+    ]
+
+
+def untrained(found: dict[str, Any], model: str) -> float:
+    cells = [c for n, c in found["cells"].items() if n.rpartition("-")[0] == model]
+    return statistics.fmean(float(c.get("probe_untrained", 0.0)) for c in cells)

@@ -1,0 +1,87 @@
+// -- the readout: the weights of what is pointed at, as numbers
+
+const SHOWN = 8; // weights of a token that are listed at first
+
+const element = (name, { on = {}, ...attributes } = {}, ...children) => {
+  const made = document.createElement(name);
+  for (const [event, act] of Object.entries(on)) made.addEventListener(event, act);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+};
+
+const paint = (canvas, values, colours) => {
+  const context = canvas.getContext("2d"), [r, g, b] = colours.rgb;
+  const image = context.createImageData(canvas.width, canvas.height);
+  for (let i = 0; i < values.length; i++)
+    image.data.set([r, g, b, Math.round(255 * Math.sqrt(values[i] / 255))], 4 * i);
+  context.putImageData(image, 0, 0);
+};
+
+const numbered = (token, place) =>
+  `${nameOf(token)} (${String(token.n || place + 1).replace("-", "−")})`;
+
+const weightOf = (head, row, column) => {
+  const most = head.bound(row, column);
+  if (most === null) return head.value(row, column).toFixed(3);
+  return `≤ ${Math.max(0.001, most).toFixed(3)}`;
+};
+
+const readOut = (side) => {
+  const w = side.page.words, { row, column } = side.focus, head = side.current();
+  const parts = [];
+  if (row === null && column === null)
+    parts.push(element("p", { class: "soft small" }, w("hint")));
+  if (row !== null && column !== null) {
+    const told = w("cell", { row: numbered(side.rows[row], row),
+      column: numbered(side.columns[column], column), weight: weightOf(head, row, column) });
+    parts.push(element("p", { class: "cell", "data-row": row, "data-column": column }, told));
+  }
+  if (row !== null) {
+    const found = [];
+    head.each(row, (k, weight) => found.push([k, weight]));
+    parts.push(weightList(side, "looks_at", numbered(side.rows[row], row), found, side.columns,
+      "nothing", head.rest(row)));
+  }
+  if (column !== null) {
+    const found = [];
+    for (let r = 0; r < side.rows.length; r++) {
+      const weight = head.value(r, column);
+      if (weight > 0) found.push([r, weight]);
+    }
+    const list = weightList(side, "seen_by", numbered(side.columns[column], column), found,
+      side.rows, "nobody", 0);
+    if (head.packed.a === "top")
+      list.append(element("p", { class: "soft small" }, w("kept_only")));
+    parts.push(list);
+  }
+  side.readout.replaceChildren(...parts);
+  side.readout.classList.toggle("held", side.held);
+};
+
+const weightList = (side, key, token, found, names, none, rest) => {
+  const w = side.page.words;
+  found.sort((a, b) => b[1] - a[1] || a[0] - b[0]);
+  const most = found.length ? found[0][1] : 1;
+  const line = (name, weight, options = {}) => element("li", options,
+    element("span", { class: "token", dir: "auto" }, name),
+    element("span", { class: "number" }, weight.toFixed(3)));
+  const items = (side.all ? found : found.slice(0, SHOWN)).map(([k, weight]) => {
+    const bar = element("span", { class: "bar" });
+    bar.style.width = `${100 * weight / most}%`;
+    const made = line(numbered(names[k], k), weight, { "data-key": k });
+    made.append(bar);
+    return made;
+  });
+  if (rest > 0.0005) items.push(line(w("rest"), rest, { class: "soft" }));
+  const click = () => {
+    side.all = !side.all;
+    side.held = true;
+    readOut(side);
+  };
+  const more = found.length > SHOWN ? element("button", { class: "plain", "data-all": key,
+    on: { click } }, side.all ? w("few") : w("all", { count: found.length })) : "";
+  return element("div", { class: `list ${key}` },
+    element("h4", { dir: "auto" }, w(key, { token })),
+    found.length ? element("ol", {}, ...items) : element("p", { class: "soft" }, w(none)), more);
+};

@@ -1,0 +1,53 @@
+"""Attention rolled out through the layers (Abnar and Zuidema 2020, 3).
+
+Half of a row is what it was, half is what it reads: 0.5·A + 0.5·I, multiplied layer upon layer.
+What a row holds after some layers is so a share of each token at the bottom.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+BLOCK = 256  # rows multiplied together; keys that none of them sees are left out
+
+
+class Rollout:
+    """Shares of the first tokens in the rows of a stack, after each layer that is added.
+
+    The keys are `past` remembered rows and then the rows themselves. A remembered row stands for
+    itself in every layer: what it was made of is no longer there. Rows behind the others (XLNet's
+    query stream) read these but are not read; they begin as nobody's word, so their shares sum to
+    less than 1.
+    """
+
+    def __init__(self, rows: int, past: int, asking: int = 0) -> None:
+        self.rows, self.past = rows, past
+        self.own = np.zeros((rows, past + rows), np.float32)
+        self.own[np.arange(rows), past + np.arange(rows)] = 1.0
+        self.asking = np.zeros((asking, past + rows), np.float32)
+        self.first = True
+
+    def add(self, mean: np.ndarray) -> np.ndarray:
+        """One layer's weights, the mean of its heads [rows + asking, past + rows]; gives the shares
+        after it.
+        """
+        content, asking = mean[: self.rows], mean[self.rows :]
+        step = 0.5 * content
+        step[np.arange(self.rows), self.past + np.arange(self.rows)] += 0.5
+        step /= step.sum(1, keepdims=True)
+        self.asking = 0.5 * self.through(asking) + 0.5 * self.asking
+        self.own = self.through(step)
+        self.first = False
+        return np.concatenate([self.own, self.asking])
+
+    def through(self, step: np.ndarray) -> np.ndarray:
+        """What rows hold that read by these weights what the rows below hold."""
+        if self.first:
+            return step
+        made = np.zeros_like(step)
+        for start in range(0, len(step), BLOCK):
+            part = step[start : start + BLOCK, self.past :]
+            seen = np.flatnonzero(part.any(0))
+            made[start : start + BLOCK] = part[:, seen] @ self.own[seen]
+        made[:, : self.past] += step[:, : self.past]
+        return made

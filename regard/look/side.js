@@ -1,0 +1,317 @@
+// -- one side: a model, a text, its overview of heads, a picture and a readout
+
+class Side {
+  constructor(data, page) {
+    Object.assign(this, { data, page, stack: 0, layer: 0, head: 0, all: false, heads: new Map() });
+    this.focus = { row: null, column: null };
+    this.held = false;
+    this.box = element("section", { class: "side" });
+    this.build();
+  }
+  get stackData() { return this.data.stacks[this.stack]; }
+  get layers() { return this.stackData.layers; }
+  get rows() { return this.data.tokens[this.stackData.rows]; }
+  get columns() { return this.data.tokens[this.stackData.columns]; }
+  // Heads of a layer, then their mean, then the rollout: the columns of the overview.
+  entries(layer) {
+    const { heads, mean, rolled } = this.layers[layer];
+    return rolled ? [...heads, mean, rolled] : [...heads, mean];
+  }
+  widest() { return Math.max(...this.layers.map((layer) => layer.heads.length)); }
+  kind(layer, index) {
+    const count = this.layers[layer].heads.length;
+    return index < count ? "head" : index === count ? "mean" : "rolled";
+  }
+  current() {
+    const key = `${this.stack} ${this.layer} ${this.head}`;
+    if (!this.heads.has(key)) {
+      if (this.heads.size > 6) this.heads.clear();
+      const packed = this.entries(this.layer)[this.head];
+      this.heads.set(key, new Head(packed, this.rows.length, this.columns.length));
+    }
+    return this.heads.get(key);
+  }
+  title() {
+    const w = this.page.words, layer = this.layer + 1, kind = this.kind(this.layer, this.head);
+    if (kind === "mean") return w("layer_mean", { layer, count: this.head });
+    if (kind === "rolled") return w("layer_rolled", { layer });
+    return w("layer_head", { layer, head: this.head + 1 });
+  }
+
+  // -- what stands there
+
+  build() {
+    this.heading = element("h2", {}, this.data.model);
+    if (this.data.family !== this.data.model)
+      this.heading.append(element("span", { class: "soft" }, ` ${this.data.family}`));
+    const long = this.data.text.length > 300;
+    this.text = element("p", { class: long ? "given long" : "given", dir: "auto" }, this.data.text);
+    this.more = long ? element("button", { class: "plain", on: { click: () => {
+      const less = this.text.classList.toggle("long");
+      this.more.textContent = this.page.words(less ? "show_all" : "show_less");
+    } } }) : "";
+    this.notes = element("ul", { class: "notes" });
+    this.tabs = element("div", { class: "tabs", role: "tablist" });
+    this.about = element("p", { class: "soft about" });
+    const keydown = (event) => this.move(event);
+    this.grid = element("div", { class: "grid", role: "grid", on: { keydown } });
+    this.hint = element("p", { class: "soft small" });
+    this.name = element("h3", { "aria-live": "polite" });
+    this.canvas = element("canvas", { "aria-hidden": "true" });
+    this.spacer = element("div", { class: "spacer" }, this.canvas);
+    this.frame = element("div", { class: "view", tabindex: "0", role: "application", on: {
+      scroll: () => this.later(), pointermove: (e) => this.point(e),
+      pointerleave: () => { if (!this.held) this.look({ row: null, column: null }); },
+      click: (e) => this.hold(e), keydown: (e) => this.key(e),
+    } }, this.spacer);
+    this.legend = element("p", { class: "legend small" });
+    this.readout = element("div", { class: "readout", "aria-live": "polite" });
+    this.facts = element("div", { class: "facts" });
+    this.box.append(this.heading, this.text, this.more, this.notes,
+      element("div", { class: "body" },
+        element("div", { class: "over" }, this.tabs, this.about, this.grid, this.hint, this.facts),
+        element("div", { class: "one" },
+          element("div", {}, this.name, this.frame, this.legend), this.readout)));
+    new ResizeObserver(() => this.later()).observe(this.frame);
+  }
+  // All words again: another language, or another stack.
+  speak() {
+    const w = this.page.words, stacks = this.data.stacks;
+    if (this.more)
+      this.more.textContent = w(this.text.classList.contains("long") ? "show_all" : "show_less");
+    this.tabs.setAttribute("aria-label", w("stack"));
+    this.legend.setAttribute("aria-label", w("legend"));
+    const { notes, facts } = this.data;
+    this.notes.replaceChildren(...notes.map((n) => element("li", {}, w(`note_${n.key}`, n))));
+    const tab = (stack, i) => element("button", {
+      role: "tab", "aria-selected": i === this.stack, "data-stack": stack.kind,
+      on: { click: () => this.page.choose(this, { stack: stack.kind }) } }, w(stack.kind));
+    this.tabs.replaceChildren(...(stacks.length > 1 ? stacks.map(tab) : []));
+    this.about.textContent = w(`about_${this.stackData.kind}`);
+    this.hint.textContent = w("heads_hint");
+    const told = facts.map((fact) => element("li", { dir: "auto" }, fact));
+    const listed = [element("h3", {}, w("facts")), element("ul", {}, ...told)];
+    this.facts.replaceChildren(...(told.length ? listed : []));
+    this.overview();
+    this.marks();
+    this.change();
+  }
+  marks() {
+    const w = this.page.words, tokens = [...this.rows, ...this.columns];
+    const found = MARKS.filter((mark) => tokens.some((t) => (t.m || []).includes(mark)));
+    if (tokens.some((t) => t.r)) found.push("rank");
+    if (tokens.some((t) => t.p)) found.push("part");
+    this.legend.replaceChildren(...found.map((mark) =>
+      element("span", { class: `mark ${mark}` }, w(`mark_${mark}`))));
+  }
+
+  // -- the overview
+
+  overview() {
+    const w = this.page.words, count = this.widest();
+    const rolled = this.layers.some((layer) => layer.rolled);
+    const names = [...Array(count).keys()].map((i) => String(i + 1));
+    names.push(w("mean"), ...(rolled ? [w("rolled")] : []));
+    this.grid.style.setProperty("--columns", names.length);
+    this.grid.setAttribute("aria-label", w("heads"));
+    const line = (...cells) => element("div", { role: "row", class: "line" }, ...cells);
+    const header = line(element("span", { role: "columnheader" }), ...names.map((name) =>
+      element("span", { role: "columnheader", class: "soft" }, name)));
+    this.buttons = [];
+    const lines = this.layers.map((layer, l) => {
+      const small = bytesOf(layer.small), [down, across] = layer.size;
+      const cells = this.entries(l).map((_, i) => {
+        const kind = this.kind(l, i), at = kind === "head" ? i : count + (kind === "rolled");
+        const label = kind === "head" ? w("layer_head", { layer: l + 1, head: i + 1 })
+          : w(`layer_${kind}`, { layer: l + 1, count: layer.heads.length });
+        const canvas = element("canvas", { width: across || 1, height: down || 1 });
+        const own = small.subarray(i * down * across, (i + 1) * down * across);
+        paint(canvas, own, this.page.colours);
+        const button = element("button", { role: "gridcell", title: label, "aria-label": label,
+          "data-layer": l, "data-head": i, tabindex: "-1",
+          on: { click: () => this.page.choose(this, { layer: l, head: i }) } }, canvas);
+        button.style.gridColumn = at + 2;
+        this.buttons.push(button);
+        return button;
+      });
+      return line(element("span", { role: "rowheader", class: "soft" }, String(l + 1)), ...cells);
+    });
+    this.grid.replaceChildren(header, ...lines);
+  }
+  button(layer, head) {
+    return this.buttons.find((b) => +b.dataset.layer === layer && +b.dataset.head === head);
+  }
+  move(event) {
+    const on = event.target.closest("button");
+    const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+    if (!on || !steps[event.key]) return;
+    event.preventDefault();
+    const layer = clamp(+on.dataset.layer + steps[event.key][0], 0, this.layers.length - 1);
+    const head = clamp(+on.dataset.head + steps[event.key][1], 0, this.entries(layer).length - 1);
+    this.buttons.forEach((button) => { button.tabIndex = -1; });
+    const to = this.button(layer, head);
+    to.tabIndex = 0;
+    to.focus();
+  }
+  choose({ stack, layer, head }) {
+    const place = stack === undefined ? this.stack
+      : this.data.stacks.findIndex((s) => s.kind === stack);
+    if (place >= 0 && place !== this.stack) {
+      this.stack = place;
+      this.held = false;
+      this.focus = { row: null, column: null };
+      this.layer = this.head = 0;
+      this.frame.scrollTo(0, 0);
+      this.speak();
+    }
+    if (layer !== undefined) this.layer = clamp(layer, 0, this.layers.length - 1);
+    if (head !== undefined) this.head = clamp(head, 0, this.entries(this.layer).length - 1);
+    this.change();
+  }
+  change() {
+    this.buttons.forEach((button) => {
+      const on = +button.dataset.layer === this.layer && +button.dataset.head === this.head;
+      button.setAttribute("aria-selected", on);
+      button.tabIndex = on ? 0 : -1;
+    });
+    this.name.textContent = this.title();
+    const rolled = this.kind(this.layer, this.head) === "rolled";
+    this.about.textContent = this.page.words(`about_${rolled ? "rolled" : this.stackData.kind}`);
+    this.frame.setAttribute("aria-label", this.page.words("picture", { what: this.title() }));
+    this.kept = null;
+    this.later();
+    readOut(this);
+  }
+
+  // -- the picture
+
+  picture() {
+    const kind = this.page.view === "matrix" ? Matrix : Arcs;
+    const made = new kind(this.current(), this.rows, this.columns, this.stackData.kind);
+    made.head.open();
+    this.whole = made.layout(this.frame.clientWidth || 320, this.page.zoom, this.page.numbers);
+    return made;
+  }
+  later() {
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => { this.waiting = false; this.draw(); });
+  }
+  eye() {
+    const { clientWidth, clientHeight, scrollLeft, scrollTop } = this.frame;
+    return { x: scrollLeft, y: scrollTop, width: clientWidth, height: clientHeight };
+  }
+  draw() {
+    const picture = this.shown = this.picture();
+    this.spacer.style.width = `${this.whole.width}px`;
+    this.spacer.style.height = `${this.whole.height}px`;
+    const eye = this.eye(), scale = window.devicePixelRatio || 1;
+    eye.height = Math.min(eye.height, this.whole.height);
+    const size = [Math.round(eye.width * scale), Math.round(eye.height * scale)];
+    if (this.canvas.width !== size[0] || this.canvas.height !== size[1]) {
+      [this.canvas.width, this.canvas.height] = size;
+      this.canvas.style.width = `${eye.width}px`;
+      this.canvas.style.height = `${eye.height}px`;
+    }
+    const key = JSON.stringify([eye, size, this.page.view, this.page.zoom, this.page.numbers,
+      this.page.theme]);
+    if (!this.kept || this.kept.key !== key) {
+      const canvas = this.kept ? this.kept.canvas : document.createElement("canvas");
+      [canvas.width, canvas.height] = size;
+      const surface = new CanvasSurface(canvas.getContext("2d"), eye.width, eye.height, scale);
+      picture.base(surface, eye, this.page.colours);
+      this.kept = { key, canvas };
+    }
+    const context = this.canvas.getContext("2d");
+    const surface = new CanvasSurface(context, eye.width, eye.height, scale);
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.globalAlpha = this.dim();
+    context.drawImage(this.kept.canvas, 0, 0);
+    context.globalAlpha = 1;
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    picture.over(surface, eye, this.page.colours, this.focus, this.page.words, this.page.numbers);
+  }
+  // Draws with another zoom; what was in the middle stays there.
+  zoomed() {
+    const f = this.frame, before = this.whole || { width: 1, height: 1 };
+    const x = (f.scrollLeft + f.clientWidth / 2) / before.width;
+    const y = (f.scrollTop + f.clientHeight / 2) / before.height;
+    this.kept = null;
+    this.draw();
+    f.scrollLeft = x * this.whole.width - f.clientWidth / 2;
+    f.scrollTop = y * this.whole.height - f.clientHeight / 2;
+    this.reveal();
+    this.later();
+  }
+  dim() {
+    const { row, column } = this.focus;
+    return this.page.view === "arcs" && (row !== null || column !== null) ? 0.15 : 1;
+  }
+  // The whole picture, or where it is very large what is in view.
+  paintOn(surfaceOf) {
+    const picture = this.picture(), { width, height } = this.whole, eye = this.eye();
+    const large = width > 4000 || height > 4000;
+    const part = { ...eye, height: Math.min(eye.height, height) };
+    const seen = large ? part : { x: 0, y: 0, width, height };
+    const surface = surfaceOf(seen.width, seen.height), colours = this.page.colours;
+    surface.rect(0, 0, seen.width, seen.height, colours.ground);
+    picture.base(surface, seen, colours, (this.page.view === "arcs" ? 0.75 : 1) * this.dim());
+    picture.over(surface, seen, colours, this.focus, this.page.words, this.page.numbers);
+    return surface;
+  }
+
+  // -- pointing, by mouse and by keys
+
+  point(event) {
+    if (this.held || !this.shown) return;
+    this.look(this.under(event));
+  }
+  under(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const found = this.shown.hit(event.clientX - box.left, event.clientY - box.top, this.eye());
+    return found || { row: null, column: null };
+  }
+  hold(event) {
+    if (!this.shown) return;
+    const to = this.under(event), some = to.row !== null || to.column !== null;
+    const same = to.row === this.focus.row && to.column === this.focus.column;
+    this.held = some && !(this.held && same);
+    this.look(to);
+  }
+  key(event) {
+    const steps = { ArrowUp: ["row", -1], ArrowDown: ["row", 1], ArrowLeft: ["column", -1],
+      ArrowRight: ["column", 1] };
+    const to = { ...this.focus };
+    if (steps[event.key]) {
+      const [axis, step] = steps[event.key];
+      const count = (axis === "row" ? this.rows : this.columns).length;
+      to[axis] = to[axis] === null ? 0 : clamp(to[axis] + step, 0, count - 1);
+      this.held = true;
+    } else if (event.key === "Escape") {
+      to.row = to.column = null;
+      this.held = false;
+    } else if (event.key === "Enter") {
+      this.held = !this.held && (to.row !== null || to.column !== null);
+    } else if ("+-=0".includes(event.key) && !event.ctrlKey && !event.metaKey) {
+      this.page.resize(event.key === "0" ? 0 : event.key === "-" ? -1 : 1);
+    } else return;
+    event.preventDefault();
+    this.look(to);
+    this.reveal();
+  }
+  reveal() {
+    if (!this.shown) return;
+    const { row, column } = this.focus;
+    if (row === null && column === null) return;
+    const { top, bottom, left, right } = this.shown.show(row, column), f = this.frame;
+    if (top !== undefined) f.scrollTop = clamp(f.scrollTop, bottom - f.clientHeight, top);
+    if (left !== undefined) f.scrollLeft = clamp(f.scrollLeft, right - f.clientWidth, left);
+  }
+  look(to) {
+    if (to.row === this.focus.row && to.column === this.focus.column) return readOut(this);
+    this.focus = to;
+    this.all = false;
+    this.later();
+    readOut(this);
+  }
+}

@@ -1,0 +1,239 @@
+"""The pictures of the tutorial, made again from the code that they show.
+
+    python scripts/figures.py [--out docs/figures] [--check]
+
+Nothing is drawn at random and nothing is dated: a second run writes the same bytes. `--check`
+writes nothing and fails if a picture differs from what the code says today.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from regard.attention.pattern import Causal, Full, Ordered, Pattern
+from regard.attention.window import Window
+from regard.knowledge.graph import Graph
+from regard.knowledge.tree import Tree
+from regard.models.t5 import buckets
+from regard.native.int8 import quantised
+from regard.study import pictures
+from regard.study.curves import Line, Panel, Point, svg
+from regard.study.draw import heat_map
+from regard.study.regression import regress, weights
+from regard.training.adversary import climbed, norm
+
+OUT = Path(__file__).resolve().parent.parent / "docs" / "figures"
+WORDS = "the cat sat on the mat".split()
+GRID = torch.linspace(0, 5, 101, dtype=torch.float64)[:, None]
+KEYS = torch.linspace(0, 5, 16, dtype=torch.float64)[:, None]
+NOISE = torch.sin(37.0 * torch.arange(16, dtype=torch.float64))[:, None]  # it looks random
+VALUES = 2 * KEYS.sin() + KEYS + 0.6 * NOISE
+
+
+def points(x: Tensor, y: Tensor) -> list[Point]:
+    return list(zip(x.flatten().tolist(), y.flatten().tolist(), strict=True))
+
+
+def curve(title: str, across: str, lines: Mapping[str, Sequence[Point]], zero: bool = False) -> str:
+    drawn = [Line(name, held, ink) for ink, (name, held) in enumerate(lines.items(), 1)]
+    return svg([Panel(title, drawn, zero=zero, across=across)])
+
+
+def kernel_regression() -> str:
+    """Three bandwidths through the same noisy points."""
+    found = {f"h = {h:g}": points(GRID, regress(GRID, KEYS, VALUES, h)) for h in (0.1, 0.4, 2.0)}
+    lines = [Line(name, held, ink) for ink, (name, held) in enumerate(found.items(), 1)]
+    truth = Line("2 sin x + x", points(GRID, 2 * GRID.sin() + GRID), 8)
+    seen = Line("points", points(KEYS, VALUES), 5, faint=True, dots=True)
+    return svg([Panel("Nadaraya-Watson regression", [*lines, truth, seen], across="x")])
+
+
+def kernel_weights() -> str:
+    """The same regression as a matrix: who is asked, and how much each answer counts."""
+    q = torch.linspace(0, 5, 11, dtype=torch.float64)[:, None]
+    table = weights(q, KEYS, 0.4, "gaussian").tolist()
+    rows, columns = ([f"{x:.1f}" for x in held.flatten().tolist()] for held in (q, KEYS))
+    return heat_map(table, rows, columns, "kernel regression: queries and keys, h = 0.4")
+
+
+def softmax_width() -> str:
+    """What the largest of 64 weights is where scores have the deviation √d, and where 1."""
+    normal = torch.distributions.Normal(0.0, 1.0)
+    scores = normal.icdf((torch.arange(64, dtype=torch.float64) + 0.5) / 64)
+    widths = [1, 2, 4, 8, 16, 32, 64, 96, 128]
+    largest = [(float(d), float((scores * d**0.5).softmax(0).max())) for d in widths]
+    scaled = [(float(d), float(scores.softmax(0).max())) for d in widths]
+    lines = {"without 1/√d": largest, "with 1/√d": scaled}
+    return curve("the largest of 64 weights", "width of a head", lines, zero=True)
+
+
+def positions() -> str:
+    """As `regard draw positions --length 16 --width 24` writes it."""
+    return pictures.positions("", 16, 24, "interleaved").svg()
+
+
+def schedules() -> str:
+    """As `regard draw schedules noam,bert,cosine,inverse-square-root` writes it."""
+    return pictures.schedules(["noam", "bert", "cosine", "inverse-square-root"]).svg()
+
+
+def order() -> str:
+    """As `regard draw order` writes it."""
+    return pictures.order(WORDS, seed=1).svg()
+
+
+def parameters() -> str:
+    """As `regard draw parameters gpt2` writes it."""
+    return pictures.parameters("gpt2").svg()
+
+
+def operations() -> str:
+    """As `regard draw operations gpt2 --length 1024` writes it."""
+    return pictures.operations("gpt2", 1024).svg()
+
+
+def seen(pattern: Pattern, rows: Sequence[str], keys: Sequence[str], title: str) -> str:
+    table = pattern.dense(1, len(rows), len(keys), torch.device("cpu"))[0].double().tolist()
+    return heat_map(table, rows, keys, title)
+
+
+def mask_full() -> str:
+    return seen(Full(), WORDS, WORDS, "full: an encoder")
+
+
+def mask_causal() -> str:
+    return seen(Causal(), WORDS, WORDS, "causal: a decoder")
+
+
+def mask_prefix() -> str:
+    order = torch.tensor([[0, 0, 0, 1, 2, 3]])
+    return seen(Ordered(order, order, torch.float32), WORDS, WORDS, "a prefix of three words")
+
+
+def mask_band() -> str:
+    pattern = Window(2, 0, len(WORDS), torch.float32, torch.device("cpu"))
+    return seen(pattern, WORDS, WORDS, "a band of three rows: every second layer of GPT-3")
+
+
+def mask_memory() -> str:
+    past = ["(once)", "(upon)", "(a)", "(time)"]
+    return seen(Causal(len(past)), WORDS, [*past, *WORDS], "Transformer-XL: a memory of four rows")
+
+
+def mask_window() -> str:
+    names = ["<s>", *(f"w{i}" for i in range(1, 12))]
+    near = Window(2, 2, 12, torch.float32, torch.device("cpu"), far=torch.tensor([[0]]))
+    table = near.dense(1, 12, 12, torch.device("cpu"))[0]
+    table[0] = True  # the global row asks with projections of its own, and sees all
+    title = "Longformer: a window of 4, one global token"
+    return heat_map(table.double().tolist(), names, names, title)
+
+
+def mask_knowledge() -> str:
+    graph = Graph([("Beijing", "capital", "China"), ("Beijing", "is_a", "City")])
+    flat = Tree.of("Cook is visiting Beijing now".split(), graph).flatten()
+    pairs = zip(flat.tokens, flat.soft, strict=True)
+    names = [f"{token} · {place}" for token, place in pairs]
+    table = flat.visible().astype(float).tolist()
+    return heat_map(table, names, names, "K-BERT: words with their soft positions")
+
+
+def costs() -> str:
+    """Pairs of rows that are compared: all of them, or a window of 512 and one global token."""
+    lengths = [256, 512, 1024, 2048, 3072, 4096, 6144, 8192]
+    full = [(float(n), n * n / 1e6) for n in lengths]
+    window = [(float(n), sum(min(n, i + 257) - max(0, i - 256) for i in range(n)) / 1e6)
+              for n in lengths]  # fmt: skip
+    lines = {"every pair": full, "a window of 512": window}
+    return curve("millions of scores a head", "length", lines, zero=True)
+
+
+def t5_buckets() -> str:
+    distance = torch.arange(-160, 161)
+    both = buckets(distance, True, 32, 128).double()
+    causal = buckets(distance, False, 32, 128).double()
+    lines = {"encoder": points(distance.float(), both), "decoder": points(distance.float(), causal)}
+    return curve("T5: the bucket of a distance", "key - query", lines, zero=True)
+
+
+def temperatures() -> str:
+    """What a teacher says of eight classes, at three temperatures."""
+    logits = torch.tensor([6.0, 4.0, 3.0, 2.0, 1.0, 0.0, -1.0, -2.0], dtype=torch.float64)
+    at = torch.arange(1, 9).float()
+    lines = {f"T = {t}": points(at, (logits / t).softmax(0)) for t in (1, 2, 4)}
+    return curve("a teacher's answer, softened", "class, by its rank", lines, zero=True)
+
+
+def staircase() -> str:
+    """Numbers of a row and what bytes make of them; the largest decides how wide the steps are."""
+    row = torch.linspace(-0.02, 0.02, 161)
+    small, scale = quantised(torch.cat([row, torch.tensor([0.254])])[None])
+    back = (small[0, :-1].float() * scale[0])[: len(row)]
+    lines = {"before": points(row, row), "as bytes": points(row, back)}
+    return curve("weights of a row whose largest is 0.254", "weight", lines)
+
+
+def adversary() -> str:
+    """How far PGD goes in five steps of 0.3, straight up, inside a ball of 1 and without one."""
+    slope = torch.tensor([[[3.0, 4.0]]])
+
+    def way(radius: float | None) -> list[Point]:
+        delta, made = torch.zeros(1, 1, 2), [(0.0, 0.0)]
+        for step in range(1, 6):
+            delta = climbed(delta, slope, 0.3, radius)
+            made.append((float(step), round(float(norm(delta)), 6)))
+        return made
+
+    lines = {"inside a ball of 1": way(1.0), "without one": way(None)}
+    return curve("how far the words are moved", "step of the adversary", lines, zero=True)
+
+
+FIGURES: dict[str, Callable[[], str]] = {
+    "kernel-regression": kernel_regression,
+    "kernel-weights": kernel_weights,
+    "softmax-width": softmax_width,
+    "positions": positions,
+    "schedules": schedules,
+    "order": order,
+    "parameters": parameters,
+    "operations": operations,
+    "mask-full": mask_full,
+    "mask-causal": mask_causal,
+    "mask-prefix": mask_prefix,
+    "mask-band": mask_band,
+    "mask-memory": mask_memory,
+    "mask-window": mask_window,
+    "mask-knowledge": mask_knowledge,
+    "costs": costs,
+    "t5-buckets": t5_buckets,
+    "temperatures": temperatures,
+    "staircase": staircase,
+    "adversary": adversary,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Make the pictures of the tutorial again.")
+    parser.add_argument("--out", type=Path, default=OUT, help="the directory they go to")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if one differs")
+    given = parser.parse_args()
+    changed = []
+    given.out.mkdir(parents=True, exist_ok=True)
+    for name, make in FIGURES.items():
+        file, made = given.out / f"{name}.svg", make()
+        if not file.is_file() or file.read_text("utf-8") != made:
+            changed.append(file.name)
+            if not given.check:
+                file.write_text(made, "utf-8", newline="\n")
+    print(f"{len(FIGURES)} pictures, {len(changed)} changed: {', '.join(changed) or 'none'}")
+    return int(given.check and bool(changed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

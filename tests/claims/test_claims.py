@@ -1,0 +1,164 @@
+"""Every claim is declared so that its rule can be judged, and its experiment gives what is asked.
+
+Of the experiments a few are tried by default, one cell each with hardly any steps; with
+REGARD_ALL=1 all of them.
+"""
+
+import os
+
+import pytest
+import typer
+
+from regard.claims import claim, names
+from regard.claims.claim import Axis, Cell, Chart, Claim, Said
+from regard.claims.experiment import Computed, Room
+from regard.claims.followed import Followed
+from regard.claims.rules import All, Less, Peak, Ratio, Rising, Slope, Within
+from regard.claims.run import run
+from regard.claims.texts import ciphers, numerals, spelled
+from regard.claims.tuned import Provided, Shrinks
+from regard.claims.words import chinese, ruled
+from regard.commands.claims import Stopping, effort_of
+from regard.errors import ConfigError
+from regard.text.corpus import Corpus
+
+QUICK = ("scaling", "path-length", "accumulation", "in-context")
+TINY = 0.004  # of the usual steps
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    return tmp_path_factory.mktemp("texts")
+
+
+def leaves(rule):
+    parts = rule.rules if isinstance(rule, All) else ()
+    parts = (rule.condition, rule.rule) if isinstance(rule, Provided) else parts
+    return [leaf for part in parts for leaf in leaves(part)] or [rule]
+
+
+@pytest.mark.parametrize("name", names() if os.environ.get("REGARD_ALL") else QUICK)
+def test_an_experiment_gives_what_its_rule_and_its_charts_ask_for(name, texts):
+    made = claim(name)
+    figures = made.experiment.figures(made.cells(1)[0], Room(texts, TINY))
+    assert all(isinstance(value, float) and value == value for value in figures.values())
+    assert {rule.figure for rule in leaves(made.rule)} <= figures.keys()
+    assert {chart.figure for chart in made.charts} <= figures.keys()
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_rule_asks_for_arms_and_places_that_there_are(name):
+    made = claim(name)
+    places = {0.0} if made.axis is None else set(made.axis.places)
+    for rule in leaves(made.rule):
+        assert rule.arm in made.arms
+        assert getattr(rule, "other", rule.arm) in made.arms
+        asked = [getattr(rule, name) for name in ("at", "first", "last") if hasattr(rule, name)]
+        assert places.issuperset(asked)
+    along = any(isinstance(rule, Slope | Peak | Rising | Shrinks) for rule in leaves(made.rule))
+    assert made.axis is not None or not along
+
+
+@pytest.mark.parametrize("name", names())
+def test_everything_is_said_in_both_languages(name):
+    made = claim(name)
+    said = [made.statement, made.setting, *made.notes, *(c.title for c in made.charts)]
+    for each in [*said, *ruled(made.rule)]:
+        assert each.en and any("\u4e00" <= letter <= "\u9fff" for letter in each.zh)
+
+
+def test_rules_in_chinese_name_their_bounds():
+    assert chinese(Ratio("x", "a", "b", least=2.0, at=8)) == "a 的 x 是 b 的至少 2 倍（在 8 处）"
+    assert "至多 -1" in chinese(Within("x", "a", most=-1.0))
+    assert "5%" in chinese(Less("x", "a", "b", margin=0.05))
+
+
+# -- one training for several cells
+
+
+def toy(function, arms=("a", "b"), places=(1, 2, 3)):
+    said = Said("it is", "如此")
+    return Claim(
+        name="toy", statement=said, source="nobody", setting=said, arms=arms,
+        axis=Axis(said, places), experiment=function, rule=Less("x", "a", "b", at=places[0]),
+        charts=(Chart("x", said),), seeds=2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("together", "calls"), [(False, 4), (True, 2)])
+def test_what_is_followed_is_learned_once(tmp_path, together, calls):
+    seen = []
+
+    def learn(arm, seed, room):
+        seen.append((arm, seed))
+        arms = ("a", "b") if together else (arm,)
+        return {(a, at): {"x": at * seed + (a == "b")} for at in (1, 2, 3) for a in arms}
+
+    facts = run(toy(Followed("toy", learn, together)), tmp_path)
+    assert len(seen) == len(set(seen)) == calls
+    found = {(c["arm"], c["at"], c["seed"]): c["figures"]["x"] for c in facts["cells"]}
+    assert found["b", 3, 2] == 7 and found["a", 1, 1] == 1 and len(found) == 12
+    assert not list((tmp_path / "texts" / "followed").iterdir())
+
+
+def test_what_is_stopped_goes_on(tmp_path):
+    seen = []
+
+    def measure(arm, at, seed):
+        seen.append((arm, at, seed))
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return {"x": float(at)}
+
+    made = toy(Computed(measure))
+    with pytest.raises(typer.Exit) as left, Stopping("again", tmp_path):
+        run(made, tmp_path)
+    assert left.value.exit_code == 130 and (tmp_path / "gallery.html").is_file()
+    kept = list((tmp_path / "toy" / "cells").glob("*.json"))
+    assert len(kept) == 2 and not (tmp_path / "toy" / "claim.json").exists()
+    run(made, tmp_path)
+    assert len(seen) == 3 + 10 and seen[2] == seen[3]
+
+
+def test_a_budget_becomes_an_effort():
+    made = claim("in-context")
+    assert effort_of(made, f"{made.minutes / 2:g}m", None) == 0.5
+    assert effort_of(made, f"{made.minutes:g}m", None, seeds=1) == made.seeds
+    assert effort_of(made, None, None) == 1.0 and effort_of(made, None, 0.25) == 0.25
+    for budget, effort in (("5m", 0.5), ("2Mtok", None), (None, 0.0), (None, -1.0)):
+        with pytest.raises(ConfigError):
+            effort_of(made, budget, effort)
+
+
+# -- texts whose answer is known
+
+
+def test_numbers_in_words():
+    known = {0: "zero", 13: "thirteen", 40: "forty", 407: "four hundred seven",
+             1000: "one thousand",
+             999_999: "nine hundred ninety nine thousand nine hundred ninety nine"}  # fmt: skip
+    assert {n: spelled(n) for n in known} == known
+
+
+def test_numerals_are_pairs_without_unknown_words(tmp_path):
+    corpus = Corpus.open(numerals(tmp_path, 300), "train")
+    assert corpus.kind == "pairs" and corpus.special.unknown not in corpus.read(0, len(corpus))
+    assert numerals(tmp_path, 300) == corpus.directory  # made once
+
+
+def test_a_line_of_ciphers_keeps_to_one(tmp_path):
+    corpus = Corpus.open(ciphers(tmp_path, 400), "train")
+    word = corpus.tokenizer.ready.id_to_token
+    tables = {}
+    for first, last in zip(corpus.documents[:-1], corpus.documents[1:], strict=True):
+        tokens = [word(int(i)) for i in corpus.read(int(first), int(last))][:-1]
+        pairs = frozenset(zip(tokens[::2], tokens[1::2], strict=True))
+        assert len(pairs) == 8 and len(dict(pairs)) == 8
+        for pair in pairs:
+            tables.setdefault(pair, set()).update(pairs)
+    assert all(x.startswith("x") and y.startswith("y") for x, y in tables)
+
+
+def test_cells_have_names_of_their_own():
+    cell = Cell("a/b c", 0.5, 2)
+    assert cell.name == "a-b-c-0.5-2"

@@ -1,0 +1,72 @@
+"""Words follow the figures, and say no more."""
+
+from regard.compare.verdict import BITS, apart, leaders, scores, verdict
+
+
+def found(seeds=1, ngram=None, **models):
+    """bits_per_byte by model: a list over seeds of (value, low, high)."""
+    cells = {}
+    for model, values in models.items():
+        for seed, (value, low, high) in enumerate(values, 1):
+            cells[f"{model}-{seed}"] = {
+                "bits_per_byte": value, "bits_per_byte_interval": [low, high],
+                "tokens_per_second": 1000.0 / seed, "seed": seed,
+            }  # fmt: skip
+    if ngram is not None:
+        cells["ngram"] = {"bits_per_byte": ngram}
+    return {"plan": {"seeds": seeds}, "cells": cells, "missing": []}
+
+
+def test_models_are_ranked_and_told_apart_by_intervals():
+    made = found(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)], xl=[(2.05, 1.95, 2.15)])
+    ranked = scores(made, BITS)
+    assert [score.model for score in ranked] == ["gpt", "xl", "lstm"]
+    assert not apart(ranked[0], ranked[1]) and apart(ranked[0], ranked[2])
+    assert [score.model for score in leaders(ranked)] == ["gpt", "xl"]
+
+
+def test_with_seeds_the_noise_between_them_decides():
+    wide = (0.0, 9.0)
+    made = found(2, gpt=[(2.0, *wide), (2.02, *wide)], lstm=[(2.5, *wide), (2.52, *wide)],
+                 xl=[(2.0, *wide), (2.4, *wide)])  # fmt: skip
+    by_name = {score.model: score for score in scores(made, BITS)}
+    assert apart(by_name["gpt"], by_name["lstm"])
+    assert not apart(by_name["gpt"], by_name["xl"])
+
+
+def test_a_difference_within_the_noise_is_said_to_be_so():
+    said = verdict(found(gpt=[(2.0, 1.9, 2.1)], xl=[(2.05, 1.95, 2.15)]))
+    assert "cannot be told apart" in said[0].en and "分不出高下" in said[0].zh
+    assert any("trained once" in each.en for each in said)
+
+
+def test_the_ngram_is_beaten_or_not():
+    models = {"gpt": [(2.0, 1.9, 2.1)], "lstm": [(2.5, 2.4, 2.6)]}
+    assert any("None of them beats" in each.en for each in verdict(found(ngram=1.7, **models)))
+    said = verdict(found(ngram=2.2, **models))
+    assert any("Better than the n-gram" in each.en and "gpt" in each.en for each in said)
+
+
+def test_what_is_missing_is_named():
+    made = found(gpt=[(2.0, 1.9, 2.1)]) | {"missing": ["bert-1"]}
+    assert verdict(made)[-1].en == "Not finished: bert-1."
+
+
+def test_speed_is_that_of_a_model_over_its_seeds():
+    made = found(2, gpt=[(2.0, 1.9, 2.1)] * 2, lstm=[(2.5, 2.4, 2.6)] * 2)
+    made["cells"]["lstm-2"]["tokens_per_second"] = 3000.0
+    said = next(each for each in verdict(made) if "fastest" in each.en)
+    wanted = "lstm learns fastest (2,000 tokens a second), 2.7 times as fast as gpt"
+    assert said.en.startswith(wanted)
+
+
+def test_a_probe_says_nothing_that_an_untrained_twin_says_too():
+    made = found(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
+    for name, low in (("gpt-1", 0.75), ("lstm-1", 0.65)):
+        made["cells"][name] |= {
+            "probe_accuracy": low + 0.05, "probe_accuracy_interval": [low, low + 0.1],
+            "probe_untrained": 0.7,
+        }  # fmt: skip
+    assert any("more of gpt than" in each.en for each in verdict(made))
+    made["cells"]["gpt-1"]["probe_untrained"] = 0.9
+    assert any("no more of any model" in each.en for each in verdict(made))

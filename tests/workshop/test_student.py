@@ -1,0 +1,75 @@
+"""The student of a distillation as it begins: whose layers it has, and which shapes there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.errors import RegardError
+from regard.exchange.directory import Loaded, load, save
+from regard.objectives.distil_layers import stacks
+from regard.workshop.student import make_student, shape_of, spread, student_of
+from tests.objectives.rules import tiny
+
+
+def test_which_layers_a_student_begins_with() -> None:
+    assert spread(6, 12) == [0, 2, 4, 7, 9, 11]  # DistilBERT's
+    assert spread(3, 6) == [0, 2, 5]
+    assert spread(2, 6) == [0, 5] and spread(1, 6) == [0] and spread(4, 4) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "family", ["bert", "gpt", "xlnet", "transformer-xl", "t5", "transformer", "lstm"]
+)
+def test_layers_embeddings_and_heads_are_the_teacher_s(family: str, tmp_path: Path) -> None:
+    save(tiny(family, layers=5), tmp_path / "teacher")
+    loaded = load(tmp_path / "teacher")  # as files have it: decoder_layers may be said
+    made = make_student(loaded, shape_of("layers=3"), tmp_path / "student", 1)
+    teacher, student = loaded.model, load(tmp_path / "student").model
+    assert student.config.layers == 3 and made["inherited"]
+    for name, held in stacks(student).items():
+        theirs = stacks(teacher)[name]
+        assert len(held) == 3
+        for mine, place in zip(held, [0, 2, 4], strict=True):
+            for key, value in mine.state_dict().items():
+                assert torch.equal(value, theirs[place].state_dict()[key]), (name, place, key)
+    ours, its = student.state_dict(), teacher.state_dict()
+    rest = [key for key in ours if not any(f".{i}." in key for i in range(5))]
+    assert rest and all(torch.equal(ours[key], its[key]) for key in rest)
+
+
+def test_the_decoder_of_a_student_may_be_shorter_than_its_encoder() -> None:
+    teacher = tiny("transformer", layers=4)
+    student = student_of(Loaded(teacher), shape_of("decoder_layers=1"), 1)
+    assert (len(student.encoder_blocks), len(student.decoder_blocks)) == (4, 1)
+    for mine, its in ((student.encoder_blocks[3], teacher.encoder_blocks[3]),
+                      (student.decoder_blocks[0], teacher.decoder_blocks[0])):  # fmt: skip
+        assert torch.equal(mine.attention.layer.out.weight, its.attention.layer.out.weight)
+
+
+def test_another_width_begins_at_random_by_the_seed() -> None:
+    teacher = Loaded(tiny("bert"))
+    first, again, other = (
+        student_of(teacher, shape_of("width=8,heads=1"), seed).embeddings.tokens.weight
+        for seed in (1, 1, 2)
+    )
+    assert first.shape[1] == 8 and torch.equal(first, again) and not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("layers=9", "nor deeper"),
+        ("width=64", "wider"),
+        ("layers", "NAME=NUMBER"),
+        ("layers=0", "NAME=NUMBER"),
+        ("colour=3", "part of a student's shape"),
+        ("vocabulary=3", "part of a student's shape"),
+        ("", "no shape"),
+    ],
+)
+def test_shapes_that_no_student_has(words: str, said: str) -> None:
+    with pytest.raises(RegardError, match=said):
+        student_of(Loaded(tiny("bert")), shape_of(words), 1)
