@@ -22,10 +22,14 @@ HOLDER = """
 import os, sys
 from pathlib import Path
 from regard.training.lock import RunLock
+forks, (there, here) = sys.argv[2] == "fork", os.pipe()
 with RunLock(Path(sys.argv[1])):
-    if sys.argv[2] == "fork" and os.fork() == 0:
+    if forks and os.fork() == 0:
         os.close(1)
+        os.write(here, b"!")
     else:
+        if forks:
+            os.read(there, 1)  # until the child runs code of its own
         print("held", flush=True)
     sys.stdin.read()
 """
