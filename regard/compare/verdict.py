@@ -212,13 +212,13 @@ def probed(found: dict[str, Any]) -> list[Said]:
     if not above:
         return [
             Said(
-                "A linear probe reads no more of any model than of its untrained twin.",
+                "A linear probe reads no more of any model than of an untrained twin.",
                 "线性探针从任何模型里读出的，都不多于从未训练的同形模型里读出的。",
             )
         ]
     return [
         Said(
-            f"A linear probe reads more of {listed(above, 'en')} than of their untrained twins.",
+            f"A linear probe reads more of {listed(above, 'en')} than of an untrained twin.",
             f"线性探针从 {listed(above, 'zh')} 里读出的，多于从未训练的同形模型里读出的。",
         )
     ]
