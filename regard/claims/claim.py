@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from regard.claims.rules import Rule
-
-
-class Said(NamedTuple):
-    """A sentence in both languages."""
-
-    en: str
-    zh: str
+from regard.said import Said as Said  # for the claims: all from one place
 
 
 class Cell(NamedTuple):

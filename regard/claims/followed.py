@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.claims.claim import Cell, Experiment
 from regard.claims.experiment import Room
-from regard.compare.comparison import read_json, write_json
+from regard.files import read_json, write_json
 
 Figures = dict[str, float]
 Found = Mapping[tuple[str, float], Figures]  # (arm, place) -> figures

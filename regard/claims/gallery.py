@@ -14,7 +14,7 @@ from regard.claims.claim import Claim
 from regard.claims.page import NAME, SWITCH, badge, bar, both, section, whole
 from regard.claims.run import FACTS
 from regard.claims.words import MARKS, WORDS, effort
-from regard.compare.comparison import read_json
+from regard.files import read_json
 from regard.training.report import replace
 
 GALLERY = "gallery.html"

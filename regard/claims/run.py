@@ -15,7 +15,7 @@ from typing import Any
 from regard.claims.claim import Cell, Claim
 from regard.claims.experiment import Room
 from regard.claims.rules import Values
-from regard.compare.comparison import read_json, write_json
+from regard.files import read_json, write_json
 from regard.training.lock import RunLock
 
 CELLS, FACTS, TEXTS = "cells", "claim.json", "texts"

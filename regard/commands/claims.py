@@ -223,7 +223,7 @@ def all_names() -> list[str]:
 def row_of(name: str, out: Path) -> dict[str, Any]:
     from regard.claims import claim as find
     from regard.claims.run import FACTS
-    from regard.compare.comparison import read_json
+    from regard.files import read_json
 
     found, facts = find(name), read_json(out / name / FACTS) or {}
     return {

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.compare.lineup import NGRAM, Budget, Entry
-from regard.errors import ConfigError, RegardError, StorageError
+from regard.errors import ConfigError, RegardError
+from regard.files import read_json, write_json
 from regard.text.corpus import MARKER, read_marker
 from regard.training.lock import RunLock
 from regard.training.watch import read_metrics
@@ -304,26 +305,6 @@ def stopping(process: subprocess.Popen[str]) -> Iterator[None]:
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-# -- files
-
-
-def read_json(file: Path) -> dict[str, Any] | None:
-    if not file.is_file():
-        return None
-    try:
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise StorageError(f"{file} is damaged ({error}); remove it to make it again") from None
-    return found
-
-
-def write_json(file: Path, value: Any) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.part")
-    part.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(file)
 
 
 def begin(plan: Plan, out: Path) -> None:

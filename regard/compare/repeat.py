@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from regard.compare.comparison import RUNS, Comparison, Plan, read_json
+from regard.compare.comparison import RUNS, Comparison, Plan
 from regard.compare.lineup import Budget
+from regard.files import read_json
 
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
 

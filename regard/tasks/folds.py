@@ -7,13 +7,13 @@ import math
 from collections import Counter
 from pathlib import Path
 
+from regard.files import write_json
 from regard.tasks.check import labels_of
 from regard.tasks.examples import Problems
 from regard.tasks.labelled import labels_in, read_all
 from regard.tasks.papers import TEXT
 from regard.tasks.stages import Facts, Learn, part
 from regard.training.recipe import Recipe
-from regard.training.run import write_json
 from regard.training.watch import number, watch
 
 SUMMARY = "folds.json"

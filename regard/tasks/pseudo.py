@@ -10,12 +10,13 @@ from typing import Any
 
 from regard.errors import ConfigError
 from regard.exchange.directory import load
+from regard.files import write_json
 from regard.tasks.ask import predictor_for
 from regard.tasks.examples import Example, Problems
 from regard.tasks.labelled import fingerprint, read_all
 from regard.tasks.stages import Facts, Learn, Stages, part, read_unlabelled
 from regard.training.recipe import Recipe
-from regard.training.run import pick_device, write_json
+from regard.training.run import pick_device
 from regard.training.watch import watch
 
 FIRST, SURE, SUMMARY = "first", "pseudo.jsonl", "pseudo.json"

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import ConfigError, FormatError, InputError
+from regard.files import write_json
 from regard.tasks.examples import Example, Problems
 from regard.tasks.labelled import read_all
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe
-from regard.training.run import FACTS, RECIPE, write_json
+from regard.training.run import FACTS, RECIPE
 
 PLAN = "finetune.json"
 CONFIDENCE = 0.9  # from which on a label that the model gives is learned from

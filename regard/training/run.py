@@ -11,7 +11,6 @@ RUN/
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ import torch
 
 from regard.errors import ConfigError, RegardError, StorageError
 from regard.exchange import directory
+from regard.files import write_json
 from regard.objectives.base import Objective
 from regard.training import recipe as recipes
 from regard.training.build import model_for
@@ -409,9 +409,3 @@ def company(device: torch.device) -> Iterator[Group]:
         raise
     if not before:
         leave(together=True)
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str), encoding="utf-8")
-    part.replace(path)

@@ -25,6 +25,7 @@ from regard.errors import ConfigError, FormatError, RegardError, UnknownName
 from regard.exchange.directory import configure, describe, load, locate, read_config
 from regard.exchange.empty import extensions_of
 from regard.exchange.formats import format_of
+from regard.files import write_json
 from regard.objectives.distil import STYLES
 from regard.objectives.distil_parts import TEXT
 from regard.objectives.distil_teacher import check_tokenizer
@@ -37,7 +38,7 @@ from regard.training.build import is_directory
 from regard.training.lock import RunLock
 from regard.training.parallel import Group
 from regard.training.recipe import Budget, Recipe
-from regard.training.run import RECIPE, check_place, train, write_json
+from regard.training.run import RECIPE, check_place, train
 from regard.training.watch import watch
 from regard.workshop.learned import inner_of
 from regard.workshop.student import check_shape, make_student, shape_of
