@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -95,3 +96,13 @@ def page(browser: Any) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert troubles == []
+
+
+def until(page: Any, expression: str) -> None:
+    """Waits for an expression to hold. Playwright's own wait evaluates text inside of the page,
+    which the page's content security policy forbids.
+    """
+    ends = time.monotonic() + PATIENCE / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < ends, f"never true: {expression}"
+        page.wait_for_timeout(20)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from regard.compare.report import write_report
+from tests.browser.conftest import until
 from tests.compare.made import comparison
 
 ROWS = """(name) => [...document.querySelectorAll(`[data-table="${name}"] tbody tr`)].map((row) =>
@@ -134,7 +135,7 @@ def test_nothing_is_wider_than_the_window(page, made, width, language):
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
     assert shown.evaluate(WIDER) == []
     shown.set_viewport_size({"width": 800, "height": 900})
-    shown.wait_for_function("document.querySelector('[data-panel] svg').clientWidth < 800")
+    until(shown, "document.querySelector('[data-panel] svg').clientWidth < 800")
     assert shown.evaluate("document.documentElement.scrollWidth") <= 800
 
 
