@@ -64,7 +64,7 @@ TASKS = {
     task.name: task
     for task in (
         Task("reviews", "movie reviews", "classify", "2,000 reviews, a fifth held out", "accuracy",
-             peer=True, goal=1.3, length=256),
+             peer=True, goal=1.3),
         Task("wnut17", "WNUT-17", "tag", "3,394 sentences, 1,287 to test", "f1",
              ("precision", "recall"), peer=True, goal=2.0, rate=1e-4, epochs=5),
         Task("entail", "SICK entailment", "entail", "4,500 pairs, 4,927 to test", "accuracy",

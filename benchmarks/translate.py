@@ -4,16 +4,18 @@
     python benchmarks/translate.py --data DIR --minutes 30 --seeds 1
     python benchmarks/translate.py --data DIR --steps 400                 # the same steps
     python benchmarks/translate.py --data DIR --same-allocator
+    python benchmarks/translate.py --data DIR --side-by-side              # one core each, at once
 
 Tatoeba, English to Chinese; a tenth is held out, and no sentence of either side is in both parts.
 One tokenizer (unigram, 8,000 entries) serves both sides and both languages. Our Transformer and
 their MarianMTModel begin with the very same weights and learn with the same loss, optimiser and
-schedule from 64 pairs a step, ours by our loop, theirs by its Seq2SeqTrainer; sides take turns,
-each in a process of its own. The clock runs while they train, not while they write checkpoints.
-The schedule does not depend on the number of steps, so neither side has to know it. With `--steps`
-both see the same batches in the same order; with `--dropout 0` they must then agree to rounding.
-Our process keeps the memory it frees, as `regard train` does; theirs comes as it is, unless
---same-allocator gives it the same.
+schedule from 64 pairs a step, ours by our loop, theirs by its Seq2SeqTrainer, each in a process of
+its own. The clock runs while they train, not while they write checkpoints. The schedule does not
+depend on the number of steps, so neither side has to know it. With `--steps` both see the same
+batches in the same order; with `--dropout 0` they must then agree to rounding. Our process keeps
+the memory it frees, as `regard train` does; theirs comes as it is, unless --same-allocator gives it
+the same. Sides take turns on all cores; with --side-by-side they run at the same time, each on a
+core of its own, and change cores with the seed, so that whatever else the machine does hits both.
 
 Goals: 1.5 times the tokens (padding not counted) in the same minutes and a better score; no
 difference at equal steps (above a standard deviation of the scores, or without dropout above 1 %
@@ -30,7 +32,9 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +55,8 @@ NOISE = 1.0  # standard deviations between the scores at equal steps
 ROUNDING = 0.01  # of the perplexity, between equal steps without dropout
 # What cells that are compared have in common, with what is usual and need not be told.
 COMMON = {"minutes": None, "steps": None, "precision": None, "dropout": Job.dropout,
-          "width": Job.width, "vocabulary": Job.vocabulary, "same_allocator": False}  # fmt: skip
+          "width": Job.width, "vocabulary": Job.vocabulary, "same_allocator": False,
+          "side_by_side": False}  # fmt: skip
 
 Rows = list[dict[str, Any]]
 
@@ -86,29 +91,40 @@ def job_of(place: Path, settings: Mapping[str, Any]) -> Job:
 
 
 def cells(options: Any) -> Rows:
-    """Measures what is not there yet, the sides in turn; gives all cells that there are."""
-    place = options.place.parent / "cells"
+    """Measures what is not there yet; gives all cells that there are."""
     for seed in range(1, options.seeds + 1):
-        job = job_of(options.place, vars(options) | {"seed": seed})
-        for side in ("theirs", "ours"):
-            name = f"{named(vars(options), '-', '-')}-{side}-{seed}".replace(" ", "-")
-            say(f"{name} …")
-            words = ["--side", side, "--seeds", str(seed)]
-            for option in ("data", "out", "minutes", "steps", "precision", "dropout", "width",
-                           "vocabulary", "pairs"):  # fmt: skip
-                words += [f"--{option}", str(getattr(options, option))]
-            words += ["--same-allocator"] * options.same_allocator
-            row = once(
-                place / f"{name}.json",
-                lambda words=words: in_process(__file__, words),
-                job.settings(side),
-            )
-            best = row["scores"]["greedy, last"]
-            say(f"  {row['tokens']:,} tokens in {row['steps']:,} steps, BLEU {best['bleu']:.2f}")
+        if options.side_by_side:
+            cores = sorted(os.sched_getaffinity(0))[:: 1 if seed % 2 else -1]
+            with ThreadPoolExecutor(len(SIDES)) as pool:
+                list(pool.map(partial(cell, options, seed), SIDES, cores))
+        else:
+            for side in ("theirs", "ours"):
+                cell(options, seed, side)
     return cells_in(
-        place,
+        options.cells,
         lambda row: job_of(options.place, row["settings"]).settings(row["settings"]["side"]),
     )
+
+
+def cell(options: Any, seed: int, side: str, core: int | None = None) -> None:
+    """Measures it on the one core, or on all, if it is not there yet."""
+    if core is not None:
+        os.sched_setaffinity(0, {core})  # of this thread, and of the process that it starts
+    name = f"{named(vars(options), '-', '-')}-{side}-{seed}".replace(" ", "-")
+    say(f"{name} …")
+    words = ["--side", side, "--seeds", str(seed)]
+    for option in ("data", "out", "minutes", "steps", "precision", "dropout", "width",
+                   "vocabulary", "pairs"):  # fmt: skip
+        words += [f"--{option}", str(getattr(options, option))]
+    for option in ("same_allocator", "side_by_side"):
+        words += [f"--{option.replace('_', '-')}"] * getattr(options, option)
+    row = once(
+        options.cells / f"{name}.json",
+        lambda: in_process(__file__, words),
+        job_of(options.place, vars(options) | {"seed": seed}).settings(side),
+    )
+    best = row["scores"]["greedy, last"]
+    say(f"  {side}: {row['tokens']:,} tokens in {row['steps']:,} steps, BLEU {best['bleu']:.2f}")
 
 
 def named(settings: Mapping[str, Any], between: str = ", ", figure: str = " ") -> str:
@@ -119,7 +135,8 @@ def named(settings: Mapping[str, Any], between: str = ", ", figure: str = " ") -
     for name in ("dropout", "width", "vocabulary"):
         if settings[name] != COMMON[name]:
             parts.append(f"{name}{figure}{settings[name]:g}")
-    parts += ["same allocator"] * settings["same_allocator"]
+    for name in ("same_allocator", "side_by_side"):
+        parts += [name.replace("_", " ")] * settings[name]
     return between.join(parts)
 
 
@@ -222,7 +239,9 @@ def section(rows: Rows) -> str:
         f"weights, tokenizer, loss (label smoothing {SMOOTHING:g}), optimiser and schedule, "
         f"{SAMPLES} pairs a step; the Seq2SeqTrainer pads to the longest of a batch. Our process "
         "keeps the memory it frees, as `regard train` does, and theirs comes as it is, so part of "
-        "the ratio is that, except under “same allocator”. Tokens are counted without padding. "
+        "the ratio is that, except under “same allocator”. Under “side by side” both ran at the "
+        "same time, each on one core, elsewhere in turn on all. Tokens are counted without "
+        "padding. "
         "“Average” is the mean of the last five checkpoints. Beams have each side's usual length "
         "rule: ((5 + n) / 6)^0.6 for ours, n for `generate`. BLEU: "
         f"`{first['signature']}`. The training loss is that of the last steps.",
@@ -258,6 +277,9 @@ def main() -> None:
     parser.add_argument(
         "--same-allocator", action="store_true", help="give theirs our setting of malloc too"
     )
+    parser.add_argument(
+        "--side-by-side", action="store_true", help="both at once, each on one core of its own"
+    )
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
     parser.add_argument("--no-page", action="store_true", help="leave docs/results.md as it is")
     parser.add_argument("--json", action="store_true")
@@ -269,6 +291,7 @@ def main() -> None:
     options.out = options.out.resolve()
     place = options.out / f"try-{options.pairs}" if options.pairs else options.out
     options.place = place / f"data-{options.vocabulary}"
+    options.cells = place / "cells"
     options.minutes = 0.0 if options.steps else options.minutes
     if options.side:
         if options.same_allocator or options.side == "ours":
@@ -277,6 +300,8 @@ def main() -> None:
         text = json.dumps(SIDES[options.side](job), ensure_ascii=False)
         options.cell.write_text(text, encoding="utf-8")
         return
+    if options.side_by_side and (sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2):
+        parser.error("--side-by-side needs Linux and two cores")
     prepare(Path(options.data), options.place, options.pairs, options.vocabulary)
     rows = cells(options)
     if not options.no_page and not options.pairs:

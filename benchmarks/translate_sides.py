@@ -54,6 +54,7 @@ class Job:
     width: int = 256
     vocabulary: int = 8000
     same_allocator: bool = False  # theirs keeps freed memory as ours does
+    side_by_side: bool = False  # at the same time, on one core each
     layers: ClassVar[int] = 3
 
     @property
