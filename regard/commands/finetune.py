@@ -10,6 +10,7 @@ import typer
 
 from regard.commands.check import chosen
 from regard.commands.reading import Download, Field, Format, Header, Skip
+from regard.commands.resuming import check_resume
 from regard.errors import ConfigError
 
 
@@ -180,6 +181,18 @@ def finetune(
     from regard.training import recipe as recipes
 
     changes = recipes.overrides(settings or [])
+    if resume:
+        check_resume(
+            {"task": task, "data": data, "valid": valid, "out": out, "recipe": recipe,
+             "epochs": epochs, "rate": rate, "seed": seed, "skip": skip, "field": field,
+             "format": form, "header": header is not None, "download": download,
+             "folds": folds or None, "adapt": adapt or None, "unlabelled": unlabelled or None,
+             "confidence": confidence, "augment": augment or None, "thesaurus": thesaurus,
+             "knowledge": knowledge or None,
+             "knowledge-mode": knowledge_mode, "knowledge-branches": knowledge_branches,
+             "knowledge-rule": knowledge_rule},
+            changes,
+        )  # fmt: skip
     told = asked(knowledge, knowledge_branches, knowledge_mode, knowledge_rule or [])
     options = said({
         "examples": said({

@@ -24,5 +24,5 @@ def check_resume(options: dict[str, Any], changes: dict[str, Any]) -> None:
     if asked:
         raise ConfigError(
             f"{asked[0]} is given beside --resume, but a run goes on by its own recipe, of which "
-            "only the steps may grow (--steps); leave it out, or begin a new run"
+            "only the steps may grow (budget.steps=N); leave it out, or begin a new run"
         )

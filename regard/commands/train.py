@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.commands.resuming import check_resume
 from regard.errors import ConfigError
 
 
@@ -80,6 +81,12 @@ def train(
     if data and "=" in data and not Path(data).exists():
         words, data = [data, *words], ""
     given = recipes.overrides(words)
+    if resume:
+        check_resume(
+            {"out": out, "recipe": recipe, "size": size, "objective": objective, "tokens": tokens,
+             "minutes": minutes, "epochs": epochs, "seed": seed},
+            given | ({"data": data} if data else {}),
+        )  # fmt: skip
     budget = {"steps": steps, "tokens": tokens, "minutes": minutes, "epochs": epochs}
     for key, value in budget.items():
         if value is not None:
@@ -95,6 +102,8 @@ def train(
         base.pop("budget", None)  # steps in place of its epochs, not beside them
     made = recipes.make(base, given)
     place = check(made, model, out, resume)
+    if dry and resume:
+        raise ConfigError(f"--dry-run is for a new run; {place}/recipe.toml shows that of this one")
     if dry:
         show_plan(made, as_json)
         return

@@ -33,6 +33,7 @@ from regard.training.run import RECIPE
 
 EXACT = ("causal", "recurrent", "permuted")  # objectives whose models can say how likely a text is
 BITS = math.log(2)
+BLOCKS = 1000  # of examples: two models are compared by these, so they are kept
 Say = Callable[[str], None]
 
 
@@ -112,8 +113,21 @@ def bits(nats: list[float], sizes: list[int]) -> dict[str, Any]:
     return {
         "bits_per_byte": float(information.sum() / max(bytes_.sum(), 1)),
         "bits_per_byte_interval": None if span is None else [span.low, span.high],
+        "bits_per_byte_each": each(information, bytes_),
         "documents": len(nats),
         "bytes": int(bytes_.sum()),
+    }
+
+
+def each(sums: Array, sizes: Array | None = None) -> dict[str, list[float]]:
+    """What a figure is made of, by example; where these are many, by blocks of neighbours."""
+    sizes = np.ones(len(sums)) if sizes is None else sizes
+    edges = np.unique(np.linspace(0, len(sums), min(len(sums), BLOCKS) + 1).astype(int)[:-1])
+    if not len(sums):
+        return {"sums": [], "sizes": []}
+    return {
+        "sums": np.add.reduceat(sums, edges).round(4).tolist(),
+        "sizes": np.add.reduceat(sizes, edges).tolist(),
     }
 
 
@@ -157,6 +171,7 @@ def hidden(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> di
     return {
         "masked_accuracy": sum(right) / len(right),
         "masked_accuracy_interval": None if span is None else [span.low, span.high],
+        "masked_accuracy_each": each(np.array(right)),
         "pseudo_bits_per_byte": nats / BITS / bytes_each,
         "blanks": len(guesses),
     }
@@ -174,6 +189,7 @@ def judged(loaded: Loaded, corpus: Corpus, extent: Extent) -> dict[str, Any]:
     return {
         "minimal_pairs": sum(right) / len(right),
         "minimal_pairs_interval": None if span is None else [span.low, span.high],
+        "minimal_pairs_each": each(np.array(right)),
         "pairs": len(right),
     }
 

@@ -44,9 +44,15 @@ def report_of(found: dict[str, Any], out: Path) -> dict[str, Any]:
         "spent": spent(found, plan),
         "recipe": recipe(plan, out),
         **found,
+        "cells": {name: told_of(cell) for name, cell in found["cells"].items()},
     }
     report: dict[str, Any] = jsonable(made)
     return report | {"summary": summary(report)}
+
+
+def told_of(cell: dict[str, Any]) -> dict[str, Any]:
+    """A cell without the figures of single examples, which stay in the cell's own file."""
+    return {key: value for key, value in cell.items() if not key.endswith("_each")}
 
 
 def title(plan: Plan) -> Said:

@@ -1,19 +1,26 @@
 """What a comparison showed, in words: English and Chinese, and no more than it showed.
 
 Two models are told apart only where their difference is larger than the noise: with several seeds
-twice the standard error of the difference of their means, with one seed where the intervals over
-documents (or words, or pairs) do not overlap. With one seed that is said.
+twice the standard error of the difference of their means; with one seed where the 95% interval of
+their difference leaves out zero, both resampled over the same documents (or words, or pairs). With
+one seed that is said.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from regard.compare.lineup import NGRAM
 from regard.said import Said as Said  # for the report: all from one place
+from regard.tasks.bootstrap import intervals
+from regard.tasks.metrics_base import Array
+
+FEWEST = 6  # examples: with five that all point one way, chance does so once in sixteen
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,13 @@ PROBE = Measure("probe_accuracy", Said("linear probe", "线性探针准确率"),
 RANKED = (BITS, HIDDEN, PAIRS)
 
 
+class Each(NamedTuple):
+    """What a figure is made of: over all examples, the sum of the first by that of the second."""
+
+    sums: list[float]
+    sizes: list[float]
+
+
 @dataclass(frozen=True)
 class Score:
     """A model by one measure, over its seeds."""
@@ -46,6 +60,7 @@ class Score:
     model: str
     values: tuple[float, ...]
     interval: tuple[float, float] | None  # of the first seed, over what was measured
+    each: Each | None = field(default=None, compare=False)  # of the first seed, by example
 
     @property
     def mean(self) -> float:
@@ -71,7 +86,15 @@ def scores(found: dict[str, Any], measure: Measure) -> list[Score]:
     for model, cells in by_model.items():
         span = cells[0].get(f"{measure.key}_interval")
         values = tuple(float(cell[measure.key]) for cell in cells)
-        made.append(Score(model, values, None if span is None else (span[0], span[1])))
+        each = cells[0].get(f"{measure.key}_each")
+        made.append(
+            Score(
+                model,
+                values,
+                None if span is None else (span[0], span[1]),
+                None if each is None else Each(**each),
+            )
+        )
     return sorted(made, key=lambda s: s.mean if measure.falling else -s.mean)
 
 
@@ -79,10 +102,29 @@ def apart(one: Score, other: Score) -> bool:
     """Is the difference larger than the noise?"""
     if one.error is not None and other.error is not None:
         return abs(one.mean - other.mean) > 2 * math.hypot(one.error, other.error)
+    if one.each and other.each and one.each.sizes == other.each.sizes:
+        return differ(one.each, other.each)
     if one.interval is None or other.interval is None:
         return False
     (low, high), (least, most) = one.interval, other.interval
     return high < least or most < low
+
+
+def differ(one: Each, other: Each) -> bool:
+    """Does the interval of their difference leave out zero?
+
+    What makes an example easy or hard for both is no noise here.
+    """
+    if len(one.sizes) < FEWEST:
+        return False
+    difference, sizes = np.subtract(one.sums, other.sums), np.array(one.sizes, np.float64)
+
+    def figure(weights: Array) -> Array:
+        made: Array = (weights @ difference) / np.maximum(weights @ sizes, 1)
+        return made
+
+    span = intervals({"difference": figure}, len(sizes))["difference"]
+    return span is not None and not span.low <= 0 <= span.high
 
 
 def leaders(ranked: list[Score]) -> list[Score]:

@@ -1,6 +1,9 @@
 """Words follow the figures, and say no more."""
 
-from regard.compare.verdict import BITS, apart, leaders, scores, verdict
+import numpy as np
+
+from regard.compare.measures import BLOCKS, each
+from regard.compare.verdict import BITS, FEWEST, apart, leaders, scores, verdict
 
 
 def found(seeds=1, ngram=None, **models):
@@ -23,6 +26,47 @@ def test_models_are_ranked_and_told_apart_by_intervals():
     assert [score.model for score in ranked] == ["gpt", "xl", "lstm"]
     assert not apart(ranked[0], ranked[1]) and apart(ranked[0], ranked[2])
     assert [score.model for score in leaders(ranked)] == ["gpt", "xl"]
+
+
+def by_document(made, **models):
+    """Adds the bits of every document, of 10 bytes each."""
+    for model, bits in models.items():
+        cell = made["cells"][f"{model}-1"]
+        cell["bits_per_byte_each"] = each(np.array(bits), np.full(len(bits), 10.0))
+    return made
+
+
+def test_what_is_hard_for_both_models_is_no_noise():
+    wide = (1.0, 3.0)  # documents differ much more than the models
+    hard = np.linspace(10, 30, 40)
+    made = found(gpt=[(2.0, *wide)], lstm=[(2.1, *wide)], xl=[(2.0, *wide)])
+    swaying = hard + np.tile([0.5, -0.5], 20)
+    ranked = {
+        s.model: s for s in scores(by_document(made, gpt=hard, lstm=hard + 1, xl=swaying), BITS)
+    }
+    assert apart(ranked["gpt"], ranked["lstm"]) and apart(ranked["lstm"], ranked["gpt"])
+    assert not apart(ranked["gpt"], ranked["xl"]) and apart(ranked["xl"], ranked["lstm"])
+
+
+def test_a_handful_of_documents_tells_nothing_apart():
+    bits = np.linspace(10, 30, FEWEST - 1)
+    made = found(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
+    one, other = scores(by_document(made, gpt=bits, lstm=bits + 5), BITS)
+    assert not apart(one, other)
+
+
+def test_other_documents_are_compared_by_their_intervals():
+    made = by_document(found(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)]), gpt=[20.0] * 10)
+    by_document(made, lstm=[20.0] * 11)
+    assert apart(*scores(made, BITS))
+
+
+def test_many_examples_are_kept_in_blocks_of_neighbours():
+    sums, sizes = np.arange(2.0 * BLOCKS + 7), np.ones(2 * BLOCKS + 7)
+    kept = each(sums, sizes)
+    assert len(kept["sums"]) == len(kept["sizes"]) == BLOCKS
+    assert sum(kept["sums"]) == sums.sum() and sum(kept["sizes"]) == len(sums)
+    assert each(np.array([1.0, 0.0])) == {"sums": [1.0, 0.0], "sizes": [1.0, 1.0]}
 
 
 def test_with_seeds_the_noise_between_them_decides():

@@ -485,3 +485,22 @@ def test_the_table_of_a_cross_validation(
     assert f"{out}/folds.json" in shown.err
     assert main(["finetune", "--resume", str(out), "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["figures"]["accuracy"]["mean"] <= 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--task", "tag"],
+        ["--folds", "3"],
+        ["--seed", "0"],
+        ["--rate", "0.1"],
+        ["--augment", "swap"],
+        ["--header"],
+        ["optimizer.rate=1"],
+    ],
+)
+def test_a_run_goes_on_by_its_own_recipe(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["finetune", "--resume", str(tmp_path / "run"), *words]) == 2
+    assert f"{words[0].partition('=')[0]} is given beside --resume" in capsys.readouterr().err

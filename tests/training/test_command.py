@@ -85,6 +85,10 @@ def test_what_is_refused(where: Path, tmp_path: Path) -> None:
         (("train", "gpt", where, "--out", out, *QUICK, "--epochs", "-1"), "it must be above 0"),
         (("train", "gpt", where, "--out", where, "--steps", "5"), "exists already"),
         (("train", "--resume", out), "there is no run to go on with"),
+        (("train", "--resume", out, "--seed", "0"), "--seed is given beside --resume"),
+        (("train", "--resume", out, "optimizer.rate=1"), "optimizer.rate is given beside"),
+        (("train", "--resume", out, where), "data is given beside --resume"),
+        (("train", "--resume", out, "--steps", "9", "--dry-run"), "--dry-run is for a new run"),
         (("train", "gpt", where, "--out", out, *QUICK, "batch.length=99999"), "too few for one"),
         (("train", "gpt", where, "--out", out, *QUICK, "batch.accumulate=3"), "divisible"),
         (

@@ -1,0 +1,137 @@
+"""docs/gallery: the pages of one real comparison and of every claim, with an index.
+
+    python scripts/gallery.py [--work results/gallery] [--budget 2m] [--seeds 1] [--claims all]
+    python scripts/gallery.py --only-pages            # of what was measured so far
+
+Nothing in the gallery is written by hand: `regard compare` and `regard claims run` measure into
+--work, where they go on if they are started again, and their pages are copied as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from regard.claims import claim, names
+from regard.claims.page import NAME
+from regard.claims.run import FACTS
+from regard.claims.words import MARKS
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = "builtin:python-docs"
+REPORTS = ("report.html", "report.md")
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Measures what is missing; a claim that fails leaves the others their pages."""
+    compared = options.work / "compare"
+    if (compared / "compare.json").is_file():
+        call("compare", "--resume", str(compared))
+    else:
+        words = ["--budget", options.budget, "--seeds", str(options.seeds)]
+        call("compare", SOURCE, *words, "--out", str(compared))
+    chosen = options.claims.split(",")
+    call("claims", "run", *chosen, "--out", str(options.work / "claims"))
+
+
+def call(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "regard", *words], check=True, stdout=sys.stderr)
+
+
+def put(work: Path, out: Path) -> None:
+    """Replaces the gallery by the pages that there are."""
+    shutil.rmtree(out, ignore_errors=True)
+    for name in REPORTS:
+        copy(work / "compare" / name, out / "compare" / name)
+    for page in sorted((work / "compare" / "runs").glob("*/report.html")):
+        copy(page, out / "compare" / "runs" / page.parent.name / page.name)
+    copy(work / "claims" / "gallery.html", out / "claims" / "gallery.html")
+    for name in done(work):
+        copy(work / "claims" / name / NAME, out / "claims" / name / NAME)
+    out.joinpath("README.md").write_text(index(work), encoding="utf-8")
+
+
+def copy(page: Path, to: Path) -> None:
+    if not page.is_file():
+        raise SystemExit(f"{page} is not there; leave --only-pages out to make it")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(page, to)
+
+
+def done(work: Path) -> list[str]:
+    """The claims that were tried."""
+    return [name for name in names() if (work / "claims" / name / FACTS).is_file()]
+
+
+def facts(work: Path, name: str) -> dict[str, Any]:
+    text = (work / "claims" / name / FACTS).read_text(encoding="utf-8")
+    return dict(json.loads(text))
+
+
+def index(work: Path) -> str:
+    """A list of everything, for readers who see files and not pages."""
+    found = {name: facts(work, name) for name in done(work)}
+    report = json.loads((work / "compare" / "report.json").read_text(encoding="utf-8"))
+    counts = Counter(each["verdict"] for each in found.values())
+    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])
+    lines = [
+        "# Gallery · 画廊",
+        "",
+        "Made by `python scripts/gallery.py`; open the pages in a browser, they need no network.",
+        "由 `python scripts/gallery.py` 生成；请用浏览器打开这些页面，无需联网。",
+        "",
+        f"## [{report['title']['en']} · {report['title']['zh']}](compare/report.html)",
+        "",
+        *(f"- {said['en']}\n  {said['zh']}" for said in report["verdict"]),
+        "",
+        f"`{report['recipe']['command']}`",
+        "",
+        "## [Claims · 论断](claims/gallery.html)",
+        "",
+        f"{len(found)} of {len(names())}: {told}.",
+        "",
+        "| claim | said · 说法 | verdict · 结论 | seeds | effort |",
+        "| --- | --- | --- | --- | --- |",
+        *(row(name, each) for name, each in found.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def row(name: str, each: dict[str, Any]) -> str:
+    said = claim(name).statement
+    cells = [
+        f"[{name}](claims/{name}/{NAME})",
+        f"{said.en}<br>{said.zh}",
+        f"{each['verdict']}: {each['because']}",
+        str(each["seeds"]),
+        f"{each['effort']:g}",
+    ]
+    safe = [cell.replace("|", r"\|") for cell in cells]
+    return f"| {' | '.join(safe)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--work", type=Path, default=ROOT / "results" / "gallery")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "gallery")
+    parser.add_argument("--budget", default="2m", help="of each model in the comparison")
+    parser.add_argument("--seeds", type=int, default=1, help="of the comparison")
+    parser.add_argument("--claims", default="all", help="all, or names with commas between")
+    parser.add_argument("--only-pages", action="store_true", help="measure nothing")
+    options = parser.parse_args()
+    if not options.only_pages:
+        measure(options)
+    put(options.work, options.out)
+    print(f"the gallery is {options.out}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
