@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.claims import claim, names
@@ -26,27 +27,48 @@ from regard.claims.words import MARKS
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "builtin:python-docs"
 REPORTS = ("report.html", "report.md")
+TITLE = "# Gallery · 画廊"
 
 
-def measure(options: argparse.Namespace) -> None:
-    """Measures what is missing; a claim that fails leaves the others their pages."""
+def measure(options: argparse.Namespace) -> bool:
+    """Measures what is missing: did all succeed? The pages of others outlive a claim that fails."""
     compared = options.work / "compare"
     if (compared / "compare.json").is_file():
-        call("compare", "--resume", str(compared))
+        code = call("compare", "--resume", str(compared))
     else:
         words = ["--budget", options.budget, "--seeds", str(options.seeds)]
-        call("compare", SOURCE, *words, "--out", str(compared))
-    chosen = options.claims.split(",")
-    call("claims", "run", *chosen, "--out", str(options.work / "claims"))
+        code = call("compare", SOURCE, *words, "--out", str(compared))
+    if code:
+        raise SystemExit(code)
+    code = call("claims", "run", *options.claims.split(","), "--out", str(options.work / "claims"))
+    if code not in (0, 1):  # it was stopped; 1: a claim failed, and said so
+        raise SystemExit(code)
+    return code == 0
 
 
-def call(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "regard", *words], check=True, stdout=sys.stderr)
+def call(*words: str) -> int:
+    return subprocess.run([sys.executable, "-m", "regard", *words], stdout=sys.stderr).returncode
 
 
 def put(work: Path, out: Path) -> None:
-    """Replaces the gallery by the pages that there are."""
-    shutil.rmtree(out, ignore_errors=True)
+    """Replaces the gallery by the pages that there are, once all of them are together."""
+    if out.exists() and not is_gallery(out):
+        raise SystemExit(f"{out} is no gallery and stays as it is; choose another --out")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="gallery-", dir=out.parent) as place:
+        made = Path(place, "made")
+        gather(work, made)
+        if out.exists():
+            out.rename(Path(place, "before"))
+        made.rename(out)
+
+
+def is_gallery(out: Path) -> bool:
+    index = out / "README.md"
+    return index.is_file() and index.read_text(encoding="utf-8").startswith(TITLE)
+
+
+def gather(work: Path, out: Path) -> None:
     for name in REPORTS:
         copy(work / "compare" / name, out / "compare" / name)
     for page in sorted((work / "compare" / "runs").glob("*/report.html")):
@@ -81,7 +103,7 @@ def index(work: Path) -> str:
     counts = Counter(each["verdict"] for each in found.values())
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])
     lines = [
-        "# Gallery · 画廊",
+        TITLE,
         "",
         "Made by `python scripts/gallery.py`; open the pages in a browser, they need no network.",
         "由 `python scripts/gallery.py` 生成；请用浏览器打开这些页面，无需联网。",
@@ -127,10 +149,11 @@ def main() -> None:
     parser.add_argument("--claims", default="all", help="all, or names with commas between")
     parser.add_argument("--only-pages", action="store_true", help="measure nothing")
     options = parser.parse_args()
-    if not options.only_pages:
-        measure(options)
+    whole = options.only_pages or measure(options)
     put(options.work, options.out)
     print(f"the gallery is {options.out}", file=sys.stderr)
+    if not whole:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

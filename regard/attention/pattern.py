@@ -109,7 +109,7 @@ class Ordered(Pattern):
         self.query_order, self.key_order = query_order, key_order
         self.floor, self.documents = floor, documents
         tables = [query_order, key_order, *(documents or ()), *([] if floor is None else [floor])]
-        batch = torch.broadcast_shapes(*((table.size(0),) for table in tables))[0]
+        batch = torch.broadcast_tensors(*(table[:, :0] for table in tables))[0].size(0)
         seen = self.dense(batch, query_order.size(1), key_order.size(1), query_order.device)
         self.mask = additive(seen[:, None], dtype)
 

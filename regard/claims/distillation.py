@@ -69,8 +69,8 @@ CLAIM = Claim(
     arms=("teacher", "student"),
     experiment=ByArm({"teacher": TEACHER, "student": replace(TEACHER, start=STUDENT)}),
     rule=All((
-        Ratio("parameters", "student", "teacher", most=0.65),
-        Ratio("reading", "student", "teacher", most=1 / 1.5),
+        Ratio("parameters", "student", "teacher", most=0.6),
+        Ratio("reading", "student", "teacher", most=1 / 1.6),
         Ratio("accuracy", "student", "teacher", least=0.97),
     )),
     charts=(

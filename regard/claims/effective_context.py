@@ -89,8 +89,8 @@ CLAIM = Claim(
     source="Dai et al. 2019, 4.3 and table 8",
     setting=Said(
         "All three learn from segments of 64 tokens, the Transformer-XL with a memory of 128. Then "
-        "the same words are guessed with 8 to 256 words before them. The effective context is the "
-        "longest one whose doubling still lowered the loss by 1%.",
+        "the same words are guessed with 8 to 256 words before them. The effective context is "
+        "where the last doubling led that still lowered the loss by 1%.",
         "三者都用 64 个词元的片段训练，Transformer-XL 另有 128 的记忆；再以 8 到 256 "
         "个前文词元猜同样的词。"
         "有效上下文是指最后一次翻倍仍使损失下降 1% 的长度。",

@@ -9,11 +9,13 @@ from regard.attention.block import FeedForward
 from regard.claims.claim import Chart, Claim, Said
 from regard.claims.experiment import Computed
 from regard.claims.rules import All, Within
+from regard.keyed import seed_torch
 
 
 def figures(arm: str, at: float, seed: int) -> dict[str, float]:
     """The network beside two convolutions over the text, of one position or of three."""
     draw = torch.Generator().manual_seed(seed)
+    seed_torch(seed, "weights")
     network = FeedForward(32, 64, "relu").double()
     x = torch.randn(4, 10, 32, generator=draw, dtype=torch.float64)
     wide, narrow = network.wide, network.narrow

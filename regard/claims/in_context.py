@@ -100,5 +100,11 @@ CLAIM = Claim(
             "of, and the model only has to find out which.",
             "论文里的任务不在训练文本中；这里的任务就是文本的全部内容，模型只需看出是哪一个。",
         ),
+        Said(
+            "The smaller model has a single layer, which cannot first join a letter with its "
+            "answer and then look for what they have in common: depth is compared along with size.",
+            "较小的模型只有一层，无法先把字母与其结果合在一起，再看它们的共同之处："
+            "这里比较的不只是规模，也有深度。",
+        ),
     ),
 )  # fmt: skip

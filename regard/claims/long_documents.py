@@ -6,7 +6,7 @@ from regard.claims.claim import Axis, Cell, Chart, Claim, Said
 from regard.claims.experiment import Room
 from regard.claims.labelled_texts import long_moods, mood_text
 from regard.claims.rules import All, Less, Rising
-from regard.claims.tuned import Start, Tuned
+from regard.claims.tuned import Shrinks, Start, Tuned
 from regard.training.recipe import Table
 
 SHORT, LONG = 64, 514  # tokens of a truncated text, and of the longest
@@ -60,6 +60,7 @@ CLAIM = Claim(
     rule=All((
         Less("error", "window", "truncated", at=512),
         Rising("error", "truncated"),
+        Shrinks("error", "window", "truncated", 512, 64),
     )),
     printed={"truncated": "Hyperpartisan 87.4 (RoBERTa)", "window": "94.8"},
     charts=(Chart("error", Said("share of wrong answers", "错误率")),),

@@ -79,10 +79,10 @@ CLAIM = Claim(
     source="Devlin et al. 2018, appendix C.2, table 8",
     setting=Said(
         "BERTs of four layers read made texts with different splits (hidden/kept/replaced), then "
-        "tag words by their shade from 24 labelled sentences: all layers learn, or the head alone. "
-        "The cost is the difference of the two errors.",
+        "tag words by their shade from 24 labelled sentences: all layers learn, or the head alone, "
+        "at ten times the rate. The cost is the difference of the two errors.",
         "四层 BERT 以不同比例（遮盖/保留/替换）读人造文本，再用 24 个标注句给词标注类别："
-        "全部层学习，或仅分类头。代价为两者错误率之差。",
+        "全部层学习，或仅分类头（学习率为十倍）。代价为两者错误率之差。",
     ),
     arms=tuple(SPLITS),
     experiment=ByArm({name: experiment(name) for name in SPLITS}),

@@ -15,6 +15,7 @@ from typing import Any
 from regard.claims.chart import drawn
 from regard.claims.claim import Claim, Said
 from regard.claims.experiment import Computed
+from regard.claims.rules import standard_error
 from regard.claims.words import MARKS, VERDICTS, WORDS, effort, reasons, ruled
 from regard.study.curves import STYLE
 from regard.training.report import PAGE, replace
@@ -181,7 +182,7 @@ def order(claim: Claim, arm: str, at: float) -> tuple[int, float]:
 def mean(values: list[float]) -> str:
     if not values:
         return "–"
-    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    error = standard_error(values)
     return number(statistics.fmean(values)) + (f" ± {error:.2g}" if error else "")
 
 

@@ -2,7 +2,8 @@
 
 A rule looks at the means over seeds and their standard errors. A difference counts where it is
 larger than twice its standard error; what lies within is inconclusive at this scale, unless the
-claim itself says that there is no difference.
+claim itself says that there is no difference. Bounds of a ratio, a figure or a power are held
+against the means alone.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ class Found(NamedTuple):
     @classmethod
     def of(cls, values: Values, arm: str, at: float, figure: str) -> Found:
         numbers = [row[figure] for row in values[arm, at]]
-        error = statistics.stdev(numbers) / math.sqrt(len(numbers)) if len(numbers) > 1 else 0.0
-        return cls(statistics.fmean(numbers), error)
+        return cls(statistics.fmean(numbers), standard_error(numbers))
 
     def __str__(self) -> str:
         return f"{self.mean:.4g} ± {self.error:.2g}" if self.error else f"{self.mean:.4g}"
@@ -61,15 +61,16 @@ class Less(Rule):
 
     @property
     def words(self) -> str:
-        by = f" by more than {self.margin:.0%}" if self.margin else ""
-        return f"{self.figure} of {self.arm!r} is below that of {self.other!r}{by} and the noise"
+        by = f"{self.margin:.0%} and " if self.margin else ""
+        below = f"{self.figure} of {self.arm!r} is below that of {self.other!r}{where(self.at)}"
+        return f"{below} by more than {by}the noise"
 
     def judge(self, values: Values) -> Ruling:
         one = Found.of(values, self.arm, self.at, self.figure)
         other = Found.of(values, self.other, self.at, self.figure)
         noise = TIMES * math.hypot(one.error, other.error)
         gap = other.mean - one.mean
-        told = f"{self.figure}: {self.arm} {one}, {self.other} {other}"
+        told = f"{self.figure}{where(self.at)}: {self.arm} {one}, {self.other} {other}"
         if gap > noise and gap > self.margin * abs(other.mean):
             return Ruling(REPRODUCED, told)
         if gap < -noise or (gap > noise and self.margin > 0):
@@ -92,14 +93,45 @@ class Ratio(Rule):
     def words(self) -> str:
         bounds = [f"at least {self.least:g}"] if self.least else []
         bounds += [f"at most {self.most:g}"] if self.most < math.inf else []
-        return f"{self.figure} of {self.arm!r} is {' and '.join(bounds)} times {self.other!r}'s"
+        times = f"{' and '.join(bounds)} times {self.other!r}'s{where(self.at)}"
+        return f"{self.figure} of {self.arm!r} is {times}"
 
     def judge(self, values: Values) -> Ruling:
         one = Found.of(values, self.arm, self.at, self.figure)
         other = Found.of(values, self.other, self.at, self.figure)
-        ratio = one.mean / other.mean if other.mean else math.inf
-        told = f"{self.figure}: {self.arm} {one}, {self.other} {other}, ratio {ratio:.3g}"
+        ratio = over(one, other).mean
+        told = f"{self.figure}{where(self.at)}: {self.arm} {one}, {self.other} {other}"
+        told += f", ratio {ratio:.3g}"
+        if one.mean == other.mean == 0:
+            return Ruling(UNDECIDED, told)
         return Ruling(REPRODUCED if self.least <= ratio <= self.most else NOT, told)
+
+
+@dataclass(frozen=True)
+class Outgrows(Rule):
+    """One arm's figure over another's rises from one end of the axis to the other."""
+
+    figure: str
+    arm: str
+    other: str
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{self.figure} of {self.arm!r} over {self.other!r}'s rises along the axis by more "
+            "than the noise"
+        )
+
+    def judge(self, values: Values) -> Ruling:
+        places = sorted(at for arm, at in values if arm == self.arm)
+        arms = (self.arm, self.other)
+        ratios = [over(*(Found.of(values, arm, at, self.figure) for arm in arms)) for at in places]
+        told = ", ".join(f"{at:g}: {each}" for at, each in zip(places, ratios, strict=True))
+        told = f"{self.figure}, {self.arm} over {self.other}: {told}"
+        gap = ratios[-1].mean - ratios[0].mean
+        noise = TIMES * math.hypot(ratios[0].error, ratios[-1].error)
+        verdict = REPRODUCED if gap > noise else NOT if gap < -noise else UNDECIDED
+        return Ruling(verdict, told)
 
 
 @dataclass(frozen=True)
@@ -136,9 +168,9 @@ class Slope(Rule):
 
     @property
     def words(self) -> str:
-        return (
-            f"{self.figure} of {self.arm!r} grows with a power from {self.least:g} to {self.most:g}"
-        )
+        since = f", at {self.beyond:g} and beyond" if self.beyond else ""
+        power = f"a power from {self.least:g} to {self.most:g}{since}"
+        return f"{self.figure} of {self.arm!r} grows with {power}"
 
     def judge(self, values: Values) -> Ruling:
         places = sorted(at for arm, at in values if arm == self.arm and at >= self.beyond)
@@ -218,6 +250,28 @@ class All(Rule):
         verdicts = {ruling.verdict for ruling in rulings}
         worst = next((v for v in (NOT, UNDECIDED) if v in verdicts), REPRODUCED)
         return Ruling(worst, told)
+
+
+def standard_error(numbers: list[float]) -> float:
+    """Of the mean; 0 for a single number, and unknown where one of them is none."""
+    if len(numbers) < 2:
+        return 0.0
+    if not all(map(math.isfinite, numbers)):
+        return math.nan
+    return statistics.stdev(numbers) / math.sqrt(len(numbers))
+
+
+def where(at: float) -> str:
+    """The place on the axis that a rule looks at; 0 where there is no axis."""
+    return f" at {at:g}" if at else ""
+
+
+def over(one: Found, other: Found) -> Found:
+    """The ratio of two means, with the error that theirs make of it."""
+    if not other.mean:
+        return Found(math.inf if one.mean else math.nan, 0.0)
+    ratio = one.mean / other.mean
+    return Found(ratio, math.hypot(one.error, ratio * other.error) / abs(other.mean))
 
 
 def slope(places: list[float], values: list[float]) -> float:

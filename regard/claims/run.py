@@ -8,6 +8,8 @@ DIR/
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,10 +34,11 @@ def run(
 ) -> dict[str, Any]:
     """Measures what is not there yet and judges; gives what claim.json says.
 
-    Started again it goes on with the next cell. Cells that were measured with another effort are
-    measured again: a verdict never mixes them.
+    Started again it goes on with the next cell. Cells that were measured with another effort, or
+    in another setting, are measured again: a verdict never mixes them.
     """
     place = out / claim.name
+    asked: dict[str, Any] = {"effort": effort, "setting": setting(claim)}
     room = Room(out / TEXTS, effort)
     room.place.mkdir(parents=True, exist_ok=True)
     with RunLock(place):
@@ -43,14 +46,20 @@ def run(
         for cell in claim.cells(seeds):
             file = place / CELLS / f"{cell.name}.json"
             held = read_json(file)
-            if held is None or held["effort"] != effort:
-                held = {"effort": effort, "figures": claim.experiment.figures(cell, room)}
+            if held is None or any(held.get(key) != value for key, value in asked.items()):
+                held = asked | {"figures": claim.experiment.figures(cell, room)}
                 write_json(file, held)
             tell(cell, held["figures"])
             values.setdefault((cell.arm, cell.at), []).append(held["figures"])
         facts = judged(claim, values, effort)
         write_json(place / FACTS, facts)
     return facts
+
+
+def setting(claim: Claim) -> str:
+    """A mark of what is done: in its own words, and as the experiment's numbers and tables."""
+    told = re.sub(r" at 0x[0-9a-f]+", "", repr((claim.setting.en, claim.experiment)))
+    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
 
 def judged(claim: Claim, values: Values, effort: float) -> dict[str, Any]:

@@ -19,7 +19,17 @@ from typing import Any
 from regard.claims.claim import Cell, Experiment
 from regard.claims.experiment import QUIET, Room
 from regard.claims.labelled_texts import Files
-from regard.claims.rules import NOT, REPRODUCED, TIMES, UNDECIDED, Found, Rule, Ruling, Values
+from regard.claims.rules import (
+    NOT,
+    REPRODUCED,
+    TIMES,
+    UNDECIDED,
+    Found,
+    Rule,
+    Ruling,
+    Values,
+    where,
+)
 from regard.training import recipe as recipes
 from regard.training.recipe import Table
 
@@ -219,14 +229,13 @@ class Alike(Rule):
 
     @property
     def words(self) -> str:
-        return (
-            f"{self.figure} of {self.arm!r} and of {self.other!r} differ by at most {self.within:g}"
-        )
+        arms = f"{self.arm!r} and of {self.other!r}"
+        return f"{self.figure} of {arms} differ by at most {self.within:g}{where(self.at)}"
 
     def judge(self, values: Values) -> Ruling:
         one, two = (Found.of(values, arm, self.at, self.figure) for arm in (self.arm, self.other))
         gap, noise = abs(one.mean - two.mean), TIMES * math.hypot(one.error, two.error)
-        told = f"{self.figure}: {self.arm} {one}, {self.other} {two}"
+        told = f"{self.figure}{where(self.at)}: {self.arm} {one}, {self.other} {two}"
         if gap > max(self.within, noise):
             return Ruling(NOT, told)
         return Ruling(REPRODUCED if gap + noise <= self.within else UNDECIDED, told)

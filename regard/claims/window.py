@@ -6,6 +6,9 @@ from typing import Any
 
 import torch
 
+from regard.attention.kernels import How
+from regard.attention.pattern import Full, Pattern
+from regard.attention.window import Window
 from regard.claims.claim import Axis, Chart, Claim, Said
 from regard.claims.experiment import Computed
 from regard.claims.rules import All, Ratio, Slope
@@ -30,7 +33,22 @@ def figures(arm: str, length: float, seed: int) -> dict[str, float]:
     model: Any = create(name, **SHAPE, **more).eval()
     tokens = torch.randint(0, 100, (1, int(length)))
     with torch.inference_mode():
-        return {"seconds": seconds(lambda: model(tokens), least=0.0, rounds=2)}
+        return {
+            "seconds": seconds(lambda: model(tokens), least=0.0, rounds=2),
+            "attention": attention_alone(arm, int(length)),
+        }
+
+
+def attention_alone(arm: str, rows: int) -> float:
+    """Seconds of one layer's weighted sums, without the projections and the network around."""
+    size = SHAPE["width"] // SHAPE["heads"]
+    q, k, v = (torch.randn(1, SHAPE["heads"], rows, size) for _ in range(3))
+    pattern: Pattern = Full()
+    if arm != "full":
+        side = WINDOWS[arm] // 2
+        pattern = Window(side, side, rows, q.dtype, q.device)
+    how = How(scale=size**-0.5)
+    return seconds(lambda: pattern.attend(q, k, v, how), least=0.0, rounds=2)
 
 
 CLAIM = Claim(
@@ -41,9 +59,9 @@ CLAIM = Claim(
     ),
     source="Beltagy et al. 2020, 3.1",
     setting=Said(
-        "Seconds of a forward pass of two layers, with windows of three widths and with full "
-        "attention, against the length.",
-        "两层模型一次前向所用的秒数：三种窗口宽度与全注意力，随长度变化。",
+        "Seconds of a forward pass of two layers, and of the attention of one layer alone, with "
+        "windows of three widths and with full attention, against the length.",
+        "两层模型一次前向所用的秒数，以及单独一层注意力的秒数：三种窗口宽度与全注意力，随长度变化。",
     ),
     arms=(*WINDOWS, "full"),
     axis=Axis(Said("length", "长度"), (1024, 2048, 4096, 8192, 16384), logarithmic=True),
@@ -54,8 +72,13 @@ CLAIM = Claim(
         Slope("seconds", "full", 1.4, 2.3, beyond=4096),
         Ratio("seconds", "full", "window 512", least=2.0, at=16384),
         Ratio("seconds", "window 512", "window 128", least=1.1, at=16384),
+        Ratio("attention", "window 512", "window 128", least=2.5, most=6.5, at=16384),
     )),
-    charts=(Chart("seconds", Said("seconds", "秒"), logarithmic=True),),
+    charts=(
+        Chart("seconds", Said("seconds", "秒"), logarithmic=True),
+        Chart("attention", Said("seconds of the attention alone", "单独注意力的秒数"),
+              logarithmic=True),
+    ),
     seeds=2,
     minutes=2,
     notes=(

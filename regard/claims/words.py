@@ -12,6 +12,7 @@ from regard.claims.rules import (
     UNDECIDED,
     All,
     Less,
+    Outgrows,
     Peak,
     Ratio,
     Rising,
@@ -33,8 +34,9 @@ WORDS = {
     "setting": Said("What is done here", "这里怎么做"),
     "rule": Said("The rule, fixed before the run", "运行前就定下的规则"),
     "noise": Said(
-        "A difference counts where it is larger than twice its standard error over the seeds.",
-        "差别大于各随机种子间标准误的两倍才算数。",
+        "A difference counts where it is larger than twice its standard error over the seeds; "
+        "bounds are held against the means.",
+        "差别大于各随机种子间标准误的两倍才算数；界限则直接与均值相比。",
     ),
     "first look": Said(
         "This is a first look: with less than the usual effort models have learned too little to "
@@ -104,6 +106,8 @@ def chinese(rule: Rule) -> str:
             return f"{arm} 的 {figure} 低于 {other}{place(at)}，差距{by}超过噪声"
         case Ratio(figure, arm, other, least, most, at):
             return f"{arm} 的 {figure} 是 {other} 的{between(least, most)}倍{place(at)}"
+        case Outgrows(figure, arm, other):
+            return f"{arm} 与 {other} 的 {figure} 之比沿横轴上升，幅度超过噪声"
         case Within(figure, arm, least, most):
             return f"{arm} 的 {figure} 处处{between(least, most)}"
         case Slope(figure, arm, least, most, beyond):
@@ -138,6 +142,10 @@ def reasons(because: str, along: bool) -> list[Said]:
         zh = re.sub(
             r"^(\S+) of (.+?) is at most (\S+) from a power", r"\2 的 \1 与幂函数至多相差 \3", zh
         )
+        zh = re.sub(r"^(\S+), difference at (\S+): (\S+), at (\S+): (\S+), noise ",
+                    r"\1 之差：在 \2 处 \3，在 \4 处 \5，噪声 ", zh)  # fmt: skip
+        zh = re.sub(r"^(\S+), (.+?) over (.+?): ", r"\2 与 \3 的 \1 之比：", zh)
+        zh = re.sub(r"^([^:]+) at (\S+): ", r"\1（在 \2 处）：", zh)
         zh = re.sub(r"^(\S+) of (.+?):", r"\2 的 \1：", zh)
         made.append(Said(part, zh.replace(", ratio ", "，比值 ")))
     return made

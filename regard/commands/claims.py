@@ -70,6 +70,7 @@ def claim(
     else:
         print(f"{found.statement.en}\n({found.source})\n\n{facts['verdict'].upper()}")
         print("\n".join(f"  {part}" for part in facts["because"].split("; ")))
+        print("".join(f"{caution}\n" for caution in warned(found, facts)), end="")
         print(f"the page is {out / name / 'claim.html'}", file=sys.stderr)
 
 
@@ -212,6 +213,14 @@ def progress(found: Claim, seeds: int | None) -> Callable[[Cell, dict[str, float
         print(line, file=sys.stderr, flush=True)
 
     return tell
+
+
+def warned(found: Claim, facts: dict[str, Any]) -> list[str]:
+    """Why the verdict may be none, as its page says it."""
+    from regard.claims.page import cautions
+    from regard.claims.words import WORDS
+
+    return [WORDS[word].en for word in cautions(found, facts)]
 
 
 def all_names() -> list[str]:

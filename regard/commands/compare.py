@@ -11,6 +11,8 @@ import typer
 
 from regard.errors import ConfigError
 
+BUDGET, LENGTH, SAMPLES, VOCABULARY = "2m", 128, 16, 4000  # unless others are given
+
 
 def register(app: typer.Typer) -> None:
     app.command(short_help="Compare models on your text under one budget.")(compare)
@@ -31,7 +33,7 @@ def compare(
         typer.Option(
             help="Of each model: a time (90s, 10m, 2h), tokens (2Mtok) or operations (0.3Pflop)."
         ),
-    ] = "2m",
+    ] = BUDGET,
     models: Annotated[
         str,
         typer.Option(
@@ -44,9 +46,9 @@ def compare(
     size: Annotated[
         str, typer.Option(help="tiny, small or medium; by default what suits machine and budget.")
     ] = "",
-    length: Annotated[int, typer.Option(help="Tokens of a sample.")] = 128,
-    samples: Annotated[int, typer.Option(help="Samples of a step.")] = 16,
-    vocabulary: Annotated[int, typer.Option(help="Tokens of the common tokenizer.")] = 4000,
+    length: Annotated[int, typer.Option(help="Tokens of a sample.")] = LENGTH,
+    samples: Annotated[int, typer.Option(help="Samples of a step.")] = SAMPLES,
+    vocabulary: Annotated[int, typer.Option(help="Tokens of the common tokenizer.")] = VOCABULARY,
     prompt: Annotated[
         list[str] | None,
         typer.Option(help="What every model goes on with; more than once for several."),
@@ -78,7 +80,7 @@ def compare(
       regard compare corpus/ --budget 2Mtok --models bert,xlnet,t5@small --out both-ways
       regard compare --resume lineage
     """
-    from regard.compare.comparison import Comparison, Stopped, again, begin
+    from regard.compare.comparison import Comparison, Failed, Stopped, again, begin
     from regard.compare.display import display
     from regard.compare.lineup import NGRAM, Budget, lineup
     from regard.compare.planning import planned
@@ -86,6 +88,12 @@ def compare(
     if not sources:
         raise ConfigError("SOURCE is missing; give a text, or --resume and a comparison")
     if resume:
+        check_resume({
+            "budget": budget != BUDGET, "models": models, "out": out, "seeds": seeds != 1,
+            "size": size, "length": length != LENGTH, "samples": samples != SAMPLES,
+            "vocabulary": vocabulary != VOCABULARY, "prompt": prompt, "split-by": split_by,
+            "set": settings,
+        })  # fmt: skip
         place = Path(sources[0])
         plan = again(place)
     else:
@@ -112,14 +120,24 @@ def compare(
     made = Comparison(plan, place, tell)
     try:
         made.go()
-    except Stopped as stopped:
+    except (Stopped, Failed) as ended:
         shown.stop()
         finish(made, as_json)
-        print(stopped, file=sys.stderr)
-        raise typer.Exit(130) from None
+        print(ended, file=sys.stderr)
+        raise typer.Exit(130 if isinstance(ended, Stopped) else 1) from None
     finally:
         shown.stop()
     finish(made, as_json)
+
+
+def check_resume(options: dict[str, Any]) -> None:
+    """Refuses what a comparison that goes on would leave aside."""
+    asked = [f"--{name}" for name, value in options.items() if value]
+    if asked:
+        raise ConfigError(
+            f"{asked[0]} is given beside --resume, but a comparison goes on by its own plan; leave "
+            "it out, or begin a new comparison"
+        )
 
 
 def finish(made: Any, as_json: bool) -> None:

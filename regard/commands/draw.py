@@ -46,7 +46,10 @@ def attention(
         str,
         typer.Option(metavar="NAME", help="A model directory, or a published size (untrained)."),
     ] = "gpt2",
-    layer: Annotated[int, typer.Option(help="Which layer, counted from 1.")] = 1,
+    layer: Annotated[
+        int,
+        typer.Option(help="Which layer, counted from 1; a decoder's cross-attention is another."),
+    ] = 1,
     head: Annotated[
         int | None, typer.Option(help="Which head, counted from 1; else the mean of all.")
     ] = None,

@@ -76,6 +76,8 @@ def look(
     file = out or Path(f"{Path(run).resolve().name}-look.html")
     if file.exists() and not force:
         raise InputError(f"{file} exists already; choose another --out, or say --force")
+    if not file.parent.is_dir():
+        raise InputError(f"there is no directory {file.parent} to write {file.name} into; make it")
     places = numbers("--global", global_tokens) if global_tokens else None
     wanted = ordered(order) if order else None
     from regard.exchange.directory import load

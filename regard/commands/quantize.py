@@ -34,6 +34,13 @@ def quantize(
         list[str] | None,
         typer.Option(metavar="PATTERN", help="Layers that stay as they are, such as 'blocks.0.*'."),
     ] = None,
+    calibrate: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", help="Fit the scales to what the layers read in this text.",
+            show_default=False,
+        ),
+    ] = "",
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,6 +75,7 @@ def quantize(
     Examples:
       regard quantize ./my-gpt --out ./my-gpt-int8
       regard quantize ./reviewer --kind int8-dynamic --data test.jsonl --out ./reviewer-int8
+      regard quantize ./my-gpt --calibrate typical.txt --out ./my-gpt-int8
       regard quantize ./my-gpt --exclude 'blocks.0.*' --exclude output --out ./other
     """
     from regard.training.machine import quick_malloc
@@ -80,7 +88,7 @@ def quantize(
     }  # fmt: skip
     plan = workshop.Plan(
         kind=kind, exclude=exclude or (), data=data or (), limit=limit, repeats=repeats,
-        testing=testing,
+        calibrate=calibrate, testing=testing,
     )  # fmt: skip
 
     def watch(what: str) -> None:
@@ -100,7 +108,7 @@ def in_lines(report: dict[str, Any]) -> Iterator[str]:
     """Before and after, side by side."""
     size, speed, score = report["bytes"], report.get("speed"), report.get("score")
     name = "" if score is None else score["figure"].replace("_", " ")
-    margin = max(len("size, MB"), len(name), len(speed["unit"]) if speed else 0) + 2
+    margin = max(len("error of layers"), len(name), len(speed["unit"]) if speed else 0) + 2
     yield f"{'':<{margin}}{'before':>10}{'after':>10}"
     before, after = size["before"], size["after"]
     yield (
@@ -113,6 +121,9 @@ def in_lines(report: dict[str, Any]) -> Iterator[str]:
     if score:
         kept = "" if score["kept"] is None else f"{score['kept']:>8.1%}"
         yield f"{name:<{margin}}{score['before']:>10.4f}{score['after']:>10.4f}{kept}"
+    if fitted := report.get("calibration"):
+        error = fitted["error"]
+        yield f"{'error of layers':<{margin}}{error['before']:>10.2%}{error['after']:>10.2%}"
     if stays := report["stays"]:
         more = f" and {len(stays) - NAMED} more" if len(stays) > NAMED else ""
         yield f"as they were: {', '.join(stays[:NAMED])}{more}"

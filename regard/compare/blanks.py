@@ -16,6 +16,7 @@ from regard.decoding.readers import at_rest, right_padded, unlimited
 from regard.errors import InputError
 from regard.exchange.directory import Loaded
 from regard.models.base import Encoder, EncoderDecoder
+from regard.models.longformer import Longformer
 from regard.models.xlnet import XLNet
 from regard.text.corpus import Special
 
@@ -79,7 +80,10 @@ class Blanks:
         for row, place in zip(framed, places, strict=True):
             row[place + 1] = mask
         tokens, real = right_padded(framed, self.model.device, self.special.pad or 0)
-        hidden: Tensor = self.model(tokens, real=real)
+        more: dict[str, Tensor] = {}
+        if isinstance(self.model, Longformer):  # as it has learned: all rows see the first
+            more["global_tokens"] = tokens.new_zeros(len(rows), 1)
+        hidden: Tensor = self.model(tokens, real=real, **more)
         return hidden[range(len(rows)), [place + 1 for place in places]]
 
     def asked(self, rows: list[list[int]], places: list[int]) -> Tensor:

@@ -81,6 +81,10 @@ class Stopped(RegardError):
     """Somebody asked to stop; what there is stays."""
 
 
+class Failed(RegardError):
+    """Some of the models could not be compared; the others were."""
+
+
 Tell = Callable[[str, dict[str, Any]], None]  # (name of a cell, what is known of it now)
 
 
@@ -90,14 +94,20 @@ class Comparison:
         self.cells = [Cell(e, s) for s in range(1, plan.seeds + 1) for e in plan.entries]
 
     def go(self) -> dict[str, Any]:
-        """Everything that is not there yet; gives what report.json says."""
+        """Everything that is not there yet; gives what report.json says. A model that cannot learn
+        from this text, or whose loss explodes, does not keep the others from it.
+        """
         with RunLock(self.out):
             try:
                 self.prepare()
                 if self.plan.order:
                     self.once(NGRAM, self.ngram)
-                for cell in self.cells:
-                    self.once(cell.name, partial(self.cell, cell))
+                errors = [error for cell in self.cells if (error := self.attempt(cell))]
+                if errors:
+                    raise Failed(
+                        f"{'; '.join(errors)}. The others are in the report; leave these out in a "
+                        f"new comparison, or try again: regard compare --resume {self.out}"
+                    )
                 self.once(COSTS, self.costs)
             except KeyboardInterrupt:
                 raise Stopped(
@@ -111,11 +121,20 @@ class Comparison:
         held = {name: read_json(self.out / CELLS / f"{name}.json") for name in names}
         return {
             "plan": self.plan.table(),
-            "data": read_marker(self.out / DATA)["splits"],
+            "data": read_marker(self.out / DATA)["splits"] if self.prepared else {},
             "cells": {name: cell for name, cell in held.items() if cell is not None},
             "missing": [name for name in names[1:] if held[name] is None],
             "costs": read_json(self.out / CELLS / f"{COSTS}.json"),
         }
+
+    def attempt(self, cell: Cell) -> str:
+        """Makes a cell; gives why it could not be made, or nothing."""
+        try:
+            self.once(cell.name, partial(self.cell, cell))
+        except RegardError as error:
+            self.tell(cell.name, {"state": "failed"})
+            return f"{cell.name}: {error}"
+        return ""
 
     def once(self, name: str, make: Callable[[], dict[str, Any]]) -> None:
         file = self.out / CELLS / f"{name}.json"
@@ -127,9 +146,20 @@ class Comparison:
 
     # -- the text
 
+    @property
+    def prepared(self) -> bool:
+        return (self.out / DATA / MARKER).is_file()
+
     def prepare(self) -> None:
-        if (self.out / DATA / MARKER).is_file():
-            return
+        if not self.prepared:
+            self.make_data()
+        if not read_marker(self.out / DATA)["splits"]["test"]["tokens"]:
+            raise ConfigError(
+                f"{', '.join(self.plan.sources)}: the text is too short, nothing is left to test "
+                "with; give more text, and another --out"
+            )
+
+    def make_data(self) -> None:
         self.tell("", {"state": "preparing the text"})
         plan = self.plan
         first = Path(plan.sources[0])
@@ -177,12 +207,6 @@ class Comparison:
         began = time.monotonic()
         measured = self.child(["-m", "regard.compare.worker", str(self.out), cell.name])
         lines = read_metrics(run / "metrics.jsonl")
-        curve = [
-            {"step": r["step"], "tokens": r["tokens"], **r["valid"]} for r in lines if "valid" in r
-        ]
-        seconds = {r["step"]: r["seconds"] for r in lines if "seconds" in r}
-        for point in curve:
-            point["seconds"] = seconds.get(point["step"])
         progress = facts["progress"]
         return {
             "model": cell.entry.model,
@@ -196,7 +220,7 @@ class Comparison:
             "flops": facts["step_flops"] * progress["step"],
             "peak_memory": facts["peak_memory"],
             "valid": facts["valid"],
-            "curve": curve,
+            "curve": curve_of(lines),
             "seconds_measuring": time.monotonic() - began,
             **measured,
         }
@@ -244,12 +268,15 @@ class Comparison:
         steps = [line for line in lines if "loss" in line]
         valid = [line["valid"] for line in lines if "valid" in line]
         last = steps[-1] if steps else {}
-        self.tell(cell.name, {"state": "training", **last, "valid": valid[-1] if valid else {}})
+        known = {"objective": cell.entry.objective, "valid": valid[-1] if valid else {}}
+        self.tell(cell.name, {"state": "training", **last, **known})
 
     def child(self, words: list[str], look: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """A process of its own, so that what a model needs of memory is its own, too."""
         process = subprocess.Popen(
-            [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            encoding="utf-8", errors="replace",
+            process_group=0,  # Ctrl-C comes from `stopping` alone: a second one would end the run
             preexec_fn=die_with_parent if sys.platform == "linux" else None,
         )  # fmt: skip
         with stopping(process):
@@ -266,6 +293,18 @@ class Comparison:
             raise RegardError(f"regard {' '.join(words[2:4])} ended with an error: {last[0]}")
         found: dict[str, Any] = json.loads(out)
         return found
+
+
+def curve_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every validation, with the time of the last step before it that was written down."""
+    curve: list[dict[str, Any]] = []
+    seconds: float | None = None
+    for line in lines:
+        seconds = line.get("seconds", seconds)
+        if "valid" in line:
+            point = {"step": line["step"], "tokens": line["tokens"], **line["valid"]}
+            curve.append(point | {"seconds": seconds})
+    return curve
 
 
 # What keeps a model's reading in the order of the text, and from left to right at the end.
@@ -288,7 +327,7 @@ def die_with_parent() -> None:
 
 @contextmanager
 def stopping(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Ctrl-C reaches the run as well, which saves itself; a SIGTERM is handed on."""
+    """Ctrl-C and SIGTERM are handed on, once, and the run saves itself."""
 
     def handed_on(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
@@ -309,7 +348,8 @@ def stopping(process: subprocess.Popen[str]) -> Iterator[None]:
 
 def begin(plan: Plan, out: Path) -> None:
     """Writes down what is compared; refuses a place that is taken."""
-    if out.exists() and any(out.iterdir()):
+    held: set[str] = {file.name for file in out.iterdir()} if out.exists() else set()
+    if held - {PLAN}:  # a plan alone: its text could not be read, and nothing was made
         advice = f"go on with --resume {out}, or " if (out / PLAN).is_file() else ""
         raise ConfigError(f"{out} exists already; {advice}choose another --out")
     out.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from regard.training.watch import Record, duration, number, size
 
+EXACT = ("causal", "recurrent")  # objectives that validate by the exact bits of a text
 COLUMNS = ("model", "state", "step", "loss", "bits per byte", "tokens/s", "memory")
 
 
@@ -59,7 +60,7 @@ class Screen:
         for column in COLUMNS:
             left = column in COLUMNS[:2]
             table.add_column(column, justify="left" if left else "right", header_style="dim")
-        for name, record in self.rows.items():
+        for name, record in list(self.rows.items()):  # another may come meanwhile
             style = {"waiting": "dim", "done": ""}.get(str(record.get("state")), "bold")
             table.add_row(name, *cells(record), style=style)
         return table
@@ -67,7 +68,8 @@ class Screen:
 
 def cells(record: Record) -> list[str]:
     """A row of the table, from what is known."""
-    valid = record.get("valid") or {}
+    exact = record.get("objective") in EXACT  # what follows a prefix has bits of another kind
+    valid = (record.get("valid") or {}) if exact else {}
     bits = record.get("bits_per_byte", valid.get("bits_per_byte"))
     step = record.get("step", record.get("steps"))
     memory = record.get("peak_memory")

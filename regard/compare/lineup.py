@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from regard.errors import ConfigError, UnknownName
 from regard.models import family_of
-from regard.objectives import LABELLED, OBJECTIVES
+from regard.objectives import OBJECTIVES
 
 NGRAM = "ngram"
 # One of each family, each with the objective of its paper; where that one reads pairs of places
@@ -25,7 +26,16 @@ USUAL = {
     "lstm": "recurrent",
 }
 DEFAULT = ("transformer", "gpt", "bert", "transformer-xl", "xlnet", "t5", "longformer", "lstm")
-UNFIT = ("sentences", "pairs", "mixture", "distil", "reward", "prefer", "reinforce", *LABELLED)
+# What else reads plain text from its beginning to its end, can be learned by the family at every
+# size, and leaves something to measure.
+OTHERS = {
+    "transformer": ("span",),
+    "gpt": ("prefix",),
+    "transformer-xl": ("causal",),
+    "xlnet": ("causal", "prefix"),
+    "t5": ("prefix",),
+    "lstm": ("causal",),
+}
 PATTERN = re.compile(r"(?P<model>[\w.-]+)(?::(?P<objective>[\w-]+))?(?:@(?P<size>[\w-]+))?")
 
 
@@ -57,10 +67,11 @@ class Entry:
         objective = objective or USUAL[family]
         if objective not in OBJECTIVES:
             raise UnknownName("objective", objective, OBJECTIVES)
-        if objective in UNFIT:
+        known = (USUAL[family], *OTHERS.get(family, ()))
+        if objective not in known:
             raise ConfigError(
-                f"{text}: {objective!r} does not read plain text from its beginning to its end, so "
-                f"it cannot be compared; {family} can be with {USUAL[family]!r}"
+                f"{text}: {family} cannot be compared by {objective!r}, which it cannot learn from "
+                f"plain text, or of which nothing is measured; it can be by {' or '.join(known)}"
             )
         return cls(model, objective, size)
 
@@ -68,7 +79,7 @@ class Entry:
 def lineup(words: Iterable[str]) -> list[Entry]:
     """The entries named, each once; none named: one of each family."""
     given = [word for word in words if word.strip()]
-    entries = [Entry.of(word) for word in given or DEFAULT if word != NGRAM]
+    entries = [Entry.of(word) for word in given or DEFAULT if word.strip() != NGRAM]
     names = [entry.name for entry in entries]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -112,8 +123,8 @@ class Budget:
                 f"{text!r} is no budget; write a time (90s, 10m, 2h), tokens (2Mtok, 500ktok) or "
                 "operations (3e14flop, 0.3Pflop)"
             ) from None
-        if found.amount <= 0:
-            raise ConfigError(f"a budget of {text} is none; it must be over 0")
+        if not 0 < found.amount < math.inf or (found.kind == "tokens" and found.amount < 1):
+            raise ConfigError(f"a budget of {text} is none; it must be over 0, and have an end")
         return found
 
     def __str__(self) -> str:

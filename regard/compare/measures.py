@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from regard.compare.blanks import Blanks, sees_both_sides
-from regard.compare.insight import attended, probed, sentence_of
+from regard.compare.insight import BROKEN, attended, probed, sentence_of
 from regard.compare.pairs import minimal_pairs, preferred
+from regard.errors import InputError
 from regard.exchange.directory import Loaded, load
 from regard.keyed import keyed
 from regard.objectives.causal import Causal, CausalOptions
@@ -66,7 +68,8 @@ def measure(run: Path, data: Path, extent: Extent, say: Say = lambda text: None)
         found |= hidden(loaded, corpus, recipe, extent)
     if "bits_per_byte" in found or "pseudo_bits_per_byte" in found:
         say("minimal pairs")
-        found |= judged(loaded, corpus, extent)
+        both = "pseudo_bits_per_byte" in found
+        found |= judged(loaded, corpus, extent, recipe.batch.length - 3, both)
     say("samples")
     found["samples"] = samples(loaded, corpus, recipe, extent)
     say("linear probes")
@@ -157,34 +160,52 @@ def hidden(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> di
     Which words is a function of the text and the seed: all models are asked for the same ones.
     """
     room = recipe.batch.length - 3
-    draw = keyed(extent.seed, "blanks")
-    places = np.sort(draw.choice(len(corpus), min(extent.blanks, len(corpus)), replace=False))
-    rows, inside, bytes_each = [], [], corpus.bytes / max(len(corpus), 1)
-    for place in places.tolist():
+    places = words_to_hide(corpus, extent.blanks, extent.seed)
+    if not places:
+        return {}
+    words = len(corpus) - (len(corpus.documents) - 1)  # every document has its end token
+    rows, inside, bytes_each = [], [], corpus.bytes / max(words, 1)
+    for place in places:
         start = max(0, min(place - room // 2, len(corpus) - room))
         rows.append(corpus.read(start, start + room).tolist())
         inside.append(place - start)
     guesses = Blanks(loaded, corpus.special)(rows, inside)
     right = [float(guess.right) for guess in guesses]
     span = mean_interval(right)
-    nats = -sum(guess.logprob for guess in guesses) / len(guesses)
+    scale = -1 / BITS / bytes_each
+    pseudo = [guess.logprob * scale for guess in guesses]
+    around = mean_interval(pseudo)
     return {
         "masked_accuracy": sum(right) / len(right),
         "masked_accuracy_interval": None if span is None else [span.low, span.high],
         "masked_accuracy_each": each(np.array(right)),
-        "pseudo_bits_per_byte": nats / BITS / bytes_each,
+        "pseudo_bits_per_byte": sum(pseudo) / len(pseudo),
+        "pseudo_bits_per_byte_interval": None if around is None else [around.low, around.high],
         "blanks": len(guesses),
     }
+
+
+def words_to_hide(corpus: Corpus, count: int, seed: int) -> list[int]:
+    """The places of so many tokens that are words: no masked model learns to guess the end of a
+    document, others do.
+    """
+    special = set(corpus.special.ids())
+    drawn = keyed(seed, "blanks").choice(len(corpus), min(2 * count, len(corpus)), replace=False)
+    words = [i for i in drawn.tolist() if int(corpus.read(i, i + 1)[0]) not in special]
+    return sorted(words[:count])
 
 
 # -- sentences as they were written
 
 
-def judged(loaded: Loaded, corpus: Corpus, extent: Extent) -> dict[str, Any]:
-    pairs = minimal_pairs(corpus, extent.pairs, extent.seed)
+def judged(
+    loaded: Loaded, corpus: Corpus, extent: Extent, room: int, both_sides: bool
+) -> dict[str, Any]:
+    """Of sentences that every model has room for, in the way that this one has learned to read."""
+    pairs = minimal_pairs(corpus, extent.pairs, extent.seed, room)
     if not pairs:
         return {}
-    right = [float(each) for each in preferred(loaded, corpus, pairs)]
+    right = [float(each) for each in preferred(loaded, corpus, pairs, both_sides)]
     span = mean_interval(right)
     return {
         "minimal_pairs": sum(right) / len(right),
@@ -198,21 +219,26 @@ def judged(loaded: Loaded, corpus: Corpus, extent: Extent) -> dict[str, Any]:
 
 
 def samples(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> list[dict[str, str]]:
-    """What the model writes after each prompt, or in the place of its blank."""
-    made = []
+    """What the model writes after each prompt, or in the place of its blank; nothing where the
+    prompt is longer than what it reads at once.
+    """
+    made: list[dict[str, str]] = []
     for prompt in extent.prompts or beginnings(corpus):
-        if recipe.objective["name"] in ("masked", "span"):
-            blanked = blank_in(prompt)
-            filled: Any = loaded.fill(blanked)
-            made.append({"given": prompt, "prompt": blanked, "text": filled.text, "kind": "filled"})
-        else:
-            options: dict[str, Any] = {
-                "tokens": extent.tokens, "temperature": 0.8, "top_k": 40, "seed": extent.seed,
-            }  # fmt: skip
-            found = loaded.generate(prompt, **options)
-            written = {"given": prompt, "prompt": prompt, "text": found.text}
-            made.append(written | {"kind": "generated"})
+        with suppress(InputError):
+            made.append({"given": prompt, **sample(loaded, prompt, recipe, extent)})
     return made
+
+
+def sample(loaded: Loaded, prompt: str, recipe: Recipe, extent: Extent) -> dict[str, str]:
+    if recipe.objective["name"] in ("masked", "span"):
+        blanked = blank_in(prompt)
+        filled: Any = loaded.fill(blanked)
+        return {"prompt": blanked, "text": filled.text, "kind": "filled"}
+    options: dict[str, Any] = {
+        "tokens": extent.tokens, "temperature": 0.8, "top_k": 40, "seed": extent.seed,
+    }  # fmt: skip
+    found = loaded.generate(prompt, **options)
+    return {"prompt": prompt, "text": found.text, "kind": "generated"}
 
 
 def beginnings(corpus: Corpus, count: int = 2, tokens: int = 8) -> list[str]:
@@ -221,7 +247,8 @@ def beginnings(corpus: Corpus, count: int = 2, tokens: int = 8) -> list[str]:
     long = edges[:-1][np.diff(edges) > 2 * tokens]
     places = [int(long[len(long) * (i + 1) // (count + 1)]) for i in range(count) if len(long)]
     found = [corpus.tokenizer.decode(corpus.read(at, at + tokens).tolist()) for at in places]
-    return [text.strip() for text in found if text.strip()]
+    whole = [text.strip(BROKEN).strip() for text in found]  # no half of a character
+    return [text for text in whole if text]
 
 
 def blank_in(prompt: str) -> str:

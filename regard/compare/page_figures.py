@@ -177,15 +177,9 @@ def samples(report: Report) -> str:
     """One block for each prompt, one card for each model."""
     first = {model: own[0][1] for model, own in models_of(report).items()}
     blocks = []
-    given: list[dict[str, str]] = next(
-        (cell["samples"] for cell in first.values() if cell.get("samples")), []
-    )
-    for place, prompt in enumerate(sample["given"] for sample in given):
-        written = [
-            (model, cell["samples"][place])
-            for model, cell in first.items()
-            if len(cell.get("samples") or []) > place
-        ]
+    own = [(model, each) for model, cell in first.items() for each in cell.get("samples") or []]
+    for prompt in dict.fromkeys(each["given"] for _, each in own):
+        written = [(model, each) for model, each in own if each["given"] == prompt]
         written.sort(key=lambda each: each[1]["kind"] != "generated")
         cards = [card(report, *each) for each in written]
         if cards:

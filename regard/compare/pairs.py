@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.compare.blanks import Blanks, sees_both_sides
+from regard.compare.blanks import Blanks
 from regard.exchange.directory import Loaded
 from regard.keyed import keyed
 from regard.text.corpus import Corpus
@@ -29,12 +29,14 @@ class Pair(NamedTuple):
     changed: list[int]
 
 
-def minimal_pairs(corpus: Corpus, count: int, seed: int) -> list[Pair]:
-    """So many pairs, or as many as the split gives; a function of the text and the seed."""
+def minimal_pairs(corpus: Corpus, count: int, seed: int, room: int = LONGEST) -> list[Pair]:
+    """So many pairs, or as many as the split gives; a function of the text and the seed. Neither
+    side has more than `room` tokens.
+    """
     tokenizer = corpus.tokenizer
     edges = np.asarray(corpus.sentences)
     sizes = np.diff(edges)
-    fit = np.flatnonzero((sizes >= SHORTEST) & (sizes <= LONGEST))
+    fit = np.flatnonzero((sizes >= SHORTEST) & (sizes <= min(LONGEST, room)))
     order = fit[keyed(seed, "minimal pairs").permutation(len(fit))]
     made: list[Pair] = []
     seen: set[tuple[int, ...]] = set()
@@ -47,7 +49,7 @@ def minimal_pairs(corpus: Corpus, count: int, seed: int) -> list[Pair]:
             continue
         seen.add(tuple(ids))
         changed = exchanged(ids, tokenizer, keyed(seed, "exchange", index))
-        if changed is not None:
+        if changed is not None and len(changed) <= room:
             made.append(Pair(ids, changed))
     return made
 
@@ -86,14 +88,17 @@ def swapped_tokens(ids: list[int], draw: np.random.Generator) -> list[int] | Non
     return [*ids[:i], ids[i + 1], ids[i], *ids[i + 2 :]]
 
 
-def preferred(loaded: Loaded, corpus: Corpus, pairs: Sequence[Pair]) -> list[bool]:
+def preferred(
+    loaded: Loaded, corpus: Corpus, pairs: Sequence[Pair], both_sides: bool
+) -> list[bool]:
     """Whether the model finds the real sentence of each pair more likely.
 
-    Models that read from left to right say how likely a sentence is; those that see both sides
-    only how likely each of its words is among the others (Salazar et al. 2020), and that is summed.
+    Models that read from left to right say how likely a sentence is; those that have learned to see
+    both sides only how likely each of its words is among the others (Salazar et al. 2020), and that
+    is summed.
     """
     rows = [ids for pair in pairs for ids in pair]
-    if sees_both_sides(loaded.model):
+    if both_sides:
         totals = pseudo(Blanks(loaded, corpus.special), rows)
     else:
         totals = exact(loaded, corpus, rows)

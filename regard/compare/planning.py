@@ -25,6 +25,9 @@ def planned(
     given["size"] = given["size"] or size_for(budget)
     if given["size"] not in SIZES:
         raise ConfigError(f"--size is {given['size']!r}; known are {', '.join(SIZES)}")
+    for entry in entries:
+        if entry.size and entry.size not in SIZES:
+            raise ConfigError(f"{entry.name}: its size {entry.size!r} must be {', '.join(SIZES)}")
     return Plan(sources, entries, budget, **given)
 
 

@@ -202,8 +202,9 @@ def beside_ngram(found: dict[str, Any]) -> list[Said]:
     if not ranked or ngram is None:
         return []
     limit = ngram["bits_per_byte"]
-    beat = [s.model for s in ranked if s.mean < limit]
-    if not beat:
+    near = [s.model for s in ranked if abs(s.mean - limit) <= 2 * (s.error or 0.0)]
+    beat = [s.model for s in ranked if s.mean < limit and s.model not in near]
+    if not beat and not near:
         return [
             Said(
                 f"None of them beats the n-gram ({limit:.3f} bits per byte), which only counts "
@@ -212,12 +213,24 @@ def beside_ngram(found: dict[str, Any]) -> list[Said]:
                 "这点预算还不足以显出这些模型的能力。",
             )
         ]
-    return [
-        Said(
-            f"Better than the n-gram ({limit:.3f} bits per byte): {listed(beat, 'en')}.",
-            f"胜过 n 元模型（每字节 {limit:.3f} 比特）的有：{listed(beat, 'zh')}。",
+    said = []
+    if beat:
+        said.append(
+            Said(
+                f"Better than the n-gram ({limit:.3f} bits per byte): {listed(beat, 'en')}.",
+                f"胜过 n 元模型（每字节 {limit:.3f} 比特）的有：{listed(beat, 'zh')}。",
+            )
         )
-    ]
+    if near:
+        said.append(
+            Said(
+                f"Within the noise of the n-gram ({limit:.3f} bits per byte): "
+                f"{listed(near, 'en')}.",
+                f"与 n 元模型（每字节 {limit:.3f} 比特）的差别在噪声之内的有："
+                f"{listed(near, 'zh')}。",
+            )
+        )
+    return said
 
 
 def costs(found: dict[str, Any]) -> list[Said]:
@@ -248,8 +261,10 @@ def probed(found: dict[str, Any]) -> list[Said]:
     if not above:
         return [
             Said(
-                "A linear probe reads no more of any model than of an untrained twin.",
-                "线性探针从任何模型里读出的，都不多于从未训练的同形模型里读出的。",
+                "A linear probe reads no more of any model than of an untrained twin, as far as "
+                "its 95% interval can tell.",
+                "就 95% 区间所能分辨的而言，线性探针从任何模型里读出的，"
+                "都不多于从未训练的同形模型里读出的。",
             )
         ]
     return [

@@ -15,7 +15,7 @@ def main() -> None:
     plan = again(out)
     extent = Extent(blanks=plan.blanks, pairs=plan.pairs, prompts=plan.prompts)
     found = measure(out / RUNS / name, out / DATA, extent)
-    print(json.dumps(found, ensure_ascii=False))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class Guide:
 
     def values(self, rule: Rule, where: Places, dtype: torch.dtype) -> Tensor:
         batch, query, key = where
-        shape = torch.broadcast_shapes(*(part.shape for part in where))
+        shape = torch.broadcast_tensors(*where)[0].shape
         token = query if self.asking is None else self.asking[batch, query].clamp_min(0)
         return rule(self.tokens, batch, token, key).to(dtype).expand(shape)
 

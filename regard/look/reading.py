@@ -1,7 +1,7 @@
 """How each kind of model reads a text to be looked at: what goes in, and what its rows are called.
 
-A causal model gets the text alone; an encoder what its tokenizer, or the task it has learned, puts
-around it; an encoder-decoder two texts; Transformer-XL and XLNet a text before, as memory.
+A causal model gets the text alone, or what its task puts around it; an encoder the text between its
+marks; an encoder-decoder two texts; Transformer-XL and XLNet a text before, as memory.
 """
 
 from __future__ import annotations
@@ -115,14 +115,17 @@ def encoded(loaded: Loaded, text: str | Sequence[int], *, special: bool) -> list
 
 
 def row_of(loaded: Loaded, text: str | Sequence[int]) -> tuple[list[int], list[int] | None]:
-    """The ids of a text and, where the model has learned a task, their segments."""
+    """The ids of a text and their segments. Around it stand the marks between which the model has
+    learned to read, whether its tokenizer adds them or not: an encoder's, or those of a task.
+    """
     family, model = family_of_model(loaded.model), loaded.model
-    task = task_of(loaded)
     special = Prompts(loaded).special
-    if task and family in FRAMES and special is not None and isinstance(text, str):
-        ids = encoded(loaded, text, special=False)
-        made = framed(FRAMES[family], special, ids, None, len(ids) + 4)
-        return made.ids, made.segments if FRAMES[family].segments else None
+    if family in FRAMES and special is not None and isinstance(text, str):
+        known = not model.causal and special.cls is not None and special.sep is not None
+        if known or task_of(loaded):
+            ids = encoded(loaded, text, special=False)
+            made = framed(FRAMES[family], special, ids, None, len(ids) + 4)
+            return made.ids, made.segments if FRAMES[family].segments else None
     return encoded(loaded, text, special=not model.causal), None
 
 
@@ -216,8 +219,10 @@ def of_recurrent(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Rea
 
 
 def remembered(model: Any, before: list[int]) -> Callable[[], State]:
-    """Reads a text into a memory, in pieces as long as it; each call gives that memory anew."""
-    step = len(before) if model.config.memory is None else model.config.memory
+    """Reads a text into a memory, in pieces of which every row is kept (an XLNet may keep only the
+    first `reuse` rows of one); each call gives that memory anew.
+    """
+    step = min(len(before), model.limits.memory, model.limits.reuse)
     if step == 0:
         raise InputError("this model remembers nothing (its memory is 0); leave the memory out")
     state = State()

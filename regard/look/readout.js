@@ -78,6 +78,8 @@ const weightList = (side, key, token, found, names, none, rest) => {
     side.all = !side.all;
     side.held = true;
     readOut(side);
+    const again = side.readout.querySelector(`[data-all=${key}]`); // a new one: keys stay on it
+    if (again) again.focus({ preventScroll: true });
   };
   const more = found.length > SHOWN ? element("button", { class: "plain", "data-all": key,
     on: { click } }, side.all ? w("few") : w("all", { count: found.length })) : "";

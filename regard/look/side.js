@@ -86,7 +86,9 @@ class Side {
     const tab = (stack, i) => element("button", {
       role: "tab", "aria-selected": i === this.stack, "data-stack": stack.kind,
       on: { click: () => this.page.choose(this, { stack: stack.kind }) } }, w(stack.kind));
+    const held = this.tabs.contains(document.activeElement);
     this.tabs.replaceChildren(...(stacks.length > 1 ? stacks.map(tab) : []));
+    if (held) this.tabs.children[this.stack].focus({ preventScroll: true });
     this.about.textContent = w(`about_${this.stackData.kind}`);
     this.hint.textContent = w("heads_hint");
     const told = facts.map((fact) => element("li", { dir: "auto" }, fact));
@@ -129,7 +131,7 @@ class Side {
         paint(canvas, own, this.page.colours);
         const button = element("button", { role: "gridcell", title: label, "aria-label": label,
           "data-layer": l, "data-head": i, tabindex: "-1",
-          on: { click: () => this.page.choose(this, { layer: l, head: i }) } }, canvas);
+          on: { click: () => this.page.choose(this, { layer: l, head: i, kind }) } }, canvas);
         button.style.gridColumn = at + 2;
         this.buttons.push(button);
         return button;
@@ -153,7 +155,8 @@ class Side {
     to.tabIndex = 0;
     to.focus();
   }
-  choose({ stack, layer, head }) {
+  // `kind` tells a head from the mean and the rollout: another side may have more heads, or fewer.
+  choose({ stack, layer, head, kind }) {
     const place = stack === undefined ? this.stack
       : this.data.stacks.findIndex((s) => s.kind === stack);
     if (place >= 0 && place !== this.stack) {
@@ -165,7 +168,11 @@ class Side {
       this.speak();
     }
     if (layer !== undefined) this.layer = clamp(layer, 0, this.layers.length - 1);
-    if (head !== undefined) this.head = clamp(head, 0, this.entries(this.layer).length - 1);
+    if (head !== undefined) {
+      const count = this.layers[this.layer].heads.length;
+      const last = this.entries(this.layer).length - 1;
+      this.head = { head: Math.min(head, count - 1), mean: count, rolled: last }[kind];
+    }
     this.change();
   }
   change() {

@@ -167,8 +167,9 @@ WORDS: dict[str, tuple[str, str]] = {
         "其余的只显示总和。",
     ),
     "precision_rolled": (
-        "Of the rolled-out attention only the 32 largest shares of a row are stored, in 8 bits.",
-        "展开注意力每行只保存最大的 32 个份额，以 8 位表示。",
+        "Of the rolled-out attention, and of the mean of heads whose windows differ, only the 32 "
+        "largest weights of a row are stored, in 8 bits.",
+        "展开注意力以及窗口不同的各头的平均，每行只保存最大的 32 个权重，以 8 位表示。",
     ),
     "weights_note": (
         "Attention shows where a head reads, not why the model answers as it does.",

@@ -174,11 +174,14 @@ class Objective:
         """The order of an epoch's samples; None: as they come."""
         if self.recurrent or not self.learning:
             return None
-        if self.in_streams:
-            return streams(len(self), self.batch)
+        epoch = 0 if self.in_streams else epoch  # the same in every epoch
         held = self.order_of  # in one piece: the thread that prepares batches writes it, too
         if held[0] != epoch:
-            held = self.order_of = epoch, permutation(len(self), self.seed, "order", epoch)
+            if self.in_streams:
+                order = streams(len(self), self.batch)
+            else:
+                order = permutation(len(self), self.seed, "order", epoch)
+            held = self.order_of = epoch, order
         return held[1]
 
     def arrange(self, places: list[int]) -> list[int]:

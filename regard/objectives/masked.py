@@ -23,12 +23,14 @@ from regard.text.corpus import ROLES, Corpus
 from regard.text.words import Words
 
 HIDE, KEEP = 0.8, 0.1  # of the chosen tokens; the rest become any entry of the vocabulary
+COUNTED = 2**22  # tokens at a time
 
 
 @dataclass(frozen=True)
 class Options:
     share: float = 0.15  # of a text's tokens, [CLS] and [SEP] counted
     most: int = 0  # targets of a sample at most; 0: as many as the length gives
+    rare: float = 0.0  # a token is chosen by count^-rare: DistilBERT's authors take 0.7
     whole_words: str = "no"  # "pieces": all pieces of a word together; "chinese": jieba's words
     dynamic: bool = True  # new masks in every epoch; False: `duplicates` of them take turns
     duplicates: int = 10
@@ -40,7 +42,8 @@ class Options:
 class Mask:
     """Chooses what to hide: exactly min(most, max(1, round(share · length))) tokens.
 
-    Every token may be chosen but the special ones; an unknown word is a word.
+    Every token may be chosen but the special ones; an unknown word is a word. All are as likely as
+    each other, unless rare ones are to be preferred.
     """
 
     def __init__(self, corpus: Corpus, options: Any, length: int) -> None:
@@ -52,6 +55,11 @@ class Mask:
                 "least 0 and 1"
             )
         choose("whole_words", options.whole_words, ("no", "pieces", "chinese"))
+        if not 0 <= options.rare <= 4 or (options.rare and options.whole_words != "no"):
+            raise ConfigError(
+                f"rare is {options.rare:g} and whole_words {options.whole_words!r}; rare is a "
+                "power of 0 to 4, such as 0.7, and chooses single tokens, not words"
+            )
         special = corpus.special
         self.share, self.vocabulary = options.share, corpus.vocabulary
         self.mask = special.need("mask")
@@ -61,6 +69,7 @@ class Mask:
             if role != "unknown" and getattr(special, role) is not None:
                 self.barred[getattr(special, role)] = True
         self.barred[special.sentinels] = True
+        self.likely = seldom(corpus, options.rare) if options.rare else None  # of each entry
         self.words: Words | None = None
         if options.whole_words != "no":
             chinese = options.whole_words == "chinese"
@@ -72,7 +81,11 @@ class Mask:
         """
         free = np.flatnonzero(~self.barred[tokens])
         goal = min(self.most, max(1, round(len(tokens) * self.share)))
-        if self.words is None:
+        if self.likely is not None and len(free):
+            weights = self.likely[tokens[free]]
+            count = min(goal, len(free))
+            chosen = draw.choice(free, count, replace=False, p=weights / weights.sum())
+        elif self.words is None:
             chosen = draw.permutation(free)[:goal]
         else:
             chosen = self.whole(tokens, free, goal, draw)
@@ -108,6 +121,15 @@ class Mask:
                 if len(chosen) == goal:
                     break
         return np.asarray(free[chosen])
+
+
+def seldom(corpus: Corpus, power: float) -> np.ndarray:
+    """count^-power of every entry; one that does not occur counts as one that does once."""
+    counts = np.zeros(corpus.vocabulary, np.int64)
+    for start in range(0, len(corpus), COUNTED):
+        part = corpus.read(start, min(start + COUNTED, len(corpus)))
+        counts += np.bincount(part, minlength=corpus.vocabulary)
+    return np.asarray(np.maximum(counts, 1) ** -power)
 
 
 def filled(values: np.ndarray, size: int) -> np.ndarray:

@@ -41,6 +41,7 @@ class Options:
     short: float = 0.1  # share of the documents whose instances are made shorter
     share: float = 0.15
     most: int = 0
+    rare: float = 0.0
     whole_words: str = "no"
     dynamic: bool = False  # BERT: `duplicates` passes over the text, used in turn
     duplicates: int = 10

@@ -10,6 +10,8 @@ import torch
 
 from regard.errors import InputError
 from regard.exchange.directory import load
+from regard.look.reading import one_direction
+from regard.look.tokens import tokens_of
 from regard.models import count_parameters, create
 from regard.models.base import EncoderDecoder
 from regard.study.record import record
@@ -42,7 +44,7 @@ def look(name: str, text: str, layer: int = 1, head: int | None = None) -> Pictu
         raise InputError(f"the text has {len(ids)} tokens; a picture holds up to {LONGEST}")
     tokens = torch.tensor([ids])
     model.eval()
-    with torch.no_grad(), record(model) as seen:
+    with torch.no_grad(), one_direction(model), record(model) as seen:
         model(tokens, tokens) if isinstance(model, EncoderDecoder) else model(tokens)
     if not 1 <= layer <= len(seen.layers):
         raise InputError(f"there is no layer {layer}; {name} has 1 to {len(seen.layers)}")
@@ -63,7 +65,7 @@ def read(name: str, text: str) -> tuple[Model, list[int], list[str], str]:
         title = "/".join(Path(name).resolve().parts[-2:])
         if loaded.tokenizer is not None:
             ids = loaded.tokenizer.encode(text)
-            labels = [loaded.tokenizer.decode([i], special=True) for i in ids]
+            labels = [token.text for token in tokens_of(loaded.tokenizer, ids)]
             return loaded.model, ids, labels, title
         return loaded.model, *numbered(text), title
     if (count := count_parameters(name)) > LARGEST:

@@ -56,9 +56,8 @@ OF_ANSWERS = ("soft", "hard", "temperature", "only")
 Settings = dict[str, dict[str, Any]]
 
 # What the papers learned with, where the recipe leaves it open. Unlike DistilBERT's code, which
-# hides rare words more often (as their count to the power of -0.7) and freezes positions, masks are
-# those of the objective, so that what a student guesses compares with its teacher; all weights
-# learn.
+# hides rare words more often and freezes positions, masks are those of the objective, so that what
+# a student guesses compares with its teacher (objective.rare=0.7 is theirs); all weights learn.
 DISTILBERT: Settings = {
     "optimizer": {
         "name": "adamw", "rate": 5e-4, "betas": [0.9, 0.98], "epsilon": 1e-6, "decay": 0.0,

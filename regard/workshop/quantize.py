@@ -43,6 +43,7 @@ class Plan:
     exclude: Sequence[str] = ()  # names of layers that stay, such as "blocks.0.*"
     data: Sequence[str] = ()  # measured before and after
     limit: int = 0  # the first so many examples; 0: all
+    calibrate: str = ""  # a text that the scales are fitted to
     repeats: int = 5  # of each measurement of speed; 0: none
     testing: dict[str, Any] = field(default_factory=dict)  # further fields of a test's plan
 
@@ -51,6 +52,8 @@ class Plan:
             raise UnknownName("kind", self.kind, KINDS)
         if self.repeats < 0 or self.limit < 0:
             raise ConfigError("limit and repeats are numbers of 0 or more")
+        if self.calibrate and self.kind == "bf16":
+            raise ConfigError("bf16 has no scales that could be fitted; leave --calibrate out")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -70,10 +73,11 @@ def quantize(
             f"{run} is in small numbers already ({held['kind']}); quantize the model it was made "
             "from"
         )
+    fitted = fit(after, plan, watch)
     extend(after.model, "int8", plan.options)
     report: dict[str, Any] = {"run": run, "out": str(out), "kind": plan.kind,
                               "exclude": list(plan.exclude), "stays": stays(after),
-                              "notes": list(notes(plan.kind))}  # fmt: skip
+                              "notes": list(notes(plan.kind)), **fitted}  # fmt: skip
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=".quantize-") as place:
         made = write(after, Path(place, "model"))
@@ -88,6 +92,19 @@ def quantize(
         check_out(out)
         made.replace(out)
     return report
+
+
+def fit(loaded: Loaded, plan: Plan, watch: Watch) -> dict[str, Any]:
+    """Fits the scales to a text, if one is given; what that changes."""
+    if not plan.calibrate:
+        return {}
+    from regard.extensions.int8 import Int8
+    from regard.workshop.calibrate import calibrate, texts_of
+
+    texts = texts_of(plan.calibrate)
+    watch(f"reading {len(texts)} texts to fit the scales to")
+    chosen = Int8(Int8.Options(**plan.options)).chosen(loaded.model)
+    return {"calibration": {"data": plan.calibrate, **calibrate(loaded, chosen, texts)}}
 
 
 def check_out(out: Path) -> None:

@@ -261,6 +261,30 @@ def test_two_sides_move_together_until_told_not_to(page: Any, pages: Any) -> Non
     assert titles.all_inner_texts() == ["Layer 1, head 2", "Layer 2, head 1"]
 
 
+def test_sides_with_other_heads_show_the_same_kind(page: Any, tmp_path: Path) -> None:
+    """A mean beside a mean, a rollout beside a rollout, and never one instead of a head."""
+    one, other = speaking("gpt", seed=1, heads=4), speaking("bert", seed=2)
+    shown = page(look(one, SENTENCE, against=other).save(tmp_path / "heads.html"))
+    titles = shown.locator(".side .one h3")
+    for head, said in ((3, "head 2"), (4, "mean of 2 heads")):
+        choose(shown, 1, head)
+        assert titles.all_inner_texts()[1] == f"Layer 2, {said}"
+    choose(shown, 1, 5)
+    assert titles.all_inner_texts() == ["Rolled out up to layer 2"] * 2
+
+
+def test_keys_stay_where_they_are(page: Any, pages: Any) -> None:
+    """What is made anew when it is pressed does not lose the keyboard."""
+    shown = page(pages("pair")[0])
+    shown.locator("[data-stack=cross]").press("Enter")
+    assert shown.evaluate("document.activeElement.dataset.stack") == "cross"
+    shown = page(pages("gpt")[0])
+    row(shown, 11)
+    for _ in range(2):
+        shown.locator("[data-all=looks_at]").press("Enter")
+        assert shown.evaluate("document.activeElement.dataset.all") == "looks_at"
+
+
 def test_a_long_text_is_drawn_in_part(page: Any, tmp_path: Path) -> None:
     """4,096 tokens: redrawing takes a fraction of a frame's time a person would notice, counted in
     the time of the processor, which other work does not stretch.

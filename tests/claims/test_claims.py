@@ -5,6 +5,8 @@ REGARD_ALL=1 all of them.
 """
 
 import os
+import re
+from dataclasses import replace
 
 import pytest
 import typer
@@ -13,16 +15,16 @@ from regard.claims import claim, names
 from regard.claims.claim import Axis, Cell, Chart, Claim, Said
 from regard.claims.experiment import Computed, Room
 from regard.claims.followed import Followed
-from regard.claims.rules import All, Less, Peak, Ratio, Rising, Slope, Within
-from regard.claims.run import run
+from regard.claims.rules import All, Less, Outgrows, Peak, Ratio, Rising, Slope, Within
+from regard.claims.run import run, setting
 from regard.claims.texts import ciphers, numerals, spelled
 from regard.claims.tuned import Provided, Shrinks
-from regard.claims.words import chinese, ruled
+from regard.claims.words import chinese, reasons, ruled
 from regard.commands.claims import Stopping, effort_of
 from regard.errors import ConfigError
 from regard.text.corpus import Corpus
 
-QUICK = ("scaling", "path-length", "accumulation", "in-context")
+QUICK = ("scaling", "path-length", "accumulation", "in-context", "window", "evaluation-speed")
 TINY = 0.004  # of the usual steps
 
 
@@ -55,8 +57,8 @@ def test_a_rule_asks_for_arms_and_places_that_there_are(name):
         assert getattr(rule, "other", rule.arm) in made.arms
         asked = [getattr(rule, name) for name in ("at", "first", "last") if hasattr(rule, name)]
         assert places.issuperset(asked)
-    along = any(isinstance(rule, Slope | Peak | Rising | Shrinks) for rule in leaves(made.rule))
-    assert made.axis is not None or not along
+    along = Slope | Peak | Rising | Shrinks | Outgrows
+    assert made.axis or not any(isinstance(rule, along) for rule in leaves(made.rule))
 
 
 @pytest.mark.parametrize("name", names())
@@ -65,6 +67,23 @@ def test_everything_is_said_in_both_languages(name):
     said = [made.statement, made.setting, *made.notes, *(c.title for c in made.charts)]
     for each in [*said, *ruled(made.rule)]:
         assert each.en and any("\u4e00" <= letter <= "\u9fff" for letter in each.zh)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_rule_names_the_same_numbers_in_both_languages(name):
+    for said in ruled(claim(name).rule):
+        english, other = (
+            set(re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?%?", text)) for text in (said.en, said.zh)
+        )
+        assert english == other
+
+
+def test_what_decided_is_told_in_both_languages():
+    told = "error at 64: a 1, b 2; error, difference at 64: 0.1, at 1024: 0.03, noise 0.06"
+    first, second, third = reasons(f"{told}; seconds, a over b: 800: 3, 1800: 4", True)
+    assert first.zh == "error（在 64 处）：a 1, b 2"
+    assert second.zh == "error 之差：在 64 处 0.1，在 1024 处 0.03，噪声 0.06"
+    assert third.zh == "a 与 b 的 seconds 之比：800: 3, 1800: 4"
 
 
 def test_rules_in_chinese_name_their_bounds():
@@ -118,6 +137,43 @@ def test_what_is_stopped_goes_on(tmp_path):
     assert len(kept) == 2 and not (tmp_path / "toy" / "claim.json").exists()
     run(made, tmp_path)
     assert len(seen) == 3 + 10 and seen[2] == seen[3]
+
+
+def test_cells_of_another_setting_are_measured_again(tmp_path):
+    seen = []
+
+    def measure(arm, at, seed):
+        seen.append(arm)
+        return {"x": 1.0}
+
+    made = toy(Computed(measure))
+    run(made, tmp_path)
+    once = len(seen)
+    run(made, tmp_path)
+    assert len(seen) == once == 12
+    run(replace(made, setting=Said("otherwise", "换一种做法")), tmp_path)
+    assert len(seen) == 2 * once
+
+
+def test_a_setting_is_the_same_in_every_process_and_holds_the_steps():
+    one, other = (toy(Computed(lambda arm, at, seed: {"x": 1.0})) for _ in range(2))
+    assert setting(one) == setting(other)
+    made = claim("heads")
+    longer = replace(made, experiment=replace(made.experiment, steps=7))
+    assert setting(longer) != setting(made)
+
+
+def test_the_window_slides_over_a_model_without_memory():
+    from regard.claims.evaluation_speed import figures
+
+    assert figures("sliding window", 64, 1)["seconds"] > 0
+
+
+def test_a_cell_hangs_on_its_seed_alone():
+    from regard.claims.feed_forward_is_convolution import figures
+
+    first, again, other = (figures("of three positions", 0, seed) for seed in (1, 1, 2))
+    assert first == again != other
 
 
 def test_a_budget_becomes_an_effort():

@@ -95,6 +95,14 @@ def test_a_first_look_says_so(found):
     assert "single seed" not in page(found[0], found[1] | {"seeds": 1})
 
 
+def test_a_terminal_is_told_why_a_verdict_may_be_none():
+    given = {"effort": 1.0, "seeds": 1}
+    (said,) = commands.warned(claim("in-context"), given)
+    assert "single seed" in said
+    assert commands.warned(claim("in-context"), given | {"seeds": 3}) == []
+    assert commands.warned(claim("scaling"), given) == []
+
+
 def test_what_others_wrote_is_only_text(found):
     made, facts = found
     nasty = dataclasses.replace(made, statement=Said(NASTY, NASTY), source=NASTY)

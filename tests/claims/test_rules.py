@@ -1,5 +1,7 @@
 """Rules judge by means and noise, as they were written before the run."""
 
+import math
+
 import pytest
 
 from regard.claims import claim, names
@@ -9,6 +11,7 @@ from regard.claims.rules import (
     UNDECIDED,
     All,
     Less,
+    Outgrows,
     Peak,
     Ratio,
     Rising,
@@ -52,6 +55,37 @@ def test_ratio_and_bounds():
     assert Ratio("x", "a", "b", most=2.5).judge(found).verdict == NOT
     assert Within("x", "a", 2, 4).judge(found).verdict == REPRODUCED
     assert Within("x", "a", 2, 4).judge(values(a={1: [3], 2: [5]})).verdict == NOT
+
+
+def test_nothing_over_nothing_decides_nothing():
+    rule = Ratio("x", "a", "b", least=3.0)
+    assert rule.judge(values(a=[0.0], b=[0.0])).verdict == UNDECIDED
+    assert rule.judge(values(a=[1.0], b=[0.0])).verdict == REPRODUCED
+
+
+def test_what_is_no_number_decides_nothing():
+    held = values(a=[math.nan, 1.0], b=[1.0, 2.0])
+    assert Less("x", "a", "b").judge(held).verdict == UNDECIDED
+    assert Ratio("x", "a", "b", most=9.0).judge(held).verdict == NOT
+
+
+def test_a_ratio_rises():
+    rising = values(a={1: [10, 11], 2: [40, 41]}, b={1: [1, 1], 2: [2, 2]})
+    alike = values(a={1: [10, 11], 2: [20, 22]}, b={1: [1, 1], 2: [2, 2]})
+    falling = values(a={1: [10, 10.1], 2: [12, 12.1]}, b={1: [1, 1], 2: [4, 4]})
+    found = [Outgrows("x", "a", "b").judge(each).verdict for each in (rising, alike, falling)]
+    assert found == [REPRODUCED, UNDECIDED, NOT]
+
+
+def test_evaluation_speed_asks_for_a_ratio_that_grows():
+    made = claim("evaluation-speed")
+    slow = dict(zip(made.axis.places, (0.1, 0.2, 0.3, 0.4), strict=True))
+    for ratios, verdict in (((200, 400, 600, 800), REPRODUCED), ((500, 400, 300, 200), NOT)):
+        held = {}
+        for (at, took), ratio in zip(slow.items(), ratios, strict=True):
+            held["sliding window", at] = [{"seconds": took}] * 2
+            held["with memory", at] = [{"seconds": took / ratio}] * 2
+        assert made.rule.judge(held).verdict == verdict
 
 
 def test_powers():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from regard.compare.blanks import Blanks, sees_both_sides
+from regard.compare.measures import Extent, judged
 from regard.compare.pairs import Pair, exact, minimal_pairs, preferred, pseudo, swapped_tokens
 from regard.errors import InputError
 from regard.exchange.directory import Loaded
@@ -41,6 +42,17 @@ def test_bert_is_shown_its_mask():
         assert guess.logprob == pytest.approx(log_p(loaded.model, hidden, row[place]), abs=1e-5)
         first = int(loaded.model.logits(hidden).argmax())
         assert guess.right == (first == row[place])
+
+
+def test_longformer_sees_its_first_row_from_everywhere_as_in_learning():
+    loaded, row = made("longformer", context=16, window=2), [*range(8, 20)]
+    (found,) = Blanks(loaded, SPECIAL)([row], [11])
+    shown = torch.tensor([[SPECIAL.cls, *row[:-1], SPECIAL.mask, SPECIAL.sep]])
+    with torch.no_grad():
+        hidden = loaded.model(shown, global_tokens=torch.zeros(1, 1, dtype=torch.long))
+        near = loaded.model(shown)
+    assert found.logprob == pytest.approx(log_p(loaded.model, hidden[0, 12], 19), abs=1e-5)
+    assert found.logprob != pytest.approx(log_p(loaded.model, near[0, 12], 19), abs=1e-5)
 
 
 def test_xlnet_never_sees_what_it_is_asked_for():
@@ -89,6 +101,25 @@ def test_pairs_are_a_function_of_text_and_seed(tmp_path):
         assert pair.real != pair.changed and sorted(pair.real) == sorted(pair.changed)
 
 
+def test_both_sides_of_a_pair_have_room(tmp_path):
+    corpus = Corpus.open(small.data(tmp_path / "data"), "test")
+    pairs = minimal_pairs(corpus, 200, 3, room=7)
+    assert pairs and max(len(ids) for pair in pairs for ids in pair) <= 7
+    assert max(len(pair.real) for pair in minimal_pairs(corpus, 200, 3)) > 7
+
+
+def test_an_xlnet_that_has_learned_from_left_to_right_is_asked_so(tmp_path):
+    corpus = Corpus.open(small.data(tmp_path / "data"), "test")
+    loaded = made("xlnet", head_size=8)
+    loaded.tokenizer, loaded.path = corpus.tokenizer, corpus.directory
+    pairs = minimal_pairs(corpus, 12, 3)
+    totals = exact(loaded, corpus, [ids for pair in pairs for ids in pair])
+    wanted = [a > b for a, b in zip(totals[::2], totals[1::2], strict=True)]
+    found = judged(loaded, corpus, Extent(pairs=12, seed=3), 40, both_sides=False)
+    assert found["minimal_pairs"] == pytest.approx(sum(wanted) / len(wanted))
+    assert found["minimal_pairs_each"]["sums"] == [float(each) for each in wanted]
+
+
 def test_tokens_are_swapped_where_no_spaces_are():
     changed = swapped_tokens([7, 7, 8], keyed(1, "x"))
     assert changed == [7, 8, 7]
@@ -105,7 +136,7 @@ def test_both_kinds_of_models_prefer_by_their_sums(tmp_path):
     for row, total in zip(rows, totals, strict=True):
         each = blanks([row] * 3, [0, 1, 2])
         assert total == pytest.approx(sum(guess.logprob for guess in each), abs=1e-4)
-    found = preferred(bert, corpus, pairs)
+    found = preferred(bert, corpus, pairs, both_sides=True)
     assert found == [totals[0] > totals[1], totals[2] > totals[3]]
     with torch.no_grad():
         tokens = torch.tensor([[SPECIAL.end, 8, 9]])

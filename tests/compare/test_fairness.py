@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.compare.measures import Extent, bits, exact, measure
+from regard.compare.measures import Extent, bits, exact, measure, words_to_hide
 from regard.exchange.directory import load
 from regard.objectives.base import streams
 from regard.text.corpus import Corpus
@@ -107,6 +107,15 @@ def test_bits_have_an_interval_over_documents():
     assert bits([math.log(2)], [1])["bits_per_byte_interval"] is None
 
 
+def test_only_words_are_hidden(where):
+    """The end of a document is a target of XLNet and T5, and never one of BERT."""
+    corpus = Corpus.open(where, "test")
+    words = np.flatnonzero(corpus.read(0, len(corpus)) != corpus.special.end).tolist()
+    assert words_to_hide(corpus, len(corpus), 0) == words != list(range(len(corpus)))
+    few = words_to_hide(corpus, 10, 0)
+    assert len(few) == 10 and set(few) <= set(words) and few == words_to_hide(corpus, 10, 0)
+
+
 @pytest.mark.parametrize("model", ["bert", "t5", "gpt", "xlnet", "transformer-xl", "lstm"])
 def test_what_a_model_is_measured_by_is_what_it_can(model, where, tmp_path):
     own = {"bert": "masked", "xlnet": "permuted", "t5": "span", "gpt": "causal"}
@@ -121,6 +130,9 @@ def test_what_a_model_is_measured_by_is_what_it_can(model, where, tmp_path):
     exactly, both = model not in ("bert", "t5"), model in ("bert", "t5", "xlnet")
     assert ("bits_per_byte" in found) == exactly
     assert ("masked_accuracy" in found) == both == ("pseudo_bits_per_byte" in found)
+    if both:
+        low, high = found["pseudo_bits_per_byte_interval"]
+        assert low <= found["pseudo_bits_per_byte"] <= high
     assert 0 <= found["minimal_pairs"] <= 1
     kinds = ["filled" if model == "bert" else "generated"] * len(prompts)
     assert [sample["kind"] for sample in found["samples"]] == kinds

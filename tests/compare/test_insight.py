@@ -8,6 +8,7 @@ import torch
 
 from regard.compare.costs import fresh, held_at_once, passed, reading
 from regard.compare.insight import attended, labels_of, probed, sentence_of
+from regard.compare.measures import Extent, beginnings, samples
 from regard.exchange.directory import Loaded, load, save
 from regard.models import create
 from regard.study.record import record
@@ -82,6 +83,24 @@ def test_probes_have_an_interval_and_an_untrained_model_beside_them(tmp_path):
     mean = np.mean([row["untrained"] for row in found["probe_tasks"]])
     assert found["probe_untrained"] == pytest.approx(mean)
     assert probed(loaded, tmp_path / "data", "train", 80, 0) == found
+
+
+def test_a_beginning_ends_with_a_whole_character(tmp_path):
+    from regard.text.prepare import Plan, prepare
+
+    dice = np.random.default_rng(0)
+    lines = ["".join(chr(0x4E00 + i) for i in dice.integers(0, 5000, 20)) for _ in range(60)]
+    (tmp_path / "text.txt").write_text("。\n\n".join(lines), encoding="utf-8")
+    prepare(Plan((str(tmp_path / "text.txt"),), tmp_path / "data", vocabulary=380))
+    found = beginnings(Corpus.open(tmp_path / "data", "train"), count=8)
+    assert len(found) == 8 and not any("\ufffd" in text for text in found)
+
+
+def test_a_prompt_that_is_too_long_for_a_model_is_passed_over(where):
+    recipe = small.recipe("gpt", where, objective={"name": "causal"})
+    extent = Extent(prompts=(" ".join(["w8"] * 40), "w8 w9"), tokens=2)
+    found = samples(model("gpt", where), Corpus.open(where, "test"), recipe, extent)
+    assert [each["given"] for each in found] == ["w8 w9"]
 
 
 class Bytes:

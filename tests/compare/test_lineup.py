@@ -3,6 +3,7 @@
 import pytest
 
 from regard.compare.lineup import DEFAULT, Budget, Entry, lineup
+from regard.compare.planning import planned
 from regard.errors import ConfigError, UnknownName
 
 
@@ -19,7 +20,11 @@ def test_an_entry_names_model_objective_and_size():
     assert Entry.of("gpt@small").name == "gpt-small"
 
 
-@pytest.mark.parametrize("text", ["gpt:", "gpt@", "", "g p t", "bert:sentences", "gpt:distil"])
+@pytest.mark.parametrize(
+    "text",
+    ["gpt:", "gpt@", "", "g p t", "bert:sentences", "gpt:distil", "gpt:masked", "t5:causal",
+     "bert:causal", "gpt:span", "xlnet:recurrent"],
+)  # fmt: skip
 def test_what_cannot_be_compared_is_refused(text):
     with pytest.raises((ConfigError, UnknownName)):
         Entry.of(text)
@@ -30,6 +35,15 @@ def test_a_model_is_compared_once():
         lineup(["gpt", "gpt:causal"])
     with pytest.raises(ConfigError, match="nothing"):
         lineup(["ngram"])
+    assert [entry.name for entry in lineup(["gpt", " ngram"])] == ["gpt"]
+
+
+def test_a_size_that_is_none_is_refused_before_any_run():
+    given = {"size": "tiny", "seeds": 1, "length": 128, "samples": 16, "vocabulary": 4000}
+    budget, entries = Budget("tokens", 1e5), (Entry.of("gpt"), Entry.of("t5@huge"))
+    with pytest.raises(ConfigError, match=r"t5-huge.*tiny, small, medium"):
+        planned(("book.txt",), entries, budget, **given)
+    assert planned(("book.txt",), entries[:1], budget, **given).size == "tiny"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +59,9 @@ def test_budgets(text, kind, amount):
     assert (found.kind, found.amount) == (kind, pytest.approx(amount))
 
 
-@pytest.mark.parametrize("text", ["", "10", "m", "0m", "-3m", "1.2.3s", "ten minutes", "5 MB"])
+@pytest.mark.parametrize(
+    "text", ["", "10", "m", "0m", "-3m", "1.2.3s", "ten minutes", "5 MB", "0.5tok", "1e999flop"]
+)
 def test_what_is_no_budget_is_refused(text):
     with pytest.raises(ConfigError):
         Budget.of(text)

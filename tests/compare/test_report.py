@@ -12,7 +12,7 @@ import pytest
 from regard.compare.comparison import Plan
 from regard.compare.lineup import Budget, lineup
 from regard.compare.page import embedded, unfolded
-from regard.compare.page_figures import breaks, curve_panels
+from regard.compare.page_figures import breaks, curve_panels, samples
 from regard.compare.page_parts import INKS, SHAPES
 from regard.compare.page_style import DARK, LIGHT
 from regard.compare.page_words import WORDS
@@ -170,6 +170,14 @@ def test_runs_are_linked_where_they_have_a_report(tmp_path):
         "gpt-2": "runs/gpt-2/report.html"
     }
     assert all(run["command"].startswith("regard train ") for run in made)
+
+
+def test_a_sample_stands_under_its_own_prompt(tmp_path):
+    found = comparison(seeds=1)
+    del found["cells"]["gpt-1"]["samples"][0]  # a prompt that was too long for it
+    first, second = samples(report_of(found, tmp_path)).split("<h3>")[1:]
+    assert ">gpt<" not in first and ">gpt<" in second
+    assert ">bert<" in first and ">bert<" in second
 
 
 def test_more_models_than_inks(tmp_path):

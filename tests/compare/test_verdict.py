@@ -91,6 +91,14 @@ def test_the_ngram_is_beaten_or_not():
     assert any("Better than the n-gram" in each.en and "gpt" in each.en for each in said)
 
 
+def test_a_model_within_its_noise_of_the_ngram_is_said_to_be_so():
+    wide = (0.0, 9.0)
+    models = {"gpt": [(2.0, *wide), (2.2, *wide)], "lstm": [(2.5, *wide), (2.5, *wide)]}
+    said = [each.en for each in verdict(found(2, ngram=2.15, **models))]
+    assert "Within the noise of the n-gram (2.150 bits per byte): gpt." in said
+    assert not any("Better than" in each or "None of them beats" in each for each in said)
+
+
 def test_what_is_missing_is_named():
     made = found(gpt=[(2.0, 1.9, 2.1)]) | {"missing": ["bert-1"]}
     assert verdict(made)[-1].en == "Not finished: bert-1."

@@ -27,6 +27,7 @@ from regard.look.weights import Band, Matrix
 from regard.look.words import WORDS
 from regard.models.state import State
 from regard.tasks.finetune import finetune
+from regard.text.roles import special_of
 from tests.decoding.small import draw, tokenizer
 from tests.laws.zoo import VOCABULARY, ZOO, Specimen
 from tests.look.small import recorded, speaking
@@ -107,6 +108,20 @@ def test_a_window_is_kept_as_a_band() -> None:
         look(loaded, ids, global_tokens=[201])
 
 
+@pytest.mark.parametrize("family", ["bert", "longformer", "xlnet"])
+def test_an_encoder_reads_between_its_marks(family: str) -> None:
+    """As it has learned to, also where the tokenizer adds none; [CLS] is a Longformer's global."""
+    loaded = speaking(family)
+    words: Any = loaded.tokenizer
+    ids, special = words.encode(SENTENCE, special=False), special_of(words, "small")
+    after = [special.sep, special.cls] if family == "xlnet" else [special.sep]
+    row = [*ids, *after] if family == "xlnet" else [special.cls, *ids, *after]
+    tokens = look(loaded, SENTENCE).sides[0].tokens["text"]
+    assert [t.text for t in tokens] == [t.text for t in tokens_of(words, row)]
+    marked = [i for i, t in enumerate(tokens) if "global" in t.marks]
+    assert marked == ([0] if family == "longformer" else [])
+
+
 def test_memory_rows_stand_before_the_text() -> None:
     loaded = speaking("transformer-xl")
     before, text = "Emoji are long: the dog did not.", "The cat sat."
@@ -137,6 +152,24 @@ def test_memory_rows_stand_before_the_text() -> None:
         look(speaking("gpt"), text, memory=before)
     with pytest.raises(InputError, match="memory is 0"):
         look(speaking("transformer-xl", memory=0), text, memory=before)
+
+
+def test_memory_columns_are_the_rows_that_are_remembered() -> None:
+    """An XLNet that is trained with a memory keeps the first rows of a piece, not the last."""
+    loaded = speaking("xlnet", memory=6, reuse=4)
+    model: Any = loaded.model
+    before, ids = draw(11, 4), draw(5, 2)
+    side = look(loaded, ids, memory=before).sides[0]
+    state = State()
+    with torch.no_grad():
+        for start in range(0, 11, 4):
+            model(torch.tensor([before[start : start + 4]]), state=state)
+        assert torch.equal(state.hidden[0][0], model.tokens(torch.tensor(before[-6:])))
+    expected = recorded(model, torch.tensor([ids]), state=state)
+    for own, weights in zip(heads_of(side, "self"), expected, strict=True):
+        np.testing.assert_allclose(own, weights, atol=CLOSE)
+    past = [t.text for t in side.tokens["keys"] if "memory" in t.marks]
+    assert past == [t.text for t in tokens_of(loaded.tokenizer, before[-6:])]
 
 
 def test_both_streams_under_an_order() -> None:
@@ -376,6 +409,9 @@ def test_the_command(tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["look", str(tuned), " ", "--out", str(tmp_path / "no.html")]) == 2
     assert main([*words, "--force", "--order", "a,b"]) == 2
     assert not (tmp_path / "no.html").exists()
+    capsys.readouterr()
+    assert main(["look", str(tuned), "film", "--out", str(tmp_path / "none" / "a.html")]) == 2
+    assert "no directory" in capsys.readouterr().err
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from regard.errors import ConfigError, FormatError
 from regard.keyed import keyed
 from regard.models import create
 from regard.objectives.base import Loss
-from regard.objectives.masked import Mask, Masked, Options
+from regard.objectives.masked import Mask, Masked, Options, seldom
 from regard.text.corpus import Corpus, Special
 from tests.objectives.sentences_corpus import batch_of, numbered_corpus, numbers, spoken_corpus
 from tests.objectives.small import (
@@ -113,6 +113,21 @@ def test_every_place_is_as_likely(corpus: Corpus) -> None:
     assert (seen[[0, 20, 39]] == 0).all()
     free, p = np.delete(seen, [0, 20, 39]), 6 / 37
     assert (np.abs(free - 4000 * p) < 4.5 * np.sqrt(4000 * p * (1 - p))).all()
+
+
+def test_rare_words_are_chosen_more_often(tmp_path: Path) -> None:
+    text = [FIRST] * 81 + [FIRST + 1] * 16 + [FIRST + 2]  # weights 1/9, 1/4 and 1, also if unseen
+    corpus = open_corpus(write_corpus(tmp_path, [[text]]))
+    assert seldom(corpus, 0.5)[FIRST : FIRST + 4] == pytest.approx([1 / 9, 1 / 4, 1, 1], abs=1e-9)
+    mask, seen = Mask(corpus, Options(rare=0.5, share=0.2), 5), np.zeros(5)
+    for i in range(4000):  # one of three words
+        seen[mask(np.array([CLS, FIRST, FIRST + 1, FIRST + 3, SEP]), keyed(i))["targets"]] += 1
+    fair = np.array([0, 1 / 9, 1 / 4, 1, 0]) / (1 / 9 + 1 / 4 + 1)
+    assert (np.abs(seen - 4000 * fair) <= 4.5 * np.sqrt(4000 * fair * (1 - fair))).all()
+    alone = np.array([CLS, SEP])
+    assert mask(alone, keyed(0))["shares"].sum() == 0
+    several = Mask(corpus, Options(rare=0.5, share=1.0), 5)(np.array([CLS, FIRST, SEP]), keyed(0))
+    assert several["shares"].sum() == 1
 
 
 def test_an_unknown_word_is_a_word(corpus: Corpus) -> None:
@@ -348,6 +363,10 @@ def test_what_cannot_be(corpus: Corpus, tmp_path: Path) -> None:
         masked(corpus, duplicates=0)
     with pytest.raises(ConfigError, match="whole_words is 'yes'"):
         masked(corpus, whole_words="yes")
+    with pytest.raises(ConfigError, match="rare is -1"):
+        masked(corpus, rare=-1.0)
+    with pytest.raises(ConfigError, match="single tokens, not words"):
+        masked(corpus, rare=0.7, whole_words="pieces")
     with pytest.raises(ConfigError, match="no room"):
         masked(corpus, length=2)
     bare = write_corpus(tmp_path, [[[7] * 50]], special=Special(end=1, cls=4, sep=5))

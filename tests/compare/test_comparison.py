@@ -1,0 +1,81 @@
+"""A comparison as a whole: what is kept, what is refused, and what one model cannot spoil."""
+
+from dataclasses import replace
+
+import pytest
+
+from regard.commands.compare import check_resume
+from regard.compare.comparison import Comparison, Failed, Plan, begin, curve_of
+from regard.compare.display import cells
+from regard.compare.lineup import Budget, lineup
+from regard.compare.report import write_report
+from regard.errors import ConfigError
+
+
+def plan(*sources: str, **changes) -> Plan:
+    entries = tuple(lineup(["gpt", "lstm"]))
+    return Plan(sources, entries, Budget("tokens", 1e5), vocabulary=400, **changes)
+
+
+def comparison(given: Plan, out) -> Comparison:
+    return Comparison(given, out, lambda name, record: None)
+
+
+def test_a_plan_whose_text_was_never_read_may_be_replaced(tmp_path):
+    begin(plan("bok.txt"), tmp_path)
+    begin(plan("book.txt"), tmp_path)
+    (tmp_path / "data").mkdir()
+    with pytest.raises(ConfigError, match="--resume"):
+        begin(plan("other.txt"), tmp_path)
+
+
+def test_a_comparison_that_was_stopped_before_its_text_was_ready_has_a_report(tmp_path):
+    found = comparison(plan("book.txt"), tmp_path).found()
+    assert found["data"] == {} and found["missing"] == ["gpt-1", "lstm-1"]
+    assert "Not finished" in write_report(found, tmp_path)["summary"]
+
+
+def test_a_text_without_anything_to_test_with_is_refused(tmp_path):
+    (tmp_path / "text.txt").write_text("aaa", encoding="utf-8")
+    given = replace(plan(str(tmp_path / "text.txt")), vocabulary=363)  # bytes, marks, roles
+    with pytest.raises(ConfigError, match="too short"):
+        comparison(given, tmp_path / "out").prepare()
+
+
+def test_a_model_that_fails_does_not_keep_the_others_from_their_turn(tmp_path):
+    lines = [f"Number {i} stands in line {i * 7 % 31}." for i in range(60)]
+    (tmp_path / "text.txt").write_text("\n\n".join(lines), encoding="utf-8")
+    made = comparison(plan(str(tmp_path / "text.txt"), length=10**6), tmp_path / "out")
+    with pytest.raises(Failed, match=r"gpt-1: .*too few.*lstm-1: .*too few"):
+        made.go()
+    found = made.found()
+    assert list(found["cells"]) == ["ngram"] and found["missing"] == ["gpt-1", "lstm-1"]
+    assert found["costs"] is None
+
+
+def test_ctrl_c_reaches_a_run_by_us_alone(tmp_path):
+    """From the terminal as well would be twice, which ends a run before it has saved itself."""
+    code = "import json, os; print(json.dumps({'alone': os.getpgrp() == os.getpid()}))"
+    assert comparison(plan("book.txt"), tmp_path).child(["-c", code]) == {"alone": True}
+
+
+def test_every_validation_has_a_time():
+    """A long run writes down only some of its steps."""
+    lines = [
+        {"step": 2, "tokens": 20, "loss": 1.0, "seconds": 0.5},
+        {"step": 3, "tokens": 30, "valid": {"bits_per_byte": 4.0}},
+    ]
+    assert curve_of(lines) == [{"step": 3, "tokens": 30, "bits_per_byte": 4.0, "seconds": 0.5}]
+
+
+def test_bits_that_follow_a_prefix_are_not_among_exact_ones_while_it_runs():
+    valid = {"bits_per_byte": 2.0}
+    assert "2.000" in cells({"state": "training", "objective": "causal", "valid": valid})
+    assert "2.000" not in cells({"state": "training", "objective": "prefix", "valid": valid})
+    assert "1.500" in cells({"state": "done", "bits_per_byte": 1.5})
+
+
+def test_a_comparison_goes_on_by_its_own_plan():
+    check_resume({"budget": False, "models": "", "prompt": None})
+    with pytest.raises(ConfigError, match="--seeds is given beside --resume"):
+        check_resume({"budget": False, "seeds": True})
