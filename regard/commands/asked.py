@@ -118,8 +118,7 @@ def plain_lines(file: Path | None, problems: Problems) -> Iterator[tuple[Place, 
     if not given.strip():
         raise InputError(f"{STDIN} is empty; give a text a line")
     for number, raw in enumerate(given.removesuffix(b"\n").split(b"\n"), 1):
-        place = Place(STDIN, number)
-        yield place, content(decoded(raw, place, problems))
+        yield Place(STDIN, number), content(decoded(raw, STDIN, number, problems))
 
 
 def json_record(line: str) -> dict[str, Any] | None:

@@ -126,15 +126,15 @@ def read_sentence(
     tags: list[str] = []
     good = True
     for number, line in sentence.lines:
-        cells, place = columns.split(line), Place(name, number)
+        cells = columns.split(line)
         kind, trouble = wrong(cells, columns)
         if trouble:
-            problems.add(place, kind, f"{trouble}; the sentence is left out")
+            problems.add(Place(name, number), kind, f"{trouble}; the sentence is left out")
             good = False
             continue
         if len(cells) > columns.width:
             problems.add(
-                place,
+                Place(name, number),
                 "ragged-line",
                 f"{len(cells)} columns where most lines have {columns.width}; the rest "
                 f"({' '.join(cells[columns.width :])!r}) is not used",

@@ -18,7 +18,7 @@ def numbered(path: Path, name: str, problems: Problems) -> Iterator[tuple[int, s
     for block in blocks(path, name, Tally()):
         *whole, rest = block.split(b"\n")
         for line in whole:
-            yield number, decoded(b"".join((*parts, line, b"\n")), Place(name, number), problems)
+            yield number, decoded(b"".join((*parts, line, b"\n")), name, number, problems)
             parts.clear()
             number, length = number + 1, 0
         parts.append(rest)
@@ -29,22 +29,22 @@ def numbered(path: Path, name: str, problems: Problems) -> Iterator[tuple[int, s
                 "whole, so give one example a line"
             )
     if length:
-        yield number, decoded(b"".join(parts), Place(name, number), problems)
+        yield number, decoded(b"".join(parts), name, number, problems)
 
 
-def decoded(line: bytes, place: Place, problems: Problems) -> str:
+def decoded(line: bytes, name: str, number: int, problems: Problems) -> str:
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
         problems.add(
-            place,
+            Place(name, number),
             "broken-utf8",
             f"byte {error.start + 1} of the line is no UTF-8 ({error.reason}); it was replaced "
             "by \ufffd",
             "warning",
         )
         text = line.decode(errors="replace")
-    return text.removeprefix(MARK) if place.line == 1 else text
+    return text.removeprefix(MARK) if number == 1 else text
 
 
 def whole(path: Path, name: str, problems: Problems) -> str:
