@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.commands.resuming import check_resume
 from regard.errors import ConfigError
 
 BUDGET, LENGTH, SAMPLES, VOCABULARY = "2m", 128, 16, 4000  # unless others are given
+OF_A_COMPARISON = "a comparison goes on by its own plan; leave it out, or begin a new comparison"
 
 
 def register(app: typer.Typer) -> None:
@@ -93,7 +95,7 @@ def compare(
             "size": size, "length": length != LENGTH, "samples": samples != SAMPLES,
             "vocabulary": vocabulary != VOCABULARY, "prompt": prompt, "split-by": split_by,
             "set": settings,
-        })  # fmt: skip
+        }, why=OF_A_COMPARISON)  # fmt: skip
         place = Path(sources[0])
         plan = again(place)
     else:
@@ -128,16 +130,6 @@ def compare(
     finally:
         shown.stop()
     finish(made, as_json)
-
-
-def check_resume(options: dict[str, Any]) -> None:
-    """Refuses what a comparison that goes on would leave aside."""
-    asked = [f"--{name}" for name, value in options.items() if value]
-    if asked:
-        raise ConfigError(
-            f"{asked[0]} is given beside --resume, but a comparison goes on by its own plan; leave "
-            "it out, or begin a new comparison"
-        )
 
 
 def finish(made: Any, as_json: bool) -> None:

@@ -186,11 +186,10 @@ def finetune(
             {"task": task, "data": data, "valid": valid, "out": out, "recipe": recipe,
              "epochs": epochs, "rate": rate, "seed": seed, "skip": skip, "field": field,
              "format": form, "header": header is not None, "download": download,
-             "folds": folds or None, "adapt": adapt or None, "unlabelled": unlabelled or None,
-             "confidence": confidence, "augment": augment or None, "thesaurus": thesaurus,
-             "knowledge": knowledge or None,
-             "knowledge-mode": knowledge_mode, "knowledge-branches": knowledge_branches,
-             "knowledge-rule": knowledge_rule},
+             "folds": folds or None, "adapt": adapt, "unlabelled": unlabelled,
+             "confidence": confidence, "augment": augment, "thesaurus": thesaurus,
+             "knowledge": knowledge, "knowledge-mode": knowledge_mode,
+             "knowledge-branches": knowledge_branches, "knowledge-rule": knowledge_rule},
             changes,
         )  # fmt: skip
     told = asked(knowledge, knowledge_branches, knowledge_mode, knowledge_rule or [])

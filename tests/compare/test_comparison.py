@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from regard.commands.compare import check_resume
+from regard.cli import main
 from regard.compare.comparison import Comparison, Failed, Plan, begin, curve_of
 from regard.compare.display import cells
 from regard.compare.lineup import Budget, lineup
@@ -75,7 +75,8 @@ def test_bits_that_follow_a_prefix_are_not_among_exact_ones_while_it_runs():
     assert "1.500" in cells({"state": "done", "bits_per_byte": 1.5})
 
 
-def test_a_comparison_goes_on_by_its_own_plan():
-    check_resume({"budget": False, "models": "", "prompt": None})
-    with pytest.raises(ConfigError, match="--seeds is given beside --resume"):
-        check_resume({"budget": False, "seeds": True})
+@pytest.mark.parametrize("words", [["--seeds", "3"], ["--budget", "3m"], ["--prompt", "A"]])
+def test_a_comparison_goes_on_by_its_own_plan(words, tmp_path, capsys):
+    begin(plan("book.txt"), tmp_path)
+    assert main(["compare", "--resume", str(tmp_path), *words]) == 2
+    assert f"{words[0]} is given beside --resume" in capsys.readouterr().err
