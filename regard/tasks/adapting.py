@@ -13,7 +13,7 @@ from regard.errors import InputError
 from regard.exchange.directory import configure, heads_of, load, read_config, save
 from regard.exchange.formats import format_of
 from regard.tasks.as_text import divided
-from regard.tasks.check import parts
+from regard.tasks.contents import parts
 from regard.tasks.examples import Dialogue, Example
 from regard.tasks.labelled import tokenizer_of
 from regard.tasks.papers import finetuning

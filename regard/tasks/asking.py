@@ -13,7 +13,7 @@ from regard.decoding.generation import generate
 from regard.decoding.prompts import readable
 from regard.errors import ConfigError, InputError, UnknownName
 from regard.exchange.directory import Loaded
-from regard.tasks.check import is_labelled
+from regard.tasks.contents import is_labelled
 from regard.tasks.examples import Choice, Dialogue, Example, Labelled, Pair, Question
 from regard.tasks.labelled import labels_in
 from regard.tasks.likelihood import Ask, Likelihood, Scorer, size

@@ -22,7 +22,7 @@ from regard.exchange.directory import Loaded, family_of_model
 from regard.models.base import EncoderDecoder
 from regard.objectives.sorting import padded
 from regard.tasks.frames import FRAMES, Framed, framed
-from regard.tasks.predict import by_tokens
+from regard.tasks.predict import by_tokens, fitting
 from regard.text.corpus import Special
 from regard.text.roles import special_of
 from regard.training.learner import autocast, blocks, evaluating
@@ -56,7 +56,7 @@ def embed(
     like = next(loaded.model.parameters())
     sizes = np.array([len(row.ids) for row in rows])
     with evaluating(loaded.model), autocast(like.device, precision):
-        for places in by_tokens(sizes) if len(rows) else ():
+        for places in by_tokens(sizes, fitting(like.device)) if len(rows) else ():
             hidden, real = reader.states([rows[place] for place in places])
             vectors = pooled(hidden.float(), real, pooling)
             found[places] = (F.normalize(vectors, dim=1) if normalize else vectors).cpu().numpy()

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from regard.files import write_json
-from regard.tasks.check import labels_of
+from regard.tasks.contents import labels_of
 from regard.tasks.examples import Problems
 from regard.tasks.labelled import labels_in, read_all
 from regard.tasks.papers import TEXT

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.objectives.labelled import Prediction
 from regard.tasks.ask import ALIKE
-from regard.tasks.check import labels_of, prompt_text
+from regard.tasks.contents import labels_of, prompt_text
 from regard.tasks.examples import (
     Choice,
     Dialogue,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import ConfigError, FormatError, InputError
-from regard.tasks.check import ENTITY, labels_of, leaks, ranked
+from regard.tasks.check import ENTITY, ranked
+from regard.tasks.contents import labels_of, leaks
 from regard.tasks.examples import KINDS, Example, Labelled, Problems, Question, Tagged
 from regard.tasks.grow import marked
 from regard.tasks.readers import SIDES, read

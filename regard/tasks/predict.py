@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from regard.errors import ConfigError, FormatError
 from regard.exchange.directory import Loaded, family_of_model
 from regard.objectives import LABELLED
 from regard.objectives import objective as find
 from regard.objectives.labelled import TASK, LabelledObjective, Prediction
+from regard.tasks.cores import side_by_side
 from regard.tasks.examples import Example
 from regard.tasks.grow import MARKED, marked
 from regard.tasks.labelled import Examples
@@ -24,6 +26,7 @@ from regard.training.learner import autocast, evaluating, moved
 
 CHUNK = 1024  # examples that are encoded together
 TOKENS = 8192  # of a batch, padding included
+FEW = 2048  # of a batch on a CPU, where what is still in its caches is fast
 ROWS = 256  # of a batch
 LENGTH = 512  # tokens of a row, where a model has no last position
 HEADS = {"classify": "classify", "tag": "tag", "answer": "answer", "span": "answer",
@@ -88,15 +91,24 @@ class Predictor:
 def said_of(objective: LabelledObjective, model: Any, precision: str = "fp32") -> list[Any]:
     """What a model says of each row of an objective."""
     like = next(model.parameters())
+
+    def ask(places: list[int]) -> list[Any]:
+        batch = objective.collate([objective.sample(0, place) for place in places])
+        with torch.no_grad(), autocast(like.device, precision):
+            return objective.predict(model, moved(batch, like.device, like.dtype))
+
     found: list[Any] = [None] * len(objective)
+    batches = list(by_tokens(objective.rows.sizes, fitting(like.device)))
     with evaluating(model):
-        for places in by_tokens(objective.rows.sizes):
-            batch = objective.collate([objective.sample(0, place) for place in places])
-            with autocast(like.device, precision):
-                said = objective.predict(model, moved(batch, like.device, like.dtype))
+        for places, said in zip(batches, side_by_side(ask, batches, like.device), strict=True):
             for place, one in zip(places, said, strict=True):
                 found[place] = one
     return found
+
+
+def fitting(device: torch.device) -> int:
+    """Tokens of a batch with which a device is fast."""
+    return FEW if device.type == "cpu" else TOKENS
 
 
 def portions(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:
@@ -105,11 +117,11 @@ def portions(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:
         yield part
 
 
-def by_tokens(sizes: np.ndarray) -> Iterator[list[int]]:
+def by_tokens(sizes: np.ndarray, tokens: int = TOKENS) -> Iterator[list[int]]:
     """Rows of similar size, as many as fit a batch."""
     batch: list[int] = []
     for place in np.argsort(-sizes, kind="stable").tolist():  # the widest first: it sets the memory
-        if batch and (len(batch) == ROWS or (len(batch) + 1) * sizes[batch[0]] > TOKENS):
+        if batch and (len(batch) == ROWS or (len(batch) + 1) * sizes[batch[0]] > tokens):
             yield batch
             batch = []
         batch.append(place)

@@ -8,7 +8,7 @@ import numpy as np
 
 from regard.errors import ConfigError, InputError
 from regard.keyed import keyed
-from regard.tasks.check import is_labelled, labels_of, parts
+from regard.tasks.contents import is_labelled, labels_of, parts
 from regard.tasks.examples import Dialogue, Example
 
 DRAWS = ("uniform", "balanced")

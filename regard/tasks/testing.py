@@ -30,7 +30,7 @@ from regard.tasks.ask import (
     task_of,
     writes,
 )
-from regard.tasks.check import is_labelled
+from regard.tasks.contents import is_labelled
 from regard.tasks.examples import Dialogue, Example, Problems
 from regard.tasks.gold import (
     NONE,

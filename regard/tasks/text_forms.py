@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regard.errors import ConfigError, InputError
-from regard.tasks.check import fingerprint, leaks
+from regard.tasks.contents import fingerprint, leaks
 from regard.tasks.examples import Choice, Dialogue, Example, Labelled, Pair, Question
 from regard.tasks.windows import as_text
 from regard.text.tokenizer import Tokenizer

@@ -280,7 +280,7 @@ class Distilling:
 
     def trimmed(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
         from regard.tasks.as_text import divided
-        from regard.tasks.check import parts
+        from regard.tasks.contents import parts
         from regard.workshop.vocabulary import trim
 
         if not (place / "config.json").is_file():

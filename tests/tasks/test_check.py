@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from regard.commands import check as command
 from regard.errors import FormatError, InputError, UnknownName
-from regard.tasks.check import Report, check, fingerprint
+from regard.tasks.check import Report, check
+from regard.tasks.contents import fingerprint
 from regard.tasks.readers import Options
 from tests.tasks.files import Write, rows
 
