@@ -165,8 +165,7 @@ def alone(rows: list[dict[str, Any]]) -> list[list[str]]:
             f"{name.replace('_', ' ')} {spread([r['scores'][name] for r in held])}"
             for name in held[0]["scores"]
         )
-        seconds = spread([row["seconds"] for row in held], ".0f")
-        made.append([f"{task.title}, {key[1]}", str(len(held)), task.about, shown, seconds])
+        made.append([f"{task.title}, {key[1]}", str(len(held)), task.about, task.how, shown])
     return made
 
 
@@ -190,7 +189,7 @@ def section(rows: list[dict[str, Any]]) -> str:
             ),
         ]
     if others := alone(rows):
-        heads = ["task", "seeds", "data", "test", "seconds"]
+        heads = ["task", "seeds", "data", "learned with", "test"]
         parts += ["### Other tasks", table(heads, others)]
     talked = next((row for row in rows if row.get("samples")), None)
     if talked:

@@ -44,6 +44,12 @@ class Task:
             f"{self.batch} examples a step, {self.epochs} epochs, {self.length} tokens at most"
         )
 
+    @property
+    def how(self) -> str:
+        """Those that tasks have of their own, in short."""
+        few = f"rate {self.rate:g}, {self.batch} a step, {self.epochs} epochs"
+        return f"{few}, {self.length} tokens at most"
+
     def settings(self, side: str, seed: int, precision: str, same: bool) -> dict[str, Any]:
         """All that a measured cell depends on. `same`: the Trainer has our allocator's setting."""
         kept = same or side == "ours"
@@ -73,7 +79,7 @@ TASKS = {
              ("pearson",)),
         Task("copa", "COPA", "choose", "500 questions of dev, 500 of test", "accuracy", epochs=5),
         Task("xquad", "XQuAD, English", "answer", "1,190 questions, a fifth of the passages held "
-             "out", "f1", ("exact_match",), rate=1e-4, length=384),
+             "out", "f1", ("exact_match",), epochs=5, rate=1e-4, length=384),
         Task("dialogue", "dialogue", "converse", "2,025 dialogues, a tenth held out, no first turn "
              "shared; a small GPT that has read nothing else", "perplexity", rate=3e-4, epochs=10,
              batch=32),

@@ -18,6 +18,7 @@ import shutil
 import statistics
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import minilm, settings
 from finetune_tasks import TASKS, Task, files
-from page import goal, in_process, once, put, spread, table
+from page import cells, goal, in_process, once, put, spread, table
 
 from regard.training.machine import quick_malloc
 
@@ -59,10 +60,10 @@ def cell(task: Task, data: Path, out: Path, seed: int, examples: int) -> dict[st
     return {"task": task.name, "seed": seed, "kinds": found}
 
 
-def rows_of(cells: list[dict[str, Any]]) -> list[list[str]]:
+def rows_of(rows: list[dict[str, Any]]) -> list[list[str]]:
     made = []
-    for name in dict.fromkeys(found["task"] for found in cells):
-        held = [found["kinds"] for found in cells if found["task"] == name]
+    for name in dict.fromkeys(found["task"] for found in rows):
+        held = [found["kinds"] for found in rows if found["task"] == name]
         for kind in KINDS:
             each = [found[kind] for found in held]
             share = statistics.fmean(e["bytes"]["after"] / e["bytes"]["before"] for e in each)
@@ -87,7 +88,7 @@ def rows_of(cells: list[dict[str, Any]]) -> list[list[str]]:
     return made
 
 
-def section(cells: list[dict[str, Any]]) -> str:
+def section(rows: list[dict[str, Any]]) -> str:
     heads = ["task", "kind", "seeds", "measure", "fp32", "small", "kept", "size", "speed"]
     return "\n\n".join(
         [
@@ -96,9 +97,41 @@ def section(cells: list[dict[str, Any]]) -> str:
             "“Fine-tuning”, then quantized; mean ± standard deviation over seeds. Size and speed "
             "(16 sentences of 64 tokens at once) are those of fp32 = 1. Goals: at least "
             f"{KEPT:.0%} of the score; at most {SMALL['int8']:.0%} of the size for int8.",
-            table(heads, rows_of(cells)),
+            table(heads, rows_of(rows)),
         ]
     )
+
+
+def settings_of(task: Task, seed: int) -> dict[str, Any]:
+    """All that a cell depends on."""
+    return task.settings("ours", seed, LEARNED, False) | {"kinds": KINDS}
+
+
+def tried(task: Task, examples: int) -> Task:
+    """The task as it is, or small enough to try the script."""
+    return replace(task, length=min(task.length, 48), epochs=1) if examples else task
+
+
+def measured(options: Any) -> list[dict[str, Any]]:
+    """Measures what is asked for; gives all cells that there are."""
+    for name in options.only:
+        task = options.tasks[name]
+        for seed in range(1, options.seeds + 1):
+            print(f"{name}, seed {seed} …", file=sys.stderr, flush=True)
+            words = ["--only", name, "--seeds", str(seed), "--examples", str(options.examples),
+                     "--data", str(options.data), "--out", str(options.out)]  # fmt: skip
+            once(
+                options.cells / f"{name}-{seed}.json",
+                partial(in_process, __file__, words),
+                settings_of(task, seed),
+            )
+
+    def wanted(row: dict[str, Any]) -> dict[str, Any] | None:
+        task = options.tasks.get(row["task"])
+        return None if task is None else settings_of(task, row["seed"])
+
+    found = cells(options.cells, wanted)
+    return sorted(found, key=lambda row: (CHOSEN.index(row["task"]), row["seed"]))
 
 
 def main() -> None:
@@ -116,30 +149,20 @@ def main() -> None:
     options = parser.parse_args()
     if not options.data:
         parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
-    only = [word for word in options.only.split(",") if word] or list(CHOSEN)
-    unknown = [name for name in only if name not in CHOSEN]
+    options.only = [word for word in options.only.split(",") if word] or list(CHOSEN)
+    unknown = [name for name in options.only if name not in CHOSEN]
     if unknown:
         parser.error(f"unknown task {unknown[0]!r}; known are {', '.join(CHOSEN)}")
-    out = options.out.resolve()
-    tasks = {name: TASKS[name] for name in only}
-    if options.examples:
-        tasks = {n: replace(t, length=min(t.length, 48), epochs=1) for n, t in tasks.items()}
+    options.out = options.out.resolve()
+    options.cells = options.out / (f"cells-{options.examples}" if options.examples else "cells")
+    options.tasks = {name: tried(TASKS[name], options.examples) for name in CHOSEN}
     if options.cell:
         quick_malloc()
-        task = tasks[only[0]]
-        made = cell(task, Path(options.data), out, options.seeds, options.examples)
+        task = options.tasks[options.only[0]]
+        made = cell(task, Path(options.data), options.out, options.seeds, options.examples)
         options.cell.write_text(json.dumps(made), encoding="utf-8")
         return
-    place = out / (f"cells-{options.examples}" if options.examples else "cells")
-    found = []
-    for name, task in tasks.items():
-        for seed in range(1, options.seeds + 1):
-            print(f"{name}, seed {seed} …", file=sys.stderr, flush=True)
-            words = ["--only", name, "--seeds", str(seed), "--examples", str(options.examples),
-                     "--data", str(options.data), "--out", str(out)]  # fmt: skip
-            wanted = task.settings("ours", seed, LEARNED, False) | {"kinds": KINDS}
-            make = lambda words=words: in_process(__file__, words)  # noqa: E731
-            found.append(once(place / f"{name}-{seed}.json", make, wanted))
+    found = measured(options)
     if not options.examples:
         put("quantisation", section(found), options.page)
     print(json.dumps(found, indent=1) if options.json else section(found))

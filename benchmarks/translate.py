@@ -12,10 +12,11 @@ their MarianMTModel begin with the very same weights and learn with the same los
 schedule from 64 pairs a step, ours by our loop, theirs by its Seq2SeqTrainer, each in a process of
 its own. The clock runs while they train, not while they write checkpoints. The schedule does not
 depend on the number of steps, so neither side has to know it. With `--steps` both see the same
-batches in the same order; with `--dropout 0` they must then agree to rounding. Our process keeps
-the memory it frees, as `regard train` does; theirs comes as it is, unless --same-allocator gives it
-the same. Sides take turns on all cores; with --side-by-side they run at the same time, each on a
-core of its own, and change cores with the seed, so that whatever else the machine does hits both.
+batches in the same order; with `--dropout 0 --precision fp32` they must agree to rounding. Our
+process keeps the memory it frees, as `regard train` does; theirs comes as it is, unless
+--same-allocator gives it the same. Sides take turns on all cores; with --side-by-side they run at
+the same time, each on a core of its own, and change cores with the seed, so that whatever else the
+machine does hits both.
 
 Goals: 1.5 times the tokens (padding not counted) in the same minutes and a better score; no
 difference at equal steps (above a standard deviation of the scores, or without dropout above 1 %
@@ -40,7 +41,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from page import apart, goal, in_process, once, put, replace, spread, table
+from page import apart, goal, in_process, once, plain, put, replace, spread, table
 from page import cells as cells_in
 from translate_sides import SAMPLES, SIDES, SMOOTHING, Job
 
@@ -94,6 +95,7 @@ def cells(options: Any) -> Rows:
     """Measures what is not there yet; gives all cells that there are."""
     for seed in range(1, options.seeds + 1):
         if options.side_by_side:
+            only_pairs(options, seed)
             cores = sorted(os.sched_getaffinity(0))[:: 1 if seed % 2 else -1]
             with ThreadPoolExecutor(len(SIDES)) as pool:
                 list(pool.map(partial(cell, options, seed), SIDES, cores))
@@ -106,12 +108,27 @@ def cells(options: Any) -> Rows:
     )
 
 
+def file_of(options: Any, seed: int, side: str) -> Path:
+    name = f"{named(vars(options), '-', '-')}-{side}-{seed}".replace(" ", "-")
+    return Path(options.cells, f"{name}.json")
+
+
+def only_pairs(options: Any, seed: int) -> None:
+    """One side that is there without the other was not measured beside what comes now."""
+    files = {side: file_of(options, seed, side) for side in SIDES}
+    job = job_of(options.place, vars(options) | {"seed": seed})
+    held = {s: json.loads(f.read_text("utf-8")) for s, f in files.items() if f.is_file()}
+    if not all(s in held and held[s]["settings"] == plain(job.settings(s)) for s in SIDES):
+        for file in files.values():
+            file.unlink(missing_ok=True)
+
+
 def cell(options: Any, seed: int, side: str, core: int | None = None) -> None:
     """Measures it on the one core, or on all, if it is not there yet."""
     if core is not None:
         os.sched_setaffinity(0, {core})  # of this thread, and of the process that it starts
-    name = f"{named(vars(options), '-', '-')}-{side}-{seed}".replace(" ", "-")
-    say(f"{name} …")
+    file = file_of(options, seed, side)
+    say(f"{file.stem} …")
     words = ["--side", side, "--seeds", str(seed)]
     for option in ("data", "out", "minutes", "steps", "precision", "dropout", "width",
                    "vocabulary", "pairs"):  # fmt: skip
@@ -119,7 +136,7 @@ def cell(options: Any, seed: int, side: str, core: int | None = None) -> None:
     for option in ("same_allocator", "side_by_side"):
         words += [f"--{option.replace('_', '-')}"] * getattr(options, option)
     row = once(
-        options.cells / f"{name}.json",
+        file,
         lambda: in_process(__file__, words),
         job_of(options.place, vars(options) | {"seed": seed}).settings(side),
     )

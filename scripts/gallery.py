@@ -1,6 +1,7 @@
 """docs/gallery: the pages of one real comparison and of every claim, with an index.
 
     python scripts/gallery.py [--work results/gallery] [--budget 2m] [--seeds 1] [--claims all]
+        [--jobs 1]
     python scripts/gallery.py --only-pages            # of what was measured so far
 
 Nothing in the gallery is written by hand: `regard compare` and `regard claims run` measure into
@@ -40,7 +41,8 @@ def measure(options: argparse.Namespace) -> bool:
         code = call("compare", SOURCE, *words, "--out", str(compared))
     if code:
         raise SystemExit(code)
-    code = call("claims", "run", *options.claims.split(","), "--out", str(options.work / "claims"))
+    words = ["--jobs", str(options.jobs), "--out", str(options.work / "claims")]
+    code = call("claims", "run", *options.claims.split(","), *words)
     if code not in (0, 1):  # it was stopped; 1: a claim failed, and said so
         raise SystemExit(code)
     return code == 0
@@ -147,6 +149,7 @@ def main() -> None:
     parser.add_argument("--budget", default="2m", help="of each model in the comparison")
     parser.add_argument("--seeds", type=int, default=1, help="of the comparison")
     parser.add_argument("--claims", default="all", help="all, or names with commas between")
+    parser.add_argument("--jobs", type=int, default=1, help="claims at once")
     parser.add_argument("--only-pages", action="store_true", help="measure nothing")
     options = parser.parse_args()
     whole = options.only_pages or measure(options)

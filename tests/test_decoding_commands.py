@@ -135,6 +135,7 @@ def test_refusals(gpt: Path, bert: Path, tmp_path: Path) -> None:
         (("generate", gpt, "The", "--samples", 2, "--stream"), InputError, "--stream"),
         (("generate", gpt, "The", "--precision", "fp3"), UnknownName, "fp32"),
         (("generate", gpt, "The", "--tokens", 0), ConfigError, "tokens is 0"),
+        (("chat", gpt, "--memory", -1), ConfigError, "--memory is -1"),
     ]
     for arguments, kind, says in cases:
         error = refusal(*arguments)

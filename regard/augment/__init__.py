@@ -9,6 +9,8 @@
 | back.py | into another language and back again |
 | examples.py | which texts of an example may change |
 | kept.py | answers and tags, where the words around them change |
+| clean.py | texts reduced to small letters, as in the code of Wei & Zou |
+| processes.py | many examples, by one process or by several |
 | files.py | what `regard augment` reads and writes |
 | learning.py | variants made anew in every epoch of a fine-tuning |
 
@@ -22,7 +24,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.augment.examples import Augmenter, Settings, augmented
+    from regard.augment.examples import Augmenter, Settings
+    from regard.augment.processes import augmented
     from regard.augment.thesaurus import Thesaurus, open_thesaurus
 
 __all__ = ["Augmenter", "Settings", "Thesaurus", "augmented", "open_thesaurus"]
@@ -30,7 +33,7 @@ __all__ = ["Augmenter", "Settings", "Thesaurus", "augmented", "open_thesaurus"]
 HOMES = {
     "Augmenter": "examples",
     "Settings": "examples",
-    "augmented": "examples",
+    "augmented": "processes",
     "Thesaurus": "thesaurus",
     "open_thesaurus": "thesaurus",
 }

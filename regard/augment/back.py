@@ -17,7 +17,8 @@ from regard.errors import ConfigError
 from regard.exchange.directory import Loaded
 from regard.tasks.as_text import TextPredictor
 from regard.tasks.examples import Pair
-from regard.text.sentences import sentences
+from regard.text.sentences import CLOSING, FULL, sentences
+from regard.text.words import is_unspaced
 
 TEMPERATURE = 0.9
 
@@ -46,24 +47,48 @@ class Back:
             TextPredictor(model, task="translate", prefix=prefix, seed=seed, **how)
             for model, prefix in given
         ]
-        self.there_and_back = home is not None
+        self.there_and_back, self.draws = home is not None, not beams
 
     def __call__(self, texts: Sequence[str], first: int = 0) -> list[str]:
-        """What becomes of each text; sentence `i` of all draws with the key `first + i`."""
+        """What becomes of each text; sentence `i` of all draws with the key `first + i`.
+
+        A sentence of which a model makes nothing stays as it is where the text comes back into its
+        own language. With one model it would be one in the wrong language: the text is then "".
+        """
         parts = [sentences(text) for text in texts]
-        flat = [part.strip() for every in parts for part in every]
-        asked = [i for i, part in enumerate(flat) if part]
-        said = [flat[i] for i in asked]
-        lost: set[int] = set()  # of which a model makes nothing: they stay as they are
+        asked = [part.strip() for every in parts for part in every if part.strip()]
+        found = iter(self.translated(asked, first))
+        return [
+            self.put_together(every, [next(found) if part.strip() else "" for part in every])
+            for every in parts
+        ]
+
+    def translated(self, asked: Sequence[str], first: int) -> list[str]:
+        """Each sentence by all models; "" where one of them makes nothing of it."""
+        said = list(asked) if self.draws else list(dict.fromkeys(asked))  # beams find one answer
+        distinct, lost = list(said), set[int]()
         for model in self.models:
             found = model.answers([Pair(text) for text in said], first) if said else []
             new = [str(one.value).strip() for one in found]
             lost |= {number for number, text in enumerate(new) if not text}
             said = [text or before for text, before in zip(new, said, strict=True)]
-        for number, (place, text) in enumerate(zip(asked, said, strict=True)):
-            flat[place] = flat[place] if number in lost else text
-        rest = iter(flat)
-        return ["".join(respaced(part, next(rest)) for part in every) for every in parts]
+        made = ["" if number in lost else text for number, text in enumerate(said)]
+        if self.draws:
+            return made
+        known = dict(zip(distinct, made, strict=True))
+        return [known[text] for text in asked]
+
+    def put_together(self, old: Sequence[str], new: Sequence[str]) -> str:
+        """The text of new sentences, with the white space of those that they stand for."""
+        if not self.there_and_back and any(
+            part.strip() and not text for part, text in zip(old, new, strict=True)
+        ):
+            return ""
+        made = ""
+        for part, text in zip(old, new, strict=True):
+            added = respaced(part, text or part.strip())
+            made += " " + added if apart(made, added) else added
+        return made
 
     @property
     def notes(self) -> list[str]:
@@ -75,3 +100,12 @@ def respaced(old: str, new: str) -> str:
     """A sentence with the white space around the one that it stands for."""
     start, end = len(old) - len(old.lstrip()), len(old.rstrip())
     return f"{old[:start]}{new}{old[end:]}" if old.strip() else old
+
+
+def apart(before: str, after: str) -> bool:
+    """Is white space missing between two sentences? Chinese has none there, and English made of it
+    needs some.
+    """
+    if not before or not after or before[-1].isspace() or after[0].isspace():
+        return False
+    return before.rstrip(CLOSING)[-1:] not in FULL and not is_unspaced(after[0])

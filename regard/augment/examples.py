@@ -15,10 +15,7 @@ A variant is a function of (seed, number of the example, number of the variant),
 
 from __future__ import annotations
 
-import multiprocessing
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,8 +23,8 @@ import numpy as np
 
 from regard.augment import eda
 from regard.augment.kept import answered, grouped, merged, tagged
-from regard.augment.thesaurus import Thesaurus, open_thesaurus
-from regard.augment.words import LANGUAGES, Sentence, Unit, split, whole
+from regard.augment.thesaurus import Listed, Thesaurus, open_thesaurus
+from regard.augment.words import LANGUAGES, Sentence, Unit, is_one_word, split, whole
 from regard.errors import ConfigError, UnknownName
 from regard.keyed import keyed
 from regard.tasks.examples import Choice, Example, Labelled, Pair, Question, Tagged
@@ -41,7 +38,6 @@ BY_THESAURUS = ("synonyms", "insert")
 BY_MODEL = ("masked", "back")
 MOST = 10_000  # variants of one example
 CHUNK = 64  # examples whose variants are made together
-AHEAD = 4  # chunks for each process that may wait to be written
 ROOM = 2**16  # keys of the sentences that such a chunk translates
 PURPOSE = "augment"
 
@@ -70,7 +66,6 @@ class Settings:
     thesaurus: str = ""  # "" or "wordnet", a directory of WordNet, or a list
     source: str = "paper"  # or "code": eda.py says where they differ
     language: str = ""  # words.py
-    clean: bool = False  # texts are reduced to small letters first, as in the code
     scheme: str = ""  # of tags that name entities; "": each tag is its word's own
     masked: str = ""  # directory of a masked model
     rule: str = "some"  # masked.py
@@ -105,11 +100,27 @@ class Settings:
             if (method in self.methods) != bool(given):
                 have = "is asked for without" if not given else "is not asked for, but there is"
                 raise ConfigError(f"the method {method!r} {have} {option}")
-        if self.thesaurus and not set(BY_THESAURUS) & set(self.methods):
-            raise ConfigError(
-                f"there is a thesaurus ({self.thesaurus}), and no method that looks words up; ask "
-                f"for {' or '.join(BY_THESAURUS)}, too"
-            )
+        self.check_uses()
+
+    def check_uses(self) -> None:
+        """Refuses what would change nothing."""
+        usual = type(self)
+        for told, given, does, methods in (
+            (f"a thesaurus ({self.thesaurus})", self.thesaurus, "looks words up", BY_THESAURUS),
+            (f"source {self.source!r}", self.source != usual.source, "inserts words", ("insert",)),
+            (f"top {self.top}", self.top != usual.top, "asks a masked model", ("masked",)),
+        ):
+            if given and not set(methods) & set(self.methods):
+                raise ConfigError(
+                    f"there is {told}, and no method that {does}; ask for "
+                    f"{' or '.join(methods)}, too"
+                )
+
+    @property
+    def uses_share(self) -> bool:
+        """Does any method change so many words? TinyBERT's rule has a chance of its own."""
+        free = {"back", "masked"} if self.rule == "tinybert" else {"back"}
+        return bool(set(self.methods) - free)
 
     def build(self) -> Augmenter:
         return Augmenter(self)
@@ -133,6 +144,7 @@ class Augmenter:
         self.thesaurus: Thesaurus | None = None
         self.masked: Masked | None = None
         self.back: Back | None = None
+        self.cuts = False  # has a text been cut into words? what is tagged comes in words
         if set(BY_THESAURUS) & set(settings.methods):
             self.thesaurus = open_thesaurus(settings.thesaurus)
         if settings.masked:
@@ -159,7 +171,22 @@ class Augmenter:
 
     @property
     def notes(self) -> list[str]:
-        return [] if self.back is None else self.back.notes
+        """What people should know, once the variants are made."""
+        given, made = self.settings, list[str]()
+        if isinstance(self.thesaurus, Listed):
+            made += self.thesaurus.notes(self.is_looked_up)
+        if self.back is None:
+            return made
+        if given.beams and given.copies > 1 and given.copies >= len(given.methods):
+            made.append(
+                "beams find one translation of a text, so its variants by 'back' repeat it; ask "
+                "for fewer --copies, say --distinct, or leave --beams out to have them drawn"
+            )
+        return made + self.back.notes
+
+    def is_looked_up(self, word: str) -> bool:
+        """Can a word of a text be this one?"""
+        return is_one_word(word, self.settings.language) if self.cuts else len(word.split()) == 1
 
     @property
     def there_and_back(self) -> bool:
@@ -235,8 +262,7 @@ class Augmenter:
         return [each for each in self.all_words(word) if len(each.split()) == 1]
 
     def split(self, text: str, fixed: Sequence[tuple[int, int]] = ()) -> Sentence:
-        if self.settings.clean and not fixed:
-            text = eda.cleaned(text).rstrip() or text
+        self.cuts = True
         return split(text, self.settings.language, fixed)
 
     # -- which texts
@@ -313,7 +339,9 @@ class Augmenter:
         return Spot([Sentence(units, gaps)], made, single=True)
 
     def in_pair(self, example: Pair) -> Spot:
-        """One model, from the language of the target into that of the source."""
+        """One model, from the language of the target into that of the source; the source stays
+        where it makes nothing of a sentence.
+        """
         if example.target is None:
             raise ConfigError(f"{example.place}: there is no target to write a source for")
         if self.there_and_back:
@@ -321,7 +349,12 @@ class Augmenter:
                 f"{example.place}: the source of a translation is written anew from its target by "
                 "one model (--back); leave the second one (--forth) out"
             )
-        return Spot([whole(example.target)], lambda found: replace(example, source=str(found[0])))
+
+        def made(found: list[Sentence]) -> Example:
+            new = str(found[0])
+            return replace(example, source=new) if new.strip() else example
+
+        return Spot([whole(example.target)], made)
 
 
 def spoken(text: str) -> bool:
@@ -344,50 +377,3 @@ def named(example: Example, copy: int) -> Example:
     """The id of a variant is its own; where an example has none it is its place."""
     own = example.id not in ("", str(example.place))
     return replace(example, id=f"{example.id}~{copy}") if own else example
-
-
-# -- several processes
-
-
-def augmented(
-    examples: Sequence[Example],
-    settings: Settings,
-    processes: int = 1,
-    notes: list[str] | None = None,
-) -> Iterator[list[Variant]]:
-    """The variants of each example in their order, the same ones for any number of processes."""
-    if processes < 1:
-        raise ConfigError(f"processes is {processes}; it must be at least 1")
-    if processes > 1 and set(BY_MODEL) & set(settings.methods):
-        raise ConfigError(
-            "a model uses all cores of one process; leave --processes out with masked and back"
-        )
-    chunks = range(0, len(examples), CHUNK)
-    if processes == 1:
-        augmenter = settings.build()
-        for first in chunks:
-            yield from augmenter.variants(examples[first : first + CHUNK], first)
-        if notes is not None:
-            notes += augmenter.notes
-        return
-    settings.build()  # what is wrong with a thesaurus is said here, not by a worker that dies
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, spawn, prepare_worker, (settings,)) as pool:
-        waiting: deque[Future[list[list[Variant]]]] = deque()
-        for first in chunks:
-            waiting.append(pool.submit(in_worker, examples[first : first + CHUNK], first))
-            if len(waiting) > AHEAD * processes:
-                yield from waiting.popleft().result()
-        while waiting:
-            yield from waiting.popleft().result()
-
-
-WORKER: dict[str, Augmenter] = {}
-
-
-def prepare_worker(settings: Settings) -> None:
-    WORKER["own"] = settings.build()
-
-
-def in_worker(examples: Sequence[Example], first: int) -> list[list[Variant]]:
-    return WORKER["own"].variants(examples, first)

@@ -111,7 +111,16 @@ def form_for(out: Path, source: Source) -> str:
         raise ConfigError(f"--out is {out}, which is for tagged words; say .jsonl")
     if form in ("csv", "tsv") and source.task in LISTS and not numbered_choices(source.fields):
         raise ConfigError(f"--out is {out}; a table cannot hold lists: say .jsonl")
+    check_rows(form, source)
     return form
+
+
+def check_rows(form: str, source: Source) -> None:
+    """Refuses what cannot be written before hours of work are spent on variants of it."""
+    if form in ("tsv", "conll"):
+        writer = Writer(io.StringIO(), form, source)
+        for example in source.examples:
+            writer.text(example)
 
 
 def numbered_choices(fields: Mapping[str, str]) -> list[str]:
@@ -146,6 +155,7 @@ class Writer:
 
     def __init__(self, file: IO[str], form: str, source: Source) -> None:
         self.file, self.fields, self.count = file, source.fields, 0
+        self.as_read = source.form == "conll"
         self.names = names_of(source) if form in ("csv", "tsv") else []
         kinds: dict[str, Callable[[Example], str]] = {
             "jsonl": self.object,
@@ -195,12 +205,23 @@ class Writer:
     def columns(self, example: Example) -> str:
         assert isinstance(example, Tagged)
         tags = example.tags or [""] * len(example.words)
+        for cell in (*example.words, *(example.tags or ())):
+            if not (is_cell(cell) if self.as_read else cell.split() == [cell]):
+                raise InputError(
+                    f"{example.place}: {cell!r} does not fit into CoNLL, where white space parts "
+                    "columns; give --out a name that ends in .jsonl"
+                )
         lines = (f"{w}\t{t}".rstrip("\t") for w, t in zip(example.words, tags, strict=True))
         return "\n".join([*lines, "", ""])
 
     def line(self, example: Example) -> str:
         assert isinstance(example, Labelled)
         return " ".join(example.text.splitlines()) + "\n"
+
+
+def is_cell(text: str) -> bool:
+    """May it stand between tabs? Words such as '10 000' come so in files with tabs."""
+    return bool(text.strip()) and not any(character in text for character in "\t\r\n")
 
 
 def in_csv(row: Sequence[str]) -> str:

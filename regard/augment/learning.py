@@ -95,11 +95,24 @@ def settle_digest(given: Augment) -> None:
     given.digest = found
 
 
+def check_said(given: Augment) -> None:
+    """Refuses numbers of variants where there are none."""
+    usual = dataclasses.asdict(type(given)())
+    said = {name: v for name, v in dataclasses.asdict(given).items() if v != usual[name]}
+    if said and not given.methods:
+        name, value = next(iter(said.items()))
+        raise ConfigError(
+            f"augment.{name} is {value!r}, and there is no method to make variants; give some as "
+            "augment.methods (--augment), or leave it out"
+        )
+
+
 def check(recipe: Recipe) -> None:
     """Refuses what cannot be varied on the fly."""
     from regard.training.build import family, is_directory
 
     given, asked = recipe.augment, recipe.objective
+    check_said(given)
     check_methods(given.methods)
     if "back" in given.methods:
         raise ConfigError(

@@ -14,7 +14,7 @@ import mmap
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -89,6 +89,7 @@ class Listed:
                 "synonyms with tabs between them, or 'wordnet'"
             )
         problems, count = Problems(keep=SHOWN), 0
+        self.path = path
         self.known: dict[str, tuple[str, ...]] = {}
         for place, word, synonyms in entries(path, problems):
             count += len(synonyms)
@@ -106,6 +107,16 @@ class Listed:
 
     def __call__(self, word: str) -> tuple[str, ...]:
         return self.known.get(word.lower(), ())
+
+    def notes(self, is_looked_up: Callable[[str], bool]) -> list[str]:
+        """Which entries are of no use: a text is looked up word by word."""
+        never = [word for word in self.known if not is_looked_up(word)]
+        if not never:
+            return []
+        return [
+            f"{len(never):,} of {len(self.known):,} entries of {self.path} are no single words, "
+            f"such as {shown(never[0])}, and are never looked up"
+        ]
 
 
 def entries(path: Path, problems: Problems) -> Iterator[tuple[Place, str, list[str]]]:

@@ -139,6 +139,15 @@ def word_spans(text: str, language: str = "") -> list[Span]:
     return list(cut_spans(text, found, cutter())) if chinese else found
 
 
+def is_one_word(text: str, language: str = "") -> bool:
+    """Is it a single word of a text that is cut?"""
+    try:
+        found = word_spans(text, language)
+    except ConfigError:  # Chinese without jieba: a text of it would have been refused
+        found = word_spans(text, "en")
+    return found == [(0, len(text))]
+
+
 def joined(text: str, end: int, start: int) -> bool:
     """Is what stands between two runs a part of one word?"""
     between, before, after = text[end:start], text[end - 1], text[start]

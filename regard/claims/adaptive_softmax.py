@@ -80,4 +80,5 @@ CLAIM = Claim(
         Chart("perplexity", Said("perplexity", "困惑度")),
     ),
     minutes=4,
+    timed=True,
 )  # fmt: skip

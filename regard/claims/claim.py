@@ -63,6 +63,7 @@ class Claim:
     axis: Axis | None = None
     seeds: int = 3
     minutes: float = 2.0  # what it takes, about, on two cores
+    timed: bool = False  # measures time, so nothing may run beside it
     printed: dict[str, str] = field(default_factory=dict)  # the source's own figures, by arm
     notes: tuple[Said, ...] = ()
 

@@ -80,4 +80,5 @@ CLAIM = Claim(
     ),
     printed={"teacher": "GLUE 79.5", "student": "GLUE 77.0, 66 M parameters"},
     minutes=3,
+    timed=True,
 )  # fmt: skip

@@ -65,6 +65,7 @@ CLAIM = Claim(
     },
     seeds=2,
     minutes=1.5,
+    timed=True,
     notes=(
         Said(
             "Both sides predict the same words with the same context; what differs is how much is "

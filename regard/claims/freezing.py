@@ -42,6 +42,7 @@ CLAIM = Claim(
         Chart("seconds", Said("seconds", "秒")),
     ),
     minutes=3,
+    timed=True,
     notes=(
         Said(
             "Four words in ten are drawn from all moods, so that even who knows every word's mood "

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from regard.claims.made import once
 from regard.keyed import keyed, permutation
 
 Files = dict[str, Path]
@@ -56,8 +57,7 @@ def prepared(out: Path, vocabulary: Iterable[str], documents: Callable[[], Itera
     from regard.text.corpus import MARKER
     from regard.text.sources import Reading
 
-    if not (out / MARKER).is_file():
-        out.parent.mkdir(parents=True, exist_ok=True)
+    def make() -> None:
         with TemporaryDirectory(prefix="made-", dir=out.parent) as work:
             place = Path(work)
             tokenizer(vocabulary).save(place)
@@ -65,7 +65,8 @@ def prepared(out: Path, vocabulary: Iterable[str], documents: Callable[[], Itera
             text.write_text("".join(f"{line}\n" for line in documents()), encoding="utf-8")
             reading = Reading(split_by="line")
             prepare.prepare(prepare.Plan((str(text),), out, reading=reading, tokenizer=str(place)))
-    return out
+
+    return once(out, MARKER, make)
 
 
 # -- moods

@@ -38,6 +38,7 @@ CLAIM = Claim(
         Chart("seconds", Said("seconds of training", "训练秒数")),
     ),
     minutes=4,
+    timed=True,
     notes=(
         Said(
             "How much faster is a matter of the machine: without bf16 instructions it is slower.",

@@ -85,6 +85,7 @@ CLAIM = Claim(
         Chart("seconds", Said("seconds a text", "每段文本秒数"), logarithmic=True),
     ),
     minutes=0.5,
+    timed=True,
     notes=(
         Said(
             "Two cores have little to run in parallel: the seconds say more of how well either is "

@@ -43,4 +43,5 @@ CLAIM = Claim(
     )),
     charts=(Chart("seconds", Said("seconds", "秒"), logarithmic=True),),
     minutes=0.5,
+    timed=True,
 )  # fmt: skip

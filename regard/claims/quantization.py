@@ -88,4 +88,5 @@ CLAIM = Claim(
         Chart("error", Said("share of wrong answers", "错误率")),
     ),
     minutes=3,
+    timed=True,
 )  # fmt: skip

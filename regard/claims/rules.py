@@ -2,8 +2,8 @@
 
 A rule looks at the means over seeds and their standard errors. A difference counts where it is
 larger than twice its standard error; what lies within is inconclusive at this scale, unless the
-claim itself says that there is no difference. Bounds of a ratio, a figure or a power are held
-against the means alone.
+claim itself says that there is no difference. A bound of a ratio, a figure or a power is kept or
+broken where twice the standard error does not reach across it, and undecided where it does.
 """
 
 from __future__ import annotations
@@ -99,12 +99,9 @@ class Ratio(Rule):
     def judge(self, values: Values) -> Ruling:
         one = Found.of(values, self.arm, self.at, self.figure)
         other = Found.of(values, self.other, self.at, self.figure)
-        ratio = over(one, other).mean
+        ratio = over(one, other)
         told = f"{self.figure}{where(self.at)}: {self.arm} {one}, {self.other} {other}"
-        told += f", ratio {ratio:.3g}"
-        if one.mean == other.mean == 0:
-            return Ruling(UNDECIDED, told)
-        return Ruling(REPRODUCED if self.least <= ratio <= self.most else NOT, told)
+        return Ruling(bounded(ratio, self.least, self.most), f"{told}, ratio {ratio.mean:.3g}")
 
 
 @dataclass(frozen=True)
@@ -152,8 +149,8 @@ class Within(Rule):
     def judge(self, values: Values) -> Ruling:
         found = {at: Found.of(values, a, at, self.figure) for a, at in values if a == self.arm}
         told = ", ".join(f"{at:g}: {each}" for at, each in sorted(found.items()))
-        inside = all(self.least <= each.mean <= self.most for each in found.values())
-        return Ruling(REPRODUCED if inside else NOT, f"{self.figure} of {self.arm}: {told}")
+        verdicts = {bounded(each, self.least, self.most) for each in found.values()}
+        return Ruling(worst(verdicts), f"{self.figure} of {self.arm}: {told}")
 
 
 @dataclass(frozen=True)
@@ -175,9 +172,12 @@ class Slope(Rule):
     def judge(self, values: Values) -> Ruling:
         places = sorted(at for arm, at in values if arm == self.arm and at >= self.beyond)
         means = [Found.of(values, self.arm, at, self.figure).mean for at in places]
-        power = slope(places, means)
-        told = f"{self.figure} of {self.arm} grows with the power {power:.3g}"
-        return Ruling(REPRODUCED if self.least <= power <= self.most else NOT, told)
+        rows = ([row[self.figure] for row in values[self.arm, at]] for at in places)
+        seeds = zip(*rows, strict=False)  # as many as all places have
+        powers = [slope(places, list(each)) for each in seeds]
+        power = Found(slope(places, means), standard_error(powers))
+        told = f"{self.figure} of {self.arm} grows with the power {power}"
+        return Ruling(bounded(power, self.least, self.most), told)
 
 
 @dataclass(frozen=True)
@@ -247,9 +247,19 @@ class All(Rule):
     def judge(self, values: Values) -> Ruling:
         rulings = [rule.judge(values) for rule in self.rules]
         told = "; ".join(ruling.because for ruling in rulings)
-        verdicts = {ruling.verdict for ruling in rulings}
-        worst = next((v for v in (NOT, UNDECIDED) if v in verdicts), REPRODUCED)
-        return Ruling(worst, told)
+        return Ruling(worst({ruling.verdict for ruling in rulings}), told)
+
+
+def worst(verdicts: set[str]) -> str:
+    return next((v for v in (NOT, UNDECIDED) if v in verdicts), REPRODUCED)
+
+
+def bounded(found: Found, least: float, most: float) -> str:
+    """Inside of the bounds or outside of them by more than the noise?"""
+    low, high = found.mean - TIMES * found.error, found.mean + TIMES * found.error
+    if least <= low and high <= most:
+        return REPRODUCED
+    return NOT if high < least or low > most else UNDECIDED
 
 
 def standard_error(numbers: list[float]) -> float:

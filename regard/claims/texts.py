@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from regard.claims.made import once
 from regard.keyed import keyed, permutation
 from regard.text.corpus import MARKER
 
@@ -23,23 +24,21 @@ TENS = "- - twenty thirty forty fifty sixty seventy eighty ninety".split()
 
 def python_docs(place: Path, vocabulary: int = 2000) -> Path:
     """The reference of Python, prepared once for all claims."""
-    out = place / f"python-docs-{vocabulary}"
-    if not (out / MARKER).is_file():
-        from regard.text import prepare
+    from regard.text import prepare
 
-        prepare.prepare(prepare.Plan(("builtin:python-docs",), out, vocabulary=vocabulary))
-    return out
+    out = place / f"python-docs-{vocabulary}"
+    plan = prepare.Plan(("builtin:python-docs",), out, vocabulary=vocabulary)
+    return once(out, MARKER, lambda: prepare.prepare(plan))
 
 
 def many_words(place: Path, vocabulary: int = 16000) -> Path:
     """The same text cut into whole words, the frequent ones first: many, and most of them rare."""
-    out = place / f"python-docs-words-{vocabulary}"
-    if not (out / MARKER).is_file():
-        from regard.text import prepare
+    from regard.text import prepare
 
-        given: dict[str, Any] = {"tokenizer": "words", "vocabulary": vocabulary}
-        prepare.prepare(prepare.Plan(("builtin:python-docs",), out, **given))
-    return out
+    out = place / f"python-docs-words-{vocabulary}"
+    given: dict[str, Any] = {"tokenizer": "words", "vocabulary": vocabulary}
+    plan = prepare.Plan(("builtin:python-docs",), out, **given)
+    return once(out, MARKER, lambda: prepare.prepare(plan))
 
 
 def numerals(place: Path, count: int = 20_000) -> Path:
@@ -110,7 +109,8 @@ def prepared(
 ) -> Path:
     """Made lines as data, a document each."""
     out = place / name
-    if not (out / MARKER).is_file():
+
+    def make() -> None:
         from regard.text import prepare
         from regard.text.sources import Reading
 
@@ -121,4 +121,5 @@ def prepared(
             given |= {"pairs": pairs, "sentinels": 0}
             reading = Reading(split_by="blank" if pairs else "line")
             prepare.prepare(prepare.Plan((str(file),), out, reading, **given))
-    return out
+
+    return once(out, MARKER, make)

@@ -12,6 +12,7 @@ import math
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from regard.claims.claim import Cell, Experiment
 from regard.claims.experiment import QUIET, Room
 from regard.claims.labelled_texts import Files
+from regard.claims.made import once
 from regard.claims.rules import (
     NOT,
     REPRODUCED,
@@ -49,14 +51,14 @@ class Start:
 
     def trained(self, seed: int, room: Room) -> Path:
         out = self.place(room, f"{seed}-{room.effort:g}")
-        if not (out / "config.json").is_file():
-            steps = max(1, round(self.steps * room.effort))
-            kept(out, lambda made: self.train(seed, room, steps, made))
-        return out
+        steps = max(1, round(self.steps * room.effort))
+        make = partial(kept, out, lambda made: self.train(seed, room, steps, made))
+        return once(out, "config.json", make)
 
     def fresh(self, seed: int, room: Room) -> Path:
         out = self.place(room, f"fresh-{seed}")
-        if not (out / "config.json").is_file():
+
+        def make() -> None:
             from regard.exchange.directory import load
             from regard.probe.states import untrained
 
@@ -64,7 +66,8 @@ class Start:
                 self.train(seed, room, 1, Path(work, "once"))  # for its shape and its words
                 read = load(Path(work, "once"))
                 kept(out, lambda made: untrained(read, seed).save(made))
-        return out
+
+        return once(out, "config.json", make)
 
     def train(self, seed: int, room: Room, steps: int, out: Path) -> None:
         from regard.training.run import train
@@ -84,7 +87,6 @@ class Start:
 
 def kept(out: Path, make: Callable[[Path], Any]) -> None:
     """Makes a directory beside its place and moves it there: whole, or not there at all."""
-    out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="start-", dir=out.parent) as work:
         made = Path(work, "model")
         make(made)

@@ -81,6 +81,7 @@ CLAIM = Claim(
     ),
     seeds=2,
     minutes=2,
+    timed=True,
     notes=(
         Said(
             "The attention alone grows with the window; around it stand the network and the "

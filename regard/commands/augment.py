@@ -50,7 +50,7 @@ def augment(
         typer.Option(
             metavar="N",
             help="Variants of an example; below 1 the chance of one. Else as the paper advises for "
-            "so many examples: 16 up to 500, 8 up to 2,000, 4 above.",
+            "so many examples: 16 up to 500, 8 up to 2,000, 4 above; 1 with beams alone.",
             show_default=False,
         ),
     ] = None,
@@ -76,7 +76,12 @@ def augment(
         str, typer.Option(help="Whose rules of insertion, where they differ: paper or code.")
     ] = "paper",
     clean: Annotated[
-        bool, typer.Option("--clean", help="Reduce variants to small letters, as that code does.")
+        bool,
+        typer.Option(
+            "--clean",
+            help="First reduce texts to small letters, as that code does; the examples are written "
+            "so, too. Texts in other than Latin letters, such as Chinese, stay.",
+        ),
     ] = False,
     language: Annotated[
         str,
@@ -92,7 +97,14 @@ def augment(
     rule: Annotated[
         str, typer.Option(help="Of masked: some words by the share, or as tinybert has it.")
     ] = "some",
-    top: Annotated[int, typer.Option(metavar="K", help="Candidates of a masked word.")] = 15,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            help="Candidates of a masked word.  [default: 15]",
+            show_default=False,
+        ),
+    ] = None,
     back: Annotated[
         str,
         typer.Option(metavar="DIR", help="Translate into another language with this model …"),
@@ -106,7 +118,10 @@ def augment(
     forth_prefix: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The same for the way back.")
     ] = None,
-    temperature: Annotated[float, typer.Option(help="Translations are drawn with it.")] = 0.9,
+    temperature: Annotated[
+        float | None,
+        typer.Option(help="Translations are drawn with it.  [default: 0.9]", show_default=False),
+    ] = None,
     beams: Annotated[
         int, typer.Option(metavar="N", help="Translations: search with so many beams instead.")
     ] = 0,
@@ -146,6 +161,7 @@ def augment(
       regard augment few.jsonl --task classify --back ./en-zh --forth ./zh-en --out more.jsonl
       regard augment en-zh.tsv --task translate --back ./zh-en --copies 1 --out more.tsv
     """
+    from regard.augment.clean import clean_example
     from regard.augment.eda import METHODS, published
     from regard.augment.examples import Settings
     from regard.augment.files import check_out, form_for, read_source
@@ -157,6 +173,8 @@ def augment(
     together(
         ("--forth", forth, "--back", back),
         ("--rule", rule != "some", "--masked", masked),
+        ("--top", top is not None, "--masked", masked),
+        ("--temperature", temperature is not None, "--back", back),
         ("--beams", beams, "--back", back),
         ("--back-prefix", back_prefix, "--back", back),
         ("--forth-prefix", forth_prefix, "--forth", forth),
@@ -167,15 +185,21 @@ def augment(
     problems = Problems()
     reading = Options(form, chosen(field or []), header, classes, download=download)
     held = read_source(data, task, reading, skip or (), problems)
+    if clean:
+        held.examples = [clean_example(example) for example in held.examples]
     advised = published(len(held.examples))
+    if beams and names == ["back"]:
+        advised = advised[0], 1  # beams find the same again
     settings = Settings(
         tuple(names),
         copies=advised[1] if copies is None else copies,
         share=advised[0] if share is None else share,
-        seed=seed, thesaurus=thesaurus, source=source, language=language, clean=clean,
-        scheme=held.scheme, masked=masked, rule=rule, top=top, away=back, home=forth,
-        prefixes=(back_prefix, forth_prefix), temperature=temperature, beams=beams,
+        seed=seed, thesaurus=thesaurus, source=source, language=language, scheme=held.scheme,
+        masked=masked, rule=rule, away=back, home=forth, prefixes=(back_prefix, forth_prefix),
+        beams=beams, top=Settings.top if top is None else top,
+        temperature=Settings.temperature if temperature is None else temperature,
     )  # fmt: skip
+    check_numbers(settings, share, temperature)
     written_as = form_for(out, held)
     report = Report(out, settings, noted(problems))
     report.write(held, written_as, processes, originals, distinct, quiet)
@@ -194,6 +218,17 @@ def together(*pairs: tuple[str, Any, str, str]) -> None:
             raise ConfigError(f"{option} is of no use without {other}; give {other}, too")
 
 
+def check_numbers(settings: Any, share: float | None, temperature: float | None) -> None:
+    """Refuses those that would change nothing."""
+    if settings.beams and temperature is not None:
+        raise ConfigError("--temperature draws and --beams searches; give one of them")
+    if share is not None and not settings.uses_share:
+        raise ConfigError(
+            "--share plays no part here: a translation changes what it will, and TinyBERT's rule "
+            "has a chance of its own; leave it out"
+        )
+
+
 @dataclass
 class Report:
     """Writes the file, and counts."""
@@ -210,8 +245,8 @@ class Report:
     def write(
         self, held: Any, form: str, processes: int, originals: bool, distinct: bool, quiet: bool
     ) -> None:
-        from regard.augment.examples import augmented
         from regard.augment.files import Writer, written
+        from regard.augment.processes import augmented
         from regard.text.progress import Progress
 
         progress, total = Progress(quiet=quiet), len(held.examples)
@@ -250,7 +285,7 @@ class Report:
             "variants": dict(self.made),
             "unchanged": {name: count for name, count in self.same.items() if count},
             "written": self.written,
-            "share": self.settings.share,
+            "share": self.settings.share if self.settings.uses_share else None,
             "copies": self.settings.copies,
             "seed": self.settings.seed,
             "shown": [{"example": old, "variants": dict(new)} for old, new in self.shown],
@@ -262,7 +297,9 @@ class Report:
             yield old
             yield from (f"  {method:<9} {text}" for method, text in new)
         yield ""
-        yield f"{self.examples:,} examples, {self.settings.share:g} of the words changed"
+        given = self.settings
+        share = f", {given.share:g} of the words changed" if given.uses_share else ""
+        yield f"{self.examples:,} examples{share}"
         for method, count in self.made.items():
             same = f", {self.same[method]:,} of them unchanged" if self.same[method] else ""
             yield f"{method:<9} {count:>9,} variants{same}"

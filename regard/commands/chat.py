@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.commands.generate import opened, utf8
+from regard.commands.generate import opened, stop_words, utf8
+from regard.errors import ConfigError
 
 HELP = "/reset forgets the conversation, /quit or Ctrl-D ends it"
 
@@ -68,8 +69,10 @@ def chat(
 
     options = Options.of(
         {"tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p,
-         "repetition": repetition, "no_repeat": no_repeat, "seed": seed, "stop": tuple(stop or ())}
+         "repetition": repetition, "no_repeat": no_repeat, "seed": seed, "stop": stop_words(stop)}
     )  # fmt: skip
+    if memory is not None and memory < 0:
+        raise ConfigError(f"--memory is {memory}; it must be 0 or more")
     loaded = opened(model, precision, download)
     from regard.decoding.dialogue import Dialogue
 

@@ -104,6 +104,10 @@ def run_several(
     budget: Limit = None,
     effort: Share = None,
     seeds: Seeds = None,
+    jobs: Annotated[
+        int,
+        typer.Option(metavar="N", help="Claims at once; those that measure time follow alone."),
+    ] = 1,
     out: Out = HERE,
     as_json: Json = False,
 ) -> None:
@@ -111,18 +115,28 @@ def run_several(
 
     \b
     Examples:
-      regard claims run all --out claims
+      regard claims run all --out claims --jobs 2
       regard claims run heads window scaling --effort 0.5
       regard claims run all --budget 2m
     """
     from regard.claims import claim as find
 
+    if jobs < 1:
+        raise ConfigError(f"--jobs is {jobs}; give at least 1")
     chosen = [find(name) for name in (all_names() if names == ["all"] else names)]
-    failed: dict[str, str] = {}
-    again = f"regard claims run {' '.join(names)}{given(budget, effort, seeds)} --out {out}"
+    rest, failed = chosen, dict[str, str]()
+    asked = given(budget, effort, seeds)
+    at_once = f" --jobs {jobs}" if jobs > 1 else ""
+    again = f"regard claims run {' '.join(names)}{asked}{at_once} --out {out}"
     with Stopping(again, out):
-        for number, each in enumerate(chosen, 1):
-            print(f"[{number}/{len(chosen)}] {each.name}", file=sys.stderr)
+        if jobs > 1:
+            from regard.claims.several import Several
+
+            options = [*asked.split(), "--out", str(out)]
+            failed = Several(options, jobs).run([each.name for each in chosen if not each.timed])
+            rest = [each for each in chosen if each.timed]
+        for number, each in enumerate(rest, 1):
+            print(f"[{number}/{len(rest)}] {each.name}", file=sys.stderr)
             try:
                 facts = tried(each, out, budget, effort, seeds)
                 print(f"  {facts['verdict']}: {facts['because']}", file=sys.stderr)

@@ -45,8 +45,11 @@ def fill(
     given = utf8(sys.stdin.read).removesuffix("\n") if text == "-" else text
     from regard.decoding import fill as run
     from regard.exchange.directory import load
+    from regard.training.run import pick_device
 
-    found = run(load(model, download=download), given, top=top, order=order, tokens=tokens)[0]
+    loaded = load(model, download=download)
+    loaded.model.to(pick_device("auto"))
+    found = run(loaded, given, top=top, order=order, tokens=tokens)[0]
     if as_json:
         print(json.dumps(described(model, given, found), indent=2, ensure_ascii=False))
         return

@@ -274,8 +274,8 @@ def show_plan(made: Any, out: Path, stages: Any, as_json: bool) -> None:
 
 
 def check_augment(made: Any) -> None:
-    """Refuses variants that cannot be made on the fly."""
-    if made.augment.methods or made.augment.thesaurus:
+    """Refuses variants that cannot be made on the fly, and what is said of none."""
+    if made.augment != type(made.augment)():
         from regard.augment.learning import check as check_variants
 
         check_variants(made)

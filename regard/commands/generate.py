@@ -94,7 +94,7 @@ def generate(
         beams best alpha penalty stopping truncate""".split()
     here = locals()
     options: dict[str, Any] = {name: here[name] for name in names}
-    options["stop"] = tuple(word.replace("\\n", "\n").replace("\\t", "\t") for word in stop or ())
+    options["stop"] = stop_words(stop)
     given = gather(prompts or [], file, lines)
     several = len(given) > 1 or samples > 1 or best > 1 or beams > 1
     if streamed and (several or as_json):
@@ -120,6 +120,11 @@ def generate(
         print(json.dumps(described(model, given, found), indent=2, ensure_ascii=False))
     else:
         show(found)
+
+
+def stop_words(given: list[str] | None) -> tuple[str, ...]:
+    """A line break can be written as \\n."""
+    return tuple(word.replace("\\n", "\n").replace("\\t", "\t") for word in given or ())
 
 
 def gather(given: list[str], file: Path | None, lines: bool) -> list[str]:
@@ -163,11 +168,14 @@ def opened(model: str, precision: str, download: bool) -> Any:
 
     from regard.errors import UnknownName
     from regard.exchange.directory import load
+    from regard.training.run import pick_device
 
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
     if precision not in kinds:
         raise UnknownName("precision", precision, kinds)
-    return load(model, dtype=kinds[precision], download=download)
+    loaded = load(model, dtype=kinds[precision], download=download)
+    loaded.model.to(pick_device("auto"))
+    return loaded
 
 
 def described(model: str, given: list[str], found: list[list[Any]]) -> dict[str, Any]:

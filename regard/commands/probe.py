@@ -11,7 +11,10 @@ import typer
 
 from regard.commands.check import chosen
 from regard.commands.reading import Download, Field, Format, Header, Skip
+from regard.commands.resuming import check_resume
 from regard.errors import ConfigError
+
+OF_A_PROBING = "a probing goes on as it began; give OUT alone"
 
 
 def register(app: typer.Typer) -> None:
@@ -92,7 +95,9 @@ def probe(
                           show_default=False)
     ] = 0,
     limit: Annotated[
-        int, typer.Option(metavar="N", help="Sentences or texts to learn from, at most.")
+        int,
+        typer.Option(metavar="N", help="Sentences or texts to learn from (heads: to look at), at "
+                     "most."),
     ] = 4000,
     split: Annotated[
         str, typer.Option(metavar="NAME", help="Of a prepared directory.")
@@ -143,13 +148,16 @@ def probe(
         "fields": chosen(field or []), "form": form or "", "header": header,
         "download": download, "skip": list(skip or ()),
     }  # fmt: skip
-    if going_on and (task or out is not None):
-        raise ConfigError("--resume goes on as it began; give OUT alone, without --task and --out")
-    if not going_on and out is None:
+    from regard.probe.plan import OPTIONS, Plan, usual
+
+    if going_on:
+        before, named = usual() | {"task": ""}, OPTIONS | {"untrained": "no-untrained"}
+        given = {named.get(name, name): value != before[name] for name, value in plan.items()}
+        check_resume({"out": out, **given}, why=OF_A_PROBING)
+    elif out is None:
         raise ConfigError("--out is missing; give the directory that shall be written")
     from regard.probe.experiment import probe as begin
     from regard.probe.experiment import resume
-    from regard.probe.plan import Plan
     from regard.training.machine import quick_malloc
 
     quick_malloc()

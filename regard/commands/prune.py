@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.commands.check import chosen
+from regard.commands.quantize import testing_of
 from regard.commands.reading import Field, Format, Header, Skip
+from regard.errors import ConfigError
 
 
 def register(app: typer.Typer) -> None:
@@ -61,15 +62,23 @@ def prune(
         ),
     ] = None,
     samples: Annotated[
-        int, typer.Option(metavar="N", help="Of the data, to see what matters; 0: all.")
-    ] = 2048,
+        int | None,
+        typer.Option(
+            metavar="N", help="Of the data, to see what matters; 0: all.  [default: 2048]"
+        ),
+    ] = None,
     task: Annotated[
-        str, typer.Option(metavar="T", help="What the model must have learned.")
-    ] = "",
+        str | None, typer.Option(metavar="T", help="What the model must have learned.")
+    ] = None,
     split: Annotated[
-        str, typer.Option(metavar="NAME", help="Of a prepared directory: train, valid or test.")
-    ] = "test",
-    limit: Annotated[int, typer.Option(metavar="N", help="Only the first N examples.")] = 0,
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Of a prepared directory: train, valid or test.  [default: test]"
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Only the first N examples.")
+    ] = None,
     repeats: Annotated[
         int, typer.Option(metavar="N", help="Measurements of speed; 0: none.")
     ] = 5,
@@ -97,14 +106,20 @@ def prune(
     from regard.workshop import prune as workshop
 
     quick_malloc()
-    testing: dict[str, Any] = {
-        "task": task, "split": split, "skip": skip or (),
-        "reading": {"fields": chosen(field or []), "form": form, "header": header},
+    given = {
+        "samples": samples, "limit": limit, "task": task, "split": split, "skip": skip,
+        "field": field, "format": form, "header": header,
     }  # fmt: skip
+    testing = testing_of(data, given)
+    if samples is not None and not heads and (not hidden or by == "magnitude"):
+        raise ConfigError(
+            "--samples says from how much of --data it is seen what matters, and nothing that is "
+            "asked for is chosen so; leave it out"
+        )
     plan = workshop.Plan(
         heads=heads, listed=head_list or (), hidden=hidden, weights=weights, scope=scope, by=by,
-        normal=not raw, data=data or (), samples=samples, limit=limit, repeats=repeats,
-        testing=testing,
+        normal=not raw, data=data or (), limit=limit or 0, repeats=repeats, testing=testing,
+        samples=workshop.SAMPLES if samples is None else samples,
     )  # fmt: skip
 
     def watch(what: str) -> None:

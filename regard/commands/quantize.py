@@ -12,8 +12,9 @@ import typer
 
 from regard.commands.check import chosen
 from regard.commands.reading import Field, Format, Header, Skip
+from regard.errors import ConfigError
 
-NAMED = 5  # matrices that stay, in a line
+NAMED = 5  # matrices in a line
 
 
 def register(app: typer.Typer) -> None:
@@ -49,12 +50,17 @@ def quantize(
         ),
     ] = None,
     task: Annotated[
-        str, typer.Option(metavar="T", help="What the model must have learned.")
-    ] = "",
+        str | None, typer.Option(metavar="T", help="What the model must have learned.")
+    ] = None,
     split: Annotated[
-        str, typer.Option(metavar="NAME", help="Of a prepared directory: train, valid or test.")
-    ] = "test",
-    limit: Annotated[int, typer.Option(metavar="N", help="Only the first N examples.")] = 0,
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Of a prepared directory: train, valid or test.  [default: test]"
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Only the first N examples.")
+    ] = None,
     repeats: Annotated[
         int, typer.Option(metavar="N", help="Measurements of speed; 0: none.")
     ] = 5,
@@ -82,12 +88,13 @@ def quantize(
     from regard.workshop import quantize as workshop
 
     quick_malloc()
-    testing: dict[str, Any] = {
-        "task": task, "split": split, "skip": skip or (),
-        "reading": {"fields": chosen(field or []), "form": form, "header": header},
+    given = {
+        "limit": limit, "task": task, "split": split, "skip": skip, "field": field,
+        "format": form, "header": header,
     }  # fmt: skip
+    testing = testing_of(data, given)
     plan = workshop.Plan(
-        kind=kind, exclude=exclude or (), data=data or (), limit=limit, repeats=repeats,
+        kind=kind, exclude=exclude or (), data=data or (), limit=limit or 0, repeats=repeats,
         calibrate=calibrate, testing=testing,
     )  # fmt: skip
 
@@ -102,6 +109,24 @@ def quantize(
         print("\n".join(in_lines(report)))
     for note in [] if quiet else report["notes"]:
         print(f"regard: note: {note}", file=sys.stderr)
+
+
+def testing_of(data: list[str] | None, given: dict[str, Any]) -> dict[str, Any]:
+    """How a test reads the data; `given` are the options that say so, by their names, and without
+    data they would say nothing.
+    """
+    said = [name for name, value in given.items() if value not in (None, [], ())]
+    if said and not data:
+        raise ConfigError(
+            f"--{said[0]} is about the data that a model is tested on, and --data is not given; "
+            "give it, or leave the option out"
+        )
+    return {
+        "task": given["task"] or "", "split": given["split"] or "test",
+        "skip": given["skip"] or (),
+        "reading": {"fields": chosen(given["field"] or []), "form": given["format"],
+                    "header": given["header"]},
+    }  # fmt: skip
 
 
 def in_lines(report: dict[str, Any]) -> Iterator[str]:
@@ -124,6 +149,13 @@ def in_lines(report: dict[str, Any]) -> Iterator[str]:
     if fitted := report.get("calibration"):
         error = fitted["error"]
         yield f"{'error of layers':<{margin}}{error['before']:>10.2%}{error['after']:>10.2%}"
+        if unread := fitted["unread"]:  # a text is only read: nothing is seen of what writes
+            yield f"not fitted, as the text does not pass them: {listed(unread)}"
     if stays := report["stays"]:
-        more = f" and {len(stays) - NAMED} more" if len(stays) > NAMED else ""
-        yield f"as they were: {', '.join(stays[:NAMED])}{more}"
+        yield f"as they were: {listed(stays)}"
+
+
+def listed(names: list[str]) -> str:
+    """The first ones, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"

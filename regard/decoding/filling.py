@@ -235,8 +235,8 @@ class Writing:
                     "best": self.top,
                     "tokens": (self.tokens + 1) * count + 1,
                     "end": ends,
-                    "alpha": 0.0,
                 }
+                | ({"alpha": 0.0} if self.top > 1 else {})
             )
             decoder = Decoder(self.loaded, chosen)
             found = decoder.run([decoder.prompts.encode(source)], [0])[0]

@@ -14,6 +14,7 @@ from regard.errors import ConfigError, UnknownName
 PENALTIES = ("paper", "common")
 STOPPING = ("certain", "estimate", "full")
 PRECISIONS = ("own", "bf16")
+OF_BEAMS = ("alpha", "penalty", "stopping")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,13 @@ class Options:
             given = given | {"stop": (given["stop"],)}
         made = cls(**given)
         made.check()
+        for field in fields(cls):
+            value = getattr(made, field.name)
+            if field.name in OF_BEAMS and made.beams == 1 and value != field.default:
+                raise ConfigError(
+                    f"{field.name} is {value}, which only matters to beams; leave it out, or ask "
+                    "for 2 beams or more"
+                )
         return made
 
     def check(self) -> None:

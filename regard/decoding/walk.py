@@ -43,10 +43,12 @@ class Draw:
 
     def __call__(self, scores: Tensor, numbers: Sequence[int], step: int) -> Tensor:
         at = torch.tensor([self.number(n, step) for n in numbers], dtype=torch.float64)
+        device = scores.device
+        scores = scores.cpu() if device.type == "mps" else scores  # which has no float64
         reached = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
         total = reached[:, -1:]
         point = torch.minimum(at.to(scores.device)[:, None] * total, total.nextafter(total * 0))
-        return torch.searchsorted(reached, point, right=True)[:, 0]
+        return torch.searchsorted(reached, point, right=True)[:, 0].to(device)
 
     def number(self, sequence: int, step: int) -> float:
         """Uniform from 0 to 1, of this sequence and step."""

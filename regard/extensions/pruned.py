@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from regard.attention.attention import Attention
 from regard.attention.block import FeedForward, Gated
@@ -49,7 +49,9 @@ class Remaining(nn.Module):
             return query, bias
         index = torch.tensor(self.kept, device=q.device)
         chosen = {n: getattr(self.score, n).index_select(BY_HEAD[n], index) for n in self.shared}
-        query, bias = functional_call(self.score, chosen, (q, view, scale))
+        score = copy(self.score)  # of this call alone: others may read the score meanwhile
+        score._parameters = {**self.score._parameters, **chosen}
+        query, bias = score(q, view, scale)
         return query, bias
 
 

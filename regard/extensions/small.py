@@ -50,6 +50,11 @@ class Matrix(nn.Module):
         self.ready: dict[tuple[int, int], Ready] = {}  # what native code wants of some rows
         self.place = 0  # where the weight lies if it has been put into large pages
 
+    @property
+    def learned_numbers(self) -> int:
+        """How many of a model's parameters these are."""
+        return self.weight.numel()
+
     def forward(
         self, x: Tensor, bias: Tensor | None, start: int = 0, end: int | None = None
     ) -> Tensor:
@@ -79,7 +84,8 @@ class Matrix(nn.Module):
                 found = ready_bits(self.weight[some], added)
             else:
                 found = ready_bytes(self.weight[some], self.scale[some], added)
-            self.ready[start, end] = found
+            # Another thread may have been first, and its addresses are kept elsewhere already.
+            found = self.ready.setdefault((start, end), found)
         return found
 
     def rows(self, chosen: Tensor) -> Tensor:

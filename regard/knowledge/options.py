@@ -13,6 +13,10 @@ FAMILIES = ("bert", "longformer", "xlnet")
 FILE = "knowledge.tsv"  # beside a model that has learned with it
 TASKS = ("classify", "entail", "similar", "choose", "tag")
 OF_GRAPH = ("entity", "related", "relation")  # rules that a graph is needed for
+OF_MODE = {  # what one of the two alone heeds
+    "tree": ("branches", "depth", "predicate", "matrix"),
+    "bias": ("rules", "guidance"),
+}
 
 
 @dataclass(frozen=True)
@@ -60,16 +64,34 @@ class KnowledgeOptions:
                 f"objective.knowledge.guidance is {made.guidance!r}; it must be a table, such as "
                 ".strength=learned"
             )
+        made.check_mode()
         if made.mode == "bias":
             made.check_rules()
         elif not (made.graph or made.file):
             raise ConfigError("a sentence tree needs a graph: --knowledge GRAPH.tsv")
         return made
 
+    def check_mode(self) -> None:
+        """Refuses what the other mode alone heeds; settled recipes hold it, too, but unchanged."""
+        usual = type(self)()
+        other = "tree" if self.mode == "bias" else "bias"
+        for name in OF_MODE[other]:
+            value = getattr(self, name)
+            if value != getattr(usual, name):
+                raise ConfigError(
+                    f"objective.knowledge.{name} is {value!r}, which only mode {other} heeds, and "
+                    f"the mode is {self.mode}; leave it out, or choose mode {other}"
+                )
+
     def check_rules(self) -> None:
         asking = [name for name in self.rules if name.partition(":")[0] in OF_GRAPH]
         if asking and not (self.graph or self.file):
             raise ConfigError(f"the rule {asking[0]!r} needs a graph: --knowledge GRAPH.tsv")
+        if self.guidance.get("rules", self.rules) != self.rules:
+            raise ConfigError(
+                f"objective.knowledge.guidance.rules is {self.guidance['rules']!r}; rules stand in "
+                f"objective.knowledge.rules, which is {self.rules!r}"
+            )
 
 
 def check_use(family: str, task: str) -> None:

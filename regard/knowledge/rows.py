@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from regard.errors import ConfigError, FormatError, InputError, UnknownName
-from regard.extensions import extend
+from regard.extensions import extend, extension
 from regard.knowledge.graph import Graph
 from regard.knowledge.guide import Guide, Tokens, rules
 from regard.knowledge.known import Knowledge
@@ -248,11 +248,21 @@ class Informed:
 
     def fitted(self, model: Any) -> Any:
         """The model with the scores that can be guided, if that is how it is to know."""
-        if self.tree or "guidance" in model.extensions:
+        if self.tree:
             return model
-        return extend(
-            model, "guidance", dict(self.options.guidance) | {"rules": self.options.rules}
-        )
+        asked = dict(self.options.guidance) | {"rules": self.options.rules}
+        held = model.extensions.get("guidance")
+        if held is None:
+            return extend(model, "guidance", asked)
+        wanted = extension("guidance").of(asked).table()
+        for name in self.options.guidance:
+            if wanted[name] != held[name]:
+                raise ConfigError(
+                    f"objective.knowledge.guidance.{name} is {wanted[name]!r}, and this model is "
+                    f"guided already, with {held[name]!r}; leave it out, or begin with the model "
+                    "that it was made from"
+                )
+        return model
 
     def check(self, model: Any) -> None:
         held = model.extensions.get("guidance", {}).get("rules")

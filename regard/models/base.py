@@ -44,7 +44,11 @@ class Model(nn.Module):
         return next(self.parameters()).device
 
     def parameter_count(self) -> int:
-        return sum(p.numel() for p in self.parameters() if p.requires_grad)
+        """The numbers that were learned. Small ones are no parameters: what holds them says how
+        many they are (`learned_numbers`).
+        """
+        small: int = sum(getattr(part, "learned_numbers", 0) for part in self.modules())
+        return small + sum(p.numel() for p in self.parameters() if p.requires_grad)
 
 
 class Encoder(Model):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.errors import ConfigError
 from regard.models.output import CHUNK
 from regard.precision import wide
 
@@ -47,6 +48,11 @@ def score_squares(student: Tensor, teacher: Tensor, seen: Tensor) -> Tensor:
     keys of what each row differs by [B, Q] (Jiao et al. 2020, equation 7). Keys that a row does
     not see count as equal, keys that no row of a text sees as absent.
     """
+    if student.shape != teacher.shape:  # a single head would quietly be compared with all
+        raise ConfigError(
+            f"scores of attention are {list(student.shape)} of the student and "
+            f"{list(teacher.shape)} of the teacher, and only equal ones compare; set attention = 0"
+        )
     apart = (wide(student) - wide(teacher)).square().mean(1)
     keys = seen.any(1).sum(-1).clamp_min(1)
     return torch.where(seen, apart, 0.0).sum(-1) / keys[:, None]

@@ -16,9 +16,9 @@ from regard.exchange.directory import (
     locate,
     read_config,
 )
+from regard.exchange.empty import extensions_of
 from regard.exchange.formats import format_of
 from regard.objectives.base import Objective
-from regard.objectives.distil_layers import stacks
 from regard.objectives.labelled import TASK, LabelledObjective
 from regard.objectives.replies import digest_of
 from regard.text.tokenizer import Tokenizer
@@ -41,11 +41,9 @@ class Teacher:
         self.family: str = found.family
         self.config: Any = configure(found, given)
         self.pair = self.family in PAIRED
-        depth = self.config.layers
-        self.layers = {"": depth}
-        if self.pair:
-            self.layers = {"encoder": depth, "decoder": self.config.decoder_layers or depth}
-        self.depth = depth  # tensors that it remembers
+        self.extensions = extensions_of(given)
+        self.layers = depths(self.family, self.config)
+        self.depth = self.config.layers  # tensors that it remembers
         self.model: Any = None
         check_heads(self.path, heads_of(found, given), objective.heads() or {}, self.family)
         check_tokenizer(self.path, objective.corpus)
@@ -128,19 +126,9 @@ def check_labels(path: Path, labels: Sequence[str]) -> None:
 def check_student(student: Any, teacher: Teacher, wanted: set[str]) -> None:
     """Refuses a student that the teacher cannot teach so."""
     own, their = student.config, teacher.config
-    if own.vocabulary != their.vocabulary:
-        raise ConfigError(
-            f"the student has {own.vocabulary:,} tokens and the teacher {teacher.path} "
-            f"{their.vocabulary:,}; both must have the same vocabulary"
-        )
-    if own.width > their.width:
-        raise ConfigError(
-            f"the student is {own.width} wide and its teacher {their.width}; a student is no "
-            "wider than its teacher"
-        )
+    check_vocabulary(own, their, teacher.path)
     alike = family_of_model(student) == teacher.family
-    if alike:
-        check_depth(student, teacher)
+    check_extent(own, their, teacher.family if alike else "")
     close = wanted - {"soft", "hard"}
     if close and not alike:
         raise ConfigError(
@@ -155,6 +143,8 @@ def check_student(student: Any, teacher: Teacher, wanted: set[str]) -> None:
         )
     if "attention" in wanted:
         check_attention(own, their, teacher.family)
+        check_whole(student.extensions, "the student")
+        check_whole(teacher.extensions, f"the teacher {teacher.path}")
     apart = wanted & {"hidden", "embedding"} and own.width != their.width
     if apart and not hasattr(student, "fit"):
         raise ConfigError(
@@ -163,14 +153,47 @@ def check_student(student: Any, teacher: Teacher, wanted: set[str]) -> None:
         )
 
 
-def check_depth(student: Any, teacher: Teacher) -> None:
-    for name, layers in stacks(student).items():
-        if len(layers) > teacher.layers[name]:
+def check_vocabulary(own: Any, their: Any, path: Path) -> None:
+    if own.vocabulary != their.vocabulary:
+        raise ConfigError(
+            f"the student has {own.vocabulary:,} tokens and the teacher {path} "
+            f"{their.vocabulary:,}; both must have the same vocabulary"
+        )
+
+
+def check_extent(own: Any, their: Any, family: str) -> None:
+    """`family` is that of both, or "": layers of two kinds do not compare."""
+    if own.width > their.width:
+        raise ConfigError(
+            f"the student is {own.width} wide and its teacher {their.width}; a student is no "
+            "wider than its teacher"
+        )
+    most = depths(family, their)
+    for name, layers in depths(family, own).items() if family else ():
+        if layers > most[name]:
             whose = f"{name} of the " if name else ""
             raise ConfigError(
-                f"the {whose}student has {len(layers)} layers and its teacher "
-                f"{teacher.layers[name]}; a student is no deeper than its teacher"
+                f"the {whose}student has {layers} layers and its teacher {most[name]}; a student "
+                "is no deeper than its teacher"
             )
+
+
+def depths(family: str, config: Any) -> dict[str, int]:
+    """The layers of each stack."""
+    if family not in PAIRED:
+        return {"": config.layers}
+    return {"encoder": config.layers, "decoder": config.decoder_layers or config.layers}
+
+
+def check_whole(extensions: dict[str, Any], who: str) -> None:
+    """Of pruned heads, one model's third may be the other's first, and one alone would be compared
+    with all.
+    """
+    if extensions.get("pruned", {}).get("heads"):
+        raise ConfigError(
+            f"{who} has lost heads to pruning, and scores are compared head by head; set "
+            "attention = 0"
+        )
 
 
 def check_attention(own: Any, their: Any, family: str) -> None:

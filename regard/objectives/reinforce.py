@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.decoding.readers import at_rest, reader_for
+from regard.decoding.readers import Reader, Recomputing, at_rest, reader_for
 from regard.decoding.walk import Draw, Walk
 from regard.errors import ConfigError
 from regard.objectives.base import Batch, Loss, Sample
@@ -152,7 +152,7 @@ class Reinforce(Replies):
         replies: Ids = [[] for _ in keys]
         chances: list[list[float]] = [[] for _ in keys]
         with at_rest(held), torch.inference_mode():
-            reader = reader_for(held)
+            reader = self.reader(held)
             logits = reader.begin(asked, o.tokens, o.group).repeat_interleave(o.group, 0)
             pick = Draw(self.seed, keys)
             walk = Walk(reader, logits, pick=pick, process=None, ends=[end], limit=o.tokens)
@@ -163,6 +163,15 @@ class Reinforce(Replies):
         torch.clear_autocast_cache()  # older versions keep casts without a gradient
         prompts = [prompt for prompt in asked for _ in range(o.group)]
         return self.laid_out(prompts, replies, chances, next(held.parameters()))
+
+    def reader(self, model: Any) -> Reader:
+        """A memory shorter than a row would see less than `loss` does, which reads a row at once:
+        two distributions. There the whole row is read at every step.
+        """
+        limits = getattr(model, "limits", None)
+        if limits is not None and limits.memory < min(limits.reach, self.longest):
+            return Recomputing(model)
+        return reader_for(model)
 
     def laid_out(
         self, prompts: Ids, replies: Ids, chances: list[list[float]], like: Tensor

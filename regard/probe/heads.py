@@ -5,7 +5,8 @@ the share of attention on the first token, the one before (of rows that have one
 itself, and the marks around a text. With trees, a head is read as a guess of each word's head
 (Clark et al. 2019): attention to a word's pieces is summed, attention from them averaged, and the
 word most attended to (itself and marks aside) is the guess; or, the other way round, the word that
-attends most. Beside it stands the best guess by a fixed distance.
+attends most. Who attends to no other word, such as the first in a causal model, guesses nothing.
+Beside it stands the best guess by a fixed distance.
 
 One layer's weights of one small batch are all that is ever held.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,7 @@ STATISTICS = ("distance", "entropy", "first", "previous", "next", "self", "separ
 DIRECTIONS = ("dependent to head", "head to dependent")
 ROOM = 2**22  # weights of a layer that are held at once
 LEAST = 10  # times that a relation occurs before it is shown
+NOBODY = -1  # no word: such a guess is never right
 LAYER = re.compile(r"blocks\.(\d+)\.")
 
 
@@ -78,11 +80,19 @@ def of_words(weights: Tensor, spans: Sequence[tuple[int, int]]) -> Tensor:
 
 
 def guesses(attention: Tensor) -> Tensor:
-    """The guessed head of each word [direction, H, n], of attention [H, n, n] between words."""
+    """The guessed head of each word [direction, H, n], of attention [H, n, n] between words;
+    NOBODY where a word attends to no other, or is attended to by none.
+    """
     count = attention.size(1)
     own = torch.eye(count, dtype=torch.bool, device=attention.device)
     free = attention.masked_fill(own, -1.0)
-    return torch.stack([free.argmax(2), free.argmax(1)])
+    both = [free.max(2), free.max(1)]
+    return torch.stack([place.masked_fill(most <= 0, NOBODY) for most, place in both])
+
+
+def frequent(offsets: Counter[int]) -> tuple[int, int]:
+    """The offset that occurs most often, of several the nearest; and how often."""
+    return max(offsets.items(), key=lambda each: (each[1], -abs(each[0])))
 
 
 @dataclass
@@ -151,25 +161,28 @@ class Heads:
             made.append({"layer": layer, "head": head, **means})
         return made
 
-    def relations(self) -> list[dict[str, Any]]:
-        """Of each relation the best head beside the best fixed distance, the frequent first."""
+    def relations(self, layers: Collection[int]) -> list[dict[str, Any]]:
+        """Of each relation the best head in these layers beside the best fixed distance, the
+        frequent first.
+        """
+        heads = [number for number, (layer, _) in enumerate(self.names) if layer in layers]
         made = []
         for relation, offsets in self.offsets.items():
             total = offsets.total()
-            if total < LEAST or relation not in self.hits:
+            if total < LEAST or relation not in self.hits or not heads:
                 continue
-            way, number = np.unravel_index(
-                int(self.hits[relation].argmax()), self.hits[relation].shape
-            )
-            offset, times = max(offsets.items(), key=lambda each: (each[1], -abs(each[0])))
+            hits = self.hits[relation][:, heads]
+            way, place = map(int, np.unravel_index(int(hits.argmax()), hits.shape))
+            layer, head = self.names[heads[place]]
+            offset, times = frequent(offsets)
             made.append(
                 {
                     "relation": relation,
                     "words": total,
-                    "layer": self.names[int(number)][0],
-                    "head": self.names[int(number)][1],
-                    "direction": DIRECTIONS[int(way)],
-                    "accuracy": float(self.hits[relation][way, number] / total),
+                    "layer": layer,
+                    "head": head,
+                    "direction": DIRECTIONS[way],
+                    "accuracy": float(hits[way, place] / total),
                     "offset": offset,
                     "baseline": times / total,
                 }

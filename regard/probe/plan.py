@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,15 @@ from regard.errors import ConfigError, FormatError
 
 PLAN = "plan.json"
 LIMIT = 4000  # sentences or texts
+OPTIONS = {"fields": "field", "form": "format"}  # called otherwise on the command line
+READING = ("fields", "form", "header")  # how labelled files are read
 IGNORED = {  # options that would change nothing
-    "heads": ("valid", "test", "kind", "hidden", "dropout", "decay", "epochs", "mix", "pooling"),
-    "structure": ("hidden", "dropout", "mix"),
-    "auto": ("valid", "test"),
-}
+    "file": ("split",),
+    "heads": ("valid", "test", "kind", "hidden", "dropout", "decay", "epochs", "mix", "pooling",
+              "cache", *READING),
+    "structure": ("hidden", "dropout", "mix", "split", *READING),
+    "auto": ("valid", "test", "skip", *READING),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,13 +61,32 @@ class Plan:
             raise ConfigError(
                 "--task is missing; give a labelled file, auto:NAME, heads or structure"
             )
-        kind = "auto" if self.task.startswith("auto:") else self.task
-        for name in IGNORED.get(kind, ()):
-            if getattr(self, name) != getattr(type(self), name):
-                raise ConfigError(f"--task {self.task} has no use for --{name}; leave it out")
+        given, about = self.given(), "auto" if self.task.startswith("auto:") else self.task
+        for name in IGNORED.get(about, IGNORED["file"]):
+            if name in given:
+                option = OPTIONS.get(name, name)
+                raise ConfigError(f"--task {self.task} has no use for --{option}; leave it out")
+        if "hidden" in given and not self.kind.startswith("mlp"):
+            raise ConfigError(f"--kind {self.kind} has no use for --hidden, the width of an MLP; "
+                              "leave it out, or choose mlp")  # fmt: skip
+
+    def given(self) -> list[str]:
+        """What is not as it would be if nothing were said."""
+        return [name for name, value in usual().items() if getattr(self, name) != value]
 
     def facts(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+def usual() -> dict[str, Any]:
+    """Every option that may be left out, and what it then is."""
+    found: dict[str, Any] = {}
+    for each in dataclasses.fields(Plan):
+        if each.default is not MISSING:
+            found[each.name] = each.default
+        elif each.default_factory is not MISSING:
+            found[each.name] = each.default_factory()
+    return found
 
 
 def read_plan(out: Path) -> tuple[Plan, dict[str, Any]]:

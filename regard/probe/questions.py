@@ -25,12 +25,13 @@ from regard.probe.probes import MIX, Found, fit, kind_of
 from regard.probe.reader import Reader, Row
 from regard.probe.states import States, Tell, chosen_layers, states_of
 from regard.probe.structure import PACE, Trees, fit_structure
-from regard.probe.tasks import UD, Reading, Task, divided, task_of_files, thinned
-from regard.probe.tree_scores import chain_scores
+from regard.probe.tasks import PARTS, SAME, UD, Reading, Task, divided, task_of_files, thinned
+from regard.probe.tree_scores import baselines
 from regard.probe.trees import Tree, read_trees
 from regard.study.record import record
 from regard.tasks.examples import Problems, Tagged
 from regard.tasks.labelled import noted
+from regard.text.corpus import MARKER
 from regard.text.files import needed
 
 AUTO = "auto:"
@@ -62,6 +63,7 @@ class Question:
     control_of: dict[str, str]  # what is measured -> its control
     pace: Pace | None = None  # of what learns
     notes: list[str]
+    reads: tuple[list[Row], int]  # what `read` gave: trained or not, all models read the same
 
     def layers(self, frozen: Frozen) -> list[int]:
         return chosen_layers(frozen.plan.layers, frozen.reader.depth)
@@ -69,13 +71,18 @@ class Question:
     def check(self, frozen: Frozen) -> None:
         """Refuses a model that cannot be asked, before anything is written."""
         self.layers(frozen)
+        self.reads = self.read(frozen.reader)
+
+    def read(self, reader: Reader) -> tuple[list[Row], int]:
+        """What a model reads, and how many vectors come of it."""
+        raise TypeError(f"{type(self).__name__} does not say what is read")
 
     def facts(self) -> dict[str, Any]:
         """What is reported beside the layers: sizes and baselines."""
         raise TypeError(f"{type(self).__name__} does not say what it asks")
 
     def content(self) -> Any:
-        """All that is read, for a digest."""
+        """All that is asked about, for a digest."""
         raise TypeError(f"{type(self).__name__} does not say what it reads")
 
     def ask(
@@ -86,6 +93,11 @@ class Question:
     def digest(self) -> str:
         text = json.dumps(self.content(), ensure_ascii=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def shown(parts: Sequence[int], tested: str) -> dict[str, int]:
+    """The sizes of the parts; where the data that validate test as well, there is no third."""
+    return dict(zip(PARTS if tested == "test" else PARTS[:2], parts, strict=False))
 
 
 class LabelQuestion(Question):
@@ -109,13 +121,16 @@ class LabelQuestion(Question):
     def layers(self, frozen: Frozen) -> list[int]:
         return [*super().layers(frozen), *[MIX] * frozen.plan.mix]
 
+    def read(self, reader: Reader) -> tuple[list[Row], int]:
+        return self.task.rows(reader)
+
     def facts(self) -> dict[str, Any]:
-        parts = {part: self.labels.units(getattr(self.labels, part))
-                 for part in ("train", "dev", "test")}  # fmt: skip
+        own = self.labels
+        sizes = [own.units(items) for items in (own.train, own.dev, own.test)]
         return {
             "of": self.task.shape,
             "classes": self.task.classes,
-            "units": parts,
+            "units": shown(sizes, self.task.tested),
             "tested_on": self.task.tested,
             "baselines": {"task": {"accuracy": {"majority": self.labels.majority}}},
         }
@@ -127,7 +142,7 @@ class LabelQuestion(Question):
     def ask(
         self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
     ) -> None:
-        states = frozen.states_for(*self.task.rows(frozen.reader))
+        states = frozen.states_for(*self.reads)
         labels = self.task.control(seed) if what == "control" else self.labels
         fit(states, labels, layers, self.kind, self.pace, seed, found, tell)
 
@@ -148,17 +163,20 @@ class TreeQuestion(Question):
         self.whats = ["distance", "depth", "head", *["head control"] * plan.control]
         self.control_of = {"head": "head control"} if plan.control else {}
 
+    def read(self, reader: Reader) -> tuple[list[Row], int]:
+        sentences = [tree.words for tree in self.trees.trees]
+        return reader.words(sentences), sum(map(len, sentences))
+
     def facts(self) -> dict[str, Any]:
         own = self.trees
-        tested = [own.trees[item] for item in own.test.tolist()]
-        chain = chain_scores(tested)
+        parts = [[own.trees[item] for item in items.tolist()]
+                 for items in (own.train, own.dev, own.test)]  # fmt: skip
         return {
             "of": "trees",
-            "units": {"train": len(own.train), "dev": len(own.dev), "test": len(own.test)},
+            "units": shown([*map(len, parts)], self.tested),
             "tested_on": self.tested,
-            "baselines": {"distance": {key: {"chain": value} for key, value in chain.items()
-                                       if value is not None}},
-        }  # fmt: skip
+            "baselines": baselines(parts[0], parts[2]),
+        }
 
     def content(self) -> Any:
         return [[[t.words, t.heads, t.relations] for t in self.trees.trees],
@@ -167,8 +185,7 @@ class TreeQuestion(Question):
     def ask(
         self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
     ) -> None:
-        sentences = [tree.words for tree in self.trees.trees]
-        states = frozen.states_for(frozen.reader.words(sentences), sum(map(len, sentences)))
+        states = frozen.states_for(*self.reads)
         kind, _, control = what.partition(" ")
         fit_structure(
             kind, states, self.trees, layers, self.rank, self.pace, seed, found, tell,
@@ -192,25 +209,30 @@ def rank_of(kind: str) -> int:
 
 
 def trees_of(plan: Plan, notes: list[str]) -> tuple[Trees, str]:
-    """Train, dev and test parts, from one file or several; and which of them is tested."""
-    found: dict[str, list[Tree]] = {}
-    for part, name in (("train", plan.data), ("dev", plan.valid), ("test", plan.test)):
-        if name:
-            problems = Problems()
-            found[part] = thinned(read_trees(name, plan.skip, problems), plan.limit)
-            notes += noted(problems, part)
+    """Train, dev and test parts, from one file or several, and which of them is tested; the limit
+    is of what learns.
+    """
     if plan.test and not plan.valid:
         raise InputError(f"--test {plan.test} is there without --valid; a probe also needs data "
                          "that tell it when to stop")  # fmt: skip
+    found: dict[str, list[Tree]] = {}
+    for part, name in zip(PARTS, (plan.data, plan.valid, plan.test), strict=True):
+        if name:
+            problems = Problems()
+            found[part] = read_trees(name, plan.skip, problems)
+            notes += noted(problems, part)
+    tested = "dev" if plan.valid and not plan.test else "test"
     if not plan.valid:
         given = found["train"]
         tagged = [Tagged(tree.words, ("",) * len(tree.words), tree.place) for tree in given]
         by_place = {tree.place: tree for tree in given}
         parts = divided(tagged, plan.data)
         found = {part: [by_place[e.place] for e in own] for part, own in parts.items()}
-    tested = "test" if found.get("test") else "dev"
-    every = [tree for part in ("train", "dev", "test") for tree in found.get(part, [])]
-    ends = np.cumsum([len(found.get(part, [])) for part in ("train", "dev")])
+    elif not plan.test:
+        notes.append(SAME)
+    found["train"] = thinned(found["train"], plan.limit)
+    every = [tree for part in PARTS for tree in found.get(part, [])]
+    ends = np.cumsum([len(found[part]) for part in ("train", "dev")])
     train, dev, test = np.split(np.arange(len(every)), ends)
     return Trees(every, train, dev, test if tested == "test" else dev), tested
 
@@ -227,11 +249,15 @@ class HeadQuestion(Question):
         self.texts: list[str] = []
         if plan.control:
             raise ConfigError("--control is for probes; heads learn nothing, leave it out")
+        check_split(plan)
         if any(suffix.lower() in UD for suffix in Path(plan.data).suffixes):
             problems = Problems()
             self.trees = thinned(read_trees(plan.data, plan.skip, problems), plan.limit)
             self.notes += noted(problems)
             return
+        if plan.skip:
+            raise ConfigError(f"--skip leaves out wrong sentences of CoNLL-U, and {plan.data} is a "
+                              "text; leave it out")  # fmt: skip
         found = sampled(plan.data, plan.split, plan.limit, 0)
         self.texts = [sentence.text for sentence in found]
         if not self.texts:
@@ -242,10 +268,17 @@ class HeadQuestion(Question):
             pass
         if not self.layers(frozen):
             raise ConfigError("--layers 0 are the embeddings, which have no heads; choose others")
+        super().check(frozen)
 
     def layers(self, frozen: Frozen) -> list[int]:
         """Those that have heads: 1 and above."""
         return [layer for layer in super().layers(frozen) if layer > 0]
+
+    def read(self, reader: Reader) -> tuple[list[Row], int]:
+        """No vectors: the attention is all that is looked at."""
+        if self.trees:
+            return reader.words([tree.words for tree in self.trees]), 0
+        return reader.texts(self.texts), 0
 
     def facts(self) -> dict[str, Any]:
         return {"of": "heads", "units": {"test": len(self.trees) or len(self.texts)},
@@ -257,13 +290,12 @@ class HeadQuestion(Question):
     def ask(
         self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
     ) -> None:
-        reader = Reader(frozen.loaded, "mean", frozen.plan.length)
-        rows = (
-            reader.words([t.words for t in self.trees]) if self.trees else reader.texts(self.texts)
-        )
-        heads = look_at_heads(reader, rows, self.trees, frozen.tell)
-        every = heads.rows()
-        first = True
+        """The relations are said once, beside the first layer, by the best heads of all that are
+        asked for, whichever of them are still missing.
+        """
+        heads = look_at_heads(frozen.reader, self.reads[0], self.trees, frozen.tell)
+        every, asked = heads.rows(), self.layers(frozen)
+        first = min((row["layer"] for row in every if row["layer"] in asked), default=0)
         for layer in layers:
             own = [row for row in every if row["layer"] == layer]
             if not own:
@@ -272,10 +304,16 @@ class HeadQuestion(Question):
                 name: float(np.mean([row[name] for row in own])) for name in STATISTICS
             }
             figures["heads"] = own
-            if first and self.trees:
-                figures["relations"] = heads.relations()
-            first = False
+            if layer == first and self.trees:
+                figures["relations"] = heads.relations(asked)
             found(layer, figures)
+
+
+def check_split(plan: Plan) -> None:
+    """Refuses to choose a part of what has none."""
+    if "split" in plan.given() and not Path(plan.data, MARKER).is_file():
+        raise ConfigError(f"--split {plan.split} is a part of a prepared directory, and "
+                          f"{plan.data} is none; leave it out")  # fmt: skip
 
 
 def question(plan: Plan) -> Question:
@@ -288,6 +326,7 @@ def question(plan: Plan) -> Question:
         if not plan.data:
             raise ConfigError(f"--data is missing; {plan.task} is made of a text file or of a "
                               "prepared directory")  # fmt: skip
+        check_split(plan)
         made = automatic(
             plan.task.removeprefix(AUTO), plan.data, split=plan.split, limit=plan.limit
         )

@@ -74,7 +74,7 @@ class Reader(Embedder):
 
     def words(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
         """Units are the words of all sentences in their order. A sentence that is too long is read
-        in windows, each word where its context is fullest.
+        in windows, each word where its context is fullest; `long` counts how many are.
         """
         before, after = self.around
         room = self.length - len(before) - len(after)
@@ -84,7 +84,7 @@ class Reader(Embedder):
         edges = [segment for _, segment in before], [segment for _, segment in after]
         blank = self.special.end if self.special.unknown is None else self.special.unknown
         rows: list[Row] = []
-        unit = 0
+        unit = self.long = 0
         for item, cut in enumerate(pieces(sentences, self.tokenizer.ready, blank)):
             windows = divide(cut, None, marks, room, room // 4)
             self.long += len(windows) > 1

@@ -25,6 +25,7 @@ from regard.tasks.readers import read
 PARTS = ("train", "dev", "test")
 HELD_OUT = 0.2  # of one file: half of it validates, half tests
 UD = (".conllu", ".conll-u")
+SAME = "measured on the data of --valid, which also told when to stop; --test gives others"
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ def task_of_files(
     data: str, valid: str = "", test: str = "", reading: Reading | None = None, limit: int = LIMIT
 ) -> Task:
     """A task from labelled files. Without a file to validate with, a fifth of the data is held
-    out, half of it for that and half to test; with one, it also tests, unless another does.
+    out, half of it for that and half to test; with one, it also tests, unless another does. The
+    limit is of what learns.
     """
     asked = reading or Reading()
     notes: list[str] = []
@@ -133,15 +135,17 @@ def task_of_files(
     several({label for e in found["train"] for label in item_of(e).known}, Path(data).name)
     if not valid:
         found = divided(found["train"], data)
-    whole = {part: [item_of(e) for e in found.get(part, [])] for part in PARTS}
-    parts = {part: thinned(items, limit) for part, items in whole.items()}
-    parts["train"] += missed(whole["train"], parts["train"])
+    parts = {part: [item_of(e) for e in found.get(part, [])] for part in PARTS}
+    kept = thinned(parts["train"], limit)
+    parts["train"] = kept + missed(parts["train"], kept)
     shapes = {shape_of(e) for own in found.values() for e in own}
     if len(shapes) != 1:
         raise InputError(f"{data} and what validates or tests hold examples of different kinds: "
                          f"{', '.join(sorted(shapes))}")  # fmt: skip
     made = Task(Path(data).name, shapes.pop(), parts, notes)
-    made.tested = "test" if parts["test"] else "dev"
+    if valid and not test:
+        made.tested = "dev"
+        notes.append(SAME)
     return settled(made)
 
 

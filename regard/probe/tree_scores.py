@@ -7,10 +7,12 @@ the lengths 5 to 50; the word of least depth against the root.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from regard.probe.heads import Heads, frequent
 from regard.probe.trees import Tree
 from regard.text.files import needed
 
@@ -93,3 +95,48 @@ def chain_scores(trees: Sequence[Tree]) -> dict[str, float | None]:
     """The baseline that every word hangs on its neighbour: distances along the sentence."""
     places = [np.arange(len(tree.words)) for tree in trees]
     return distance_scores(trees, [np.abs(p[:, None] - p[None]) for p in places])
+
+
+def offsets_of(trees: Sequence[Tree]) -> Counter[int]:
+    """How often each distance from a word to its head occurs."""
+    counting = Heads()
+    for tree in trees:
+        counting.count(tree)
+    return counting.offsets.get("all", Counter())
+
+
+def offset_scores(learned: Sequence[Tree], tested: Sequence[Tree]) -> dict[str, float]:
+    """The baseline that every word's head is as far away as most are in what learns."""
+    known, asked = offsets_of(learned), offsets_of(tested)
+    if not known or not asked:
+        return {}
+    offset, _ = frequent(known)
+    return {f"always {offset:+d}": asked[offset] / asked.total()}
+
+
+def place_scores(learned: Sequence[Tree], tested: Sequence[Tree]) -> dict[str, float]:
+    """The baseline that the root stands where it stands most often in what learns."""
+    known, asked = (
+        Counter(tree.root for tree in trees if tree.counted[tree.root])
+        for trees in (learned, tested)
+    )
+    if not known or not asked:
+        return {}
+    place, _ = frequent(known)
+    return {f"always word {place + 1}": asked[place] / asked.total()}
+
+
+def baselines(
+    learned: Sequence[Tree], tested: Sequence[Tree]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Of each figure what is reached without a look at the states. Depths that are all the same
+    have no correlation.
+    """
+    chain = chain_scores(tested)
+    found = {
+        "distance": {name: {"chain": value} for name, value in chain.items() if value is not None},
+        "depth": {"root": place_scores(learned, tested)},
+        "head": {"accuracy": offset_scores(learned, tested)},
+    }
+    return {what: {name: levels for name, levels in own.items() if levels}
+            for what, own in found.items()}  # fmt: skip

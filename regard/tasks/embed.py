@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -147,8 +148,13 @@ class Embedder:
         if self.layer == len(self.layers):
             yield held
             return
-        above = self.layers[self.layer]
-        hook = above.register_forward_pre_hook(lambda _, inputs: held.append(inputs[0]))
+        above, here = self.layers[self.layer], get_ident()
+
+        def hear(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            if get_ident() == here:  # another thread may read with the same model
+                held.append(inputs[0])
+
+        hook = above.register_forward_pre_hook(hear)
         try:
             yield held
         finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.errors import ConfigError, FormatError, InputError
 from regard.tasks.check import ENTITY, ranked
-from regard.tasks.contents import labels_of, leaks
+from regard.tasks.contents import is_labelled, labels_of, leaks
 from regard.tasks.examples import KINDS, Example, Labelled, Problems, Question, Tagged
 from regard.tasks.grow import marked
 from regard.tasks.readers import SIDES, read
@@ -75,6 +75,7 @@ def examples_for(recipe: Recipe, split: str) -> Examples:
             ]
     if given.more and split == "train":
         found = [*found, *read_all(given.more, recipe, problems)]
+    found = labelled_alone(found, recipe, problems)
     settle_digest(recipe)
     if not given.labels and split == "train":
         given.labels = labels_in(found, given.task)
@@ -87,6 +88,22 @@ def examples_for(recipe: Recipe, split: str) -> Examples:
     made = Examples(given.task, found, tokenizer, given.labels, split, notes)
     made.path = recipe.model
     return made
+
+
+def labelled_alone(found: list[Example], recipe: Recipe, problems: Problems) -> list[Example]:
+    """Some without a label among others with one are an error, as 'regard check' says."""
+    given = recipe.examples
+    bare = [example for example in found if not is_labelled(example)]
+    if not bare or len(bare) == len(found) or given.task == "answer":
+        return found
+    told = f"{len(bare):,} of {len(found):,} examples have no label"
+    if "missing-label" not in given.skip:
+        raise InputError(
+            f"{bare[0].place}: {told}; give them one, or leave them out with --skip missing-label"
+        )
+    for example in bare:
+        problems.add(example.place, "missing-label", "no label")
+    return [example for example in found if is_labelled(example)]
 
 
 def read_all(name: str, recipe: Recipe, problems: Problems) -> list[Example]:

@@ -28,6 +28,7 @@ from regard.objectives.recurrent import Recurrent
 from regard.tasks.ask import names_of, opened, task_of
 from regard.tasks.bootstrap import between, counts
 from regard.tasks.metrics import jsonable, summarise
+from regard.tasks.ready import check_used
 from regard.tasks.significance import compare
 from regard.text.corpus import MARKER, Corpus, read_marker
 from regard.text.tokenizer import Tokenizer
@@ -177,7 +178,7 @@ def surprisals(model: Any, objective: Causal | Recurrent, precision: str, watch:
             sizes = scored.sum(1).tolist()
             at = np.concatenate([np.arange(b, b + n) for b, n in zip(where, sizes, strict=True)])
             documents = np.searchsorted(corpus.documents, at, "right") - 1
-            nats += np.bincount(documents, each.double().cpu().numpy(), len(nats))
+            nats += np.bincount(documents, each.cpu().double().numpy(), len(nats))
             watch("reading", places[-1] + 1, len(objective))
     tokens = np.diff(np.asarray(corpus.documents)).tolist()
     gold = list(zip(tokens, corpus.document_bytes.tolist(), strict=True))
@@ -295,6 +296,8 @@ def examine_text(
             f"{', '.join(plan.decoding)}: such is asked of models that write text for a task; "
             f"{run} has learned none, so its data are read, and nothing is written"
         )
+    prepared = len(data) == 1 and Path(data[0], MARKER).is_file()
+    check_used(plan, {"strict": False, "language": False, "split": prepared}, "text")
     other = rival(run, plan)
     notes = [f"{run} has learned no task: this is how well it predicts the text"]
     with corpus_for(loaded, data, plan) as whole:

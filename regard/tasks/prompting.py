@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from regard.errors import ConfigError
 from regard.exchange.directory import Loaded
 from regard.keyed import permutation
 from regard.tasks.asking import (
@@ -46,6 +47,8 @@ from regard.tasks.ready import check_measures, meanwhile
 __all__ = ["SCORES", "Likelihood", "Options", "evaluate", "score"]
 
 PORTION = 64  # examples that are asked together
+OPEN = ("tokens", "beams", "language")  # matter to answers that are written
+CLOSED = ("score", "neutral", "blank")  # matter to answers to choose from
 
 
 def evaluate(
@@ -64,6 +67,7 @@ def evaluate(
     how far it is.
     """
     chosen = Options.of(options)
+    check_used(chosen, task)
     prompter = prompter_for(loaded, examples, task, pool, chosen)
     kind, language = "classify" if task == "similar" else task, ""
     if task not in CHOOSING:
@@ -79,6 +83,15 @@ def evaluate(
             rows += prompter.answer(numbers[start : start + PORTION])
             watch("asking", len(rows), len(numbers))
     return report(prompter, rows, kind, language)
+
+
+def check_used(chosen: Options, task: str) -> None:
+    """Nothing that is asked for is ignored."""
+    choosing = task in CHOOSING
+    for name in OPEN if choosing else CLOSED:
+        if getattr(chosen, name) != getattr(Options, name):
+            how = "chosen among its answers" if choosing else "written"
+            raise ConfigError(f"{name} says nothing where the answer is {how}; leave it out")
 
 
 def report(asker: Prompter, rows: list[Row], kind: str, language: str) -> dict[str, Any]:

@@ -17,6 +17,8 @@ PEEK = 2000  # lines that decide how many columns there are
 LONGEST = 100_000  # words of a sentence
 DOCUMENT = "-DOCSTART-"
 BLANKS = re.compile("[ \t]+")
+UNIVERSAL = 10  # columns of CoNLL-U
+ID = re.compile(r"\d+([-.]\d+)?")
 NAME = re.compile(r"# (?:sent_id|id)\s*[=:]?\s*(\S+)")
 
 
@@ -34,6 +36,7 @@ class Columns:
     width: int
     word: int
     tag: int | None
+    universal: bool = False  # CoNLL-U: ten columns, the first of them numbers
 
     def split(self, line: str) -> list[str]:
         """Empty columns at the end say nothing."""
@@ -103,10 +106,13 @@ def settle(ahead: list[Sentence], name: str, chosen: Mapping[str, str]) -> Colum
     split = Columns(tabs, 0, 0, None).split
     widths = Counter(len(split(line)) for line in lines)
     width = max(widths, key=lambda count: (widths[count], count))
-    word = column("words", chosen.get("words", "1"), width, name)
-    if "tags" in chosen:
-        return Columns(tabs, width, word, column("tags", chosen["tags"], width, name))
-    return Columns(tabs, width, word, width - 1 if width - 1 != word else None)
+    universal = width == UNIVERSAL and all(ID.fullmatch(split(line)[0]) for line in lines)
+    usual = {"words": "2", "tags": "4"} if universal else {"words": "1"}  # of CoNLL-U: FORM, UPOS
+    given = usual | dict(chosen)
+    word = column("words", given["words"], width, name)
+    last = width - 1 if width - 1 != word else None
+    tag = column("tags", given["tags"], width, name) if "tags" in given else last
+    return Columns(tabs, width, word, tag, universal)
 
 
 def column(role: str, given: str, width: int, name: str) -> int:
@@ -127,6 +133,8 @@ def read_sentence(
     good = True
     for number, line in sentence.lines:
         cells = columns.split(line)
+        if columns.universal and not cells[0].isdecimal():
+            continue  # two words written as one (3-4), or one that is not written (3.1)
         kind, trouble = wrong(cells, columns)
         if trouble:
             problems.add(Place(name, number), kind, f"{trouble}; the sentence is left out")

@@ -361,7 +361,8 @@ def pointed(value: Any, choices: list[str], keys: list[str]) -> int:
     text = str(value).strip()
     if text in keys:
         return keys.index(text)
-    if text in choices:
+    counted = isinstance(value, int) and not isinstance(value, bool)
+    if text in choices and not counted:
         return choices.index(text)
     if len(text) == 1 and "A" <= text <= "Z":
         index = ord(text) - ord("A")

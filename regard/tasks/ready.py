@@ -9,6 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 from regard.errors import ConfigError, InputError, StorageError
 from regard.tasks.metrics_answers import tongue
@@ -25,6 +26,12 @@ LIBRARIES = {  # that measure a task; all come with regard[tasks]
     "translate": ("sacrebleu.metrics",),
     "converse": ("sacrebleu.metrics",),
     "summarise": ("rouge_score.rouge_scorer",),
+}
+OF = {
+    "strict": "for entities",
+    "language": "for what is written",
+    "length": "for language models",
+    "split": "for prepared text",
 }
 LANGUAGES = frozenset(  # ISO 639-1
     """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy
@@ -43,6 +50,15 @@ def check_language(language: str) -> None:
             f"the language is {language!r}, which is no code of ISO 639-1; give one such as en, de "
             "or zh, or leave it out: then the letters of the texts decide"
         )
+
+
+def check_used(plan: Any, used: dict[str, bool], what: str) -> None:
+    """Nothing that is asked for is ignored: what is not used has to have its default."""
+    for name, matters in used.items():
+        if not matters and getattr(plan, name) != getattr(type(plan), name):
+            raise ConfigError(
+                f"--{name} says nothing to a test of {what}; it is {OF[name]}: leave it out"
+            )
 
 
 def check_measures(task: str, language: str = "") -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from regard.errors import ConfigError, FormatError, InputError
 from regard.files import write_json
 from regard.tasks.examples import Example, Problems
-from regard.tasks.labelled import read_all
+from regard.tasks.labelled import files_of, read_all
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe
 from regard.training.run import FACTS, RECIPE
@@ -172,8 +172,9 @@ def read_plan(out: Path) -> tuple[Recipe, Stages]:
 
 def digest(recipe: Recipe, stages: Stages) -> str:
     found = hashlib.blake2b(digest_size=16)
-    for name in (recipe.data, recipe.examples.valid, recipe.examples.more, stages.unlabelled):
-        if name and Path(name).is_file():
+    given = (recipe.data, recipe.examples.valid, recipe.examples.more, stages.unlabelled)
+    for name in (file for each in given if each for file in files_of(each, recipe.examples.task)):
+        if Path(name).is_file():
             with Path(name).open("rb") as file:
                 found.update(hashlib.file_digest(file, "blake2b").digest())
     return found.hexdigest()

@@ -50,7 +50,13 @@ from regard.tasks.labelled import check_tags, files_of, noted
 from regard.tasks.metrics import jsonable, summarise
 from regard.tasks.page import write_page
 from regard.tasks.readers import BY_SUFFIX, PACKED, read
-from regard.tasks.ready import check_language, check_measures, check_place, meanwhile
+from regard.tasks.ready import (
+    check_language,
+    check_measures,
+    check_place,
+    check_used,
+    meanwhile,
+)
 from regard.tasks.significance import compare
 from regard.tasks.tags import repair, scheme_of
 from regard.tasks.text_forms import exchanges
@@ -162,6 +168,8 @@ def examine_task(
     examples, notes = examples_of(data, asked, plan)
     gold = [gold_of(example, asked.labels) for example in examples]
     options = options_of(kind, asked, gold, plan)
+    check_used(plan, {"strict": kind == "tag", "language": "language" in options,
+                      "length": False, "split": False}, asked.task)  # fmt: skip
     check_measures(kind, options.get("language", ""))
     with meanwhile(kind):
         said = answers(asked, examples, watch)

@@ -139,13 +139,8 @@ def compact(text: str) -> str:
 
 def ids_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Ids without marks; a special token that a text happens to spell is text."""
-    fast = tokenizer.ready
-    before, fast.encode_special_tokens = fast.encode_special_tokens, True
-    try:
-        found = fast.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [each.ids for each in found]
-    finally:
-        fast.encode_special_tokens = before
+    found = tokenizer.literal.encode_batch_fast(list(texts), add_special_tokens=False)
+    return [each.ids for each in found]
 
 
 class Words:

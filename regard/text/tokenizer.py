@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,13 @@ class Tokenizer:
                 "open it once with transformers' AutoTokenizer and save it to get one"
             )
         return self.fast
+
+    @cached_property
+    def literal(self) -> Fast:
+        """The same, for texts in which a special token that is spelled out is text."""
+        made = Fast.from_str(self.ready.to_str())
+        made.encode_special_tokens = True
+        return made
 
     def __len__(self) -> int:
         return 0 if self.fast is None else self.fast.get_vocab_size()

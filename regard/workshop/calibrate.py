@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from regard.errors import InputError
+from regard.errors import ConfigError, InputError
 from regard.exchange.directory import Loaded
 from regard.native.int8 import quantised
 
 SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)  # of a row's largest weight
 TEXTS, LETTERS = 128, 20_000  # that are read, and of each
 LENGTH = 512  # tokens
+NAMED = 5  # layers of a message
 
 
 class Watching(TorchFunctionMode):
@@ -67,13 +68,23 @@ def calibrate(loaded: Loaded, layers: dict[str, Any], texts: Sequence[str]) -> d
     from regard.probe.reader import Reader
     from regard.training.learner import evaluating
 
-    held = {name: part for name, part in layers.items() if isinstance(part, nn.Linear)}
+    held = apart(layers)
+    if not held:
+        raise ConfigError(
+            f"nothing of this {type(loaded.model).__name__} can be fitted to a text: tables of "
+            "words alone become small; leave --calibrate out"
+        )
     reader = Reader(loaded, length=min(getattr(loaded.config, "context", None) or LENGTH, LENGTH))
     with evaluating(loaded.model), torch.no_grad(), Watching(held) as seen:
         for row in reader.texts(texts):
             tokens, _, more = reader.inputs([row])
             reader.read(tokens, None, more)
     means, total, plain, fitted = seen.means(), 0.0, 0.0, 0.0
+    if not means:
+        raise ConfigError(
+            f"a text that is only read passes none of {', '.join(sorted(held)[:NAMED])}, so "
+            "nothing can be fitted to it; leave --calibrate out"
+        )
     for name, mean in means.items():
         weight = held[name].weight
         made, before, after = cut(weight.detach(), mean.to(weight.device))
@@ -85,6 +96,19 @@ def calibrate(loaded: Loaded, layers: dict[str, Any], texts: Sequence[str]) -> d
         "error": {"before": (plain / max(total, 1e-300)) ** 0.5,
                   "after": (fitted / max(total, 1e-300)) ** 0.5},
     }  # fmt: skip
+
+
+def apart(layers: dict[str, Any]) -> dict[str, nn.Linear]:
+    """The layers that multiply, each once, by the first of its names: one may stand in two places
+    (what comes out of a Longformer's two attentions), and a row is cut but once.
+    """
+    made: dict[str, nn.Linear] = {}
+    seen: set[int] = set()
+    for name, part in layers.items():
+        if isinstance(part, nn.Linear) and id(part.weight) not in seen:
+            seen.add(id(part.weight))
+            made[name] = part
+    return made
 
 
 def cut(weight: Tensor, mean: Tensor) -> tuple[Tensor, float, float]:

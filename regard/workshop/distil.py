@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,8 @@ from regard.training.recipe import Budget, Recipe
 from regard.training.run import RECIPE, check_place, train
 from regard.training.watch import watch
 from regard.workshop.learned import inner_of
-from regard.workshop.student import check_shape, make_student, shape_of
+from regard.workshop.rehearse import rehearse
+from regard.workshop.student import check_directory, check_shape, make_student, shape_of
 
 FIRST, PLAN = "first", "distil.json"
 PAIRS, LAYERS = "pairs", "layers"
@@ -52,6 +53,9 @@ EPOCHS = 10.0  # in which a task's layers are learned, unless a budget is given
 # Of TinyBERT on a task: what is set for the layers says nothing of the answers, and so on.
 OF_LAYERS = ("hidden", "attention", "embedding", "cosine")
 OF_ANSWERS = ("soft", "hard", "temperature", "only")
+# What the command calls a part of a recipe's examples.
+OPTIONS = {"task": "--task", "valid": "--valid", "skip": "--skip", "fields": "--field",
+           "form": "--format", "header": "--header"}  # fmt: skip
 
 Settings = dict[str, dict[str, Any]]
 
@@ -148,32 +152,56 @@ def check(recipe: Recipe, asked: Asked) -> None:
             "a student is made by one process; begin with one, and when the run itself has begun "
             "--resume goes on with several"
         )
-    given = read_config(teacher_of(asked.teacher))
+    teacher = teacher_of(asked.teacher)
+    given = read_config(teacher)
     found = format_of(given["model_type"])
     if asked.style and asked.style not in STYLES:
         raise UnknownName("style of distillation", asked.style, STYLES)
-    if not is_directory(asked.student):
+    prepared = Path(recipe.data, MARKER).is_file()
+    if is_directory(asked.student):
+        # What a task adds to the words of a model is added to the student's when it learns.
+        check_directory(Path(asked.student), teacher, words=prepared)
+    else:
         shape = shape_of(asked.student)
         check_shape(asked.teacher, configure(found, given), extensions_of(given), shape)
-    prepared = Path(recipe.data, MARKER).is_file()
-    if asked.sequence and not (prepared and read_marker(Path(recipe.data)).get("kind") == "pairs"):
-        raise ConfigError(
-            f"--sequence learns what a teacher makes of sources, and {recipe.data} holds no "
-            "prepared pairs; prepare them with 'regard prepare --pairs'"
-        )
-    if asked.vocabulary and prepared:
-        raise ConfigError(
-            f"{recipe.data} was cut into the teacher's own tokens, so its vocabulary has to stay; "
-            "leave --vocabulary out, which is for labelled examples"
-        )
-    if asked.vocabulary and is_directory(asked.student):
-        raise ConfigError("the student has its vocabulary already; leave --vocabulary out")
-    if not prepared and found.family in WRITERS:
+    if prepared:
+        check_prepared(recipe, asked)
+    elif asked.sequence:
+        raise no_pairs(recipe)
+    elif found.family in WRITERS:
         raise ConfigError(
             f"{asked.teacher} learned its task as text; give the prepared pairs that it learned "
             f"from, such as {Path(asked.teacher, 'data')}"
         )
-    inner_of(copy.deepcopy(recipe), teacher_of(asked.teacher))
+    if asked.vocabulary and is_directory(asked.student):
+        raise ConfigError("the student has its vocabulary already; leave --vocabulary out")
+    inner_of(copy.deepcopy(recipe), teacher)
+
+
+def check_prepared(recipe: Recipe, asked: Asked) -> None:
+    """Refuses what is asked of labelled examples alone."""
+    if asked.sequence and read_marker(Path(recipe.data)).get("kind") != "pairs":
+        raise no_pairs(recipe)
+    if asked.vocabulary:
+        raise ConfigError(
+            f"{recipe.data} was cut into the teacher's own tokens, so its vocabulary has to stay; "
+            "leave --vocabulary out, which is for labelled examples"
+        )
+    usual = Recipe().examples
+    for each in fields(usual):
+        if getattr(recipe.examples, each.name) != getattr(usual, each.name):
+            option = OPTIONS.get(each.name, f"examples.{each.name}")
+            raise ConfigError(
+                f"{recipe.data} is prepared, and {option} is for a file of labelled examples; "
+                "leave it out, or give --data such a file"
+            )
+
+
+def no_pairs(recipe: Recipe) -> ConfigError:
+    return ConfigError(
+        f"--sequence learns what a teacher makes of sources, and {recipe.data} holds no prepared "
+        "pairs; prepare them with 'regard prepare --pairs'"
+    )
 
 
 def teacher_of(name: str) -> Path:
@@ -229,7 +257,9 @@ class Distilling:
         return {"teacher": theirs, "student": ours, "share": ours / theirs}
 
     def before(self, given: Recipe, first: Path) -> Recipe:
-        """The recipe of the run, once all that it needs is there."""
+        """The recipe of the run, once all that it needs is there. Where something dear comes first,
+        what would be refused after it is refused before.
+        """
         recipe, asked = copy.deepcopy(given), self.asked
         teacher = teacher_of(asked.teacher)
         recipe.model = str(teacher)  # until there is a student
@@ -239,44 +269,58 @@ class Distilling:
         recipe.model = asked.student
         if not is_directory(asked.student):
             recipe.model = str(self.student(recipe, teacher, first / "student"))
+        layers = self.settled(recipe, teacher, of, options)
+        stages = [recipe] if layers is None else [layers, recipe]
+        if asked.sequence or layers is not None:
+            for stage in stages:
+                rehearse(stage)
         if asked.sequence:
-            recipe.data = str(self.pairs(recipe, teacher, first / PAIRS))
+            place = self.pairs(recipe, teacher, first / PAIRS)
+            for stage in stages:
+                stage.data = str(place)
+        if layers is not None:
+            watch(self.display).note("first the layers, then the answers")
+            part(
+                layers,
+                first / LAYERS,
+                lambda r, p, go_on: train(r, p, resume=go_on, display=self.display),
+            )
+            recipe.model = str(first / LAYERS)
+        return recipe
+
+    def settled(
+        self, recipe: Recipe, teacher: Path, of: str, options: dict[str, Any]
+    ) -> Recipe | None:
+        """Gives the recipe its objective, and the rates of the style's paper. Of TinyBERT on a
+        task, the layers are learned first, with the budget that is given: by the recipe that is
+        returned.
+        """
+        asked = self.asked
         if asked.sequence and not asked.style:
             recipe.objective = {"name": of} | options | recipe.objective
-            return recipe
-        style = asked.style or (USUAL if of not in TEXT or of == "pairs" else "distilbert")
+            return None
+        usual = asked.style or (USUAL if of not in TEXT or of == "pairs" else "distilbert")
         inside = options | dict(recipe.objective.get("options", {}))
-        table = {"of": of, "teacher": str(teacher), "style": style}
+        table = {"of": of, "teacher": str(teacher), "style": usual}
         recipe.objective = {"name": "distil"} | table | recipe.objective | {"options": inside}
-        return self.styled(recipe, first, of)
-
-    def styled(self, recipe: Recipe, first: Path, of: str) -> Recipe:
-        """With the rates of the style's paper; of TinyBERT on a task, the layers come first, and
-        both stages have the budget that is given.
-        """
         style = recipe.objective["style"]
         if style == "distilbert" and of in TEXT:
             fill(recipe, DISTILBERT)
         if style != TINY:
-            return recipe
+            return None
         if of in TEXT:  # general distillation learns the layers alone (Jiao et al. 2020, 3.2)
             fill(recipe, TINY_LAYERS)
-            return recipe
+            return None
         layers = copy.deepcopy(recipe)
         layers.objective = without(layers.objective, OF_ANSWERS)
         fill(layers, TINY_LAYERS)
+        # No answer is learned yet, so that no score of answers may end the stage or choose of it.
+        layers.validation.every, layers.validation.patience = NEVER, 0
         if layers.budget == Budget():
             layers.budget = Budget(epochs=EPOCHS)
-        watch(self.display).note("first the layers, then the answers")
-        part(
-            layers,
-            first / LAYERS,
-            lambda r, p, go_on: train(r, p, resume=go_on, display=self.display),
-        )
-        recipe.model = str(first / LAYERS)
         recipe.objective = without(recipe.objective, OF_LAYERS) | {"style": "tinybert-answers"}
         fill(recipe, TINY_ANSWERS)
-        return recipe
+        return layers
 
     def trimmed(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
         from regard.tasks.as_text import divided

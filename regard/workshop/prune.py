@@ -35,6 +35,7 @@ from regard.workshop.importance import importances, losses, normalised
 REPORT, PICTURE = "prune.json", "heads.svg"
 METHODS = ("gradient", "magnitude")
 SCOPES = ("global", "layer")
+SAMPLES = 2048
 ZEROS = (
     "the zeros of --weights are stored and multiplied like any other number: the model is neither "
     "smaller nor faster, and training on would fill them again"
@@ -56,7 +57,7 @@ class Plan:
     by: str = ""  # what makes a unit important; "": its gradient if there are data
     normal: bool = True  # importances of a layer's heads are divided by their L2 norm
     data: Sequence[str] = ()  # for importances, and for the score before and after
-    samples: int = 2048  # of them, for importances; 0: all
+    samples: int = SAMPLES  # of them, for importances; 0: all
     limit: int = 0  # the first so many examples; 0: all
     repeats: int = 5  # of each measurement of speed; 0: none
     testing: dict[str, Any] = field(default_factory=dict)  # further fields of a test's plan
@@ -102,6 +103,7 @@ def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) 
     measuring.check_out(out)
     before, after = load(run), load(run)
     check(run, after.model, plan)
+    count = before.model.parameter_count()  # a tagger is asked with its CRF, which is kept apart
     heads, units = scored(before, plan, watch)
     removed = chosen_heads(after.model, heads, plan)
     kept = chosen_units(units, plan.hidden) if plan.hidden else {}
@@ -109,8 +111,7 @@ def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) 
     zeros = zero_smallest(after.model, plan.weights, plan.scope) if plan.weights else None
     report: dict[str, Any] = {
         "run": run, "out": str(out), "notes": [ZEROS] if plan.weights else [],
-        "parameters": {k: v.model.parameter_count() for k, v in
-                       (("before", before), ("after", after))},
+        "parameters": {"before": count, "after": after.model.parameter_count()},
         "heads": told_heads(before.model, removed),
         "hidden": {n: {"before": units[n].numel(), "after": len(k)} for n, k in kept.items()},
         "zeros": zeros, "by": plan.method if plan.hidden else None,

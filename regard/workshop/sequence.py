@@ -7,6 +7,7 @@ and tests keeps the real ones.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ import numpy as np
 from regard.decoding.generation import generate
 from regard.errors import ConfigError, FormatError
 from regard.exchange.directory import Loaded
+from regard.objectives.replies import digest_of
 from regard.text.corpus import SPLITS, Corpus, Writer, read_marker, write_marker
 from regard.text.place import workplace
 from regard.text.tokenizer import FILES
@@ -51,8 +53,12 @@ def teach_pairs(
             "'regard prepare --pairs'"
         )
     corpus = Corpus.open(data, "train")
+    room_of(teacher, int(np.diff(np.asarray(corpus.sentences))[::2].max(initial=0)))  # the longest
     notes = out.with_name(f"{out.name}.jsonl")
-    asked = {"data": str(data), "teacher": str(teacher.path), "beams": beams, "alpha": alpha}
+    asked = {
+        "data": str(data), "split": digest_of_split(data), "teacher": str(teacher.path),
+        "weights": digest_of([str(teacher.path)]), "beams": beams, "alpha": alpha,
+    }  # fmt: skip
     done = begun(notes, asked)
     total = len(corpus.documents) - 1
     options = {"beams": beams, "alpha": alpha, "precision": precision, "batch": BATCH}
@@ -66,6 +72,15 @@ def teach_pairs(
             watch(min(start + BLOCK, total), total)
     write_pairs(corpus, facts, notes, out, str(teacher.path))
     return read_marker(out)
+
+
+def digest_of_split(data: Path) -> str:
+    """Of what is read to learn from: its tokens, and where sources end."""
+    found = hashlib.blake2b(digest_size=16)
+    for path in sorted([*data.glob("train-*"), *data.glob("train.*")]):
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "blake2b").digest())
+    return found.hexdigest()
 
 
 def source_of(corpus: Corpus, index: int) -> list[int]:
@@ -111,8 +126,8 @@ def begun(notes: Path, asked: dict[str, Any]) -> int:
     lines = whole.splitlines()
     if not lines or json.loads(lines[0]) != asked:
         raise FormatError(
-            f"{notes} was begun with other data, another teacher or other beams; restore them, or "
-            "begin anew elsewhere"
+            f"{notes} was begun with other data, another teacher (or other weights of it) or other "
+            "beams; restore them, or begin anew elsewhere"
         )
     if len(whole) < len(text):
         with notes.open("r+b") as file:

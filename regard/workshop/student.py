@@ -12,16 +12,25 @@ import torch
 from torch import Tensor
 
 from regard.errors import ConfigError, UnknownName
-from regard.exchange.directory import Loaded, family_of_model, heads_in, save
+from regard.exchange.directory import (
+    Loaded,
+    configure,
+    family_of_model,
+    heads_in,
+    read_config,
+    save,
+)
+from regard.exchange.formats import format_of
 from regard.keyed import seed_torch
 from regard.models import FAMILIES
+from regard.objectives.distil_teacher import check_extent, check_vocabulary
 from regard.training.recipe import value_of
 
 DEPTHS = ("layers", "decoder_layers")
 SMALLER = ("width", "hidden", "heads", "head_size", "embedding", "decoder_heads", "decoder_hidden")
 # A weight of a layer: the stack it stands in, its number there, and the rest of its name.
 LAYER = re.compile(r"^((?:encoder\.|decoder\.|encoder_|decoder_)?blocks|layers)\.(\d+)\.(.+)$")
-BY_LAYER = ("windows", "dilations")  # fields with a value for each layer
+BY_LAYER = ("window", "windows", "dilations")  # fields that may have a value for each layer
 
 
 def shape_of(words: str) -> dict[str, int]:
@@ -63,10 +72,11 @@ def student_of(teacher: Loaded, shape: dict[str, int], seed: int) -> Any:
         "encoder": spread(shape.get("layers", config.layers), config.layers),
         "decoder": decoder_layers(shape, config),
     }
+    fields = asdict(config)  # what a configuration only derives cannot be set
     per_layer = {
         name: tuple(held[i] for i in picked["encoder"])
         for name in BY_LAYER
-        if len(held := getattr(config, name, None) or ()) == config.layers
+        if isinstance(held := fields.get(name), tuple | list) and len(held) == config.layers
     }
     smaller = config.replace(**shape | per_layer)
     build: Any = cast(Any, FAMILIES[family_of_model(model)].load()[0])
@@ -113,6 +123,23 @@ def check_shape(
                 f"the student would have {name} = {value} and its teacher has {held}; a student "
                 "is neither wider nor deeper than its teacher"
             )
+
+
+def check_directory(student: Path, teacher: Path, *, words: bool) -> None:
+    """Refuses a student that is there already and is larger than its teacher. `words`: nothing
+    will add to those of either, so both have to have the same now.
+    """
+    (mine, own), (its, their) = (known(path) for path in (student, teacher))
+    if words:
+        check_vocabulary(own, their, teacher)
+    check_extent(own, their, mine if mine == its else "")
+
+
+def known(path: Path) -> tuple[str, Any]:
+    """The family and the configuration of a directory."""
+    given = read_config(path)
+    found = format_of(given["model_type"])
+    return found.family, configure(found, given)
 
 
 def inherited(

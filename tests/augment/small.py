@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
-from regard.exchange.directory import save
+from regard.exchange.directory import load, save
 from regard.models.t5 import T5, T5Config
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.tasks.as_text import TextPredictor
+from regard.tasks.examples import Pair
 from tests.tasks import tuning
 
 TYPES = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
@@ -96,3 +98,12 @@ def translator(place: Path, family: str, seed: int) -> Path:
             if "norm" not in name:
                 parameter.mul_(6.0)
     return save(made, place, tuning.tokenizer())
+
+
+def fates(model: str) -> tuple[dict[str, str], list[str]]:
+    """What a translator makes of some texts, and those that it makes nothing of."""
+    texts = [f"{first} {second}" for first in tuning.OTHERS for second in tuning.GOOD]
+    ask = TextPredictor(load(model), task="translate", prefix="", beams=2)
+    found = [str(one.value).strip() for one in ask([Pair(text) for text in texts])]
+    said = list(zip(texts, found, strict=True))
+    return {text: new for text, new in said if new}, [text for text, new in said if not new]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from regard.errors import ConfigError
 from regard.exchange.directory import load
 from regard.tasks.as_text import TextPredictor
 from regard.tasks.examples import Choice, Labelled, Pair, Question, Tagged
-from tests.augment.small import translator
+from tests.augment.small import fates, translator
 
 TEXT = " the film was dull.  A plot was warm!\n"
 
@@ -73,15 +74,17 @@ def test_labels_stay(models: tuple[str, str]) -> None:
     assert made == settings(models, beams=0).build().variants(examples)
 
 
-def test_a_source_for_a_target(models: tuple[str, str]) -> None:
+def test_a_source_for_a_target(models: tuple[str, str], tmp_path: Path) -> None:
     """Sennrich et al. 2016: what is learned is what people wrote."""
-    given = [Pair("x", "the film was dull"), Pair("y", "the plot")]
-    made = settings(models, home="", copies=1).build().variants(given)
-    ask = TextPredictor(load(models[0]), task="translate", prefix="", beams=2)
-    for (variant,), pair in zip(made, given, strict=True):
-        new: Any = variant.example
-        assert new.target == pair.target
-        assert new.source == (str(ask([Pair(pair.target or "")])[0].value).strip() or pair.target)
+    model = str(translator(tmp_path / "t5", "t5", 5))
+    kept, lost = fates(model)
+    (one, new), (two, other) = list(kept.items())[:2]
+    given = [Pair("x", one), Pair("y", lost[0]), Pair("z", f"{one}\n\n{two}"),
+             Pair("w", f"{one}\n\n{lost[0]}")]  # fmt: skip
+    made: Any = settings((model, ""), copies=1).build().variants(given)
+    assert [v.example.target for (v,) in made] == [pair.target for pair in given]
+    # a target of which a sentence is lost is no source: that would teach to copy it
+    assert [v.example.source for (v,) in made] == [new, "y", f"{new}\n\n{other}", "w"]
     with pytest.raises(ConfigError, match=r"by one model \(--back\)"):
         settings(models).build().variants(given)
     with pytest.raises(ConfigError, match="no target"):
@@ -105,3 +108,42 @@ def test_what_is_refused(models: tuple[str, str]) -> None:
 )
 def test_white_space_is_kept(old: str, new: str, made: str) -> None:
     assert respaced(old, new) == made
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "made"),
+    [
+        (["他来了。", "她走了。"], ["He came.", "She left."], "He came. She left."),
+        (["“走！”", "她走了。"], ["“Go!”", "She left."], "“Go!” She left."),
+        (["He came.", " She left."], ["He was here.", "She went."], "He was here. She went."),
+        (["他来了。", "她走了。"], ["他到了。", "她离开了。"], "他到了。她离开了。"),
+        (["“走！”", "OK。"], ["“去！”", "OK。"], "“去！”OK。"),
+        (["他来了。", "她走了。"], ["He came.", ""], "He came.她走了。"),  # lost: it stays
+    ],
+)
+def test_sentences_do_not_grow_together(
+    models: tuple[str, str], old: list[str], new: list[str], made: str
+) -> None:
+    back = Back(load(models[0]), load(models[1]), prefixes=("", None))
+    assert back.put_together(old, new) == made
+
+
+def test_beams_are_asked_once_for_each_text(
+    models: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, plain = list[int](), TextPredictor.answers
+
+    def answers(self: TextPredictor, examples: Any, number: int) -> Any:
+        asked.append(len(examples))
+        return plain(self, examples, number)
+
+    monkeypatch.setattr(TextPredictor, "answers", answers)
+    examples = [Labelled("the film was dull", label="bad"), Labelled("the plot", label="good")]
+    searches = settings(models, copies=5).build()
+    made: Any = searches.variants(examples)
+    assert asked == [2, 2] and [len({v.example.text for v in each}) for each in made] == [1, 1]
+    assert any("its variants by 'back' repeat it" in note for note in searches.notes)
+    draws = settings(models, copies=5, beams=0).build()
+    made = draws.variants(examples)
+    assert asked[2:] == [10, 10] and any(len({v.example.text for v in e}) > 1 for e in made)
+    assert draws.notes == settings(models, copies=1).build().notes == []

@@ -16,7 +16,7 @@ from regard.errors import ConfigError, InputError, RegardError, StorageError, Un
 from regard.tasks.examples import Tagged
 from regard.tasks.readers import read
 from regard.tasks.tags import problems
-from tests.augment.small import listed, translator, wordnet
+from tests.augment.small import fates, listed, translator, wordnet
 from tests.tasks import tuning
 from tests.tasks.world import World
 
@@ -198,6 +198,57 @@ def test_models(tmp_path: Path) -> None:
     ]
 
 
+def test_beams_alone_make_one_variant(tmp_path: Path) -> None:
+    data = write(tmp_path / "few.jsonl", tuning.reviews(3))  # type: ignore[arg-type]
+    there, back = (str(translator(tmp_path / f"t{i}", "marian", i)) for i in (4, 5))
+    words = [data, "--task", "classify", "--back", there, "--forth", back]
+    found = run(*words, "--beams", "2", "--out", str(tmp_path / "one.jsonl"))
+    assert (found["copies"], found["written"], found["share"]) == (1, 6, None)
+    assert not found["notes"]
+    found = run(*words, "--beams", "2", "--copies", "2", "--out", str(tmp_path / "two.jsonl"))
+    assert found["written"] == 9 and "its variants by 'back' repeat it" in found["notes"][0]
+    found = run(*words, "--out", str(tmp_path / "drawn.jsonl"))
+    assert found["copies"] == 16 and not found["notes"]
+
+
+def test_a_lost_translation_is_unchanged(tmp_path: Path) -> None:
+    model = str(translator(tmp_path / "t", "t5", 1))
+    kept, lost = fates(model)
+    one = next(iter(kept))
+    data = listed(tmp_path / "few.tsv", f"x x\t{one}", f"y y\t{lost[0]}")
+    out = tmp_path / "more.tsv"
+    words = [str(data), "--task", "translate", "--no-header", "--back", model, "--back-prefix", ""]
+    found = run(*words, "--beams", "2", "--out", str(out))
+    assert found["variants"] == {"back": 2} and found["unchanged"] == {"back": 1}
+    made: Any = read(out, "translate")
+    assert [pair.source for pair in made] == ["x x", kept[one], "y y", "y y"]
+
+
+def test_cleaned_texts_are_written(tmp_path: Path) -> None:
+    texts = ["It's GOOD!", "Film!", "我喜欢这部 Netflix 电影"]
+    data = write(tmp_path / "few.jsonl", [{"text": text, "label": "x"} for text in texts])
+    words = [data, "--task", "classify", "--methods", "swap", "--copies", "1", "--clean"]
+    found = run(*words, "--out", str(tmp_path / "all.jsonl"))
+    made = [row["text"] for row in rows(tmp_path / "all.jsonl")]
+    assert made[:4] == ["its good", "good its", "film", "film"] and made[4] == texts[2]
+    assert sorted(made[5]) == sorted(texts[2]) and "Netflix" in made[5]
+    assert found["unchanged"]["swap"] == 1 + (made[5] == made[4])
+    run(*words, "--distinct", "--out", str(tmp_path / "distinct.jsonl"))
+    assert [row["text"] for row in rows(tmp_path / "distinct.jsonl")].count("film") == 1
+
+
+def test_entries_that_are_never_looked_up(tmp_path: Path) -> None:
+    own = listed(tmp_path / "own.tsv", "film\tmovie", "hot dog\tsausage", "well-known\tfamous")
+    data = write(tmp_path / "few.jsonl", REVIEWS)
+    words = ["--methods", "synonyms", "--copies", "1", "--thesaurus", str(own)]
+    found = run(data, "--task", "classify", *words, "--out", str(tmp_path / "more.jsonl"))
+    assert found["notes"] == [f"2 of 3 entries of {own} are no single words, such as 'hot dog', "
+                              "and are never looked up"]  # fmt: skip
+    tags = listed(tmp_path / "few.conll", "A O", "well-known O", "film O", "")
+    found = run(str(tags), "--task", "tag", *words, "--out", str(tmp_path / "more.conll"))
+    assert found["notes"][0].startswith("1 of 3 entries")  # words of tags are not cut
+
+
 def test_for_people(tmp_path: Path, own: str) -> None:
     app = typer.Typer()
     augment.register(app)
@@ -209,6 +260,10 @@ def test_for_people(tmp_path: Path, own: str) -> None:
     assert lines[0] == REVIEWS[0]["review"] and lines[1].startswith("  ")
     assert "2 examples, 0.05 of the words changed" in lines
     assert lines[-1] == f"{out} has 18 examples"
+    model = ["--masked", str(tuning.bert(tmp_path / "bert")), "--rule", "tinybert"]
+    words = [data, "--task", "classify", *model, "--out", str(tmp_path / "o.jsonl")]
+    lines = CliRunner().invoke(app, words).stdout.splitlines()
+    assert "2 examples" in lines  # the share plays no part
 
 
 def test_of_a_long_text_the_change_is_shown() -> None:
@@ -239,6 +294,14 @@ def test_what_is_refused(tmp_path: Path, own: str) -> None:
         told = f"{option} is of no use without --back"
         refused(ConfigError, told, *some, "swap", option, "3", out=out)
     refused(ConfigError, "--rule is of no use", *some, "swap", "--rule", "tinybert", out=out)
+    refused(ConfigError, "--top is of no use", *some, "swap", "--top", "15", out=out)
+    told = "--temperature is of no use"
+    refused(ConfigError, told, *some, "swap", "--temperature", "0.9", out=out)
+    refused(ConfigError, "that inserts words", *some, "swap", "--source", "code", out=out)
+    models = (data, "--task", "classify", "--back", "none", "--forth", "none")
+    both = ("--beams", "2", "--temperature", "0.8")
+    refused(ConfigError, "give one of them", *models, *both, out=out)
+    refused(ConfigError, "--share plays no part here", *models, "--share", "0.1", out=out)
     refused(ConfigError, "leave .gz out", *some, "swap", out=tmp_path / "more.jsonl.gz")
     refused(ConfigError, "no room for labels", *some, "swap", out=tmp_path / "more.txt")
     refused(ConfigError, "for tagged words", *some, "swap", out=tmp_path / "more.conll")
@@ -266,3 +329,42 @@ def test_malformed_data(tmp_path: Path, own: str) -> None:
     refused(InputError, r"few\.jsonl:2: not valid JSON", *words, out=tmp_path / "more.jsonl")
     found = run(*words, "--skip", "malformed-record", "--out", str(tmp_path / "more.jsonl"))
     assert found["written"] == 2 and "malformed-record" in found["notes"][0]
+
+
+def test_rows_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path) -> None:
+    """The model of these variants is not even opened: there is none."""
+    rest = ["--masked", str(tmp_path / "none")]
+    data = write(tmp_path / "few.jsonl", [*REVIEWS, {"review": "two\nlines", "label": "bad"}])
+    words = [data, "--task", "classify", *rest]
+    refused(InputError, r"few\.jsonl:3: a text with a tab", *words, out=tmp_path / "more.tsv")
+    tags = [{"words": ["a", "film"], "tags": ["O", "O"]},
+            {"words": ["New York", "is"], "tags": ["B-LOC", "O"]}]  # fmt: skip
+    data = write(tmp_path / "tags.jsonl", tags)
+    told = r"tags\.jsonl:2: 'New York' does not fit into CoNLL"
+    refused(InputError, told, data, "--task", "tag", *rest, out=tmp_path / "more.conll")
+
+
+def test_words_with_blanks_between_tabs_are_written_as_they_came(tmp_path: Path) -> None:
+    data = listed(tmp_path / "few.conll", "10 000\tB-NUM", "films\tO", "ran\tO", "")
+    out = tmp_path / "more.conll"
+    words = [str(data), "--task", "tag", "--methods", "swap", "--copies", "2"]
+    run(*words, "--out", str(out))
+    made: Any = read(out, "tag")
+    assert made[0].words == ("10 000", "films", "ran") and len(made) == 3
+    assert all("10 000" in example.words for example in made)
+
+
+@pytest.mark.parametrize(
+    ("task", "record"),
+    [
+        ("tag", {"words": ["a", "film"], "tags": ["O", "O"]}),
+        ("translate", {"source": "a film", "target": "ein Film"}),
+        ("answer", {"question": "What?", "passage": "A film", "answers": {
+            "text": ["film"], "answer_start": [2]}}),
+    ],
+)  # fmt: skip
+def test_what_is_not_cleaned(tmp_path: Path, task: str, record: dict[str, Any]) -> None:
+    data = write(tmp_path / "few.jsonl", [record])
+    words = [data, "--task", task, "--methods", "swap", "--clean"]
+    told = r"few\.jsonl:1: --clean is for texts with a label"
+    refused(ConfigError, told, *words, out=tmp_path / "more.jsonl")

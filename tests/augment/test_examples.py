@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.augment.eda import METHODS
-from regard.augment.examples import CHUNK, Settings, augmented
+from regard.augment.examples import CHUNK, Settings
+from regard.augment.processes import augmented
 from regard.errors import ConfigError, UnknownName
 from regard.tasks.examples import (
     Answer,
@@ -175,11 +176,6 @@ def test_texts_without_words(own: str) -> None:
     } | {"fine good"}
 
 
-def test_cleaned_as_in_the_code(own: str) -> None:
-    made = [new.text for _, new in variants(FILM, own, clean=True)]
-    assert all(set(text) <= set("abcdefghijklmnopqrstuvwxyz ") for text in made)
-
-
 # -- the seed
 
 
@@ -194,10 +190,14 @@ def test_the_seed_decides(own: str) -> None:
 
 
 @pytest.mark.slow  # each process imports torch
-def test_several_processes_make_the_same(own: str) -> None:
+def test_several_processes_make_the_same(tmp_path: Path) -> None:
     examples = [replace(FILM, text=f"{FILM.text} number {i}") for i in range(CHUNK + 5)]
+    own = str(listed(tmp_path / "own.tsv", "film\tmovie", "old hat\tdated"))
     settings = Settings(METHODS, copies=2, thesaurus=own)
-    assert list(augmented(examples, settings, 2)) == list(augmented(examples, settings))
+    notes, others = list[str](), list[str]()
+    made = list(augmented(examples, settings, 2, notes))
+    assert made == list(augmented(examples, settings, 1, others))
+    assert notes == others and "such as 'old hat'" in notes[0]
 
 
 # -- refusals
@@ -213,7 +213,9 @@ def test_several_processes_make_the_same(own: str) -> None:
         ({"seed": -1}, "seed is -1; it must be 0 or more"),
         ({"copies": 1.5}, "copies is 1.5; it must be a whole number"),
         ({"copies": float("inf")}, "copies is inf"),
-        ({"thesaurus": "own.tsv"}, "no method that looks words up"),
+        ({"thesaurus": "own.tsv"}, "no method that looks words up; ask for synonyms or insert"),
+        ({"source": "code"}, "source 'code', and no method that inserts words"),
+        ({"top": 3}, "top 3, and no method that asks a masked model"),
         ({"methods": ("masked",)}, "'masked' is asked for without a masked model"),
         ({"away": "x"}, "'back' is not asked for, but there is a model that translates"),
     ],

@@ -233,12 +233,30 @@ def test_the_command(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [("chance", "1.0"), ("share", "0.2"), ("source", "code"), ("language", "en"), ("top", "9"),
+     ("model", "nowhere"), ("thesaurus", "own.tsv")],
+)  # fmt: skip
+def test_numbers_without_methods_are_refused(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: str
+) -> None:
+    """Else it would learn plainly, and nobody would know."""
+    words = ["finetune", str(place / "bert"), "--task", "classify", "--quiet", "budget.steps=1",
+             "--data", str(place / "reviews.jsonl"), "--out", str(tmp_path / "run")]  # fmt: skip
+    assert main([*words, f"augment.{name}={value}"]) == 2
+    told = f"augment.{name} is {value if name in ('chance', 'share', 'top') else repr(value)}, and"
+    assert f"{told} there is no method" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
     ("changes", "error", "told"),
     [
         ({"augment": {"methods": ["swaps"]}}, UnknownName, "did you mean 'swap'"),
         ({"augment": {"methods": ["back"]}}, ConfigError, "longer than learning"),
         ({"augment": {"methods": ["masked"]}}, ConfigError, "without a masked model"),
         ({"augment": {"methods": []}}, ConfigError, "no method"),
+        ({"augment": {"methods": ["swap"], "top": 9}}, ConfigError, "top 9, and no method"),
         (
             {"augment": {"methods": ["swap"]}, "examples": {"task": "answer"}},
             ConfigError,

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from regard.augment import thesaurus
-from regard.augment.thesaurus import Sorted, digest, find_wordnet, open_thesaurus
+from regard.augment.thesaurus import Listed, Sorted, digest, find_wordnet, open_thesaurus
+from regard.augment.words import is_one_word
 from regard.errors import FormatError, InputError
 from tests.augment.small import listed, wordnet
 
@@ -95,6 +96,15 @@ def test_a_list(tmp_path: Path) -> None:
     made = open_thesaurus(str(listed(tmp_path / "own.tsv", *lines)))
     assert made("film") == made("FILM") == ("movie", "motion picture", "flick")
     assert made("好") == ("棒", "不错") and made("movie") == ()
+
+
+def test_entries_of_several_words(tmp_path: Path) -> None:
+    file = listed(tmp_path / "own.tsv", "film\tmovie", "Hot Dog\tsausage", "hot dog\tfrank")
+    made = open_thesaurus(str(file))
+    assert isinstance(made, Listed)
+    told = f"1 of 2 entries of {file} are no single words, such as 'hot dog', and are never"
+    assert made.notes(is_one_word)[0].startswith(told)
+    assert made.notes(bool) == []
 
 
 def test_malformed_lines_are_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.augment.words import Unit, closed, in_case, split, whole
+from regard.augment.words import Unit, closed, in_case, is_one_word, split, whole
 from regard.errors import ConfigError, UnknownName
 from regard.text.words import chinese_cutter
 from tests.laws.zoo import few
@@ -144,3 +144,17 @@ def test_case_is_that_of_the_word_before(word: str, like: str, made: str) -> Non
 def test_a_text_that_is_not_cut() -> None:
     made: Any = whole("two words")
     assert str(made) == "two words" and not made.units[0].loose and not made.units[0].free
+
+
+def test_what_is_one_word_of_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    for word in ("film", "don't", "3.5", "电影"):
+        assert is_one_word(word) and split(f"a {word} b", "en").words[1] == word
+    for word in ("hot dog", "well-known", "c++", "", "自然语言处理技术很有趣"):
+        assert not is_one_word(word)
+    assert is_one_word("自然语言处理技术很有趣", "en")  # a run of it is not cut
+    chinese_cutter.cache_clear()
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    try:
+        assert is_one_word("电影") and not is_one_word("hot dog")
+    finally:
+        chinese_cutter.cache_clear()

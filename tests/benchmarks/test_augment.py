@@ -18,7 +18,8 @@ def rows(seeds: int = 3) -> list[dict[str, Any]]:
             score = PLAIN[seed] + (GAINS[arm][seed - 1] if arm != "plain" else 0.0)
             made.append({
                 "task": "reviews", "arm": arm, "size": 100, "seed": seed, "examples": 100,
-                "rows": 1700, "share": 0.05, "copies": 16, "scores": {"accuracy": score},
+                "rows": 1700 if arm == "file" else 100, "share": 0.05, "copies": 16,
+                "scores": {"accuracy": score},
                 "settings": study.settings(arm, 100, seed, "x"),
             })  # fmt: skip
     return made
@@ -35,11 +36,21 @@ def test_gains_are_differences_of_the_same_seeds() -> None:
 
 def test_what_is_said() -> None:
     text = augment.section(rows())
-    assert "| movie reviews | 100 | 1,700 | 60 | accuracy | 0.700 ± 0.020 |" in text
+    assert "| passes (plain / file / on the fly) |" in text
+    row = "| movie reviews | 100 | 1,700 | 60 | 9.60 / 0.56 / 9.60 | accuracy | 0.700 ± 0.020 |"
+    assert row in text  # 60 steps of 16
+    assert "In 1 of 1 rows the file with variants is read less than once" in text
     assert "+0.035 ± 0.005 (better)" in text and "+0.000 ± 0.056 (within the noise)" in text
     assert "Of 2 comparisons: 1 better, 1 within the noise." in text
     assert "one seed says nothing" in augment.section(rows(1))
     assert augment.verdict([-0.03, -0.031]) == "worse"
+
+
+def test_a_file_that_is_read_whole() -> None:
+    made = rows()
+    for row in made:
+        row["rows"] = 400
+    assert "less than once" not in augment.section(made)
 
 
 def test_a_cell_of_other_synonyms_is_another() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import prefer
+import pytest
+from finetune_tasks import TASKS
 from prefer import NAMES, WAYS, lines_of, reached, section, settings_of
 
 ASKS = {"start": 0.06, "dpo": 0.5, "ipo": 0.4, "grpo-judge": 0.2, "grpo-rule": 0.9,
@@ -53,3 +56,17 @@ def test_a_cell_depends_on_what_it_was_made_with(monkeypatch: Any) -> None:
     assert settings_of("dpo", 1, False) != before
     monkeypatch.setattr(prefer, "TOKENS", 12)
     assert settings_of("start", 1, False)["tokens"] == 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cell_depends_on_what_it_began_with(name: str, monkeypatch: Any) -> None:
+    before = settings_of(name, 1, False)
+    with monkeypatch.context() as changed:
+        changed.setitem(WAYS, "judge", WAYS["judge"] | {"rate": 1.0})
+        assert (settings_of(name, 1, False) != before) == (name in ("judge", "grpo-judge"))
+    changes: list[dict[str, Any]] = [{"rate": 1.0}, {"epochs": 1}, {"batch": 1}, {"warmup": 0.5}]
+    for change in changes:
+        with monkeypatch.context() as changed:
+            changed.setitem(TASKS, "dialogue", replace(TASKS["dialogue"], **change))
+            assert settings_of(name, 1, False) != before, change
+    assert settings_of(name, 1, False) == before

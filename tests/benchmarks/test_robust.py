@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from robust import METHODS, TESTS, disturbed, section, summary, with_gaps, with_typos
+import pytest
+from robust import METHODS, TESTS, disturbed, judged, section, summary, with_gaps, with_typos
 
 from regard.tasks.examples import Labelled
 
@@ -53,10 +54,30 @@ def cells(name: str, scores: list[float], seconds: float) -> list[dict[str, Any]
 def test_the_page() -> None:
     rows = cells("plain", [0.70, 0.72, 0.74], 10.0) + cells("fgm", [0.80, 0.82, 0.84], 21.0)
     plain, fgm = summary(rows)
-    assert fgm["ratio"] == 2.1 and round(fgm["apart"]["typos"], 3) == 5.0
+    assert fgm["ratio"] == 2.1 and fgm["gains"]["typos"] == pytest.approx([0.1] * 3)
     assert plain["ratio"] == 1.0
     text = section(rows)
-    assert f"| {METHODS['fgm'].title} | 3 | 0.820 ± 0.020 (+5.0) |" in text
+    assert f"| {METHODS['fgm'].title} | 3 | 0.820 ± 0.020 (+0.100) |" in text
     assert "better than plain training on “clean”: FGM;" in text
+    assert "Student's t of the pairs, 95%; of 3 comparisons chance alone would name 0.2" in text
+    assert "numbers stay, and 17% of the other words are missing" in text
     level = section(rows[:3] + cells("pgd", [0.70, 0.72, 0.75], 33.0))
     assert "No method differs" in level and "| 3.30 |" in level
+
+
+def test_differences_are_those_of_the_same_seeds() -> None:
+    """Of three pairs the mean has to be 4.30 of its own errors from 0."""
+    assert judged([0.05, 0.02, 0.02]) == "level"  # 3.0 errors
+    assert judged([0.03, 0.02, 0.02]) == "better" and judged([-0.03, -0.02, -0.02]) == "worse"  # 7
+    assert judged([0.05, 0.02, 0.02] * 2) == "better"  # 4.74, of six pairs 2.57 are enough
+    assert judged([0.0, 0.0]) == "level" and judged([0.1]) == judged([]) == ""
+    plain = cells("plain", [0.60, 0.70, 0.80], 10.0)
+    spread = section(plain + cells("fgm", [0.62, 0.72, 0.83], 10.0))  # seeds differ more than that
+    assert "better than plain training on “clean”: FGM;" in spread and "(+0.023)" in spread
+    other = [row | {"seed": row["seed"] + 3} for row in cells("fgm", [0.9, 0.9, 0.9], 10.0)]
+    assert "no difference is named" in section(plain + other)  # there is nothing to pair
+
+
+def test_one_seed_says_nothing() -> None:
+    text = section(cells("plain", [0.7], 10.0) + cells("fgm", [0.9], 20.0))
+    assert "says nothing: no difference is named." in text and "No method differs" not in text

@@ -66,7 +66,24 @@ def test_nothing_over_nothing_decides_nothing():
 def test_what_is_no_number_decides_nothing():
     held = values(a=[math.nan, 1.0], b=[1.0, 2.0])
     assert Less("x", "a", "b").judge(held).verdict == UNDECIDED
-    assert Ratio("x", "a", "b", most=9.0).judge(held).verdict == NOT
+    assert Ratio("x", "a", "b", most=9.0).judge(held).verdict == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("seeds", "verdict"),
+    [
+        ([1.4, 1.5, 1.6], REPRODUCED),
+        ([1.8, 1.9, 2.2], UNDECIDED),  # the mean is inside, by less than the noise
+        ([1.9, 2.1, 2.2], UNDECIDED),
+        ([2.4, 2.5, 2.6], NOT),
+    ],
+)
+def test_a_bound_within_the_noise_is_undecided(seeds, verdict):
+    found = values(a=seeds, b=[1.0, 1.0, 1.0])
+    assert Within("x", "a", 1, 2).judge(found).verdict == verdict
+    assert Ratio("x", "a", "b", 1, 2).judge(found).verdict == verdict
+    powers = values(a={2: [1.0] * 3, 4: [2.0**s for s in seeds]})
+    assert Slope("x", "a", 1, 2).judge(powers).verdict == verdict
 
 
 def test_a_ratio_rises():

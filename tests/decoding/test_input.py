@@ -104,6 +104,8 @@ def test_a_text_needs_a_tokenizer() -> None:
         ({"seed": -1}, "seed is -1"),
         ({"penalty": "papier"}, "did you mean 'paper'"),
         ({"stopping": "never"}, "unknown stopping"),
+        ({"stopping": "full"}, "only matters to beams"),
+        ({"alpha": 1.0}, "only matters to beams"),
         ({"precision": "bf15"}, "did you mean 'bf16'"),
         ({"topk": 3}, "did you mean 'top_k'"),
     ],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,13 @@ from torch import Tensor
 from regard.attention.attention import Attention
 from regard.decoding import generate
 from regard.errors import ConfigError, InputError, UnknownName
-from regard.exchange.directory import Loaded, load, save
+from regard.exchange.directory import Loaded, describe, load, save
 from regard.extensions import extend
 from regard.extensions.small import Matrix, SmallEmbedding, SmallLinear, SmallOutput
 from regard.extensions.step import SmallBlock
 from regard.models import create
 from regard.models.bert import Bert
-from regard.native.int8 import kernel
+from regard.native.int8 import kernel, ready_bytes
 from tests.decoding.small import SPEAKERS, score
 from tests.laws.zoo import BERT, STEPWISE, ZOO, Reader, Specimen, collate
 
@@ -106,6 +108,18 @@ def test_size(kind: str, most: float, tmp_path: Path) -> None:
     after = save(extend(gpt(**shape), "int8", {"kind": kind}), tmp_path / "b")
     sizes = [(place / "model.safetensors").stat().st_size for place in (before, after)]
     assert sizes[1] <= most * sizes[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("specimen", ZOO, ids=str)
+def test_small_numbers_are_parameters_too(specimen: Specimen, kind: str) -> None:
+    """A table with two uses counts once, as before."""
+    assert small(specimen, kind).parameter_count() == specimen.fresh().parameter_count()
+
+
+def test_a_directory_of_small_numbers_is_described(tmp_path: Path) -> None:
+    saved = save(extend(gpt(), "int8"), tmp_path / "m")
+    assert describe(saved)["parameters"] == gpt().parameter_count()
 
 
 def test_one_table_has_both_uses(tmp_path: Path) -> None:
@@ -282,6 +296,22 @@ def test_a_wide_network_takes_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) 
     """Its sums would not fit 32 bits."""
     monkeypatch.setattr("regard.extensions.step.LONGEST", 64)
     assert not any(isinstance(part, SmallBlock) for part in extend(gpt(), "int8").modules())
+
+
+def test_threads_that_come_first_at_once_share_their_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever was later must not take away what the other's addresses are of."""
+    made, both = Matrix(torch.randn(8, 16), "weight"), threading.Barrier(2, timeout=60)
+
+    def together(*given: Any) -> Any:
+        both.wait()
+        return ready_bytes(*given)
+
+    monkeypatch.setattr("regard.extensions.small.ready_bytes", together)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: made.made_ready(None, 0, 8), range(2))
+    assert first is second is made.ready[0, 8]
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import regard
+from regard.attention.position import Relative
 from regard.decoding import generate
 from regard.errors import ConfigError, UnknownName
 from regard.exchange.directory import Loaded, save
@@ -226,3 +227,21 @@ def test_refusals() -> None:
     other.blocks[0].attention.layer.score = torch.nn.Identity()
     with pytest.raises(ConfigError, match="Identity"):
         extend(other, "pruned", {"heads": {name: [0]}})
+
+
+def test_a_shared_score_stays_whole_while_a_part_of_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others may read it at the same time."""
+    specimen = next(s for s in FOUR if s.name == "transformer-xl-plain")
+    xl = specimen.fresh()
+    remove(xl, {"blocks.0.attention.layer": [0, 3]}, {})
+    shared, forward, seen = xl.blocks[1].attention.layer.score, Relative.forward, []
+
+    def spied(self: Relative, *given: Any) -> Any:
+        seen.append((shared.u.size(0), xl.blocks[0].attention.layer.score.score.u.size(0)))
+        return forward(self, *given)
+
+    monkeypatch.setattr(Relative, "forward", spied)
+    xl(**batch(specimen).inputs)
+    assert len(seen) > 1 and set(seen) == {(4, 4)}

@@ -178,6 +178,10 @@ def test_the_command(place: Path, tmp_path: Path) -> None:
         (["objective.knowledge=3"], "it is a table"),
         (["--knowledge", "x.tsv", "objective.knowledge.rules=3"], "must be a list of names"),
         (["--knowledge", "x.tsv", "objective.knowledge.guidance=3"], "it must be a table"),
+        (
+            ["--knowledge", "x.tsv", "objective.knowledge.guidance.gated=true"],
+            "only mode bias heeds",
+        ),
     ],
 )
 def test_what_the_command_refuses(

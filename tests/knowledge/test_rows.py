@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from regard.attention.pattern import Full
 from regard.errors import ConfigError, FormatError, UnknownName
 from regard.keyed import keyed
 from regard.knowledge.graph import Graph
+from regard.knowledge.options import KnowledgeOptions
 from regard.knowledge.source import Source
 from regard.objectives.choose import Choose
 from regard.objectives.classify import Classify
@@ -316,6 +318,36 @@ def test_bad_input(facts: str, tmp_path: Path) -> None:
         classify("bert", ["a"], graph=str(tmp_path / "broken.tsv"))
     skipped = classify("bert", ["a", "c"], graph=str(tmp_path / "broken.tsv"), skip=True)
     assert "1 malformed lines were left out" in skipped.note
+
+
+TREE: dict[str, Any] = {"branches": 1, "depth": 2, "predicate": False, "matrix": False}
+BIAS: dict[str, Any] = {"rules": ["near:1"], "guidance": {"gated": True}}
+
+
+@pytest.mark.parametrize("name", [*TREE, *BIAS])
+def test_what_only_the_other_mode_heeds(facts: str, name: str) -> None:
+    value = (TREE | BIAS)[name]
+    own, other = ("tree", "bias") if name in TREE else ("bias", "tree")
+    made = KnowledgeOptions.of({"graph": facts, "mode": own, name: value})
+    assert KnowledgeOptions.of(asdict(made)) == made  # settled: all keys, at their defaults
+    told = rf"knowledge\.{name} is .*, which only mode {own} heeds, and the mode is {other}"
+    with pytest.raises(ConfigError, match=told):
+        classify("bert", ["a"], graph=facts, mode=other, **{name: value})
+
+
+def test_a_model_that_is_guided_already(facts: str) -> None:
+    def made(**guidance: Any) -> Any:
+        return classify("bert", ["e b", "a c"], graph=facts, mode="bias", guidance=guidance)
+
+    model = made(strength="learned").fitted(model_of("bert", {"classify": 2}))
+    for same in ({}, {"strength": "learned"}, {"strength": "learned", "gated": False}):
+        assert made(**same).fitted(model) is model
+    with pytest.raises(ConfigError, match=r"guidance\.gated is True, .* already, with False"):
+        made(strength="learned", gated=True).fitted(model)
+    with pytest.raises(UnknownName, match=r"guidance\.gate'; known: gated"):
+        made(gate=True).fitted(model)
+    with pytest.raises(ConfigError, match=r"rules stand in objective\.knowledge\.rules"):
+        made(rules=["near:1"])
 
 
 def test_a_graph_that_has_changed_is_read_again(facts: str) -> None:

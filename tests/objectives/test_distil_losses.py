@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from regard.errors import ConfigError
 from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
 from regard.models.output import Output
 from regard.objectives import distil_losses as losses
@@ -72,6 +73,14 @@ def test_scores_by_hand() -> None:
     seen = torch.tensor([[[True, False, False], [True, True, False]]])
     found = losses.score_squares(ours, theirs, seen)
     assert found.tolist() == [[(4 + 0) / 2 / 2, ((1 + 9) / 2 + (1 + 1) / 2) / 2]]
+
+
+def test_scores_of_other_shapes_are_refused() -> None:
+    """One head beside two would be taken for both of them."""
+    seen = torch.ones(1, 2, 3, dtype=torch.bool)
+    for heads, keys in ((1, 3), (3, 3), (2, 1)):
+        with pytest.raises(ConfigError, match="set attention = 0"):
+            losses.score_squares(torch.zeros(1, heads, 2, keys), torch.zeros(1, 2, 2, 3), seen)
 
 
 def outputs() -> dict[str, tuple[Any, Any]]:

@@ -9,6 +9,7 @@ import pytest
 
 from regard.errors import ConfigError, RegardError
 from regard.exchange.directory import save
+from regard.extensions import extend
 from regard.objectives.distil import Distil
 from regard.objectives.distil_layers import stacks
 from regard.objectives.distil_teacher import mapped
@@ -50,6 +51,26 @@ def test_students_that_do_not_fit(
     objective = teach(corpora, tiny("bert"), tmp_path / "teacher", "masked", **options)
     with pytest.raises(ConfigError, match=said):
         objective.check(objective.fitted(tiny("bert", **student)))
+
+
+@pytest.mark.parametrize("who", ["student", "teacher"])
+def test_heads_that_were_pruned_are_not_compared(
+    corpora: dict[str, Any], tmp_path: Path, who: str
+) -> None:
+    """The configuration still has them. States are compared all the same, and units may go."""
+    both = {"student": tiny("bert"), "teacher": tiny("bert")}
+    extend(both[who], "pruned", {"heads": {"blocks.0.attention.layer": [1]}})
+    given = corpora, both["teacher"], tmp_path / "teacher", "masked"
+    objective = teach(*given, attention=1.0)
+    with pytest.raises(ConfigError, match=f"the {who} .*head by head; set attention = 0"):
+        objective.check(objective.fitted(both["student"]))
+    states = teach(*given, hidden=1.0)
+    states.check(states.fitted(both["student"]))
+    assert values(states.loss(both["student"], first_batch(states)))["hidden"] > 0
+    narrow = tiny("bert")
+    extend(narrow, "pruned", {"hidden": {"blocks.0.feed_forward.layer": 16}})
+    whole = teach(corpora, tiny("bert"), tmp_path / "whole", "masked", attention=1.0)
+    whole.check(whole.fitted(narrow))
 
 
 def test_teachers_of_another_kind(corpora: dict[str, Any], tmp_path: Path) -> None:

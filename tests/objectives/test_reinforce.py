@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from regard.decoding.readers import Recomputing, Remembering
 from regard.errors import ConfigError, InputError, UnknownName
-from regard.exchange.directory import load
+from regard.exchange.directory import load, save
 from regard.keyed import seed_torch
 from regard.objectives import rewards
 from regard.objectives.reinforce import Reinforce, advantages, clipped
@@ -34,6 +35,7 @@ from tests.objectives.preferring import (
     parts_equal_the_whole,
     words,
 )
+from tests.objectives.rules import SHAPES, tiny
 
 SPECIAL = special_of(TOKENIZER, "this")
 SHORT: dict[str, Any] = {"reward": "share:a", "group": 3, "tokens": 4}
@@ -117,16 +119,39 @@ def test_draws_depend_on_seed_epoch_and_prompt_alone(path: Path) -> None:
     assert len({tuple(reply) for reply in whole}) > 6
 
 
-def test_what_was_thought_when_drawn(path: Path) -> None:
-    """Step by step with a cache it is the same as at once, and padding is not looked at."""
-    made, model = make(Reinforce, UNEVEN, path, **SHORT), moved_from(path)
+@pytest.mark.parametrize("family", ABLE)
+def test_what_was_thought_when_drawn(family: str, tmp_path: Path) -> None:
+    """Step by step with a cache it is the same as at once, and padding is not looked at; also where
+    a row is longer than what Transformer-XL remembers.
+    """
+    place = other(tmp_path / family, family)
+    made = make(Reinforce, UNEVEN, place, family=family, **SHORT | {"tokens": 12})
+    model = moved_from(place)
     found = made.write(model, batch_of(made))
     again = log_probabilities(model, found.tokens, found.scored)
     assert (found.drawn - again).abs().max() < 1e-10
     for i, (prompt, reply) in enumerate(zip(found.prompts, found.replies, strict=True)):
         row = found.tokens[i, : len(prompt) + len(reply)].tolist()
-        assert row == [*prompt, *reply] and END not in reply[:-1] and 1 <= len(reply) <= 4
+        assert row == [*prompt, *reply] and END not in reply[:-1] and 1 <= len(reply) <= 12
         assert found.tokens[i, 1:][found.scored[i]].tolist() == reply
+    assert found.tokens.size(1) > SHAPES["transformer-xl"]["memory"] + 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [({}, Recomputing), ({"memory": 17}, Remembering), ({"same_length": True}, Remembering)],
+)
+def test_a_memory_is_used_where_it_sees_all_that_a_row_sees(
+    changes: dict[str, Any], kind: type, tmp_path: Path
+) -> None:
+    xl = tiny("transformer-xl", vocabulary=len(TOKENIZER), **changes)
+    place = save(xl, tmp_path / "xl", TOKENIZER)
+    options = SHORT | {"tokens": 12, "family": "transformer-xl"}
+    made, model = make(Reinforce, UNEVEN, place, **options), moved_from(place)
+    assert type(made.reader(model)) is kind and made.longest == 17
+    found = made.write(model, batch_of(made))
+    again = log_probabilities(model, found.tokens, found.scored)
+    assert (found.drawn - again).abs().max() < 1e-10
 
 
 def test_replies_are_drawn_from_the_model_itself(path: Path) -> None:
@@ -290,7 +315,6 @@ def test_rewards_that_are_none(path: Path) -> None:
 
 
 def test_a_reward_model_must_read_the_same(path: Path, tmp_path: Path) -> None:
-    from regard.exchange.directory import save
     from tests.objectives.judging import model_of, tokenizer
 
     def judge(name: str, form: str = "text", words: Any = TOKENIZER) -> Path:

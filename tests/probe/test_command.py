@@ -114,6 +114,8 @@ def test_structure(place: Path, tmp_path: Path, run: Any) -> None:
     row = found["layers"][1]["trained"]
     assert 0 <= row["distance"]["uuas"]["mean"] <= 1 and 0 <= row["depth"]["root"]["mean"] <= 1
     assert "selectivity" in row["head"] and "chain" in found["baselines"]["distance"]["uuas"]
+    levels = [found["baselines"]["head"]["accuracy"], found["baselines"]["depth"]["root"]]
+    assert all(name.startswith("always") for own in levels for name in own) and all(levels)
     assert (tmp_path / "o" / "probe.svg").read_text().count("<polygon") >= 10
 
 
@@ -133,7 +135,7 @@ def test_heads_with_and_without_trees(place: Path, tmp_path: Path, run: Any) -> 
 def test_what_was_stopped_goes_on_to_the_same_end(
     place: Path, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["--task", place / "tags.conll", "--control", *FAST]
+    words = ["--task", place / "tags.conll", "--control", "--length", "6", *FAST]
     whole, _ = run(place / "bert", *words, "--out", tmp_path / "whole")
     plain, kept = experiment.Experiment.keep, [0]
 
@@ -152,10 +154,33 @@ def test_what_was_stopped_goes_on_to_the_same_end(
     run("--resume", out, "--quiet", code=130)
     after, _ = run("--resume", out, "--quiet")
     assert after == whole and not (out / "states").exists()
-    names = ("layers", "baselines", "units")
+    names = ("layers", "baselines", "units", "notes")
     ends = [json.loads((tmp_path / n / "probe.json").read_text()) for n in ("whole", "stopped")]
     assert all(ends[0][name] == ends[1][name] for name in names)
+    assert sum("40 sentences of more than 6 tokens" in note for note in ends[0]["notes"]) == 1
     assert run("--resume", out, "--quiet")[0] == whole
+
+
+def test_relations_are_said_once_also_after_a_stop(
+    place: Path, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--task", "heads", "--data", place / "trees.conllu", *FAST[2:], "--json"]
+    whole = json.loads(run(place / "bert", *words, "--out", tmp_path / "whole")[0])
+    plain, kept = experiment.Experiment.keep, [0]
+
+    def keep(self: Any, *given: Any) -> None:
+        plain(self, *given)
+        kept[0] += 1
+        if kept[0] in (1, 3):  # between the layers of a model
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiment.Experiment, "keep", keep)
+    out = tmp_path / "stopped"
+    run(place / "bert", *words, "--out", out, code=130)
+    run("--resume", out, "--quiet", code=130)
+    after = json.loads(run("--resume", out, "--quiet", "--json")[0])
+    assert after["relations"] == whole["relations"] and after["layers"] == whole["layers"]
+    assert len(whole["relations"]["trained"]) == 1 and len(whole["relations"]["untrained"]) == 2
 
 
 def test_states_are_kept_where_they_are_asked_to(place: Path, tmp_path: Path, run: Any) -> None:
@@ -214,6 +239,21 @@ def test_other_data_does_not_go_on(
         (["bert", "--task", "auto:capital", "--data", "text.txt", "--valid", "x", "--out", "o"],
          "no use for --valid"),
         (["bert", "--task", "tags.conll", "--resume", "--out", "o"], "OUT alone"),
+        (["bert", "--resume", "--epochs", "3"], "--epochs is given beside --resume, .* OUT alone"),
+        (["bert", "--resume", "--no-untrained"], "--no-untrained is given"),
+        (["bert", "--resume", "--layers", "0"], "--layers is given"),
+        (["bert", "--resume", "--field", "tags=xpos"], "--field is given"),
+        (["bert", "--resume", "--format", "conll"], "--format is given"),
+        (["bert", "--resume", "--no-header"], "--header is given"),
+        (["bert", "--resume", "--skip", "empty-text"], "--skip is given"),
+        (["bert", "--resume", "--kind", "mlp", "--seeds", "5"], "--kind is given"),
+        (["bert", "--task", "tags.conll", "--length", "2", "--out", "o"], "no room for words"),
+        (["bert", "--task", "structure", "--data", "trees.conllu", "--length", "2", "--out", "o"],
+         "no room for words"),
+        (["bert", "--task", "tags.conll", "--hidden", "64", "--out", "o"],
+         "--kind linear has no use for --hidden"),
+        (["bert", "--task", "auto:capital", "--data", "text.txt", "--field", "a=b", "--out", "o"],
+         "no use for --field"),
         (["bert", "--task", "tags.conll", "--pooling", "max", "--out", "o"], "pooling"),
     ],
 )  # fmt: skip

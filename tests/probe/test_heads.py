@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from regard.probe.heads import (
     statistics,
 )
 from regard.probe.reader import Reader
+from regard.probe.trees import Tree
 from regard.study.record import Seen, record
 from tests.probe.small import FAMILIES, SENTENCES, loaded, tree
 
@@ -95,13 +97,29 @@ def test_a_guess_is_the_word_most_attended_to_or_attending() -> None:
     assert guesses(attention)[:, 0].tolist() == [[1, 2, 0], [2, 0, 1]]
 
 
-def seen(heads: int) -> Seen:
+def seen(heads: int, layer: int = 0) -> Seen:
     x = torch.zeros(1, heads, 1, 1)
-    return Seen("blocks.0.attention.layer", x, x, x, How(None, 1.0, 0.0), Full())
+    name = f"blocks.{layer}.attention.layer"
+    return Seen(name, x, x, x, How(None, 1.0, 0.0), Full())
+
+
+def test_who_attends_to_nobody_guesses_nobody() -> None:
+    """The first word of a causal model sees itself alone, and nobody sees the last; words that are
+    far apart do not see each other through a window.
+    """
+    nobody, causal = [-1, -1, -1], torch.tensor([[[1.0, 0, 0], [0.4, 0.6, 0], [0.2, 0.5, 0.3]]])
+    assert guesses(torch.eye(3)[None])[:, 0].tolist() == [nobody, nobody]
+    assert guesses(causal)[:, 0].tolist() == [[-1, 0, 1], [1, 2, -1]]
+    assert guesses(torch.ones(1, 1, 1)).tolist() == [[[-1]], [[-1]]]
+    found = Heads()
+    found.compare(seen(1), torch.eye(3)[None], tree((1, -1, 1)))
+    assert found.hits["all"].tolist() == [[0], [0]]
 
 
 def test_relations_find_the_head_that_follows_them() -> None:
-    """Head 2 looks from each word at its head, head 1 always at the word behind."""
+    """Head 2 looks from each word at its head, head 1 and that of layer 2 always at the word
+    behind.
+    """
     found = Heads()
     for _ in range(4):
         some = tree((2, 2, -1, 5, 5, 2))
@@ -111,11 +129,15 @@ def test_relations_find_the_head_that_follows_them() -> None:
         behind = torch.eye(6).roll(1, 1)
         found.count(some)
         found.compare(seen(2), torch.stack([behind, follows]), some)
-    rows = {row["relation"]: row for row in found.relations()}
+        found.compare(seen(1, layer=1), behind[None], some)
+    rows = {row["relation"]: row for row in found.relations([1, 2])}
     best = rows["dep"]
     assert (best["layer"], best["head"], best["direction"]) == (1, 2, DIRECTIONS[0])
     assert best["accuracy"] == 1.0 and best["words"] == 20
     assert (best["offset"], best["baseline"]) == (1, 2 / 5) and rows["all"]["words"] == 20
+    above = {row["relation"]: row for row in found.relations([2])}["dep"]
+    assert (above["layer"], above["head"], above["accuracy"]) == (2, 1, 2 / 5)
+    assert found.relations([3]) == []
 
 
 @pytest.mark.parametrize("family", ATTENTIVE)
@@ -151,13 +173,70 @@ def test_statistics_are_those_of_what_was_recorded(family: str) -> None:
             assert found[key]["separator"] > 0.0
 
 
-def test_trees_are_compared_while_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(loaded("bert"))
-    kept = [tree((1, -1, 1, 2), words=SENTENCES[0]) for _ in range(6)]
-    found = look_at_heads(reader, reader.words([t.words for t in kept]), kept)
-    rows: Any = found.relations()
-    assert [row["relation"] for row in rows] == ["dep", "all"] or len(rows) == 2
-    assert all(row["words"] == 18 and 0 <= row["accuracy"] <= 1 for row in rows)
+LONG = (*SENTENCES[0], "a", "goodness", "plot", "films", "was", "good", "the", ".")
+PARSED = [  # the first word hangs on the second, and the last on the first if on any
+    (SENTENCES[0], (1, -1, 1, 0)),
+    (SENTENCES[1], (-1,)),
+    (SENTENCES[2], (1, 6, 1, 2, 6, 4, -1)),
+    (LONG, (1, 4, 3, 1, -1, 4, 5, 5, 9, 4, 9, 0)),
+]
+
+
+def parsed() -> list[Tree]:
+    """Trees whose first and last words have relations of their own."""
+    made = []
+    for words, heads in PARSED:
+        kinds = ["first", *["inner"] * (len(words) - 2), "last"][-len(words) :]
+        made.append(replace(tree(heads, words=words), relations=tuple(kinds)))
+    return made
+
+
+def between_words(weights: Tensor, spans: list[tuple[int, int, int]]) -> list[list[float]]:
+    """[T, T] of one head: what is given is averaged over a word's tokens, what is got is summed."""
+    return [
+        [float(weights[begin:end, start:stop].sum()) / (end - begin) for _, start, stop in spans]
+        for _, begin, end in spans
+    ]
+
+
+def by_hand(reader: Reader, trees: list[Tree]) -> Counter[tuple[str, int, int, int]]:
+    """How often (relation, direction, layer, head) is right: one sentence at a time, unpadded."""
+    hits: Counter[tuple[str, int, int, int]] = Counter()
+    for some in trees:
+        (row,) = reader.words([some.words])
+        with torch.no_grad(), record(reader.model) as recording:
+            tokens, _, more = reader.inputs([row])
+            reader.read(tokens, None, more)
+        for layer, one in enumerate(recording, 1):
+            for head, weights in enumerate(one.weights[0], 1):
+                table = between_words(weights, row.spans)
+                for word, wanted in enumerate(some.heads):
+                    others = [other for other in range(len(some.words)) if other != word]
+                    for way in (0, 1):
+                        given = {o: (table[o][word] if way else table[word][o]) for o in others}
+                        most = max(given.values(), default=0.0)
+                        if wanted >= 0 and most > 0 and given[wanted] == most:
+                            hits[some.relations[word], way, layer, head] += 1
+    return hits
+
+
+@pytest.mark.parametrize("family", ["bert", "xlnet", "gpt", "longformer"])
+def test_hits_are_those_of_one_sentence_at_a_time(family: str) -> None:
+    """Whatever stands beside it, and on whichever side it is padded."""
+    reader, trees = Reader(loaded(family)), parsed()
+    found = look_at_heads(reader, reader.words([some.words for some in trees]), trees)
+    wanted = by_hand(reader, trees)
+    assert sum(wanted.values()) > 10 and len(found.names) == 4
+    for relation in ("first", "inner", "last"):
+        for way in (0, 1):
+            for number, (layer, head) in enumerate(found.names):
+                right = wanted[relation, way, layer, head]
+                assert found.hits[relation][way, number] == right, (relation, way, layer, head)
+    every = sum(found.hits[relation] for relation in ("first", "inner", "last"))
+    assert (found.hits["all"] == every).all()
+    if family == "gpt":  # the first word sees no other, and no other sees the last
+        assert not found.hits["first"][0].any() and not found.hits["last"][1].any()
+        assert found.hits["last"][0].any() or found.hits["first"][1].any()
 
 
 def test_a_model_without_attention_is_refused() -> None:

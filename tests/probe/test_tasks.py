@@ -24,7 +24,7 @@ from regard.probe.automatic import (
     word_length,
     words_of,
 )
-from regard.probe.tasks import Reading, task_of_files
+from regard.probe.tasks import SAME, Reading, task_of_files
 from regard.text.corpus import Special, Writer, write_marker
 from tests.probe.small import WORDS, tokenizer
 
@@ -68,6 +68,15 @@ def test_files_of_one_s_own(tmp_path: Path) -> None:
     assert [len(task.parts[p]) for p in ("train", "dev", "test")] == [10, 11, 12]
     two = task_of_files(*names[:2])
     assert two.tested == "dev" and two.labels().test.tolist() == list(range(10, 21))
+    assert two.notes == [SAME] and not task.notes
+
+
+def test_a_limit_is_of_what_learns(tmp_path: Path) -> None:
+    names = [str(conll(tmp_path / f"{i}.conll", 30 + i, seed=i)) for i in range(3)]
+    sizes = [len(task_of_files(*names, limit=10).parts[p]) for p in ("train", "dev", "test")]
+    assert sizes == [10, 31, 32]
+    one = task_of_files(str(conll(tmp_path / "a.conll", 200)), limit=10)
+    assert [len(one.parts[p]) for p in ("train", "dev", "test")] == [10, 20, 20]
 
 
 def records(file: Path, rows: list[dict[str, Any]]) -> str:

@@ -21,12 +21,12 @@ from regard.tasks.examples import Labelled
 from regard.tasks.finetune import finetune
 from regard.tasks.labelled import examples_for
 from regard.tasks.predict import Predictor
-from regard.tasks.stages import Stages, amount, asked, write_plan
+from regard.tasks.stages import Stages, amount, asked, digest, write_plan
 from regard.text.corpus import read_marker
 from regard.training import run as runs
 from regard.training.build import OWN
 from regard.training.loop import Loop
-from regard.training.recipe import Recipe
+from regard.training.recipe import Examples, Recipe
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 from tests.training.test_never_lost import bits, figures
@@ -382,6 +382,15 @@ def test_data_that_changed_is_refused(
     tuning.write(file, tuning.reviews(41))
     with pytest.raises(InputError, match="has changed since"):
         finetune(Recipe(), tmp_path / "run", resume=True, display="silent")
+
+
+def test_both_files_of_pairs_are_looked_at(tmp_path: Path) -> None:
+    for name in ("a.en", "a.zh"):
+        (tmp_path / name).write_text("one\ntwo\n")
+    made = Recipe(data=f"{tmp_path}/a.en,{tmp_path}/a.zh", examples=Examples(task="translate"))
+    before = digest(made, Stages())
+    (tmp_path / "a.zh").write_text("other\nlines\n")
+    assert digest(made, Stages()) != before
 
 
 def test_a_directory_that_is_taken(bert: Path, reviews: Path, tmp_path: Path) -> None:

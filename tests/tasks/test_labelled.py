@@ -288,3 +288,16 @@ def test_a_run_goes_on_only_with_the_same_data(
         finetune(Recipe(), out, resume=True, display="silent")
     files[changed].write_text(before)
     assert finetune(Recipe(), out, resume=True, display="silent")["outcome"] == "done"
+
+
+def test_some_without_a_label_are_no_training_data(bert: Path, tmp_path: Path) -> None:
+    records = tuning.reviews(20)
+    bare = [{"text": record["text"]} for record in records[:3]]
+    file = tuning.write(tmp_path / "some.jsonl", [*bare, *records[3:]])
+    made = tuning.recipe(bert, file)
+    with pytest.raises(InputError, match=r"no label.*--skip missing-label"):
+        examples_for(made, "train")
+    made.examples.skip = ["missing-label"]
+    found = examples_for(made, "train"), examples_for(made, "valid")
+    assert sum(map(len, found)) == 17
+    assert any("missing-label" in note for note in found[0].notes)

@@ -1,14 +1,18 @@
-"""How much of a text others' models are given, who say nothing of it."""
+"""How much of a text others' models are given, who say nothing of it; and batches at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard.exchange.directory import load, save
+from regard.keyed import keyed
+from regard.tasks import predict
+from regard.tasks.examples import Labelled
 from regard.tasks.predict import Predictor
-from tests.objectives.judging import TOKENIZER, model_of
+from tests.objectives.judging import FAMILIES, TOKENIZER, WORDS, model_of
 
 
 @pytest.mark.parametrize(
@@ -26,3 +30,24 @@ def test_a_model_is_read_to_its_last_position(
     save(model_of(family, {"classify": 2}, **changes), tmp_path, TOKENIZER)
     assert Predictor(load(tmp_path)).length == length
     assert Predictor(load(tmp_path), length=16).length == 16
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_batches_at_once_say_what_one_says(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(model_of(family, {"classify": 3}), tmp_path, TOKENIZER)
+    dice = keyed("texts")
+    texts = [" ".join(dice.choice(WORDS[:12], 1 + n % 14)) for n in range(60)]
+    examples = [Labelled(text) for text in texts]
+    alone = [Predictor(load(tmp_path))([example])[0] for example in examples]
+    monkeypatch.setattr(predict, "FEW", 48)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        together = Predictor(load(tmp_path))(examples)
+    finally:
+        torch.set_num_threads(before)
+    assert [one.value for one in together] == [one.value for one in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=1e-5)

@@ -418,3 +418,29 @@ def test_dialogue(write: Write) -> None:
         "error wrong-type 6",
         "error wrong-type 7",
     ]
+
+
+UNIVERSAL = """# sent_id = 1
+# text = We don't.
+1\tWe\twe\tPRON\t_\t_\t0\troot\t_\t_
+2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdo\tdo\tAUX\t_\t_\t1\taux\t_\t_
+3\tn't\tnot\tPART\t_\t_\t1\tadvmod\t_\tSpaceAfter=No
+3.1\tgo\tgo\tVERB\t_\t_\t_\t_\t_\t_
+4\t.\t.\tPUNCT\t_\t_\t1\tpunct\t_\t_
+"""
+
+
+def test_universal_dependencies_have_their_own_columns(write: Write) -> None:
+    file = write("a.conllu", UNIVERSAL)
+    (found,) = read(file, "tag")
+    assert (found.words, found.tags) == (("We", "do", "n't", "."), ("PRON", "AUX", "PART", "PUNCT"))
+    (found,) = read(file, "tag", fields={"words": "3", "tags": "8"})
+    assert (found.words[2], found.tags) == ("not", ("root", "aux", "advmod", "punct"))
+
+
+def test_a_number_points_to_a_choice_even_where_choices_are_numbers(write: Write) -> None:
+    for label, index in ((2, 2), ("2", 1), ("C", 2)):
+        record = {"premise": "1 + 2 =", "choices": ["4", "2", "3", "1"], "label": label}
+        (found,) = read(write("a.jsonl", rows(record)), "choose")
+        assert found.label == index

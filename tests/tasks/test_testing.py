@@ -393,6 +393,12 @@ def test_options_that_mean_nothing_here(world, reader):
         examine(world.run("reviewer"), [world.data("classify")], Plan(decoding={"beams": 4}))
     with pytest.raises(ConfigError, match="beams"):
         examine(str(reader / "one"), [str(reader / "data")], Plan(decoding={"beams": 4}))
+    for plan in (Plan(length=8), Plan(split="valid"), Plan(strict=True), Plan(language="zh")):
+        with pytest.raises(ConfigError, match="says nothing to a test of classify"):
+            examine(world.run("reviewer"), [world.data("classify")], plan)
+    for plan in (Plan(strict=True), Plan(language="zh")):
+        with pytest.raises(ConfigError, match="says nothing to a test of text"):
+            examine(str(reader / "one"), [str(reader / "data")], plan)
     with pytest.raises(UnknownName, match="precision"):
         Plan(precision="fp8")
     with pytest.raises(ConfigError, match="resamples is 0"):

@@ -1,8 +1,9 @@
-"""A distillation from end to end: its run, going on, refusals, the command."""
+"""A distillation from end to end: its run, going on, the command."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,55 +16,22 @@ import regard
 from regard.commands.distil import register
 from regard.errors import ConfigError, InputError, RegardError
 from regard.exchange.directory import load, save
-from regard.tasks.finetune import finetune
 from regard.tasks.predict import Predictor
 from regard.tasks.readers import read
 from regard.text.corpus import Corpus
-from regard.training.recipe import Recipe, fill, make
+from regard.training.recipe import Recipe, make
 from regard.training.run import train
 from regard.workshop import sequence
-from regard.workshop.distil import Asked, distil
+from regard.workshop.distil import NEVER, Asked, distil
 from regard.workshop.sequence import teach_pairs
-from tests.objectives.rules import tiny
-from tests.tasks.tuning import bert, reviews, tokenizer, write
-from tests.tasks.tuning import recipe as task_recipe
+from tests.tasks.tuning import reviews, write
 from tests.tasks.tuning import stop as stop  # a fixture
-from tests.training.small import data
 from tests.training.small import recipe as text_recipe
-
-
-def quick(where: Path, **changes: Any) -> Recipe:
-    """What decides a student's run, but for its model."""
-    made = text_recipe("bert", where, **changes)
-    made.model, made.shape = "", {}
-    return made
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return data(tmp_path_factory.mktemp("text"))
-
-
-@pytest.fixture(scope="module")
-def masked(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT of four layers that has read the text."""
-    out = tmp_path_factory.mktemp("masked") / "run"
-    shape = {"layers": 4, "width": 16, "heads": 2, "hidden": 32}
-    train(
-        text_recipe("bert", text, shape=shape, objective={"name": "masked"}), out, display="silent"
-    )
-    return out
-
-
-@pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A BERT that has learned to tell good reviews from bad ones, and its examples."""
-    place = tmp_path_factory.mktemp("judge")
-    file = write(place / "reviews.jsonl", reviews(160))
-    base = bert(place / "bert", layers=3, dropout=0.0)
-    finetune(task(file, model=str(base), budget={"steps": 48}), place / "run", display="silent")
-    return place / "run", file
-
+from tests.workshop.distilling import judge as judge  # fixtures, and what they need
+from tests.workshop.distilling import masked as masked
+from tests.workshop.distilling import quick, recipes_of, task
+from tests.workshop.distilling import text as text
+from tests.workshop.distilling import translator as translator
 
 # --- text ----------------------------------------------------------------------------------------
 
@@ -83,12 +51,6 @@ def test_text_from_end_to_end(masked: Path, text: Path, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     parts = next(line["parts"] for line in lines if "parts" in line)
     assert set(parts) == {"masked", "soft_masked", "cosine"}
-
-
-def recipes_of(out: Path) -> dict[str, Any]:
-    from regard.training.recipe import read as read_recipe
-
-    return read_recipe(out / "recipe.toml")
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(
@@ -148,13 +110,6 @@ def accuracy(run: Path, file: Path) -> float:
     return sum(one.value == e.label for one, e in zip(said, held, strict=True)) / len(held)
 
 
-def task(file: Path, **changes: Any) -> Recipe:
-    quickly = {"batch": {"samples": 16}, "optimizer": {"rate": 0.005}}
-    made = task_recipe(Path(), file, validation={"every": 10**6}, **quickly)
-    fill(made, {"model": ""} | changes)
-    return made
-
-
 @pytest.mark.parametrize("style", ["", "tinybert"])
 def test_a_task_from_end_to_end(judge: tuple[Path, Path], tmp_path: Path, style: str) -> None:
     teacher, file = judge
@@ -193,14 +148,20 @@ def test_what_is_set_for_one_stage_is_not_learned_in_the_other(
 ) -> None:
     teacher, file = judge
     asked = Asked(str(teacher), "layers=1", style="tinybert")
-    given = task(file, budget={"steps": 1}, objective={"hidden": 2.0, "hard": 0.5})
+    given = task(
+        file, budget={"steps": 2}, objective={"hidden": 2.0, "hard": 0.5},
+        validation={"every": 1, "patience": 1},
+    )  # fmt: skip
     distil(given, tmp_path / "run", asked, display="silent")
-    layers, answers = (
-        recipes_of(place)["objective"]
-        for place in (tmp_path / "run" / "first" / "layers", tmp_path / "run")
-    )
+    places = tmp_path / "run" / "first" / "layers", tmp_path / "run"
+    layers, answers = (recipes_of(place)["objective"] for place in places)
     assert (layers["hidden"], layers["soft"], layers["hard"]) == (2.0, 0.0, 0.0)
     assert (answers["hidden"], answers["soft"], answers["hard"]) == (0.0, 1.0, 0.5)
+    # No score of answers chooses among the steps of the layers, nor ends them.
+    first, last = (recipes_of(place)["validation"] for place in places)
+    assert (first["every"], first["patience"]) == (NEVER, 0)
+    assert (last["every"], last["patience"]) == (1, 1)
+    assert json.loads((places[0] / "run.json").read_text())["best"]["step"] == 2
 
 
 def test_a_stage_that_was_stopped_is_gone_on_with(
@@ -227,15 +188,6 @@ def test_a_stage_that_was_stopped_is_gone_on_with(
 
 
 # --- pairs ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def translator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    place = tmp_path_factory.mktemp("translator")
-    where = data(place / "pairs", documents=20, kind="pairs")
-    given = text_recipe("transformer", where, objective={"name": "pairs"})
-    train(given, place / "run", display="silent")
-    return place / "run", where
 
 
 def test_the_teacher_s_translations_are_the_targets(
@@ -275,6 +227,49 @@ def test_the_teacher_s_translations_are_the_targets(
         teach_pairs(loaded, where, tmp_path / "again", beams=3)
 
 
+def test_decoding_goes_on_only_with_the_same_teacher_and_data(
+    translator: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their places say little: a run may have learned on, data may have been prepared anew."""
+    teacher, where = (shutil.copytree(path, tmp_path / path.name) for path in translator)
+    monkeypatch.setattr(sequence, "BLOCK", 8)
+
+    def go(watch: Any = lambda done, total: None) -> None:
+        teach_pairs(load(teacher), where, tmp_path / "made", beams=1, watch=watch)
+
+    def tired(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go(tired)
+    weights, tokens = teacher / "model.safetensors", where / "train-00000.tokens"
+    for file in (weights, tokens):
+        kept = file.read_bytes()
+        if file == weights:
+            changed = load(teacher)
+            changed.model.output.weight.data += 1
+            save(changed.model, teacher, changed.tokenizer, changed.source)
+        else:
+            file.write_bytes(bytes([kept[0] ^ 1]) + kept[1:])
+        assert file.read_bytes() != kept
+        with pytest.raises(RegardError, match="was begun with other data, another teacher"):
+            go()
+        file.write_bytes(kept)
+    go()
+    assert len(Corpus.open(tmp_path / "made", "train").documents) == 21
+
+
+def test_a_source_without_room_is_found_before_the_first_is_decoded(
+    translator: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape: dict[str, Any] = {"vocabulary": 40, "width": 16, "layers": 1, "heads": 2, "context": 4}
+    loaded = regard.Loaded(regard.create("gpt", **shape))
+    monkeypatch.setattr(sequence, "generate", lambda *given, **more: pytest.fail("too late"))
+    with pytest.raises(ConfigError, match="a source has"):
+        teach_pairs(loaded, translator[1], tmp_path / "made")
+    assert not list(tmp_path.iterdir())
+
+
 def test_translation_from_end_to_end(translator: tuple[Path, Path], tmp_path: Path) -> None:
     teacher, where = translator
     for name, asked in {
@@ -288,60 +283,6 @@ def test_translation_from_end_to_end(translator: tuple[Path, Path], tmp_path: Pa
         learned = recipes_of(out)
         assert learned["objective"]["name"] == ("pairs" if name == "sequence" else "distil")
         assert learned["data"].endswith("first/pairs") == asked.sequence
-
-
-# --- refusals and the command --------------------------------------------------------------------
-
-
-def test_what_cannot_be_distilled(
-    masked: Path,
-    text: Path,
-    judge: tuple[Path, Path],
-    translator: tuple[Path, Path],
-    tmp_path: Path,
-) -> None:
-    out, file = tmp_path / "run", judge[1]
-
-    def refused(recipe: Recipe, asked: Asked, said: str) -> None:
-        with pytest.raises(RegardError, match=said):
-            distil(recipe, out, asked, display="silent")
-
-    refused(quick(text), Asked(str(masked), "layers=2", style="odd"), "style of distillation")
-    refused(quick(text), Asked(str(masked), "layers=2", sequence=True), "no prepared pairs")
-    refused(quick(text), Asked(str(masked), "layers=2", vocabulary=9), "has to stay")
-    refused(quick(text), Asked(str(tmp_path / "gone"), "layers=2"), "there is no model")
-    refused(quick(text), Asked(str(masked), str(tmp_path / "gone")), "no model directory")
-    # What is found out only on the way leaves no directory behind, either.
-    odd = quick(text, objective={"temperature": 0.0})
-    refused(odd, Asked(str(masked), "layers=2"), "temperature is 0")
-    refused(task(tmp_path / "gone.jsonl"), Asked(str(judge[0]), "layers=2"), "does not exist")
-    refused(task(file), Asked(str(translator[0]), "layers=1"), "learned its task as text")
-    refused(quick(text), Asked(str(masked), "layers=7"), "nor deeper")
-    assert not out.exists()
-    place = tmp_path / "held"
-    place.mkdir()
-    (place / "mine.txt").write_text("kept")
-    with pytest.raises(ConfigError, match="exists already"):
-        distil(quick(text), place, Asked(str(masked), "layers=2"), display="silent")
-    assert [held.name for held in place.iterdir()] == ["mine.txt"]
-    place = tmp_path / "empty"
-    place.mkdir()
-    with pytest.raises(ConfigError, match="temperature is 0"):
-        distil(odd, place, Asked(str(masked), "layers=2"), display="silent")
-    assert place.is_dir() and not list(place.iterdir())
-
-
-def test_a_student_with_other_words(masked: Path, text: Path, tmp_path: Path) -> None:
-    """A directory of its own, and a teacher that reads other tokens than the text has."""
-    student = bert(tmp_path / "student")
-    with pytest.raises(RegardError, match="same vocabulary"):
-        distil(quick(text), tmp_path / "run", Asked(str(masked), str(student)), display="silent")
-    save(tiny("bert"), tmp_path / "teacher", tokenizer())
-    with pytest.raises(RegardError, match="same tokens"):
-        distil(
-            quick(text), tmp_path / "other", Asked(str(tmp_path / "teacher"), "layers=1"),
-            display="silent",
-        )  # fmt: skip
 
 
 def test_the_command(masked: Path, text: Path, tmp_path: Path) -> None:
@@ -358,6 +299,13 @@ def test_the_command(masked: Path, text: Path, tmp_path: Path) -> None:
     cases: list[tuple[list[str], str]] = [
         ([str(masked), "--data", str(text)], "--student"),
         ([*words, "--beams", "2"], "only --sequence uses"),
+        ([*words, "--task", "classify"], "--task is for a file of labelled examples"),
+        ([*words, "--valid", "v.jsonl"], "--valid is for a file"),
+        ([*words, "--skip", "no-label"], "--skip is for a file"),
+        ([*words, "--field", "text=body"], "--field is for a file"),
+        ([*words, "--format", "csv"], "--format is for a file"),
+        ([*words, "--no-header"], "--header is for a file"),
+        ([*words, "examples.share=0.2"], "examples.share is for a file"),
         (["--resume", str(tmp_path / "run"), "--style", "hinton"], "--style is given beside"),
         (["--resume", str(tmp_path / "run"), "optimizer.rate=1"], "optimizer.rate is given beside"),
     ]

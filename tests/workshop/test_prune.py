@@ -18,6 +18,7 @@ from regard.errors import ConfigError, InputError, StorageError, UnknownName
 from regard.exchange.directory import save
 from regard.extensions import extend
 from regard.extensions.pruned import networks_of, remaining, sites
+from regard.tasks.finetune import finetune
 from regard.text.tokenizer import Tokenizer
 from regard.training.recipe import make
 from regard.training.run import train
@@ -245,9 +246,9 @@ def test_a_language_model_by_its_own_text(tmp_path: Path) -> None:
     run = str(save(model, tmp_path / "run", words))
     plan = Plan(heads=0.5, data=[str(data)], samples=8, repeats=0, testing={"split": "valid"})
     found = prune(run, tmp_path / "out", plan)
-    assert found["heads"]["after"] == 4 and found["score"]["figure"] in found["score"].values()
+    assert found["heads"]["after"] == 4 and found["score"]["figure"] == "perplexity"
     assert len(found["importance"][FIRST]) == 4
-    assert found["score"]["lower_is_better"]
+    assert found["score"]["lower_is_better"] and found["score"]["before"] > 1
 
 
 @pytest.mark.parametrize(
@@ -308,6 +309,40 @@ def test_the_command(world: World, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "parameters" in shown and "without heads 0" in shown and "sentences/s" in shown
     app(args=[run, "--weights", "0.5", "--out", str(tmp_path / "third")], standalone_mode=False)
     assert "sentences/s" not in capsys.readouterr().out, "zeros change no speed"
+
+
+def test_a_crf_is_counted_neither_before_nor_after(world: World, tmp_path: Path) -> None:
+    """It lies beside the model, and is read with it to see what matters."""
+    recipe = tuning.recipe(
+        Path(world.model("bert")), Path(world.data("tag")), examples={"task": "tag"},
+        budget={"steps": 2}, objective={"crf": True},
+    )  # fmt: skip
+    finetune(recipe, tmp_path / "tagger", display="silent")
+    assert (tmp_path / "tagger" / "crf.safetensors").is_file()
+    plan = Plan(heads=0.25, data=[world.data("tag")], repeats=0)
+    found = prune(str(tmp_path / "tagger"), tmp_path / "out", plan)["parameters"]
+    for name, path in (("before", "tagger"), ("after", "out")):
+        assert found[name] == regard.load(tmp_path / path).model.parameter_count()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--limit", "5"], ["--task", "classify"], ["--split", "valid"], ["--skip", "no-label"],
+     ["--field", "text=body"], ["--format", "csv"], ["--no-header"], ["--samples", "9"]],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_options_of_data_without_data(world: World, tmp_path: Path, words: list[str]) -> None:
+    app = typer.Typer()
+    register(app)
+    call = [world.run("reviewer"), "--hidden", "0.5", "--out", str(tmp_path / "out")]
+    option = words[0].replace("--no-", "--")
+    with pytest.raises(ConfigError, match=f"{option} is about the data"):
+        app(args=[*call, *words], standalone_mode=False)
+    if option == "--samples":
+        by = ["--by", "magnitude", "--data", world.data("classify")]
+        with pytest.raises(ConfigError, match="--samples says from how much"):
+            app(args=[*call, *words, *by], standalone_mode=False)
+    assert not (tmp_path / "out").exists()
 
 
 def test_refusals(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

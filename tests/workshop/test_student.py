@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from regard.errors import RegardError
 from regard.exchange.directory import Loaded, load, save
+from regard.models import create
 from regard.objectives.distil_layers import stacks
 from regard.workshop.student import make_student, shape_of, spread, student_of
 from tests.objectives.rules import tiny
@@ -20,15 +22,34 @@ def test_which_layers_a_student_begins_with() -> None:
     assert spread(2, 6) == [0, 5] and spread(1, 6) == [0] and spread(4, 4) == [0, 1, 2, 3]
 
 
+BY_LAYER = (2, 4, 6, 8, 10)
+WINDOWS: dict[str, Any] = {
+    "longformer": 8, "longformer, by layer": BY_LAYER, "longformer-characters": BY_LAYER,
+}  # fmt: skip
+
+
+def teacher_of(name: str) -> Any:
+    """Of five layers."""
+    if name not in WINDOWS:
+        return tiny(name, layers=5)
+    if name == "longformer-characters":
+        return tiny(name, layers=5, windows=WINDOWS[name])
+    torch.manual_seed(0)
+    shape: dict[str, Any] = {"vocabulary": 40, "width": 16, "heads": 2, "hidden": 32, "context": 64}
+    return create("longformer", layers=5, window=WINDOWS[name], **shape)
+
+
 @pytest.mark.parametrize(
-    "family", ["bert", "gpt", "xlnet", "transformer-xl", "t5", "transformer", "lstm"]
+    "family", ["bert", "gpt", "xlnet", "transformer-xl", "t5", "transformer", "lstm", *WINDOWS]
 )
 def test_layers_embeddings_and_heads_are_the_teacher_s(family: str, tmp_path: Path) -> None:
-    save(tiny(family, layers=5), tmp_path / "teacher")
+    save(teacher_of(family), tmp_path / "teacher")
     loaded = load(tmp_path / "teacher")  # as files have it: decoder_layers may be said
     made = make_student(loaded, shape_of("layers=3"), tmp_path / "student", 1)
     teacher, student = loaded.model, load(tmp_path / "student").model
     assert student.config.layers == 3 and made["inherited"]
+    if family in WINDOWS:  # each layer sees as far as it has learned to
+        assert student.config.windows == tuple(teacher.config.windows[i] for i in (0, 2, 4))
     for name, held in stacks(student).items():
         theirs = stacks(teacher)[name]
         assert len(held) == 3
