@@ -20,14 +20,14 @@ def sinusoids(at: Tensor, width: int, layout: str = "halves") -> Tensor:
     Layouts: "interleaved" as the paper prints them; "halves" [sin | cos] as Transformer-XL, XLNet
     and Marian; "tensor2tensor", halves whose last wavelength is exactly 10000·2π.
     """
-    device = at.device
-    at = at.cpu() if device.type == "mps" else at  # which has no float64
+    if at.device.type == "mps":  # which has no float64
+        return sinusoids(at.cpu(), width, layout).to(at.device)
     half = torch.arange(width // 2, device=at.device, dtype=torch.float64)
     steps = (width // 2 - 1) if layout == "tensor2tensor" else width / 2
     angles = at.double()[..., None] * torch.exp(half * -(math.log(10000.0) / max(steps, 1)))
     if layout == "interleaved":
-        return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2).float().to(device)
-    return torch.cat([angles.sin(), angles.cos()], -1).float().to(device)
+        return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2).float()
+    return torch.cat([angles.sin(), angles.cos()], -1).float()
 
 
 def shifted(far: Tensor, keys: int) -> Tensor:

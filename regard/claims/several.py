@@ -6,16 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Lock
 
 LAST = 3  # lines of a process that failed
+GRACE = 15  # seconds to stop
 
 
 class Several:
-    """Runs `regard claim` for many. Ctrl-C is passed on once: every process keeps what it has."""
+    """Runs `regard claim` for many. Ctrl-C is passed on: every process keeps what it has."""
 
     def __init__(self, options: Sequence[str], jobs: int) -> None:
         self.options, self.jobs = list(options), jobs
@@ -59,7 +62,14 @@ class Several:
         return "" if code == 0 or self.stopped else " ".join(last) or f"ended with {code}"
 
     def stop(self) -> None:
+        """Twice kindly: one that has just started may lose the first. What is measured is kept."""
         with self.lock:
-            self.stopped = True
-            for process in self.running:
-                process.send_signal(signal.SIGINT)
+            self.stopped, running = True, list(self.running)
+        for kind in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
+            alive = [process for process in running if process.poll() is None]
+            for process in alive:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, kind)  # with what it has started itself
+            end = time.monotonic() + GRACE
+            while any(process.poll() is None for process in alive) and time.monotonic() < end:
+                time.sleep(0.05)

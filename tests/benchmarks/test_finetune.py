@@ -100,7 +100,7 @@ def test_tasks_alone_have_a_row_for_each_precision() -> None:
     rows += [cell("copa", "ours", 1, 0.6, 5.0, precision="bf16")]
     found = alone(rows)
     assert [line[:2] for line in found] == [["COPA, fp32", "3"], ["COPA, bf16", "1"]]
-    assert found[0][3] == "accuracy 0.520 ± 0.010"
+    assert found[0][3:] == [TASKS["copa"].how, "accuracy 0.520 ± 0.010"]
 
 
 def test_a_cell_of_other_hyper_parameters_is_known() -> None:

@@ -68,7 +68,7 @@ def test_a_stop_reaches_every_process_and_keeps_cells(tmp_path: Path) -> None:
         assert time.monotonic() < end
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=120)
     assert held and process.returncode == 130
     assert "Go on with: regard claims run tying norm-kinds --effort 0.02 --jobs 2" in said
     every = sum(len(claim(name).cells()) for name in ("tying", "norm-kinds"))
