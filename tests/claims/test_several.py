@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -62,7 +63,10 @@ def test_a_stop_reaches_every_process_and_keeps_cells(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "regard", "claims", "run", "tying", "norm-kinds", "--jobs",
                "2", "--effort", "0.02", "--out", str(tmp_path)]  # fmt: skip
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what tests may not, in a script
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=env, preexec_fn=heeds
+    )
     end = time.monotonic() + 120
     while not (held := list(tmp_path.glob("*/cells/*.json"))) and process.poll() is None:
         assert time.monotonic() < end
