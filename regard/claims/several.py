@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Lock
 
+from regard.compare.comparison import die_with_parent
+
 LAST = 3  # lines of a process that failed
 GRACE = 15  # seconds to stop
 
@@ -47,7 +49,8 @@ class Several:
                 return ""
             process = subprocess.Popen(
                 command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                encoding="utf-8", errors="replace", start_new_session=True,
+                encoding="utf-8", errors="replace", process_group=0,  # Ctrl-C comes from `stop`
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,
                 env=os.environ | {"OMP_NUM_THREADS": str(self.threads)},
             )  # fmt: skip
             self.running.add(process)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.commands.quantize import testing_of
-from regard.commands.reading import Field, Format, Header, Skip
+from regard.commands.reading import Field, Format, Header, Learned, Limit, Repeats, Skip, Split
 from regard.errors import ConfigError
 
 
@@ -67,21 +67,10 @@ def prune(
             metavar="N", help="Of the data, to see what matters; 0: all.  [default: 2048]"
         ),
     ] = None,
-    task: Annotated[
-        str | None, typer.Option(metavar="T", help="What the model must have learned.")
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Of a prepared directory: train, valid or test.  [default: test]"
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", help="Only the first N examples.")
-    ] = None,
-    repeats: Annotated[
-        int, typer.Option(metavar="N", help="Measurements of speed; 0: none.")
-    ] = 5,
+    task: Learned = None,
+    split: Split = None,
+    limit: Limit = None,
+    repeats: Repeats = 5,
     skip: Skip = None,
     field: Field = None,
     form: Format = None,

@@ -23,3 +23,13 @@ Header = Annotated[
     typer.Option("--header/--no-header", help="Does the first line name the columns?"),
 ]
 Download = Annotated[bool, typer.Option("--download", help="Allow hub:NAME to be fetched.")]
+# Of what is measured before and after.
+Learned = Annotated[str | None, typer.Option(metavar="T", help="What the model must have learned.")]
+Split = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Of a prepared directory: train, valid or test.  [default: test]"
+    ),
+]
+Limit = Annotated[int | None, typer.Option(metavar="N", help="Only the first N examples.")]
+Repeats = Annotated[int, typer.Option(metavar="N", help="Measurements of speed; 0: none.")]

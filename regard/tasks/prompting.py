@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from regard.errors import ConfigError
 from regard.exchange.directory import Loaded
 from regard.keyed import permutation
 from regard.tasks.asking import (
@@ -42,7 +41,7 @@ from regard.tasks.examples import Example
 from regard.tasks.gold import language_of
 from regard.tasks.likelihood import Likelihood, score
 from regard.tasks.metrics import summarise
-from regard.tasks.ready import check_measures, meanwhile
+from regard.tasks.ready import check_measures, check_used, meanwhile
 
 __all__ = ["SCORES", "Likelihood", "Options", "evaluate", "score"]
 
@@ -67,7 +66,7 @@ def evaluate(
     how far it is.
     """
     chosen = Options.of(options)
-    check_used(chosen, task)
+    check_used(chosen, dict.fromkeys(OPEN if task in CHOOSING else CLOSED, False), task)
     prompter = prompter_for(loaded, examples, task, pool, chosen)
     kind, language = "classify" if task == "similar" else task, ""
     if task not in CHOOSING:
@@ -83,15 +82,6 @@ def evaluate(
             rows += prompter.answer(numbers[start : start + PORTION])
             watch("asking", len(rows), len(numbers))
     return report(prompter, rows, kind, language)
-
-
-def check_used(chosen: Options, task: str) -> None:
-    """Nothing that is asked for is ignored."""
-    choosing = task in CHOOSING
-    for name in OPEN if choosing else CLOSED:
-        if getattr(chosen, name) != getattr(Options, name):
-            how = "chosen among its answers" if choosing else "written"
-            raise ConfigError(f"{name} says nothing where the answer is {how}; leave it out")
 
 
 def report(asker: Prompter, rows: list[Row], kind: str, language: str) -> dict[str, Any]:

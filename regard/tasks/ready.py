@@ -32,6 +32,8 @@ OF = {
     "language": "for what is written",
     "length": "for language models",
     "split": "for prepared text",
+    **dict.fromkeys(("tokens", "beams"), "for answers that are written"),
+    **dict.fromkeys(("score", "neutral", "blank"), "for answers to choose from"),
 }
 LANGUAGES = frozenset(  # ISO 639-1
     """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -73,23 +73,8 @@ def prepare(
     settled: bool,  # the recipe is that of a run to go on with
 ) -> Plan:
     """Builds everything, estimates, refuses what cannot fit, and settles the number of steps."""
-    settle_engine(recipe, group, device, note, settled)
-    settle_robust(recipe, group.world)
-    settle_batch(recipe)
-    objective, valid = objective_for(recipe, "train"), validation_for(recipe)
-    ghost = outline(recipe, objective)
-    check_model(recipe.robust, ghost)
-    if valid is not None:
-        valid.check(ghost)
-    else:
-        note("the data has no validation text: nothing is measured on the way")
-    settle_optimizer(recipe, ghost)
-    batches = Batches(
-        objective, recipe.batch.samples, recipe.batch.accumulate, group.rank, group.world
-    )
-    facts = about(recipe, ghost, objective, batches)
+    objective, valid, _, batches, facts = foresee(recipe, group, device, note, settled=settled)
     facts["data"] = about_data(recipe, objective, valid)
-    refuse_too_large(facts)
     model = model_for(recipe, objective)
     for held in (objective, valid):
         if held is not None and held.note:
@@ -118,6 +103,42 @@ def prepare(
     flops *= work(model)
     facts |= {"steps": recipe.budget.steps, "gemm_peak": peak, "step_flops": flops}
     return Plan(recipe, objective, valid, batches, loop, facts, peak, flops)
+
+
+class Foreseen(NamedTuple):
+    objective: Objective
+    valid: Objective | None
+    ghost: Any  # the model without weights
+    batches: Batches
+    facts: dict[str, Any]
+
+
+def foresee(
+    recipe: Recipe,
+    group: Group,
+    device: torch.device,
+    note: Callable[[str], None],
+    *,
+    settled: bool,
+) -> Foreseen:
+    """All that is known before there are weights; what cannot be, or cannot fit, is refused."""
+    settle_engine(recipe, group, device, note, settled)
+    settle_robust(recipe, group.world)
+    settle_batch(recipe)
+    objective, valid = objective_for(recipe, "train"), validation_for(recipe)
+    ghost = outline(recipe, objective)
+    check_model(recipe.robust, ghost)
+    if valid is not None:
+        valid.check(ghost)
+    else:
+        note("the data has no validation text: nothing is measured on the way")
+    settle_optimizer(recipe, ghost)
+    batches = Batches(
+        objective, recipe.batch.samples, recipe.batch.accumulate, group.rank, group.world
+    )
+    facts = about(recipe, ghost, objective, batches)
+    refuse_too_large(facts)
+    return Foreseen(objective, valid, ghost, batches, facts)
 
 
 def settle_engine(
@@ -233,8 +254,25 @@ def loop_for(
         objective = agreeing(objective, robust.agree, words)
     learner = Learner(model, objective)
     made = engine(recipe.engine.parallel, learner, group, recipe.engine.every, recipe.engine.warmup)
+    loop = Loop(
+        made,
+        objective,
+        batches,
+        optimizer_for(recipe, model),
+        lambda step: 0.0,  # the schedule is known once the steps are
+        group,
+        seed=recipe.seed,
+        precision=recipe.engine.precision,
+        limit=recipe.optimizer.clip,
+    )
+    if words is not None:
+        loop.passes = words
+    return loop
+
+
+def optimizer_for(recipe: Recipe, model: Any) -> torch.optim.Optimizer:
     chosen = recipe.optimizer
-    built = optimizer(
+    return optimizer(
         chosen.name,
         model,
         rate=chosen.rate,
@@ -243,20 +281,20 @@ def loop_for(
         decay=chosen.decay,
         fall=chosen.fall,
     )
-    loop = Loop(
-        made,
-        objective,
-        batches,
-        built,
-        lambda step: 0.0,  # the schedule is known once the steps are
-        group,
-        seed=recipe.seed,
-        precision=recipe.engine.precision,
-        limit=chosen.clip,
+
+
+def schedule_for(recipe: Recipe, model: Any, warmup: float, steps: int) -> Callable[[int], float]:
+    planned = recipe.schedule
+    return schedule(
+        planned.name,
+        rate=recipe.optimizer.rate,
+        warmup=warmup,
+        steps=steps,
+        width=model.config.width,
+        floor=planned.floor,
+        power=planned.power,
+        until=planned.until or None,
     )
-    if words is not None:
-        loop.passes = words
-    return loop
 
 
 def rehearse(recipe: Recipe, loop: Loop, note: Callable[[str], None]) -> float:
@@ -319,16 +357,7 @@ def settle_steps(recipe: Recipe, loop: Loop, model: Any, objective: Objective) -
             if planned.name in BY_WIDTH:  # the height of the curve stays that of the paper
                 recipe.optimizer.rate *= (short / planned.warmup) ** 0.5
             planned.warmup = short
-    loop.rate = schedule(
-        planned.name,
-        rate=recipe.optimizer.rate,
-        warmup=planned.warmup,
-        steps=steps,
-        width=model.config.width,
-        floor=planned.floor,
-        power=planned.power,
-        until=planned.until or None,
-    )
+    loop.rate = schedule_for(recipe, model, planned.warmup, steps)
     if recipe.budget.clock:
         limit = 60 * recipe.budget.minutes
         loop.at = lambda step: min(steps, max(1, round(loop.progress.seconds / limit * steps)))
