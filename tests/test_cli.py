@@ -188,7 +188,7 @@ def test_an_attention_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path
         (["--model", "bert-tiny", "word " * 200], "200 tokens"),
         (["--model", "gpt3-175b"], "174,604,259,328"),
         (["--model", "lstm-medium"], "no attention"),
-        (["--out", "picture.png"], ".svg"),
+        (["--out", "picture.gif"], ".svg or .png"),
         (["--model", "bert-tiny", "--out", "absent/picture.svg"], "absent"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",

@@ -8,27 +8,39 @@ import shlex
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
+import torch
 import typer.main
 
+from regard.attention.attention import Attention
+from regard.attention.pattern import Causal, Full
+from regard.attention.position import View
 from regard.claims import names as claims
 from regard.cli import app
+from tests.attention.naive import numbers
+from tests.objectives.rules import make, tiny
+from tests.objectives.small import random_documents, text_corpus
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 ENGLISH = ("tutorial", "concepts", "misstatements")
 PAGES = [DOCS / f"{name}{language}.md" for name in ENGLISH for language in ("", ".zh")]
+TWICE = [(ROOT / "README.md", ROOT / "README.zh.md"),
+         (DOCS / "many-machines.md", DOCS / "many-machines.zh.md")]  # fmt: skip
+OTHERS = [*(page for pair in TWICE for page in pair), ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SOURCE = re.compile(r"\]\((\.\./regard/[\w./]+\.py)\)")
 PYTEST = re.compile(r"tests/[\w/]+\.py(?:::\w+)?")
 LEFT_OUT = "…"  # a line of a quotation that stands for others
 
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+by_any = pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: page.name)
 by_name = pytest.mark.parametrize("name", ENGLISH)
 
 
@@ -51,15 +63,24 @@ def prose(page: Path) -> str:
     return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
-def commands(page: Path) -> Iterator[list[str]]:
-    """Every `regard …`, of blocks and of the text; a heredoc is somebody else's program."""
+def block_commands(page: Path) -> Iterator[list[str]]:
+    """Every `regard …` of the blocks, `torchrun` before it or not, and where nothing is left out; a
+    heredoc is somebody else's program, and what stands behind < or > is the shell's.
+    """
     for block in blocks(page):
-        if block.kind == "sh":
+        if block.kind in ("sh", ""):
             text = re.sub(r"<<'END'\n.*?\nEND\n", "\n", "\n".join(block.lines) + "\n", flags=re.S)
-            lines = text.splitlines()
-            yield from (shlex.split(line) for line in lines if line.startswith("regard "))
+            for line in text.replace("\\\n", " ").splitlines():
+                found = re.match(r"(?:.*torchrun .* -m )?(regard [^…]+)$", line)
+                if found:
+                    yield shlex.split(re.sub(r" [<>] \S+", "", found[1]), comments=True)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Those of the blocks and of the text."""
+    yield from block_commands(page)
     for found in re.findall(r"`(regard [^`]+)`", prose(page)):
-        if "…" not in found and "=" not in found.split()[0]:
+        if "…" not in found and "=" not in found.split()[0] and found != "regard --help":
             yield shlex.split(found)
 
 
@@ -113,17 +134,52 @@ def test_quoted_lines_stand_in_their_files(page: Path) -> None:
 def test_the_tutorial_quotes_every_stop() -> None:
     text = (DOCS / "tutorial.md").read_text("utf-8")
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
-    for section in sections[1:-1]:
+    for section in sections[1:]:
         title = section.splitlines()[0]
         assert "```python" in section, f"{title}: no source"
         assert "```sh" in section, f"{title}: nothing to run"
-        assert ".svg" in section, f"{title}: no picture"
+        shown = "report.html" if section is sections[-1] else ".svg"
+        assert shown in section, f"{title}: no picture"
+
+
+@pytest.mark.parametrize("page", TWICE[0], ids=lambda page: page.name)
+def test_the_readme_quotes_the_core(page: Path) -> None:
+    (core,) = (
+        block.lines for block in blocks(page) if block.lines[0].startswith("    def forward")
+    )
+    held = (ROOT / "regard" / "attention" / "attention.py").read_text("utf-8")
+    assert "\n".join(core) in held
+
+
+@pytest.mark.parametrize("page", TWICE[0], ids=lambda page: page.name)
+def test_the_tree_is_today_s(page: Path) -> None:
+    """What it names is there, and of a directory whose files it names none is left out."""
+    (tree,) = (block.lines for block in blocks(page) if block.lines[0] == "regard/")
+    path: list[str] = []
+    named: dict[Path, set[str]] = {}
+    for line in tree:
+        names = re.split(r"  +|(?<=…) ", line.strip())[0].split()
+        path = path[: (len(line) - len(line.lstrip())) // 2]
+        place = ROOT.joinpath(*path)
+        if names[0].endswith("/"):
+            path.append(names[0])
+            assert (place / names[0]).is_dir(), line
+            continue
+        for name in names:
+            found = {name} if name == "…" else {file.name for file in place.glob(name)}
+            assert found, f"{page.name}: there is no {name} in {place.name}"
+            named.setdefault(place, set()).update(found)
+    for place, names_of in named.items():
+        held = {file.name for file in place.glob("*.py") if not file.name.startswith("__")}
+        assert "…" in names_of or held <= names_of, f"{page.name}: {place.name} has more"
+    held = {file.name for file in (ROOT / "regard").iterdir() if (file / "__init__.py").is_file()}
+    assert all(any(f"  {name}/" in line for line in tree) for name in held)
 
 
 # -- what is to be run
 
 
-@by_page
+@by_any
 def test_commands_parse(page: Path) -> None:
     for words in commands(page):
         try:
@@ -132,7 +188,7 @@ def test_commands_parse(page: Path) -> None:
             pytest.fail(f"{page.name}: {' '.join(words)}: {error!r} {error}")
         if words[1:2] == ["claim"]:
             given = next(word for word in words[2:] if not word.startswith("-"))
-            assert given in claims(), f"{page.name}: there is no claim {given!r}"
+            assert given in ("NAME", *claims()), f"{page.name}: there is no claim {given!r}"
 
 
 def test_there_are_commands_to_check() -> None:
@@ -163,7 +219,7 @@ def anchors(page: Path) -> set[str]:
     return {title.replace(" ", "-") for title in plain}
 
 
-@by_page
+@by_any
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(prose(page)):
         if target.startswith(("http:", "https:")):
@@ -219,6 +275,21 @@ def test_both_languages_say_as_much(name: str) -> None:
     assert quoted[0] == quoted[1]
 
 
+@pytest.mark.parametrize("pair", TWICE, ids=lambda pair: pair[0].name)
+def test_both_languages_of_the_others_say_as_much(pair: tuple[Path, Path]) -> None:
+    """Comments in their blocks are translated, commands are not."""
+    for pattern in (r"^(#+) ", r"^(\|)", r"^([-*]) "):
+        counted = [re.findall(pattern, prose(page), re.MULTILINE) for page in pair]
+        assert counted[0] == counted[1], pattern
+    ran = [list(block_commands(page)) for page in pair]
+    assert ran[0] == ran[1] and ran[0]
+    spoken = [len(re.findall(r"`regard [^`]+`", prose(page))) for page in pair]
+    assert spoken[0] == spoken[1]
+    coded = [[[re.sub(r" *#.*", "", line) for line in block.lines] for block in blocks(page)
+              if block.kind == "python"] for page in pair]  # fmt: skip
+    assert coded[0] == coded[1]
+
+
 def edges(page: Path) -> list[tuple[str, str]]:
     drawn = next(block for block in blocks(page) if block.kind == "mermaid")
     return [found for line in drawn.lines for found in re.findall(r"(\w+) --> (\w+)", line)]
@@ -255,3 +326,69 @@ def table_rows(page: Path) -> list[list[str]]:
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
     heads = {i - 1 for i, row in enumerate(cells) if set(row[0]) <= {"-"}}
     return [row for i, row in enumerate(cells) if i not in heads and not set(row[0]) <= {"-"}]
+
+
+# -- what a contributor copies
+
+
+def written(begins: str) -> str:
+    """The block of CONTRIBUTING.md that has this line."""
+    page = ROOT / "CONTRIBUTING.md"
+    (found,) = (block.lines for block in blocks(page) if begins in block.lines)
+    return "\n".join(found)
+
+
+def made(begins: str, *modules: str) -> dict[str, Any]:
+    """What it defines, with the names of these modules at hand."""
+    names: dict[str, Any] = {}
+    for module in modules:
+        names |= vars(import_module(module))
+    names["__name__"] = __name__  # where a dataclass looks up its annotations
+    exec(compile(written(begins), begins, "exec", annotations.compiler_flag), names)
+    return names
+
+
+def test_a_written_pattern_memory_and_score() -> None:
+    names = ("torch", "dataclasses", "regard.attention.attention", "regard.attention.position")
+    strided = made("class Strided(Pattern):", *names, "regard.attention.pattern")["Strided"]
+    x = numbers(2, 7, 8)
+    rows, keys = torch.arange(7)[:, None], torch.arange(7)
+    seen = (rows >= keys) & ((rows - keys < 3) | ((rows - keys) % 3 == 0))
+    assert torch.equal(strided(step=3).dense(1, 7, 7, x.device)[0].bool(), seen)
+    attention = Attention(8, 2)
+    learned = made("class Persistent:", *names)["Persistent"]
+    pairs = (numbers(1, 2, 3, 4, seed=1), numbers(1, 2, 3, 4, seed=2))
+    y = attention(x, View(Causal(past=3)), learned(pairs))
+    assert y.shape == x.shape and not torch.equal(y, attention(x, View(Causal())))
+    sharp = made("class Sharpened(nn.Module):", *names)["Sharpened"](2)
+    with torch.no_grad():
+        sharp.sharpness.zero_()
+    weighed = Attention(8, 2, score=sharp)
+    *_, v = weighed.project(x)
+    mean = weighed.out(v.mean(2, keepdim=True).expand_as(v).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(weighed(x, View(Full())), mean)
+
+
+@torch.no_grad()
+def test_a_written_objective(tmp_path: Path) -> None:
+    names = ("dataclasses", "regard.objectives.causal")
+    halves = made("class Halves(Objective):", *names)["Halves"]
+    objective = make(halves, text_corpus(tmp_path, random_documents(3)), length=8, learning=False)
+    model = tiny("gpt").eval()
+    batch = objective.collate([objective.sample(0, 0)])
+    loss = objective.loss(model, batch)
+    assert loss.counts == {"halves": 4.0}
+    at = torch.arange(3, 7)
+    logits = model.logits(model(batch["tokens"]))[0, at].log_softmax(-1)
+    wanted = -logits.gather(1, batch["targets"][0, at][:, None]).sum()
+    torch.testing.assert_close(loss.sums["halves"], wanted)
+    assert objective.measure(loss)["perplexity"] > 1
+
+
+def test_a_written_model() -> None:
+    """As many parameters as RobertaForMaskedLM has."""
+    with torch.device("meta"):
+        named = made("SIZES = {")
+        model = named["Roberta"](named["SIZES"]["roberta-base"])
+    assert model.parameter_count() == 124_697_433
+    assert f"{model.parameter_count():,}" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")

@@ -14,6 +14,7 @@ import regard
 from regard.commands import chat, check, generate, prefer
 from regard.errors import ConfigError, InputError, UnknownName
 from regard.exchange.directory import save
+from regard.extensions import extend
 from regard.objectives.prefer import Prefer
 from regard.tasks.check import check as checked
 from regard.tasks.examples import Preference
@@ -193,15 +194,21 @@ def test_a_plan_writes_nothing(model: Path, pairs: Path, tmp_path: Path) -> None
 
 
 def test_memory_is_needed_for_the_start_as_well(
-    model: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def needed() -> int:
-        found = call("prefer", model, "--data", pairs, "--out", "run", "--dry-run", "--json")
+    """One in small numbers needs as much as its files hold."""
+    shrunk = extend(regard.load(model).model, "int8")
+    small = save(shrunk, tmp_path / "small", TOKENIZER)
+
+    def needed(*more: object) -> int:
+        found = call("prefer", model, "--data", pairs, "--out", "run", "--dry-run", "--json", *more)
         return int(json.loads(found.stdout)["memory_needed"])
 
-    both = needed()
+    both, less = needed(), needed(f"objective.reference={small}")
     monkeypatch.setattr(Prefer, "beside", lambda self: [])
-    assert both - needed() == 4 * regard.load(model).model.parameter_count()
+    alone = needed()
+    assert both - alone == 4 * shrunk.parameter_count()
+    assert less - alone == (small / "model.safetensors").stat().st_size
 
 
 # --- refusals ---------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ import torch
 from regard.claims.claim import Cell, Chart, Claim, Said
 from regard.claims.experiment import Room, Trained, learned
 from regard.claims.followed import Followed, Found
-from regard.claims.rules import All, Less, Ratio, Within
+from regard.claims.rules import All, Ratio, Within
 from regard.claims.small import judged, task
 from regard.claims.texts import refrains
 from regard.claims.tuned import Provided
 from regard.keyed import seed_torch
 
-SHORT, LONG, WINDOW = 64, 512, 128
+SHORT, LONG, WINDOW = 64, 512, 64  # a window of the old length, as in the paper
 RUN = Trained(
     refrains,
     common={
@@ -69,19 +69,21 @@ CLAIM = Claim(
     setting=Said(
         "Made texts repeat the same eight words, so that a hidden word stands eight places to "
         "either side. A BERT of two layers learns to guess it in 64 tokens. It becomes a "
-        "Longformer for 512, with its positions copied eight times or with random ones, and "
-        "guesses there at once.",
+        "Longformer for 512 with a window of 64, its positions copied eight times or random, and "
+        "guesses there at once. Who knows no positions can only guess one of the eight.",
         "人造文本反复说同样的八个词，被遮住的词就在前后八个位置处。"
-        "两层的 BERT 学会在 64 个词元里猜它；再变成 512 词元的 Longformer，"
-        "位置复制八遍或随机，不经训练直接猜词。",
+        "两层的 BERT 学会在 64 个词元里猜它；再变成 512 词元、窗口 64 的 Longformer，"
+        "位置复制八遍或随机，不经训练直接猜词。不知道位置的，只能在八个词里猜一个。",
     ),
     arms=("short", "copied", "random"),
     experiment=Followed("copied-positions", lengthened, together=True),
     rule=Provided(
-        Within("right", "short", least=0.25),
+        Within("right", "short", least=0.5),
         All((
             Ratio("bits", "copied", "short", most=1.1),
-            Less("bits", "copied", "random", margin=0.1),
+            Ratio("right", "copied", "short", least=0.95),
+            Ratio("bits", "random", "copied", least=2.0),
+            Ratio("right", "random", "copied", most=0.5),
         )),
     ),
     charts=(

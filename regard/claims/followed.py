@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.claims.claim import Cell, Experiment
 from regard.claims.experiment import Room
+from regard.claims.source import mark
 from regard.files import read_json, write_json
 
 Figures = dict[str, float]
@@ -28,8 +29,8 @@ class Followed(Experiment):
 
     def figures(self, cell: Cell, room: Room) -> Figures:
         arm = "" if self.together else cell.arm
-        whose = f"{self.name} {arm} {cell.seed} {room.effort:g}".replace(" ", "-").replace("/", "-")
-        file = room.place / "followed" / f"{whose}.json"
+        whose = f"{self.name} {arm} {cell.seed} {room.effort:g} {mark(self.function.__module__)}"
+        file = room.place / "followed" / f"{whose.replace(' ', '-').replace('/', '-')}.json"
         held: dict[str, Any] | None = read_json(file)
         if held is None:
             found = self.function(arm, cell.seed, room)

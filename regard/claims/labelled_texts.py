@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from regard.claims.made import once
+from regard.claims.source import mark
 from regard.keyed import keyed, permutation
 
 Files = dict[str, Path]
@@ -51,20 +52,23 @@ def tokenizer(vocabulary: Iterable[str]) -> Any:
     return completed(made, special_of(made, "the tokenizer"))
 
 
-def prepared(out: Path, vocabulary: Iterable[str], documents: Callable[[], Iterable[str]]) -> Path:
-    """Text with its own words as tokens, one document a line, made once."""
+def prepared(
+    place: Path, name: str, vocabulary: Iterable[str], documents: Callable[[], Iterable[str]]
+) -> Path:
+    """Text with its own words as tokens, one document a line, made once by this code."""
     from regard.text import prepare
     from regard.text.corpus import MARKER
     from regard.text.sources import Reading
 
+    out = place / f"{name}-{mark(__name__)}"
+
     def make() -> None:
-        with TemporaryDirectory(prefix="made-", dir=out.parent) as work:
-            place = Path(work)
-            tokenizer(vocabulary).save(place)
-            text = place / "made.txt"
+        with TemporaryDirectory(prefix="made-", dir=place) as work:
+            tokenizer(vocabulary).save(Path(work))
+            text = Path(work, "made.txt")
             text.write_text("".join(f"{line}\n" for line in documents()), encoding="utf-8")
             reading = Reading(split_by="line")
-            prepare.prepare(prepare.Plan((str(text),), out, reading=reading, tokenizer=str(place)))
+            prepare.prepare(prepare.Plan((str(text),), out, reading=reading, tokenizer=work))
 
     return once(out, MARKER, make)
 
@@ -105,7 +109,7 @@ def mood_text(place: Path) -> Path:
             said = (mood_sentence(*mood_at(i), "moods", "text", i, n) for n in range(SENTENCES))
             yield " ".join(word for sentence in said for word in sentence)
 
-    return prepared(place / "moods", [*(word for word, _ in EVERY), *PLAIN], documents)
+    return prepared(place, "moods", [*(word for word, _ in EVERY), *PLAIN], documents)
 
 
 def both_parts(place: Path, count: int, tested: int, record: Callable[[str, int], Record]) -> Files:
@@ -175,18 +179,19 @@ def long_moods(length: int) -> Callable[[Path, int, int], Files]:
 
 # -- stories
 
-SUBJECTS, STAGES = 6, 6
-OF_SUBJECT = [words(15, 1000 + 15 * k) for k in range(SUBJECTS)]
-OF_STAGE = [words(6, 1200 + 6 * k) for k in range(STAGES)]
+SUBJECTS, STAGES, SENTENCES = 60, 12, 6
+OF_SUBJECT = [words(4, 1000 + 4 * k) for k in range(SUBJECTS)]
+OF_STAGE = [words(6, 1300 + 6 * k) for k in range(STAGES)]
 
 
 def story(*key: int | str) -> str:
-    """Six sentences full of one subject; a word of each tells its stage."""
+    """Sentences full of one subject; three words of each tell its stage, and stages only rise."""
     dice = keyed(*key)
     own = OF_SUBJECT[int(dice.integers(SUBJECTS))]
     said = []
-    for stage in OF_STAGE:
-        picked = [*(str(word) for word in dice.choice(own, 5)), str(dice.choice(stage))]
+    for stage in sorted(dice.choice(STAGES, SENTENCES, replace=False)):
+        picked = [str(word) for kind, n in ((own, 5), (OF_STAGE[stage], 3))
+                  for word in dice.choice(kind, n)]  # fmt: skip
         said.append(" ".join(str(word) for word in dice.permutation(picked)).capitalize() + ".")
     return " ".join(said)
 
@@ -197,7 +202,7 @@ def story_text(place: Path) -> Path:
             yield story("stories", i)
 
     every = [word for kind in (*OF_SUBJECT, *OF_STAGE) for word in kind]
-    return prepared(place / "stories", [*every, "."], documents)
+    return prepared(place, "stories", [*every, "."], documents)
 
 
 # -- creatures
@@ -253,7 +258,7 @@ def creature_text(place: Path) -> Path:
             made = question(among, i, "creatures", "text")
             yield f"{made['premise']} {made['hypothesis']}"
 
-    return prepared(place / "creatures", [*sorted(known), *pieces], documents)
+    return prepared(place, "creatures", [*sorted(known), *pieces], documents)
 
 
 def facts(place: Path, seed: int, count: int) -> Files:

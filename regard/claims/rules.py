@@ -61,7 +61,7 @@ class Less(Rule):
 
     @property
     def words(self) -> str:
-        by = f"{self.margin:.0%} and " if self.margin else ""
+        by = f"{self.margin:.0%} beyond " if self.margin else ""
         below = f"{self.figure} of {self.arm!r} is below that of {self.other!r}{where(self.at)}"
         return f"{below} by more than {by}the noise"
 
@@ -69,13 +69,9 @@ class Less(Rule):
         one = Found.of(values, self.arm, self.at, self.figure)
         other = Found.of(values, self.other, self.at, self.figure)
         noise = TIMES * math.hypot(one.error, other.error)
-        gap = other.mean - one.mean
+        gap = other.mean - one.mean - self.margin * abs(other.mean)
         told = f"{self.figure}{where(self.at)}: {self.arm} {one}, {self.other} {other}"
-        if gap > noise and gap > self.margin * abs(other.mean):
-            return Ruling(REPRODUCED, told)
-        if gap < -noise or (gap > noise and self.margin > 0):
-            return Ruling(NOT, told)
-        return Ruling(UNDECIDED, told)
+        return Ruling(REPRODUCED if gap > noise else NOT if gap < -noise else UNDECIDED, told)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 from regard.claims.claim import Cell, Claim
 from regard.claims.experiment import Room
 from regard.claims.rules import Values
+from regard.claims.source import mark
 from regard.files import read_json, write_json
 from regard.training.lock import RunLock
 
@@ -57,8 +58,9 @@ def run(
 
 
 def setting(claim: Claim) -> str:
-    """A mark of what is done: in its own words, and as the experiment's numbers and tables."""
-    told = re.sub(r" at 0x[0-9a-f]+", "", repr((claim.setting.en, claim.experiment)))
+    """A mark of what is done: in its own words, as the experiment's numbers and tables, as code."""
+    done = claim.setting.en, claim.experiment, mark(claim.name.replace("-", "_"))
+    told = re.sub(r" at 0x[0-9a-f]+", "", repr(done))
     return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
 

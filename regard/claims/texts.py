@@ -11,10 +11,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.claims.made import once
-from regard.keyed import keyed, permutation
+from regard.claims.source import mark
+from regard.keyed import keyed
 from regard.text.corpus import MARKER
 
-TASKS, SYMBOLS, SHOTS = 16, 16, 8  # of `ciphers`
+TASKS, SYMBOLS, SHOTS = 8, 12, 8  # of `ciphers`
 ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen"
@@ -22,11 +23,16 @@ ONES = (
 TENS = "- - twenty thirty forty fifty sixty seventy eighty ninety".split()
 
 
+def home(place: Path, name: str) -> Path:
+    """Where a text is kept: one that other code has made is another."""
+    return place / f"{name}-{mark(__name__)}"
+
+
 def python_docs(place: Path, vocabulary: int = 2000) -> Path:
     """The reference of Python, prepared once for all claims."""
     from regard.text import prepare
 
-    out = place / f"python-docs-{vocabulary}"
+    out = home(place, f"python-docs-{vocabulary}")
     plan = prepare.Plan(("builtin:python-docs",), out, vocabulary=vocabulary)
     return once(out, MARKER, lambda: prepare.prepare(plan))
 
@@ -35,7 +41,7 @@ def many_words(place: Path, vocabulary: int = 16000) -> Path:
     """The same text cut into whole words, the frequent ones first: many, and most of them rare."""
     from regard.text import prepare
 
-    out = place / f"python-docs-words-{vocabulary}"
+    out = home(place, f"python-docs-words-{vocabulary}")
     given: dict[str, Any] = {"tokenizer": "words", "vocabulary": vocabulary}
     plan = prepare.Plan(("builtin:python-docs",), out, **given)
     return once(out, MARKER, lambda: prepare.prepare(plan))
@@ -60,11 +66,12 @@ def spelled(n: int) -> str:
 
 
 def ciphers(place: Path, count: int = 12_000) -> Path:
-    """Lines of one of sixteen fixed ciphers: a letter, what it becomes, the next letter, …
+    """Lines of one of eight fixed ciphers: a letter, what it becomes, the next letter, …
 
-    Which cipher a line uses is not said: only its examples tell.
+    Which cipher a line uses is not said: only its examples tell. Two letters may become the same,
+    so that an answer is not ruled out by having been given: later ones are no easier to guess.
     """
-    tables = [permutation(SYMBOLS, 0, "cipher", i).tolist() for i in range(TASKS)]
+    tables = [keyed(0, "cipher", i).integers(SYMBOLS, size=SYMBOLS).tolist() for i in range(TASKS)]
 
     def lines() -> Iterable[str]:
         for i in range(count):
@@ -108,7 +115,7 @@ def prepared(
     pairs: bool = False,
 ) -> Path:
     """Made lines as data, a document each."""
-    out = place / name
+    out = home(place, name)
 
     def make() -> None:
         from regard.text import prepare

@@ -32,6 +32,7 @@ from regard.claims.rules import (
     Values,
     where,
 )
+from regard.claims.source import mark
 from regard.training import recipe as recipes
 from regard.training.recipe import Table
 
@@ -82,7 +83,8 @@ class Start:
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        return self.name, self.common, self.steps
+        made_by = mark(self.text.__module__), mark(type(self).__module__)
+        return self.name, self.common, self.steps, *made_by
 
 
 def kept(out: Path, make: Callable[[Path], Any]) -> None:

@@ -34,9 +34,9 @@ WORDS = {
     "setting": Said("What is done here", "这里怎么做"),
     "rule": Said("The rule, fixed before the run", "运行前就定下的规则"),
     "noise": Said(
-        "A difference counts where it is larger than twice its standard error over the seeds; "
-        "bounds are held against the means.",
-        "差别大于各随机种子间标准误的两倍才算数；界限则直接与均值相比。",
+        "A difference counts where it is larger than twice its standard error over the seeds; a "
+        "bound is kept or broken where twice the standard error does not reach across it.",
+        "差别大于各随机种子间标准误的两倍才算数；两倍标准误的范围不跨过界限，才算守住或越过界限。",
     ),
     "first look": Said(
         "This is a first look: with less than the usual effort models have learned too little to "
@@ -102,8 +102,8 @@ def ruled(rule: Rule) -> list[Said]:
 def chinese(rule: Rule) -> str:
     match rule:
         case Less(figure, arm, other, at, margin):
-            by = f"{margin:.0%} 以上，并" if margin else ""
-            return f"{arm} 的 {figure} 低于 {other}{place(at)}，差距{by}超过噪声"
+            by = f"除去噪声仍超过 {margin:.0%}" if margin else "超过噪声"
+            return f"{arm} 的 {figure} 低于 {other}{place(at)}，差距{by}"
         case Ratio(figure, arm, other, least, most, at):
             return f"{arm} 的 {figure} 是 {other} 的{between(least, most)}倍{place(at)}"
         case Outgrows(figure, arm, other):

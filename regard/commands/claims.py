@@ -244,19 +244,13 @@ def all_names() -> list[str]:
 
 
 def row_of(name: str, out: Path) -> dict[str, Any]:
-    from regard.claims import claim as find
     from regard.claims.run import FACTS
+    from regard.claims.source import declared
     from regard.files import read_json
 
-    found, facts = find(name), read_json(out / name / FACTS) or {}
-    return {
-        "name": name,
-        "statement": found.statement.en,
-        "source": found.source,
-        "minutes": found.minutes,
-        "verdict": facts.get("verdict"),
-        "effort": facts.get("effort"),
-    }
+    facts = read_json(out / name / FACTS) or {}
+    results = {key: facts.get(key) for key in ("verdict", "effort")}
+    return {"name": name} | declared(name) | results
 
 
 def gallery(out: Path) -> None:

@@ -50,7 +50,9 @@ def compare(
     ] = "",
     length: Annotated[int, typer.Option(help="Tokens of a sample.")] = LENGTH,
     samples: Annotated[int, typer.Option(help="Samples of a step.")] = SAMPLES,
-    vocabulary: Annotated[int, typer.Option(help="Tokens of the common tokenizer.")] = VOCABULARY,
+    vocabulary: Annotated[
+        int, typer.Option(help="Tokens of the common tokenizer; a small text has fewer to give.")
+    ] = VOCABULARY,
     prompt: Annotated[
         list[str] | None,
         typer.Option(help="What every model goes on with; more than once for several."),
@@ -90,6 +92,8 @@ def compare(
     if not sources:
         raise ConfigError("SOURCE is missing; give a text, or --resume and a comparison")
     if resume:
+        if len(sources) > 1:
+            raise ConfigError(f"--resume goes on with one comparison; {len(sources)} are given")
         check_resume({
             "budget": budget != BUDGET, "models": models, "out": out, "seeds": seeds != 1,
             "size": size, "length": length != LENGTH, "samples": samples != SAMPLES,

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.errors import InputError
-
 if TYPE_CHECKING:
     from regard.study.drawings import Picture
 
@@ -20,7 +18,7 @@ PLAIN: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False}
 Out = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Write an SVG or a PNG here instead (a PNG has no letters)."
+        metavar="FILE", help="Write an SVG, or a PNG (letters in ASCII), here instead."
     ),
 ]  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")]
@@ -54,30 +52,28 @@ def attention(
         int | None, typer.Option(help="Which head, counted from 1; else the mean of all.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Write the picture here as well.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write an SVG, or a PNG (letters in ASCII), as well."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Draw who looks at whom while a model reads TEXT.
 
     The terminal gets a small picture; --out writes one for a page, with the weights as tooltips.
+    A model without a tokenizer, or of a published size, reads the words of TEXT as numbers.
 
     \b
     Examples:
       regard draw attention "to be or not to be"
       regard draw attention --model ./my-model --layer 3 --head 5 --out attention.svg "the cat sat"
     """
-    if out is not None and out.suffix.lower() != ".svg":
-        raise InputError(f"--out is {out}; the picture is an SVG file, so its name ends in .svg")
-    from regard.study.draw import blocks, heat_map
+    from regard.study.pictures import ending
+
+    if out is not None:
+        ending(out)  # refused before a model is opened
     from regard.study.look import look
 
-    seen = look(model, text, layer, head)
-    if out is not None:
-        out.write_text(heat_map(seen.weights, seen.rows, seen.columns, seen.title), "utf-8")
-    print(seen.title)
-    print(blocks(seen.weights, seen.rows, seen.columns, shades()))
-    if out is not None:
-        print(f"the picture is in {out}")
+    show(look(model, text, layer, head), out, as_json, also=True)
 
 
 def positions(
@@ -232,17 +228,18 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
-def show(picture: Picture, out: Path | None, as_json: bool) -> None:
-    """In a file, as numbers, or for the terminal."""
+def show(picture: Picture, out: Path | None, as_json: bool, *, also: bool = False) -> None:
+    """In a file, as numbers, or for the terminal, `also` where it is in a file."""
     if out is not None:
         from regard.study.pictures import write
 
         write(picture, out)
     if as_json:
         print(json.dumps(picture.data() | ({} if out is None else {"out": str(out)})))
-    elif out is None:
+        return
+    if out is None or also:
         print(picture.text(shades()))
-    else:
+    if out is not None:
         print(f"the picture is in {out}")
 
 

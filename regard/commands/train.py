@@ -11,6 +11,8 @@ import typer
 from regard.commands.resuming import check_resume
 from regard.errors import ConfigError
 
+PATIENCE = 20.0  # seconds of a step that a dry run still measures
+
 
 def register(app: typer.Typer) -> None:
     app.command(short_help="Train a model on prepared text.")(train)
@@ -140,7 +142,7 @@ def show_plan(made: Any, as_json: bool) -> None:
 
     device = pick_device(made.engine.device)
     with settings(device):
-        plan = prepare(made, Group(), device, say, settled=False)
+        plan = prepare(made, Group(), device, say, settled=False, patience=PATIENCE)
     plan.batches.close()
     if as_json:
         print(json.dumps({"recipe": plan.recipe.table(), **plan.facts}, indent=2, default=str))

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.compare.lineup import NGRAM, Budget, Entry
-from regard.errors import ConfigError, RegardError
+from regard.errors import ConfigError, InputError, RegardError
 from regard.files import read_json, write_json
 from regard.text.corpus import MARKER, read_marker
 from regard.training.lock import RunLock
@@ -102,13 +102,13 @@ class Comparison:
                 self.prepare()
                 if self.plan.order:
                     self.once(NGRAM, self.ngram)
-                errors = [error for cell in self.cells if (error := self.attempt(cell))]
+                tried = [self.attempt(c.name, partial(self.cell, c)) for c in self.cells]
+                errors = [error for error in (*tried, self.attempt_costs()) if error]
                 if errors:
                     raise Failed(
-                        f"{'; '.join(errors)}. The others are in the report; leave these out in a "
+                        f"{'; '.join(errors)}. All else is in the report; leave these out in a "
                         f"new comparison, or try again: regard compare --resume {self.out}"
                     )
-                self.once(COSTS, self.costs)
             except KeyboardInterrupt:
                 raise Stopped(
                     f"stopped; what is there stays. Go on with: regard compare --resume {self.out}"
@@ -127,14 +127,24 @@ class Comparison:
             "costs": read_json(self.out / CELLS / f"{COSTS}.json"),
         }
 
-    def attempt(self, cell: Cell) -> str:
+    def attempt(self, name: str, make: Callable[[], dict[str, Any]]) -> str:
         """Makes a cell; gives why it could not be made, or nothing."""
         try:
-            self.once(cell.name, partial(self.cell, cell))
+            self.once(name, make)
         except RegardError as error:
-            self.tell(cell.name, {"state": "failed"})
-            return f"{cell.name}: {error}"
+            self.tell(name, {"state": "failed"})
+            return f"{name}: {error}"
         return ""
+
+    def attempt_costs(self) -> str:
+        """Of all models that have learned; again where one has since they were measured."""
+        file = self.out / CELLS / f"{COSTS}.json"
+        firsts = (cell for cell in self.cells if cell.seed == 1)
+        learned = {c.entry.name for c in firsts if (file.parent / f"{c.name}.json").is_file()}
+        known = read_json(file)
+        if known is not None and not learned <= known["curves"].keys():
+            file.unlink()
+        return self.attempt(COSTS, self.costs) if learned else ""
 
     def once(self, name: str, make: Callable[[], dict[str, Any]]) -> None:
         file = self.out / CELLS / f"{name}.json"
@@ -170,18 +180,28 @@ class Comparison:
         from regard.text.sources import Reading
         from regard.text.splits import Shares
 
-        prepare.prepare(
-            prepare.Plan(
-                plan.sources,
-                self.out / DATA,
-                Reading(**plan.reading),
-                vocabulary=plan.vocabulary,
-                shares=Shares(0.05, 0.05),
+        def make(vocabulary: int | None) -> None:
+            shares = Shares(0.05, 0.05)
+            how = Reading(**plan.reading)
+            wanted = prepare.Plan(
+                plan.sources, self.out / DATA, how, vocabulary=vocabulary, shares=shares
             )
-        )
+            prepare.prepare(wanted)
+
+        try:
+            make(plan.vocabulary)
+        except InputError:
+            if plan.vocabulary != Plan.vocabulary:
+                raise
+            make(None)  # nobody asked for so many tokens: a small text gives what it has
 
     def borrow(self, prepared: Path) -> None:
-        """Text that is prepared already is read where it lies."""
+        """Text that is prepared already is read where it lies, as it was cut."""
+        if self.plan.reading or self.plan.vocabulary != Plan.vocabulary:
+            raise ConfigError(
+                f"{prepared} is prepared already, and --split-by and --vocabulary come too late; "
+                "leave them out, or give the text itself"
+            )
         splits = read_marker(prepared)["splits"]
         for name in ("valid", "test"):
             if not splits.get(name, {}).get("tokens"):
@@ -290,7 +310,9 @@ class Comparison:
             raise KeyboardInterrupt
         if process.returncode:
             last = error.strip().splitlines()[-1:] or ["no message"]
-            raise RegardError(f"regard {' '.join(words[2:4])} ended with an error: {last[0]}")
+            if process.returncode < 0:  # by the system, where memory runs out
+                last = [f"killed by {signal.Signals(-process.returncode).name}"]
+            raise RegardError(f"{' '.join(words[1:4])} ended with an error: {last[0]}")
         found: dict[str, Any] = json.loads(out)
         return found
 
@@ -314,7 +336,7 @@ OWN = {
     "prefix": ("objective.shift=false",),
     "masked": ("objective.shift=false",),
     "span": ("objective.shift=false",),
-    "permuted": ("objective.two_directions=false",),
+    "permuted": ("objective.two_directions=false", "objective.pairs=false"),
 }
 
 

@@ -3,19 +3,21 @@
 Only what can be compared is compared. Bits per byte are exact for models that read from left to
 right, XLNet among them; a Transformer that is given a prefix is measured on what follows it; what
 looks both ways has a pseudo-likelihood, which is no probability of a text. The three have
-different names, and are never ranked against each other.
+different names, and are never ranked against each other. Every model is asked in the way it has
+learned to answer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from regard.compare.blanks import Blanks, sees_both_sides
 from regard.compare.insight import BROKEN, attended, probed, sentence_of
@@ -23,6 +25,9 @@ from regard.compare.pairs import minimal_pairs, preferred
 from regard.errors import InputError
 from regard.exchange.directory import Loaded, load
 from regard.keyed import keyed
+from regard.models.state import State
+from regard.models.xlnet import XLNet
+from regard.objectives.base import Batch
 from regard.objectives.causal import Causal, CausalOptions
 from regard.objectives.prefix import Prefix, PrefixOptions
 from regard.objectives.recurrent import Recurrent, RecurrentOptions
@@ -34,9 +39,9 @@ from regard.training.recipe import Recipe
 from regard.training.run import RECIPE
 
 EXACT = ("causal", "recurrent", "permuted")  # objectives whose models can say how likely a text is
+FILLING = ("masked", "permuted", "span")  # whoever goes on with a prefix has never seen a blank
 BITS = math.log(2)
 BLOCKS = 1000  # of examples: two models are compared by these, so they are kept
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -52,42 +57,31 @@ class Extent:
     seed: int = 0
 
 
-def measure(run: Path, data: Path, extent: Extent, say: Say = lambda text: None) -> dict[str, Any]:
+def measure(run: Path, data: Path, extent: Extent) -> dict[str, Any]:
     """Every measure that this model can have."""
     loaded, recipe = load(run), recipes.make(recipes.read(run / RECIPE))
     corpus = Corpus.open(data, extent.split)
     found: dict[str, Any] = {}
     if recipe.objective["name"] in EXACT:
-        say("bits per byte")
         found |= exact(loaded, corpus, recipe)
     if recipe.objective["name"] == "prefix":
-        say("bits per byte")
         found |= continued(loaded, corpus, recipe)
-    if sees_both_sides(loaded.model) and fillable(loaded, corpus, recipe):
-        say("hidden words")
+    if sees_both_sides(loaded.model) and recipe.objective["name"] in FILLING:
         found |= hidden(loaded, corpus, recipe, extent)
     if "bits_per_byte" in found or "pseudo_bits_per_byte" in found:
-        say("minimal pairs")
         both = "pseudo_bits_per_byte" in found
         found |= judged(loaded, corpus, extent, recipe.batch.length - 3, both)
-    say("samples")
     found["samples"] = samples(loaded, corpus, recipe, extent)
-    say("linear probes")
     found |= probed(loaded, data, extent.split, extent.sentences, extent.seed)
     sentence = sentence_of(corpus, recipe.batch.length - 3, extent.seed)
     return found | {"attention": attended(loaded, sentence)}
-
-
-def fillable(loaded: Loaded, corpus: Corpus, recipe: Recipe) -> bool:
-    """A model that goes on with a prefix has never seen a blank."""
-    return bool(recipe.objective["name"] in ("masked", "sentences", "permuted", "span"))
 
 
 # -- bits per byte
 
 
 def exact(loaded: Loaded, corpus: Corpus, recipe: Recipe) -> dict[str, Any]:
-    """Of every document; XLNet reads in the order of the text, without its memory."""
+    """Of every document; XLNet is asked in the order of the text, without its memory."""
     from regard.tasks.modelling import surprisals
 
     settings: dict[str, Any] = {
@@ -98,10 +92,25 @@ def exact(loaded: Loaded, corpus: Corpus, recipe: Recipe) -> dict[str, Any]:
     if recipe.objective["name"] == "recurrent":
         settings["batch"] = max(1, min(settings["batch"], len(corpus) // settings["length"]))
         objective = Recurrent(corpus, RecurrentOptions(), **settings)
+    elif recipe.objective["name"] == "permuted":
+        objective = Asked(corpus, CausalOptions(), **settings)
     else:
         objective = Causal(corpus, CausalOptions(), **settings)
     reading = surprisals(loaded.model, objective, recipe.engine.precision, lambda *_: None)
     return bits(reading.nats, [size for _, size in reading.gold])
+
+
+class Asked(Causal):
+    """XLNet as it has learned to guess: by rows that ask for a word and see those before it. What
+    its content rows become in the last layer has learned nothing.
+    """
+
+    def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
+        """Row t [B, T, width] asks for target t, from the chunk that `Causal` gives for it."""
+        tokens = torch.cat([batch["tokens"], batch["targets"][:, -1:]], 1)
+        order = torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
+        y: Tensor = model(tokens, order=order, targets=order[:, 1:])
+        return y
 
 
 def bits(nats: list[float], sizes: list[int]) -> dict[str, Any]:
@@ -223,6 +232,8 @@ def samples(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> l
     prompt is longer than what it reads at once.
     """
     made: list[dict[str, str]] = []
+    if isinstance(loaded.model, XLNet) and recipe.objective["name"] != "permuted":
+        return made  # it writes by rows that ask for the next word, and has learned without them
     for prompt in extent.prompts or beginnings(corpus):
         with suppress(InputError):
             made.append({"given": prompt, **sample(loaded, prompt, recipe, extent)})

@@ -150,8 +150,9 @@ def facts(report: Report) -> str:
 
 def allowance(budget: Budget) -> Said:
     """The budget in words."""
+    whole = budget.amount >= 1
     chinese = {
-        "minutes": f"{budget.amount:.4g} 分钟",
+        "minutes": f"{budget.amount:g} 分钟" if whole else f"{budget.amount * 60:g} 秒",
         "tokens": f"{budget.amount:,.0f} 个词元",
         "flops": f"{budget.amount:.3g} FLOP",
     }
@@ -333,7 +334,9 @@ def cost(report: Report) -> str:
     if not rows:
         return ""
     head = [t("model"), *(t(key) for key in columns)]
-    return section("spent", f"<p>{t('spent_note')}</p>{grid(head, rows, 'spent')}")
+    spans = any(entry["objective"] == "span" for entry in report["plan"]["entries"])
+    other = f'<p class="soft">{t("reads_span")}</p>' if spans else ""
+    return section("spent", f"<p>{t('spent_note')}</p>{grid(head, rows, 'spent')}{other}")
 
 
 def operations(count: float) -> str:

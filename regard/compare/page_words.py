@@ -50,9 +50,11 @@ WORDS = {
     "pairs": Said("Real sentences or counterfeits", "真句子还是假句子"),
     "pairs_note": Said(
         "Each sentence stands beside a copy in which two words have changed places. Counted is how "
-        "often the real one is found more likely; guessing gives 50%. The bar is the 95% interval "
-        "over sentences.",
+        "often the real one is found more likely; guessing gives 50%. Models that see both sides "
+        "add up how likely each word is among the others. The bar is the 95% interval over "
+        "sentences.",
         "每个句子旁边有一个调换了两个词的副本，数真句子被认为更可能的比例；瞎猜是 50%。"
+        "能看到两侧的模型，把每个词在其余各词之中的可能性加起来。"
         "横条是对句子重采样得到的 95% 区间。",
     ),
     "probe": Said("What the layers know", "各层知道什么"),
@@ -82,6 +84,12 @@ WORDS = {
         "back.",
         "只计训练，是各种子的平均；内存是一次训练占用的最大值，包括 Python 和程序库。"
         "运算量是算出来的，不是测出来的：前向与反向的矩阵乘法。",
+    ),
+    "reads_span": Said(
+        "Who learns by missing spans is counted by what its encoder reads; with what its decoder "
+        "writes, that stands for about a tenth more of the text.",
+        "以缺失片段学习的模型，按其编码器读入的词元计数；连同解码器写出的部分，"
+        "对应的文本约多十分之一。",
     ),
     "growth": Said("When texts grow longer", "文本变长时"),
     "growth_note": Said(

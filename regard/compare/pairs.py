@@ -8,18 +8,23 @@ tokens of the text are exchanged.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import torch
 
 from regard.compare.blanks import Blanks
+from regard.decoding.readers import at_rest, right_padded
 from regard.exchange.directory import Loaded
 from regard.keyed import keyed
+from regard.models.xlnet import XLNet
+from regard.objectives.reading import read_on
 from regard.text.corpus import Corpus
 from regard.text.tokenizer import Tokenizer
 
 SHORTEST, LONGEST = 6, 40  # tokens of a sentence
 APART = 4  # words that are exchanged stand so far apart at most
+T = TypeVar("T")
 
 
 class Pair(NamedTuple):
@@ -116,6 +121,8 @@ def pseudo(blanks: Blanks, rows: Sequence[list[int]]) -> list[float]:
 
 
 def exact(loaded: Loaded, corpus: Corpus, rows: Sequence[list[int]]) -> list[float]:
+    if isinstance(loaded.model, XLNet):
+        return read_in_order(loaded.model, corpus.special.end, rows)
     from regard.tasks.likelihood import Ask, Scorer
 
     before = (corpus.special.end,)
@@ -123,6 +130,19 @@ def exact(loaded: Loaded, corpus: Corpus, rows: Sequence[list[int]]) -> list[flo
     return [sum(logprobs) for logprobs in Scorer(loaded, None).run(asks)]
 
 
-def chunks(items: Sequence[tuple[int, int]], size: int) -> Iterator[Sequence[tuple[int, int]]]:
+def read_in_order(model: XLNet, end: int, rows: Sequence[list[int]]) -> list[float]:
+    """Of an XLNet that has learned to read on: every row guesses the next word, and none asks."""
+    totals: list[float] = []
+    with torch.inference_mode(), at_rest(model):
+        for part in chunks(rows, 64):
+            tokens, _ = right_padded([[end, *row[:-1]] for row in part], model.device)
+            log_p = model.logits(read_on(model, tokens)).float().log_softmax(-1)
+            totals += [
+                float(own[range(len(row)), row].sum()) for own, row in zip(log_p, part, strict=True)
+            ]
+    return totals
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]

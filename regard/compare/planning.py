@@ -7,10 +7,26 @@ from typing import Any
 from regard.compare.comparison import Plan
 from regard.compare.lineup import Budget, Entry
 from regard.errors import ConfigError
+from regard.training import recipe as recipes
 from regard.training.shapes import SIZES
 
 WORTH = 10  # tokens a parameter (without embeddings) that make a larger size worth its cost
 SHARE = 0.3  # of the machine's peak that a small model reaches
+# What a comparison says of itself: keys of a recipe that stand for other options, or for none.
+SETTLED = {
+    "model": "use --models",
+    "data": "give the text itself",
+    "size": "use --size",
+    "seed": "use --seeds",
+    "budget": "use --budget",
+    "batch.length": "use --length",
+    "batch.samples": "use --samples",
+    "batch.order": "all read the text in its order",
+    "objective.name": "use --models MODEL:OBJECTIVE",
+    "objective.shift": "all read the text in its order",
+    "objective.two_directions": "all read the text in its order",
+    "objective.pairs": "all read the text in its order",
+}
 
 
 def planned(
@@ -28,7 +44,23 @@ def planned(
     for entry in entries:
         if entry.size and entry.size not in SIZES:
             raise ConfigError(f"{entry.name}: its size {entry.size!r} must be {', '.join(SIZES)}")
+    check_settings(given.get("settings", ()))
     return Plan(sources, entries, budget, **given)
+
+
+def check_settings(settings: tuple[str, ...]) -> None:
+    """Refuses what no recipe knows, and what would make the report say what is not so."""
+    changes = recipes.overrides(settings)
+    for table, held in changes.items():
+        keys = [f"{table}.{key}" for key in held] if isinstance(held, dict) else [table]
+        for key in keys:
+            advice = SETTLED.get(key) or SETTLED.get(table)
+            if advice is not None:
+                raise ConfigError(
+                    f"--set {key} would change what a comparison settles for all models alike; "
+                    f"{advice}"
+                )
+    recipes.make(changes)
 
 
 def size_for(budget: Budget) -> str:

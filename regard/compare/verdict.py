@@ -1,15 +1,15 @@
 """What a comparison showed, in words: English and Chinese, and no more than it showed.
 
 Two models are told apart only where their difference is larger than the noise: with several seeds
-twice the standard error of the difference of their means; with one seed where the 95% interval of
-their difference leaves out zero, both resampled over the same documents (or words, or pairs). With
-one seed that is said.
+by Welch's t-test of their figures; with one seed where the 95% interval of their difference leaves
+out zero, both resampled over the same documents (or words, or pairs). With one seed that is said.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,6 +21,8 @@ from regard.tasks.bootstrap import intervals
 from regard.tasks.metrics_base import Array
 
 FEWEST = 6  # examples: with five that all point one way, chance does so once in sixteen
+RARE = 0.05  # of differences that are none, so many are taken for some
+KEPT = 0.05  # of a budget: what is spent may differ by so much
 
 
 @dataclass(frozen=True)
@@ -101,13 +103,43 @@ def scores(found: dict[str, Any], measure: Measure) -> list[Score]:
 def apart(one: Score, other: Score) -> bool:
     """Is the difference larger than the noise?"""
     if one.error is not None and other.error is not None:
-        return abs(one.mean - other.mean) > 2 * math.hypot(one.error, other.error)
+        return more_than_noise(one.mean - other.mean, one, other)
     if one.each and other.each and one.each.sizes == other.each.sizes:
         return differ(one.each, other.each)
     if one.interval is None or other.interval is None:
         return False
     (low, high), (least, most) = one.interval, other.interval
     return high < least or most < low
+
+
+def more_than_noise(difference: float, *held: Score) -> bool:
+    """Would means over seeds differ so much less than once in twenty by chance? (Welch)"""
+    noisy = [(score.error**2, len(score.values) - 1) for score in held if score.error]
+    if not noisy:
+        return difference != 0
+    square = sum(each for each, _ in noisy)
+    free = square**2 / sum(each**2 / count for each, count in noisy)
+    return beyond(abs(difference) / math.sqrt(square), free) < RARE
+
+
+def beyond(distance: float, free: float) -> float:
+    """How often Student's t with so many degrees of freedom is further from 0.
+
+    With t = sqrt(free) tan(angle) its density is a power of a cosine.
+    """
+    angles = np.linspace(0, math.pi / 2, 20_001)
+    weights = np.cos(angles) ** (free - 1)
+    weights[[0, -1]] /= 2
+    return float(weights[angles > math.atan(distance / math.sqrt(free))].sum() / weights.sum())
+
+
+def noise_is_known(one: Score, other: Score) -> bool:
+    """Can their difference be held against anything?"""
+    if one.error is not None and other.error is not None:
+        return True
+    if one.each and other.each and one.each.sizes == other.each.sizes:
+        return len(one.each.sizes) >= FEWEST
+    return one.interval is not None and other.interval is not None
 
 
 def differ(one: Each, other: Each) -> bool:
@@ -148,15 +180,8 @@ def verdict(found: dict[str, Any]) -> list[Said]:
     said += probed(found)
     said += beside_ngram(found)
     said += costs(found)
-    if found["plan"]["seeds"] == 1 and found["cells"]:
-        said.append(
-            Said(
-                "Every model was trained once: how much another seed would change is not known, "
-                "and small differences may be chance. --seeds 3 shows it.",
-                "每个模型只训练了一次：换一个随机种子会差多少并不知道，小的差别可能只是偶然。"
-                "用 --seeds 3 可以看出。",
-            )
-        )
+    said += beside_budget(found)
+    said += trained_once(found)
     if found["missing"]:
         names = found["missing"]
         said.append(
@@ -189,6 +214,13 @@ def ranking(measure: Measure, ranked: list[Score]) -> Said:
             f"By {measure.name.en}, {first.model} is best with {value}{rest[0]}.",
             f"按{measure.name.zh}，{first.model} 最好，为 {value}{rest[1]}。",
         )
+    if not all(noise_is_known(first, score) for score in best[1:]):
+        return Said(
+            f"By {measure.name.en}, {listed(names, 'en')} cannot be told apart: the best figure is "
+            f"{value}, but one seed and so little unseen text do not show the noise{rest[0]}.",
+            f"按{measure.name.zh}，{listed(names, 'zh')} 之间分不出高下：最好的数值是 {value}，"
+            f"但只有一个种子，未读文本又太少，看不出噪声有多大{rest[1]}。",
+        )
     return Said(
         f"By {measure.name.en}, {listed(names, 'en')} cannot be told apart (the best figure is "
         f"{value}; differences are within the noise){rest[0]}.",
@@ -202,15 +234,14 @@ def beside_ngram(found: dict[str, Any]) -> list[Said]:
     if not ranked or ngram is None:
         return []
     limit = ngram["bits_per_byte"]
-    near = [s.model for s in ranked if abs(s.mean - limit) <= 2 * (s.error or 0.0)]
+    near = [s.model for s in ranked if not more_than_noise(s.mean - limit, s)]
     beat = [s.model for s in ranked if s.mean < limit and s.model not in near]
     if not beat and not near:
         return [
             Said(
                 f"None of them beats the n-gram ({limit:.3f} bits per byte), which only counts "
-                "words: the budget is too small for what these models can do.",
-                f"没有一个胜过只数词的 n 元模型（每字节 {limit:.3f} 比特）："
-                "这点预算还不足以显出这些模型的能力。",
+                "words, with this budget.",
+                f"在这样的预算下，没有一个胜过只数词的 n 元模型（每字节 {limit:.3f} 比特）。",
             )
         ]
     said = []
@@ -245,6 +276,53 @@ def costs(found: dict[str, Any]) -> list[Said]:
             f"as fast as {slow.model}.",
             f"{quick.model} 学得最快（每秒 {quick.mean:,.0f} 个词元），"
             f"是 {slow.model} 的 {times:.1f} 倍。",
+        )
+    ]
+
+
+def beside_budget(found: dict[str, Any]) -> list[Said]:
+    """Who has spent more or less than was given."""
+    budget = found["plan"]["budget"]
+    key, unit = {"minutes": ("seconds", 60), "tokens": ("tokens", 1), "flops": ("flops", 1)}[
+        budget["kind"]
+    ]
+    given = budget["amount"] * unit
+    spent = scores(found, Measure(key, Said(key, key)))
+    off = [s for s in spent if max(abs(v / given - 1) for v in s.values) > KEPT]
+    if not off:
+        return []
+    shares = [f"{score.model} ({score.mean / given:.0%})" for score in off]
+    return [
+        Said(
+            f"Not within {KEPT:.0%} of the budget, in percent of it: {listed(shares, 'en')}. A "
+            "larger budget, or fewer --samples in a step, comes closer.",
+            f"与预算相差超过 {KEPT:.0%} 的有：{listed(shares, 'zh')}（括号内为用去的比例）。"
+            "预算大一些，或者每步的 --samples 少一些，会更接近。",
+        )
+    ]
+
+
+def trained_once(found: dict[str, Any]) -> list[Said]:
+    """A comparison that was stopped may have fewer seeds than its plan."""
+    ran = Counter(name.rpartition("-")[0] for name in found["cells"] if name != NGRAM)
+    once = [model for model, times in ran.items() if times == 1]
+    if not once:
+        return []
+    if found["plan"]["seeds"] == 1:
+        return [
+            Said(
+                "Every model was trained once: how much another seed would change is not known, "
+                "and small differences may be chance. --seeds 3 shows it.",
+                "每个模型只训练了一次：换一个随机种子会差多少并不知道，小的差别可能只是偶然。"
+                "用 --seeds 3 可以看出。",
+            )
+        ]
+    return [
+        Said(
+            f"Trained once so far: {listed(once, 'en')}. How much another seed would change there "
+            "is not known, and small differences may be chance.",
+            f"到目前为止只训练了一次的有：{listed(once, 'zh')}。"
+            "换一个随机种子会差多少并不知道，小的差别可能只是偶然。",
         )
     ]
 

@@ -6,6 +6,7 @@ its rows up: one that both share is held, moved and saved once.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from regard.native.int8 import (
 
 PLANES = {"weight": 2, "dynamic": 1}  # bytes of the numbers that are multiplied with the weights
 KINDS = (*PLANES, "bf16")
+READYING = threading.Lock()  # of all matrices: one of its own would keep a model from being copied
 
 
 class Matrix(nn.Module):
@@ -75,18 +77,20 @@ class Matrix(nn.Module):
     def made_ready(self, bias: Tensor | None, start: int, end: int) -> Ready:
         found = self.ready.get((start, end))
         if found is None:
-            if self.place != self.weight.data_ptr():
-                self.weight = placed(self.weight)
-                self.place = self.weight.data_ptr()
-            some = slice(start, end)
-            added = None if bias is None else bias[some]
-            if self.kind == "bf16":
-                found = ready_bits(self.weight[some], added)
-            else:
-                found = ready_bytes(self.weight[some], self.scale[some], added)
-            # Another thread may have been first, and its addresses are kept elsewhere already.
-            found = self.ready.setdefault((start, end), found)
+            with READYING:  # of threads that come first at once, one puts the matrix in its place
+                found = self.ready.get((start, end)) or self.described(bias, start, end)
+                self.ready[start, end] = found
         return found
+
+    def described(self, bias: Tensor | None, start: int, end: int) -> Ready:
+        if self.place != self.weight.data_ptr():
+            self.weight = placed(self.weight)
+            self.place = self.weight.data_ptr()
+        some = slice(start, end)
+        added = None if bias is None else bias[some]
+        if self.kind == "bf16":
+            return ready_bits(self.weight[some], added)
+        return ready_bytes(self.weight[some], self.scale[some], added)
 
     def rows(self, chosen: Tensor) -> Tensor:
         """Some rows of the matrix, as ordinary numbers."""

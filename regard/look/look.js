@@ -81,7 +81,7 @@ class Page {
     const told = new Set(this.sides.flatMap((side) => {
       const { kind, count } = side.data.precision;
       const layers = side.data.stacks.flatMap((stack) => stack.layers);
-      const part = kind !== "top" && layers.some((l) => l.rolled && l.rolled.a === "top");
+      const part = kind !== "top" && layers.some((l) => l.rolled.a === "top");
       const all = this.words(`precision_${kind}`, { count });
       return part ? [all, this.words("precision_rolled")] : [all];
     }));

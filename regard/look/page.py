@@ -96,7 +96,7 @@ def layer_data(layer: Layer) -> dict[str, Any]:
     return {
         "heads": [head.table() for head in layer.heads],
         "mean": layer.mean.table(),
-        "rolled": None if layer.rolled is None else layer.rolled.table(),
+        "rolled": layer.rolled.table(),
         "size": list(layer.pictures[0][1]),
         "small": base64.b64encode(small).decode(),
     }

@@ -103,6 +103,7 @@ def read(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
 def encoded(loaded: Loaded, text: str | Sequence[int], *, special: bool) -> list[int]:
     if not isinstance(text, str):
         ids = [int(i) for i in text]
+        Prompts(loaded).check_known("the text", ids)
     else:
         ids = Prompts(loaded).words().encode(readable(text), special=special)
     if not ids:
@@ -275,7 +276,7 @@ def ranks(order: int | Sequence[int], length: int) -> list[int]:
 def of_pair(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
     """The decoder's rows are its inputs: the start, and then the target, each guessing the next."""
     model, prompts = loaded.model, Prompts(loaded)
-    given = readable(text) if isinstance(text, str) else [int(i) for i in text]
+    given = readable(text) if isinstance(text, str) else encoded(loaded, text, special=False)
     source = prompts.encode(given)
     notes = []
     if asked.target is None:

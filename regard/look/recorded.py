@@ -16,7 +16,7 @@ from regard.errors import InputError, StorageError
 from regard.exchange.directory import Loaded, family_of_model
 from regard.look.packing import Packed, Precision, pack, thumbnail
 from regard.look.reading import Asked, Note, Part, Reading, read
-from regard.look.rollout import Rollout
+from regard.look.rollout import Crossing, Rollout
 from regard.look.tokens import Token
 from regard.look.weights import Matrix, matrices, shape
 from regard.study.record import Seen, record
@@ -28,12 +28,12 @@ WRITTEN = 512 * 512  # averaged weights of a layer that are still written as num
 
 @dataclass
 class Layer:
-    """The heads of one layer, their mean and, where it is defined, the rollout up to it."""
+    """The heads of one layer, their mean, and the rollout up to it."""
 
     name: str
     heads: list[Packed]
     mean: Packed
-    rolled: Packed | None
+    rolled: Packed
     pictures: list[tuple[np.ndarray, tuple[int, int]]]  # small ones: heads, mean, rollout
 
     def weights(self, head: int) -> np.ndarray:
@@ -45,8 +45,8 @@ class Layer:
         return self.mean.unpack()
 
     @property
-    def rollout(self) -> np.ndarray | None:
-        return None if self.rolled is None else self.rolled.unpack()
+    def rollout(self) -> np.ndarray:
+        return self.rolled.unpack()
 
 
 @dataclass
@@ -298,21 +298,27 @@ class Keeper:
                 own.append(packed)
         averaged = mean.matrix()
         means = keep(averaged)
-        rolled: Sequence[Packed | None] = [None] * len(parts)
-        if kind != "cross":
-            shares = self.rollout(kind, parts).add(averaged.dense())
-            rolled = keep(Matrix(shares, averaged.keys))
+        rolled = keep(Matrix(self.rolled(kind, parts, averaged.dense()), averaged.keys))
         for i, part in enumerate(parts):
             stack = self.stacks.setdefault(part.kind, Stack(part.kind, part.rows, part.columns))
             stack.layers.append(Layer(place, made[i], means[i], rolled[i], pictures[i]))
         self.done += 1
         self.tell(self.done)
 
-    def rollout(self, kind: str, parts: Sequence[Part]) -> Rollout:
+    def rolled(self, kind: str, parts: Sequence[Part], mean: np.ndarray) -> np.ndarray:
+        """The shares of the columns in the rows after one more attention."""
+        if kind == "cross":
+            below = self.rollouts["decoder"]
+            assert isinstance(below, Crossing)
+            return below.cross(mean)
         if kind not in self.rollouts:
             rows, *asking = (len(self.reading.names[part.rows]) for part in parts)
-            self.rollouts[kind] = Rollout(rows, self.reading.past, sum(asking))
-        return self.rollouts[kind]
+            self.rollouts[kind] = (
+                Crossing(rows, self.rollouts["encoder"])
+                if kind == "decoder"
+                else Rollout(rows, self.reading.past, sum(asking))
+            )
+        return self.rollouts[kind].add(mean)
 
 
 class Mean:

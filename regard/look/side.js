@@ -15,7 +15,7 @@ class Side {
   // Heads of a layer, then their mean, then the rollout: the columns of the overview.
   entries(layer) {
     const { heads, mean, rolled } = this.layers[layer];
-    return rolled ? [...heads, mean, rolled] : [...heads, mean];
+    return [...heads, mean, rolled];
   }
   widest() { return Math.max(...this.layers.map((layer) => layer.heads.length)); }
   kind(layer, index) {
@@ -36,6 +36,14 @@ class Side {
     if (kind === "mean") return w("layer_mean", { layer, count: this.head });
     if (kind === "rolled") return w("layer_rolled", { layer });
     return w("layer_head", { layer, head: this.head + 1 });
+  }
+
+  // What the rows of the picture are.
+  told() {
+    const w = this.page.words, { kind } = this.stackData;
+    if (this.kind(this.layer, this.head) !== "rolled") return w(`about_${kind}`);
+    const more = ["decoder", "cross", "query"].includes(kind) ? ` ${w(`rolled_${kind}`)}` : "";
+    return w("about_rolled") + more;
   }
 
   // -- what stands there
@@ -89,7 +97,6 @@ class Side {
     const held = this.tabs.contains(document.activeElement);
     this.tabs.replaceChildren(...(stacks.length > 1 ? stacks.map(tab) : []));
     if (held) this.tabs.children[this.stack].focus({ preventScroll: true });
-    this.about.textContent = w(`about_${this.stackData.kind}`);
     this.hint.textContent = w("heads_hint");
     const told = facts.map((fact) => element("li", { dir: "auto" }, fact));
     const listed = [element("h3", {}, w("facts")), element("ul", {}, ...told)];
@@ -111,9 +118,8 @@ class Side {
 
   overview() {
     const w = this.page.words, count = this.widest();
-    const rolled = this.layers.some((layer) => layer.rolled);
     const names = [...Array(count).keys()].map((i) => String(i + 1));
-    names.push(w("mean"), ...(rolled ? [w("rolled")] : []));
+    names.push(w("mean"), w("rolled"));
     this.grid.style.setProperty("--columns", names.length);
     this.grid.setAttribute("aria-label", w("heads"));
     const line = (...cells) => element("div", { role: "row", class: "line" }, ...cells);
@@ -170,8 +176,7 @@ class Side {
     if (layer !== undefined) this.layer = clamp(layer, 0, this.layers.length - 1);
     if (head !== undefined) {
       const count = this.layers[this.layer].heads.length;
-      const last = this.entries(this.layer).length - 1;
-      this.head = { head: Math.min(head, count - 1), mean: count, rolled: last }[kind];
+      this.head = { head: Math.min(head, count - 1), mean: count, rolled: count + 1 }[kind];
     }
     this.change();
   }
@@ -182,8 +187,7 @@ class Side {
       button.tabIndex = on ? 0 : -1;
     });
     this.name.textContent = this.title();
-    const rolled = this.kind(this.layer, this.head) === "rolled";
-    this.about.textContent = this.page.words(`about_${rolled ? "rolled" : this.stackData.kind}`);
+    this.about.textContent = this.told();
     this.frame.setAttribute("aria-label", this.page.words("picture", { what: this.title() }));
     this.kept = null;
     this.later();

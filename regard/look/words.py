@@ -62,6 +62,20 @@ WORDS: dict[str, tuple[str, str]] = {
         "注意力展开（Abnar 与 Zuidema 2020）：每行一半保留自身，一半为各头平均"
         "（0.5·A + 0.5·I），逐层相乘。它表示每个词元可能有多少到达某一行。",
     ),
+    "rolled_decoder": (
+        "Each cross-attention gives half of a row to the source, so above the first layer the "
+        "shares of the target add up to less than 1.",
+        "每次交叉注意力都把一行的一半让给源文本，因此第一层以上目标词元的份额之和小于 1。",
+    ),
+    "rolled_cross": (
+        "These are the shares of the source, rolled out through the encoder as well; the rest of a "
+        "row is the target's.",
+        "这里是源文本的份额，也经过编码器展开；一行中其余的部分属于目标文本。",
+    ),
+    "rolled_query": (
+        "A query row begins as nobody's word, so its shares add up to less than 1.",
+        "查询行起初不属于任何词，因此它的份额之和小于 1。",
+    ),
     "view": ("View", "视图"),
     "asking": ("asks", "提问"),
     "read": ("is read", "被读取"),

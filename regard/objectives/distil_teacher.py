@@ -43,7 +43,7 @@ class Teacher:
         self.pair = self.family in PAIRED
         self.extensions = extensions_of(given)
         self.layers = depths(self.family, self.config)
-        self.depth = self.config.layers  # tensors that it remembers
+        self.depth = self.config.layers + ("pointer" in self.extensions)  # tensors it remembers
         self.model: Any = None
         check_heads(self.path, heads_of(found, given), objective.heads() or {}, self.family)
         check_tokenizer(self.path, objective.corpus)
@@ -140,6 +140,11 @@ def check_student(student: Any, teacher: Teacher, wanted: set[str]) -> None:
             f"the student is {own.width} wide and the teacher {their.width}, and an angle is "
             "between states of one width; set cosine = 0 and hidden = 1, which learns a matrix "
             "between the two"
+        )
+    if "cosine" in wanted and "pointer" in (*student.extensions, *teacher.extensions):
+        raise ConfigError(
+            "the last states of a model with a pointer also say where it points, words by their "
+            "numbers, and no angle is between those; set cosine = 0"
         )
     if "attention" in wanted:
         check_attention(own, their, teacher.family)

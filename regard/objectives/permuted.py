@@ -1,8 +1,9 @@
 """Guess words in a sampled order (Yang et al. 2019, 2.2-2.3; data_utils.py of the authors).
 
 A sample is a stretch of running text, which the next sample may remember, and behind it
-A [SEP] B [SEP] [CLS]: B goes on where A ends or comes from elsewhere. Spans are chosen to be
-guessed; within each of the two halves they are guessed in a random order.
+A [SEP] B [SEP] [CLS]: B goes on where A ends or comes from elsewhere. Without pairs all of it is
+running text, each token of which is read once. Spans are chosen to be guessed; within each of the
+two halves they are guessed in a random order.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from regard.text.words import Words
 @dataclass(frozen=True)
 class Options:
     memory: bool = True  # samples are contiguous and the model remembers; False: shuffled
+    pairs: bool = True  # half of a sample is A and B; False: samples are running text
     two_directions: bool = True  # every other stream is read from its end to its beginning
     targets: int = 0  # of a sample; 0: a sixth of its length
     longest: int = 5  # units of a span at most; n of them come with a chance of 1 / n
@@ -35,7 +37,9 @@ class Options:
 
 
 class Permuted(Objective):
-    """Rows of a batch are contiguous streams of text; each sample begins half a length later."""
+    """Rows of a batch are contiguous streams of text; each sample begins half a length later, or
+    without pairs a whole one.
+    """
 
     Options: ClassVar[type] = Options
     name = "permuted"
@@ -65,7 +69,8 @@ class Permuted(Objective):
         self.goal = o.targets or self.length // 6
         if not 1 <= self.goal <= self.length:
             raise ConfigError(f"targets {self.goal} must be from 1 to the length, {self.length}")
-        self.cls, self.sep = special.need("cls"), special.need("sep")
+        self.cls, self.sep = (special.need(name) if o.pairs else -1 for name in ("cls", "sep"))
+        self.stride = self.half if o.pairs else self.length
         self.words = Words(self.corpus.tokenizer, self.corpus.vocabulary)
         self.chances = np.cumsum(1 / np.arange(1, o.longest + 1))
         ways = 2 if o.two_directions else 1
@@ -73,7 +78,7 @@ class Permuted(Objective):
         while not self.learning and self.batch > fewest and self.batch % (2 * ways) == 0:
             self.batch //= 2  # a short split is validated in fewer streams
         self.size = len(self.corpus) // (self.batch // ways)  # tokens of a stream
-        self.steps = (self.size - self.length) // self.half + 1 if self.size >= self.length else 0
+        self.steps = max(0, (self.size - self.length) // self.stride + 1)
 
     def __len__(self) -> int:
         return self.steps * self.batch
@@ -85,12 +90,7 @@ class Permuted(Objective):
         both = self.options.two_directions
         stream = Stream(self, row // 2 if both else row, backward=both and row % 2 == 1)
         draw = keyed(self.seed, "permuted", epoch if self.learning else 0, index)
-        at = step * self.half
-        a, b = split(stream, at + self.half, self.half - 3, draw)
-        sep, cls = np.array([self.sep]), np.array([self.cls])
-        running = stream.read(at, at + self.half)
-        joined = np.concatenate([running, stream.read(*a), sep, stream.read(*b), sep, cls])
-        sizes = self.half + a[1] - a[0] + 1, b[1] - b[0] + 1, 1
+        joined, sizes = self.text(stream, step * self.stride, draw)
         goals = self.goal - self.goal // 2, self.goal // 2
         halves = np.split(joined, 2)
         chosen = [
@@ -109,6 +109,18 @@ class Permuted(Objective):
             "wanted": filled(joined[targets], self.goal),
             "shares": filled(np.ones(len(targets), np.float32), self.goal),
         }
+
+    def text(
+        self, stream: Stream, at: int, draw: np.random.Generator
+    ) -> tuple[np.ndarray, tuple[int, int, int]]:
+        """The tokens of a sample, and how many belong to each segment."""
+        if not self.options.pairs:
+            return stream.read(at, at + self.length), (self.length, 0, 0)
+        a, b = split(stream, at + self.half, self.half - 3, draw)
+        sep, cls = np.array([self.sep]), np.array([self.cls])
+        running = stream.read(at, at + self.half)
+        joined = np.concatenate([running, stream.read(*a), sep, stream.read(*b), sep, cls])
+        return joined, (self.half + a[1] - a[0] + 1, b[1] - b[0] + 1, 1)
 
     def shuffle(self, draw: np.random.Generator) -> np.ndarray:
         """A random order of a half; with smaller blocks the same one in each, block after block."""
@@ -216,10 +228,11 @@ class Permuted(Objective):
                 f"two_directions is {o.two_directions} here and {c.two_directions} in the model; "
                 "set both to the same"
             )
-        if o.memory and (c.reuse != self.half or c.memory is None):
+        once = self.half if o.pairs else None  # rows of a sample that the next one does not repeat
+        if o.memory and (c.reuse != once or c.memory is None):
             raise ConfigError(
-                f"samples begin {self.half} tokens apart, so the model must be built with reuse = "
-                f"{self.half} (it has {c.reuse}) and a memory of some rows (it has {c.memory}), or "
+                f"samples begin {self.stride} tokens apart, so the model must be built with reuse "
+                f"= {once} (it has {c.reuse}) and a memory of some rows (it has {c.memory}), or "
                 "set memory = false"
             )
 

@@ -96,23 +96,33 @@ def cell(x: float, y: float, value: float, ink: float, row: str, column: str) ->
 
 
 def blocks(
-    weights: Weights, rows: Sequence[str], columns: Sequence[str], shades: str = SHADES
+    weights: Weights,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    shades: str = SHADES,
+    most: float | None = None,
 ) -> str:
-    """Lines for a terminal. Columns show the last digit of their number, and are listed below
-    where they are not the rows."""
+    """Lines for a terminal, as dark as `most` says (the largest weight unless given). Rows and
+    columns are numbered, unless their names are numbers already; of a column's the last digit is
+    shown. Columns are listed below where they have names that are not those of the rows.
+    """
     check(weights, rows, columns)
     names = [label(x) for x in rows]
     margin = max((width(x) for x in names), default=0)
-    most = largest(weights)
+    most = largest(weights) if most is None else most
     step = 2 if len(columns) <= 40 else 1
     digits = len(str(max(len(rows), len(columns))))
-    numbers = "".join(f"{j % 10:>{step}}" for j in range(1, len(columns) + 1))
-    lines = [" " * (digits + margin + 3) + numbers]
+    counted = all(map(str.isdecimal, columns))
+    alone = counted and all(map(str.isdecimal, rows))
+    ends = [x[-1] if counted else str(j % 10) for j, x in enumerate(columns, 1)]
+    left = margin + 2 if alone else digits + margin + 3
+    lines = [" " * left + "".join(f"{end:>{step}}" for end in ends)]
     for i, row in enumerate(weights):
         shaded = "".join(shade(value, most, shades) * step for value in row)
         name = " " * (margin - width(names[i])) + names[i]
-        lines.append(f"{i + 1:>{digits}} {name}  {shaded}".rstrip())
-    if list(rows) != list(columns):
+        number = "" if alone else f"{i + 1:>{digits}} "
+        lines.append(f"{number}{name}  {shaded}".rstrip())
+    if list(rows) != list(columns) and not counted:
         lines.append("columns: " + "  ".join(f"{j} {label(x)}" for j, x in enumerate(columns, 1)))
     return "\n".join(lines)
 
@@ -162,8 +172,9 @@ def label(text: str) -> str:
 
 
 def width(text: str) -> int:
-    """How many terminal columns the text takes."""
+    """How many terminal columns the text takes: accents and joiners none, Chinese letters two."""
     return sum(
-        0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF")
+        1 + (unicodedata.east_asian_width(c) in "WF")
         for c in text
+        if unicodedata.category(c) not in {"Mn", "Me", "Cf"}
     )

@@ -1,6 +1,6 @@
 """What a picture is: a heat map, curves or bars, each as SVG, PNG, terminal text and plain data.
 
-A PNG is painted without a font: it holds cells, lines and bars; names stand in the other forms.
+A PNG is painted without a font: its letters are dots, and those that are not ASCII empty boxes.
 """
 
 from __future__ import annotations
@@ -48,13 +48,10 @@ class Heat:
         return heat_map(self.values, self.rows, self.columns, self.title, span=span, note=self.note)
 
     def png(self) -> bytes:
-        return paint.heat(self.shares)
+        return paint.heat(self.title, self.shares, self.rows, self.columns)
 
     def text(self, shades: str = SHADES) -> str:
-        lines = blocks(self.shares, self.rows, self.columns, shades).splitlines()
-        if lines[-1].startswith("columns: ") and all(name.isdigit() for name in self.columns):
-            lines.pop()  # their numbers stand above
-        return "\n".join([self.title, *lines])
+        return f"{self.title}\n{blocks(self.shares, self.rows, self.columns, shades, most=1.0)}"
 
     def data(self) -> dict[str, Any]:
         return {"title": self.title, "rows": list(self.rows), "columns": list(self.columns),
@@ -76,7 +73,7 @@ class Curves:
         return svg([Panel(self.title, made, zero=True, across=self.across)])
 
     def png(self) -> bytes:
-        return paint.curves(list(self.lines.values()))
+        return paint.curves(self.title, self.lines, self.across)
 
     def text(self, shades: str = SHADES) -> str:
         """One row of bars a line, with its height: the lines stand under each other."""
@@ -106,7 +103,7 @@ class Bars:
         return paint.bars_svg(self.title, self.counts, self.unit)
 
     def png(self) -> bytes:
-        return paint.bars(list(self.counts.values()))
+        return paint.bars(self.title, self.counts, self.unit)
 
     def text(self, shades: str = SHADES) -> str:
         most = max(self.counts.values(), default=0.0) or 1.0

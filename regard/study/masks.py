@@ -69,7 +69,9 @@ def longformer(length: int, window: int, globals: int) -> Heat:
 
     from regard.attention.window import Window
 
-    side = max(1, window // 2)
+    side = window // 2
+    if window < 2 or window % 2:
+        raise InputError(f"a window of {window}; it counts both sides, so it is even and above 0")
     if globals > length:
         raise InputError(f"{globals} global tokens in a text of {length}; choose fewer")
     far = torch.arange(globals)[None] if globals else None
@@ -121,6 +123,7 @@ def knowledge(length: int, branches: int) -> Heat:
     tables = (torch.tensor([held]) for held in (flat.line, flat.word, flat.owner))
     pattern = Visible(Full(), Branches(*tables), torch.float32)
     size = len(flat.tokens)
+    check_range("number of tokens", size, 1, 2 * WIDEST)
     made = seen("the visible matrix: branches are seen by their word alone", pattern, size, size)
     return Heat(made.title, made.values, flat.tokens, flat.tokens)
 

@@ -1,7 +1,7 @@
 """Pixels: PNG files by the standard library alone, and bars as SVG.
 
 A PNG here is three colours a pixel, no filter, one compressed block: what RFC 2083 asks at least.
-There are no letters in it; what needs names is an SVG.
+Its names are written in dots (`letters`).
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from collections.abc import Sequence
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from regard.study.curves import STYLE
-from regard.study.draw import clean
+from regard.study import letters
+from regard.study.curves import STYLE, said
+from regard.study.draw import clean, label
 
 Colour = tuple[int, int, int]
 
-GROUND, INK, GRID = (255, 255, 255), (29, 78, 216), (201, 206, 214)
+GROUND, INK, GRID, TEXT = (255, 255, 255), (29, 78, 216), (201, 206, 214), (31, 41, 55)
 INKS: tuple[Colour, ...] = (
     INK, (194, 65, 12), (4, 120, 87), (126, 34, 206), (190, 24, 93), (14, 116, 144),
     (161, 98, 7), (75, 85, 99),
 )  # fmt: skip
 LARGEST = 1024  # pixels of a side, about
-MARGIN, BAR = 16, 18
+MARGIN, GAP, BAR = 16, 8, 18
+LINE = 2 * letters.DOWN + GAP  # a title and what is below it
 
 
 class Canvas:
@@ -49,6 +51,19 @@ class Canvas:
             x, y = (a[k] + (b[k] - a[k]) * i / steps for k in (0, 1))
             self.fill(round(x), round(y), 2, 2, colour)
 
+    def write(
+        self, x: int, y: int, text: str, colour: Colour = TEXT, size: int = 1, upwards: bool = False
+    ) -> None:
+        """A line of letters from its upper left corner, or turned to the left, from its lower."""
+        for right, down in letters.dots(text):
+            a, b = (x + down * size, y - right * size) if upwards else (
+                x + right * size, y + down * size)  # fmt: skip
+            self.fill(a, b - upwards * size, size, size, colour)
+
+    def head(self, title: str) -> None:
+        size = 2 if 2 * MARGIN + long([title], 2) <= self.across else 1
+        self.write(MARGIN, MARGIN, clean(title), size=size)
+
     def png(self) -> bytes:
         head = struct.pack(">IIBBBBB", self.across, self.down, 8, 2, 0, 0, 0)
         size = 3 * self.across
@@ -72,45 +87,85 @@ def mixed(share: float) -> Colour:
     return red, green, blue
 
 
-def heat(shares: Sequence[Sequence[float]]) -> bytes:
-    """Squares from ground (0) to ink (1), with a frame."""
-    rows, columns = len(shares), max(map(len, shares), default=0)
-    cell = max(1, min(24, LARGEST // max(rows, columns, 1)))
-    made = Canvas(2 * MARGIN + cell * columns, 2 * MARGIN + cell * rows)
-    made.fill(MARGIN - 1, MARGIN - 1, cell * columns + 2, cell * rows + 2, GRID)
+def long(names: Sequence[str], size: int = 1) -> int:
+    """Pixels that the longest name takes."""
+    return letters.ACROSS * size * max(map(len, names), default=0)
+
+
+def heat(
+    title: str, shares: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]
+) -> bytes:
+    """Squares from ground (0) to ink (1), with a frame, and the names around it."""
+    down, across = [label(name) for name in rows], [label(name) for name in columns]
+    cell = max(1, min(24, LARGEST // max(len(down), len(across), 1)))
+    size = 2 if cell >= 2 * letters.DOWN else 1
+    step = max(1, -(-size * letters.DOWN // cell))  # names that fit: every so manieth
+    left = MARGIN + long(down, size) + GAP
+    top = MARGIN + LINE + long(across, size) + GAP
+    wide, high = cell * len(across), cell * len(down)
+    made = Canvas(max(left + wide, MARGIN + long([title], size)) + MARGIN, top + high + MARGIN)
+    made.head(title)
+    made.fill(left - 1, top - 1, wide + 2, high + 2, GRID)
+    middle = (cell - size * letters.DOWN) // 2
+    for i in range(0, len(down), step):
+        x = left - GAP - long([down[i]], size)
+        made.write(x, top + cell * i + middle, down[i], size=size)
+    for j in range(0, len(across), step):
+        made.write(left + cell * j + middle, top - GAP, across[j], size=size, upwards=True)
     for i, row in enumerate(shares):
         for j, share in enumerate(row):
-            made.fill(MARGIN + cell * j, MARGIN + cell * i, cell, cell, mixed(share))
+            made.fill(left + cell * j, top + cell * i, cell, cell, mixed(share))
     return made.png()
 
 
-def curves(lines: Sequence[Sequence[tuple[float, float]]]) -> bytes:
-    """Lines over a common frame that begins at height 0."""
+def curves(title: str, lines: dict[str, list[tuple[float, float]]], below: str) -> bytes:
+    """Lines over a common frame that begins at height 0; their names stand in their colours."""
     across, down = 640, 320
-    made = Canvas(across, down)
-    points = [point for line in lines for point in line]
+    made = Canvas(across, down + LINE)
+    made.head(title)
+    points = [point for line in lines.values() for point in line]
     first, last = min(x for x, _ in points), max(x for x, _ in points)
     most = max(y for _, y in points) or 1.0
+    heights = [said(most * part / 4) for part in range(5)]
+    left, right = MARGIN + long(heights) + GAP, across - MARGIN
+    top, bottom = MARGIN + LINE + LINE, down + LINE - MARGIN - LINE
 
     def place(x: float, y: float) -> tuple[float, float]:
-        right = MARGIN + (x - first) / ((last - first) or 1.0) * (across - 2 * MARGIN)
-        return right, down - MARGIN - y / most * (down - 2 * MARGIN)
+        share = (x - first) / ((last - first) or 1.0)
+        return left + share * (right - left), bottom - y / most * (bottom - top)
 
-    for height in range(5):
-        y = round(place(first, most * height / 4)[1])
-        made.fill(MARGIN, y, across - 2 * MARGIN, 1, GRID)
-    for number, line in enumerate(lines):
+    for part, told in enumerate(heights):
+        y = round(place(first, most * part / 4)[1])
+        made.fill(left, y, right - left, 1, GRID)
+        made.write(left - GAP - long([told]), y - letters.DOWN // 2, told)
+    for at, told in ((left, said(first)), (right - long([said(last)]), said(last))):
+        made.write(at, bottom + GAP, told)
+    made.write((left + right - long([below])) // 2, bottom + GAP, clean(below))
+    x = left
+    for number, (name, line) in enumerate(lines.items()):
+        ink = INKS[number % len(INKS)]
+        made.write(x, MARGIN + LINE, clean(name), ink)
+        x += long([name]) + 2 * GAP
         for a, b in pairwise([place(*point) for point in line]):
-            made.line(a, b, INKS[number % len(INKS)])
+            made.line(a, b, ink)
     return made.png()
 
 
-def bars(counts: Sequence[float]) -> bytes:
-    across, most = 640, max(counts, default=0.0) or 1.0
-    made = Canvas(across, 2 * MARGIN + BAR * max(1, len(counts)))
-    for i, count in enumerate(counts):
-        long = round((across - 2 * MARGIN) * count / most)
-        made.fill(MARGIN, MARGIN + BAR * i, long, BAR - 4, INK)
+def bars(title: str, counts: dict[str, float], unit: str) -> bytes:
+    """A name, a bar and its number in each line."""
+    across, most = 640, max(counts.values(), default=0.0) or 1.0
+    told = [f"{count:,.0f}" for count in counts.values()]
+    made = Canvas(across, 2 * MARGIN + LINE + BAR * (len(counts) + 1))
+    made.head(title)
+    left = MARGIN + long(list(counts)) + GAP
+    room = across - MARGIN - long(told) - GAP - left
+    y = MARGIN + LINE
+    for (name, count), number in zip(counts.items(), told, strict=True):
+        made.write(left - GAP - long([name]), y + 3, clean(name))
+        made.fill(left, y, round(room * count / most), BAR - 4, INK)
+        made.write(left + round(room * count / most) + GAP, y + 3, number)
+        y += BAR
+    made.write(left, y + 3, f"{sum(counts.values()):,.0f} {unit} in all")
     return made.png()
 
 

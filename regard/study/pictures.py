@@ -7,6 +7,7 @@ rates of their schedules, counts of the models.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,13 @@ def positions(
     from regard.attention.position import sinusoids
 
     check_range("length", length, 1, WIDEST)
+    check_range("width", width, 2, WIDEST)
     if model:
+        if layout != LAYOUTS[0]:
+            raise InputError(f"the layout {layout} is of sinusoids; leave it out for {model}")
         table, title = learned(model)
         table = table[:length, :width]
     else:
-        check_range("width", width, 2, WIDEST)
         if width % 2:
             raise InputError(f"width is {width}; sines and cosines come in pairs, so make it even")
         if layout not in LAYOUTS:
@@ -52,9 +55,10 @@ def learned(model: str) -> tuple[Any, str]:
     from regard.exchange.directory import load
 
     found = load(model).model
+    first = getattr(found.config, "first_position", 0)  # rows before it stand for no position
     for name, value in found.named_parameters():
         if name in ("positions.weight", "embeddings.positions.weight"):
-            return value.detach().float()[:, :WIDEST], f"learned positions of {Path(model).name}"
+            return value.detach().float()[first:], f"learned positions of {Path(model).name}"
     raise InputError(
         f"{model} has no learned table of positions ({type(found).__name__} counts them in another "
         "way); leave the model out for sinusoids"
@@ -73,18 +77,22 @@ def schedules(
     power: float = 1.0,
 ) -> Curves:
     """The rate at every step. Noam's curve and its like are shares of their own highest rate."""
-    from regard.training.schedule import BY_WIDTH, SCHEDULES, schedule
+    from regard.training.schedule import BY_WIDTH, SCHEDULES, schedule, warmup_steps
 
     check_range("steps", steps, 2, 10**7)
     if not names:
         raise InputError(f"no schedule is named; choose of {', '.join(SCHEDULES)}")
+    if power != 1.0 and ("polynomial" not in names or not 0 < power < math.inf):
+        raise InputError(f"a power of {power:g}; it is of polynomial, and a number above 0")
+    highest = min(max(1, warmup_steps(warmup, steps)), steps)  # shown, however short the warm-up
+    places = sorted({highest, *(1 + (steps - 1) * i // 400 for i in range(401))})
     lines = {}
     for name in names:
         at = schedule(name, rate=rate, warmup=warmup, steps=steps, width=width, power=power)
-        places = sorted({1 + (steps - 1) * i // 400 for i in range(401)})
         values = [at(t) for t in places]
         if name in BY_WIDTH:
-            values = [rate * value / max(values) for value in values]
+            most = max(values) or 1.0
+            values = [rate * value / most for value in values]
         lines[name] = [(float(t), value) for t, value in zip(places, values, strict=True)]
     return Curves(f"learning rate, {steps:,} steps", lines)
 
@@ -112,19 +120,33 @@ def outline(name: str) -> Any:
 
 def parameters(name: str) -> Bars:
     """Weights of each layer and of what stands around them; shared ones count once."""
-    from regard.training.freezing import levels
+    from regard.training.freezing import BOTTOM, layers_of, levels
+    from regard.training.machine import blocks_of
 
     model = outline(name)
-    counts: dict[str, float] = {}
-    listed = 0
-    for place, weights in enumerate(levels(model)):
-        count = sum(weight.numel() for weight in weights)
-        counts["embeddings" if place == 0 else f"layer {place}"] = float(count)
-        listed += count
-    total = sum(weight.numel() for weight in model.parameters())
-    if total > listed:
-        counts["heads and the rest"] = float(total - listed)
-    return Bars(f"parameters of {Path(name).name}", counts, "parameters")
+    layers = layers_of(model)
+    names = [layer_name(number, decoder) for _, number, decoder in blocks_of(model)]
+    names = names or [layer_name(number, False) for number in range(len(layers))]  # an LSTM's
+    counts = [sum(weight.numel() for weight in weights) for weights in levels(model)]
+    for place, layer in enumerate(layers, 1):
+        counts[place] += sum(small(part) for part in layer.modules())
+    for at, part in model.named_modules():
+        if BOTTOM & set(at.split(".")[:2]):
+            counts[0] += small(part)
+    shown = dict(zip(["embeddings", *names], map(float, counts), strict=True))
+    if rest := model.parameter_count() - sum(counts):
+        shown["heads and the rest"] = float(rest)
+    return Bars(f"parameters of {Path(name).name}", shown, "parameters")
+
+
+def small(part: Any) -> int:
+    """Numbers of an int8 matrix, which are no parameters to PyTorch."""
+    found: int = getattr(part, "learned_numbers", 0)
+    return found
+
+
+def layer_name(number: int, decoder: bool) -> str:
+    return f"{'decoder' if decoder else 'layer'} {number + 1}"
 
 
 def operations(name: str, length: int = 512) -> Bars:
@@ -140,6 +162,7 @@ def by_layer(model: Any, length: int) -> dict[str, float]:
 
     from regard.attention.attention import Attention
     from regard.attention.block import FeedForward
+    from regard.extensions.small import SmallLinear
     from regard.models.longformer import LongAttention
     from regard.training import machine
 
@@ -151,24 +174,30 @@ def by_layer(model: Any, length: int) -> dict[str, float]:
         products = 0.0
         for part in parts:
             if isinstance(part, FeedForward):
-                products += length * sum(m.weight.numel() for m in machine.linears(part))
+                matrices = [m for m in part.modules() if isinstance(m, nn.Linear | SmallLinear)]
+                products += length * sum(m.weight.numel() for m in matrices)
             elif isinstance(part, Attention) and id(part) not in skipped:
                 products += machine.attention_products(part, block, length, length, keys)
-        counts[f"{'decoder' * decoder or 'layer'} {layer + 1}"] = 2.0 * products
+        counts[layer_name(layer, decoder)] = 2.0 * products
     layers = getattr(model, "layers", None)
-    for number, cell in enumerate(layers if isinstance(layers, nn.ModuleList) else (), 1):
+    for number, cell in enumerate(layers if isinstance(layers, nn.ModuleList) else ()):
         size = sum(weight.numel() for weight in cell.parameters() if weight.dim() > 1)
-        counts[f"layer {number}"] = 2.0 * length * size
+        counts[layer_name(number, False)] = 2.0 * length * size
     if numbers := machine.output_numbers(model):
         counts["output"] = 2.0 * length * numbers
     return counts
 
 
-def write(picture: Picture, out: Path) -> None:
-    """By the ending of the name; written whole, or not at all."""
+def ending(out: Path) -> str:
     kind = out.suffix.lower()
     if kind not in (".svg", ".png"):
         raise InputError(f"--out is {out}; a picture is a file that ends in .svg or .png")
+    return kind
+
+
+def write(picture: Picture, out: Path) -> None:
+    """By the ending of the name; written whole, or not at all."""
+    kind = ending(out)
     made = picture.svg().encode("utf-8") if kind == ".svg" else picture.png()
     part = out.with_name(f".{out.name}.part")
     try:

@@ -205,9 +205,10 @@ def blank(recipe: Recipe, objective: Objective) -> Any:
     start = known.get(recipe.model) or config()
     changes = shape(kind.name, recipe.size, recipe.batch.length) if recipe.size else {}
     if kind.name == "xlnet" and objective.name == "permuted":
-        changes["two_directions"] = getattr(objective.options, "two_directions", False)
-        half = recipe.batch.length // 2
-        changes |= {"memory": recipe.batch.length * 3 // 4, "reuse": half}
+        asked: Any = objective.options
+        changes["two_directions"] = asked.two_directions
+        changes["reuse"] = recipe.batch.length // 2 if asked.pairs else None
+        changes["memory"] = recipe.batch.length * 3 // 4
     changes |= {key: listed(value) for key, value in recipe.shape.items()}
     start = start.replace(**changes)
     corpus = objective.corpus

@@ -6,9 +6,11 @@ of the step alone, so that a resumed run frees its layers when one that never st
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from regard.errors import ConfigError
 from regard.training.learner import blocks
@@ -58,6 +60,8 @@ def freeze(recipe: Recipe, model: nn.Module, processes: int) -> None:
             f"optimizer.frozen is {chosen.frozen} and optimizer.thaw is {chosen.thaw}; this model "
             f"has {count} layers, so choose frozen from 0 to {count}, and thaw as a number of steps"
         )
+    if chosen.zeros:
+        hold_zeros(recipe, model, processes)
     if not chosen.thaw:
         for weight in held(model, chosen.frozen):
             weight.requires_grad_(False)
@@ -84,6 +88,42 @@ def freeze(recipe: Recipe, model: nn.Module, processes: int) -> None:
 def held(model: nn.Module, frozen: int) -> list[nn.Parameter]:
     """The weights that so many frozen layers and the embeddings hold; none if `frozen` is 0."""
     return [weight for level in levels(model)[: frozen + 1 if frozen else 0] for weight in level]
+
+
+def matrices_of(model: nn.Module) -> Iterator[nn.Parameter]:
+    """Those of the layers, each once: no embeddings, no heads, no output."""
+    seen: set[int] = set()
+    for layer in layers_of(model):
+        for name, value in layer.named_parameters():
+            matrix = value.dim() == 2 and name.rpartition(".")[2].startswith("weight")
+            if matrix and id(value) not in seen:
+                seen.add(id(value))
+                yield value
+
+
+def hold_zeros(recipe: Recipe, model: nn.Module, processes: int) -> None:
+    """Single weights that were pruned stay away. They get no gradient, and without one no optimiser
+    moves a weight from 0, nor does decay.
+    """
+    if processes > 1 and recipe.engine.parallel == "fsdp":
+        raise ConfigError(
+            "optimizer.zeros looks at whole matrices, and here they are dealt out; set "
+            "engine.parallel=ddp"
+        )
+    matrices = list(matrices_of(model))
+    known = not any(matrix.is_meta for matrix in matrices)
+    if known and not any(bool((matrix == 0).any()) for matrix in matrices):
+        raise ConfigError(
+            f"optimizer.zeros keeps the zeros of {recipe.model}, and its layers have none; leave "
+            "it out, or make some with 'regard prune --weights SHARE'"
+        )
+    for matrix in matrices:
+        matrix.register_hook(partial(elsewhere, matrix))
+
+
+def elsewhere(weight: Tensor, slope: Tensor) -> Tensor:
+    """The gradient where a weight is not 0."""
+    return slope.masked_fill(weight == 0, 0.0)
 
 
 class Thaw:

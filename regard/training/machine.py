@@ -18,6 +18,7 @@ from regard.attention.attention import Attention
 from regard.attention.block import Block, CrossBlock, FeedForward
 from regard.attention.kernels import SHORT
 from regard.attention.position import Relative
+from regard.exchange.directory import describe
 from regard.models.adaptive import AdaptiveOutput
 from regard.models.longformer import LongAttention
 from regard.models.output import CHUNK
@@ -313,6 +314,16 @@ def training_memory(
     if past:
         kept += 2 * batch * past * model.config.width * exact * len(list(blocks_of(model)))
     return int(fixed + kept + most + logit_bytes(model, batch * rows, exact, half) + CACHE)
+
+
+def resting_memory(directory: str) -> int:
+    """About how many bytes a saved model takes that is only asked; one in small numbers takes as
+    many as its files.
+    """
+    found = describe(directory)
+    if "int8" not in found["extensions"]:
+        return 4 * int(found["parameters"])
+    return sum(size for name, size in found["files"].items() if name.endswith(".safetensors"))
 
 
 def block_bytes(

@@ -1,7 +1,8 @@
-"""What a run will be, before its first step: every open choice of the recipe is settled here."""
+"""What a run will be, before its first step: all that is built, and what it will need."""
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,20 +10,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.errors import ConfigError, RegardError
-from regard.exchange.directory import describe as known
-from regard.models import FAMILIES
-from regard.native.library import library
+from regard.errors import RegardError
 from regard.objectives.agree import agreeing
 from regard.objectives.base import Objective
-from regard.tasks.papers import finetuning
 from regard.training.adversary import Disturbed
 from regard.training.batches import Batches
 from regard.training.build import (
     about_data,
     describe,
-    family,
-    is_directory,
     labelled,
     model_for,
     objective_for,
@@ -33,23 +28,28 @@ from regard.training.build import (
 from regard.training.freezing import Thaw, freeze, work
 from regard.training.learner import DTYPES, Learner, checkpoint_blocks
 from regard.training.loop import Loop
-from regard.training.machine import fast_bf16, gemm_peak, memory, step_flops, training_memory
+from regard.training.machine import (
+    gemm_peak,
+    memory,
+    resting_memory,
+    step_flops,
+    training_memory,
+)
 from regard.training.optimizer import optimizer
-from regard.training.optimizer import paper as published
 from regard.training.parallel import Group, engine
 from regard.training.recipe import Recipe
 from regard.training.robust import check_model, deepen, disturbs, passes, settle_robust
 from regard.training.schedule import BY_WIDTH, schedule
+from regard.training.settle import paper_of, settle_budget, settle_engine, settle_optimizer
 
-DEFAULT_MINUTES = 10.0
 WARMUP = 0.1  # of a run too short for the paper's warm-up
 LEAST_WARMUP = 0.02  # where a paper gives a share of very many steps
 VALIDATIONS = 20  # in a run
 WORTH_COMPILING = 15 * 60.0  # seconds; a shorter run cannot repay a minute of compiling
 CHECKING = 0.1  # of the time of a run may go into validations on the way
+LONG = 20.0  # seconds of a step; one wants to know before waiting for a few
 SHORT = 50  # steps of a run that is over before it is measured
 REHEARSAL = 0.02  # of a budget in minutes goes into measuring a step
-HIGHEST = 4.0  # a narrow model's rate is at most so many times the paper's
 
 
 @dataclass
@@ -71,6 +71,7 @@ def prepare(
     note: Callable[[str], None],
     *,
     settled: bool,  # the recipe is that of a run to go on with
+    patience: float = math.inf,  # seconds; a step that takes longer is estimated, not measured
 ) -> Plan:
     """Builds everything, estimates, refuses what cannot fit, and settles the number of steps."""
     objective, valid, _, batches, facts = foresee(recipe, group, device, note, settled=settled)
@@ -92,14 +93,14 @@ def prepare(
     settle_budget(recipe, objective, flops)
     freeze(recipe, model, group.world)
     loop = loop_for(recipe, model, objective, batches, group)
+    peak = gemm_peak(DTYPES[recipe.engine.precision])
     if not settled:
-        facts["seconds_needed"] = rehearse(recipe, loop, note)
+        facts["seconds_needed"] = rehearse(recipe, loop, flops / peak, patience, note)
     elif recipe.engine.compile == "yes":
         loop.engine.learner.compile()
     if recipe.optimizer.thaw:  # from here on: what was rehearsed is the most that a step costs
         loop.thaw = Thaw(model, recipe.optimizer.frozen, recipe.optimizer.thaw)
     settle_steps(recipe, loop, model, objective)
-    peak = gemm_peak(DTYPES[recipe.engine.precision])
     flops *= work(model)
     facts |= {"steps": recipe.budget.steps, "gemm_peak": peak, "step_flops": flops}
     return Plan(recipe, objective, valid, batches, loop, facts, peak, flops)
@@ -139,108 +140,6 @@ def foresee(
     facts = about(recipe, ghost, objective, batches)
     refuse_too_large(facts)
     return Foreseen(objective, valid, ghost, batches, facts)
-
-
-def settle_engine(
-    recipe: Recipe,
-    group: Group,
-    device: torch.device,
-    note: Callable[[str], None],
-    settled: bool,
-) -> None:
-    """Precision, threads, processes: a run resumed with others is not the same to the bit."""
-    engine = recipe.engine
-    here = {
-        "threads": torch.get_num_threads(),
-        "processes": group.world,
-        "device": device.type,
-        "native": library() is not None,
-    }
-    for name, now in here.items():
-        then = getattr(engine, name)
-        if settled and then != now:
-            note(f"engine.{name} was {then} and is {now}: the result may differ in the last bits")
-        elif name == "threads" and then and not settled:
-            torch.set_num_threads(then)
-            continue
-        setattr(engine, name, now)
-    if engine.precision == "auto":
-        engine.precision = "bf16" if fast_bf16(device) else "fp32"
-    if engine.precision == "fp16" and device.type != "cuda":
-        raise ConfigError("engine.precision is fp16, which wants CUDA; use bf16 or fp32 here")
-
-
-def settle_optimizer(recipe: Recipe, model: Any) -> None:
-    """What the recipe leaves to the paper."""
-    kind, paper = family(recipe), paper_of(recipe)
-    chosen, planned = recipe.optimizer, recipe.schedule
-    own = chosen.name in ("paper", paper["optimizer"])
-    width = model.config.width
-    if chosen.rate < 0:
-        chosen.rate = paper["rate"]
-        if recipe.examples.task:
-            pass  # what was learned before is to be kept, whatever the width
-        elif paper["optimizer"] in ("adam", "adamw", "bert-adam") and paper["schedule"] != "noam":
-            config: Any = FAMILIES[kind].load()[1]
-            usual = config().width
-            chosen.rate *= min(max(1.0, usual / width), HIGHEST)
-    chosen.name = paper["optimizer"] if chosen.name == "paper" else chosen.name
-    chosen.betas = chosen.betas or list(paper["betas"] if own else (0.9, 0.999))
-    if chosen.epsilon < 0:
-        chosen.epsilon = paper["epsilon"] if own else 1e-8
-    chosen.decay = paper["decay"] if chosen.decay < 0 else chosen.decay
-    chosen.clip = paper["clip"] if chosen.clip < 0 else chosen.clip
-    chosen.fall = paper.get("fall", 1.0) if chosen.fall < 0 else chosen.fall
-    if planned.name == "paper":
-        planned.name = paper["schedule"]
-        planned.floor = paper["floor"] if planned.floor < 0 else planned.floor
-        planned.power = paper["power"] if planned.power < 0 else planned.power
-        planned.until = planned.until or float(paper["until"] or 0)
-    planned.floor = max(planned.floor, 0.0)
-    planned.power = 1.0 if planned.power < 0 else planned.power
-
-
-def paper_of(recipe: Recipe) -> dict[str, Any]:
-    """What the paper of the recipe's model trained with."""
-    kind = family(recipe)
-    if recipe.examples.task:
-        return finetuning(kind, recipe.examples.task)
-    if is_directory(recipe.model):
-        return published(kind)
-    if kind == "longformer":  # its own rate is for weights that are trained already
-        return published(kind) | {"rate": published("bert")["rate"]}
-    return published(recipe.model)
-
-
-def settle_budget(recipe: Recipe, objective: Objective, flops: float) -> None:
-    """Tokens and epochs are steps already; minutes wait for a rehearsal."""
-    budget = recipe.budget
-    kinds = ("steps", "tokens", "minutes", "epochs", "flops")
-    given = [name for name in kinds if getattr(budget, name)]
-    for name in given:
-        if not getattr(budget, name) > 0:  # nor what is no number
-            raise ConfigError(
-                f"budget.{name} is {getattr(budget, name):g}; it must be above 0, or left out"
-            )
-    if not given and recipe.examples.task:
-        budget.epochs = float(finetuning(family(recipe), recipe.examples.task)["epochs"])
-    elif not given:
-        budget.minutes = DEFAULT_MINUTES
-    elif len(given) > 1 and given != ["steps", "minutes"]:
-        raise ConfigError(f"the budget is given in {' and '.join(given)}; choose one")
-    if budget.clock and (not budget.minutes or recipe.engine.processes > 1):
-        raise ConfigError(
-            "budget.clock ends a run of a single process by its minutes; give budget.minutes, or "
-            "leave the clock out"
-        )
-    if budget.tokens:
-        budget.steps = max(1, int(budget.tokens / (recipe.batch.samples * objective.usual)))
-        budget.tokens = 0
-    if budget.flops:
-        budget.steps, budget.flops = max(1, int(budget.flops / flops)), 0.0
-    if budget.epochs:
-        budget.steps = max(1, round(budget.epochs * len(objective) / recipe.batch.samples))
-        budget.epochs = 0.0
 
 
 def loop_for(
@@ -297,9 +196,11 @@ def schedule_for(recipe: Recipe, model: Any, warmup: float, steps: int) -> Calla
     )
 
 
-def rehearse(recipe: Recipe, loop: Loop, note: Callable[[str], None]) -> float:
+def rehearse(
+    recipe: Recipe, loop: Loop, least: float, patience: float, note: Callable[[str], None]
+) -> float:
     """Minutes become steps, and it shows whether compiling pays; the seconds that a run will take,
-    0 for one too short to be worth asking.
+    0 for one too short to be worth asking. By its operations a step takes `least` seconds or more.
     """
     budget, machine = recipe.budget, recipe.engine
     timed = bool(budget.minutes) and not budget.steps
@@ -309,11 +210,16 @@ def rehearse(recipe: Recipe, loop: Loop, note: Callable[[str], None]) -> float:
     if not timed and budget.steps < SHORT:
         machine.compile = "no" if machine.compile == "auto" else machine.compile
         return 0.0
-    plain = loop.rehearse(seconds)
+    if least > LONG:
+        note(
+            f"by its operations alone a step takes {least:.0f} s on this machine; for shorter ones "
+            "choose a smaller --size or batch.samples"
+        )
+    plain = least if least > patience else loop.rehearse(seconds)
     whole = budget.minutes * 60 if timed else budget.steps * plain
     if machine.compile == "auto":
         machine.compile = "no"
-        if whole > WORTH_COMPILING:
+        if whole > WORTH_COMPILING and plain <= patience:
             plain = try_compiled(recipe, loop, plain, whole, note)
     if timed:
         budget.steps = max(1, int(budget.minutes * 60 / plain))
@@ -383,7 +289,7 @@ def about(recipe: Recipe, model: Any, objective: Objective, batches: Batches) ->
         checkpointing=recipe.engine.checkpointing,
         **extent(model, objective),
     )
-    need += sum(4 * known(place)["parameters"] for place in objective.beside())
+    need += sum(map(resting_memory, objective.beside()))
     return {
         "model": {"name": recipe.model, **describe(model)},
         "objective": objective.name,

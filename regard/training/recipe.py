@@ -54,6 +54,7 @@ class Optimizer:
     fall: float = -1.0  # the rate of a layer is so many times that of the one above it
     frozen: int = 0  # so many lowest layers do not learn, nor the embeddings under them
     thaw: int = 0  # the next lower layer is freed after so many steps; 0: never
+    zeros: bool = False  # weights of the layers that are 0 stay so: what pruning has left out
 
 
 @dataclass

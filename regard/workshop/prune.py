@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from regard.exchange.directory import Loaded, load
 from regard.extensions import extend
 from regard.extensions.pruned import networks_of, remaining, sites
 from regard.study.draw import heat_map
-from regard.training.learner import blocks
+from regard.training.freezing import matrices_of
 from regard.workshop import quantize as measuring
 from regard.workshop.importance import importances, losses, normalised
 
@@ -38,7 +38,7 @@ SCOPES = ("global", "layer")
 SAMPLES = 2048
 ZEROS = (
     "the zeros of --weights are stored and multiplied like any other number: the model is neither "
-    "smaller nor faster, and training on would fill them again"
+    "smaller nor faster, and training on fills them again, unless with optimizer.zeros=true"
 )
 
 Watch = Callable[[str], None]
@@ -324,17 +324,6 @@ def zero_smallest(model: nn.Module, share: float, scope: str) -> dict[str, Any]:
             matrix[matrix.abs() <= limit] = 0.0
     zeros = sum(int((matrix == 0).sum()) for matrix in matrices)
     return {"scope": scope, "weights": every, "zeros": zeros}
-
-
-def matrices_of(model: Any) -> Iterator[Tensor]:
-    """Those of the layers, each once: no embeddings, no heads, no output."""
-    seen: set[int] = set()
-    for layer in blocks(model) or model.layers:  # an LSTM has no blocks
-        for name, value in layer.named_parameters():
-            matrix = value.dim() == 2 and name.rpartition(".")[2].startswith("weight")
-            if matrix and id(value) not in seen:
-                seen.add(id(value))
-                yield value
 
 
 # -- the report

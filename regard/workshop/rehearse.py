@@ -7,9 +7,10 @@ import copy
 from regard.training.build import check_tokenizer, labelled
 from regard.training.freezing import freeze
 from regard.training.parallel import Group
-from regard.training.plan import foresee, optimizer_for, schedule_for, settle_budget
+from regard.training.plan import foresee, optimizer_for, schedule_for
 from regard.training.recipe import Recipe
 from regard.training.run import pick_device
+from regard.training.settle import settle_budget
 
 ANY = 1000  # steps, where only a clock will say how many
 

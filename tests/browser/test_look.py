@@ -195,6 +195,9 @@ def test_memory_streams_and_pairs(page: Any, pages: Any) -> None:
     choose(shown, 2, 1)
     row(shown, 2)
     same(listed(shown), side.stack("cross").layers[2].weights(1)[2])
+    choose(shown, 2, 3)
+    same(listed(shown), side.stack("cross").layers[2].rollout[2])
+    assert "shares of the source" in shown.locator(".about").inner_text()
     file, recorded = pages("xl")
     shown, side = page(file), recorded.sides[0]
     row(shown, 1)

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
 import typer
 
 from regard.claims import claim, names
@@ -169,6 +170,28 @@ def test_the_window_slides_over_a_model_without_memory():
     assert figures("sliding window", 64, 1)["seconds"] > 0
 
 
+def test_words_wait_for_each_other_in_an_lstm_alone():
+    from regard.claims.path_length import longest_chain, model_of
+
+    def steps(arm, length):
+        rows = model_of(arm, 1).double()(torch.zeros(1, length, dtype=torch.long))
+        return longest_chain(rows[0, -1].sum().grad_fn)
+
+    assert steps("attention", 8) == steps("attention", 40)
+    assert steps("lstm", 40) - steps("lstm", 8) == 32 / 8 * (steps("lstm", 16) - steps("lstm", 8))
+    assert steps("lstm", 40) - steps("lstm", 8) >= 32
+
+
+def test_a_chain_of_operations_is_the_longest():
+    from regard.claims.path_length import longest_chain
+
+    x = torch.ones(2, requires_grad=True)
+    short = (x.exp() + x).sum()
+    assert (
+        longest_chain((x.exp().exp().exp() + x).sum().grad_fn) == longest_chain(short.grad_fn) + 2
+    )
+
+
 def test_a_cell_hangs_on_its_seed_alone():
     from regard.claims.feed_forward_is_convolution import figures
 
@@ -205,14 +228,16 @@ def test_numerals_are_pairs_without_unknown_words(tmp_path):
 def test_a_line_of_ciphers_keeps_to_one(tmp_path):
     corpus = Corpus.open(ciphers(tmp_path, 400), "train")
     word = corpus.tokenizer.ready.id_to_token
-    tables = {}
+    tables, twice = {}, 0
     for first, last in zip(corpus.documents[:-1], corpus.documents[1:], strict=True):
         tokens = [word(int(i)) for i in corpus.read(int(first), int(last))][:-1]
         pairs = frozenset(zip(tokens[::2], tokens[1::2], strict=True))
         assert len(pairs) == 8 and len(dict(pairs)) == 8
+        twice += len({answer for _, answer in pairs}) < 8
         for pair in pairs:
             tables.setdefault(pair, set()).update(pairs)
     assert all(x.startswith("x") and y.startswith("y") for x, y in tables)
+    assert twice > 100  # an answer is not ruled out by having been given
 
 
 def test_cells_have_names_of_their_own():

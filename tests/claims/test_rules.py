@@ -47,6 +47,9 @@ def test_less_by_a_margin():
     rule = Less("x", "a", "b", margin=0.2)
     assert rule.judge(values(a=[0.9, 0.9], b=[1.0, 1.0])).verdict == NOT
     assert rule.judge(values(a=[0.7, 0.7], b=[1.0, 1.0])).verdict == REPRODUCED
+    for means in (0.76, 0.84):  # the noise reaches across the margin
+        noisy = values(a=[means - 0.05, means + 0.05], b=[1.0, 1.0])
+        assert rule.judge(noisy).verdict == UNDECIDED
 
 
 def test_ratio_and_bounds():
@@ -103,6 +106,21 @@ def test_evaluation_speed_asks_for_a_ratio_that_grows():
             held["sliding window", at] = [{"seconds": took}] * 2
             held["with memory", at] = [{"seconds": took / ratio}] * 2
         assert made.rule.judge(held).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("short", "copied", "random", "verdict"),
+    [
+        ((0.5, 0.9), (0.52, 0.89), (3.2, 0.13), REPRODUCED),
+        ((0.5, 0.9), (0.52, 0.89), (0.6, 0.85), NOT),  # random positions are nearly as good
+        ((0.5, 0.9), (0.9, 0.7), (3.2, 0.13), NOT),  # what was copied is much worse
+        ((2.6, 0.2), (2.6, 0.2), (6.0, 0.05), UNDECIDED),  # positions were never learned
+    ],
+)
+def test_copied_positions_are_as_good_and_random_ones_are_not(short, copied, random, verdict):
+    given = {"short": short, "copied": copied, "random": random}
+    held = {(arm, 0.0): [{"bits": b, "right": r}] * 2 for arm, (b, r) in given.items()}
+    assert claim("copied-positions").rule.judge(held).verdict == verdict
 
 
 def test_powers():

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard.claims import claim, labelled_texts
 from regard.claims.claim import Cell
@@ -107,6 +108,23 @@ def test_stories_are_cut_into_their_sentences(tmp_path: Path) -> None:
 
     corpus = Corpus.open(labelled_texts.story_text(tmp_path), "valid")
     assert len(corpus.sentences) - 1 == 6 * (len(corpus.documents) - 1)
+
+
+def test_who_always_says_the_same_is_right_half_of_the_time(tmp_path: Path) -> None:
+    import regard
+    from regard.claims.next_sentence import LENGTH, both
+    from regard.models.bert import Bert, BertConfig
+    from regard.text.corpus import Corpus
+
+    data = labelled_texts.story_text(tmp_path)
+    shape = {"layers": 1, "width": 8, "heads": 1, "hidden": 8, "context": LENGTH}
+    words = Corpus.open(data, "valid").vocabulary
+    model = Bert(BertConfig(vocabulary=words, **shape), Bert.PRETRAINING).initialise()
+    model.heads["next"].out.weight.data.zero_()
+    model.heads["next"].out.bias.data.copy_(torch.tensor([0.0, 1.0]))
+    regard.save(model, tmp_path / "run")
+    (tmp_path / "run" / "recipe.toml").write_text(f'data = "{data}"\n')
+    assert both(tmp_path / "run", Cell("", 0.0, 1)) == {"next": 0.5, "order": 0.5}
 
 
 # -- experiments

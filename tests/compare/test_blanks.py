@@ -114,6 +114,12 @@ def test_an_xlnet_that_has_learned_from_left_to_right_is_asked_so(tmp_path):
     loaded.tokenizer, loaded.path = corpus.tokenizer, corpus.directory
     pairs = minimal_pairs(corpus, 12, 3)
     totals = exact(loaded, corpus, [ids for pair in pairs for ids in pair])
+    for ids, total in zip(pairs[-1], totals[-2:], strict=True):  # by no row that asks: each goes on
+        with torch.no_grad():
+            order = torch.arange(len(ids))[None]
+            hidden = loaded.model(torch.tensor([[SPECIAL.end, *ids[:-1]]]), order=order)[0]
+        each = [log_p(loaded.model, row, gold) for row, gold in zip(hidden, ids, strict=True)]
+        assert total == pytest.approx(sum(each), abs=1e-4)
     wanted = [a > b for a, b in zip(totals[::2], totals[1::2], strict=True)]
     found = judged(loaded, corpus, Extent(pairs=12, seed=3), 40, both_sides=False)
     assert found["minimal_pairs"] == pytest.approx(sum(wanted) / len(wanted))

@@ -1,5 +1,10 @@
 """A comparison as a whole: what is kept, what is refused, and what one model cannot spoil."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,7 +14,11 @@ from regard.compare.comparison import Comparison, Failed, Plan, begin, curve_of
 from regard.compare.display import cells
 from regard.compare.lineup import Budget, lineup
 from regard.compare.report import write_report
-from regard.errors import ConfigError
+from regard.errors import ConfigError, InputError, RegardError
+from regard.text.corpus import read_marker
+from regard.text.prepare import Plan as Prepare
+from regard.text.prepare import prepare
+from regard.text.splits import Shares
 
 
 def plan(*sources: str, **changes) -> Plan:
@@ -19,6 +28,11 @@ def plan(*sources: str, **changes) -> Plan:
 
 def comparison(given: Plan, out) -> Comparison:
     return Comparison(given, out, lambda name, record: None)
+
+
+def write_text(file) -> None:
+    lines = [f"Number {i} stands in line {i * 7 % 31}." for i in range(60)]
+    file.write_text("\n\n".join(lines), encoding="utf-8")
 
 
 def test_a_plan_whose_text_was_never_read_may_be_replaced(tmp_path):
@@ -43,8 +57,7 @@ def test_a_text_without_anything_to_test_with_is_refused(tmp_path):
 
 
 def test_a_model_that_fails_does_not_keep_the_others_from_their_turn(tmp_path):
-    lines = [f"Number {i} stands in line {i * 7 % 31}." for i in range(60)]
-    (tmp_path / "text.txt").write_text("\n\n".join(lines), encoding="utf-8")
+    write_text(tmp_path / "text.txt")
     made = comparison(plan(str(tmp_path / "text.txt"), length=10**6), tmp_path / "out")
     with pytest.raises(Failed, match=r"gpt-1: .*too few.*lstm-1: .*too few"):
         made.go()
@@ -57,6 +70,83 @@ def test_ctrl_c_reaches_a_run_by_us_alone(tmp_path):
     """From the terminal as well would be twice, which ends a run before it has saved itself."""
     code = "import json, os; print(json.dumps({'alone': os.getpgrp() == os.getpid()}))"
     assert comparison(plan("book.txt"), tmp_path).child(["-c", code]) == {"alone": True}
+
+
+SAVES_ITSELF = """
+import pathlib, signal, sys, time
+def save(*_):
+    pathlib.Path(sys.argv[1], "saved").write_text("")
+    sys.exit(130)
+signal.signal(signal.SIGINT, save)
+signal.signal(signal.SIGTERM, save)
+pathlib.Path(sys.argv[1], "begun").write_text("")
+time.sleep(60)
+"""
+
+
+def until(file, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not file.exists():
+        assert time.monotonic() < end, f"there is no {file.name}"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_asked_to_stop_lets_the_run_save_itself(kind, tmp_path):
+    def ask():
+        if (tmp_path / "begun").exists():
+            os.kill(os.getpid(), kind)
+
+    with pytest.raises(KeyboardInterrupt):
+        comparison(plan("book.txt"), tmp_path).child(["-c", SAVES_ITSELF, str(tmp_path)], ask)
+    assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
+def test_a_run_saves_itself_when_the_comparison_is_killed(tmp_path):
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from regard.compare.comparison import Budget, Comparison, Plan\n"
+        "made = Comparison(Plan((), (), Budget('tokens', 1.0)), Path(sys.argv[2]), print)\n"
+        "made.child(['-c', *sys.argv[1:]])"
+    )
+    killed = subprocess.Popen([sys.executable, "-c", code, SAVES_ITSELF, str(tmp_path)])
+    try:
+        until(tmp_path / "begun")
+    finally:
+        killed.kill()
+        killed.wait()
+    until(tmp_path / "saved")
+
+
+def test_a_run_that_the_system_ends_says_so(tmp_path):
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    with pytest.raises(RegardError, match="killed by SIGKILL"):
+        comparison(plan("book.txt"), tmp_path).child(["-c", code])
+
+
+def test_text_that_is_prepared_is_taken_as_it_was_cut(tmp_path):
+    write_text(tmp_path / "text.txt")
+    prepared = tmp_path / "prepared"
+    prepare(Prepare((str(tmp_path / "text.txt"),), prepared, shares=Shares(0.2, 0.2)))
+    for n, change in enumerate(({"vocabulary": 500}, {"reading": {"split_by": "line"}})):
+        given = replace(plan(str(prepared)), **{"vocabulary": Plan.vocabulary} | change)
+        with pytest.raises(ConfigError, match="prepared already"):
+            comparison(given, tmp_path / str(n)).prepare()
+    made = comparison(replace(plan(str(prepared)), vocabulary=Plan.vocabulary), tmp_path / "out")
+    made.out.mkdir()
+    made.prepare()
+    assert (made.out / "data").resolve() == prepared.resolve()
+
+
+def test_only_who_asks_for_a_vocabulary_must_have_it(tmp_path):
+    write_text(tmp_path / "text.txt")
+    given = replace(plan(str(tmp_path / "text.txt")), vocabulary=3999)
+    with pytest.raises(InputError, match="3,999"):
+        comparison(given, tmp_path / "asked").prepare()
+    made = comparison(replace(given, vocabulary=Plan.vocabulary), tmp_path / "out")
+    made.prepare()
+    assert read_marker(made.out / "data")["vocabulary"] < 3999
 
 
 def test_every_validation_has_a_time():
@@ -80,3 +170,10 @@ def test_a_comparison_goes_on_by_its_own_plan(words, tmp_path, capsys):
     begin(plan("book.txt"), tmp_path)
     assert main(["compare", "--resume", str(tmp_path), *words]) == 2
     assert f"{words[0]} is given beside --resume" in capsys.readouterr().err
+
+
+def test_one_comparison_goes_on_at_a_time(tmp_path, capsys):
+    begin(plan("book.txt"), tmp_path / "one")
+    begin(plan("book.txt"), tmp_path / "two")
+    assert main(["compare", "--resume", str(tmp_path / "one"), str(tmp_path / "two")]) == 2
+    assert "2 are given" in capsys.readouterr().err

@@ -31,7 +31,8 @@ def where(tmp_path_factory):
 def model(name, where, **changes) -> Loaded:
     torch.manual_seed(1)
     known = {"layers": 1, "width": 16, "vocabulary": 40} if name == "lstm" else SHAPE
-    return Loaded(create(name, **known | changes).eval(), Tokenizer.open(where), path=where)
+    known = {k: v for k, v in (known | changes).items() if v is not None}
+    return Loaded(create(name, **known).eval(), Tokenizer.open(where), path=where)
 
 
 def test_the_sentence_is_the_same_for_all(where):
@@ -101,6 +102,15 @@ def test_a_prompt_that_is_too_long_for_a_model_is_passed_over(where):
     extent = Extent(prompts=(" ".join(["w8"] * 40), "w8 w9"), tokens=2)
     found = samples(model("gpt", where), Corpus.open(where, "test"), recipe, extent)
     assert [each["given"] for each in found] == ["w8 w9"]
+
+
+def test_an_xlnet_writes_only_if_it_has_learned_to_ask(where):
+    """It asks for the next word by rows that no other objective teaches."""
+    loaded, corpus = model("xlnet", where, context=None), Corpus.open(where, "test")
+    extent = Extent(prompts=("w8 w9",), tokens=2)
+    for name, count in (("permuted", 1), ("causal", 0), ("prefix", 0)):
+        recipe = small.recipe("xlnet", where, objective={"name": name})
+        assert len(samples(loaded, corpus, recipe, extent)) == count
 
 
 class Bytes:

@@ -47,6 +47,24 @@ def test_a_size_that_is_none_is_refused_before_any_run():
 
 
 @pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("budget.minutes=9", "use --budget"), ("batch.samples=2", "use --samples"),
+        ("seed=4", "use --seeds"), ("batch.order=", "in its order"),
+        ("objective.shift=true", "in its order"), ("nonsense", "KEY=VALUE"),
+        ("optimizer.speed=3", "optimizer.speed"),
+    ],
+)  # fmt: skip
+def test_what_the_comparison_settles_is_not_set_beside_it(setting, says):
+    given = {"size": "tiny", "seeds": 1, "length": 128, "samples": 16, "vocabulary": 4000}
+    known = planned(("book.txt",), (Entry.of("gpt"),), Budget("tokens", 1e5), **given,
+                    settings=("optimizer.rate=0.1", "shape.width=32"))  # fmt: skip
+    assert known.settings == ("optimizer.rate=0.1", "shape.width=32")
+    with pytest.raises((ConfigError, UnknownName), match=says):
+        planned(known.sources, known.entries, known.budget, **given, settings=(setting,))
+
+
+@pytest.mark.parametrize(
     ("text", "kind", "amount"),
     [
         ("10m", "minutes", 10), ("90s", "minutes", 1.5), ("2h", "minutes", 120),

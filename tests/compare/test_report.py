@@ -11,7 +11,7 @@ import pytest
 
 from regard.compare.comparison import Plan
 from regard.compare.lineup import Budget, lineup
-from regard.compare.page import embedded, unfolded
+from regard.compare.page import allowance, embedded, unfolded
 from regard.compare.page_figures import breaks, curve_panels, samples
 from regard.compare.page_parts import INKS, SHAPES
 from regard.compare.page_style import DARK, LIGHT
@@ -123,6 +123,22 @@ def test_a_comparison_that_has_only_begun(tmp_path):
     assert "Not finished" in report["summary"] and report["spent"] == []
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert 'id="exact"' not in html and 'id="attention"' not in html and 'id="repeat"' in html
+
+
+def test_who_reads_otherwise_is_said_to(tmp_path):
+    """Of as many tokens T5 meets more of the text."""
+    for models, said in ((("gpt", "bert"), False), (("t5", "xlnet"), True)):
+        write_report(comparison(models=models, seeds=1), tmp_path)
+        html = unescape((tmp_path / "report.html").read_text(encoding="utf-8"))
+        note = WORDS["reads_span"]
+        assert (note.en in html) == (note.zh in html) == said
+
+
+@pytest.mark.parametrize(
+    ("minutes", "en", "zh"), [(0.5, "30 s", "30 秒"), (2.0, "2 min", "2 分钟")]
+)
+def test_a_budget_is_said_alike_in_both_languages(minutes, en, zh):
+    assert allowance(Budget("minutes", minutes)) == (en, zh)
 
 
 def test_one_model_with_one_seed(tmp_path):

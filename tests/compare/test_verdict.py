@@ -1,9 +1,11 @@
 """Words follow the figures, and say no more."""
 
 import numpy as np
+import pytest
+from scipy.stats import t, ttest_ind
 
 from regard.compare.measures import BLOCKS, each
-from regard.compare.verdict import BITS, FEWEST, apart, leaders, scores, verdict
+from regard.compare.verdict import BITS, FEWEST, apart, beyond, leaders, scores, verdict
 
 
 def found(seeds=1, ngram=None, **models):
@@ -17,7 +19,8 @@ def found(seeds=1, ngram=None, **models):
             }  # fmt: skip
     if ngram is not None:
         cells["ngram"] = {"bits_per_byte": ngram}
-    return {"plan": {"seeds": seeds}, "cells": cells, "missing": []}
+    plan = {"seeds": seeds, "budget": {"kind": "tokens", "amount": 1000.0}}
+    return {"plan": plan, "cells": cells, "missing": []}
 
 
 def test_models_are_ranked_and_told_apart_by_intervals():
@@ -78,6 +81,21 @@ def test_with_seeds_the_noise_between_them_decides():
     assert not apart(by_name["gpt"], by_name["xl"])
 
 
+@pytest.mark.parametrize("shift", [0.03, 0.05, 0.08, 0.2, 0.5])
+def test_few_seeds_tell_little(shift):
+    """Welch's test: twice the standard error would name one of five differences of two seeds."""
+    one, other = [2.0, 2.03, 1.99], [2.0 + shift, 2.06 + shift]
+    made = found(3, gpt=[(x, 0, 9) for x in one], lstm=[(x, 0, 9) for x in other])
+    chance = ttest_ind(one, other, equal_var=False).pvalue
+    assert apart(*scores(made, BITS)) == (chance < 0.05)
+
+
+def test_student_s_t():
+    for free in (1.0, 1.7, 4.0, 30.0):
+        for distance in (0.0, 0.5, 2.0, 4.3, 12.7):
+            assert beyond(distance, free) == pytest.approx(2 * t.sf(distance, free), abs=5e-4)
+
+
 def test_a_difference_within_the_noise_is_said_to_be_so():
     said = verdict(found(gpt=[(2.0, 1.9, 2.1)], xl=[(2.05, 1.95, 2.15)]))
     assert "cannot be told apart" in said[0].en and "分不出高下" in said[0].zh
@@ -122,3 +140,35 @@ def test_a_probe_says_nothing_that_an_untrained_twin_says_too():
     assert any("more of gpt than" in each.en for each in verdict(made))
     made["cells"]["gpt-1"]["probe_untrained"] = 0.9
     assert any("no more of any model" in each.en for each in verdict(made))
+
+
+def test_who_keeps_not_to_the_budget_is_named():
+    made = found(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
+    for name, tokens in (("gpt-1", 951), ("lstm-1", 1049)):
+        made["cells"][name] |= {"tokens": tokens, "seconds": 66.0, "flops": 1e9}
+    assert not any("of the budget" in each.en for each in verdict(made))
+    made["cells"]["gpt-1"]["tokens"] = 940
+    said = next(each for each in verdict(made) if "of the budget" in each.en)
+    assert "gpt (94%)" in said.en and "lstm" not in said.en and "gpt (94%)" in said.zh
+    made["plan"]["budget"] = {"kind": "minutes", "amount": 1.0}  # 66 seconds are too many
+    said = next(each for each in verdict(made) if "of the budget" in each.en)
+    assert "gpt (110%) and lstm (110%)" in said.en
+
+
+def test_seeds_that_are_still_to_come_are_not_counted():
+    made = found(3, gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
+    assert any("Trained once so far: gpt and lstm" in each.en for each in verdict(made))
+    made = found(3, gpt=[(2.0, 1.9, 2.1)] * 2, lstm=[(2.5, 2.4, 2.6)])
+    assert any("Trained once so far: lstm." in each.en for each in verdict(made))
+    made = found(3, gpt=[(2.0, 1.9, 2.1)] * 3, lstm=[(2.5, 2.4, 2.6)] * 3)
+    assert not any("once" in each.en for each in verdict(made))
+
+
+def test_a_single_document_does_not_show_the_noise():
+    """No interval over documents, and one seed: nothing is within a noise that nobody knows."""
+    made = found(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
+    for cell in made["cells"].values():
+        cell["bits_per_byte_interval"] = None
+    first = verdict(by_document(made, gpt=[20.0], lstm=[25.0]))[0]
+    assert "cannot be told apart" in first.en and "do not show the noise" in first.en
+    assert "within the noise" not in first.en and "看不出噪声" in first.zh

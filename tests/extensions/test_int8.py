@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from regard.decoding import generate
 from regard.errors import ConfigError, InputError, UnknownName
 from regard.exchange.directory import Loaded, describe, load, save
 from regard.extensions import extend
+from regard.extensions import small as small_numbers
 from regard.extensions.small import Matrix, SmallEmbedding, SmallLinear, SmallOutput
 from regard.extensions.step import SmallBlock
 from regard.models import create
 from regard.models.bert import Bert
-from regard.native.int8 import kernel, ready_bytes
+from regard.native.int8 import kernel
 from tests.decoding.small import SPEAKERS, score
 from tests.laws.zoo import BERT, STEPWISE, ZOO, Reader, Specimen, collate
 
@@ -298,20 +300,25 @@ def test_a_wide_network_takes_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) 
     assert not any(isinstance(part, SmallBlock) for part in extend(gpt(), "int8").modules())
 
 
-def test_threads_that_come_first_at_once_share_their_addresses(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("part", ["placed", "ready_bytes"])
+def test_threads_that_come_first_at_once_make_it_ready_once(
+    part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever was later must not take away what the other's addresses are of."""
-    made, both = Matrix(torch.randn(8, 16), "weight"), threading.Barrier(2, timeout=60)
+    """Not a copy of the matrix for each; and the addresses are of what the matrix holds."""
+    made, both = Matrix(torch.randn(8, 16), "weight"), threading.Barrier(2)
+    plain, calls = getattr(small_numbers, part), []
 
-    def together(*given: Any) -> Any:
-        both.wait()
-        return ready_bytes(*given)
+    def slowly(*given: Any) -> Any:
+        calls.append(given)
+        with suppress(threading.BrokenBarrierError):  # where only one comes, it waits in vain
+            both.wait(timeout=1)
+        return plain(*given)
 
-    monkeypatch.setattr("regard.extensions.small.ready_bytes", together)
+    monkeypatch.setattr(small_numbers, part, slowly)
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(lambda _: made.made_ready(None, 0, 8), range(2))
-    assert first is second is made.ready[0, 8]
+    assert len(calls) == 1 and first is second is made.ready[0, 8]
+    assert first.addresses[0] == made.weight.data_ptr()
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])

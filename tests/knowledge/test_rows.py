@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from regard.attention.pattern import Full
-from regard.errors import ConfigError, FormatError, UnknownName
+from regard.errors import ConfigError, FormatError, InputError, UnknownName
 from regard.keyed import keyed
 from regard.knowledge.graph import Graph
 from regard.knowledge.options import KnowledgeOptions
@@ -318,6 +318,21 @@ def test_bad_input(facts: str, tmp_path: Path) -> None:
         classify("bert", ["a"], graph=str(tmp_path / "broken.tsv"))
     skipped = classify("bert", ["a", "c"], graph=str(tmp_path / "broken.tsv"), skip=True)
     assert "1 malformed lines were left out" in skipped.note
+
+
+def test_huge_and_circular_branches_are_bounded_and_that_is_said(tmp_path: Path) -> None:
+    """b and c lead to each other, and each has a hundred triples: as a tree, 64⁴ branches."""
+    pairs = [f"{one} {two}" for one in "defghijkla" for two in "defghijkla"]
+    lines = [f"{here}\tto\t{there}\n" for here, there in ("bc", "cb")]
+    lines += [f"{here}\t{said}\t{'cb'['bc'.index(here)]}\n" for here in "bc" for said in pairs]
+    (tmp_path / "hub.tsv").write_text("".join(lines))
+    given: dict[str, Any] = {"graph": str(tmp_path / "hub.tsv"), "branches": 64, "depth": 4}
+    made = classify("bert", ["a b c", "a"], 16, **given)
+    assert len(words(made)) <= 16 and words(made, 1) == [CLS, *ids("a"), SEP]
+    assert "2 entities have more than 64 triples" in made.note
+    assert "branches were left out: there was no room for them" in made.note
+    with pytest.raises(InputError, match="a depth from 1 to 4"):
+        classify("bert", ["a b c", "a"], 16, **given | {"depth": 5})
 
 
 TREE: dict[str, Any] = {"branches": 1, "depth": 2, "predicate": False, "matrix": False}

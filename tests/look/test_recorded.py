@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,14 @@ from regard.errors import ConfigError, InputError, StorageError
 from regard.exchange.directory import Loaded
 from regard.knowledge.graph import Graph
 from regard.look import look, packing
-from regard.look import page as page_file
-from regard.look.packing import Precision, pack, quantise, thumbnail, unquantise
 from regard.look.recorded import Side
 from regard.look.rollout import Rollout
 from regard.look.tokens import tokens_of
-from regard.look.weights import Band, Matrix
-from regard.look.words import WORDS
+from regard.look.weights import Band
 from regard.models.state import State
 from regard.tasks.finetune import finetune
 from regard.text.roles import special_of
-from tests.decoding.small import draw, tokenizer
+from tests.decoding.small import draw
 from tests.laws.zoo import VOCABULARY, ZOO, Specimen
 from tests.look.small import recorded, speaking
 from tests.tasks import tuning
@@ -225,7 +221,6 @@ def test_a_pair_has_three_stacks() -> None:
     assert len(found) == len(expected) == 2 + 3 + 3
     for own, weights in zip(found, expected, strict=True):
         np.testing.assert_allclose(own, weights, atol=CLOSE)
-    assert side.stack("cross").layers[0].rollout is None
     assert (side.stack("cross").rows, side.stack("cross").columns) == ("target", "source")
     written = look(loaded, "The cat sat.").sides[0]
     assert any(note["key"] == "written" for note in written.notes)
@@ -236,61 +231,24 @@ def test_a_pair_has_three_stacks() -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["bytes-bpe", "bytes", "characters", "unigram", "wordpiece"])
-def test_tokens_are_whole_characters(kind: str) -> None:
-    words = tokenizer(kind)
-    text = "naïve 猫坐在 👩‍👩‍👧 🤖 龘 x\ny"
-    ids = words.encode(text, special=False)
-    made = tokens_of(words, ids)
-    assert len(made) == len(ids)
-    shown = "".join(t.text for t in made)
-    assert "\ufffd" not in shown and "猫" in shown
-    assert all(any(c.isprintable() and not c.isspace() for c in t.text) for t in made)
-    if kind == "bytes":
-        cat = [t for t in made if t.text == "猫"]
-        assert [(t.part, t.parts) for t in cat] == [(1, 3), (2, 3), (3, 3)]
-        half = tokens_of(words, ids[: ids.index(0xE7) + 1] if 0xE7 in ids else ids[:8])
-        assert "\ufffd" not in "".join(t.text for t in half)
-
-
-def test_bytes_that_are_no_character_are_numbers() -> None:
-    words = tokenizer("bytes")
-    ids = words.encode("猫", special=False)[:2]
-    assert [t.text for t in tokens_of(words, ids)] == ["E7", "8C"]
-    assert [t.text for t in tokens_of(None, [5, 7])] == ["5", "7"]
-
-
-@pytest.mark.parametrize("kind,limit", [("f4", 0.0), ("u2", 0.5 / 65535), ("u1", 0.5 / 255)])
-def test_precision_is_what_the_page_says(kind: str, limit: float) -> None:
-    dice = np.random.default_rng(1)
-    values = dice.dirichlet(np.ones(50) * 0.2, 40).astype(np.float32)
-    values[3] = 0.0  # a row that sees nothing
-    again = unquantise(quantise(values, kind), kind, 40, 50)
-    allowed = values.max(1, keepdims=True) * limit + 1e-7
-    assert (np.abs(again - values) <= allowed * (limit > 0) + 1e-9 * (limit == 0) + 1e-7).all()
-    assert not again[3].any()
-
-
-def test_the_largest_of_a_row_and_the_rest() -> None:
-    dice = np.random.default_rng(2)
-    values = dice.dirichlet(np.ones(50), 30).astype(np.float32)
-    packed = pack(Matrix(values, 50), Precision("top", 5))
-    kept = packed.unpack()
-    for row, found in zip(values, kept, strict=True):
-        places = set(np.argsort(-row)[:5])
-        assert set(np.flatnonzero(found)) == places
-        assert np.abs(found - row)[list(places)].max() <= row.max() / 510 + 1e-7
-    rest = np.frombuffer(packed.data, "<f4", 30, 4 * 30)
-    expected = 1.0 - np.sort(values, 1)[:, -5:].sum(1)
-    np.testing.assert_allclose(rest, expected, atol=1e-5)
-
-
-def test_precision_follows_the_size() -> None:
-    kinds = [Precision.of(cells, 10).kind for cells in (10, 3 * 2**20, 10 * 2**20, 2**30)]
-    assert kinds == ["f4", "u2", "u1", "top"]
-    rows = 144 * 4096
-    chosen = Precision.of(rows * 513, rows)
-    assert rows * (8 + 3 * chosen.count) <= 24 * 2**20 and chosen.count > 8
+def test_a_pair_is_rolled_out_through_both_stacks() -> None:
+    """Target and source as the rows of one matrix: each attention of the decoder mixes all rows."""
+    side = look(speaking("transformer"), "The cat sat.", target="猫坐在").sides[0]
+    means = {kind: [w.mean(0) for w in heads_of(side, kind)] for kind in ("decoder", "cross")}
+    encoder = naive_rollout([weights.mean(0) for weights in heads_of(side, "encoder")])
+    np.testing.assert_allclose(side.stack("encoder").layers[-1].rollout, encoder, atol=CLOSE)
+    rows, keys = means["cross"][0].shape
+    made = np.eye(rows + keys)
+    made[rows:, rows:] = encoder
+    for layer, (own, cross) in enumerate(zip(means["decoder"], means["cross"], strict=True)):
+        for kind, place, mean in (("decoder", 0, own), ("cross", rows, cross)):
+            step = np.eye(rows + keys)
+            step[:rows, :rows] *= 0.5
+            step[:rows, place : place + mean.shape[1]] += 0.5 * mean
+            made = step @ made
+            found, share = side.stack(kind).layers[layer].rollout, made[:rows, place:]
+            np.testing.assert_allclose(found, share[:, : mean.shape[1]], atol=CLOSE)
+    np.testing.assert_allclose(made.sum(1), 1.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("room,kind", [(24, "u1"), (2, "top")])
@@ -317,18 +275,6 @@ def test_a_long_text_stays_small(room: int, kind: str, monkeypatch: pytest.Monke
         assert kept.sum() == (near.sum() if kind == "u1" else side.precision.count)
         assert np.abs(weights[row] - expected)[kept].max() <= expected.max() / 500
         assert expected[~kept].max() <= weights[row][kept].min() + expected.max() / 500
-
-
-def test_thumbnails_show_the_strongest() -> None:
-    values = np.full((100, 100), 1e-3, np.float32)
-    values[:, 30] = 0.5
-    small, size = thumbnail(Matrix(values, 100))
-    assert size == (40, 40) and (small[:, 12] == 255).all() and np.delete(small, 12, 1).max() < 10
-    causal = np.tril(np.ones((50, 50), np.float32)) / np.arange(1, 51, dtype=np.float32)[:, None]
-    small, _ = thumbnail(Matrix(causal, 50))
-    assert small[0, 0] == 255 and small[-1, 0] > 25  # the first row does not make the last pale
-    even, _ = thumbnail(Matrix(np.full((50, 50), 0.02, np.float32), 50))
-    assert even.max() == even.min() == 64  # a quarter: nothing is preferred
 
 
 def test_rollout_of_one_layer_is_half_itself() -> None:
@@ -429,33 +375,8 @@ def test_refusals() -> None:
         look(speaking("gpt"), " ")
     with pytest.raises(InputError, match="8,192"):
         look(speaking("xlnet"), [1] * 9000)
+    for family in ("gpt", "transformer"):
+        with pytest.raises(InputError, match="no id of this model"):
+            look(speaking(family), [1, -2])
     with pytest.raises(InputError, match="no attention"):
         look(Loaded(specimen("lstm").fresh()), [1, 2])
-
-
-def test_every_word_of_the_page_is_there_and_used() -> None:
-    """The program asks for words by name; each has two languages, with the same blanks."""
-    place = Path(page_file.__file__).parent
-    program = "".join((place / name).read_text(encoding="utf-8") for name in page_file.PROGRAM)
-    asked = set(re.findall(r'\b(?:w|words)\("(\w+)"', program))
-    asked |= set(re.findall(r'button\("(\w+)"|labelled\([\w.]+, "(\w+)"', program)[0])
-    assert asked - {""} <= set(WORDS)
-    kinds = ("self", "encoder", "decoder", "cross", "content", "query")
-    made = {f"about_{kind}" for kind in kinds} | set(kinds)
-    assert made <= set(WORDS)
-    for key, (english, chinese) in WORDS.items():
-        assert (english and chinese and english != chinese) or key in ("mean", "rolled"), key
-        blanks = [sorted(re.findall(r"\{(\w+)\}", text)) for text in (english, chinese)]
-        assert blanks[0] == blanks[1], key
-        stem = key.rpartition("_")[0]
-        named = rf'["`]{key}["`]|["`]{stem}_\$\{{' if stem else rf'["`]{key}["`]'
-        used = re.search(named, program) or key in kinds or key == "no_script"
-        assert used, key
-
-
-def test_nothing_in_a_text_ends_the_data(tmp_path: Path) -> None:
-    text = "</script><script>alert(1)</script> <!-- \u2028 & “x”"
-    page = look(speaking("gpt"), text).html()
-    assert page.count("</script>") == 2 and page.count("<script") == 2
-    data = page.partition('id="data">')[2].partition("</script>")[0]
-    assert json.loads(data)["sides"][0]["text"] == text

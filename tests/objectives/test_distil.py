@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ConfigError
+from regard.extensions import extend
 from regard.models.state import State
 from regard.objectives import distil_losses as losses
 from regard.objectives.distil import STYLES, Distil
@@ -162,10 +163,17 @@ def test_layers_that_compute_themselves_again(corpora: dict[str, Any], tmp_path:
         close.loss(student, batch)
 
 
-def test_a_memory_goes_along_for_both(corpora: dict[str, Any], tmp_path: Path) -> None:
-    """Two segments, the teacher remembering for itself; the state is as long as both."""
-    teacher = tiny("transformer-xl", layers=3)
-    student = tiny("transformer-xl", layers=1)
+@pytest.mark.parametrize("pointing", [(), (0,), (0, 1)], ids=["none", "teacher", "both"])
+def test_a_memory_goes_along_for_both(
+    corpora: dict[str, Any], tmp_path: Path, pointing: tuple[int, ...]
+) -> None:
+    """Two segments, the teacher remembering for itself; the state is as long as both. What a
+    pointer may point to is remembered beside the layers.
+    """
+    models = tiny("transformer-xl", layers=3), tiny("transformer-xl", layers=1)
+    for place in pointing:
+        extend(models[place], "pointer", {"window": 4})
+    teacher, student = models
     objective = teach(
         corpora, teacher, tmp_path / "teacher", "recurrent", {"shift": False}, hard=0.0, soft=1.0
     )
@@ -179,7 +187,7 @@ def test_a_memory_goes_along_for_both(corpora: dict[str, Any], tmp_path: Path) -
             theirs = teacher.output(read_on(teacher.eval(), batch["tokens"], its))[batch["scored"]]
         wanted = losses.divergence(ours, theirs, 2.0).sum()
         torch.testing.assert_close(found.sums["soft_recurrent"].detach(), wanted)
-        assert len(state.hidden) == 4 and state.length == own.length
+        assert len(state.hidden) == 4 + len(pointing) and state.length == own.length
     for held, alone in zip(state.hidden, [*own.hidden, *its.hidden], strict=True):
         torch.testing.assert_close(held, alone.detach())
 

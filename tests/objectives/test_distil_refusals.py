@@ -73,6 +73,20 @@ def test_heads_that_were_pruned_are_not_compared(
     whole.check(whole.fitted(narrow))
 
 
+@pytest.mark.parametrize("who", ["student", "teacher", "both"])
+def test_rows_that_point_have_no_angle(corpora: dict[str, Any], tmp_path: Path, who: str) -> None:
+    """They hold the numbers of words, too, which would decide it."""
+    both = {"student": tiny("gpt"), "teacher": tiny("gpt")}
+    for model in both.values() if who == "both" else [both[who]]:
+        extend(model, "pointer", {"window": 4})
+    given = corpora, both["teacher"], tmp_path / "teacher", "causal"
+    with pytest.raises(ConfigError, match=r"pointer .*set cosine = 0"):
+        teach(*given, cosine=1.0).check(both["student"])
+    rest = teach(*given, hidden=1.0)
+    rest.check(both["student"])
+    assert values(rest.loss(both["student"], first_batch(rest)))["soft_causal"] >= 0
+
+
 def test_teachers_of_another_kind(corpora: dict[str, Any], tmp_path: Path) -> None:
     """They can teach answers, and nothing else."""
     student = tiny("lstm", width=8)

@@ -330,6 +330,25 @@ def test_streams_go_on_half_a_length_at_a_time(corpus: Corpus, both: bool) -> No
     assert 0.25 < continued / len(objective) < 0.6  # a cut A goes not on
 
 
+@pytest.mark.parametrize("both", [True, False])
+def test_without_pairs_every_token_is_read_once(corpus: Corpus, both: bool) -> None:
+    objective = permuted(corpus, 64, batch=4, two_directions=both, pairs=False)
+    flat = np.asarray(corpus.read(0, len(corpus)))
+    size = len(corpus) // (2 if both else 4)
+    assert len(objective) == 4 * (size // 64)
+    for row in range(4):
+        number, backward = (row // 2, row % 2 == 1) if both else (row, False)
+        text = flat[number * size : (number + 1) * size]
+        samples = [objective.sample(1, index) for index in range(row, len(objective), 4)]
+        read = np.concatenate([sample["tokens"] for sample in samples])
+        assert (read == (text[::-1] if backward else text)[: len(read)]).all()
+        for sample in samples:
+            assert not sample["segments"].any()
+            wanted = sample["tokens"][sample["targets"]]
+            assert sample["shares"].all() and (sample["wanted"] == wanted).all()
+            assert (sample["targets"] < 32).sum() == (sample["targets"] >= 32).sum() == 5
+
+
 def test_samples_are_pure_and_new_in_each_epoch(corpus: Corpus) -> None:
     one, two = permuted(corpus), permuted(corpus)
     for index in (3, 0, 9):

@@ -171,5 +171,9 @@ def test_other_models_are_refused(spoken: Corpus) -> None:
         with pytest.raises(ConfigError, match="reuse = 32"):
             objective.check(tiny(**changes))
         permuted(spoken, memory=False).check(tiny(**changes))
+    running = permuted(spoken, pairs=False)
+    running.check(tiny(reuse=None))
+    with pytest.raises(ConfigError, match=r"begin 64 tokens apart.*reuse = None .it has 32"):
+        running.check(tiny())
     with pytest.raises(ConfigError, match="two_directions is True here and False in the model"):
         objective.check(tiny(two_directions=False))

@@ -75,6 +75,16 @@ def test_blocks_are_darker_where_more_is_seen() -> None:
     ]
 
 
+def test_numbers_are_their_own_names() -> None:
+    """Positions count from 0, and so do the digits above and beside them."""
+    weights = [[0.5] * 12, [0.0] * 11 + [0.5]]
+    assert blocks(weights, ["0", "1"], [str(j) for j in range(12)], most=1.0).splitlines() == [
+        "    0 1 2 3 4 5 6 7 8 9 0 1",
+        "0  " + "▒▒" * 12,
+        "1  " + "  " * 11 + "▒▒",
+    ]
+
+
 @given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_shades_never_fall(low: float, high: float) -> None:
     low, high = sorted((low, high))
@@ -85,6 +95,7 @@ def test_shades_never_fall(low: float, high: float) -> None:
 def test_wide_letters_keep_the_columns_aligned() -> None:
     lines = blocks([[1.0], [1.0]], ["你好", "a"], ["x"]).splitlines()
     assert width(lines[1]) == width(lines[2])
+    assert [width(x) for x in ("กิ", "e\u0301", "👩\u200d👧", "\u2764\ufe0f")] == [1, 1, 4, 1]
 
 
 @given(st.text(max_size=60))

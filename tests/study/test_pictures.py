@@ -18,10 +18,15 @@ from regard.attention.position import sinusoids
 from regard.commands import draw
 from regard.errors import InputError, UnknownName
 from regard.exchange.directory import save
+from regard.extensions import extend
 from regard.models import count_parameters
 from regard.models.bert import Bert, BertConfig
-from regard.study import pictures
+from regard.models.gpt import GPT, GPTConfig
+from regard.models.longformer import Longformer, LongformerConfig
+from regard.study import paint, pictures
 from regard.study.draw import PLAIN_SHADES
+from regard.study.drawings import Bars
+from regard.study.letters import dots
 from regard.study.masks import MASKS
 from regard.training.machine import step_flops
 from regard.training.schedule import schedule
@@ -69,13 +74,52 @@ def test_every_picture_has_every_form(number: int) -> None:
 
 
 def test_a_cell_of_a_png_is_as_dark_as_its_value() -> None:
-    across, _, rows = pixels(pictures.masks("causal", 4).png())
-    cell = (across - 32) // 4
-    centres = [[row[3 * (16 + cell * j + cell // 2)] for j in range(4)]
-               for row in (rows[16 + cell * i + cell // 2] for i in range(4))]  # fmt: skip
+    across, down, rows = pixels(pictures.masks("causal", 4).png())
+    left, top, cell = across - 16 - 4 * 24, down - 16 - 4 * 24, 24
+    centres = [[row[3 * (left + cell * j + cell // 2)] for j in range(4)]
+               for row in (rows[top + cell * i + cell // 2] for i in range(4))]  # fmt: skip
     assert [[value < 128 for value in row] for row in centres] == [
         [j <= i for j in range(4)] for i in range(4)
     ]
+
+
+def written(file: bytes) -> set[tuple[int, int]]:
+    across, _, rows = pixels(file)
+    ink = bytes(paint.TEXT)
+    return {(x, y) for y, row in enumerate(rows) for x in range(across)
+            if row[3 * x : 3 * x + 3] == ink}  # fmt: skip
+
+
+def test_a_png_has_its_names() -> None:
+    title = {(16 + 2 * x + a, 16 + 2 * y + b) for x, y in dots("causal")
+             for a in (0, 1) for b in (0, 1)}  # fmt: skip
+    found = written(pictures.masks("causal", 4).png())
+    assert {(x, y) for x, y in found if y < 40} == title
+    assert min(x for x, y in found if y > 70) >= 16  # names of rows, and of columns above them
+    assert len(found) > len(title) + 8 * 4 * 4
+    long = Bars("a title that is longer than the picture is wide, in large letters", {"x": 2.0})
+    small = {(16 + x, 16 + y) for x, y in dots(long.title)}
+    assert {(x, y) for x, y in written(long.png()) if y < 40} == small
+    number = {(x, y) for x, y in dots("2")}
+    bar = {(x, y) for x, y in written(long.png()) if y >= 40 and x > 600}
+    assert {(x - 618, y - 43) for x, y in bar} == number
+
+
+def test_letters_of_dots() -> None:
+    seen = set(dots("H猫"))
+    lines = ["".join("#" if (x, y) in seen else "." for x in range(11)) for y in range(8)]
+    assert lines == [
+        "#...#.#####",
+        "#...#.#...#",
+        "#...#.#...#",
+        "#####.#...#",
+        "#...#.#...#",
+        "#...#.#...#",
+        "#...#.#####",
+        "...........",
+    ]
+    shapes = {letter: frozenset(dots(letter)) for letter in map(chr, range(32, 127))}
+    assert len(set(shapes.values())) == 95 and not shapes[" "]
 
 
 def test_positions_are_the_sinusoids() -> None:
@@ -102,6 +146,24 @@ def test_a_learned_table_is_that_of_the_model(tmp_path: Path) -> None:
     assert made.values == model.embeddings.positions.weight[:5, :4].tolist()
     counts = pictures.parameters(str(tmp_path / "bert")).counts
     assert sum(counts.values()) == model.parameter_count() and len(counts) == 3
+    for width in (0, -3):
+        with pytest.raises(InputError, match="from 2 to 128"):
+            pictures.positions(str(tmp_path / "bert"), width=width)
+    with pytest.raises(InputError, match="of sinusoids"):
+        pictures.positions(str(tmp_path / "bert"), layout="halves")
+
+
+def test_a_longformer_counts_from_its_first_position(tmp_path: Path) -> None:
+    """The rows of its table before that are read by no token."""
+    config = LongformerConfig(
+        vocabulary=20, width=16, layers=1, heads=2, hidden=32, context=12, window=4
+    )
+    model = Longformer(config).initialise()
+    save(model, tmp_path / "long")
+    first = config.first_position
+    assert first > 0
+    made = pictures.positions(str(tmp_path / "long"), length=5, width=4)
+    assert made.values == model.embeddings.positions.weight[first : first + 5, :4].tolist()
 
 
 def test_rates_are_those_of_the_schedule() -> None:
@@ -113,6 +175,17 @@ def test_rates_are_those_of_the_schedule() -> None:
         pictures.schedules(["cosin"])
     with pytest.raises(InputError, match="no schedule"):
         pictures.schedules([])
+    for names, power in ((["polynomial"], -1.0), (["cosine"], 3.0)):
+        with pytest.raises(InputError, match="of polynomial"):
+            pictures.schedules(names, power=power)
+    assert {y for _, y in pictures.schedules(["noam"], rate=0.0).lines["noam"]} == {0.0}
+
+
+def test_a_short_warm_up_is_shown() -> None:
+    """Of a long run not every step is drawn, but the highest is: Noam's curve is a share of it."""
+    lines = pictures.schedules(["noam", "cosine"], steps=100_000, warmup=5).lines
+    assert dict(lines["noam"])[5] == 1.0 and dict(lines["cosine"])[5] == 1.0
+    assert dict(lines["noam"])[100_000] == pytest.approx((5 / 100_000) ** 0.5)
 
 
 # -- masks
@@ -162,6 +235,9 @@ def test_branches_are_seen_by_their_word() -> None:
         ("full", {"window": 3}, "has no window"),
         ("window", {"window": 1000}, "from 0 to 128"),
         ("longformer", {"globals": 40}, "choose fewer"),
+        ("window", {"window": 5}, "it is even"),
+        ("longformer", {"window": 0}, "it is even"),
+        ("knowledge", {"branches": 128}, "number of tokens"),
     ],
 )
 def test_what_no_mask_has(kind: str, options: dict[str, int], said: str) -> None:
@@ -185,6 +261,26 @@ def test_counts_are_those_of_the_model(name: str) -> None:
     assert sum(pictures.parameters(name).counts.values()) == count_parameters(name)
     counted = sum(pictures.operations(name, 96).counts.values())
     assert 3 * counted == pytest.approx(step_flops(pictures.outline(name), 96, 1), rel=1e-9)
+
+
+def test_a_decoder_has_layers_of_its_own() -> None:
+    """Both counts call them alike."""
+    counts = pictures.parameters("t5-small").counts
+    layers = [name for name in counts if name not in ("embeddings", "heads and the rest")]
+    assert layers == [*(f"layer {i}" for i in range(1, 7)), *(f"decoder {i}" for i in range(1, 7))]
+    assert [*layers, "output"] == list(pictures.operations("t5-small").counts)
+
+
+@pytest.mark.parametrize("output", ["int8", "float"])
+def test_small_numbers_count(output: str, tmp_path: Path) -> None:
+    """A model of bytes has as many of them as it had parameters, and computes as much."""
+    config = GPTConfig(vocabulary=40, width=16, layers=2, heads=2, hidden=32, context=8)
+    model = GPT(config).initialise()
+    save(model, tmp_path / "plain")
+    save(extend(model, "int8", {"output": output}), tmp_path / "small")
+    for count in (pictures.parameters, pictures.operations):
+        plain, small = (count(str(tmp_path / name)).counts for name in ("plain", "small"))
+        assert small == plain and sum(plain.values()) > 0
 
 
 # -- the command

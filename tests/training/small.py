@@ -33,7 +33,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     "xlnet": {
         "layers": 2, "width": 16, "heads": 2, "head_size": 8, "hidden": 32, "memory": 12,
-        "reuse": 16,
     },
     "t5": {"layers": 1, "width": 16, "heads": 2, "head_size": 8, "hidden": 32},
     "longformer": {"layers": 2, "width": 16, "heads": 2, "hidden": 32, "window": 8},

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch.utils.flop_counter import FlopCounterMode
 
+import regard
 from regard.errors import ConfigError
 from regard.models import FAMILIES
 from regard.training import recipe as recipes
@@ -20,6 +21,7 @@ from regard.training.loop import Loop
 from regard.training.parallel import Group
 from regard.training.plan import prepare
 from regard.training.recipe import Recipe, make
+from regard.workshop.prune import Plan, prune
 from tests.tasks import tuning
 from tests.training.small import data, recipe
 from tests.training.test_never_lost import bits, figures, interrupted
@@ -130,6 +132,33 @@ def test_frozen_weights_stay_to_the_bit(
     assert after["classifier.weight"].abs().sum() > 0
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "bert-adam", "adafactor", "sgd"])
+def test_pruned_weights_stay_away(
+    optimizer: str, bert: Path, reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a run that is stopped; what is left of their matrices learns."""
+    prune(str(bert), tmp_path / "sparse", Plan(weights=0.5, repeats=0))
+    given = {"name": optimizer, "decay": 0.1, "rate": 0.01, "zeros": True}
+    for name in ("whole", "parts"):
+        made = tuning.recipe(tmp_path / "sparse", reviews, optimizer=given)
+        if name == "parts":
+            interrupted(made, tmp_path / name, [2], monkeypatch)
+        else:
+            runs.train(made, tmp_path / name, display="silent")
+    assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
+    before, after = (load_file(tmp_path / n / "model.safetensors") for n in ("sparse", "whole"))
+    empty = [k for k, v in before.items() if "layer." in k and v.dim() == 2 and (v == 0).any()]
+    assert len(empty) == 3 * 6
+    for name in empty:
+        gone = before[name] == 0
+        assert not after[name][gone].any(), name
+        assert (after[name] != before[name])[~gone].double().mean() > 0.9, name
+    free = tuning.recipe(tmp_path / "sparse", reviews, optimizer=given | {"zeros": False})
+    runs.train(free, tmp_path / "free", display="silent")
+    filled = load_file(tmp_path / "free" / "model.safetensors")[empty[0]]
+    assert filled[before[empty[0]] == 0].any()
+
+
 def test_nothing_is_frozen_by_default(bert: Path, reviews: Path, tmp_path: Path) -> None:
     runs.train(tuning.recipe(bert, reviews), tmp_path / "run", display="silent")
     assert any("word_embeddings" in name for name in changed(bert, tmp_path / "run"))
@@ -237,6 +266,15 @@ def test_the_share_of_the_work() -> None:
 def test_what_is_refused(optimizer: dict[str, int], processes: int, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         freeze(make({"optimizer": optimizer}), blank("bert"), processes)
+
+
+def test_zeros_that_cannot_be_kept(bert: Path) -> None:
+    dealt = make({"optimizer": {"zeros": True}, "engine": {"parallel": "fsdp"}})
+    with pytest.raises(ConfigError, match=r"set engine\.parallel=ddp"):
+        freeze(dealt, blank("bert"), 2)
+    freeze(dealt, blank("bert"), 1)
+    with pytest.raises(ConfigError, match="its layers have none"):
+        freeze(dealt, regard.load(bert).model, 1)
 
 
 def test_a_model_needs_something_that_learns() -> None:

@@ -88,6 +88,23 @@ def test_minutes_become_steps(where: Path, tmp_path: Path) -> None:
     assert found["progress"]["seconds"] < 3 * 1.5
 
 
+def test_long_steps_are_estimated(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who only wants to see the plan does not wait for a few steps of minutes each."""
+    steps: list[int] = []
+    monkeypatch.setattr(plans.Loop, "step", lambda self, number: steps.append(number))
+    monkeypatch.setattr(plans, "gemm_peak", lambda dtype: 1e5)
+    notes: list[str] = []
+    made = recipe("gpt", where, budget={"steps": 0, "minutes": 600.0})
+    plan = plans.prepare(
+        made, Group(), torch.device("cpu"), notes.append, settled=False, patience=1.0
+    )
+    plan.batches.close()
+    step = plan.facts["step_flops"] / 1e5
+    assert step > plans.LONG and not steps
+    assert plan.recipe.budget.steps == int(36000 / step)
+    assert any("a step takes" in note and "--size" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     ("budget", "steps"),
     [({"tokens": 4 * 32 * 7}, 7), ({"epochs": 2.0}, None), ({"steps": 9}, 9)],

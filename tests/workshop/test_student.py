@@ -10,7 +10,7 @@ import torch
 
 from regard.errors import RegardError
 from regard.exchange.directory import Loaded, load, save
-from regard.models import create
+from regard.models import create, family_of
 from regard.objectives.distil_layers import stacks
 from regard.workshop.student import make_student, shape_of, spread, student_of
 from tests.objectives.rules import tiny
@@ -77,6 +77,30 @@ def test_another_width_begins_at_random_by_the_seed() -> None:
         for seed in (1, 1, 2)
     )
     assert first.shape[1] == 8 and torch.equal(first, again) and not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("teacher", "heads", "words", "count"),
+    [
+        ("gpt2", {}, "layers=6", 81_912_576),  # DistilGPT2
+        # DistilBERT has no embedding of segments.
+        ("bert-base-uncased", {"masked": 0}, "layers=6", 66_985_530 + 2 * 768),
+        # TinyBERT is counted with its pooler, and without the two classes behind it.
+        ("bert-base-uncased", {"next": 2}, "layers=6", 66_955_008 + 2 * 768 + 2),
+        (
+            "bert-base-uncased", {"next": 2}, "layers=4,width=312,heads=12,hidden=1200",
+            14_350_248 + 2 * 312 + 2,
+        ),
+    ],
+    ids=["DistilGPT2", "DistilBERT", "TinyBERT6", "TinyBERT4"],
+)  # fmt: skip
+def test_students_of_the_papers_have_their_sizes(
+    teacher: str, heads: dict[str, int], words: str, count: int
+) -> None:
+    build, _, known = family_of(teacher).load()
+    with torch.device("meta"):
+        made = student_of(Loaded(build(known[teacher], heads)), shape_of(words), 1)
+    assert made.parameter_count() == count
 
 
 @pytest.mark.parametrize(
