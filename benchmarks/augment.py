@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from finetune_sides import minilm, tested
 from finetune_sides import settings as finetuning
 from finetune_tasks import TASKS, Files, Task, files, in_lines
-from page import cells, in_process, once, put, spread, table
+from page import SURE, cells, in_process, judged, once, put, spread, table
 from page import replace as write
 
 from regard.augment.eda import METHODS, published
@@ -209,14 +209,8 @@ def passes(row: dict[str, Any]) -> float:
 
 
 def verdict(gains: Sequence[float]) -> str:
-    """Is the mean more than twice its own error away from nothing?"""
-    if len(gains) < 2:
-        return "one seed says nothing"
-    error = statistics.stdev(gains) / len(gains) ** 0.5
-    mean = statistics.fmean(gains)
-    if abs(mean) <= 2 * error:
-        return "within the noise"
-    return "better" if mean > 0 else "worse"
+    found = judged(gains)
+    return {"": "one seed says nothing", "level": "within the noise"}.get(found, found)
 
 
 def signed(gains: Sequence[float]) -> str:
@@ -251,9 +245,9 @@ def section(rows: Sequence[dict[str, Any]]) -> str:
             "swap and deletion, as many variants and as large a share of the words as Wei & Zou "
             "(2019) advise for the size. “On the fly”: `regard finetune --augment`, half of the "
             "examples as variants, other ones in every epoch. A gain is the difference to the "
-            "plain run of the same seed, called better or worse where its mean is more than two "
-            "standard errors from 0; of three seeds that is a hint, not a proof. Passes are how "
-            "often an arm reads its own file: with variants it is longer, and steps are the same.",
+            "plain run of the same seed, called better or worse where chance would hardly bring "
+            f"its mean so far from 0 (Student's t of the pairs, {SURE:.0%}). Passes are how often "
+            "an arm reads its own file: with variants it is longer, and steps are the same.",
             table(HEADS, lines),
             said(compare),
         ]
@@ -271,11 +265,15 @@ def said(compare: Sequence[dict[str, Any]]) -> str:
         "of it is never seen, examples among it, so that its gain is one of other data, not of "
         "more. "
     )
+    both = (
+        " SICK is beside it because a swap or a deletion may well change what follows from a "
+        "sentence, which no label knows of."
+    )
+    both = both if {row["task"] for row in compare} >= {"reviews", "entail"} else ""
     return (unread if less else "") + (
         f"Of {len(every)} comparisons: {told or 'none with several seeds'}. The paper reports 3.0 "
         "points on average with 500 examples and 0.8 with all, for models that had read nothing "
-        "before; of pre-trained ones it expects less. SICK is beside it because a swap or a "
-        "deletion may well change what follows from a sentence, which no label knows of."
+        f"before; of pre-trained ones it expects less.{both}"
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 TITLE = "# Results\n"
+SURE = 0.95  # chance alone names one of twenty differences
 
 
 def put(section: str, text: str, page: Path) -> None:
@@ -109,6 +110,19 @@ def spread(values: Sequence[float], form: str = ".3f") -> str:
     """The mean of several seeds and their standard deviation; one value as it is."""
     middle = format(statistics.fmean(values), form)
     return f"{middle} ± {statistics.stdev(values):{form}}" if len(values) > 1 else middle
+
+
+def judged(gains: Sequence[float]) -> str:
+    """Is the mean of these pairs farther from 0 than chance would bring it? "" says too few."""
+    from scipy.stats import t
+
+    if len(gains) < 2:
+        return ""
+    error = statistics.stdev(gains) / len(gains) ** 0.5
+    mean = statistics.fmean(gains)
+    if abs(mean) <= t.ppf((1 + SURE) / 2, len(gains) - 1) * error:
+        return "level"
+    return "better" if mean > 0 else "worse"
 
 
 def apart(ours: Sequence[float], theirs: Sequence[float]) -> float | None:

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import minilm, settings
 from finetune_tasks import DIVISIONS, TASKS, Task, gold, in_lines, thinned
-from page import cells, in_process, once, put, spread, table
+from page import SURE, cells, in_process, judged, once, put, spread, table
 from page import replace as write
 
 from regard.keyed import keyed
@@ -44,7 +44,6 @@ TRAIN, TEST = 1500, 2000  # pairs
 TASK = replace(TASKS["entail"], about=f"{TRAIN:,} pairs, {TEST:,} to test", epochs=5)
 TYPOS, MISSING = 0.2, 1 / 6  # of the longer words; of those that do not decide
 LONG = 4  # letters of a word that may have a typing error
-SURE = 0.95  # chance alone names one of twenty differences
 # Words without which a pair may belong to another class.
 DECIDE = set(
     """no not nobody nothing none never without n't isn't aren't cannot one two three four five six
@@ -247,19 +246,6 @@ def lines(found: Sequence[dict[str, Any]]) -> list[list[str]]:
         ]
         for row in found
     ]
-
-
-def judged(gains: Sequence[float]) -> str:
-    """Is the mean of these pairs farther from 0 than chance would bring it? "" says too few."""
-    from scipy.stats import t
-
-    if len(gains) < 2:
-        return ""
-    error = statistics.stdev(gains) / len(gains) ** 0.5
-    mean = statistics.fmean(gains)
-    if abs(mean) <= t.ppf((1 + SURE) / 2, len(gains) - 1) * error:
-        return "level"
-    return "better" if mean > 0 else "worse"
 
 
 def verdict(found: Sequence[dict[str, Any]]) -> str:

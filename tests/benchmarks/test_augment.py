@@ -42,7 +42,8 @@ def test_what_is_said() -> None:
     assert "In 1 of 1 rows the file with variants is read less than once" in text
     assert "+0.035 ± 0.005 (better)" in text and "+0.000 ± 0.056 (within the noise)" in text
     assert "Of 2 comparisons: 1 better, 1 within the noise." in text
-    assert "one seed says nothing" in augment.section(rows(1))
+    assert "one seed says nothing" in augment.section(rows(1)) and "SICK" not in text
+    assert augment.verdict([0.03, 0.05]) == "within the noise"  # 4 errors, of two pairs
     assert augment.verdict([-0.03, -0.031]) == "worse"
 
 
