@@ -58,8 +58,12 @@ class Method(NamedTuple):
 
 METHODS = {
     "plain": Method("plain", ()),
-    "fgm": Method("FGM, ε 1", ("robust.adversary=fgm",)),
-    "pgd": Method("PGD, 3 steps of 0.3, ε 1", ("robust.adversary=pgd",)),
+    "fgm": Method("FGM, ε 0.3", ("robust.adversary=fgm", "robust.radius=0.3")),
+    "fgm-far": Method("FGM, ε 1", ("robust.adversary=fgm", "robust.radius=1")),
+    "pgd": Method(
+        "PGD, 3 steps of 0.1, ε 0.3",
+        ("robust.adversary=pgd", "robust.radius=0.3", "robust.rate=0.1", "robust.steps=3"),
+    ),
     "freelb": Method("FreeLB, 2 steps of 0.1, ε 0.3", ("robust.adversary=freelb",)),
     "r-drop": Method("R-Drop, α 1", ("robust.agree=0.5",)),
     "noise": Method("noise on embeddings, 5/√(n·d)", ("robust.noise=5.0",)),

@@ -97,8 +97,13 @@ def test_who_is_asked_to_stop_lets_the_run_save_itself(kind, tmp_path):
         if (tmp_path / "begun").exists():
             os.kill(os.getpid(), kind)
 
-    with pytest.raises(KeyboardInterrupt):
-        comparison(plan("book.txt"), tmp_path).child(["-c", SAVES_ITSELF, str(tmp_path)], ask)
+    before = signal.getsignal(signal.SIGINT)  # a script's background job would not heed it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            comparison(plan("book.txt"), tmp_path).child(["-c", SAVES_ITSELF, str(tmp_path)], ask)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (tmp_path / "saved").exists()
 
 
