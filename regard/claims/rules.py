@@ -144,7 +144,9 @@ class Within(Rule):
 
     def judge(self, values: Values) -> Ruling:
         found = {at: Found.of(values, a, at, self.figure) for a, at in values if a == self.arm}
-        told = ", ".join(f"{at:g}: {each}" for at, each in sorted(found.items()))
+        told = ", ".join(
+            f"{at:g}: {each}" if len(found) > 1 else str(each) for at, each in sorted(found.items())
+        )
         verdicts = {bounded(each, self.least, self.most) for each in found.values()}
         return Ruling(worst(verdicts), f"{self.figure} of {self.arm}: {told}")
 

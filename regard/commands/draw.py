@@ -22,6 +22,9 @@ Out = Annotated[
     ),
 ]  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object.")]
+Download = Annotated[
+    bool, typer.Option("--download", help="The model is a name on the Hugging Face Hub: fetch it.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -55,6 +58,7 @@ def attention(
         Path | None,
         typer.Option(metavar="FILE", help="Write an SVG, or a PNG (letters in ASCII), as well."),
     ] = None,
+    download: Download = False,
     as_json: Json = False,
 ) -> None:
     """Draw who looks at whom while a model reads TEXT.
@@ -73,7 +77,7 @@ def attention(
         ending(out)  # refused before a model is opened
     from regard.study.look import look
 
-    show(look(model, text, layer, head), out, as_json, also=True)
+    show(look(model, text, layer, head, download=download), out, as_json, also=True)
 
 
 def positions(
@@ -89,6 +93,7 @@ def positions(
         str, typer.Option(help="Of sinusoids: interleaved, halves or tensor2tensor.")
     ] = "interleaved",
     out: Out = None,
+    download: Download = False,
     as_json: Json = False,
 ) -> None:
     """Draw positions as a heat map: sinusoids, or the table that a model has learned.
@@ -100,7 +105,7 @@ def positions(
     """
     from regard.study import pictures
 
-    show(pictures.positions(model, length, width, layout), out, as_json)
+    show(pictures.positions(model, length, width, layout, download=download), out, as_json)
 
 
 def schedules(
@@ -179,8 +184,9 @@ def order(
       regard draw order "the cat sat on the mat" --seed 3 --memory 2
     """
     from regard.study import pictures
+    from regard.text.words import words_of
 
-    show(pictures.order(text.split(), seed, memory), out, as_json)
+    show(pictures.order(words_of(text), seed, memory), out, as_json)
 
 
 Model = Annotated[

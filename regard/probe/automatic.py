@@ -18,7 +18,6 @@ Sentences are drawn from all of the text by a hash, so that no order decides, an
 from __future__ import annotations
 
 import heapq
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,32 +34,13 @@ from regard.text.corpus import MARKER, Corpus
 from regard.text.files import Tally
 from regard.text.sentences import Cutter
 from regard.text.sources import Reading, documents, find
-from regard.text.words import is_unspaced
+from regard.text.words import is_unspaced, words_of
 
-WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 SHORTEST, LONGEST = 4, 64  # words of a sentence that is asked about
 FREQUENT = 20  # words that `previous-word` knows
 HELD_OUT = 10  # a tenth validates, a tenth tests
 
 T = TypeVar("T")
-
-
-def words_of(text: str) -> list[str]:
-    """Words and punctuation; scripts without spaces have a word a character."""
-    found: list[str] = []
-    for match in WORD.findall(text):
-        if not any(map(is_unspaced, match)):
-            found.append(match)
-            continue
-        rest = ""
-        for letter in match:
-            if is_unspaced(letter):
-                found += [rest, letter] if rest else [letter]
-                rest = ""
-            else:
-                rest += letter
-        found += [rest] if rest else []
-    return found
 
 
 def is_mark(word: str) -> bool:

@@ -20,19 +20,22 @@ from regard.models.base import EncoderDecoder
 from regard.study.draw import largest
 from regard.study.drawings import WIDEST, Heat
 from regard.study.record import record
+from regard.text.words import words_of
 
 LARGEST = 2**30  # parameters that are worth filling with random numbers for a picture
 
 
-def look(name: str, text: str, layer: int = 1, head: int | None = None) -> Heat:
+def look(
+    name: str, text: str, layer: int = 1, head: int | None = None, *, download: bool = False
+) -> Heat:
     """The weights of one layer (counted from 1) and head (or the mean of all).
 
     `name` is a model directory, or a published size: that is then untrained, and its tokens are the
     words of the text, numbered as they first appear. A model reads as `regard look` lets it:
     between its marks, a Longformer with its global token, a decoder what it writes itself.
     """
-    loaded, title = opened(name)
-    words = [] if loaded.tokenizer is not None else text.split()
+    loaded, title = opened(name, download)
+    words = [] if loaded.tokenizer is not None else words_of(text)
     with at_rest(loaded.model), torch.no_grad():
         reading = read(loaded, *given(loaded, text, words))
         longest = max(map(len, reading.names.values()))
@@ -55,10 +58,10 @@ def look(name: str, text: str, layer: int = 1, head: int | None = None) -> Heat:
     return Heat(f"{title} · {place} · {which}", weights, rows, columns, high=largest(weights))
 
 
-def opened(name: str) -> tuple[Loaded, str]:
+def opened(name: str, download: bool = False) -> tuple[Loaded, str]:
     """A model and its title."""
-    if Path(name).exists() or "/" in name:
-        return load(name), "/".join(Path(name).resolve().parts[-2:])
+    if download or Path(name).exists() or "/" in name:
+        return load(name, download=download), "/".join(Path(name).resolve().parts[-2:])
     if (count := count_parameters(name)) > LARGEST:
         raise InputError(f"{name} has {count:,} parameters, too many to draw; choose a smaller one")
     with torch.random.fork_rng(devices=[]):

@@ -22,8 +22,9 @@ __all__ = ["masks", "operations", "order", "parameters", "positions", "schedules
 
 
 def positions(
-    model: str = "", length: int = 32, width: int = 64, layout: str = "interleaved"
-) -> Heat:
+    model: str = "", length: int = 32, width: int = 64, layout: str = "interleaved",
+    *, download: bool = False,
+) -> Heat:  # fmt: skip
     """Sinusoids, or the learned table of a model directory: a row is a position."""
     import torch
 
@@ -34,7 +35,7 @@ def positions(
     if model:
         if layout != LAYOUTS[0]:
             raise InputError(f"the layout {layout} is of sinusoids; leave it out for {model}")
-        table, title = learned(model)
+        table, title = learned(model, download)
         table = table[:length, :width]
     else:
         if width % 2:
@@ -51,10 +52,10 @@ def positions(
 LAYOUTS = ("interleaved", "halves", "tensor2tensor")
 
 
-def learned(model: str) -> tuple[Any, str]:
+def learned(model: str, download: bool) -> tuple[Any, str]:
     from regard.exchange.directory import load
 
-    found = load(model).model
+    found = load(model, download=download).model
     first = getattr(found.config, "first_position", 0)  # rows before it stand for no position
     for name, value in found.named_parameters():
         if name in ("positions.weight", "embeddings.positions.weight"):

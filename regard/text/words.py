@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable
@@ -29,6 +30,7 @@ UNSPACED = (  # first and last code points
     (0x3005, 0x3007), (0x3040, 0x30FF), (0x31F0, 0x31FF),  # kana
     (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF),  # ideographs
 )  # fmt: skip
+WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 STRAY = 0xDC00  # a byte that is no whole character, as Python's "surrogateescape" writes it
 LEADS = (*range(0xE3, 0xEA), 0xF0)  # bytes that only ideographs and kana (and emoji) begin with
 
@@ -172,3 +174,21 @@ def chinese_cutter() -> Callable[[str], Any]:
     jieba.setLogLevel(logging.WARNING)
     cut: Callable[[str], Any] = jieba.cut
     return cut
+
+
+def words_of(text: str) -> list[str]:
+    """Words and punctuation; scripts without spaces have a word a character."""
+    found: list[str] = []
+    for match in WORD.findall(text):
+        if not any(map(is_unspaced, match)):
+            found.append(match)
+            continue
+        rest = ""
+        for letter in match:
+            if is_unspaced(letter):
+                found += [rest, letter] if rest else [letter]
+                rest = ""
+            else:
+                rest += letter
+        found += [rest] if rest else []
+    return found

@@ -22,10 +22,10 @@ from regard.probe.automatic import (
     punctuation_next,
     sampled,
     word_length,
-    words_of,
 )
 from regard.probe.tasks import SAME, Reading, task_of_files
 from regard.text.corpus import Special, Writer, write_marker
+from regard.text.words import words_of
 from tests.probe.small import WORDS, tokenizer
 
 # -- files

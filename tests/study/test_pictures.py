@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from regard.attention.position import sinusoids
 from regard.commands import draw
-from regard.errors import InputError, UnknownName
+from regard.errors import InputError, RegardError, UnknownName
 from regard.exchange.directory import save
 from regard.extensions import extend
 from regard.models import count_parameters
@@ -217,6 +217,17 @@ def test_an_order_has_two_streams() -> None:
         ]
     assert sorted(sum(row) for row in content) == [2, 3, 4, 5, 6]  # one rank each
     assert pictures.order(words, seed=4).values != pictures.order(words, seed=3).values
+
+
+def test_chinese_has_a_word_a_character(run: Any) -> None:
+    told = run("order", "小猫坐下。", "--json")
+    assert json.loads(told.stdout)["rows"][:5] == [f"h {word}" for word in "小猫坐下。"]
+
+
+def test_the_option_that_an_error_names_is_there(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    told = run("positions", "no-such-model", "--download")
+    assert isinstance(told.exception, RegardError) and "no-such-model" in str(told.exception)
 
 
 def test_branches_are_seen_by_their_word() -> None:
