@@ -81,13 +81,13 @@ class Ratio(Rule):
     figure: str
     arm: str
     other: str
-    least: float = 0.0
+    least: float = -math.inf
     most: float = math.inf
     at: float = 0.0
 
     @property
     def words(self) -> str:
-        bounds = [f"at least {self.least:g}"] if self.least else []
+        bounds = [f"at least {self.least:g}"] if self.least > -math.inf else []
         bounds += [f"at most {self.most:g}"] if self.most < math.inf else []
         times = f"{' and '.join(bounds)} times {self.other!r}'s{where(self.at)}"
         return f"{self.figure} of {self.arm!r} is {times}"

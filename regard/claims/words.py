@@ -125,7 +125,7 @@ def chinese(rule: Rule) -> str:
 
 
 def between(least: float, most: float) -> str:
-    parts = [f"至少 {least:g} "] if least > 0 or -math.inf < least < 0 else []
+    parts = [f"至少 {least:g} "] if least > -math.inf else []
     parts += [f"至多 {most:g} "] if most < math.inf else []
     return "、".join(part.strip() for part in parts) + " "
 

@@ -57,6 +57,8 @@ def test_ratio_and_bounds():
     assert Ratio("x", "a", "b", least=2.5).judge(found).verdict == REPRODUCED
     assert Ratio("x", "a", "b", most=2.5).judge(found).verdict == NOT
     assert Within("x", "a", 2, 4).judge(found).verdict == REPRODUCED
+    near_nothing = values(a=[0.0, 0.0, 3e-9], b=[1.0, 1.0, 1.0])  # whose noise reaches below 0
+    assert Ratio("x", "a", "b", most=1e-6).judge(near_nothing).verdict == REPRODUCED
     assert Within("x", "a", 2, 4).judge(values(a={1: [3], 2: [5]})).verdict == NOT
 
 

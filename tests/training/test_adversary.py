@@ -300,8 +300,8 @@ def test_what_is_left_open_is_the_methods_own() -> None:
     def numbers(robust: Robust) -> tuple[float, ...]:
         return robust.radius, robust.rate, robust.steps, robust.start
 
-    assert numbers(chosen(adversary="fgm")) == (0.3, -1.0, 0, -1.0)
-    assert numbers(chosen(adversary="pgd")) == (0.3, 0.1, 3, -1.0)
+    assert numbers(chosen(adversary="fgm")) == (0.1, -1.0, 0, -1.0)
+    assert numbers(chosen(adversary="pgd")) == (0.1, 0.03, 3, -1.0)
     assert numbers(chosen(adversary="freelb")) == (0.3, 0.1, 2, 0.1)
     assert numbers(chosen(adversary="freelb", radius=0.0, steps=5)) == (0.0, 0.1, 5, 0.1)
 
