@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+import regard
 from regard.look import look, packing
 from regard.look.recorded import Recorded
 from tests.decoding.small import draw
-from tests.look.small import speaking
+from tests.look.small import informed, speaking
 
 SENTENCE = "The cat sat on the mat. 猫坐在垫子上 🤖"
 ROUNDED = 0.0005 + 1e-6  # off by rounding to three digits
@@ -121,6 +122,18 @@ def test_every_way_of_keeping_weights_is_read_back(
         same(listed(shown), weights[number])
     row(shown, 29, "Right")
     same(listed(shown, "seen_by"), weights[:, 29])
+
+
+def test_facts_of_a_graph_are_named_and_their_weights_shown(page: Any, tmp_path: Path) -> None:
+    recorded = look(regard.load(informed(tmp_path)), "the film was dull", knowledge=True)
+    shown = page(recorded.save(tmp_path / "page.html"))
+    assert shown.locator(".facts li").all_inner_texts() == ["film — of warm"]
+    assert "fact from the knowledge graph" in shown.locator("body").inner_text()
+    choose(shown, 1, 0)
+    weights = recorded.sides[0].stack("self").layers[1].weights(0)
+    for number in (1, 2, 4):  # a word without facts, the film, and what is told of it
+        row(shown, number)
+        same(listed(shown), weights[number])
 
 
 def test_heads_by_keyboard(page: Any, pages: Any) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from regard.exchange.directory import Loaded
+from regard.knowledge.graph import Graph
 from regard.models.base import Config, Model
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
@@ -16,7 +18,9 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.models.transformer_xl import TransformerXL, TransformerXLConfig
 from regard.models.xlnet import XLNet, XLNetConfig
 from regard.study.record import record
+from regard.tasks.finetune import finetune
 from tests.decoding.small import tokenizer
+from tests.tasks import tuning
 
 SHAPE: dict[str, Any] = {"width": 16, "layers": 2, "heads": 2, "hidden": 24}
 CONFIGS: dict[str, tuple[type[Model], Config]] = {
@@ -51,3 +55,15 @@ def recorded(model: Any, *inputs: Any, **more: Any) -> list[np.ndarray]:
     with record(model) as seen:
         model(*inputs, **more)
     return [one.weights[0].float().numpy() for one in seen]
+
+
+def informed(place: Path) -> Path:
+    """A classifier that has learned with a graph of two facts."""
+    tuning.bert(place / "bert")
+    tuning.write(place / "reviews.jsonl", tuning.reviews(40))
+    Graph([("film", "of", "warm"), ("plot", "of", "cold")]).write(place / "facts.tsv")
+    known = {"objective": {"knowledge": {"graph": str(place / "facts.tsv"), "mode": "tree"}}}
+    recipe = tuning.recipe(place / "bert", place / "reviews.jsonl", **known)
+    recipe.budget.steps = 2
+    finetune(recipe, place / "run", display="silent")
+    return place / "run"

@@ -15,19 +15,16 @@ import regard
 from regard.cli import main
 from regard.errors import ConfigError, InputError, StorageError
 from regard.exchange.directory import Loaded
-from regard.knowledge.graph import Graph
 from regard.look import look, packing
 from regard.look.recorded import Side
 from regard.look.rollout import Rollout
 from regard.look.tokens import tokens_of
 from regard.look.weights import Band
 from regard.models.state import State
-from regard.tasks.finetune import finetune
 from regard.text.roles import special_of
 from tests.decoding.small import draw
 from tests.laws.zoo import VOCABULARY, ZOO, Specimen
-from tests.look.small import recorded, speaking
-from tests.tasks import tuning
+from tests.look.small import informed, recorded, speaking
 
 SENTENCE = "The cat sat on the mat."
 CLOSE = 2e-6
@@ -300,16 +297,7 @@ def test_two_sides() -> None:
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier that has learned with a graph."""
-    place = tmp_path_factory.mktemp("look")
-    tuning.bert(place / "bert")
-    tuning.write(place / "reviews.jsonl", tuning.reviews(40))
-    Graph([("film", "of", "warm"), ("plot", "of", "cold")]).write(place / "facts.tsv")
-    known = {"objective": {"knowledge": {"graph": str(place / "facts.tsv"), "mode": "tree"}}}
-    recipe = tuning.recipe(place / "bert", place / "reviews.jsonl", **known)
-    recipe.budget.steps = 2
-    finetune(recipe, place / "run", display="silent")
-    return place / "run"
+    return informed(tmp_path_factory.mktemp("look"))
 
 
 def test_facts_are_branches(tuned: Path, tmp_path: Path) -> None:
