@@ -54,15 +54,15 @@ def cells(name: str, scores: list[float], seconds: float) -> list[dict[str, Any]
 def test_the_page() -> None:
     rows = cells("plain", [0.70, 0.72, 0.74], 10.0) + cells("fgm", [0.80, 0.82, 0.84], 21.0)
     plain, fgm = summary(rows)
-    assert fgm["ratio"] == 2.1 and fgm["gains"]["typos"] == pytest.approx([0.1] * 3)
-    assert plain["ratio"] == 1.0
+    assert fgm["passes"] == 2 and fgm["gains"]["typos"] == pytest.approx([0.1] * 3)
+    assert plain["passes"] == 1
     text = section(rows)
     assert f"| {METHODS['fgm'].title} | 3 | 0.820 ± 0.020 (+0.100) |" in text
     assert "better than plain training on “clean”: FGM;" in text
     assert "Student's t of the pairs, 95%; of 3 comparisons chance alone would name 0.2" in text
     assert "numbers stay, and 17% of the other words are missing" in text
     level = section(rows[:3] + cells("pgd", [0.70, 0.72, 0.75], 33.0))
-    assert "No method differs" in level and "| 3.30 |" in level
+    assert "No method differs" in level and "| 2.67 |" in level
 
 
 def test_differences_are_those_of_the_same_seeds() -> None:
