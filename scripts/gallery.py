@@ -5,14 +5,15 @@
     python scripts/gallery.py --only-pages            # of what was measured so far
 
 Nothing in the gallery is written by hand: `regard compare` and `regard claims run` measure into
---work, where they go on if they are started again, and their pages are copied as they are.
+--work, where they go on if they are started again, and their pages are copied as they are, but for
+the path of --work, which says nothing elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -78,21 +79,21 @@ def is_gallery(out: Path) -> bool:
 
 
 def gather(work: Path, out: Path) -> None:
-    for name in REPORTS:
-        copy(work / "compare" / name, out / "compare" / name)
-    for page in sorted((work / "compare" / "runs").glob("*/report.html")):
-        copy(page, out / "compare" / "runs" / page.parent.name / page.name)
-    copy(work / "claims" / "gallery.html", out / "claims" / "gallery.html")
-    for name in done(work):
-        copy(work / "claims" / name / NAME, out / "claims" / name / NAME)
+    compared = [work / "compare" / name for name in REPORTS]
+    runs = sorted((work / "compare" / "runs").glob("*/report.html"))
+    claims = [work / "claims" / name / NAME for name in done(work)]
+    for page in (*compared, *runs, work / "claims" / "gallery.html", *claims):
+        copy(page, work, out)
     out.joinpath("README.md").write_text(index(work), encoding="utf-8")
 
 
-def copy(page: Path, to: Path) -> None:
+def copy(page: Path, work: Path, out: Path) -> None:
     if not page.is_file():
         raise SystemExit(f"{page} is not there; leave --only-pages out to make it")
+    to = out / page.relative_to(work)
     to.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(page, to)
+    text = page.read_text(encoding="utf-8")
+    to.write_text(text.replace(f"{work.resolve()}{os.sep}", ""), encoding="utf-8")
 
 
 def done(work: Path) -> list[str]:

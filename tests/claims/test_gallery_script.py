@@ -23,6 +23,8 @@ def work(tmp_path):
     write(place / "compare" / "report.json", json.dumps(report))
     for name in script.REPORTS:
         write(place / "compare" / name, name)
+    run = f"data: {place.resolve()}/compare/data"
+    write(place / "compare" / "runs" / "gpt-1" / "report.html", run)
     write(place / "claims" / "gallery.html")
     facts = {"verdict": "reproduced", "because": "a | b", "seeds": 2, "effort": 1.0}
     write(place / "claims" / "shift" / FACTS, json.dumps(facts))
@@ -41,6 +43,8 @@ def test_pages_are_put_and_replaced(work, tmp_path):
     index = (out / "README.md").read_text(encoding="utf-8")
     assert "1 reproduced" in index and r"a \| b" in index and "并排" in index
     assert [each.name for each in out.parent.iterdir()] == ["gallery"]
+    run = out / "compare" / "runs" / "gpt-1" / "report.html"
+    assert run.read_text() == "data: compare/data"  # no path of this machine
 
 
 def test_a_gallery_that_cannot_be_made_leaves_the_old_one(work, tmp_path):
