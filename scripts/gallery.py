@@ -46,14 +46,14 @@ def measure(options: argparse.Namespace) -> bool:
     wanted = names() if options.claims == "all" else options.claims.split(",")
     usual = [name for name in wanted if name not in EFFORTS]
     words = ["--out", str(options.work / "claims")]
-    codes = [call("claims", "run", *usual, "--jobs", str(options.jobs), *words)] if usual else []
-    for name, effort in EFFORTS.items():
-        if name in wanted:
-            codes.append(call("claim", name, "--effort", str(effort), *words))
-    for code in codes:
-        if code not in (0, 1):  # it was stopped; 1: a claim failed, and said so
+    asked = [["claims", "run", *usual, "--jobs", str(options.jobs)]] if usual else []
+    asked += [["claim", n, "--effort", str(e)] for n, e in EFFORTS.items() if n in wanted]
+    whole = True
+    for each in asked:
+        if (code := call(*each, *words)) not in (0, 1):  # it was stopped
             raise SystemExit(code)
-    return not any(codes)
+        whole &= code == 0  # 1: a claim failed, and said so
+    return whole
 
 
 def call(*words: str) -> int:

@@ -32,6 +32,10 @@ def work(tmp_path):
     return place
 
 
+def test_only_claims_that_there_are_get_more_effort():
+    assert set(script.EFFORTS) <= set(script.names())
+
+
 def test_pages_are_put_and_replaced(work, tmp_path):
     out = tmp_path / "docs" / "gallery"
     script.put(work, out)

@@ -228,6 +228,7 @@ def test_the_option_that_an_error_names_is_there(run: Any, monkeypatch: pytest.M
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     told = run("positions", "no-such-model", "--download")
     assert isinstance(told.exception, RegardError) and "no-such-model" in str(told.exception)
+    assert "--download" not in str(told.exception)  # which was given, and got as far as the hub
 
 
 def test_branches_are_seen_by_their_word() -> None:
