@@ -92,8 +92,8 @@ CLAIM = Claim(
             "The rule first compared windows of 512 and 128, and was undecided: the attention of "
             "512 took 2.44 times as long, where at least 2.5 were asked for. Cutting into "
             "blocks takes as long for any window, so narrow ones gain less; that is a guess. At "
-            "16,384 tokens, windows of 512, 1,024, 2,048 and 4,096 then took 0.068, 0.137, 0.264 and "
-            "0.541 seconds. So wider ones are compared.",
+            "16,384 tokens, windows of 512, 1,024, 2,048 and 4,096 then took 0.068, 0.137, 0.264 "
+            "and 0.541 seconds. So wider ones are compared.",
             "规则起初比较 512 与 128 的窗口，没有定论：512 的注意力用时是 128 的 2.44 倍，"
             "而规则要求至少 2.5 倍。切块所用的时间与窗口宽度无关，窄窗口因此省得少，这只是推测；"
             "再在 16,384 个词元上量 512、1,024、2,048、4,096 的窗口，"
