@@ -35,14 +35,14 @@ from finetune_tasks import TASKS, Files, Task, files, in_lines
 from page import SURE, cells, in_process, judged, once, put, spread, table
 from page import replace as write
 
-from regard.augment.eda import METHODS, published
-from regard.augment.examples import Settings
-from regard.augment.files import record
-from regard.augment.processes import augmented
-from regard.augment.thesaurus import WORDNET, digest
-from regard.keyed import permutation
-from regard.tasks.readers import Reader
-from regard.training.machine import quick_malloc
+from regard.core.seeding import permutation
+from regard.data.augment.eda import METHODS, published
+from regard.data.augment.examples import Settings
+from regard.data.augment.thesaurus import WORDNET, digest
+from regard.data.readers import Reader
+from regard.methods.augment.files import record
+from regard.methods.augment.processes import augmented
+from regard.training.hardware import quick_malloc
 
 ROOT = Path(__file__).resolve().parent.parent
 ARMS = ("plain", "file", "on the fly")
@@ -104,7 +104,7 @@ def drawn(data: Files, task: str, size: int, seed: int) -> tuple[list[Any], dict
 
 def measured(study: Study, arm: str, size: int, seed: int, options: Any) -> dict[str, Any]:
     """Learns and tests once."""
-    from regard.cli import main
+    from regard.cli.main import main
 
     task = study.task
     held = files(task, Path(options.data), options.out / "data", options.examples)

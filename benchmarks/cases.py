@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.exchange.directory import save
+from regard.formats.directory import save
 from regard.models import FAMILIES
 from regard.models.base import Model
 

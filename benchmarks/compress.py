@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from compress_sides import NEEDED, SIDES, THREADS, build, made, there
 from page import goal, once, put, table
 
-from regard.keyed import keyed
+from regard.core.seeding import keyed
 
 ROOT = Path(__file__).resolve().parent.parent
 BATCHES = (1, 8)

@@ -27,8 +27,8 @@ def there(side: str) -> bool:
 
 def made(place: Path, tiny: bool) -> Path:
     """GPT-2 with random weights, as transformers opens it."""
-    from regard.exchange.directory import save
-    from regard.keyed import seed_torch
+    from regard.core.seeding import seed_torch
+    from regard.formats.directory import save
     from regard.models.gpt import GPT, SIZES
 
     config = SIZES["gpt2"]
@@ -56,9 +56,9 @@ def ours(model: Path, kind: str | None) -> tuple[Continue, int]:
     import torch
 
     from regard.decoding import generate
-    from regard.exchange.directory import load
-    from regard.extensions import extend
-    from regard.training.machine import quick_malloc
+    from regard.formats.directory import load
+    from regard.models.extensions import extend
+    from regard.training.hardware import quick_malloc
 
     quick_malloc()
     torch.set_num_threads(THREADS)

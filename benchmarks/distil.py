@@ -37,7 +37,7 @@ from finetune_sides import minilm, scores, settings
 from finetune_tasks import TASKS, Files, Task, files
 from page import cells, goal, in_process, once, put, spread, table
 
-from regard.training.machine import quick_malloc
+from regard.training.hardware import quick_malloc
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("reviews", "entail", "similar")
@@ -90,7 +90,7 @@ def cell(task: Task, data: Files, seed: int, precision: str, epochs: int) -> dic
 
 
 def finetuned(task: Task, data: Files, model: Path, out: Path, seed: int, precision: str) -> float:
-    from regard.cli import main
+    from regard.cli.main import main
 
     words = ["finetune", str(model), "--task", task.task, "--data", str(data.train), "--out",
              str(out), "--seed", str(seed), "--quiet", *settings(task, precision)]  # fmt: skip
@@ -103,8 +103,8 @@ def finetuned(task: Task, data: Files, model: Path, out: Path, seed: int, precis
 def taught(
     task: Task, data: Files, made: dict[str, Path], seed: int, precision: str, epochs: int
 ) -> float:
+    from regard.methods.distill.run import Asked, distil
     from regard.training import recipe as recipes
-    from regard.workshop.distil import Asked, distil
 
     longer = replace(task, epochs=epochs, rate=RATE)
     table = {"data": str(data.train), "seed": seed, "objective": dict(LOSSES),
@@ -117,9 +117,9 @@ def taught(
 
 
 def measured(task: Task, data: Files, made: dict[str, Path], precision: str) -> dict[str, Any]:
-    from regard.exchange.directory import load
-    from regard.tasks.predict import Predictor
-    from regard.tasks.readers import read
+    from regard.data.readers import read
+    from regard.evaluation.predict import Predictor
+    from regard.formats.directory import load
 
     examples: Any = read(data.test, task.task)
     loaded = {name: load(path) for name, path in made.items()}

@@ -35,7 +35,7 @@ from finetune_sides import SIDES
 from finetune_tasks import TASKS, Task, files
 from page import apart, cells, goal, in_process, once, put, spread, table
 
-from regard.training.machine import quick_malloc
+from regard.training.hardware import quick_malloc
 
 ROOT = Path(__file__).resolve().parent.parent
 PADDING = 0.1  # the share of ours has to be below

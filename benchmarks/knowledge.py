@@ -63,7 +63,7 @@ def say(*words: Any) -> None:
 
 
 def creatures(seed: int) -> list[str]:
-    from regard.keyed import permutation
+    from regard.core.seeding import permutation
 
     names = [first + last for first in STARTS for last in ENDS]
     return [names[i] for i in permutation(len(names), seed, "creatures")]
@@ -76,7 +76,7 @@ class Creature(NamedTuple):
 
 
 def world(seed: int) -> list[Creature]:
-    from regard.keyed import keyed
+    from regard.core.seeding import keyed
 
     found = []
     for name in creatures(seed):
@@ -87,7 +87,7 @@ def world(seed: int) -> list[Creature]:
 
 def examples(count: int, among: list[Creature], *key: int | str) -> list[dict[str, str]]:
     """Which of two colours? The wrong one is any, that of the other creature, or what is feared."""
-    from regard.keyed import keyed
+    from regard.core.seeding import keyed
 
     made = []
     for index in range(count):
@@ -111,8 +111,8 @@ def examples(count: int, among: list[Creature], *key: int | str) -> list[dict[st
 
 def tokenizer() -> Any:
     """Names are cut into two syllables, all of which occur in training."""
-    from regard.text.roles import completed, special_of
-    from regard.text.tokenizer import Tokenizer, word_pieces
+    from regard.data.special_tokens import completed, special_of
+    from regard.data.tokenizer import Tokenizer, word_pieces
 
     words = {word for text in [*FRAMES, *ASKS] for word in text.split() if "{" not in word}
     words |= {*COLOURS, "colour", "fears"}
@@ -128,10 +128,10 @@ def tokenizer() -> Any:
 def cell(way: str, seed: int, few: int, place: Path) -> dict[str, Any]:
     """One way with one seed: the score on creatures that were never seen, and on seen ones."""
     import regard
-    from regard.keyed import seed_torch
-    from regard.knowledge.graph import Graph
+    from regard.core.seeding import seed_torch
+    from regard.data.knowledge.graph import Graph
+    from regard.methods.finetune.run import finetune
     from regard.models.bert import Bert, BertConfig
-    from regard.tasks.finetune import finetune
     from regard.training.recipe import make
 
     every = world(seed)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.training.machine import quick_malloc
+from regard.training.hardware import quick_malloc
 
 Step = Callable[[], Any]
 

@@ -21,13 +21,13 @@ def measured(run: Path, rows: int, data: str = "") -> dict[str, Any]:
     """The figures of a run's validation with so many rows remembered."""
     import torch
 
-    from regard.exchange.directory import load
+    from regard.formats.directory import load
     from regard.objectives.recurrent import configured
     from regard.training import recipe as recipes
     from regard.training.build import validation_for
-    from regard.training.learner import Learner
     from regard.training.parallel import Group
     from regard.training.run import RECIPE, settings
+    from regard.training.train_module import Learner
     from regard.training.validate import validate
 
     recipe = recipes.make(recipes.read(run / RECIPE))

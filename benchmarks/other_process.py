@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from regard.exchange.directory import save
+from regard.formats.directory import save
 
 
 class OtherProcess:

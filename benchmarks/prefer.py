@@ -82,8 +82,8 @@ def place_of(options: Any, seed: int) -> Path:
 
 def start(options: Any, seed: int) -> dict[str, Any]:
     """The dialogue model, and the pairs of its replies."""
-    from regard.tasks.finetune import finetune
-    from regard.tasks.readers import read
+    from regard.data.readers import read
+    from regard.methods.finetune.run import finetune
     from regard.training import recipe as recipes
 
     place, began = place_of(options, seed), time.perf_counter()
@@ -115,9 +115,9 @@ def start(options: Any, seed: int) -> dict[str, Any]:
 
 def objective_on(place: Path, split: str, seed: int) -> Any:
     """What writes replies to the prompts of a split and knows the rule."""
-    from regard.objectives.reinforce import Reinforce, ReinforceOptions
-    from regard.tasks.labelled import Examples, tokenizer_of
-    from regard.tasks.readers import read
+    from regard.data.labelled import Examples, tokenizer_of
+    from regard.data.readers import read
+    from regard.methods.preference.grpo import Reinforce, ReinforceOptions
 
     examples = read(place / f"{split}.prompts.jsonl", "prefer")
     given = Examples("prefer", examples, tokenizer_of(str(place / "start")), split="valid")
@@ -141,7 +141,7 @@ def written(objective: Any, model: Any, most: int = 2**31) -> list[tuple[list[st
 
 def pairs_of(place: Path, split: str, seed: int) -> list[dict[str, Any]]:
     """Of each group those that ask back, each beside one that does not."""
-    from regard.exchange.directory import load
+    from regard.formats.directory import load
 
     made = []
     for turns, replies in written(objective_on(place, split, seed), load(place / "start").model):
@@ -157,9 +157,9 @@ def measured(run: Path, place: Path, seed: int) -> dict[str, Any]:
     """How often it asks back, and how far it is from the start, on unseen prompts."""
     import torch
 
-    from regard.exchange.directory import load
-    from regard.training.learner import Learner
+    from regard.formats.directory import load
     from regard.training.parallel import Group
+    from regard.training.train_module import Learner
     from regard.training.validate import validate
 
     model, objective = load(run).model, objective_on(place, "test", seed)
@@ -171,7 +171,7 @@ def measured(run: Path, place: Path, seed: int) -> dict[str, Any]:
 
 def learned(options: Any, name: str, seed: int) -> dict[str, Any]:
     """One way of learning, and what came of it."""
-    from regard.tasks.prefer import prefer, recipe_for
+    from regard.methods.preference.run import prefer, recipe_for
 
     place, way, began = place_of(options, seed), WAYS[name], time.perf_counter()
     method, out = way["method"], place / name

@@ -45,7 +45,7 @@ def english(data: Path | None) -> list[str]:
     file = data / "text" / "sotu.txt.gz" if data else None
     if file is not None and file.is_file():
         return gzip.decompress(file.read_bytes()).decode().split("\n\n")
-    from regard.text.builtin import python_docs
+    from regard.data.builtin import python_docs
 
     return ["\n".join(line for line in text.split("\n") if line.strip()) for text in python_docs()]
 
@@ -67,7 +67,7 @@ def chinese(data: Path | None) -> list[str]:
 
 def permuted(documents: list[str], size: int) -> Iterator[str]:
     """The same sentences in ever new documents, up to so many bytes."""
-    from regard.text.sentences import sentences
+    from regard.data.sentences import sentences
 
     parts = [sentence for document in documents for sentence in sentences(document)]
     each = max(1, len(parts) // len(documents))
@@ -94,9 +94,9 @@ def write(file: Path, documents: Iterator[str], between: str) -> None:
 
 
 def step(kind: str, file: Path, split_by: str, tokenizer: str, out: Path) -> dict[str, float]:
-    from regard.text.files import Tally
-    from regard.text.prepare import Plan, prepare
-    from regard.text.sources import Reading, documents, find
+    from regard.data.files import Tally
+    from regard.data.prepare import Plan, prepare
+    from regard.data.sources import Reading, documents, find
 
     reading = Reading(split_by=split_by)
     if kind == "raw":

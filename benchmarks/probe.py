@@ -84,9 +84,9 @@ def say(*words: Any) -> None:
 
 def measured(task: Asked, options: Any) -> dict[str, Any]:
     """One task, by `regard probe` itself."""
-    from regard.probe.experiment import probe
-    from regard.probe.plan import Plan
-    from regard.training.machine import quick_malloc
+    from regard.methods.probe.experiment import probe
+    from regard.methods.probe.plan import Plan
+    from regard.training.hardware import quick_malloc
 
     quick_malloc()
     out = options.out / "probed" / task.name
@@ -228,8 +228,8 @@ def section(rows: list[dict[str, Any]]) -> str:
 
 def drawn(rows: list[dict[str, Any]]) -> str:
     """One panel a task, by its own measure."""
-    from regard.probe.figure import picture
-    from regard.probe.report import TITLES, panels
+    from regard.methods.probe.figure import picture
+    from regard.methods.probe.report import TITLES, panels
 
     chosen = []
     for row in rows:

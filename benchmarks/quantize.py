@@ -28,7 +28,7 @@ from finetune_sides import minilm, settings
 from finetune_tasks import TASKS, Task, files
 from page import cells, goal, in_process, once, put, spread, table
 
-from regard.training.machine import quick_malloc
+from regard.training.hardware import quick_malloc
 
 ROOT = Path(__file__).resolve().parent.parent
 CHOSEN = ("reviews", "wnut17", "entail", "similar")
@@ -40,8 +40,8 @@ LEARNED = "bf16"  # how the model is fine-tuned; it is measured in fp32
 
 def cell(task: Task, data: Path, out: Path, seed: int, examples: int) -> dict[str, Any]:
     """One model, and all that is made of it."""
-    from regard.cli import main
-    from regard.workshop.quantize import Plan, quantize
+    from regard.cli.main import main
+    from regard.methods.quantize.run import Plan, quantize
 
     held = files(task, data, out / "data", examples)
     run = held.runs / f"quantize-{task.name}-{seed}"

@@ -34,10 +34,10 @@ from finetune_tasks import DIVISIONS, TASKS, Task, gold, in_lines, thinned
 from page import SURE, cells, in_process, judged, once, put, spread, table
 from page import replace as write
 
-from regard.keyed import keyed
-from regard.tasks.metrics import METRICS
-from regard.tasks.readers import read
-from regard.training.machine import quick_malloc
+from regard.core.seeding import keyed
+from regard.data.readers import read
+from regard.metrics.figures import METRICS
+from regard.training.hardware import quick_malloc
 from regard.training.recipe import make, overrides
 from regard.training.robust import passes, settle_robust
 
@@ -139,9 +139,9 @@ def files(data: Path, out: Path, examples: int) -> tuple[Path, Path]:
 
 def cell(name: str, seed: int, options: Any) -> dict[str, Any]:
     """One method with one seed."""
-    from regard.cli import main as regard
-    from regard.exchange.directory import load
-    from regard.tasks.predict import Predictor
+    from regard.cli.main import main as regard
+    from regard.evaluation.predict import Predictor
+    from regard.formats.directory import load
 
     train, test = files(options.data, options.out, options.examples)
     run = options.out / "runs" / f"{name}-{seed}"

@@ -34,9 +34,9 @@ from finetune_sides import minilm
 from finetune_tasks import in_columns, in_lines
 from page import cells, goal, in_process, once, put, replace, table
 
-from regard.tasks.predict import CHUNK, FEW, ROWS
-from regard.tasks.readers import read
-from regard.training.machine import quick_malloc
+from regard.data.readers import read
+from regard.evaluation.predict import CHUNK, FEW, ROWS
+from regard.training.hardware import quick_malloc
 
 ROOT = Path(__file__).resolve().parent.parent
 GOAL = 1.15
@@ -106,10 +106,10 @@ def forward(task: str, out: Path, precision: str, at_once: bool) -> float:
     """Seconds of the model with its head, on batches that are there."""
     import torch
 
-    from regard.exchange.directory import load
-    from regard.tasks.cores import side_by_side
-    from regard.tasks.predict import Predictor, by_tokens, fitting, portions
-    from regard.training.learner import autocast, evaluating, moved
+    from regard.evaluation.parallel_inference import side_by_side
+    from regard.evaluation.predict import Predictor, by_tokens, fitting, portions
+    from regard.formats.directory import load
+    from regard.training.train_module import autocast, evaluating, moved
 
     asked = Predictor(load(out / task), precision)
     model, like = asked.model, next(asked.model.parameters())

@@ -26,13 +26,13 @@ from typing import Any
 
 import torch
 
-from regard.exchange.directory import save
-from regard.training.learner import autocast, moved
+from regard.formats.directory import save
 from regard.training.optimizer import clip
 from regard.training.parallel import Group
 from regard.training.plan import Plan, prepare
 from regard.training.recipe import make
 from regard.training.run import Run, settings
+from regard.training.train_module import autocast, moved
 
 SHAPE = {"layers": 6, "width": 512, "heads": 8}
 SAMPLES, LENGTH = 8, 256

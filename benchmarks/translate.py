@@ -45,9 +45,9 @@ from page import apart, goal, in_process, once, plain, put, replace, spread, tab
 from page import cells as cells_in
 from translate_sides import SAMPLES, SIDES, SMOOTHING, Job
 
-from regard.tasks.readers import read
+from regard.data.readers import read
 from regard.tasks.text_forms import divide_pairs
-from regard.training.machine import quick_malloc
+from regard.training.hardware import quick_malloc
 
 ROOT = Path(__file__).resolve().parent.parent
 HELD = 0.1  # of the pairs

@@ -14,18 +14,18 @@ from typing import Any, ClassVar
 
 import torch
 
+from regard.data.corpus import Corpus
 from regard.decoding.pieces import Voice
-from regard.exchange.directory import Loaded, load, save
+from regard.formats.directory import Loaded, load, save
+from regard.metrics.figures import measured
 from regard.objectives.pairs import Pairs, PairsOptions
-from regard.tasks.metrics import measured
-from regard.text.corpus import Corpus
 from regard.training.build import model_for, objective_for, settle_batch
 from regard.training.checkpoint import Checkpoints, mean, weights_of
-from regard.training.learner import Learner
 from regard.training.parallel import Group
 from regard.training.recipe import Recipe, make
 from regard.training.run import Run, settings
 from regard.training.schedule import schedule
+from regard.training.train_module import Learner
 from regard.training.validate import validate
 
 CPU = torch.device("cpu")

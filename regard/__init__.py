@@ -15,9 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.exchange.directory import Loaded, load, save
+    from regard.attention.recorder import record
+    from regard.formats.directory import Loaded, load, save
     from regard.models import count_parameters, create, sizes
-    from regard.study.record import record
 
 __version__ = "0.1.0"
 
@@ -33,18 +33,17 @@ __all__ = [
 ]
 
 HOMES = {
-    "Loaded": "regard.exchange.directory",
-    "load": "regard.exchange.directory",
-    "save": "regard.exchange.directory",
+    "Loaded": "regard.formats.directory",
+    "load": "regard.formats.directory",
+    "save": "regard.formats.directory",
     "count_parameters": "regard.models",
     "create": "regard.models",
     "sizes": "regard.models",
-    "record": "regard.study.record",
+    "record": "regard.attention.recorder",
 }
 PACKAGES = {
-    "attention", "augment", "claims", "compare", "decoding", "errors", "exchange", "extensions",
-    "knowledge", "look", "models", "objectives", "probe", "study", "tasks", "text", "training",
-    "workshop",
+    "attention", "core", "data", "decoding", "evaluation", "formats", "lab", "methods", "metrics",
+    "models", "objectives", "report", "tasks", "training",
 }  # fmt: skip
 
 

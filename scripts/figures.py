@@ -16,16 +16,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from regard.attention.native.int8 import quantised
 from regard.attention.pattern import Causal, Full, Ordered, Pattern
 from regard.attention.window import Window
-from regard.knowledge.graph import Graph
-from regard.knowledge.tree import Tree
+from regard.data.knowledge.graph import Graph
+from regard.data.knowledge.tree import Tree
+from regard.lab.draw import pictures
+from regard.lab.draw.kernel_regression import regress, weights
 from regard.models.t5 import buckets
-from regard.native.int8 import quantised
-from regard.study import pictures
-from regard.study.curves import Line, Panel, Point, svg
-from regard.study.draw import heat_map
-from regard.study.regression import regress, weights
+from regard.report.curves import Line, Panel, Point, svg
+from regard.report.heatmap import heat_map
 from regard.training.adversary import climbed, norm
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "figures"

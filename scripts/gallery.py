@@ -21,10 +21,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from regard.claims import claim, names
-from regard.claims.page import NAME
-from regard.claims.run import FACTS
-from regard.claims.words import MARKS
+from regard.lab.claims import names
+from regard.lab.claims.engine import claim
+from regard.lab.claims.engine.page import NAME
+from regard.lab.claims.engine.run import FACTS
+from regard.lab.claims.engine.words import MARKS
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "builtin:python-docs"

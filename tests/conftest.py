@@ -6,10 +6,28 @@ that is right is never refused for what it did not touch. To look for new ones:
 
 from __future__ import annotations
 
+import gzip
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from tests.files import Write
 
 settings.register_profile("same", derandomize=True)
 settings.register_profile("random", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes small files, compressed if their names say so."""
+
+    def run(name: str, content: str | bytes) -> Path:
+        file = tmp_path / name
+        data = content.encode() if isinstance(content, str) else content
+        file.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return file
+
+    return run

@@ -21,8 +21,8 @@ import typer.main
 from regard.attention.attention import Attention
 from regard.attention.pattern import Causal, Full
 from regard.attention.position import View
-from regard.claims import names as claims
-from regard.cli import app
+from regard.cli.main import app
+from regard.lab.claims import names as claims
 from tests.attention.naive import numbers
 from tests.objectives.rules import make, tiny
 from tests.objectives.small import random_documents, text_corpus

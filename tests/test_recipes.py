@@ -10,12 +10,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from regard.cli import main
-from regard.commands.recipes import HERE, register
+from regard.cli.main import main
+from regard.cli.recipes import HERE, register
+from regard.data.examples import TASKS
 from regard.models import family_of
 from regard.objectives import objective
-from regard.tasks.examples import TASKS
-from regard.tasks.papers import OBJECTIVES
+from regard.tasks.paper_defaults import OBJECTIVES
 from regard.training import recipe as recipes
 from regard.training.build import options_of
 from regard.training.optimizer import check as check_optimizer

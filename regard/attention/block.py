@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.dropout import Dropout
+from regard.attention.dropout import Dropout
 
 gelu_tanh = partial(F.gelu, approximate="tanh")  # as GPT, T5 v1.1 and BERT's authors have it
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

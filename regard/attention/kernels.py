@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from regard.dropout import GRAIN, dropped, fused, keep_mask
-from regard.native import passes
+from regard.attention.dropout import GRAIN, dropped, fused, keep_mask
+from regard.attention.native import passes
 
 SHORT = 1024  # keys up to which bf16 learns faster by plain matrix products
 

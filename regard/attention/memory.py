@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from regard.errors import InputError
+from regard.core.errors import InputError
 
 if TYPE_CHECKING:
     from regard.attention.attention import Projection

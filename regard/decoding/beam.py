@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.decoding.decode_state import Reader
 from regard.decoding.processors import Processor
-from regard.decoding.readers import Reader
-from regard.decoding.walk import forbidden
+from regard.decoding.sampling import forbidden
 
 
 @dataclass(frozen=True)

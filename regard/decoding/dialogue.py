@@ -13,12 +13,12 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from regard.core.errors import FormatError, InputError
+from regard.data.tokenizer import Tokenizer
 from regard.decoding.generation import Decoder, Generation
 from regard.decoding.options import Options
 from regard.decoding.prompts import readable
-from regard.errors import FormatError, InputError
-from regard.exchange.directory import Loaded
-from regard.text.tokenizer import Tokenizer
+from regard.formats.directory import Loaded
 
 Turn = dict[str, str]  # "role": user, assistant or system; "content"
 TEMPLATE_LIMIT = 2**18  # characters

@@ -15,16 +15,16 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Fast
 from torch import Tensor
 
+from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.data.special_tokens import SENTINEL
+from regard.data.tokenizer import Tokenizer
+from regard.decoding.decode_state import at_rest, right_padded, unlimited
 from regard.decoding.generation import Decoder, Generation
 from regard.decoding.options import Options
 from regard.decoding.prompts import Prompts, readable
-from regard.decoding.readers import at_rest, right_padded, unlimited
-from regard.errors import ConfigError, InputError, UnknownName
-from regard.exchange.directory import Loaded
+from regard.formats.directory import Loaded
 from regard.models.base import Encoder, EncoderDecoder
 from regard.models.xlnet import XLNet
-from regard.text.roles import SENTINEL
-from regard.text.tokenizer import Tokenizer
 
 ORDERS = ("confident", "left", "each")
 BLANK = r"\[MASK\]|_{3,}"

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
+from regard.core.errors import ConfigError
 from regard.decoding.beam import Beams, Hypothesis, Rules
+from regard.decoding.decode_state import Reader, at_rest, reader_for
 from regard.decoding.options import Options
 from regard.decoding.pieces import Voice
 from regard.decoding.prompts import Prompt, Prompts
-from regard.decoding.readers import Reader, at_rest, reader_for
-from regard.decoding.walk import Draw, Pick, Walk, greedy
-from regard.errors import ConfigError
-from regard.exchange.directory import Loaded
+from regard.decoding.sampling import Draw, Pick, Walk, greedy
+from regard.formats.directory import Loaded
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from regard.core.errors import ConfigError, UnknownName
 from regard.decoding import processors as change
 from regard.decoding.processors import Processor
-from regard.errors import ConfigError, UnknownName
 
 PENALTIES = ("paper", "common")
 STOPPING = ("certain", "estimate", "full")

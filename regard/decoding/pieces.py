@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regard.text.tokenizer import Tokenizer
+from regard.data.tokenizer import Tokenizer
 
 BROKEN = "\ufffd"  # what a decoder shows of a character of which bytes are missing
 BYTES = 3  # of a character that may be waiting for its last one

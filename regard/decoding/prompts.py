@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from regard.errors import InputError
-from regard.exchange.directory import Loaded
+from regard.core.errors import InputError
+from regard.data.corpus import Special
+from regard.data.special_tokens import special_of
+from regard.data.tokenizer import Tokenizer
+from regard.formats.directory import Loaded
 from regard.models.base import EncoderDecoder
-from regard.text.corpus import Special
-from regard.text.roles import special_of
-from regard.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]  # a text, or its ids as they are
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from regard.errors import UnknownName
+from regard.core.errors import UnknownName
 
 if TYPE_CHECKING:
     from regard.models.base import Config, Model

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.memory import Fixed
-from regard.errors import InputError, UnknownName
+from regard.core.errors import InputError, UnknownName
 from regard.models.config import Config as Config  # for the models: both from one place
 from regard.models.heads import Heads
 from regard.models.output import Output

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PostNorm
+from regard.attention.dropout import Dropout
 from regard.attention.pattern import Ordered
-from regard.dropout import Dropout
+from regard.attention.precision import working_dtype
 from regard.models.base import Config, Encoder, check_length, check_tokens, normal
 from regard.models.heads import Heads, Rows, Summary, Transform
-from regard.models.known import NOTHING, Known
+from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
 from regard.models.state import everything
-from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

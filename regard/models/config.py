@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from regard.attention.block import ACTIVATIONS, NORM_PLACES
-from regard.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError, UnknownName
 
 
 @dataclass(frozen=True)

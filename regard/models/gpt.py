@@ -15,16 +15,16 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention
 from regard.attention.block import NORM_PLACES, Block, FeedForward
+from regard.attention.dropout import Dropout
 from regard.attention.pattern import Ordered, Pattern
 from regard.attention.position import View
+from regard.attention.precision import working_dtype
 from regard.attention.window import Window
-from regard.dropout import Dropout
-from regard.errors import InputError, UnknownName
+from regard.core.errors import InputError, UnknownName
 from regard.models.base import Config, Model, check_length, check_tokens, normal
 from regard.models.heads import Heads, Last, Rows
 from regard.models.output import Output
 from regard.models.state import State, caches, causal, positions, recall
-from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

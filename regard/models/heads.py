@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.block import ACTIVATIONS
-from regard.dropout import Dropout
+from regard.attention.dropout import Dropout
 
 Heads = dict[str, int]  # name -> number of classes
 

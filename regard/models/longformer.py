@@ -17,15 +17,15 @@ from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PostNorm
 from regard.attention.memory import Fixed
 from regard.attention.position import View
+from regard.attention.precision import working_dtype
 from regard.attention.window import Window
-from regard.errors import ConfigError, InputError
+from regard.core.errors import ConfigError, InputError
 from regard.models.base import Encoder, check_length, check_tokens, normal
 from regard.models.bert import Bert, BertConfig, Embeddings
 from regard.models.heads import Heads, Rows, Summary, Transform
-from regard.models.known import NOTHING, Known
+from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
 from regard.models.state import everything
-from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

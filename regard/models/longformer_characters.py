@@ -15,16 +15,16 @@ from torch.nn import functional as F
 
 from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PreNorm
+from regard.attention.dropout import Dropout
 from regard.attention.kernels import How
 from regard.attention.pattern import Pattern
 from regard.attention.position import Distances, Relative, View, sinusoids
+from regard.attention.precision import working_dtype
 from regard.attention.window import Window
-from regard.dropout import Dropout
-from regard.errors import ConfigError
+from regard.core.errors import ConfigError
 from regard.models.base import Config, Model, check_tokens, normal
 from regard.models.output import Output
 from regard.models.state import mark
-from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

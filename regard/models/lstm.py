@@ -10,7 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from regard.dropout import Dropout
+from regard.attention.dropout import Dropout
 from regard.models.base import Config, Model, check_tokens
 from regard.models.output import Output
 from regard.models.state import State

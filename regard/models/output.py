@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.precision import working_dtype
+from regard.attention.precision import working_dtype
 
 CHUNK = 2**25  # logits in memory at a time
 ALIGNED = 64  # a row of logits begins at a multiple: products into other rows are a third slower

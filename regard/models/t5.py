@@ -15,16 +15,16 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention
 from regard.attention.block import Block, CrossBlock, FeedForward, Gated, PreNorm
+from regard.attention.dropout import Dropout
 from regard.attention.memory import Fixed
 from regard.attention.pattern import Pattern
 from regard.attention.position import View
-from regard.dropout import Dropout
-from regard.errors import ConfigError
+from regard.attention.precision import working_dtype
+from regard.core.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder, check_tokens
-from regard.models.known import NOTHING, Known
+from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
 from regard.models.state import State, causal, everything, recall
-from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

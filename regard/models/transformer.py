@@ -16,15 +16,15 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention
 from regard.attention.block import NORM_PLACES, Block, CrossBlock, FeedForward, PostNorm
+from regard.attention.dropout import Dropout
 from regard.attention.memory import Fixed
 from regard.attention.position import View, sinusoids
-from regard.dropout import Dropout
-from regard.errors import ConfigError
+from regard.attention.precision import working_dtype
+from regard.core.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder, check_tokens
-from regard.models.known import NOTHING, Known
+from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
 from regard.models.state import State, causal, everything, positions, recall
-from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

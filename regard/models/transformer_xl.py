@@ -14,16 +14,16 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention
 from regard.attention.block import NORM_PLACES, Block, FeedForward
+from regard.attention.dropout import Dropout
 from regard.attention.memory import HERE, Segment
 from regard.attention.pattern import Causal, Ordered, Pattern
 from regard.attention.position import Distances, Relative, View, sinusoids
-from regard.dropout import Dropout
-from regard.errors import ConfigError
+from regard.attention.precision import working_dtype
+from regard.core.errors import ConfigError
 from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
 from regard.models.base import Config, Model, check_tokens, normal
 from regard.models.recurrent import Limits
 from regard.models.state import State, joined_marks
-from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,18 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PostNorm
+from regard.attention.dropout import Dropout
 from regard.attention.memory import HERE, Memory, Segment
 from regard.attention.pattern import Full, Ordered, Pattern
 from regard.attention.position import Distances, View, sinusoids
-from regard.dropout import Dropout
-from regard.errors import InputError
+from regard.attention.precision import working_dtype
+from regard.core.errors import InputError
 from regard.models.base import Config, Encoder, check_tokens, normal
 from regard.models.heads import Heads, Rows, Span, Summary
-from regard.models.known import NOTHING, Known
+from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
 from regard.models.recurrent import ORDERS, Beside, Content, Limits, RelativeSegments, asking
 from regard.models.state import State, joined_marks
-from regard.precision import working_dtype
 
 
 @dataclass(frozen=True)

@@ -5,29 +5,29 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from regard.errors import UnknownName
+from regard.core.errors import UnknownName
 
 if TYPE_CHECKING:
     from regard.objectives.base import Objective
 
-OBJECTIVES = {  # name: (file, class)
-    "causal": ("causal", "Causal"),
-    "recurrent": ("recurrent", "Recurrent"),
-    "prefix": ("prefix", "Prefix"),
-    "masked": ("masked", "Masked"),
-    "sentences": ("sentences", "Sentences"),
-    "permuted": ("permuted", "Permuted"),
-    "span": ("span", "Span"),
-    "pairs": ("pairs", "Pairs"),
-    "mixture": ("mixture", "Mixture"),
-    "classify": ("classify", "Classify"),
-    "choose": ("choose", "Choose"),
-    "tag": ("tag", "Tag"),
-    "answer": ("answer", "Answer"),
-    "distil": ("distil", "Distil"),
-    "reward": ("reward", "Reward"),
-    "prefer": ("prefer", "Prefer"),
-    "reinforce": ("reinforce", "Reinforce"),
+OBJECTIVES = {  # name: (module, class)
+    "causal": ("objectives.causal", "Causal"),
+    "recurrent": ("objectives.recurrent", "Recurrent"),
+    "prefix": ("objectives.prefix", "Prefix"),
+    "masked": ("objectives.masked", "Masked"),
+    "sentences": ("objectives.sentences", "Sentences"),
+    "permuted": ("objectives.permuted", "Permuted"),
+    "span": ("objectives.span", "Span"),
+    "pairs": ("objectives.pairs", "Pairs"),
+    "mixture": ("objectives.mixture", "Mixture"),
+    "classify": ("tasks.classify", "Classify"),
+    "choose": ("tasks.choose", "Choose"),
+    "tag": ("tasks.tag", "Tag"),
+    "answer": ("tasks.answer", "Answer"),
+    "distil": ("methods.distill.objective", "Distil"),
+    "reward": ("methods.preference.reward_model", "Reward"),
+    "prefer": ("methods.preference.dpo", "Prefer"),
+    "reinforce": ("methods.preference.grpo", "Reinforce"),
 }
 LABELLED = ("classify", "choose", "tag", "answer")  # learn from examples, not from a corpus
 
@@ -37,5 +37,5 @@ def objective(name: str) -> type[Objective]:
     if name not in OBJECTIVES:
         raise UnknownName("objective", name, OBJECTIVES)
     file, kind = OBJECTIVES[name]
-    found: type[Objective] = getattr(import_module(f"regard.objectives.{file}"), kind)
+    found: type[Objective] = getattr(import_module(f"regard.{file}"), kind)
     return found

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.errors import InputError
-from regard.keyed import permutation
+from regard.core.errors import InputError
+from regard.core.seeding import permutation
+from regard.data.corpus import Corpus
 from regard.models.heads import Heads
 from regard.models.state import State
-from regard.text.corpus import Corpus
 
 Sample = dict[str, np.ndarray]
 Batch = dict[str, Any]  # of tensors; a mixture's holds batches

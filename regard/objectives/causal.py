@@ -13,12 +13,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from regard.errors import ConfigError
-from regard.keyed import keyed
+from regard.core.errors import ConfigError
+from regard.core.seeding import keyed
+from regard.data.corpus import Corpus
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
 from regard.objectives.reading import check_reading_on, read_on, surprise
-from regard.text.corpus import Corpus
 
 
 def choose(name: str, given: str, known: tuple[str, ...]) -> None:

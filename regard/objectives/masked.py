@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.errors import ConfigError
-from regard.keyed import keyed
+from regard.core.errors import ConfigError
+from regard.core.seeding import keyed
+from regard.data.corpus import ROLES, Corpus
+from regard.data.words import Words
 from regard.models.bert import Bert
 from regard.models.longformer import Longformer
 from regard.models.output import CHUNK, Output
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
 from regard.objectives.causal import choose, padding, ring, shifted
-from regard.text.corpus import ROLES, Corpus
-from regard.text.words import Words
 
 HIDE, KEEP = 0.8, 0.1  # of the chosen tokens; the rest become any entry of the vocabulary
 COUNTED = 2**22  # tokens at a time

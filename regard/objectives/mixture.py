@@ -28,12 +28,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from regard.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError, UnknownName
+from regard.data.corpus import Corpus
 from regard.models.heads import Heads
 from regard.models.state import State
 from regard.objectives import objective
 from regard.objectives.base import Batch, Loss, Objective, Sample
-from regard.text.corpus import Corpus
 
 
 @dataclass(frozen=True)

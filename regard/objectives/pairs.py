@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from regard.errors import ConfigError, FormatError
+from regard.core.errors import ConfigError, FormatError
+from regard.data.batching import by_length
 from regard.models.output import Soft
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner
 from regard.objectives.smoothing import entropy, smoothing
-from regard.objectives.sorting import by_length
 from regard.objectives.source import Room, SourceTarget
 
 

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from regard.errors import ConfigError
-from regard.keyed import keyed, permutation
+from regard.core.errors import ConfigError
+from regard.core.seeding import keyed, permutation
+from regard.data.words import Words
 from regard.models.state import State
 from regard.models.xlnet import XLNet
 from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import choose
 from regard.objectives.masked import filled, guess_measures, guesses
-from regard.text.words import Words
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from regard.keyed import keyed
+from regard.core.seeding import keyed
 from regard.objectives.base import Loss
 from regard.objectives.causal import Tiles, choose, shifted, text_figures
 from regard.objectives.source import Room, SourceTarget

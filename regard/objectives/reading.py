@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.errors import ConfigError
+from regard.core.errors import ConfigError
 from regard.models.base import Model
 from regard.models.bert import Bert
 from regard.models.gpt import GPT

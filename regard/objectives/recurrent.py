@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.errors import ConfigError
+from regard.core.errors import ConfigError
 from regard.models.lstm import LSTM
 from regard.models.recurrent import Limits
 from regard.models.state import State

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from regard.errors import ConfigError
-from regard.keyed import LARGEST, keyed
+from regard.core.errors import ConfigError
+from regard.core.seeding import LARGEST, keyed
+from regard.data.corpus import Corpus
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Sample
 from regard.objectives.causal import choose
@@ -29,7 +30,6 @@ from regard.objectives.masked import (
     guesses,
     rows_at,
 )
-from regard.text.corpus import Corpus
 
 KEPT = 64  # one beginning of so many is remembered
 BLOCK = 2**16  # sentences looked at together

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from regard.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError, UnknownName
 from regard.models.output import Soft
 
 KINDS = ("others", "all", "no-pad")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.errors import ConfigError
+from regard.core.errors import ConfigError
 from regard.models.adaptive import AdaptiveOutput
 from regard.models.base import EncoderDecoder
 from regard.models.output import Soft

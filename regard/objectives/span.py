@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from regard.errors import ConfigError, FormatError
-from regard.keyed import keyed
+from regard.core.errors import ConfigError, FormatError
+from regard.core.seeding import keyed
 from regard.models.output import Soft
 from regard.objectives.causal import ring, shifted
 from regard.objectives.source import Room, SourceTarget

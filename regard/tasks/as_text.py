@@ -28,15 +28,12 @@ from typing import Any
 
 import numpy as np
 
-from regard.decoding.generation import Decoder, Generation
-from regard.decoding.options import Options
-from regard.errors import ConfigError, InputError, RegardError, UnknownName
-from regard.exchange.directory import Loaded, configure, family_of_model, read_config
-from regard.exchange.formats import format_of
-from regard.objectives import objective as find
-from regard.objectives.labelled import TASK, Prediction
-from regard.tasks.examples import TASKS, Example, Pair, Problems
-from regard.tasks.labelled import (
+from regard.core.atomic_dir import workplace
+from regard.core.errors import ConfigError, InputError, RegardError, UnknownName
+from regard.core.lock import RunLock
+from regard.data.corpus import MARKER, Writer, read_marker, write_marker
+from regard.data.examples import TASKS, Example, Pair, Problems
+from regard.data.labelled import (
     check_labels,
     divide,
     labels_in,
@@ -45,17 +42,21 @@ from regard.tasks.labelled import (
     settle_digest,
     tokenizer_of,
 )
-from regard.tasks.papers import TEXT, WRITERS, finetuning
-from regard.tasks.predict import ROWS, by_tokens, facts_of, portions
+from regard.data.prepare import WIDEST
+from regard.data.special_tokens import completed, special_of
+from regard.data.tokenizer import Tokenizer
+from regard.decoding.generation import Decoder, Generation
+from regard.decoding.options import Options
+from regard.evaluation.predict import ROWS, by_tokens, facts_of, portions
+from regard.formats.directory import Loaded, configure, family_of_model, read_config
+from regard.formats.registry import format_of
+from regard.objectives import objective as find
+from regard.tasks.labelled import TASK, Prediction
+from regard.tasks.paper_defaults import TEXT, WRITERS, finetuning
 from regard.tasks.text_forms import PREFIXES, Form, Scribe, Words, divide_pairs
-from regard.text.corpus import MARKER, Writer, read_marker, write_marker
-from regard.text.place import workplace
-from regard.text.prepare import WIDEST
-from regard.text.roles import completed, special_of
-from regard.text.tokenizer import Tokenizer
 from regard.training import recipe as recipes
 from regard.training.build import family
-from regard.training.lock import RunLock
+from regard.training.progress import watch
 from regard.training.recipe import Recipe
 from regard.training.run import (
     RECIPE,
@@ -66,7 +67,6 @@ from regard.training.run import (
     train,
     write_json,
 )
-from regard.training.watch import watch
 
 READERS = ("gpt", "transformer-xl", "lstm", "longformer-characters")  # go on with a text
 DATA = "data"  # of a run: its examples as prepared pairs

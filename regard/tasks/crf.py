@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.errors import InputError
-from regard.precision import wide, wide_dtype
-from regard.tasks.tags import legal
+from regard.attention.precision import wide, wide_dtype
+from regard.core.errors import InputError
+from regard.data.tags import legal
 
 # Added to what is forbidden where sums of exponentials are taken: finite, or its gradient would be
 # NaN where all is forbidden. exp(-1e6) is 0 in every precision.

@@ -1,294 +1,255 @@
-"""Labelled examples in the place of a corpus: read, divided, with the tokenizer of their model."""
+"""What tasks with labelled examples share: rows of different lengths, each framed as its model
+wants it, and answers that are made with the same code that learns them.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from regard.errors import ConfigError, FormatError, InputError
-from regard.tasks.check import ENTITY, ranked
-from regard.tasks.contents import is_labelled, labels_of, leaks
-from regard.tasks.examples import KINDS, Example, Labelled, Problems, Question, Tagged
-from regard.tasks.grow import marked
-from regard.tasks.readers import SIDES, read
-from regard.tasks.tags import OUTSIDE, detect, split
-from regard.tasks.tags import labels as tags_of
-from regard.text.corpus import Special
-from regard.text.roles import special_of
-from regard.text.tokenizer import Tokenizer
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.core.errors import ConfigError
+from regard.data.batching import Ragged, Rows, by_length, padded
+from regard.data.input_formats import FRAMES, Frame
+from regard.data.labelled import Examples
+from regard.formats.directory import family_of_model
+from regard.models.longformer import Longformer
+from regard.models.xlnet import XLNet
+from regard.objectives.base import Batch, Objective, Sample
+from regard.objectives.reading import check_room, inner
+from regard.tasks.knowledge import Informed
+from regard.tasks.task_tokens import grown
 
 if TYPE_CHECKING:
-    from regard.training.recipe import Recipe
+    from regard.methods.augment.learning import Variants
+
+TASK = "task.json"
+ROWS = ("tokens", "segments", "facts")  # what a sample has for each of its tokens
 
 
-@dataclass
-class Examples:
-    """What an objective for a task is built from; `labels` are those of the training data."""
+class Prediction(NamedTuple):
+    """What a model says of one example.
 
-    task: str
-    examples: Sequence[Example]
-    tokenizer: Tokenizer
-    labels: list[str] = field(default_factory=list)
-    split: str = "test"
-    notes: list[str] = field(default_factory=list)  # what a user should know
-    path: str = ""
+    `value` is what a metric compares with the gold answer. `score` is the probability of it where
+    there is one. `scores` are those of all labels or choices.
+    """
 
-    def __post_init__(self) -> None:
-        self.special: Special = special_of(self.tokenizer, self.path or "the model")
-        self.vocabulary = len(self.tokenizer)
+    value: Any
+    score: float | None = None
+    scores: Any = None
+
+
+class LabelledObjective(Objective):
+    """A subclass gives `encode` (the rows), `loss`, and `predict` with `merge` (the answers)."""
+
+    corpus: Examples  # type: ignore[assignment]
+    family: str  # how rows are framed; from the options
+    FAMILIES: ClassVar[tuple[str, ...]]  # whose models can learn it so
+    variants: Variants | None = None  # of the examples, in what learns
+
+    def prepare(self) -> None:
+        if self.options.family not in self.FAMILIES:
+            others = " (t5 and transformer learn it as text)" if self.corpus.task != "tag" else ""
+            raise ConfigError(
+                f"{self.options.family or 'this model'} cannot learn {self.corpus.task} so; these "
+                f"can: {', '.join(self.FAMILIES)}{others}"
+            )
+        self.frame: Frame = FRAMES[self.options.family]
+        self.cut = 0  # rows that were too long
+        rows, segments = self.encode()
+        self.knowledge = Informed.of(self)  # None: nothing but the examples
+        if self.knowledge is not None:
+            rows, segments = self.knowledge.inform(self, rows, segments)
+        self.rows, self.segments = Ragged(rows), Ragged(segments, np.int8)
+
+    def encode(self) -> tuple[Rows, Rows]:
+        """The ids and the segments of every row; what else is known of a row is kept by its
+        number.
+        """
+        raise NotImplementedError
+
+    def texts(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of many texts at once, without marks."""
+        fast = self.corpus.tokenizer.ready
+        return [e.ids for e in fast.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    @property
+    def note(self) -> str:
+        told = list(self.corpus.notes)
+        if self.cut:
+            told.append(
+                f"{self.cut:,} of {len(self):,} texts of the {self.corpus.split} data have more "
+                f"than {self.length} tokens and were cut"
+            )
+        if self.knowledge is not None:
+            told += self.knowledge.notes(self.corpus.split, self.learning)
+        return "; ".join(told)
+
+    # -- rows
 
     def __len__(self) -> int:
-        return len(self.examples)
+        return len(self.rows)
 
+    @property
+    def usual(self) -> float:
+        return float(self.rows.sizes.mean())
 
-def tokenizer_of(model: str) -> Tokenizer:
-    """The tokenizer of a model directory, which its examples must be cut with."""
-    if not Path(model, "config.json").is_file():
-        raise ConfigError(
-            f"{model} is no model directory; a task is learned by a model that has read before: "
-            "give a run of 'regard train', or a published directory"
-        )
-    found = Tokenizer.open(Path(model))
-    if found is None:
-        raise FormatError(f"{model} has no tokenizer, so no text can be given to it")
-    return found
+    @cached_property
+    def largest(self) -> int:
+        """A sample may be several rows."""
+        return int(self.rows.sizes.max())
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row that a model reads."""
+        return self.largest
 
-def examples_for(recipe: Recipe, split: str) -> Examples:
-    """The examples of a recipe's split, "train" or "valid", its labels settled."""
-    given = recipe.examples
-    problems = Problems()
-    held = {"train": recipe.data, "valid": given.valid}
-    own = bool(given.valid) and not given.folds
-    if own and split == "valid":
-        found = read_all(held["valid"], recipe, problems)
-    else:
-        found = read_all(recipe.data, recipe, problems)
-        if not own:
-            inside = divide(found, given.share, given.folds, given.fold)
-            found = [
-                e for e, valid in zip(found, inside, strict=True) if valid == (split == "valid")
-            ]
-    if given.more and split == "train":
-        found = [*found, *read_all(given.more, recipe, problems)]
-    found = labelled_alone(found, recipe, problems)
-    settle_digest(recipe)
-    if not given.labels and split == "train":
-        given.labels = labels_in(found, given.task)
-    twice = split == "valid" and not own  # the file has been read to learn from
-    notes = [] if twice else noted(problems, split)
-    check_labels(found, given.labels, held[split] or recipe.data, given.task)
-    asked = recipe.objective
-    family, marks = str(asked.get("family", "")), bool(asked.get("marks", True))
-    tokenizer = marked(tokenizer_of(recipe.model), family, given.task, marks, recipe.model)
-    made = Examples(given.task, found, tokenizer, given.labels, split, notes)
-    made.path = recipe.model
-    return made
+    def order(self, epoch: int) -> np.ndarray | None:
+        """In validation the same one always, and the first samples are like the others."""
+        epoch = epoch if self.learning else 0
+        held = self.order_of
+        if held[0] != epoch:
+            order = by_length(self.rows.sizes, self.batch, self.seed, epoch)
+            held = self.order_of = epoch, order
+        return held[1]
 
+    def sample(self, epoch: int, index: int) -> Sample:
+        varied = None if self.variants is None else self.variant(epoch, index)
+        if varied is not None and self.knowledge is not None:
+            varied = self.knowledge.varied(varied, self)
+        return self.plain(index) if varied is None else varied
 
-def labelled_alone(found: list[Example], recipe: Recipe, problems: Problems) -> list[Example]:
-    """Some without a label among others with one are an error, as 'regard check' says."""
-    given = recipe.examples
-    bare = [example for example in found if not is_labelled(example)]
-    if not bare or len(bare) == len(found) or given.task == "answer":
-        return found
-    told = f"{len(bare):,} of {len(found):,} examples have no label"
-    if "missing-label" not in given.skip:
-        raise InputError(
-            f"{bare[0].place}: {told}; give them one, or leave them out with --skip missing-label"
-        )
-    for example in bare:
-        problems.add(example.place, "missing-label", "no label")
-    return [example for example in found if is_labelled(example)]
+    def plain(self, index: int) -> Sample:
+        """A row as it was encoded."""
+        return {
+            "tokens": self.rows[index],
+            "segments": self.segments[index],
+            **({} if self.knowledge is None else self.knowledge.sample(index)),
+            **self.extra(index),
+        }
 
+    def variant(self, epoch: int, index: int) -> Sample | None:
+        """A row as a variant of its example, which is encoded now; None: as it is.
 
-def read_all(name: str, recipe: Recipe, problems: Problems) -> list[Example]:
-    """`examples.form` is that of the data, and of other files that end like it."""
-    given = recipe.examples
-    options: dict[str, Any] = {
-        "fields": {role: str(named) for role, named in given.fields.items()},
-        "classes": given.classes,
-        "header": given.header == "yes" if given.header else None,
-        "download": given.download,
-    }
-    files, data = files_of(name, given.task), files_of(recipe.data, given.task)
-    if given.form and [Path(f).suffixes for f in files] == [Path(f).suffixes for f in data]:
-        options["form"] = given.form
-    return read(files, given.task, skip=given.skip, problems=problems, **options)
+        Rows are ordered by the lengths of the examples. A variant is about as long, and one that
+        is longer than the longest example is not read: what was found to fit still does.
+        """
+        raise NotImplementedError
 
+    def extra(self, index: int) -> Sample:
+        """What a sample holds besides its row, such as its label."""
+        return {}
 
-def files_of(name: str, task: str) -> list[str]:
-    """A file, or two whose lines belong together ("a.en,a.zh")."""
-    if task in SIDES and "," in name and not Path(name).exists():
-        return name.split(",")
-    return [name]
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        pad = self.corpus.special.pad
+        tokens, real = self.table(samples, "tokens", 0 if pad is None else pad)
+        made: dict[str, np.ndarray] = {"tokens": tokens, "real": real}
+        if self.frame.segments:
+            made["segments"] = self.table(samples, "segments", self.frame.beyond)[0]
+        for name in samples[0]:
+            if name not in ROWS:
+                made[name] = np.stack([sample[name] for sample in samples])
+        known = {} if self.knowledge is None else self.knowledge.collate(samples, tokens)
+        return {name: torch.from_numpy(value) for name, value in made.items()} | known
 
+    def table(self, samples: Sequence[Sample], name: str, fill: int) -> tuple[Any, Any]:
+        rows = [sample[name] for sample in samples]
+        return padded(rows, fill, left=self.frame.left)
 
-def noted(problems: Problems, split: str = "") -> list[str]:
-    """What the reader had to say and did not refuse, a line for each kind."""
-    told, where = [], f" of the {split} data" if split else ""
-    for (severity, kind), count in ranked(problems):
-        if severity == "error":
-            told.append(f"{count:,} records were left out{where}: {kind} (as --skip {kind} asks)")
-        else:
-            first = problems.of(severity, kind)[0]
-            told.append(f"{KINDS[kind]} ({kind}): {count:,}, the first is {first}")
-    return told
+    def tokens_in(self, batch: Batch) -> int:
+        return int(batch["real"].sum())
 
+    def targets_in(self, batch: Batch) -> int:
+        return 0
 
-# -- dividing
+    # -- the model
 
+    def hidden(self, model: Any, batch: Batch) -> Tensor:
+        """Hidden states [B, T, width]."""
+        tokens, real, extra = batch["tokens"], batch["real"], {}
+        if self.options.family == "gpt":
+            ahead: Tensor = model(tokens)  # padding stands behind: no row before can see it
+            return ahead
+        if self.frame.segments:
+            extra["segments"] = batch["segments"]
+        if isinstance(inner(model), Longformer):
+            extra["global_tokens"] = self.global_rows(batch)
+        if self.knowledge is not None:
+            extra |= self.knowledge.given(batch)
+        y: Tensor = model(tokens, None if bool(real.all()) else real, **extra)
+        return y
 
-def divide(examples: Sequence[Example], share: float, folds: int, fold: int) -> list[bool]:
-    """Which examples validate: a share of them, or one part of several.
+    def global_rows(self, batch: Batch) -> Tensor:
+        """Which rows of a Longformer see everything: [CLS], the first."""
+        return batch["tokens"].new_zeros(batch["tokens"].size(0), 1)
 
-    Classes keep their shares, examples of one text stay together, and neither a seed nor the order
-    of the file decides.
-    """
-    if folds and not (2 <= folds <= len(examples) and 0 <= fold < folds):
-        raise ConfigError(
-            f"part {fold} of {folds} was asked for, and there are {len(examples):,} examples; "
-            "choose at least 2 parts and at most one for each example"
-        )
-    if not folds and not 0 <= share < 1:
-        raise ConfigError(f"examples.share is {share:g}; it must be 0 or more and below 1")
-    groups: dict[bytes, list[int]] = {}
-    for i, example in enumerate(examples):
-        groups.setdefault(fingerprint(example), []).append(i)
-    classes = {key: min(class_of(examples[i]) for i in held) for key, held in groups.items()}
-    order = sorted(groups, key=lambda key: (classes[key], key))
-    found = [False] * len(examples)
-    for place, key in enumerate(order):
-        if folds:
-            valid = place % folds == fold
-        else:
-            valid = int((place + 1) * share + 0.5) > int(place * share + 0.5)
-        for i in groups[key]:
-            found[i] = valid
-    return found
+    def fitted(self, model: Any) -> Any:
+        if self.options.family == "gpt":
+            return grown(model, max(self.corpus.vocabulary, self.corpus.special.ids()[-1] + 1))
+        model = LabelledObjective.opened(self, model, None)
+        return model if self.knowledge is None else self.knowledge.fitted(model)
 
-
-def fingerprint(example: Example) -> bytes:
-    """The same for examples of the same text; of questions their passage decides."""
-    if isinstance(example, Question):
-        text = example.passage
-    else:
-        text = "\0".join(text for _, text in leaks(example))
-    return hashlib.blake2b(text.encode(), digest_size=8).digest()
-
-
-def class_of(example: Example) -> str:
-    """What should be spread evenly: the class, or which entities a sentence holds."""
-    if isinstance(example, Tagged):
-        tags = set(example.tags or ())
-        return " ".join(sorted({split(tag)[1] for tag in tags})) if of_entities(tags) else ""
-    found = labels_of(example)
-    return found[0] if found else ""
-
-
-# -- labels
-
-
-def labels_in(examples: Sequence[Example], task: str) -> list[str]:
-    """The classes or tags of the examples, in an order that does not depend on theirs."""
-    if task == "tag":
-        return tags_in(examples)
-    if task in ("choose", "answer", "prefer"):
-        return []
-    counts = Counter(label for example in examples for label in labels_of(example))
-    if not counts and any(isinstance(e, Labelled) and e.label is not None for e in examples):
-        return []  # scores
-    if len(counts) < 2:
-        raise InputError(
-            f"the training data has {len(counts)} classes"
-            + (f" ({next(iter(counts))!r})" if counts else ", for none of its records has a label")
-            + "; to learn a difference takes at least 2"
-        )
-    whole = all(label.lstrip("-").isdigit() for label in counts)
-    return sorted(counts, key=(lambda label: (int(label), label)) if whole else None)
-
-
-def tags_in(examples: Sequence[Example]) -> list[str]:
-    """All tags of the scheme over the kinds of entities that occur, or, where no tag is one of an
-    entity, those that occur.
-    """
-    rows = [e.tags for e in examples if isinstance(e, Tagged) and e.tags is not None]
-    found = {tag for row in rows for tag in row}
-    if any(map(ENTITY.match, found)):
-        check_tags(examples, [])
-    if of_entities(found):
-        scheme = detect(rows)
-        scheme = "bio" if scheme == "iob1" else scheme  # learned as bio: one way to write it
-        return tags_of({split(tag)[1] for tag in found if tag != OUTSIDE}, scheme)
-    if len(found) < 2:
-        raise InputError(
-            f"every tag of the training data is {found.pop()!r}; to learn a difference takes at "
-            "least 2"
-        )
-    return sorted(found)
-
-
-def of_entities(tags: Iterable[str]) -> bool:
-    """BIO or its kin? Others, such as parts of speech, are each word's own."""
-    return all(map(is_tag, tags))
-
-
-def is_tag(tag: str) -> bool:
-    try:
-        split(tag)
-    except InputError:
-        return False
-    return True
-
-
-def check_tags(examples: Sequence[Example], known: Sequence[str]) -> None:
-    """Where the known tags are those of entities all must be."""
-    if not of_entities(known):
-        return
-    for example in examples:
-        if isinstance(example, Tagged) and not of_entities(example.tags or ()):
-            number, tag = next((i, t) for i, t in enumerate(example.tags or ()) if not is_tag(t))
-            raise InputError(
-                f"{example.place}: word {number + 1} ({example.words[number]!r}) has the tag "
-                f"{tag!r} among tags of entities; expected O, or a letter and a type such as "
-                "B-person"
+    def check(self, model: Any) -> None:
+        found = family_of_model(inner(model))
+        if found != self.options.family:
+            raise ConfigError(f"the model is a {found}; this was made for {self.options.family}")
+        check_room(model, self.longest)
+        config, last = inner(model).config, int(self.segments.flat.max(initial=0))
+        if last >= getattr(config, "segments", last + 1) and self.frame.segments:
+            raise ConfigError(
+                f"two texts take {last + 1} segments, and this model has learned {config.segments}"
             )
+        if self.knowledge is not None:
+            self.knowledge.check(inner(model))
 
+    # -- answers
 
-def check_labels(examples: Sequence[Example], known: Sequence[str], path: str, task: str) -> None:
-    """Refuses labels that training never saw: no answer of the model could be right."""
-    if task == "tag":
-        check_tags(examples, known)
-    if task not in ("classify", "entail", "similar") or not known:
-        return
-    for example in examples:
-        for label in labels_of(example):
-            if label not in known:
-                raise InputError(
-                    f"{example.place or path}: the label {label!r} does not occur in the training "
-                    f"data, which has {', '.join(map(repr, known))}"
-                )
+    def predict(self, model: Any, batch: Batch) -> list[Any]:
+        """What the model says of each row, as plain values."""
+        raise NotImplementedError
 
+    def merge(self, found: list[Any]) -> list[Prediction]:
+        """One answer for each example, of what was said of each row (in their order)."""
+        raise NotImplementedError
 
-# -- the files of a run
+    # -- what is kept
 
+    def settled(self) -> dict[str, Any]:
+        return {} if self.knowledge is None else {"knowledge": self.knowledge.settled()}
 
-def settle_digest(recipe: Recipe) -> None:
-    """A run goes on only with the data it began with."""
-    given = recipe.examples
-    digest = hashlib.blake2b(digest_size=16)
-    names = [name for name in (recipe.data, given.valid, given.more) if name]
-    for name in (file for each in names for file in files_of(each, given.task)):
-        if Path(name).is_file():
-            with Path(name).open("rb") as file:
-                digest.update(hashlib.file_digest(file, "blake2b").digest())
-    if given.digest and given.digest != digest.hexdigest():
-        raise InputError(
-            f"{recipe.data} (or what validates) has changed since this run began; it can only go "
-            "on with the same data: restore it, or begin a new run"
-        )
-    given.digest = digest.hexdigest()
+    def about(self) -> dict[str, Any]:
+        labels = self.corpus.labels
+        if not labels:
+            return {}
+        return {
+            "id2label": {str(i): label for i, label in enumerate(labels)},
+            "label2id": {label: i for i, label in enumerate(labels)},
+        }
+
+    def opened(self, model: Any, directory: Path | None) -> Any:
+        """A loaded model with what `keep` wrote beside it. An XLNet that learned half of its text
+        backwards reads all of it forwards.
+        """
+        if isinstance(model, XLNet):
+            model.config = model.config.replace(two_directions=False)
+            model.directions = (1,)
+        return model
+
+    def keep(self, model: Any, out: Path) -> None:
+        """task.json: all that is needed to ask the model again."""
+        known = {} if self.knowledge is None else {"knowledge": self.knowledge.keep(out)}
+        facts = {
+            "task": self.corpus.task,
+            "objective": {"name": self.name, **asdict(self.options), **known},
+            "labels": self.corpus.labels,
+            "length": self.length,
+        }
+        text = json.dumps(facts, indent=2, ensure_ascii=False)
+        (out / TASK).write_text(text + "\n", encoding="utf-8")

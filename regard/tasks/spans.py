@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.errors import InputError
-from regard.precision import wide
-from regard.tasks.windows import Read
+from regard.attention.precision import wide
+from regard.core.errors import InputError
+from regard.data.windows import Read
 
 NEVER = -math.inf
 

@@ -24,8 +24,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from regard.errors import ConfigError, InputError, UnknownName
-from regard.tasks.examples import Choice, Dialogue, Example, Labelled, Pair, Question
+from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.data.examples import Choice, Dialogue, Example, Labelled, Pair, Question
 
 LABELLED = (("text", "pair", "labels"), ("label",))
 FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of a task: to read; to answer

@@ -23,11 +23,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from regard.errors import ConfigError, InputError
-from regard.tasks.contents import fingerprint, leaks
-from regard.tasks.examples import Choice, Dialogue, Example, Labelled, Pair, Question
-from regard.tasks.windows import as_text
-from regard.text.tokenizer import Tokenizer
+from regard.core.errors import ConfigError, InputError
+from regard.data.example_views import fingerprint, leaks
+from regard.data.examples import Choice, Dialogue, Example, Labelled, Pair, Question
+from regard.data.tokenizer import Tokenizer
+from regard.data.windows import as_text
 
 PREFIXES = {
     "translate": "translate: ",

@@ -26,12 +26,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
-from regard.keyed import LARGEST, keyed
+from regard.attention.precision import wide
+from regard.core.errors import ConfigError
+from regard.core.seeding import LARGEST, keyed
+from regard.data.corpus import Special
 from regard.models.state import State
 from regard.objectives.base import Batch
-from regard.precision import wide
-from regard.text.corpus import Special
 from regard.training.recipe import Robust
 
 SMALLEST = 1e-8  # no norm is divided by that is below this

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from regard.errors import ConfigError
+from regard.core.errors import ConfigError
 from regard.objectives.base import Batch, Objective
 
 

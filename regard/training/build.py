@@ -8,8 +8,11 @@ from typing import Any, cast
 
 import torch
 
-from regard.errors import ConfigError, InputError, RegardError, UnknownName
-from regard.exchange.directory import (
+from regard.core.errors import ConfigError, InputError, RegardError, UnknownName
+from regard.core.seeding import seed_torch
+from regard.data.corpus import Corpus, read_marker
+from regard.data.labelled import examples_for
+from regard.formats.directory import (
     configure,
     family_of_model,
     heads_of,
@@ -17,18 +20,15 @@ from regard.exchange.directory import (
     load,
     read_config,
 )
-from regard.exchange.empty import empty, extensions_of
-from regard.exchange.formats import format_of
-from regard.extensions import extend, extension, place_of
-from regard.keyed import seed_torch
+from regard.formats.empty import empty, extensions_of
+from regard.formats.registry import format_of
 from regard.models import FAMILIES, family_of
 from regard.models.config import fits
+from regard.models.extensions import extend, extension, place_of
 from regard.objectives import LABELLED
 from regard.objectives import objective as find
 from regard.objectives.base import Objective, too_short
-from regard.tasks.labelled import examples_for
-from regard.tasks.papers import OBJECTIVES, WRITERS, finetuning
-from regard.text.corpus import Corpus, read_marker
+from regard.tasks.paper_defaults import OBJECTIVES, WRITERS, finetuning
 from regard.training.recipe import Recipe
 from regard.training.shapes import check_vocabulary, fitted, shape
 
@@ -141,7 +141,7 @@ def objective_for(recipe: Recipe, split: str) -> Objective:
     if split == "train":
         recipe.objective |= made.settled()  # for validation what the data to learn from decided
         if recipe.augment.methods:
-            from regard.augment.learning import vary
+            from regard.methods.augment.learning import vary
 
             vary(made, recipe)
     return made
@@ -255,7 +255,7 @@ def listed(value: Any) -> Any:
 
 def check_tokenizer(recipe: Recipe, corpus: Corpus) -> None:
     """Refuses text that was cut into other tokens than the model knows."""
-    from regard.text.tokenizer import Tokenizer
+    from regard.data.tokenizer import Tokenizer
 
     held = Tokenizer.open(Path(recipe.model))
     if held is None or held.fast is None:

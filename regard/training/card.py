@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regard.errors import RegardError
-from regard.exchange.directory import describe
-from regard.study.curves import svg
-from regard.study.draw import clean
+from regard.core.errors import RegardError
+from regard.formats.directory import describe
+from regard.report.curves import svg
+from regard.report.heatmap import clean
+from regard.training.progress import number
 from regard.training.report import (
     Story,
     about_data,
@@ -21,7 +22,6 @@ from regard.training.report import (
     table_of,
     words,
 )
-from regard.training.watch import number
 
 TASKS = {
     "causal": "text-generation",

@@ -33,7 +33,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.errors import StorageError
+from regard.core.errors import StorageError
 
 FORMAT = 1
 MARKER = "checkpoint.json"

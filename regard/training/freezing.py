@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
-from regard.training.learner import blocks
+from regard.core.errors import ConfigError
 from regard.training.recipe import Recipe
+from regard.training.train_module import blocks
 
 BOTTOM = {"embeddings", "tokens", "positions", "distances", "query"}  # what lies under the layers
 BETWEEN = ("encoder.norm.", "encoder_norm.")  # what lies on an encoder, under a decoder

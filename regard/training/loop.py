@@ -16,15 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.errors import RegardError
-from regard.keyed import seed_torch
+from regard.core.errors import RegardError
+from regard.core.seeding import seed_torch
 from regard.models.state import State
 from regard.objectives.base import Batch, Objective
 from regard.training.adversary import Passes, once
 from regard.training.batches import Batches
-from regard.training.learner import autocast, moved
 from regard.training.optimizer import clip, load_state, put, set_rate, state_tensors
 from regard.training.parallel import Alone, Group
+from regard.training.train_module import autocast, moved
 
 
 class Diverged(RegardError):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regard.errors import ConfigError, FormatError, UnknownName
+from regard.core.errors import ConfigError, FormatError, UnknownName
 
 UNDECAYED_RANK = 1  # norms and biases are vectors
 DECAYED_VECTORS = {

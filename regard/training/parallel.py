@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from regard.errors import ConfigError
-from regard.training.learner import blocks
+from regard.core.errors import ConfigError
+from regard.training.train_module import blocks
 
 PATIENCE = timedelta(minutes=30)  # how long a process waits for the others
 CALL = 5.0  # seconds that it tries one address

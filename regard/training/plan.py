@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.errors import RegardError
-from regard.objectives.agree import agreeing
+from regard.core.errors import RegardError
 from regard.objectives.base import Objective
 from regard.training.adversary import Disturbed
 from regard.training.batches import Batches
@@ -26,21 +25,22 @@ from regard.training.build import (
     validation_for,
 )
 from regard.training.freezing import Thaw, freeze, work
-from regard.training.learner import DTYPES, Learner, checkpoint_blocks
-from regard.training.loop import Loop
-from regard.training.machine import (
+from regard.training.hardware import (
     gemm_peak,
     memory,
     resting_memory,
     step_flops,
     training_memory,
 )
+from regard.training.loop import Loop
 from regard.training.optimizer import optimizer
 from regard.training.parallel import Group, engine
+from regard.training.rdrop import agreeing
 from regard.training.recipe import Recipe
+from regard.training.resolve import paper_of, settle_budget, settle_engine, settle_optimizer
 from regard.training.robust import check_model, deepen, disturbs, passes, settle_robust
 from regard.training.schedule import BY_WIDTH, schedule
-from regard.training.settle import paper_of, settle_budget, settle_engine, settle_optimizer
+from regard.training.train_module import DTYPES, Learner, checkpoint_blocks
 
 WARMUP = 0.1  # of a run too short for the paper's warm-up
 LEAST_WARMUP = 0.02  # where a paper gives a share of very many steps

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from regard.errors import ConfigError, FormatError, UnknownName
+from regard.core.errors import ConfigError, FormatError, UnknownName
 
 Table = dict[str, Any]
 

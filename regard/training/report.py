@@ -14,8 +14,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from regard.study.curves import STYLE, Line, Panel, inline, smooth
-from regard.training.watch import Record, duration, number, read_metrics, size
+from regard.report.curves import STYLE, Line, Panel, inline, smooth
+from regard.training.progress import Record, duration, number, read_metrics, size
 
 PAGE = """<!doctype html>
 <html lang="en">

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.block import CrossBlock, PostNorm
-from regard.errors import ConfigError
+from regard.core.errors import ConfigError
 from regard.training.freezing import BACKWARD
-from regard.training.learner import blocks
 from regard.training.recipe import Recipe, Robust
+from regard.training.train_module import blocks
 
 # What each adversary has, and its own choice. FreeLB's is that of its authors' code for MNLI, and
 # the others move as far. Code that moves the weights has ε 1 and steps of 0.3 for the words of a

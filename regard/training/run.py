@@ -21,23 +21,23 @@ from typing import Any
 
 import torch
 
-from regard.errors import ConfigError, RegardError, StorageError
-from regard.exchange import directory
-from regard.files import write_json
+from regard.core.errors import ConfigError, RegardError, StorageError
+from regard.core.files import write_json
+from regard.core.lock import RunLock
+from regard.core.stop import Stop
+from regard.formats import directory
 from regard.objectives.base import Objective
 from regard.training import recipe as recipes
 from regard.training.build import model_for
 from regard.training.checkpoint import Checkpoints, Saved, mean, weights_of
-from regard.training.learner import Learner
-from regard.training.lock import RunLock
+from regard.training.hardware import memory, quick_malloc
 from regard.training.loop import Diverged, Loop, Taken
-from regard.training.machine import memory, quick_malloc
 from regard.training.parallel import Group, is_joined, join, leave
 from regard.training.plan import Plan, prepare
+from regard.training.progress import Metrics, Watch, figures, watch
 from regard.training.recipe import Recipe
-from regard.training.stop import Stop
+from regard.training.train_module import Learner
 from regard.training.validate import Interrupted, validate
-from regard.training.watch import Metrics, Watch, figures, watch
 
 STORED = ("weights", "optimizer", "memory")  # what a checkpoint holds
 RECIPE, FACTS, METRICS = "recipe.toml", "run.json", "metrics.jsonl"

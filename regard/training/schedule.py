@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from regard.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError, UnknownName
 
 Rate = Callable[[int], float]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.errors import ConfigError, UnknownName
-from regard.text.corpus import Special
+from regard.core.errors import ConfigError, UnknownName
+from regard.data.corpus import Special
 
 SIZES = {  # layers, width, heads
     "tiny": (2, 128, 2),

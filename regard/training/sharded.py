@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import empty as empty_dtensor
 
-from regard.errors import StorageError
+from regard.core.errors import StorageError
 from regard.training.checkpoint import DTYPES, Checkpoints, Draft, Saved, digest
 
 PARTS = "sharded"

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from regard.errors import RegardError
+from regard.core.errors import RegardError
 from regard.objectives.base import Loss, Objective
-from regard.training.learner import autocast, evaluating, moved
 from regard.training.parallel import Group
+from regard.training.train_module import autocast, evaluating, moved
 
 
 class Interrupted(RegardError):

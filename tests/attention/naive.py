@@ -12,9 +12,9 @@ from hypothesis import settings
 from torch import Tensor
 
 from regard.attention import kernels
+from regard.attention.dropout import GRAIN, dropped
 from regard.attention.kernels import How
 from regard.attention.pattern import Pattern
-from regard.dropout import GRAIN, dropped
 
 few = settings(max_examples=12, deadline=None)
 CLOSE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 6e-2}

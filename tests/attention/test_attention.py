@@ -23,10 +23,10 @@ from regard.attention.kernels import How
 from regard.attention.memory import Fixed
 from regard.attention.pattern import Causal, Full, Ordered
 from regard.attention.position import Distances, Relative, View, sinusoids
+from regard.attention.precision import working_dtype
 from regard.attention.window import Window
 from regard.models.longformer_characters import Dilated
 from regard.models.state import causal, everything
-from regard.precision import working_dtype
 from tests.attention.naive import close, coins, numbers
 
 CPU = torch.device("cpu")

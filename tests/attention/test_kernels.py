@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from regard.attention.dropout import GRAIN, Dropout, dropped, keep_mask
 from regard.attention.kernels import Explicit
 from regard.attention.pattern import additive
-from regard.dropout import GRAIN, Dropout, dropped, keep_mask
 from tests.attention import naive
 from tests.attention.naive import CLOSE, agree, attend, close, coins, few, numbers, triple
 
@@ -258,7 +258,7 @@ def test_what_is_hidden_changes_nothing(path: str) -> None:
 @pytest.fixture(params=["native", "plain torch"])
 def drawing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "plain torch":
-        monkeypatch.setattr("regard.dropout.library", lambda: None)
+        monkeypatch.setattr("regard.attention.dropout.library", lambda: None)
 
 
 @pytest.mark.usefixtures("drawing")
@@ -283,7 +283,7 @@ def test_a_byte_is_kept_iff_it_is_at_least_the_limit(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The arithmetic on eight bytes at once equals the comparison of each byte."""
-    monkeypatch.setattr("regard.dropout.library", lambda: None)
+    monkeypatch.setattr("regard.attention.dropout.library", lambda: None)
     torch.manual_seed(limit)
     keep = keep_mask(torch.Size((4096,)), limit / GRAIN, torch.device("cpu"))
     torch.manual_seed(limit)

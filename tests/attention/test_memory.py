@@ -12,7 +12,7 @@ from regard.attention.attention import Attention
 from regard.attention.memory import HERE, Fixed, Growing, Segment
 from regard.attention.pattern import Causal, Full, Ordered
 from regard.attention.position import View
-from regard.errors import InputError
+from regard.core.errors import InputError
 from regard.models.recurrent import Content
 from regard.models.state import State, causal, mark
 from tests.attention import naive

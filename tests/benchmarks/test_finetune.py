@@ -10,7 +10,7 @@ from finetune import alone, compared, lines_of, section, settings_of
 from finetune_sides import answers, beginnings, encoded, minilm
 from finetune_tasks import TASKS
 
-from regard.tasks.examples import Tagged
+from regard.data.examples import Tagged
 
 LABELS = ["O", "B-loc", "I-loc"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from robust import METHODS, TESTS, disturbed, judged, section, summary, with_gaps, with_typos
 
-from regard.tasks.examples import Labelled
+from regard.data.examples import Labelled
 
 TEXT = "Nobody is riding a bicycle across the crowded market of two villages"
 

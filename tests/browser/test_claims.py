@@ -2,10 +2,10 @@
 
 import pytest
 
-from regard.claims import claim
-from regard.claims.gallery import write_gallery
-from regard.claims.page import write_page
-from regard.claims.run import run
+from regard.lab.claims import claim
+from regard.lab.claims.engine.gallery import write_gallery
+from regard.lab.claims.engine.page import write_page
+from regard.lab.claims.engine.run import run
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import regard
-from regard.look import look, packing
-from regard.look.recorded import Recorded
+from regard.lab.look import look, packing
+from regard.lab.look.recorded import Recorded
 from tests.decoding.small import draw
-from tests.look.small import informed, speaking
+from tests.lab.look.small import informed, speaking
 
 SENTENCE = "The cat sat on the mat. 猫坐在垫子上 🤖"
 ROUNDED = 0.0005 + 1e-6  # off by rounding to three digits

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from regard.compare.report import write_report
+from regard.lab.compare.report import write_report
 from tests.browser.conftest import until
-from tests.compare.made import comparison
+from tests.lab.compare.made import comparison
 
 ROWS = """(name) => [...document.querySelectorAll(`[data-table="${name}"] tbody tr`)].map((row) =>
   [row.querySelector('th').textContent.trim(),

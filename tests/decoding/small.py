@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.exchange.directory import Loaded
+from regard.data.tokenizer import Tokenizer
+from regard.data.vocabulary import train
+from regard.formats.directory import Loaded
 from regard.models.base import EncoderDecoder
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.xlnet import XLNet
-from regard.text.tokenizer import Tokenizer
-from regard.text.vocabulary import train
 from tests.laws.zoo import GPT_SMALL, ZOO, Specimen, model_of
 
 SPEAKERS = [

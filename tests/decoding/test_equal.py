@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from regard.decoding import generate
-from regard.exchange.directory import Loaded
+from regard.formats.directory import Loaded
 from tests.decoding.small import draw
 from tests.equal.reference import ours, scramble
 

@@ -9,16 +9,16 @@ import pytest
 import torch
 import transformers
 
+from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.data.tokenizer import Tokenizer, word_pieces
 from regard.decoding import fill
 from regard.decoding.filling import Filled, Masked, Writing, coder, filler_for
 from regard.decoding.generation import Generation
-from regard.errors import ConfigError, InputError, UnknownName
-from regard.exchange.directory import Loaded
+from regard.formats.directory import Loaded
 from regard.models.bert import Bert
 from regard.models.longformer import Longformer
 from regard.models.t5 import T5
 from regard.models.xlnet import XLNet
-from regard.text.tokenizer import Tokenizer, word_pieces
 from tests.decoding.small import SHORT, speaker, talking, tokenizer
 from tests.equal.reference import ours, scramble
 from tests.laws.zoo import BERT, LONG, T5_SMALL, XLNET, Specimen, everything

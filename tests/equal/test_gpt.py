@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 
-from regard.exchange.directory import load
+from regard.formats.directory import load
 from tests.equal.reference import (
     all_close,
     close,
@@ -193,7 +193,7 @@ def test_many_files_in_half(tmp_path: Path) -> None:
 def test_a_fresh_model_opens_in_transformers(tmp_path: Path) -> None:
     """No directory it came from: everything in config.json is ours."""
     import regard
-    from regard.exchange.directory import save
+    from regard.formats.directory import save
 
     for name, kind in (("gpt2", hf.GPT2LMHeadModel), ("gpt1", hf.OpenAIGPTLMHeadModel)):
         torch.manual_seed(0)

@@ -11,8 +11,8 @@ import transformers as hf
 from torch import Tensor
 
 import regard
-from regard.errors import ConfigError, UnknownName
-from regard.exchange.directory import Loaded, heads_in, load, save
+from regard.core.errors import ConfigError, UnknownName
+from regard.formats.directory import Loaded, heads_in, load, save
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.heads import Last
 from tests.equal.reference import marks, ours, position_ids, same_config, scramble, theirs, words

@@ -10,10 +10,10 @@ import torch
 import transformers
 from torch import Tensor
 
-from regard.errors import ConfigError
-from regard.exchange.directory import Loaded, load, save
-from regard.exchange.format import unstacked
-from regard.exchange.longformer import LONGFORMER
+from regard.core.errors import ConfigError
+from regard.formats.directory import Loaded, load, save
+from regard.formats.format import unstacked
+from regard.formats.longformer import LONGFORMER
 from regard.models.bert import Bert, BertConfig
 from regard.models.longformer import LongformerConfig, lengthen, places
 from tests.equal.reference import (

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 import regard
 from regard.attention.attention import Attention
-from regard.errors import ConfigError
-from regard.exchange.directory import load, save
+from regard.core.errors import ConfigError
+from regard.formats.directory import load, save
 from regard.models.longformer_characters import CharacterLongformer, CharacterLongformerConfig
 from tests.equal.reference import close, marks, scramble, words
 

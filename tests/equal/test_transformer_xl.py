@@ -14,13 +14,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.errors import ConfigError
-from regard.exchange.directory import Loaded, load, save
-from regard.exchange.format import unstacked
-from regard.exchange.transformer_xl import TRANSFORMER_XL
+from regard.attention.recorder import record
+from regard.core.errors import ConfigError
+from regard.formats.directory import Loaded, load, save
+from regard.formats.format import unstacked
+from regard.formats.transformer_xl import TRANSFORMER_XL
 from regard.models.state import State
 from regard.models.transformer_xl import TransformerXL, TransformerXLConfig
-from regard.study.record import record
 
 GOLDEN = Path(__file__).parent / "golden" / "transformer_xl"
 SCRIPT = Path(__file__).parent / "make_transformer_xl_golden.py"

@@ -11,9 +11,9 @@ import transformers
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.exchange.directory import Loaded
-from regard.exchange.format import unstacked
-from regard.exchange.xlnet import XLNET
+from regard.formats.directory import Loaded
+from regard.formats.format import unstacked
+from regard.formats.xlnet import XLNET
 from regard.models.state import State
 from tests.equal.reference import (
     all_close,

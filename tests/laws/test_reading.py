@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.errors import InputError
+from regard.core.errors import InputError
 from regard.models.base import EncoderDecoder
 from regard.models.gpt import GPT
 from regard.models.lstm import LSTM

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import regard
-from regard.exchange.directory import save
+from regard.formats.directory import save
 from tests.laws.zoo import ZOO, Specimen, collate
 
 each = pytest.mark.parametrize("specimen", ZOO, ids=str)

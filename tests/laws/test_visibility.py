@@ -17,7 +17,7 @@ from regard.attention import pattern
 from regard.attention.attention import Attention
 from regard.attention.pattern import Pattern
 from regard.attention.position import Distances, View, sinusoids
-from regard.errors import InputError
+from regard.core.errors import InputError
 from regard.models.longformer_characters import CharacterLongformer
 from tests.laws.zoo import (
     ATTENTIVE,

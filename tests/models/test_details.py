@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention, unseen
 from regard.attention.block import ACTIVATIONS, FeedForward, PostNorm, PreNorm
-from regard.dropout import Dropout
+from regard.attention.dropout import Dropout
+from regard.attention.recorder import record
 from regard.models import sizes
 from regard.models.base import Model
 from regard.models.t5 import Stack
-from regard.study.record import record
 from tests.models.small import SMALL, VOCABULARY, run, small
 
 

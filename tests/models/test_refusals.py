@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.errors import InputError
+from regard.core.errors import InputError
 from regard.models import create
 from regard.models.longformer import places
 

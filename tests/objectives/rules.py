@@ -10,10 +10,10 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
+from regard.data.corpus import Corpus
 from regard.models import create
 from regard.models.state import State
 from regard.objectives.base import Loss, Objective, Sample
-from regard.text.corpus import Corpus
 from tests.objectives.small import VOCABULARY
 
 SHAPES: dict[str, dict[str, Any]] = {

@@ -10,8 +10,8 @@ import numpy as np
 from tokenizers import Tokenizer as Fast
 from tokenizers import models, pre_tokenizers
 
+from regard.data.corpus import Corpus, Special
 from regard.objectives.base import Batch, Objective
-from regard.text.corpus import Corpus, Special
 from tests.objectives.small import FIRST, VOCABULARY, open_corpus, write_corpus
 
 NUMBERED = Special(end=1, pad=0, unknown=2, start=3, cls=4, sep=5, mask=6)

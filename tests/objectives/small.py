@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.text.corpus import Corpus, Special, Writer, write_marker
+from regard.data.corpus import Corpus, Special, Writer, write_marker
 
 VOCABULARY = 40
 SPECIAL = Special(

@@ -14,12 +14,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.errors import ConfigError, InputError
+from regard.core.errors import ConfigError, InputError
+from regard.data.corpus import Corpus
 from regard.models import FAMILIES
 from regard.objectives.base import Loss
 from regard.objectives.causal import Causal, Tiles, ring
 from regard.objectives.reading import TAKERS, reads_on
-from regard.text.corpus import Corpus
 from tests.objectives.rules import (
     SHAPES,
     check_learning,

@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.errors import ConfigError, FormatError
-from regard.keyed import keyed
+from regard.core.errors import ConfigError, FormatError
+from regard.core.seeding import keyed
+from regard.data.corpus import Corpus, Special
 from regard.models import create
 from regard.objectives.base import Loss
 from regard.objectives.masked import Mask, Masked, Options, seldom
-from regard.text.corpus import Corpus, Special
 from tests.objectives.sentences_corpus import batch_of, numbered_corpus, numbers, spoken_corpus
 from tests.objectives.small import (
     FIRST,

@@ -12,13 +12,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.errors import ConfigError, FormatError, UnknownName
+from regard.core.errors import ConfigError, FormatError, UnknownName
+from regard.data.corpus import Corpus
 from regard.objectives.causal import Causal
 from regard.objectives.masked import Masked
 from regard.objectives.mixture import Mixture
 from regard.objectives.pairs import Pairs
 from regard.objectives.span import Span
-from regard.text.corpus import Corpus
 from tests.objectives.rules import (
     check_learning,
     check_micro_batches,

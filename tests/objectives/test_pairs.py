@@ -13,10 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.errors import ConfigError, FormatError
+from regard.core.errors import ConfigError, FormatError
+from regard.data.corpus import Corpus
 from regard.objectives.pairs import Pairs, fit
 from regard.objectives.smoothing import entropy
-from regard.text.corpus import Corpus
 from tests.objectives.rules import (
     check_learning,
     check_micro_batches,

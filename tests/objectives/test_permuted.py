@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.errors import ConfigError, InputError
-from regard.keyed import keyed
+from regard.core.errors import ConfigError, InputError
+from regard.core.seeding import keyed
+from regard.data.corpus import Corpus
 from regard.models import create
 from regard.objectives.base import Sample
 from regard.objectives.permuted import Options, Permuted, Stream, orders, split
-from regard.text.corpus import Corpus
 from tests.objectives.sentences_corpus import (
     numbered_corpus,
     numbers,

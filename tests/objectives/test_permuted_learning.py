@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.errors import ConfigError
-from regard.keyed import keyed
+from regard.core.errors import ConfigError
+from regard.core.seeding import keyed
+from regard.data.corpus import Corpus
 from regard.models import create
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss
-from regard.text.corpus import Corpus
 from tests.objectives.sentences_corpus import batch_of, spoken_corpus
 from tests.objectives.small import FIRST, LAST, random_documents
 from tests.objectives.test_permuted import permuted, tiny

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.errors import ConfigError, InputError
+from regard.core.errors import ConfigError, InputError
+from regard.data.corpus import Corpus
 from regard.objectives.causal import Causal, Tiles
 from regard.objectives.prefix import Prefix
-from regard.text.corpus import Corpus
 from tests.objectives.rules import (
     check_learning,
     check_micro_batches,

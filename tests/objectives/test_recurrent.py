@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.errors import ConfigError
+from regard.core.errors import ConfigError
+from regard.data.corpus import Corpus
 from regard.objectives.causal import Causal
 from regard.objectives.recurrent import Recurrent
-from regard.text.corpus import Corpus
 from tests.objectives.rules import (
     check_learning,
     check_micro_batches,

@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.errors import ConfigError
-from regard.keyed import keyed
+from regard.core.errors import ConfigError
+from regard.core.seeding import keyed
+from regard.data.corpus import Corpus
 from regard.models.bert import Bert, BertConfig
 from regard.objectives import sentences
 from regard.objectives.base import Loss, Sample
 from regard.objectives.sentences import Options, Pass, Sentences, cut, uniform
-from regard.text.corpus import Corpus
 from tests.objectives.sentences_corpus import (
     batch_of,
     numbered_corpus,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError, UnknownName
 from regard.models import output
 from regard.models.output import Output, Soft
 from regard.objectives.smoothing import KINDS, entropy, smoothing

@@ -14,8 +14,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.errors import ConfigError, FormatError
-from regard.keyed import keyed
+from regard.core.errors import ConfigError, FormatError
+from regard.core.seeding import keyed
+from regard.data.corpus import Corpus
 from regard.objectives.span import (
     Span,
     composition,
@@ -24,7 +25,6 @@ from regard.objectives.span import (
     noise_mask,
     raw_length,
 )
-from regard.text.corpus import Corpus
 from tests.objectives.rules import (
     check_learning,
     check_micro_batches,

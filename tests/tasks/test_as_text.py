@@ -13,12 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.core.seeding import keyed, seed_torch
+from regard.data.corpus import Corpus
+from regard.data.examples import Answer, Choice, Dialogue, Labelled, Pair, Question
+from regard.data.prepare import Plan, prepare
+from regard.data.tokenizer import Tokenizer
 from regard.decoding import dialogue as chat
 from regard.decoding import generate
 from regard.decoding.options import Options
-from regard.errors import ConfigError, InputError, UnknownName
-from regard.exchange.directory import load, save
-from regard.keyed import keyed, seed_torch
+from regard.formats.directory import load, save
+from regard.methods.finetune.run import finetune
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.lstm import LSTM, LSTMConfig
@@ -26,15 +31,10 @@ from regard.models.t5 import T5, T5Config
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.models.transformer_xl import TransformerXL, TransformerXLConfig
 from regard.tasks.as_text import TextPredictor, finetune_as_text
-from regard.tasks.examples import Answer, Choice, Dialogue, Labelled, Pair, Question
-from regard.tasks.finetune import finetune
 from regard.tasks.text_forms import Form, Words, divide_pairs, exchanges
-from regard.text.corpus import Corpus
-from regard.text.prepare import Plan, prepare
-from regard.text.tokenizer import Tokenizer
 from regard.training.recipe import Recipe, make
 from regard.training.run import train
-from tests.tasks.files import rows
+from tests.files import rows
 
 WORDS = "red blue green black white cat dog fish bird horse".split()
 EXTRA = """good bad text pair premise hypothesis question context choice1 choice2 sentence1
@@ -337,7 +337,7 @@ def test_every_task_is_learned_as_text(task: str, home: Path, tmp_path: Path) ->
     given.examples.share = 0.0
     run = learned(given, tmp_path / "run")
     assert wanted in texts_of(run)
-    from regard.tasks.readers import read
+    from regard.data.readers import read
 
     gold = {
         "entail": ["good", "bad"], "similar": [3.8, 1.0], "answer": ["cat", ""], "choose": [1, 0]

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.errors import InputError
-from regard.keyed import keyed
+from regard.core.errors import InputError
+from regard.core.seeding import keyed
+from regard.data.tags import entities, labels, legal, problems, write
 from regard.tasks.crf import CRF, Allowed, allowed
-from regard.tasks.tags import entities, labels, legal, problems, write
 
 TAGS = 3
 

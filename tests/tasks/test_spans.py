@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.errors import InputError
-from regard.keyed import keyed
-from regard.tasks.examples import Answer, Question
+from regard.core.errors import InputError
+from regard.core.seeding import keyed
+from regard.data.corpus import Special
+from regard.data.examples import Answer, Question
+from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.windows import LAYOUTS, Read
 from regard.tasks.spans import (
     Spans,
     beam_spans,
@@ -23,10 +26,7 @@ from regard.tasks.spans import (
     null_scores,
     tune,
 )
-from regard.tasks.windows import LAYOUTS, Read
-from regard.text.corpus import Special
-from regard.text.tokenizer import Tokenizer, word_pieces
-from tests.tasks.windowing import collate, cut, replies, text_of
+from tests.data.windowing import collate, cut, replies, text_of
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] a b c d e f q r 你 好".split()
 PAD, _, CLS, SEP = range(4)

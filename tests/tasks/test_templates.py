@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from regard.errors import ConfigError, InputError, UnknownName
-from regard.tasks.asking import Options, prompter_for
-from regard.tasks.examples import Answer, Choice, Dialogue, Example, Labelled, Pair, Place, Question
-from regard.tasks.prompting import evaluate
+from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.data.examples import Answer, Choice, Dialogue, Example, Labelled, Pair, Place, Question
+from regard.evaluation.prompter import Options, prompter_for
+from regard.evaluation.prompting import evaluate
 from regard.tasks.templates import Template, lowered, usual_template
 from tests.decoding.small import talking
 

@@ -14,11 +14,11 @@ import torch
 from tokenizers import Tokenizer as Fast
 from tokenizers import models, pre_tokenizers
 
-from regard.exchange.directory import save
-from regard.keyed import keyed
+from regard.core.seeding import keyed
+from regard.data.tokenizer import Tokenizer
+from regard.formats.directory import save
 from regard.models import FAMILIES
 from regard.models.bert import Bert, BertConfig
-from regard.text.tokenizer import Tokenizer
 from regard.training.loop import Loop
 from regard.training.recipe import Recipe, make
 

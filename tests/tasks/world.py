@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from regard.exchange.directory import save
-from regard.keyed import keyed, seed_torch
+from regard.core.seeding import keyed, seed_torch
+from regard.formats.directory import save
+from regard.methods.finetune.run import finetune
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.longformer import Longformer, LongformerConfig
 from regard.models.lstm import LSTM, LSTMConfig
 from regard.models.t5 import T5, T5Config
 from regard.models.xlnet import XLNet, XLNetConfig
-from regard.tasks.finetune import finetune
 from tests.tasks import tuning
 
 KINDS = {"good": "praise", "bad": "blame"}

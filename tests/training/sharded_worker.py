@@ -18,7 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 import regard
-from regard.errors import StorageError
+from regard.core.errors import StorageError
 from regard.training.checkpoint import Checkpoints
 from regard.training.optimizer import Adafactor
 from regard.training.sharded import latest_together, load_sharded, save_sharded

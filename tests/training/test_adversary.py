@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, RegardError
-from regard.text.corpus import Special
+from regard.core.errors import ConfigError, RegardError
+from regard.data.corpus import Special
 from regard.training.adversary import Disturbed, word_embedding
 from regard.training.recipe import Robust, make
 from regard.training.robust import settle_robust

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.errors import StorageError
+from regard.core.errors import StorageError
 from regard.training import checkpoint
 from regard.training.checkpoint import Checkpoints
 

@@ -96,7 +96,9 @@ def test_what_is_refused(where: Path, tmp_path: Path) -> None:
             "GB are free",
         ),
     ]
-    code = "import sys, json; from regard.cli import main\nfor words in json.load(sys.stdin):\n"
+    code = (
+        "import sys, json; from regard.cli.main import main\nfor words in json.load(sys.stdin):\n"
+    )
     code += "    print('code', main(words), file=sys.stderr)\n"
     given = json.dumps([list(map(str, words)) for words, _ in cases])
     done = subprocess.run(

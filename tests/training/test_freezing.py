@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from torch.utils.flop_counter import FlopCounterMode
 
 import regard
-from regard.errors import ConfigError
+from regard.core.errors import ConfigError
+from regard.methods.prune.run import Plan, prune
 from regard.models import FAMILIES
 from regard.training import recipe as recipes
 from regard.training import run as runs
@@ -21,7 +22,6 @@ from regard.training.loop import Loop
 from regard.training.parallel import Group
 from regard.training.plan import prepare
 from regard.training.recipe import Recipe, make
-from regard.workshop.prune import Plan, prune
 from tests.tasks import tuning
 from tests.training.small import data, recipe
 from tests.training.test_never_lost import bits, figures, interrupted

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers.optimization import Adafactor as HuggingFaceAdafactor
 
-from regard.errors import ConfigError, FormatError, UnknownName
+from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.models import FAMILIES, sizes
 from regard.training.optimizer import (
     NAMES,

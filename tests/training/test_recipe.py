@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regard.errors import ConfigError, FormatError, UnknownName
+from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.training.recipe import Recipe, make, overrides, read, write
 
 

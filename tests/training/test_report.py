@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from regard.exchange.directory import save
+from regard.formats.directory import save
 from regard.models import create
-from regard.study.curves import Line, Panel, inline, smooth, steps_between, svg, thin
+from regard.report.curves import Line, Panel, inline, smooth, steps_between, svg, thin
 from regard.training.card import write_card
 from regard.training.report import Story, write_report
 

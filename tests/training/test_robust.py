@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from regard.attention.block import Block, CrossBlock
-from regard.errors import ConfigError
+from regard.core.errors import ConfigError
+from regard.methods.finetune.run import finetune
 from regard.models import FAMILIES
-from regard.tasks.finetune import finetune
-from regard.training.learner import blocks
 from regard.training.loop import Loop
 from regard.training.parallel import Group
 from regard.training.plan import prepare
 from regard.training.recipe import Recipe, Robust
 from regard.training.robust import Path as Depth
 from regard.training.robust import Skipping, deepen, passes
+from regard.training.train_module import blocks
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 from tests.training.small import SHAPES, data, recipe

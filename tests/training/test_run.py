@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file
 
 import regard
-from regard.errors import ConfigError, RegardError, StorageError
-from regard.text.corpus import Corpus
+from regard.core.errors import ConfigError, RegardError, StorageError
+from regard.core.lock import RunLock
+from regard.data.corpus import Corpus
 from regard.training import plan as plans
 from regard.training import run as runs
 from regard.training.checkpoint import Checkpoints
-from regard.training.lock import RunLock
 from regard.training.parallel import Group
 from regard.training.recipe import Recipe, make, read
 from tests.training.small import data, recipe

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import optimization as hf
 
-from regard.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError, UnknownName
 from regard.training.schedule import SCHEDULES, schedule, warmup_steps
 
 

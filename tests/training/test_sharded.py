@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.errors import StorageError
+from regard.core.errors import StorageError
 from regard.training.checkpoint import Checkpoints, Saved
 from regard.training.sharded import covers, latest_together, load_sharded, save_sharded
 from tests.training import sharded_worker

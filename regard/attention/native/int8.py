@@ -1,0 +1,197 @@
+"""Products with matrices of small numbers: bytes with a scale for each output, or bfloat16.
+
+W ≈ scale · bytes, the scale of an output being its largest weight / 127. What it is multiplied with
+is rounded row by row while it is at work: to 8 bits ("dynamic"), or to 16, which costs twice the
+arithmetic and is finer than bfloat16 ("weight"). Where there is no native code, floats are used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import threading
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention.native.library import library
+from regard.attention.precision import wide
+from regard.core.errors import InputError
+
+LARGEST = 127  # of a weight's byte; -128 is not used, so that 0 stays in the middle
+LONGEST = 2**16  # inputs whose products of bytes a sum of 32 bits holds, whatever they are
+FEW = 64  # rows up to which torch's bfloat16 products are slower
+SMALL = 1e-30  # a row of such numbers is taken for zeros
+
+
+@functools.cache
+def kernel(name: str) -> Any:
+    """The native function, or None where the compiler or the processor has none."""
+    found = getattr(library(), name, None)
+    if found is not None:
+        found.argtypes = TYPES[name]
+        found.restype = None
+    return found
+
+
+ADDRESS, COUNT = ctypes.c_void_p, ctypes.c_int64
+TYPES = {
+    "product_int8": [ADDRESS, ADDRESS, COUNT, COUNT, *[ADDRESS] * 4, COUNT, COUNT]
+    + [ctypes.c_int] * 2,
+    "step_int8": [ADDRESS, COUNT, ADDRESS, ADDRESS, ctypes.c_int, ctypes.c_int],
+    "product_bf16": [ADDRESS, ADDRESS, COUNT, COUNT, *[ADDRESS] * 2, COUNT, COUNT, ctypes.c_int],
+}
+
+
+def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """[outputs, inputs] as bytes, and the scale of each output; an error is at most half of it."""
+    exact = wide(weight.detach())
+    scale = exact.abs().amax(-1) / LARGEST
+    scale = torch.where(scale > 0, scale, 1.0).to(weight.dtype)  # rounded before it is used
+    small = (exact / scale[:, None]).round_().clamp_(-LARGEST, LARGEST).to(torch.int8)
+    return small, scale
+
+
+def as_bits(weight: Tensor) -> Tensor:
+    """bfloat16, as whole numbers: what casts a model to another kind of numbers passes by."""
+    return weight.detach().to(torch.bfloat16).view(torch.int16)
+
+
+class Arena:
+    """Memory in large pages, filled one tensor after the other: matrices are read through once a
+    token, and looking up pages of the usual size takes longer than to read them.
+    """
+
+    CHUNK = 2**25  # bytes; a chunk is given back when the last tensor in it is gone
+    PAGE = 2**21
+
+    def __init__(self) -> None:
+        self.free = torch.empty(0, dtype=torch.uint8)
+        self.lock = threading.Lock()
+
+    def place(self, value: Tensor) -> Tensor:
+        """The same tensor, there."""
+        size = value.numel() * value.element_size()
+        with self.lock, torch.inference_mode(False), torch.no_grad():
+            if self.free.numel() < size:
+                self.free = self.chunk(max(size, self.CHUNK))
+            taken, self.free = self.free[:size], self.free[-(-size // 64) * 64 :]
+            return taken.view(value.dtype).view(value.shape).copy_(value)
+
+    def chunk(self, size: int) -> Tensor:
+        """At least so many bytes, at the beginning of a page."""
+        kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        memory = mmap.mmap(-1, -(-size // self.PAGE) * self.PAGE + self.PAGE, flags=kind)
+        with suppress(OSError):  # a system may be built without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        whole = torch.frombuffer(memory, dtype=torch.uint8)
+        return whole[-whole.data_ptr() % self.PAGE :]
+
+
+ARENA = Arena() if hasattr(mmap, "MADV_HUGEPAGE") else None
+
+
+def placed(value: Tensor) -> Tensor:
+    """In large pages where the system has them."""
+    usable = ARENA is not None and value.is_cpu and value.numel() > 0
+    return ARENA.place(value) if usable and ARENA is not None else value
+
+
+class Ready(NamedTuple):
+    """A matrix as the native code wants it; the tensors are held as long as their addresses."""
+
+    inputs: int
+    outputs: int
+    addresses: tuple[int | None, ...]
+    held: tuple[Tensor | None, ...]
+
+    @classmethod
+    def of(cls, weight: Tensor, *others: Tensor | None) -> Ready:
+        tensors = [weight.contiguous(), *(None if t is None else t.contiguous() for t in others)]
+        addresses = tuple(None if t is None else t.data_ptr() for t in tensors)
+        return cls(weight.size(1), weight.size(0), addresses, tuple(tensors))
+
+
+def ready_bytes(weight: Tensor, scale: Tensor, bias: Tensor | None) -> Ready:
+    total = weight.sum(-1, dtype=torch.int32)
+    return Ready.of(weight, scale.float(), total, None if bias is None else bias.detach().float())
+
+
+def ready_bits(weight: Tensor, bias: Tensor | None) -> Ready:
+    return Ready.of(weight, None if bias is None else bias.detach().float())
+
+
+def serves(x: Tensor, name: str) -> bool:
+    """Is there native code for such rows, here? It has no gradient."""
+    plain = type(x) in (Tensor, nn.Parameter) and x.is_cpu
+    free = not (x.requires_grad and torch.is_grad_enabled()) and not torch.compiler.is_compiling()
+    return plain and free and x.size(-1) < LONGEST and x.dtype in KINDS and kernel(name) is not None
+
+
+KINDS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def native_int8(x: Tensor, ready: Ready, planes: int) -> Tensor:
+    """x [..., inputs] with the matrix; `planes`: bytes of a rounded number of x, 1 or 2."""
+    rows, y = prepared(x, ready)
+    addresses = ready.addresses
+    kernel("product_int8")(
+        y.data_ptr(), rows.data_ptr(), rows.size(0), rows.stride(0), *addresses,
+        ready.inputs, ready.outputs, planes, torch.get_num_threads(),
+    )  # fmt: skip
+    return y if y.dtype == x.dtype else y.to(x.dtype)
+
+
+def native_bf16(x: Tensor, ready: Ready) -> Tensor:
+    rows, y = prepared(x, ready)
+    addresses = ready.addresses
+    kernel("product_bf16")(
+        y.data_ptr(), rows.data_ptr(), rows.size(0), rows.stride(0), *addresses,
+        ready.inputs, ready.outputs, torch.get_num_threads(),
+    )  # fmt: skip
+    return y if y.dtype == x.dtype else y.to(x.dtype)
+
+
+def prepared(x: Tensor, ready: Ready) -> tuple[Tensor, Tensor]:
+    """The rows of x in 32 bits, each in one piece; and room for what is made of them."""
+    if x.size(-1) != ready.inputs:  # rows of twice the length would pass for twice the rows
+        raise InputError(f"rows of {x.size(-1)} numbers; the matrix is for rows of {ready.inputs}")
+    rows = x.reshape(-1, ready.inputs).float()
+    rows = rows if rows.stride(1) == 1 or rows.size(1) == 1 else rows.contiguous()
+    return rows, torch.empty(*x.shape[:-1], ready.outputs, dtype=torch.float32)
+
+
+def plain_int8(
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, planes: int
+) -> Tensor:
+    """The same in torch: rounded to bytes with `planes` 1; with 2 the numbers are as they are."""
+    rows = rounded(x) if planes == 1 else x
+    with torch.autocast(x.device.type, enabled=False):
+        y = F.linear(rows, weight.to(x.dtype)) * scale.to(x.dtype)
+    return y if bias is None else y + bias.to(x.dtype)
+
+
+def plain_bf16(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    half = torch.bfloat16
+    with torch.autocast(x.device.type, enabled=False):
+        y = F.linear(x.to(half), weight.view(half)).to(x.dtype)
+    return y if bias is None else y + bias.to(x.dtype)
+
+
+def rounded(x: Tensor) -> Tensor:
+    """Each row of x rounded to 256 numbers from its least to its largest, 0 one of them.
+
+    A gradient passes as if it were not rounded.
+    """
+    exact = wide(x.detach())
+    low, high = exact.amin(-1, keepdim=True).clamp_max(0), exact.amax(-1, keepdim=True).clamp_min(0)
+    step = (high - low) / 255
+    inverse = torch.where(high - low > SMALL, 255 / (high - low), 0.0)
+    zero = (-low * inverse).round()
+    numbers = ((exact * inverse).round() + zero).clamp(0, 255) - zero
+    y = (numbers * step).to(x.dtype)
+    return x + (y - x).detach() if x.requires_grad else y

@@ -1,0 +1,116 @@
+"""Passes over attention weights and dropout, each native where it can be and in plain torch."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.native.library import library
+
+NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+Pair = tuple[Tensor, Tensor]
+
+
+def serves(x: Tensor) -> bool:
+    """Is there native code for such a tensor, here? Kinds of tensors of other libraries may have
+    no numbers in memory.
+    """
+    real = type(x) in (Tensor, nn.Parameter) and x.is_cpu and x.dtype in NAMES
+    return real and library() is not None
+
+
+def weigh(
+    scores: Tensor,  # [B, H, Q, K], contiguous; used up
+    bias: Tensor | None,  # broadcasts to the scores
+    mask: Tensor | None,  # likewise: 0 or -inf
+    keep: Tensor | None,  # bytes: 1 keep, 0 drop
+) -> Pair:
+    """softmax(scores + bias + mask), zeros for a row that sees nothing; and what is kept of it."""
+    if serves(scores):
+        kept = scores if keep is None else torch.empty_like(scores)
+        added = [None if t is None else strided(t, scores) for t in (bias, mask)]
+        terms = [part for t in added for part in (t, None if t is None else strides(t))]
+        sizes = map(ctypes.c_int64, scores.shape)
+        call("weigh", scores, None if keep is None else kept, *terms, keep, *sizes)
+        return scores, kept
+    for term in (bias, mask):
+        if term is not None:
+            scores += term.to(scores.dtype)
+    weights = torch.softmax(scores, -1)
+    if mask is not None and (blind := torch.isneginf(mask).all(-1, keepdim=True)).any():
+        weights.masked_fill_(blind, 0.0)  # a softmax over nothing
+    return weights, weights if keep is None else weights * keep.view_as(weights)
+
+
+def weigh_back(grad: Tensor, weights: Tensor, keep: Tensor | None) -> Pair:
+    """From the gradient of the kept weights (used up) that of the scores; and what was kept."""
+    if serves(grad):
+        kept = weights if keep is None else torch.empty_like(weights)
+        sizes = map(ctypes.c_int64, (grad.shape[:-1].numel(), grad.size(-1)))
+        call("weigh_back", grad, None if keep is None else kept, weights, keep, *sizes)
+        return grad, kept
+    kept = weights if keep is None else weights * keep
+    grad = grad if keep is None else grad.mul_(keep)
+    return torch._softmax_backward_data(grad, weights, -1, weights.dtype), kept
+
+
+class Dropped(torch.autograd.Function):
+    """x · keep · factor in one pass, forth and back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, keep: Tensor, factor: float) -> Tensor:
+        ctx.save_for_backward(keep)
+        ctx.factor = factor
+        return scaled(x, keep, factor)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (keep,) = ctx.saved_tensors
+        return Dropped.apply(grad, keep, ctx.factor), None, None  # type: ignore[no-untyped-call]
+
+
+def scaled(x: Tensor, keep: Tensor, factor: float) -> Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    call("drop", y, x, keep, ctypes.c_float(factor), ctypes.c_int64(x.numel()))
+    return y
+
+
+def drop(x: Tensor, keep: Tensor, factor: float) -> Tensor:
+    """x · keep · factor."""
+    if not serves(x):
+        return (x * keep) * factor
+    y: Tensor = Dropped.apply(x, keep, factor)  # type: ignore[no-untyped-call]
+    return y
+
+
+def draw_keep(shape: torch.Size, limit: int) -> Tensor:
+    """Bytes 0 (drop) or 1 (keep) on the CPU, decided by one draw of torch's generator."""
+    seed = int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
+    room = torch.empty(-(-shape.numel() // 8) * 8, dtype=torch.uint8)
+    count, threads = ctypes.c_int64(room.numel()), torch.get_num_threads()
+    found: Any = library()
+    found.draw_keep(ctypes.c_void_p(room.data_ptr()), ctypes.c_int64(seed), limit, count, threads)
+    return room[: shape.numel()].view(shape)
+
+
+def strided(term: Tensor, scores: Tensor) -> Tensor:
+    """What is added, as a view of the shape of the scores whose last dimension is contiguous."""
+    term = term.to(scores.dtype).expand_as(scores)
+    return term if term.stride(-1) == 1 else term.contiguous()
+
+
+def strides(term: Tensor) -> Any:
+    return (ctypes.c_int64 * 3)(*term.stride()[:3])
+
+
+def call(name: str, first: Tensor, *others: Any) -> None:
+    """Calls the variant for the type of `first`; tensors are passed as their addresses."""
+    function = getattr(library(), f"{name}_{NAMES[first.dtype]}")
+    given = (
+        ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in (first, *others)
+    )
+    function(*given, torch.get_num_threads())

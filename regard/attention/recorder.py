@@ -1,0 +1,94 @@
+"""Looking at attention: `with record(model) as seen: model(tokens)` shows every head's weights.
+
+A recorder puts its own kernel into each Attention for as long as it is asked to. That kernel
+computes the output exactly as the model would, and keeps the queries, keys and biases, of which the
+weights are made when asked for. When nobody looks nothing is paid. In training the weights shown
+are those before dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from regard.attention.attention import Attention, Kernel
+from regard.attention.kernels import How
+from regard.attention.pattern import Pattern
+from regard.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One call of one attention."""
+
+    name: str  # where it stands in the model: "blocks.3.attention.layer"
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    how: How
+    pattern: Pattern
+
+    @property
+    def weights(self) -> Tensor:
+        """[B, H, Q, K]: how much each row reads of each key, computed when asked for."""
+        return self.pattern.weights(self.queries, self.keys, self.how)
+
+    @property
+    def output(self) -> Tensor:
+        """What the weights make of the values [B, H, Q, D]: the model's own output, once more."""
+        return (self.weights @ self.values.to(self.weights.dtype)).to(self.values.dtype)
+
+
+@dataclass
+class Recording:
+    """All calls in the order they were made."""
+
+    layers: list[Seen] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Seen]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, index: int) -> Seen:
+        return self.layers[index]
+
+    def named(self, part: str) -> list[Seen]:
+        """Those whose name holds `part`: "cross", "encoder", "wide", …"""
+        return [seen for seen in self.layers if part in seen.name]
+
+
+@contextmanager
+def record(model: nn.Module) -> Iterator[Recording]:
+    """Records every attention of the model inside the `with`; no output changes by a bit."""
+    recording = Recording()
+    attentions = [
+        (name, part) for name, part in model.named_modules() if isinstance(part, Attention)
+    ]
+    if not attentions:
+        raise InputError(f"{type(model).__name__} has no attention to look at")
+    before = [part.kernel for _, part in attentions]
+    for name, part in attentions:
+        part.kernel = watching(name, recording, part.kernel)
+    try:
+        yield recording
+    finally:
+        for (_, part), kernel in zip(attentions, before, strict=True):
+            part.kernel = kernel
+
+
+def watching(name: str, recording: Recording, inner: Kernel) -> Kernel:
+    """Keeps what goes into the kernel that was there before, and lets it work."""
+
+    def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+        queries, keys, values = (x.detach().clone() for x in (q, k, v))
+        bias = None if how.bias is None else how.bias.detach().clone()
+        kept = how._replace(bias=bias, rate=0.0)
+        recording.layers.append(Seen(name, queries, keys, values, kept, pattern))
+        return inner(pattern, q, k, v, how)
+
+    return kernel

@@ -1,0 +1,72 @@
+"""A data directory is made beside its place: nothing half written ever stands there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from regard.core.errors import InputError, StorageError
+from regard.data.corpus import MARKER
+
+
+def check_place(out: Path, force: bool) -> None:
+    """Refuses a place that holds something, before any work."""
+    if not out.exists() and not out.is_symlink():
+        return
+    if not out.is_dir():
+        raise StorageError(f"{out} is a file; give --out a directory that does not exist yet")
+    if not any(out.iterdir()):
+        return
+    if not (out / MARKER).is_file():
+        raise StorageError(
+            f"{out} exists and is no prepared text; give --out another place (it is not deleted)"
+        )
+    if not force:
+        raise StorageError(f"{out} exists; give another --out, or --force to replace it")
+
+
+@contextmanager
+def workplace(out: Path, force: bool) -> Iterator[Path]:
+    """A hidden directory beside `out` that becomes it at the end, or vanishes."""
+    work = out.parent / f".{out.name}.{secrets.token_hex(4)}.part"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        work.mkdir()
+    except OSError as error:
+        raise StorageError(f"{out} cannot be written: {error.strerror}") from None
+    try:
+        yield work
+        move(work, out, force)
+    except OSError as error:
+        name = str(error.filename or work)
+        if name.startswith(str(work)):
+            raise StorageError(
+                f"{out} could not be written: {error.strerror}; nothing is left behind"
+            ) from None
+        raise InputError(f"{name}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def move(work: Path, out: Path, force: bool) -> None:
+    """In one step; what was there is gone only when the new is in its place."""
+    check_place(out, force)
+    old = work.with_suffix(".old")
+    if out.exists() and any(out.iterdir()):
+        out.rename(old)
+    try:
+        work.rename(out)
+    except OSError:
+        if old.exists():
+            old.rename(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    descriptor = os.open(out.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

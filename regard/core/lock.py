@@ -1,0 +1,120 @@
+"""One process at a time writes a run."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from regard.core.errors import StorageError
+
+NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+HELD: set[int] = set()  # descriptors that a forked child must not keep
+
+
+def forget_in_child() -> None:
+    """A forked worker would hold the lock beyond its parent's death."""
+    for handle in HELD:
+        os.close(handle)
+    HELD.clear()
+
+
+os.register_at_fork(after_in_child=forget_in_child)
+
+
+class RunLock:
+    """Held while a run is written. Of the processes of a distributed run only the first takes it.
+
+    The kernel frees it when its holder ends in whatever way, so a lock is never stale: a file that
+    a dead process left is taken over. Between machines it is as good as the file system's `flock`:
+    NFS may not pass it on, and one without locks is used with a warning.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.run, self.file = Path(run), Path(run) / ".lock"
+        self.handle = -1
+
+    def __enter__(self) -> Self:
+        try:
+            self.run.mkdir(parents=True, exist_ok=True)
+            self.handle = self.take()
+            os.truncate(self.handle, 0)
+            os.pwrite(self.handle, json.dumps(details()).encode(), 0)
+        except OSError as error:
+            self.release()
+            raise StorageError(
+                f"the run {self.run} cannot be written: {error.strerror or error}; choose another "
+                "directory, or make room or access"
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.handle in HELD:  # a forked child that leaves the block has nothing to give back
+            self.file.unlink(missing_ok=True)
+        self.release()
+
+    def take(self) -> int:
+        """A locked descriptor of the file that has the name now: the last holder removes its own
+        when it leaves, perhaps between our opening and locking it.
+        """
+        while True:
+            handle = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(handle)
+                raise StorageError(self.refusal()) from None
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    os.close(handle)
+                    raise
+                warnings.warn(
+                    f"the file system of {self.run} has no locks; see to it that no other process "
+                    "writes this run",
+                    stacklevel=3,
+                )
+            if is_same(handle, self.file):
+                HELD.add(handle)
+                return handle
+            os.close(handle)
+
+    def release(self) -> None:
+        if self.handle in HELD:
+            HELD.remove(self.handle)
+            os.close(self.handle)
+        self.handle = -1
+
+    def refusal(self) -> str:
+        try:
+            held = json.loads(self.file.read_text(encoding="utf-8"))
+            holder = f"process {held['process']} on {held['host']}, since {held['since']},"
+        except (OSError, ValueError, KeyError, TypeError):
+            holder = "another process"
+        return (
+            f"the run {self.run} is in use: {holder} writes it; wait for it, end it, "
+            "or choose another directory"
+        )
+
+
+def is_same(handle: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def details() -> dict[str, object]:
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    return {"process": os.getpid(), "host": socket.gethostname(), "since": since}

@@ -1,0 +1,46 @@
+"""Examples as the code of Wei & Zou prepares them, before any variant is made: small letters from a
+to z and single spaces. It writes the originals so, too.
+
+A text with letters of another script stays as it is: of Chinese with a name in it the name alone
+would be left.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import replace
+
+from regard.core.errors import ConfigError
+from regard.data.augment.eda import cleaned
+from regard.data.examples import Choice, Example, Labelled, Question
+
+
+def clean_example(example: Example) -> Example:
+    """Refuses those whose tags, answers or translations would no longer fit."""
+    match example:
+        case Labelled():
+            pair = None if example.pair is None else clean_text(example.pair)
+            return replace(example, text=clean_text(example.text), pair=pair)
+        case Choice():
+            choices = tuple(map(clean_text, example.choices))
+            if len(set(choices)) < len(set(example.choices)):  # such as years
+                choices = example.choices
+            return replace(example, premise=clean_text(example.premise), choices=choices)
+        case Question() if not example.answers:
+            question, passage = clean_text(example.question), clean_text(example.passage)
+            return replace(example, question=question, passage=passage)
+    raise ConfigError(
+        f"{example.place}: --clean is for texts with a label; tags, answers and translations are "
+        "about the words as they are written: leave it out"
+    )
+
+
+def clean_text(text: str) -> str:
+    """A text of which nothing would be left stays."""
+    return text if has_other_letters(text) else cleaned(text).rstrip() or text
+
+
+def has_other_letters(text: str) -> bool:
+    return any(
+        letter.isalpha() and not unicodedata.name(letter, "").startswith("LATIN") for letter in text
+    )

@@ -1,0 +1,73 @@
+"""What becomes of answers and tags when the words around them change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from regard.data.augment.words import Sentence
+from regard.data.examples import Answer, Example, Question, Tagged
+from regard.data.tags import OUTSIDE, entities, write
+
+Group = tuple[str | None, int, int]  # kind of an entity (None: a word outside), its words
+
+# -- answers
+
+
+def merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """In their order, and those that overlap as one."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if found and start < found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+def answered(example: Question, before: Sentence, after: Sentence) -> Example:
+    """The question with its answers where they stand now."""
+    old = {
+        unit.origin: start for unit, (start, _) in zip(before.units, before.places(), strict=True)
+    }
+    shifts = [
+        (old[unit.origin], old[unit.origin] + len(unit.text), start - old[unit.origin])
+        for unit, (start, _) in zip(after.units, after.places(), strict=True)
+        if not unit.loose
+    ]
+    answers = tuple(
+        Answer(a.text, a.start + next(by for s, e, by in shifts if s <= a.start < e))
+        for a in example.answers
+    )
+    return replace(example, passage=str(after), answers=answers)
+
+
+# -- tags
+
+
+def grouped(example: Tagged, scheme: str) -> list[Group]:
+    """Entities as one each, and every other word for itself."""
+    count = len(example.words)
+    found = entities(example.tags) if scheme and example.tags is not None else []
+    inside = {place for _, start, end in found for place in range(start, end)}
+    alone: list[Group] = [(None, i, i + 1) for i in range(count) if i not in inside]
+    return sorted([*alone, *found], key=lambda group: group[1])
+
+
+def tagged(example: Tagged, groups: Sequence[Group], sentence: Sentence, scheme: str) -> Tagged:
+    """The words of a variant with their tags: of entities those that the scheme writes for where
+    they stand now, else those that the words had; an inserted word has that of its model.
+    """
+    words: list[str] = []
+    tags: list[str] = []
+    found = []
+    for unit in sentence.units:
+        kind, start, end = groups[unit.origin]
+        new = list(example.words[start:end]) if kind is not None else [unit.text]
+        if kind is not None:
+            found.append((kind, len(words), len(words) + len(new)))
+        words += new
+        tags += [OUTSIDE if example.tags is None else example.tags[start]] * len(new)
+    if scheme:
+        tags = write(found, len(words), scheme)
+    return replace(example, words=tuple(words), tags=None if example.tags is None else tuple(tags))

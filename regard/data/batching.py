@@ -1,0 +1,61 @@
+"""Samples of similar length in one step, so that little of a batch is padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from regard.core.seeding import keyed, permutation
+
+Rows = Sequence[Sequence[int] | np.ndarray]
+POOL = 64  # steps whose samples are sorted by length together
+
+
+def by_length(sizes: np.ndarray, batch: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of an epoch: shuffled, then POOL steps at a time are sorted by size, then the
+    steps are shuffled. An epoch may begin in the middle of a step.
+    """
+    count = len(sizes)
+    begun = min(-epoch * count % batch, count)
+    mixed = permutation(count, seed, "order", epoch)
+    pool = POOL * batch
+    pools = [mixed[i : i + pool] for i in range(begun, count, pool)]
+    ordered = [part[np.argsort(sizes[part], kind="stable")] for part in pools]
+    body = np.concatenate([mixed[:0], *ordered])
+    whole = len(body) // batch * batch
+    steps = body[:whole].reshape(-1, batch)
+    steps = keyed(seed, "steps", epoch).permutation(steps)
+    return np.concatenate([mixed[:begun], steps.flatten(), body[whole:]])
+
+
+class Ragged:
+    """Rows of different lengths in one piece of memory."""
+
+    def __init__(self, rows: Rows, dtype: type = np.int32) -> None:
+        self.sizes = np.array([len(row) for row in rows], np.int64)
+        self.edges = np.concatenate([[0], np.cumsum(self.sizes)])
+        self.flat: np.ndarray = np.empty(int(self.edges[-1]), dtype)
+        for place, row in enumerate(rows):
+            self[place][:] = row
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.flat[self.edges[index] : self.edges[index + 1]]
+
+
+def padded(
+    rows: list[np.ndarray], fill: int, *, left: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """(rows [B, T] in 64 bits, which of it is real [B, T]), as wide as the longest: to the next
+    multiple of 8 would be a tenth more where texts are short.
+    """
+    width = max(len(row) for row in rows)
+    table = np.full((len(rows), width), fill, np.int64)
+    real = np.zeros((len(rows), width), np.bool_)
+    for i, row in enumerate(rows):
+        place = slice(width - len(row), width) if left else slice(len(row))
+        table[i, place], real[i, place] = row, True
+    return table, real

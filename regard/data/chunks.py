@@ -1,0 +1,98 @@
+"""Long documents cut into short ones, each closed by the end token.
+
+`fixed`: one after the other. `overlapping`: each begins with the last tokens of the one before.
+`sentences`: at the last sentence boundary that fits. A document's bytes are shared out over its
+chunks by tokens; a token that is repeated brings none, so bytes are never counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from regard.core.errors import InputError, UnknownName
+
+KINDS = ("none", "fixed", "overlapping", "sentences")
+
+Part = tuple[np.ndarray, int]  # tokens of one sentence, bytes of text they stand for
+Chunk = tuple[list[np.ndarray], int]
+
+
+@dataclass(frozen=True)
+class Chunking:
+    kind: str = "none"
+    length: int = 512  # tokens, the end token included
+    overlap: int = 64
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise UnknownName("choice for --chunk", self.kind, KINDS)
+        if self.length < 2:
+            raise InputError(f"--chunk-length {self.length} is too short; give 2 or more")
+        if self.kind == "overlapping" and not 0 < self.overlap < self.length - 1:
+            raise InputError(
+                f"--overlap {self.overlap} must be at least 1 and leave room in chunks of "
+                f"{self.length} tokens (at most {self.length - 2})"
+            )
+
+
+@dataclass
+class Chunker:
+    """Cuts the documents of one split, which come sentence by sentence."""
+
+    chunking: Chunking
+    end: int
+    repeated: int = 0  # tokens that stand in two chunks
+    parts: list[Part] = field(default_factory=list)
+    held: int = 0  # tokens of the parts
+    old: int = 0  # of these, repeated ones
+
+    @property
+    def room(self) -> int:
+        return self.chunking.length - 1
+
+    def add(self, ids: np.ndarray, size: int, *, closes: bool) -> Iterator[Chunk]:
+        if self.chunking.kind == "sentences" and self.held and self.held + len(ids) > self.room:
+            yield self.taken()
+        if len(ids) or size:
+            self.parts.append((ids, size))
+            self.held += len(ids)
+        while self.held > self.room:
+            yield self.first()
+        if closes:
+            if self.held > self.old or not self.held:
+                yield self.taken()
+            self.parts, self.held, self.old = [], 0, 0
+
+    def first(self) -> Chunk:
+        """As many tokens as fit; what follows them stays."""
+        rest, self.parts = self.parts, []
+        self.held = 0
+        while rest and self.held < self.room:
+            (ids, size), room = rest.pop(0), self.room - self.held
+            if len(ids) > room:
+                left = round(size * room / len(ids))
+                rest.insert(0, (ids[room:], size - left))
+                ids, size = ids[:room], left
+            self.parts.append((ids, size))
+            self.held += len(ids)
+        again: list[Part] = []
+        if self.chunking.kind == "overlapping":
+            tail = np.concatenate([ids for ids, _ in self.parts])[-self.chunking.overlap :]
+            again = [(tail, 0)]
+        chunk = self.taken()
+        self.parts = again + rest
+        self.held = sum(len(ids) for ids, _ in self.parts)
+        self.old = sum(len(ids) for ids, _ in again)
+        self.repeated += self.old
+        return chunk
+
+    def taken(self) -> Chunk:
+        ids = [ids for ids, _ in self.parts if len(ids)]
+        closing = np.array([self.end], ids[-1].dtype if ids else np.int64)
+        ids = [*ids[:-1], np.concatenate([*ids[-1:], closing])]
+        chunk = ids, sum(size for _, size in self.parts)
+        self.parts, self.held, self.old = [], 0, 0
+        return chunk

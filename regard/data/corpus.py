@@ -1,0 +1,251 @@
+"""Prepared text: token ids in memory-mapped shards, with the places where documents, sentences end.
+
+A data directory holds, for each split, `<split>-00000.tokens` and so on (ids of 16 or 32 bits,
+little-endian, one document after the other, each closed by the end token), the boundaries of
+documents and of sentences (64-bit numbers of tokens, beginning with 0), and the bytes of text of
+each document; beside them the tokenizer, and `data.json`, written last.
+
+Pairs (a source and its target) are documents of exactly two sentences.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from regard.core.errors import FormatError, UnknownName
+from regard.data.tokenizer import Tokenizer
+
+FORMAT = 1
+MARKER = "data.json"
+SHARD = 2**27  # tokens
+SPLITS = ("train", "valid", "test")
+ROLES = ("end", "pad", "unknown", "start", "cls", "sep", "mask")
+
+
+@dataclass
+class Special:
+    """Ids with a meaning; None where the tokenizer has no such token."""
+
+    end: int  # closes every document
+    pad: int | None = None
+    unknown: int | None = None
+    start: int | None = None
+    cls: int | None = None
+    sep: int | None = None
+    mask: int | None = None
+    sentinels: list[int] = field(default_factory=list)  # T5's <extra_id_0>, <extra_id_1>, …
+
+    def need(self, role: str) -> int:
+        """The id of a role that an objective cannot do without."""
+        found = getattr(self, role)
+        if found is None:
+            raise FormatError(
+                f"the tokenizer of this data has no token for {role!r}; prepare the text with a "
+                "tokenizer that has one ('regard prepare' trains such)"
+            )
+        return int(found)
+
+    def ids(self) -> list[int]:
+        """All of them, in order."""
+        named = [getattr(self, role) for role in ROLES]
+        return sorted({i for i in [*named, *self.sentinels] if i is not None})
+
+
+class Writer:
+    """Appends documents to one split."""
+
+    def __init__(self, directory: Path, split: str, dtype: str) -> None:
+        self.directory, self.split = directory, split
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.shards: list[int] = []
+        self.tokens = self.documents = self.sentences = self.bytes = 0
+        self.inside = False  # a document goes on with the next `extend`
+        self.out: BinaryIO | None = None
+        self.lists = {
+            name: (directory / f"{split}.{name}").open("wb")
+            for name in ("documents", "sentences", "bytes")
+        }
+        for name in ("documents", "sentences"):
+            self.lists[name].write(bytes(8))
+
+    def add(self, sentences: Iterable[Sequence[int] | np.ndarray], size: int) -> None:
+        """One document: the ids of its sentences (the last ends with the end token), its bytes."""
+        if self.out is None or self.shards[-1] >= SHARD:
+            self.next_shard()
+        assert self.out is not None
+        ends = []
+        for sentence in sentences:
+            if len(sentence):
+                self.out.write(np.asarray(sentence, self.dtype).tobytes())
+                self.tokens += len(sentence)
+                self.shards[-1] += len(sentence)
+                ends.append(self.tokens)
+        self.lists["sentences"].write(np.asarray(ends, "<i8").tobytes())
+        self.lists["documents"].write(np.asarray([self.tokens], "<i8").tobytes())
+        self.lists["bytes"].write(np.asarray([size], "<i8").tobytes())
+        self.documents += 1
+        self.sentences += len(ends)
+        self.bytes += size
+
+    def extend(
+        self, ids: np.ndarray, lengths: np.ndarray, closing: np.ndarray, sizes: Sequence[int]
+    ) -> None:
+        """Many sentences at once, the ids of all of them in a row.
+
+        `closing` marks those that end a document, whose bytes are in `sizes`; a document may go on
+        with the next call.
+        """
+        if self.out is None or (self.shards[-1] >= SHARD and not self.inside):
+            self.next_shard()
+        assert self.out is not None
+        self.out.write(np.asarray(ids, self.dtype).tobytes())
+        ends = self.tokens + np.cumsum(lengths)
+        self.tokens += len(ids)
+        self.shards[-1] += len(ids)
+        real = ends[lengths > 0]
+        self.lists["sentences"].write(real.astype("<i8").tobytes())
+        self.lists["documents"].write(ends[closing].astype("<i8").tobytes())
+        self.lists["bytes"].write(np.asarray(sizes, "<i8").tobytes())
+        self.documents += len(sizes)
+        self.sentences += len(real)
+        self.bytes += sum(sizes)
+        self.inside = bool(len(closing)) and not closing[-1]
+
+    def next_shard(self) -> None:
+        if self.out is not None:
+            finish(self.out)
+        name = f"{self.split}-{len(self.shards):05d}.tokens"
+        self.out = (self.directory / name).open("wb")
+        self.shards.append(0)
+
+    def close(self) -> dict[str, Any]:
+        """Flushes everything to the disk; what data.json says of this split."""
+        if self.out is None:
+            self.next_shard()
+        assert self.out is not None
+        for file in (self.out, *self.lists.values()):
+            finish(file)
+        return {
+            "documents": self.documents,
+            "sentences": self.sentences,
+            "tokens": self.tokens,
+            "bytes": self.bytes,
+            "shards": self.shards,
+        }
+
+
+def finish(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()
+
+
+def write_marker(directory: Path, facts: dict[str, Any]) -> None:
+    """data.json, last of all and in one move: a directory without it is not finished."""
+    part = directory / f".{MARKER}.part"
+    with part.open("w", encoding="utf-8") as file:
+        json.dump({"format": FORMAT, **facts}, file, indent=2, ensure_ascii=False)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(directory / MARKER)
+
+
+class Corpus:
+    """One split of a data directory, read where it lies.
+
+    >>> corpus = Corpus.open("data", "train")
+    >>> corpus.read(0, 512)  # int64 ids
+    """
+
+    def __init__(self, directory: Path, split: str, facts: dict[str, Any]) -> None:
+        self.directory, self.split, self.facts = directory, split, facts
+        about = facts["splits"][split]
+        self.vocabulary: int = facts["vocabulary"]
+        self.special = Special(**facts["special"])
+        self.kind: str = facts.get("kind", "text")  # or "pairs"
+        dtype = np.dtype(facts["dtype"]).newbyteorder("<")
+        self.shards = [
+            mapped(directory / f"{split}-{i:05d}.tokens", dtype, count)
+            for i, count in enumerate(about["shards"])
+        ]
+        self.starts = [0, *accumulate(about["shards"])]
+        self.documents = mapped(directory / f"{split}.documents", "<i8", about["documents"] + 1)
+        self.sentences = mapped(directory / f"{split}.sentences", "<i8", about["sentences"] + 1)
+        self.document_bytes = mapped(directory / f"{split}.bytes", "<i8", about["documents"])
+        self.bytes: int = about["bytes"]
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], split: str) -> Corpus:
+        directory = Path(path)
+        facts = read_marker(directory)
+        if split not in facts["splits"]:
+            raise UnknownName("split", split, facts["splits"], f"(of {directory})")
+        return cls(directory, split, facts)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        found = Tokenizer.open(self.directory)
+        if found is None:
+            raise FormatError(f"{self.directory} has no tokenizer; prepare the text again")
+        return found
+
+    def __len__(self) -> int:
+        """How many tokens."""
+        return self.starts[-1]
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """The ids from start to stop, as 64-bit numbers."""
+        start, stop = max(0, start), min(stop, len(self))
+        parts = []
+        while start < stop:
+            shard = bisect_right(self.starts, start) - 1
+            end = min(stop, self.starts[shard + 1])
+            parts.append(self.shards[shard][start - self.starts[shard] : end - self.starts[shard]])
+            start = end
+        return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+
+    def document(self, index: int) -> np.ndarray:
+        """The ids of one document, the end token included."""
+        return self.read(int(self.documents[index]), int(self.documents[index + 1]))
+
+    def sentences_of(self, index: int) -> np.ndarray:
+        """The boundaries of a document's sentences: from its first token to behind its last."""
+        first, last = np.searchsorted(self.sentences, self.documents[index : index + 2])
+        return np.asarray(self.sentences[first : last + 1])
+
+
+def mapped(file: Path, dtype: Any, count: int) -> np.ndarray:
+    """A file as an array, without reading it."""
+    expected = count * np.dtype(dtype).itemsize
+    found = file.stat().st_size if file.is_file() else -1
+    if found != expected:
+        state = "is missing" if found < 0 else f"has {found:,} bytes instead of {expected:,}"
+        raise FormatError(f"{file} {state}; prepare the text again")
+    if count == 0:  # an empty file cannot be mapped
+        return np.empty(0, dtype)
+    return np.memmap(file, dtype, "r", shape=(count,))
+
+
+def read_marker(directory: Path) -> dict[str, Any]:
+    file = directory / MARKER
+    if not file.is_file():
+        raise FormatError(
+            f"{directory} has no {MARKER}, so it is no prepared text (or was not finished); "
+            f"make it with 'regard prepare SOURCE --out {directory}'"
+        )
+    try:
+        facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FormatError(f"{file} is not valid JSON: {error}; prepare the text again") from None
+    if facts.get("format") != FORMAT:
+        raise FormatError(f"{file} is of format {facts.get('format')}; this version reads {FORMAT}")
+    return facts

@@ -1,0 +1,173 @@
+"""Sentences to token ids, in batches, into the writers of the splits."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer as Fast
+
+from regard.core.errors import InputError
+from regard.data.batch_encode import Joiner
+from regard.data.chunks import Chunker, Chunking
+from regard.data.corpus import SPLITS, Special, Writer
+from regard.data.sample import size
+
+BATCH = 2**20  # bytes of text
+
+
+@dataclass
+class Batch:
+    """Sentences that are encoded together."""
+
+    texts: list[str] = field(default_factory=list)
+    splits: list[int] = field(default_factory=list)
+    ended: list[bool] = field(default_factory=list)  # gets the end token
+    closing: list[bool] = field(default_factory=list)  # is the last of its document
+    sizes: list[list[int]] = field(default_factory=lambda: [[] for _ in SPLITS])
+    bytes: int = 0
+
+    def add(self, texts: list[str], split: int, length: int) -> None:
+        self.texts += texts
+        self.splits += [split] * len(texts)
+        self.bytes += length
+
+
+class Encoder:
+    """Takes documents sentence by sentence; sentence boundaries are exact token boundaries.
+
+    A special token that the text happens to spell is text: only the program places special ones.
+    The library encodes one batch (on all cores) while the next is read and the last is written.
+    """
+
+    def __init__(
+        self, fast: Fast, special: Special, directory: Path, dtype: str, chunking: Chunking
+    ) -> None:
+        fast.encode_special_tokens = True
+        self.fast, self.special, self.dtype = fast, special, np.dtype(dtype)
+        self.writers = [Writer(directory, split, dtype) for split in SPLITS]
+        self.chunkers = (
+            [Chunker(chunking, special.end) for _ in SPLITS] if chunking.kind != "none" else []
+        )
+        self.joiner = Joiner.of(fast)
+        self.unknown = [0] * len(SPLITS)
+        self.length = 0  # bytes of the open document
+        self.batch = Batch()
+        self.pool = ThreadPoolExecutor(1)
+        self.running: tuple[Batch, Future[list[Any]]] | None = None
+
+    def __enter__(self) -> Encoder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.shutdown(cancel_futures=True)
+
+    def add(self, sentences: list[str], split: int, length: int, *, closes: bool) -> None:
+        """The next sentences of a document and their bytes."""
+        if closes and not sentences:
+            sentences = [""]
+        flags = [False] * len(sentences)
+        self.length += length
+        if closes:
+            flags[-1] = True
+            self.batch.sizes[split].append(self.length)
+            self.length = 0
+        self.batch.add(sentences, split, length)
+        self.batch.ended += flags
+        self.batch.closing += flags
+        if self.batch.bytes >= BATCH:
+            self.flush()
+
+    def add_pair(self, source: str, target: str, split: int) -> None:
+        length = size(source) + size(target)
+        self.batch.add([source, target], split, length)
+        self.batch.ended += [True, True]
+        self.batch.closing += [False, True]
+        self.batch.sizes[split].append(length)
+        if self.batch.bytes >= BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hands the batch on, then writes the one before it."""
+        batch, self.batch = self.batch, Batch()
+        before = self.running
+        texts = batch.texts if self.joiner is None else self.joiner.join(batch.texts)
+        self.running = batch, self.pool.submit(self.encode, texts)
+        if before is not None:
+            self.write(*before)
+
+    def encode(self, texts: list[str]) -> list[Any]:
+        try:
+            found: list[Any] = self.fast.encode_batch_fast(texts, add_special_tokens=False)
+            return found
+        except Exception as error:
+            raise InputError(f"the tokenizer cannot encode this text: {error}") from None
+
+    def write(self, batch: Batch, future: Future[list[Any]]) -> None:
+        ids, lengths = self.flat(future.result())
+        if self.joiner is not None:
+            found = self.joiner.lengths(ids, batch.texts)
+            if found is None:
+                ids, lengths = self.flat(self.encode(batch.texts))
+            else:
+                lengths = found
+        self.count_unknown(batch, ids, lengths)
+        if self.chunkers:
+            self.write_chunks(batch, ids, lengths)
+        else:
+            self.write_documents(batch, ids, lengths)
+
+    def flat(self, encodings: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """All ids in a row, and how many are whose."""
+        lists = [encoding.ids for encoding in encodings]
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        return np.fromiter(chain.from_iterable(lists), self.dtype, int(lengths.sum())), lengths
+
+    def count_unknown(self, batch: Batch, ids: np.ndarray, lengths: np.ndarray) -> None:
+        if self.special.unknown is None:
+            return
+        places = np.flatnonzero(ids == self.special.unknown)
+        rows = np.searchsorted(np.cumsum(lengths), places, "right")
+        counts = np.bincount(np.array(batch.splits, int)[rows], minlength=len(SPLITS))
+        for split, many in enumerate(counts.tolist()):
+            self.unknown[split] += many
+
+    def write_documents(self, batch: Batch, ids: np.ndarray, lengths: np.ndarray) -> None:
+        ended, closing = np.array(batch.ended), np.array(batch.closing)
+        ids = np.insert(ids, np.cumsum(lengths)[ended], self.special.end)
+        lengths = lengths + ended
+        splits = np.array(batch.splits)
+        for split, writer in enumerate(self.writers):
+            mine = splits == split
+            if mine.all():
+                writer.extend(ids, lengths, closing, batch.sizes[split])
+            elif mine.any():
+                tokens = ids[np.repeat(mine, lengths)]
+                writer.extend(tokens, lengths[mine], closing[mine], batch.sizes[split])
+
+    def write_chunks(self, batch: Batch, ids: np.ndarray, lengths: np.ndarray) -> None:
+        start = 0
+        for text, split, closes, length in zip(
+            batch.texts, batch.splits, batch.closing, lengths.tolist(), strict=True
+        ):
+            sentence = ids[start : start + length]
+            start += length
+            for sentences, bytes_ in self.chunkers[split].add(sentence, size(text), closes=closes):
+                self.writers[split].add(sentences, bytes_)
+
+    def close(self) -> dict[str, dict[str, Any]]:
+        """What data.json says of each split."""
+        if self.batch.texts:
+            self.flush()
+        if self.running is not None:
+            self.write(*self.running)
+        found = {}
+        for split, writer in enumerate(self.writers):
+            found[SPLITS[split]] = {**writer.close(), "unknown": self.unknown[split]}
+            if self.chunkers:
+                found[SPLITS[split]]["repeated"] = self.chunkers[split].repeated
+        return found

@@ -1,0 +1,75 @@
+"""How each model wants a text, or two, to be framed: marks, segments, side of the padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from regard.core.errors import ConfigError
+from regard.data.corpus import Special
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Parts in their order; besides the texts "a" and "b" they are roles of tokens."""
+
+    single: tuple[tuple[str, int], ...]  # (part, its segment)
+    double: tuple[tuple[str, int], ...]
+    left: bool = False  # padding stands before the text
+    beyond: int = 0  # the segment of padding
+    segments: bool = True  # does the model have segments?
+
+
+def parts(text: str) -> tuple[tuple[str, int], ...]:
+    """ "cls a:0" and so on; a part without a number is of segment 0."""
+    return tuple((word.split(":")[0], int(word.partition(":")[2] or 0)) for word in text.split())
+
+
+FRAMES = {
+    "bert": Frame(parts("cls a sep"), parts("cls a sep b:1 sep:1")),
+    "longformer": Frame(parts("cls a sep"), parts("cls a sep sep b sep"), segments=False),
+    # padded on the left, so that <cls> is last: run_classifier.py of zihangdai/xlnet
+    "xlnet": Frame(parts("a sep cls:2"), parts("a sep b:1 sep:1 cls:2"), left=True, beyond=4),
+    # start, delimiter, extract: Radford et al. 2018, 3.3
+    "gpt": Frame(parts("start a cls"), parts("start a sep b cls"), segments=False),
+}
+
+
+class Framed(NamedTuple):
+    ids: list[int]
+    segments: list[int]
+    cut: bool  # was something left out?
+
+
+def bare(frame: Frame) -> Frame:
+    """The texts alone: how others let GPT-2 read them."""
+    single, double = (
+        tuple((part, segment) for part, segment in layout if part in ("a", "b"))
+        for layout in (frame.single, frame.double)
+    )
+    return replace(frame, single=single, double=double)
+
+
+def framed(
+    frame: Frame, special: Special, a: list[int], b: list[int] | None, length: int
+) -> Framed:
+    """The ids of a text or two with their marks, at most `length`: the longer text loses its end
+    first (google-research/bert, `_truncate_seq_pair`). Where nothing is left to read, the end is.
+    """
+    layout = frame.single if b is None else frame.double
+    room = length - sum(part not in ("a", "b") for part, _ in layout)
+    if room < (1 if b is None else 2):
+        raise ConfigError(f"a length of {length} has no room for text beside the marks")
+    first, second = len(a), len(b or ())
+    if first + second > room:
+        half = min(second, max(room // 2, room - first))
+        first, second = min(first, room - half), half
+    texts = {"a": a[:first], "b": (b or [])[:second]}
+    ids: list[int] = []
+    segments: list[int] = []
+    for part, segment in layout:
+        new = texts[part] if part in texts else [special.need(part)]
+        ids += new
+        segments += [segment] * len(new)
+    cut = first + second < len(a) + len(b or ())
+    return Framed(ids, segments, cut) if ids else Framed([special.end], [0], cut)

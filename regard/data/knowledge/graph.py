@@ -1,0 +1,254 @@
+"""A knowledge graph: triples (subject, predicate, object) from a file or from NetworkX.
+
+What a graph says of an entity is sorted, so that which branches are taken depends neither on the
+order of a file nor on Python's hashes (the published code of K-BERT takes them from a set).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from regard.core.errors import FormatError, InputError
+
+MOST = 64  # triples kept of one entity; a hub of millions could never stand beside a text
+SHOWN = 10  # malformed lines that a refusal names
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+
+class Triple(NamedTuple):
+    subject: str
+    predicate: str
+    object: str
+
+
+class Match(NamedTuple, Generic[Value]):
+    """Something known, and where it stands in a sequence."""
+
+    start: int
+    end: int
+    value: Value
+
+
+class Longest(Generic[Item, Value]):
+    """Finds known sequences in others: from left to right, the longest at each place."""
+
+    def __init__(self, known: Mapping[tuple[Item, ...], Value]) -> None:
+        self.known = dict(known)
+        sizes: dict[Item, set[int]] = {}
+        for sequence in self.known:
+            if sequence:
+                sizes.setdefault(sequence[0], set()).add(len(sequence))
+        self.sizes = {first: sorted(held, reverse=True) for first, held in sizes.items()}
+
+    def find(self, row: Sequence[Item], begins: Sequence[bool] | None = None) -> list[Match[Value]]:
+        """Where `begins` says which items begin a word, only whole words are found."""
+        found: list[Match[Value]] = []
+        place = 0
+        while place < len(row):
+            end = self.longest(row, place, begins)
+            if end > place:
+                found.append(Match(place, end, self.known[tuple(row[place:end])]))
+            place = max(end, place + 1)
+        return found
+
+    def longest(self, row: Sequence[Item], start: int, begins: Sequence[bool] | None) -> int:
+        """The end of what is found at a place; the place itself for nothing."""
+        if begins is not None and not begins[start]:
+            return start
+        for size in self.sizes.get(row[start], ()):
+            end = start + size
+            cut = end > len(row) or (begins is not None and end < len(row) and not begins[end])
+            if not cut and tuple(row[start:end]) in self.known:
+                return end
+        return start
+
+
+class Graph:
+    """Triples by their subject, sorted, each once, at most `most` of one subject.
+
+    >>> graph = Graph([("Beijing", "capital", "China"), ("Beijing", "is_a", "City")])
+    >>> graph.of_entity("Beijing")
+    (Triple('Beijing', 'capital', 'China'), Triple('Beijing', 'is_a', 'City'))
+    >>> graph.find("he is visiting Beijing now".split())
+    [Match(start=3, end=4, value='Beijing')]
+    """
+
+    def __init__(
+        self, triples: Iterable[Sequence[Any]], *, most: int = MOST, notes: Iterable[str] = ()
+    ) -> None:
+        if most < 1:
+            raise InputError(f"at most {most} triples of an entity: it must be at least 1")
+        every = sorted({whole(triple) for triple in triples})
+        self.entities: dict[str, tuple[Triple, ...]] = {}
+        self.notes = list(notes)
+        held: dict[str, list[Triple]] = {}
+        for triple in every:
+            held.setdefault(triple.subject, []).append(triple)
+        for name, found in held.items():
+            self.entities[name] = tuple(found[:most])
+        large = [name for name, found in held.items() if len(found) > most]
+        if large:
+            first = max(large, key=lambda name: (len(held[name]), name))
+            self.notes.append(
+                f"{len(large):,} entities have more than {most} triples, {first!r} has "
+                f"{len(held[first]):,}; of each the first {most} by name are kept"
+            )
+        self.words: Longest[str, str] | None = None
+
+    # -- where it comes from
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], *, skip: bool = False, most: int = MOST) -> Graph:
+        """From a file with a line `subject TAB predicate TAB object` for each triple.
+
+        Malformed lines are refused by their numbers, or with `skip` left out and counted.
+        """
+        file = Path(path)
+        try:
+            raw = file.read_bytes()
+        except OSError as error:
+            raise FormatError(f"the graph {file} cannot be read: {error.strerror}") from None
+        triples, wrong = [], []
+        for number, line in enumerate(raw.split(b"\n"), 1):
+            found, why = parsed(line)
+            if why:
+                wrong.append(f"{file}:{number}: {why}")
+            elif found is not None:
+                triples.append(found)
+        if wrong and not skip:
+            told = [
+                f"the graph has {len(wrong):,} malformed lines; a line is 'subject TAB predicate "
+                "TAB object'. Mend or remove them, or leave them out with skip=True (in a recipe "
+                "objective.knowledge.skip=true):",
+                *wrong[:SHOWN],
+            ]
+            told += [f"and {len(wrong) - SHOWN:,} more"] if len(wrong) > SHOWN else []
+            raise FormatError("\n  ".join(told))
+        left = [
+            f"{len(wrong):,} malformed lines were left out, the first is {w}" for w in wrong[:1]
+        ]
+        return cls(triples, most=most, notes=left)
+
+    @classmethod
+    def of(cls, graph: Any, *, predicate: str = "predicate", most: int = MOST) -> Graph:
+        """From a NetworkX DiGraph or MultiDiGraph whose edges name their predicate.
+
+        A MultiDiGraph's key stands for it where an edge has no such attribute and the key is a
+        word. NetworkX itself is not needed for this.
+
+        >>> one = networkx.DiGraph()
+        >>> one.add_edge("Beijing", "China", predicate="capital")
+        >>> Graph.of(one).of_entity("Beijing")
+        (Triple('Beijing', 'capital', 'China'),)
+        """
+        if not callable(getattr(graph, "is_directed", None)) or not graph.is_directed():
+            raise InputError(
+                f"{type(graph).__name__} has no directed edges; a graph of knowledge is a DiGraph "
+                "or MultiDiGraph of NetworkX, from subject to object"
+            )
+        several = bool(graph.is_multigraph())
+        edges = graph.edges(keys=True, data=True) if several else graph.edges(data=True)
+        triples = []
+        for subject, object_, *key, data in edges:
+            named = data.get(predicate)
+            if named is None and key and isinstance(key[0], str):
+                named = key[0]
+            if named is None:
+                raise InputError(
+                    f"the edge from {subject!r} to {object_!r} has no attribute {predicate!r}, "
+                    "which should name what connects them"
+                )
+            triples.append((subject, named, object_))
+        return cls(triples, most=most)
+
+    # -- what it says
+
+    def __len__(self) -> int:
+        return sum(map(len, self.entities.values()))
+
+    def __iter__(self) -> Iterator[Triple]:
+        return (triple for name in sorted(self.entities) for triple in self.entities[name])
+
+    def of_entity(self, name: str) -> tuple[Triple, ...]:
+        return self.entities.get(name, ())
+
+    @cached_property
+    def names(self) -> list[str]:
+        """All subjects and objects."""
+        return sorted(set(self.entities) | {triple.object for triple in self})
+
+    @cached_property
+    def predicates(self) -> list[str]:
+        return sorted({triple.predicate for triple in self})
+
+    def find(self, words: Sequence[str]) -> list[Match[str]]:
+        """Entities among words, the longest first where they overlap: ("New", "York", "City")
+        before ("New", "York"). Letters count as they are written.
+        """
+        if self.words is None:
+            self.words = Longest({tuple(split(name)): name for name in self.entities})
+        return self.words.find(list(words))
+
+    # -- what is kept of it
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """All triples, sorted: what `read` reads."""
+        Path(path).write_text(self.text(), encoding="utf-8", newline="\n")
+
+    def text(self) -> str:
+        return "".join("\t".join(triple) + "\n" for triple in self)
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.blake2b(self.text().encode(), digest_size=16).hexdigest()
+
+
+def whole(triple: Sequence[Any]) -> Triple:
+    """Three names, with single spaces in them and none around: tabs and line ends part names."""
+    names = [" ".join(str(part).split()) for part in triple]
+    if len(names) != 3 or not all(names):
+        raise InputError(f"{tuple(triple)!r} is no triple of a subject, a predicate and an object")
+    return Triple(*names)
+
+
+def parsed(line: bytes) -> tuple[Triple | None, str]:
+    """The triple of a line, or what is wrong with it; a blank line is neither."""
+    try:
+        text = line.decode("utf-8").removeprefix("\ufeff").rstrip("\r")
+    except UnicodeDecodeError:
+        return None, "bytes that are no UTF-8"
+    if not text.strip():
+        return None, ""
+    fields = text.split("\t")
+    if len(fields) != 3:
+        return None, f"{len(fields)} fields between tabs, not 3"
+    if not all(field.strip() for field in fields):
+        return None, "an empty field"
+    return whole(fields), ""
+
+
+def split(text: str, chinese: bool = False) -> list[str]:
+    """The words of a text: at spaces, and each character of a script without them for itself, or
+    with `chinese` as jieba finds them.
+    """
+    from regard.data.words import chinese_cutter, is_unspaced
+
+    if chinese:
+        return [word for word in chinese_cutter()(text) if word.strip()]
+    found: list[str] = []
+    for part in text.split():
+        run = ""
+        for character in part:
+            if is_unspaced(character):
+                found += [run, character] if run else [character]
+                run = ""
+            else:
+                run += character
+        found += [run] if run else []
+    return found

@@ -1,0 +1,136 @@
+"""What a recipe says of knowledge: the table `objective.knowledge`, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from regard.core.errors import ConfigError, UnknownName
+from regard.data.knowledge.graph import MOST
+
+FAMILIES = ("bert", "longformer", "xlnet")
+FILE = "knowledge.tsv"  # beside a model that has learned with it
+TASKS = ("classify", "entail", "similar", "choose", "tag")
+OF_GRAPH = ("entity", "related", "relation")  # rules that a graph is needed for
+OF_MODE = {  # what one of the two alone heeds
+    "tree": ("branches", "depth", "predicate", "matrix"),
+    "bias": ("rules", "guidance"),
+}
+
+
+@dataclass(frozen=True)
+class KnowledgeOptions:
+    """The table `objective.knowledge` of a recipe."""
+
+    graph: str = ""  # a file of triples; rules alone can do without
+    mode: str = "tree"  # or "bias"
+    branches: int = 2  # tree: of one entity
+    depth: int = 1  # tree: branches upon branches
+    predicate: bool = True  # tree: a branch is predicate and object; False: the object alone
+    matrix: bool = True  # tree: False: branches are text like any other, seen by all
+    skip: bool = False  # leave malformed lines out
+    most: int = MOST  # triples kept of one entity
+    rules: list[str] = field(default_factory=lambda: ["entity", "related"])  # bias
+    guidance: dict[str, Any] = field(default_factory=dict)  # bias: options of the extension
+    file: str = ""  # settled: beside the model, once it is saved
+    digest: str = ""  # settled: of the graph
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> KnowledgeOptions:
+        kinds = {f.name: f.type for f in fields(cls)}
+        simple = {"str": str, "int": int, "bool": bool}
+        for name, value in given.items():
+            if name not in kinds:
+                keys = [f"objective.knowledge.{kind}" for kind in kinds]
+                raise UnknownName("recipe key", f"objective.knowledge.{name}", keys)
+            wanted = simple.get(str(kinds[name]))
+            if wanted is not None and type(value) is not wanted:
+                raise ConfigError(
+                    f"objective.knowledge.{name} is {value!r}; it must be {kinds[name]}"
+                )
+        made = cls(**given)
+        if made.mode not in ("tree", "bias"):
+            raise UnknownName("way to use knowledge", made.mode, ("tree", "bias"))
+        if made.file not in ("", FILE):  # nothing else is read from a model's directory
+            raise ConfigError(f"objective.knowledge.file is {made.file!r}; it can only be {FILE}")
+        named = isinstance(made.rules, list) and all(isinstance(rule, str) for rule in made.rules)
+        if not named or not made.rules:
+            raise ConfigError(
+                f"objective.knowledge.rules is {made.rules!r}; it must be a list of names"
+            )
+        if not isinstance(made.guidance, dict):
+            raise ConfigError(
+                f"objective.knowledge.guidance is {made.guidance!r}; it must be a table, such as "
+                ".strength=learned"
+            )
+        made.check_mode()
+        if made.mode == "bias":
+            made.check_rules()
+        elif not (made.graph or made.file):
+            raise ConfigError("a sentence tree needs a graph: --knowledge GRAPH.tsv")
+        return made
+
+    def check_mode(self) -> None:
+        """Refuses what the other mode alone heeds; settled recipes hold it, too, but unchanged."""
+        usual = type(self)()
+        other = "tree" if self.mode == "bias" else "bias"
+        for name in OF_MODE[other]:
+            value = getattr(self, name)
+            if value != getattr(usual, name):
+                raise ConfigError(
+                    f"objective.knowledge.{name} is {value!r}, which only mode {other} heeds, and "
+                    f"the mode is {self.mode}; leave it out, or choose mode {other}"
+                )
+
+    def check_rules(self) -> None:
+        asking = [name for name in self.rules if name.partition(":")[0] in OF_GRAPH]
+        if asking and not (self.graph or self.file):
+            raise ConfigError(f"the rule {asking[0]!r} needs a graph: --knowledge GRAPH.tsv")
+        if self.guidance.get("rules", self.rules) != self.rules:
+            raise ConfigError(
+                f"objective.knowledge.guidance.rules is {self.guidance['rules']!r}; rules stand in "
+                f"objective.knowledge.rules, which is {self.rules!r}"
+            )
+
+
+def check_use(family: str, task: str) -> None:
+    """Refuses models and tasks that have no rows for knowledge."""
+    if family not in FAMILIES:
+        raise ConfigError(
+            f"knowledge is for encoders ({', '.join(FAMILIES)}); this model is a {family}"
+        )
+    if task not in TASKS:
+        raise ConfigError(f"knowledge is for {', '.join(TASKS)}; this is {task}")
+
+
+def asked(
+    graph: str, branches: int | None, mode: str | None, names: Sequence[str]
+) -> dict[str, Any]:
+    """The table of a command line; {} where it asks for none."""
+    if not (graph or names) and (branches is not None or mode):
+        raise ConfigError("--knowledge is missing; give a file of triples")
+    if not graph and not names:
+        return {}
+    if names and mode == "tree":
+        raise ConfigError("--knowledge-rule guides attention; leave it out, or choose mode bias")
+    if branches is not None and (names or mode == "bias"):
+        raise ConfigError("--knowledge-branches grow on a tree; leave it out, or choose mode tree")
+    table: dict[str, Any] = {"graph": graph, "mode": mode or ("bias" if names else "tree")}
+    if branches is not None:
+        table["branches"] = branches
+    if names:
+        table["rules"] = list(names)
+    KnowledgeOptions.of(table)
+    return table
+
+
+def merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The table with what KEY=VALUE changes of it, which are taken out of `changes`: of two tables
+    with the same name a recipe would take the second alone.
+    """
+    held = changes.get("objective")
+    more = held.pop("knowledge", {}) if isinstance(held, dict) else {}
+    if not isinstance(more, dict):
+        raise ConfigError(f"objective.knowledge is {more!r}; it is a table, such as .depth=2")
+    return table | more

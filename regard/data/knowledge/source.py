@@ -1,0 +1,167 @@
+"""A graph in the tokens of a model: where its entities stand in a row, and their branches as ids.
+
+Entities are looked for among ids, not letters: what a tokenizer makes the same (capitals, accents,
+spaces) is the same, and only whole words are found. In a script without spaces every character
+may begin a word, and the longest entity is taken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.core.errors import FormatError
+from regard.data.knowledge.graph import Graph, Longest, Match
+from regard.data.knowledge.tree import Grower, Node, Tree
+from regard.data.tags import spaced
+from regard.data.tokenizer import Tokenizer
+from regard.data.words import Words, kind
+from regard.models.extensions.guide import KINDS
+
+ANY = "*"  # the first relation of a table of edges: all of them
+
+
+class Source:
+    """What a graph knows of rows of ids."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        tokenizer: Tokenizer,
+        unknown: int | None = None,  # the id of words that the tokenizer does not know
+        *,
+        everything: bool = False,  # objects are looked for as well as subjects
+        **grow: Any,  # options of Grower
+    ) -> None:
+        self.graph, self.tokenizer = graph, tokenizer
+        fast = tokenizer.ready
+        self.space = " " if spaced(fast) else ""
+        names = graph.names if everything else sorted(graph.entities)
+        self.listed = ["", *graph.names]
+        self.numbers = {name: i for i, name in enumerate(self.listed)}
+        known: dict[tuple[int, ...], str] = {}
+        self.strange: set[str] = set()  # names with words that the tokenizer does not know
+        self.same: set[str] = set()  # names of which it makes what it makes of another
+        for before in dict.fromkeys(("", self.space)):  # at the beginning of a text, and inside
+            texts = [before + name for name in names]
+            found = fast.encode_batch_fast(texts, add_special_tokens=False)
+            for name, one in zip(names, found, strict=True):
+                if not one.ids or unknown in one.ids:  # which would be any unknown word
+                    self.strange.add(name)
+                elif known.setdefault(tuple(one.ids), name) != name:
+                    self.same.add(name)
+        self.longest: Longest[int, str] = Longest(known)
+        self.words = Words(tokenizer, 1 + max(fast.get_vocab().values()))
+        self.cuts: dict[str, list[int]] = {}
+        self.grower = Grower(graph, cut=self.cut, **grow)
+        self.edges: dict[tuple[str, str], set[str]] = {}
+        for subject, predicate, object_ in graph:
+            self.edges.setdefault((subject, object_), set()).add(predicate)
+
+    def notes(self) -> Iterator[str]:
+        """What a user should know of the graph."""
+        yield from self.graph.notes
+        for held, why in (
+            (self.strange, "have words that the tokenizer does not know, and are never found"),
+            (self.same, "are the same as others to the tokenizer; the first by name counts"),
+        ):
+            if held:
+                yield f"{len(held):,} entities of the graph {why} (such as {min(held)!r})"
+
+    def cut(self, text: str) -> list[int]:
+        if text not in self.cuts:
+            self.cuts[text] = self.tokenizer.encode(self.space + text, special=False)
+        return self.cuts[text]
+
+    def find(self, ids: Sequence[int]) -> list[Match[str]]:
+        """The entities of a row."""
+        row = np.asarray(ids)
+        return self.longest.find(row.tolist(), self.words.begins(row).tolist())
+
+    def tree(self, ids: Sequence[int]) -> Tree:
+        """The row with its branches; a token that is no entity is a word of its own."""
+        nodes, place, row = [], 0, np.asarray(ids).tolist()
+        for start, end, entity in [*self.find(row), Match(len(row), len(row), "")]:
+            nodes += [Node([token]) for token in row[place:start]]
+            if entity:
+                nodes.append(self.grower.node(row[start:end], entity))
+            place = end
+        return Tree(nodes)
+
+    def related(self, names: Sequence[str], predicates: Sequence[str]) -> np.ndarray:
+        """[R, M, M] for entities counted from 1: does a relation lead from one to another? The
+        first relation is any; `predicates` are the others.
+        """
+        table = np.zeros((1 + len(predicates), len(names) + 1, len(names) + 1), np.uint8)
+        for i, one in enumerate(names, 1):
+            for j, other in enumerate(names, 1):
+                held = self.edges.get((one, other), ())
+                table[0, i, j] = bool(held)
+                for r, predicate in enumerate(predicates, 1):
+                    table[r, i, j] = predicate in held
+        return table
+
+    def kinds(self) -> np.ndarray:
+        """The class of every token: a word, a number, punctuation, or a mark."""
+        fast = self.tokenizer.ready
+        facts = json.loads(fast.to_str())
+        special = {token["id"] for token in facts["added_tokens"]}
+        pieces = fast.get_vocab(with_added_tokens=False)
+        surface = kind(facts, list(pieces))[1]
+        made = np.full(len(self.words.opens), KINDS.index("mark"), np.int64)
+        for piece, i in pieces.items():
+            text = surface(piece).strip()
+            marked = len(text) > 2 and (text[0], text[-1]) in (("[", "]"), ("<", ">"))
+            if i not in special and not marked:
+                named = "number" if text.isdecimal() else "word"
+                made[i] = KINDS.index(named if any(map(str.isalnum, text)) else "punctuation")
+        return made
+
+
+# -- opened once, though rows are made in many portions
+
+
+class Same:
+    """A tokenizer as a key: the object itself."""
+
+    def __init__(self, held: Tokenizer) -> None:
+        self.held = held
+
+    def __hash__(self) -> int:
+        return id(self.held)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.held is self.held
+
+
+def open_source(
+    file: Path | None, tokenizer: Tokenizer, unknown: int | None, skip: bool, most: int, **grow: Any
+) -> Source:
+    """The source of a file (None: an empty graph), which is read again when it has changed."""
+    stamp: tuple[str, int, int] | None = None
+    if file is not None:
+        try:
+            found = file.stat()
+        except OSError as error:
+            raise FormatError(f"the graph {file} cannot be read: {error.strerror}") from None
+        stamp = str(file.resolve()), found.st_mtime_ns, found.st_size
+    return opened(file, stamp, Same(tokenizer), unknown, skip, most, tuple(sorted(grow.items())))
+
+
+@lru_cache(maxsize=4)
+def opened(
+    file: Path | None,
+    stamp: tuple[str, int, int] | None,
+    tokenizer: Same,
+    unknown: int | None,
+    skip: bool,
+    most: int,
+    grow: tuple[tuple[str, Any], ...],
+) -> Source:
+    graph = Graph(()) if file is None else Graph.read(file, skip=skip, most=most)
+    return Source(graph, tokenizer.held, unknown, **dict(grow))

@@ -1,0 +1,341 @@
+"""`regard prepare`: from text in any form to a data directory that every model learns from.
+
+The text is read once to look (how many documents there are, a sample for the tokenizer) and once
+to encode. Everything is written beside its place and moved there when it is whole.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from regard.core.atomic_dir import check_place, workplace
+from regard.core.errors import InputError, UnknownName
+from regard.core.progress import Progress
+from regard.data.chunks import Chunking
+from regard.data.corpus import MARKER, Special, read_marker, write_marker
+from regard.data.encode import Encoder
+from regard.data.files import Tally
+from regard.data.sample import Sample, size
+from regard.data.sentences import Cutter
+from regard.data.sources import Piece, Reading, documents, find, pairs
+from regard.data.special_tokens import completed, special_of
+from regard.data.splits import FEW, MANY, TRAIN, Division, Shares, Stretches, key, stretched
+from regard.data.tokenizer import Tokenizer
+from regard.data.vocabulary import KINDS, train
+
+WIDEST = 2**16  # ids that fit into 16 bits
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides what is made."""
+
+    sources: tuple[str, ...]
+    out: Path
+    reading: Reading = field(default_factory=Reading)
+    pairs: bool = False
+    tokenizer: str = "bytes-bpe"  # one of KINDS, or the path of an existing one
+    vocabulary: int | None = None
+    lower: bool | None = None
+    sentinels: int = 100
+    shares: Shares = field(default_factory=Shares)
+    chunking: Chunking = field(default_factory=Chunking)
+    seed: int = 0
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.pairs and self.chunking.kind != "none":
+            raise InputError("--chunk cuts documents; a pair cannot be cut, so leave one out")
+        if not 0 <= self.sentinels <= 10_000:
+            raise InputError(f"--sentinels {self.sentinels} must be from 0 to 10,000")
+        if not 0 <= self.seed < 2**63:
+            raise InputError(f"--seed {self.seed} must be from 0 to 2**63 - 1")
+
+
+@dataclass
+class Look:
+    """What the first reading found."""
+
+    documents: int = 0
+    keys: set[int] = field(default_factory=set)
+    sizes: list[int] = field(default_factory=list)  # of the first documents
+    sample: Sample | None = None
+
+    @property
+    def few(self) -> bool:
+        return self.documents < FEW
+
+
+def prepare(plan: Plan, *, quiet: bool = True) -> dict[str, Any]:
+    """Makes the data directory; returns a summary.
+
+    >>> prepare(Plan(("book.txt",), Path("data")))["splits"]["train"]["tokens"]
+    """
+    began = time.monotonic()
+    check_place(plan.out, plan.force)
+    existing = opened_tokenizer(plan) if plan.tokenizer not in KINDS else None
+    progress = Progress(quiet=quiet)
+    with workplace(plan.out, plan.force) as work:
+        try:
+            summary = Preparing(plan, work, existing, progress).run()
+        finally:
+            progress.close()
+    return {**summary, "seconds": round(time.monotonic() - began, 3)}
+
+
+class Preparing:
+    """One preparation, from its sources to the marker."""
+
+    def __init__(
+        self, plan: Plan, work: Path, existing: tuple[Tokenizer, Special] | None, progress: Progress
+    ) -> None:
+        self.plan, self.work, self.existing, self.progress = plan, work, existing, progress
+        self.sources = find(plan.sources, plan.reading, work)
+        self.total = sum(source.size for source in self.sources)
+        self.notes: list[str] = []
+
+    def run(self) -> dict[str, Any]:
+        plan = self.plan
+        look = self.look()
+        if not look.documents:
+            raise self.nothing()
+        cut = look.few and plan.shares.any and not plan.pairs
+        division = self.division(look, cut)
+        if self.existing is not None:
+            tokenizer, special = self.existing
+        else:
+            tokenizer = self.trained(look, division, cut)
+            special = special_of(tokenizer, plan.tokenizer)
+        vocabulary = max(tokenizer.ready.get_vocab().values()) + 1
+        dtype = "uint16" if vocabulary <= WIDEST else "uint32"
+        tally = Tally()
+        with Encoder(tokenizer.ready, special, self.work, dtype, plan.chunking) as encoder:
+            if plan.pairs:
+                self.encode_pairs(encoder, division, tally)
+            else:
+                self.encode_text(encoder, division, look.sizes if cut else None, tally)
+            splits = encoder.close()
+        if not added(splits)["documents"]:
+            raise self.nothing()
+        facts = {
+            "kind": "pairs" if plan.pairs else "text",
+            "vocabulary": vocabulary,
+            "dtype": dtype,
+            "special": asdict(special),
+            "tokenizer": self.name_of_tokenizer(),
+            "splits": splits,
+            "chunk": asdict(plan.chunking),
+            "seed": plan.seed,
+            "shares": asdict(plan.shares),
+            "cut_to_split": cut,
+            "broken": tally.broken,
+            "sources": list(plan.sources),
+        }
+        completed(tokenizer, special).save(self.work)
+        (self.work / "standard-input").unlink(missing_ok=True)
+        write_marker(self.work, facts)
+        return self.summary(facts, tally)
+
+    def nothing(self) -> InputError:
+        return InputError(f"no text in {', '.join(self.plan.sources)}; nothing to prepare")
+
+    # -- the first reading
+
+    def look(self) -> Look:
+        """Counts documents (many are as good as all) and samples them if there is a tokenizer to
+        train.
+        """
+        look = Look(sample=Sample(self.plan.seed) if self.existing is None else None)
+        if look.sample is None and not self.plan.shares.any:
+            look.documents = MANY  # nothing to find out
+            return look
+        tally = Tally()
+        if self.plan.pairs:
+            self.look_at_pairs(look, tally)
+        else:
+            self.look_at_text(look, tally)
+        return look
+
+    def look_at_text(self, look: Look, tally: Tally) -> None:
+        number, length, first = 0, 0, True
+        for piece in documents(self.sources, self.plan.reading, tally):
+            if first:
+                number, length, first = key(self.plan.seed, piece.text), 0, False
+            if look.sample is not None:
+                look.sample.add(look.documents, number, length, piece.text)
+            length += size(piece.text)
+            if piece.ends:
+                if len(look.keys) < MANY:
+                    look.keys.add(number)
+                if look.few:
+                    look.sizes.append(length)
+                look.documents += 1
+                first = True
+                if look.sample is None and len(look.keys) >= MANY:
+                    return
+            self.progress.step("looking", tally.read, self.total)
+
+    def look_at_pairs(self, look: Look, tally: Tally) -> None:
+        for source, target in pairs(self.sources, self.plan.reading, tally):
+            number = key(self.plan.seed, source)
+            if look.sample is not None:
+                look.sample.add(look.documents, number, 0, f"{source}\n{target}")
+            if len(look.keys) < MANY:
+                look.keys.add(number)
+            look.documents += 1
+            if look.sample is None and len(look.keys) >= MANY:
+                return
+            self.progress.step("looking", tally.read, self.total)
+
+    def division(self, look: Look, cut: bool) -> Division:
+        shares = self.plan.shares
+        if not shares.any or cut:
+            return Division()
+        if len(look.keys) >= MANY:
+            return Division.by_chance(shares)
+        return Division.by_rank(shares, look.keys)
+
+    def trained(self, look: Look, division: Division, cut: bool) -> Tokenizer:
+        """A tokenizer of the text that learns, never of what validates or tests."""
+        assert look.sample is not None
+        learning = 1 - self.plan.shares.valid - self.plan.shares.test
+        texts = []
+        for unit in look.sample.units:
+            if cut:
+                share = (learning * look.sizes[unit.document] - unit.start) / size(unit.text)
+                texts.append(unit.text[: max(0, int(share * len(unit.text)))])
+            elif division.of(unit.key) == TRAIN:
+                texts.append(unit.text)
+        if not look.sample.whole:
+            read = sum(size(text) for text in texts)
+            self.notes.append(f"the tokenizer was trained on an even sample of {read / 1e6:.0f} MB")
+        if self.progress.shown:
+            self.progress.say("training the tokenizer")
+        plan = self.plan
+        return train(plan.tokenizer, texts, vocabulary=plan.vocabulary, lower=plan.lower,
+                     marks=plan.sentinels)  # fmt: skip
+
+    # -- the second reading
+
+    def encode_text(
+        self, encoder: Encoder, division: Division, sizes: list[int] | None, tally: Tally
+    ) -> None:
+        """`sizes`: the documents are few, and each is cut into stretches."""
+        stream = documents(self.sources, self.plan.reading, tally)
+        if sizes is not None:
+            for length in sizes:
+                self.encode_stretches(encoder, whole(stream), Stretches(self.plan.shares, length))
+            return
+        cutter, split, first = Cutter(), TRAIN, True
+        for piece in stream:
+            if first:
+                split = division.of(key(self.plan.seed, piece.text))
+            sentences = cutter.feed(piece.text, ends=piece.ends)
+            encoder.add(sentences, split, size(piece.text), closes=piece.ends)
+            first = piece.ends
+            self.progress.step("encoding", tally.read, self.total)
+
+    def encode_stretches(
+        self, encoder: Encoder, document: Iterator[Piece], stretches: Stretches
+    ) -> None:
+        cutter = Cutter()
+        sentences = (
+            (sentence, size(sentence))
+            for piece in document
+            for sentence in cutter.feed(piece.text, ends=piece.ends)
+        )
+        for sentence, length, split, closes in stretched(sentences, stretches):
+            encoder.add([sentence], split, length, closes=closes)
+
+    def encode_pairs(self, encoder: Encoder, division: Division, tally: Tally) -> None:
+        for source, target in pairs(self.sources, self.plan.reading, tally):
+            encoder.add_pair(source, target, division.of(key(self.plan.seed, source)))
+            self.progress.step("encoding", tally.read, self.total)
+        if tally.blank:
+            self.notes.append(f"{tally.blank:,} pairs with an empty side were left out")
+
+    # -- what was made
+
+    def name_of_tokenizer(self) -> str:
+        return self.plan.tokenizer if self.existing is None else "existing"
+
+    def summary(self, facts: dict[str, Any], tally: Tally) -> dict[str, Any]:
+        plan = self.plan
+        if facts["cut_to_split"]:
+            self.notes.append(
+                f"the text has fewer than {FEW} documents, so each was cut at sentence boundaries: "
+                "its beginning learns, its end validates and tests"
+            )
+        asked = {"train": 1.0, "valid": plan.shares.valid, "test": plan.shares.test}
+        empty = [
+            name for name, share in asked.items() if share and not facts["splits"][name]["tokens"]
+        ]
+        if empty:
+            self.notes.append(f"nothing is in {' and '.join(empty)}: the text is too short")
+        if tally.broken:
+            verb = "replaced" if plan.reading.broken == "replace" else "left out"
+            self.notes.append(f"{tally.broken:,} places that are not UTF-8 were {verb}")
+        if sum(split.get("repeated", 0) for split in facts["splits"].values()):
+            self.notes.append("chunks overlap: tokens are repeated, bytes are counted once")
+        splits = {name: figures(split) for name, split in facts["splits"].items()}
+        return {
+            "out": str(plan.out),
+            "kind": facts["kind"],
+            "tokenizer": facts["tokenizer"],
+            "vocabulary": facts["vocabulary"],
+            **figures(added(facts["splits"])),
+            "splits": splits,
+            "broken": tally.broken,
+            "notes": self.notes,
+        }
+
+
+def whole(stream: Iterator[Piece]) -> Iterator[Piece]:
+    """The pieces of one document."""
+    for piece in stream:
+        yield piece
+        if piece.ends:
+            return
+
+
+def added(splits: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    names = ("documents", "sentences", "tokens", "bytes", "unknown")
+    return {name: sum(split[name] for split in splits.values()) for name in names}
+
+
+def figures(split: dict[str, Any]) -> dict[str, Any]:
+    tokens = split["tokens"]
+    return {
+        "documents": split["documents"],
+        "sentences": split["sentences"],
+        "tokens": tokens,
+        "bytes": split["bytes"],
+        "bytes_per_token": round(split["bytes"] / tokens, 3) if tokens else None,
+        "unknown_share": round(split["unknown"] / tokens, 6) if tokens else None,
+    }
+
+
+def opened_tokenizer(plan: Plan) -> tuple[Tokenizer, Special]:
+    """An existing tokenizer and its roles."""
+    path = Path(plan.tokenizer)
+    directory = path.parent if path.is_file() else path
+    if not path.exists():
+        raise UnknownName("tokenizer", plan.tokenizer, KINDS, "(nor is there such a path)")
+    found = Tokenizer.open(directory)
+    if found is None:
+        raise InputError(f"{path} holds no tokenizer; give a directory with a tokenizer.json")
+    if path.is_file() and path.name != "tokenizer.json":
+        raise InputError(f"{path} is not a tokenizer.json; give that file or its directory")
+    for option, given in (("--vocabulary", plan.vocabulary), ("--lower", plan.lower)):
+        if given is not None:
+            raise InputError(
+                f"{option} is for a new tokenizer; that of {path} is taken as it is, so leave "
+                f"{option} out"
+            )
+    if (directory / MARKER).is_file():
+        return found, Special(**read_marker(directory)["special"])
+    return found, special_of(found, str(path))

@@ -1,0 +1,206 @@
+"""Labelled data of every format as examples: `read` for a list, `Reader` for a stream.
+
+| format | what it is | files called |
+| --- | --- | --- |
+| jsonl | an object a line | .jsonl .ndjson |
+| json | a list of objects; SQuAD's layout for `answer` | .json |
+| csv, tsv | a table, with or without a header | .csv .tsv |
+| conll | a word and its tag a line, a blank line after a sentence | .conll .bio .iob .txt … |
+| lines | a text a line; two such files for `translate` and `summarise` | .txt and others |
+| hub | hub:NAME, hub:NAME@CONFIGURATION#SPLIT, through `datasets` | |
+
+All may be compressed (.gz, .zst). A stream holds one record at a time, and the ids that the file
+gives to tell those that occur twice; only json is read as one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from regard.core.errors import InputError, UnknownName
+from regard.data.examples import TASKS, Example, Place, Problems
+from regard.data.read_conll import conll
+from regard.data.read_examples import Maker
+from regard.data.read_fields import NEEDED, Fields
+from regard.data.read_lines import parallel
+from regard.data.read_records import HUB, Record, hub, json_array, json_lines, plain_lines, table
+from regard.data.read_squad import squad
+
+FORMATS = {
+    "jsonl": (".jsonl", ".ndjson"),
+    "json": (".json",),
+    "csv": (".csv",),
+    "tsv": (".tsv",),
+    "conll": (".conll", ".conll03", ".conllu", ".bio", ".bioes", ".iob", ".iob2", ".iobes"),
+    "lines": (".txt", ".text"),
+}
+PACKED = (".gz", ".zst")
+BY_SUFFIX = {suffix: form for form, suffixes in FORMATS.items() for suffix in suffixes}
+SIDES = ("translate", "summarise")  # may come as two files
+
+Given: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How data are read.
+
+    `fields` names the field of a role ({"text": "review"}); in tables and CoNLL a number names a
+    column, counted from 1. `header`: does the first line of a table name the columns? None: it does
+    if it names what the task needs. `classes`: the labels of `similar` are classes, not scores.
+    `offsets`: answers must be where they say; a test by their text alone does not need it.
+    """
+
+    form: str | None = None  # None: by the name of the file
+    fields: Mapping[str, str] = field(default_factory=dict)
+    header: bool | None = None
+    classes: bool = False
+    offsets: bool = True
+    download: bool = False
+
+    def __post_init__(self) -> None:
+        if self.form is not None and self.form not in FORMATS:
+            raise UnknownName("format", self.form, FORMATS)
+
+
+class Reader:
+    """Iterates over the examples; what is wrong goes to `problems`, and nowhere else."""
+
+    def __init__(
+        self,
+        given: Given,
+        task: str,
+        options: Options | None = None,
+        problems: Problems | None = None,
+    ) -> None:
+        if task not in TASKS:
+            raise UnknownName("task", task, TASKS)
+        names = [given] if isinstance(given, str | os.PathLike) else list(given)
+        self.names = [os.fspath(name) for name in names]
+        if not self.names:
+            raise InputError("no data given; name a file, or hub:NAME")
+        self.task, self.options = task, options or Options()
+        self.problems = problems if problems is not None else Problems()
+        self.forms = {name: self.form_of(name) for name in self.names}
+        self.fields: dict[str, dict[str, str]] = {}  # of each file: what was read as what
+        Fields(task, self.options.fields)  # refuses unknown roles before anything is read
+
+    def form_of(self, name: str) -> str:
+        if name.startswith(HUB):
+            return "hub"
+        path = Path(name)
+        if not path.exists():
+            raise InputError(f"{name} does not exist; give a file, or {HUB}NAME")
+        if path.is_dir():
+            raise InputError(f"{name} is a directory; name the files in it")
+        if self.options.form is not None:
+            return self.options.form
+        suffixes = [suffix.lower() for suffix in path.suffixes]
+        while suffixes and suffixes[-1] in PACKED:
+            suffixes.pop()
+        form = BY_SUFFIX.get(suffixes[-1] if suffixes else "", "")
+        if self.task == "tag" and form in ("", "tsv", "lines"):
+            return "conll"
+        if not form and self.task not in SIDES:
+            raise InputError(
+                f"{name}: its name says no format; known are {', '.join(BY_SUFFIX)}, also with "
+                f"{' or '.join(PACKED)}; or say --format, one of {', '.join(FORMATS)}"
+            )
+        return form or "lines"
+
+    def __iter__(self) -> Iterator[Example]:
+        ids: dict[str, Place] = {}
+        for example in self.examples():
+            if example.id != str(example.place):
+                first = ids.setdefault(example.id, example.place)
+                if first is not example.place and self.repeated(example, first):
+                    continue
+            yield example
+
+    def repeated(self, example: Example, first: Place) -> bool:
+        """Says so; answers are told apart by their ids alone, so there the second is left out."""
+        fatal = self.task == "answer"
+        self.problems.add(
+            example.place,
+            "duplicate-id",
+            f"the id {example.id!r} was seen at {first}",
+            "error" if fatal else "warning",
+        )
+        return fatal
+
+    def examples(self) -> Iterator[Example]:
+        if self.task in SIDES and "lines" in self.forms.values() and len(self.names) > 1:
+            if len(self.names) != 2 or set(self.forms.values()) != {"lines"}:
+                raise InputError(
+                    f"{len(self.names)} files with plain text among them; give one table, or "
+                    "exactly two text files whose lines belong together"
+                )
+            yield from parallel(Path(self.names[0]), Path(self.names[1]), self.problems)
+            return
+        for name in self.names:
+            yield from self.file(name, self.forms[name])
+
+    def file(self, name: str, form: str) -> Iterator[Example]:
+        if form == "conll":
+            if self.task != "tag":
+                raise InputError(f"{name}: conll holds words with tags; --task tag reads it")
+            yield from conll(Path(name), name, self.options.fields, self.problems)
+            return
+        fields = Fields(self.task, self.options.fields)
+        make = Maker(
+            self.task,
+            fields,
+            self.problems,
+            classes=self.options.classes,
+            offsets=self.options.offsets,
+        )
+        for place, values in self.records(name, form, fields):
+            example = make(place, values)
+            if example is not None:
+                yield example
+        self.fields[name] = fields.found
+
+    def records(self, name: str, form: str, fields: Fields) -> Iterator[Record]:
+        if form == "hub":
+            return hub(name.removeprefix(HUB), self.options.download)
+        path = Path(name)
+        if form == "jsonl":
+            return json_lines(path, name, self.problems)
+        if form == "json":
+            read_as = squad if self.task == "answer" else json_array
+            return read_as(path, name, self.problems)
+        if self.task == "converse":
+            raise InputError(f"{name}: a dialogue is a list of turns; give jsonl with 'turns'")
+        if form == "lines":
+            if len(NEEDED[self.task]) > 1:
+                raise InputError(
+                    f"{name}: a text a line is not enough for {self.task}; give jsonl, csv or tsv"
+                )
+            return plain_lines(path, name, NEEDED[self.task][0], self.problems)
+        return table(path, name, form, self.options.header, fields, self.problems)
+
+
+def read(
+    given: Given,
+    task: str,
+    *,
+    skip: Collection[str] = (),
+    problems: Problems | None = None,
+    **options: Any,
+) -> list[Example]:
+    """All examples of a file, of several, or of two parallel ones.
+
+    Errors are raised together, but for those of a kind in `skip`: such records are left out and
+    counted in `problems`. Give `problems` to see them, and warnings and notes.
+    """
+    found = problems if problems is not None else Problems()
+    reader = Reader(given, task, Options(**options), found)
+    examples = list(reader)
+    found.refuse(skip)
+    if not examples:
+        raise InputError(f"{', '.join(reader.names)} holds no example for {task}")
+    return examples

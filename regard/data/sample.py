@@ -1,0 +1,65 @@
+"""A bounded sample of a text of any size, to train a tokenizer on: an even one, always the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from regard.data.splits import ALL, key
+
+BUDGET = 2**25  # bytes of text with spaces; of text without, an eighth
+UNIT = 2**16  # characters
+WORD, DEAREST = 8, 8  # runs longer than WORD cost more, up to so many times
+
+
+class Unit(NamedTuple):
+    rank: int
+    document: int  # its number
+    key: int  # its key
+    start: int  # where in the document, in bytes
+    text: str
+    cost: float
+
+
+class Sample:
+    """Takes everything until the budget is spent, then drops half of what it holds, by a hash."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.units: list[Unit] = []
+        self.cost = 0.0
+        self.below = ALL
+        self.seen = 0  # units
+
+    def add(self, document: int, number: int, start: int, text: str) -> None:
+        for begin in range(0, len(text), UNIT):
+            part = text[begin : begin + UNIT]
+            rank = key(self.seed, f"sample {self.seen}")
+            self.seen += 1
+            if rank < self.below:
+                unit = Unit(rank, document, number, start, part, cost(part))
+                self.units.append(unit)
+                self.cost += unit.cost
+            start += size(part)
+        while self.cost > BUDGET:
+            self.below //= 2
+            self.units = [unit for unit in self.units if unit.rank < self.below]
+            self.cost = sum(unit.cost for unit in self.units)
+
+    @property
+    def whole(self) -> bool:
+        return self.below == ALL
+
+    def texts(self) -> Iterator[str]:
+        return (unit.text for unit in self.units)
+
+
+def size(text: str) -> int:
+    """Its bytes in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def cost(text: str) -> float:
+    """What a trainer holds grows with the distinct words; long runs are nearly all distinct."""
+    run = len(text) / (1 + text.count(" ") + text.count("\n"))
+    return size(text) * min(max(1.0, run / WORD), DEAREST)

@@ -1,0 +1,103 @@
+"""Tokens with a meaning: how each kind of tokenizer spells them, and how they are found again."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Fast
+
+from regard.core.errors import InputError
+from regard.data.corpus import ROLES, Special
+from regard.data.tokenizer import Tokenizer
+
+SENTINEL = re.compile(r"<extra_id_(\d+)>")
+
+# In the order of ROLES: end, pad, unknown, start, cls, sep, mask.
+PLAIN = "<eos> <pad> <unk> <bos> <cls> <sep> <mask>"
+SPELLINGS = {
+    kind: dict(zip(ROLES, words.split(), strict=True))
+    for kind, words in {
+        "bytes-bpe": "<|endoftext|> <|pad|> <|unknown|> <|startoftext|> <|cls|> <|sep|> <|mask|>",
+        "bpe": "<eos> <pad> <unk> _start_ _classify_ _delimiter_ <mask>",
+        "wordpiece": "[EOS] [PAD] [UNK] [BOS] [CLS] [SEP] [MASK]",
+        "unigram": "</s> <pad> <unk> <s> <cls> <sep> <mask>",
+        "words": PLAIN,
+        "characters": PLAIN,
+        "bytes": PLAIN,
+    }.items()
+}
+KEYS = {"end": "eos", "pad": "pad", "unknown": "unk", "start": "bos", "cls": "cls", "sep": "sep",
+        "mask": "mask"}  # fmt: skip
+
+
+def sentinels(count: int) -> list[str]:
+    """T5's marks for what was taken out of a text."""
+    return [f"<extra_id_{i}>" for i in range(count)]
+
+
+def add_roles(fast: Fast, kind: str, count: int) -> None:
+    """Those that the vocabulary already holds keep their ids; the others come after it."""
+    spelled = [*SPELLINGS[kind].values(), *sentinels(count)]
+    fast.add_special_tokens([AddedToken(word, special=True, normalized=False) for word in spelled])
+
+
+def configuration(kind: str, count: int) -> dict[str, Any]:
+    """tokenizer_config.json, by which transformers' AutoTokenizer opens tokenizer.json."""
+    spelled = SPELLINGS[kind]
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        **{f"{KEYS[role]}_token": spelled[role] for role in ROLES},
+        "additional_special_tokens": sentinels(count),
+    }
+
+
+def completed(tokenizer: Tokenizer, special: Special) -> Tokenizer:
+    """With the two files that AutoTokenizer wants, if only older ones are there."""
+    fast = tokenizer.ready
+    spelled = {KEYS[role]: getattr(special, role) for role in ROLES}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **{f"{name}_token": fast.id_to_token(i) for name, i in spelled.items() if i is not None},
+    }
+    made = {
+        "tokenizer.json": fast.to_str(pretty=True).encode(),
+        "tokenizer_config.json": json.dumps(config, indent=2).encode(),
+    }
+    return Tokenizer(fast, {**made, **tokenizer.files})
+
+
+def special_of(tokenizer: Tokenizer, name: str) -> Special:
+    """The roles of a tokenizer: what its files declare, else what is spelled as usual."""
+    fast = tokenizer.ready
+    declared: dict[str, Any] = {}
+    for file in ("special_tokens_map.json", "tokenizer_config.json"):
+        if file in tokenizer.files:
+            try:
+                found = json.loads(tokenizer.files[file])
+            except ValueError as error:
+                raise InputError(f"{file} of {name} is not valid JSON: {error}") from None
+            declared.update(found if isinstance(found, dict) else {})
+    ids: dict[str, int | None] = {}
+    for role in ROLES:
+        word = declared.get(f"{KEYS[role]}_token")
+        usual = [SPELLINGS[kind][role] for kind in SPELLINGS]
+        words = [word.get("content") if isinstance(word, dict) else word, *usual]
+        known = (fast.token_to_id(w) for w in words if isinstance(w, str))
+        ids[role] = next((i for i in known if i is not None), None)
+    end = next((ids[role] for role in ("end", "sep", "start") if ids[role] is not None), None)
+    if end is None:
+        raise InputError(
+            f"the tokenizer of {name} has no token that can end a document (eos or sep); declare "
+            "one as eos_token in its tokenizer_config.json"
+        )
+    marks = {}
+    for word, i in fast.get_vocab().items():
+        match = SENTINEL.fullmatch(word)
+        if match:
+            marks[int(match[1])] = i
+    others = {role: ids[role] for role in ROLES if role != "end"}
+    return Special(end, **others, sentinels=[marks[i] for i in sorted(marks)])

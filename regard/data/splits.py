@@ -1,0 +1,110 @@
+"""Which document learns, which validates, which tests: a function of the seed and its beginning.
+
+Equal documents go to the same split. Where there are too few documents to share out, each is cut
+at sentence boundaries: its beginning learns, its end tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from regard.core.errors import InputError
+
+TRAIN, VALID, TEST = range(3)
+FEW = 10  # documents: below that they are cut
+MANY = 4096  # documents: from here on shares are kept by chance alone
+HEAD = 2**16  # characters: the first piece of a longer document has more, however it is read
+ALL = 2**64
+
+
+def key(seed: int, text: str) -> int:
+    """A number below 2**64 for a document, from its beginning."""
+    salt, head = seed.to_bytes(8, "little"), text[:HEAD].encode()
+    return int.from_bytes(blake2b(head, digest_size=8, key=salt).digest(), "little")
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What goes to validation and to the test; the rest learns."""
+
+    valid: float = 0.05
+    test: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.valid < 1 and 0 <= self.test < 1 and self.valid + self.test < 1):
+            raise InputError(
+                f"--valid {self.valid:g} and --test {self.test:g} must each be 0 or more and "
+                "leave something to learn from (together less than 1)"
+            )
+
+    @property
+    def any(self) -> bool:
+        return self.valid + self.test > 0
+
+
+@dataclass(frozen=True)
+class Division:
+    """Keys up to the first bound validate, those up to the second test."""
+
+    valid: int = -1
+    test: int = -1
+
+    def of(self, number: int) -> int:
+        return VALID if number <= self.valid else TEST if number <= self.test else TRAIN
+
+    @classmethod
+    def by_chance(cls, shares: Shares) -> Division:
+        valid = int(shares.valid * ALL) - 1
+        return cls(valid, int((shares.valid + shares.test) * ALL) - 1)
+
+    @classmethod
+    def by_rank(cls, shares: Shares, keys: Iterable[int]) -> Division:
+        """The exact share of the distinct documents, but each split has one if there are three."""
+        ranked = sorted(set(keys))
+        counts = [
+            max(1, round(share * len(ranked))) if share else 0
+            for share in (shares.valid, shares.test)
+        ]
+        if sum(counts) >= len(ranked):
+            return cls()
+        bounds = [ranked[many - 1] if many else -1 for many in (counts[0], sum(counts))]
+        return cls(*bounds)
+
+
+@dataclass
+class Stretches:
+    """Cuts one document of known size: the first sentences learn, the last test."""
+
+    shares: Shares
+    size: int  # bytes
+    done: int = 0
+    first: bool = True
+
+    def of(self, length: int) -> int:
+        """Where the next sentence, of so many bytes, goes."""
+        self.done += length
+        rest = self.size - self.done
+        if self.first:
+            self.first = False
+            return TRAIN
+        if rest < self.shares.test * self.size:
+            return TEST
+        if rest < (self.shares.valid + self.shares.test) * self.size:
+            return VALID
+        return TRAIN
+
+
+def stretched(
+    sentences: Iterable[tuple[str, int]], stretches: Stretches
+) -> Iterator[tuple[str, int, int, bool]]:
+    """(sentence, its bytes, its split, whether its stretch ends with it)."""
+    held: tuple[str, int, int] | None = None
+    for text, length in sentences:
+        split = stretches.of(length)
+        if held is not None:
+            yield *held, held[2] != split
+        held = text, length, split
+    if held is not None:
+        yield *held, True

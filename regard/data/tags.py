@@ -1,0 +1,315 @@
+"""Tags of words: entities written as BIO and its kin, and their way to sub-tokens and back.
+
+    bio    B begins every entity, I goes on with it (IOB2)
+    iob1   I throughout; B only where an entity follows another of its type
+    bioes  E ends an entity, S is one of a single word
+    bilou  the same with L and U
+
+One rule reads them all, also where they are broken (conlleval's): an entity begins at B or S, and
+at any other tag that does not go on with an entity of its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate, chain
+from typing import NamedTuple
+
+from tokenizers import Tokenizer as Fast
+
+from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.data.tokenizer import Tokenizer
+from regard.data.windows import homes
+
+OUTSIDE = "O"
+IGNORED = -100  # the label of a position that is not scored
+LETTERS = {"bio": "BI", "iob1": "BI", "bioes": "BIES", "bilou": "BILU"}
+SPOKEN = {"L": "E", "U": "S"}
+
+Entity = tuple[str, int, int]  # type, first word, the word after the last
+
+
+class Problem(NamedTuple):
+    place: int  # the word; their number for what is wrong at the end
+    message: str
+
+
+def known(scheme: str) -> str:
+    if scheme not in LETTERS:
+        raise UnknownName("tag scheme", scheme, LETTERS)
+    return scheme
+
+
+@lru_cache(2**14)
+def split(tag: str) -> tuple[str, str]:
+    """(letter, type); the type may be empty ("B") and may hold hyphens ("B-creative-work")."""
+    letter, hyphen, kind = tag.partition("-")
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    if letter not in tuple("BIESLU") or (hyphen and not kind):
+        raise InputError(f"{tag!r} is no tag; expected O, or a letter and a type such as B-person")
+    return letter, kind
+
+
+def join(letter: str, kind: str) -> str:
+    return f"{letter}-{kind}" if kind else letter
+
+
+def goes_on(before: str | None, tag: str) -> bool:
+    """Whether a tag belongs to the entity of the tag before it."""
+    if before is None or OUTSIDE in (before, tag):
+        return False
+    letter, kind = split(tag)
+    last, other = split(before)
+    return letter in "IEL" and last in "BI" and kind == other
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """(type, start, end) of each, the end not included; in any scheme, broken or not."""
+    found: list[Entity] = []
+    before = None
+    for place, tag in enumerate(tags):
+        letter, kind = split(tag)
+        if goes_on(before, tag):
+            found[-1] = (kind, found[-1][1], place + 1)
+        elif letter != OUTSIDE:
+            found.append((kind, place, place + 1))
+        before = tag
+    return found
+
+
+def write(found: Iterable[Entity], count: int, scheme: str = "bio") -> list[str]:
+    """Entities as the tags of so many words."""
+    letters = known(scheme)
+    tags = [OUTSIDE] * count
+    before: Entity = ("", 0, 0)
+    for kind, start, end in sorted(found, key=lambda entity: entity[1]):
+        if not before[2] <= start < end <= count:
+            raise InputError(
+                f"the entity {kind!r} of words {start} to {end} is empty, beyond the {count} words "
+                f"or overlaps one that ends at {before[2]}"
+            )
+        touches = before[2] == start > 0 and before[0] == kind
+        inner = ["I"] * (end - start)
+        if letters != "iob1" or touches:
+            inner[0] = "B"
+        if letters in ("bioes", "bilou"):
+            inner[-1] = "EL"[letters == "bilou"]
+            if end - start == 1:
+                inner[0] = "SU"[letters == "bilou"]
+        tags[start:end] = [join(letter, kind) for letter in inner]
+        before = (kind, start, end)
+    return tags
+
+
+def convert(tags: Sequence[str], scheme: str) -> list[str]:
+    """The same entities in another scheme; broken tags are repaired on the way."""
+    return write(entities(tags), len(tags), scheme)
+
+
+def repair(tags: Sequence[str], scheme: str = "bio") -> list[str]:
+    """Legal tags of the entities that conlleval would find; what is legal stays as it is.
+
+    An I- without a B- begins an entity; in bioes an entity ends where the next thing begins.
+    """
+    return convert(tags, scheme)
+
+
+# -- what is legal
+
+
+def legal(before: str | None, tag: str | None, scheme: str = "bio") -> bool:
+    """Whether a tag may follow another; None stands for the start and the end of a sentence."""
+    first, kind = split(before or OUTSIDE)
+    second, other = split(tag or OUTSIDE)
+    letters = LETTERS[known(scheme)]
+    if not {first, second} <= {*letters, OUTSIDE}:
+        return False
+    same = kind == other
+    if scheme == "bio":
+        return second != "I" or (first in "BI" and same)
+    if scheme == "iob1":
+        return second != "B" or (first in "BI" and same)
+    unfinished, within = first in "BI", second in "IEL"
+    return (unfinished and within and same) if unfinished or within else True
+
+
+def problems(tags: Sequence[str], scheme: str = "bio") -> list[Problem]:
+    """Each illegal step, in words."""
+    found: list[Problem] = []
+    before: str | None = None
+    letters = LETTERS[known(scheme)]
+    for place, tag in enumerate(tags):
+        try:
+            letter, _ = split(tag)
+        except InputError as error:
+            found.append(Problem(place, str(error)))
+            before = None
+            continue
+        if letter not in (*letters, OUTSIDE):
+            found.append(Problem(place, f"{tag} does not belong to the scheme {scheme!r}"))
+            before = None
+            continue
+        if not legal(before, tag, scheme):
+            there = f"follows {before}" if before else "has no tag before it to follow"
+            found.append(Problem(place, f"{tag} {there}, which {scheme!r} forbids"))
+        before = tag
+    if not legal(before, None, scheme):
+        found.append(Problem(len(tags), f"the sentence ends after {before}, inside of an entity"))
+    return found
+
+
+def detect(sentences: Iterable[Sequence[str]]) -> str:
+    """The scheme of a file: by its letters, and between bio and iob1 by what breaks less.
+
+    A tag that is none is left for `problems` to name.
+    """
+    rows = list(sentences)
+    used = {tag.partition("-")[0] for row in rows for tag in row}
+    if used & {*"ES"} and used & {*"LU"}:
+        raise InputError(
+            f"the tags mix two schemes: {', '.join(sorted(used & {*'ESLU'}))}; bioes has E and S, "
+            "bilou has L and U"
+        )
+    if used & {*"LU"}:
+        return "bilou"
+    if used & {*"ES"}:
+        return "bioes"
+    broken = {scheme: sum(len(problems(row, scheme)) for row in rows) for scheme in ("bio", "iob1")}
+    return "iob1" if broken["iob1"] < broken["bio"] else "bio"
+
+
+def labels(kinds: Iterable[str], scheme: str = "bio") -> list[str]:
+    """All tags of a scheme over these types, O first."""
+    letters = LETTERS[known(scheme)]
+    return [OUTSIDE, *(join(letter, kind) for kind in sorted(set(kinds)) for letter in letters)]
+
+
+def scheme_of(labels: Iterable[str]) -> str:
+    """The scheme that legal tags of these labels are in."""
+    letters = {split(label)[0] for label in labels}
+    return "bilou" if letters & {*"LU"} else "bioes" if letters & {*"ES"} else "bio"
+
+
+# -- words and sub-tokens
+
+
+class Window(NamedTuple):
+    """A part of a sentence as the model takes it. `words[i]` is scored at position `rows[i]`."""
+
+    ids: list[int]
+    labels: list[int]  # of the first sub-tokens that are scored here; else IGNORED
+    rows: list[int]
+    words: list[int]
+
+
+def align_all(
+    sentences: Sequence[Sequence[str]],
+    tags: Sequence[Sequence[int]] | None,
+    tokenizer: Tokenizer,
+    length: int,
+    *,
+    around: tuple[list[int], list[int]],  # marks before and after
+    shared: int | None = None,
+    blank: int | None = None,  # stands for a word of which the tokenizer makes nothing
+) -> list[list[Window]]:
+    """The windows of many sentences, of at most `length` tokens; each word is scored once.
+
+    The first sub-token of a word carries its label (BERT, 5.3). A sentence that fits is one
+    window; a longer one is cut between words, `shared` tokens standing in two windows (a quarter
+    unless told), and a word counts where its context is fullest. Without a `blank` a word of which
+    the tokenizer makes nothing (control characters) is in no window. A word longer than a window
+    loses its end. Each word is cut for itself, so each is cut only once.
+    """
+    before, after = around
+    room = length - len(before) - len(after)
+    if room < 1:
+        raise ConfigError(
+            f"a length of {length} has no room for words beside {len(before) + len(after)} marks"
+        )
+    shared = room // 4 if shared is None else shared
+    made = []
+    for number, rows in enumerate(pieces(sentences, tokenizer.ready, blank)):
+        own = None if tags is None else tags[number]
+        if own is not None and len(own) != len(rows):
+            raise InputError(f"{len(rows)} words have {len(own)} tags; each word needs one")
+        made.append(divide(rows, own, around, room, shared))
+    return made
+
+
+def pieces(
+    sentences: Sequence[Sequence[str]], fast: Fast, blank: int | None
+) -> Iterator[list[list[int]]]:
+    """The ids of each word of each sentence."""
+    if spaced(fast):
+        sentences = [
+            [f" {word}" if place and word else word for place, word in enumerate(words)]
+            for words in sentences
+        ]
+    every = list(dict.fromkeys(word for words in sentences for word in words))
+    found = fast.encode_batch_fast(every, add_special_tokens=False)
+    nothing = [] if blank is None else [blank]
+    ids = {word: one.ids or nothing for word, one in zip(every, found, strict=True)}
+    return ([ids[word] for word in words] for words in sentences)
+
+
+def divide(
+    pieces: Sequence[list[int]],  # of each word
+    tags: Sequence[int] | None,
+    around: tuple[list[int], list[int]],
+    room: int,
+    shared: int,
+) -> list[Window]:
+    """The windows of one sentence."""
+    before, after = around
+    order = [word for word, ids in enumerate(pieces) if ids]
+    rows = [pieces[word][:room] for word in order]
+    ends = [0, *accumulate(map(len, rows))]
+    parts = cut(ends, room, shared) if ends[-1] > room else [(0, len(rows))] * bool(rows)
+    spans = [(ends[first], ends[last] - ends[first]) for first, last in parts]
+    best = homes(spans, ends[-1]) if len(parts) > 1 else None
+    made = []
+    for number, (first, last) in enumerate(parts):
+        ids = [*before, *chain.from_iterable(rows[first:last]), *after]
+        scored: Sequence[int] = range(first, last)
+        if best is not None:
+            scored = [i for i in scored if best[ends[i]] == number]
+        shift = len(before) - ends[first]
+        places = [ends[i] + shift for i in scored]
+        words = [order[i] for i in scored]
+        own = [IGNORED] * len(ids)
+        if tags is not None:
+            for word, place in zip(words, places, strict=True):
+                own[place] = tags[word]
+        made.append(Window(ids, own, places, words))
+    return made
+
+
+def cut(ends: Sequence[int], room: int, shared: int) -> list[tuple[int, int]]:
+    """Windows as (first, last) of words that end at these tokens; each reaches a new word."""
+    count = len(ends) - 1
+    parts: list[tuple[int, int]] = []
+    first = last = 0
+    while last < count:
+        if parts:
+            fresh = ends[last + 1]  # the next word must fit, too
+            first = next(
+                i
+                for i in range(first + 1, last + 1)
+                if i == last or (ends[last] - ends[i] <= shared and fresh - ends[i] <= room)
+            )
+        last = next((i for i in range(first, count) if ends[i + 1] - ends[first] > room), count)
+        parts.append((first, last))
+    return parts
+
+
+def spaced(fast: Fast) -> bool:
+    """Whether a word is cut otherwise after a space (GPT-2): one by one, words would lose it."""
+
+    def last(text: str) -> str:
+        normal = fast.normalizer.normalize_str(text) if fast.normalizer else text
+        pieces = fast.pre_tokenizer.pre_tokenize_str(normal) if fast.pre_tokenizer else []
+        return str(pieces[-1][0]) if pieces else ""
+
+    return last("x x") != last("x")

@@ -1,0 +1,281 @@
+"""A question and a passage as the windows that a model can take (SQuAD).
+
+A passage longer than the room beside the question is read through windows that move by `stride`
+tokens. A token stands in several of them; it counts where its context is fullest. Positions are
+tied to characters of the passage, so that an answer is always a piece of the text itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from regard.core.errors import ConfigError
+from regard.data.corpus import Special
+from regard.data.examples import Answer, Question
+from regard.data.tokenizer import Tokenizer
+
+Offsets = tuple[tuple[int, int], ...]  # the characters of each token: begin, end
+TEXTS = ("question", "passage")
+TOGETHER = 1024  # questions that are encoded at once
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parts of an input in their order; besides the two texts they are roles of tokens."""
+
+    parts: tuple[str, ...]
+    segments: tuple[int, ...]  # of each part
+    beyond: int = 0  # the segment of padding, which stands on the right
+    length: int = 384
+    stride: int = 128  # tokens by which a window moves (not those that two share), or half its room
+    question: int = 64  # tokens of it; the rest is cut off
+    answer: int = 30  # tokens of it, at prediction
+
+
+LAYOUTS = {
+    # run_squad.py of google-research/bert; the paper's recipe
+    "bert": Layout(("cls", "question", "sep", "passage", "sep"), (0, 0, 0, 1, 1)),
+    # run_squad.py of zihangdai/xlnet: the passage first, <cls> last
+    "xlnet": Layout(
+        ("passage", "sep", "question", "sep", "cls"), (0, 0, 1, 1, 2), 3, length=512, answer=64
+    ),
+    # the pair form of RoBERTa; TriviaQA's lengths. All question tokens are global.
+    "longformer": Layout(
+        ("cls", "question", "sep", "sep", "passage", "sep"),
+        (0,) * 6,
+        length=4096,
+        stride=2048,
+        question=55,
+    ),
+    # The question first, since a passage token sees only what stands before it.
+    "gpt": Layout(("start", "question", "sep", "passage", "cls"), (0,) * 5, length=512),
+}
+
+
+def bare(layout: Layout) -> Layout:
+    """The two texts alone: how others let GPT-2 read them. No answer is at the first position."""
+    kept = [(p, s) for p, s in zip(layout.parts, layout.segments, strict=True) if p in TEXTS]
+    parts, segments = zip(*kept, strict=True)
+    return replace(layout, parts=parts, segments=segments)
+
+
+@dataclass(frozen=True)
+class Window:
+    ids: tuple[int, ...]
+    segments: tuple[int, ...]
+    cls: int  # the position that stands for "no answer"
+    question: tuple[int, int]  # positions: begin, end
+    first: int  # the position of its first passage token
+    start: int  # the number of that token in the passage
+    count: int  # passage tokens
+    fullest: tuple[bool, ...]  # which have no fuller context in another window: without a gap
+    target: tuple[int, int]  # positions of the answer's first and last token; else cls twice
+    answered: bool  # the whole answer stands here
+
+    def token(self, position: int) -> int:
+        """The passage token at a position."""
+        return self.start + position - self.first
+
+
+@dataclass(frozen=True)
+class Read:
+    """A question, cut."""
+
+    example: Question
+    offsets: Offsets  # of the passage's tokens
+    windows: tuple[Window, ...]
+    gold: tuple[int, int] | None  # passage tokens of the answer, the last included
+    cut: bool = False  # has the question lost its end?
+
+    def characters(self, first: int, last: int) -> tuple[int, int]:
+        """The characters from a token to another, without white space around them."""
+        begin, end = self.offsets[first][0], self.offsets[last][1]
+        return trimmed(self.example.passage, begin, end)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """An answer that does not stand where the data says."""
+
+    id: str
+    answer: Answer
+    found: str  # what stands there
+
+    def __str__(self) -> str:
+        return (
+            f"{self.id}: the answer {self.answer.text!r} is not at character {self.answer.start}, "
+            f"where the passage reads {self.found!r}, or gives no token"
+        )
+
+
+# -- characters and tokens
+
+
+def trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
+    """Without white space at the ends; as it is if there is nothing else."""
+    inner = text[begin:end]
+    if not (inner[:1].isspace() or inner[-1:].isspace()) or inner.isspace():
+        return begin, end
+    return begin + len(inner) - len(inner.lstrip()), end - len(inner) + len(inner.rstrip())
+
+
+def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[list[int], Offsets]]:
+    """Of each text the ids, and the characters of each without the space that some pieces carry in
+    front. Pieces of one character (the bytes of an emoji) have all of it as their own.
+    """
+    found = tokenizer.ready.encode_batch(texts, add_special_tokens=False)
+    return [
+        (one.ids, tuple(trimmed(text, begin, end) for begin, end in one.offsets))
+        for text, one in zip(texts, found, strict=True)
+    ]
+
+
+def locate(passage: str, answer: Answer) -> tuple[int, int] | None:
+    """The characters of an answer at its place; white space may differ in kind and amount."""
+    words = answer.text.split()
+    if not words or answer.start < 0:
+        return None
+    if answer.text == answer.text.strip() and passage.startswith(answer.text, answer.start):
+        return answer.start, answer.start + len(answer.text)
+    pattern = re.compile(r"\s*(" + r"\s+".join(map(re.escape, words)) + ")")
+    match = pattern.match(passage, answer.start)
+    return match.span(1) if match else None
+
+
+def tokens_of(offsets: Offsets, begin: int, end: int) -> tuple[int, int] | None:
+    """The first and the last token that share a character with a range."""
+    inside = [i for i, (left, right) in enumerate(offsets) if left < end and right > begin]
+    return (inside[0], inside[-1]) if inside else None
+
+
+# -- windows
+
+
+def slide(count: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """(start, length) of each window over so many tokens; one empty window over none."""
+    if room < 1 or stride < 1:
+        raise ConfigError(f"windows of {room} tokens that move by {stride}: both must be positive")
+    spans = [(0, min(count, room))]
+    while sum(spans[-1]) < count:
+        start = spans[-1][0] + min(spans[-1][1], stride)
+        spans.append((start, min(count - start, room)))
+    return spans
+
+
+def homes(spans: Sequence[tuple[int, int]], count: int) -> np.ndarray:
+    """Of each token, the window where it has maximum context: the largest min(left, right) + 0.01
+    length, the first of equals (`_check_is_max_context` of google-research/bert).
+    """
+    found = np.zeros(count, np.int64)
+    best = np.full(count, -1.0)
+    for number, (start, length) in enumerate(spans):
+        inside = slice(start, start + length)
+        left = np.arange(length)
+        context = np.minimum(left, length - 1 - left) + 0.01 * length
+        found[inside] = np.where(context > best[inside], number, found[inside])
+        best[inside] = np.maximum(context, best[inside])
+    return found
+
+
+def cuts(
+    examples: Iterable[Question], tokenizer: Tokenizer, special: Special, layout: Layout
+) -> Iterator[tuple[Read, list[Missing]]]:
+    """The windows of each example in turn, and its answers that are not where they should be.
+
+    The first answer that is found is the one to learn. A passage that questions share is encoded
+    once.
+    """
+    rest, fast = iter(examples), tokenizer.ready
+    while part := list(islice(rest, TOGETHER)):
+        different = list(dict.fromkeys(example.passage for example in part))
+        passages = dict(zip(different, encode_all(tokenizer, different), strict=True))
+        questions = [example.question for example in part]
+        asked = fast.encode_batch_fast(questions, add_special_tokens=False)
+        for example, question in zip(part, asked, strict=True):
+            yield cut_encoded(example, question.ids, *passages[example.passage], special, layout)
+
+
+def cut_encoded(
+    example: Question,
+    asked: list[int],
+    ids: list[int],
+    offsets: Offsets,
+    special: Special,
+    layout: Layout,
+) -> tuple[Read, list[Missing]]:
+    whole, asked = len(asked), asked[: layout.question]
+    gold, missing = None, []
+    for answer in () if example.impossible else example.answers:
+        place = locate(example.passage, answer)
+        span = tokens_of(offsets, *place) if place else None
+        if span is None:
+            there = example.passage[max(answer.start, 0) :][: len(answer.text)]
+            missing.append(Missing(example.id, answer, there))
+        gold = gold or span
+    marks = len(layout.parts) - len(TEXTS)
+    room = layout.length - len(asked) - marks
+    if room < 1:
+        raise ConfigError(
+            f"a length of {layout.length} has no room for a passage beside a question of "
+            f"{len(asked)} tokens and {marks} marks; give a larger length or a shorter question"
+        )
+    spans = slide(len(ids), room, min(layout.stride, max(1, room // 2)))
+    best = homes(spans, len(ids))
+    windows = [
+        place_window(layout, special, asked, ids, span, gold, best[span[0] : sum(span)] == number)
+        for number, span in enumerate(spans)
+    ]
+    return Read(example, offsets, tuple(windows), gold, len(asked) < whole), missing
+
+
+def place_window(
+    layout: Layout,
+    special: Special,
+    asked: list[int],
+    ids: list[int],
+    span: tuple[int, int],
+    gold: tuple[int, int] | None,
+    fullest: np.ndarray,  # of the window's passage tokens
+) -> Window:
+    start, count = span
+    texts = {"question": asked, "passage": ids[start : start + count]}
+    row: list[int] = []
+    segments: list[int] = []
+    at: dict[str, int] = {"cls": 0}
+    for part, segment in zip(layout.parts, layout.segments, strict=True):
+        at[part] = len(row)
+        row += texts[part] if part in texts else [special.need(part)]
+        segments += [segment] * (len(row) - at[part])
+    answered = gold is not None and start <= gold[0] and gold[1] < start + count
+    shift = at["passage"] - start
+    return Window(
+        tuple(row),
+        tuple(segments),
+        at["cls"],
+        (at["question"], at["question"] + len(asked)),
+        at["passage"],
+        start,
+        count,
+        tuple(fullest.tolist()),
+        (gold[0] + shift, gold[1] + shift) if gold and answered else (at["cls"], at["cls"]),
+        answered,
+    )
+
+
+def teaches(read: Read, window: Window, refuse: bool) -> bool:
+    """Is it known what this window should say?
+
+    SQuAD 1.1 drops windows without the answer; 2.0 (`refuse`) points them to cls. A question none
+    of whose answers was found teaches neither: it is not an impossible one.
+    """
+    return window.answered or (refuse and (read.gold is not None or read.example.impossible))
+
+
+def as_text(question: str, passage: str) -> str:
+    """T5's input; its target is the text of the answer."""
+    return f"question: {question} context: {passage}"

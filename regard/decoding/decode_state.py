@@ -1,0 +1,396 @@
+"""A Reader gives the logits of the next token, and carries what its model remembers.
+
+One kind of reader for each kind of memory: a cache of keys and values, an encoder's output, hidden
+states, XLNet's states behind a row that asks, or none. Prompts of different lengths stand at the
+right of one table, with padding before them that nothing sees. All rows grow together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.attention.memory import Fixed
+from regard.core.errors import InputError
+from regard.decoding.processors import Past
+from regard.models.base import EncoderDecoder
+from regard.models.extensions import extend
+from regard.models.gpt import GPT
+from regard.models.longformer_characters import CharacterLongformer
+from regard.models.lstm import LSTM
+from regard.models.state import State
+from regard.models.transformer_xl import TransformerXL
+from regard.models.xlnet import XLNet
+
+GENERATORS = "gpt, transformer-xl, xlnet, longformer-characters, lstm, t5, transformer"
+
+
+class Reader:
+    """Subclasses say how a prompt is read, and how one more token."""
+
+    tokens: Tensor  # [rows, room]: what has been read, and space for what will be
+    padding: Tensor | None  # [rows]: how many columns of padding stand first; None: nowhere any
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.length = self.prompt = 0  # columns read so far; those of the prompt
+
+    def begin(self, prompts: Sequence[Sequence[int]], room: int, times: int = 1) -> Tensor:
+        """Reads the prompts; there will be up to `room` new tokens, `times` continuations of each.
+
+        Gives the logits [prompts, V]: a prompt is read once, however often it is continued.
+        """
+        self.lay_out(prompts, room)
+        logits = self.read_prompts(room, times)
+        if times > 1:
+            self.tokens = self.tokens.repeat_interleave(times, 0)
+            if self.padding is not None:
+                self.padding = self.padding.repeat_interleave(times, 0)
+            self.spread(times)
+        return logits
+
+    def lay_out(self, prompts: Sequence[Sequence[int]], room: int) -> None:
+        longest = max(len(prompt) for prompt in prompts)
+        table = torch.zeros(len(prompts), longest + room, dtype=torch.long)
+        for row, prompt in zip(table, prompts, strict=True):
+            row[longest - len(prompt) : longest] = torch.tensor(prompt)
+        before = [longest - len(prompt) for prompt in prompts]
+        device = self.model.device
+        self.tokens = table.to(device)
+        self.padding = torch.tensor(before, device=device) if any(before) else None
+        self.length = self.prompt = longest
+
+    def read(self, tokens: Tensor) -> Tensor:
+        """One more token a row, [rows] -> the logits of the next one [rows, V]."""
+        self.tokens[:, self.length] = tokens
+        self.length += 1
+        return self.read_one(tokens[:, None])
+
+    def past(self) -> Past:
+        seen = self.tokens[:, : self.length]
+        return Past(seen, self.real(0, self.length), self.length - self.prompt)
+
+    def real(self, start: int, end: int) -> Tensor | None:
+        """Which of the columns start … end are no padding."""
+        if self.padding is None:
+            return None
+        columns = torch.arange(start, end, device=self.padding.device)
+        return columns >= self.padding[:, None]
+
+    def keep(self, rows: Tensor) -> None:
+        """Goes on with these rows only."""
+        self.tokens = self.tokens[rows]
+        self.padding = None if self.padding is None else self.padding[rows]
+        self.select(rows)
+
+    def follow(self, chosen: Tensor) -> None:
+        """Beams: row i continues what row chosen[i] was, a continuation of the same prompt."""
+        here = torch.arange(chosen.numel(), device=chosen.device)
+        moved = (chosen != here).nonzero()[:, 0]
+        if moved.numel():
+            source = chosen[moved]
+            copy_rows(self.tokens[:, self.prompt : self.length], moved, source)
+            self.move(moved, source)
+
+    def read_prompts(self, room: int, times: int) -> Tensor:
+        raise TypeError(f"{type(self).__name__} does not say how it reads prompts")
+
+    def read_one(self, tokens: Tensor) -> Tensor:
+        raise TypeError(f"{type(self).__name__} does not say how it reads a token")
+
+    def spread(self, times: int) -> None:
+        """Every row `times` times, side by side."""
+
+    def select(self, rows: Tensor) -> None:
+        """What is remembered of these rows."""
+
+    def move(self, moved: Tensor, source: Tensor) -> None:
+        """Rows `moved` become what rows `source` were."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Of the last row only, never in less than 32 bits."""
+        y: Tensor = self.model.logits(hidden[:, -1])
+        return y.float() if y.dtype in (torch.bfloat16, torch.float16) else y
+
+
+def copy_rows(table: Tensor, moved: Tensor, source: Tensor) -> None:
+    table.index_copy_(0, moved, table.index_select(0, source))
+
+
+class Cached(Reader):
+    """A cache of keys and values for each layer, allocated once."""
+
+    state: State
+    capacity: int  # columns of the cache
+    fixed: int  # those of them that are the same for all continuations of a prompt
+
+    def spread(self, times: int) -> None:
+        for layer in self.state.layers:
+            layer.keys, layer.values = (
+                stretched(part, times, layer.length, self.capacity)
+                for part in (layer.keys, layer.values)
+            )
+        if self.state.real is not None:
+            self.state.real = self.state.real.repeat_interleave(times, 0)
+
+    def select(self, rows: Tensor) -> None:
+        for layer in self.state.layers:
+            layer.keys, layer.values = (
+                selected(part, rows, layer.length) for part in (layer.keys, layer.values)
+            )
+        if self.state.real is not None:
+            self.state.real = self.state.real[rows]
+
+    def move(self, moved: Tensor, source: Tensor) -> None:
+        for layer in self.state.layers:
+            for part in (layer.keys, layer.values):
+                copy_rows(part[:, :, self.fixed : layer.length], moved, source)
+
+
+def stretched(part: Tensor, times: int, length: int, capacity: int) -> Tensor:
+    """A larger buffer with every row `times` times."""
+    batch, heads, _, size = part.shape
+    made = part.new_zeros(batch, times, heads, capacity, size)
+    made[:, :, :, :length] = part[:, None, :, :length]
+    return made.flatten(0, 1)
+
+
+def selected(part: Tensor, rows: Tensor, length: int) -> Tensor:
+    made = part.new_zeros(rows.numel(), *part.shape[1:])
+    made[:, :, :length] = part[:, :, :length].index_select(0, rows)
+    return made
+
+
+class Learned(Cached):
+    """GPT. Its learned positions end: a text that has filled them goes on with its second half.
+
+    That half is read once more at positions from 0 on, and the cache starts anew. When a row does
+    so depends on its own tokens alone, never on the other rows.
+    """
+
+    def read_prompts(self, room: int, times: int) -> Tensor:
+        self.capacity = min(self.prompt + room - 1, self.model.config.context)
+        self.fixed = self.prompt
+        first = self.padding
+        self.first = first if first is not None else self.tokens.new_zeros(self.tokens.size(0))
+        self.state = self.model.start(
+            self.tokens.size(0), self.prompt if times > 1 else self.capacity
+        )
+        return self.window(self.prompt)
+
+    def window(self, width: int) -> Tensor:
+        """Reads the last `width` columns into an empty cache."""
+        start = self.length - width
+        columns = torch.arange(start, self.length, device=self.tokens.device)
+        real = columns >= self.first[:, None]
+        marks = None if bool(real.all()) else real
+        tokens = self.tokens[:, start : self.length]
+        return self.logits(self.model(tokens, real=marks, state=self.state))
+
+    def read_one(self, tokens: Tensor) -> Tensor:
+        if self.state.length < self.capacity:
+            return self.logits(self.model(tokens, state=self.state))
+        context = self.model.config.context
+        half = self.length - max(1, context // 2)
+        self.first = torch.where(self.length - self.first > context, half, self.first)
+        for layer in self.state.layers:
+            layer.length = 0
+        self.state.length, self.state.real, self.fixed = 0, None, 0
+        return self.window(self.length - int(self.first.min()))
+
+    def spread(self, times: int) -> None:
+        super().spread(times)
+        self.first = self.first.repeat_interleave(times, 0)
+
+    def select(self, rows: Tensor) -> None:
+        super().select(rows)
+        self.first = self.first[rows]
+
+
+class Pair(Cached):
+    """An encoder and a decoder: the source is encoded and projected once."""
+
+    def begin(self, prompts: Sequence[Sequence[int]], room: int, times: int = 1) -> Tensor:
+        self.sources = prompts
+        return super().begin([[self.model.config.start]] * len(prompts), room, times)
+
+    def read_prompts(self, room: int, times: int) -> Tensor:
+        self.capacity, self.fixed = room, 1
+        source, real = right_padded(self.sources, self.model.device)
+        state = self.model.start(len(self.sources), 1 if times > 1 else room)
+        state.source = self.model.project_source(self.model.encode(source, real))
+        state.source_real, self.state = real, state
+        return self.read_one(self.tokens[:, :1])
+
+    def read_one(self, tokens: Tensor) -> Tensor:
+        state = self.state
+        return self.logits(self.model.decode(tokens, state.source, state.source_real, None, state))
+
+    def spread(self, times: int) -> None:
+        super().spread(times)
+        state = self.state
+        state.source = [Fixed(tuple(repeated(x, times) for x in f.pairs)) for f in state.source]  # type: ignore[arg-type]
+        if state.source_real is not None:
+            state.source_real = state.source_real.repeat_interleave(times, 0)
+
+    def select(self, rows: Tensor) -> None:
+        super().select(rows)
+        state = self.state
+        state.source = [fixed.reorder(rows) for fixed in state.source]
+        state.source_real = None if state.source_real is None else state.source_real[rows]
+
+
+def repeated(x: Tensor, times: int) -> Tensor:
+    """Every row `times` times; a single row is not copied."""
+    return x.expand(times, -1, -1, -1) if x.size(0) == 1 else x.repeat_interleave(times, 0)
+
+
+def right_padded(
+    rows: Sequence[Sequence[int]], device: torch.device, filler: int = 0
+) -> tuple[Tensor, Tensor | None]:
+    """A table of ids and its marks, None if nothing had to be padded."""
+    longest = max(len(row) for row in rows)
+    table = torch.full((len(rows), longest), filler)
+    for line, row in zip(table, rows, strict=True):
+        line[: len(row)] = torch.tensor(row)
+    lengths = torch.tensor([len(row) for row in rows])
+    real = torch.arange(longest) < lengths[:, None]
+    return table.to(device), None if bool(real.all()) else real.to(device)
+
+
+class Remembering(Reader):
+    """Hidden states of the last rows (Transformer-XL), or two vectors a layer (LSTM): no end."""
+
+    state: State
+
+    def read_prompts(self, room: int, times: int) -> Tensor:
+        self.state = self.model.start(self.tokens.size(0), 0)
+        step = getattr(self.model.config, "memory", 0) or self.prompt
+        for start in range(0, self.prompt, step):
+            end = min(start + step, self.prompt)
+            real = self.real(start, end)
+            hidden = self.model(self.tokens[:, start:end], real=real, state=self.state)
+        return self.logits(hidden)
+
+    def read_one(self, tokens: Tensor) -> Tensor:
+        if self.state.real is not None and bool(self.state.real.all()):
+            self.state.real = None  # the padding has left the memory
+        return self.logits(self.model(tokens, state=self.state))
+
+    def spread(self, times: int) -> None:
+        rows = torch.arange(self.tokens.size(0), device=self.tokens.device) // times
+        self.state.reorder(rows)
+
+    def select(self, rows: Tensor) -> None:
+        self.state.reorder(rows)
+
+    def move(self, moved: Tensor, source: Tensor) -> None:
+        for hidden in self.state.hidden:
+            copy_rows(hidden, moved, source)
+
+
+class Asking(Remembering):
+    """XLNet: a row that asks for the word behind the text, and content rows it can see.
+
+    The factorisation is: the prompt, whose words see each other, then word after word. What has
+    been read never changes by what follows, so that hidden states are kept as a memory. The place
+    of the next word holds a dummy that no other row sees; it is not remembered.
+    """
+
+    def __init__(self, model: XLNet) -> None:
+        super().__init__(unlimited(model))
+
+    def read_prompts(self, room: int, times: int) -> Tensor:
+        self.state = State()
+        real = self.real(0, self.prompt)
+        seen = self.tokens[:, : self.prompt]
+        return self.ask(seen, torch.full_like(seen, -1), real)
+
+    def read_one(self, tokens: Tensor) -> Tensor:
+        return self.ask(tokens, torch.zeros_like(tokens), None)
+
+    def ask(self, tokens: Tensor, order: Tensor, real: Tensor | None) -> Tensor:
+        unknown = torch.zeros_like(tokens[:, :1])
+        order = torch.cat([order, order[:, -1:] + 1], 1)
+        target = torch.full_like(unknown, tokens.size(1))
+        if real is not None:
+            real = torch.cat([real, torch.ones_like(real[:, :1])], 1)
+        rows, state = torch.cat([tokens, unknown], 1), self.state
+        hidden = self.model(rows, real=real, order=order, targets=target, state=state)
+        state.hidden = [layer[:, :-1] for layer in state.hidden]
+        state.real = None if state.real is None else state.real[:, :-1]
+        return self.logits(hidden)
+
+
+def unlimited(model: XLNet) -> XLNet:
+    """The same weights, without the limits of training by segments and in two directions."""
+    config = model.config.replace(memory=None, reuse=None, two_directions=False)
+    with torch.device("meta"):
+        twin = XLNet(config, {"masked": 0})
+        for name, options in model.extensions.items():
+            extend(twin, name, options)
+    twin.load_state_dict(model.state_dict(), strict=False, assign=True)
+    return twin.eval()
+
+
+class Recomputing(Reader):
+    """A model without a memory reads all that a row can depend on, at every step."""
+
+    def __init__(self, model: Any, reach: int | None = None) -> None:
+        super().__init__(model)
+        self.reach = reach  # rows before the last one that matter; None: all
+
+    def read_prompts(self, room: int, times: int) -> Tensor:
+        return self.read_one(self.tokens)
+
+    def read_one(self, tokens: Tensor) -> Tensor:
+        start = 0 if self.reach is None else max(0, self.length - 1 - self.reach)
+        real = self.real(start, self.length)
+        seen = self.tokens[:, start : self.length]
+        return self.logits(self.model(seen, real=real))
+
+
+@contextmanager
+def at_rest(model: Any) -> Iterator[None]:
+    """Without dropout; afterwards the model is in the mode it was in."""
+    training = model.training
+    if training:
+        model.eval()
+    try:
+        yield
+    finally:
+        if training:
+            model.train()
+
+
+def reach(model: CharacterLongformer) -> int:
+    """How far back its windows reach, one upon the other."""
+    c = model.config
+    return sum(c.window(i) * c.dilation(i) for i in range(c.layers))
+
+
+def reader_for(model: Any) -> Reader:
+    """The reader of a model's kind; a model that cannot go on with a text is refused."""
+    name = type(model).__name__
+    if isinstance(model, GPT):
+        return Learned(model)
+    if isinstance(model, EncoderDecoder):
+        return Pair(model)
+    if isinstance(model, LSTM) or (isinstance(model, TransformerXL) and model.config.memory > 0):
+        return Remembering(model)
+    if isinstance(model, XLNet) and hasattr(model, "output"):
+        return Asking(model)
+    if isinstance(model, TransformerXL):
+        return Recomputing(model)
+    if isinstance(model, CharacterLongformer):
+        return Recomputing(model, reach(model))
+    heads = ", ".join(getattr(model, "heads", {})) or "none"
+    if hasattr(model, "output"):
+        does = "it fills blanks ('regard fill') and does not go on with a text"
+    else:
+        does = f"it has no output over words (its heads: {heads}) and cannot generate"
+    raise InputError(f"this model is a {name}: {does}; generate with one of {GENERATORS}")

@@ -1,0 +1,126 @@
+"""Greedy decoding and sampling: one token a row and step, until all rows have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.core.errors import InputError
+from regard.core.seeding import keyed
+from regard.decoding.decode_state import Reader
+from regard.decoding.processors import Processor
+
+BLOCK = 256  # draws of one sequence that are made at a time
+
+
+class Pick(Protocol):
+    def __call__(self, scores: Tensor, numbers: Sequence[int], step: int) -> Tensor:
+        """Scores [B, V] of the sequences with these numbers -> a token of each."""
+
+
+class Drawn(NamedTuple):
+    """A token of a sequence, and its log-probability under the model itself."""
+
+    number: int
+    token: int
+    logprob: float
+
+
+def greedy(scores: Tensor, numbers: Sequence[int], step: int) -> Tensor:
+    return scores.argmax(-1)
+
+
+class Draw:
+    """Every draw is a function of (seed, prompt, sample, step), whatever else is in the batch."""
+
+    def __init__(self, seed: int, keys: Sequence[tuple[int, int]]) -> None:
+        self.seed, self.keys = seed, keys  # of each sequence: its prompt and its sample
+        self.blocks: dict[int, np.ndarray] = {}
+
+    def __call__(self, scores: Tensor, numbers: Sequence[int], step: int) -> Tensor:
+        at = torch.tensor([self.number(n, step) for n in numbers], dtype=torch.float64)
+        device = scores.device
+        scores = scores.cpu() if device.type == "mps" else scores  # which has no float64
+        reached = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
+        total = reached[:, -1:]
+        point = torch.minimum(at.to(scores.device)[:, None] * total, total.nextafter(total * 0))
+        return torch.searchsorted(reached, point, right=True)[:, 0].to(device)
+
+    def number(self, sequence: int, step: int) -> float:
+        """Uniform from 0 to 1, of this sequence and step."""
+        block, at = divmod(step, BLOCK)
+        if at == 0 or sequence not in self.blocks:
+            dice = keyed(self.seed, "decoding", *self.keys[sequence], block)
+            self.blocks[sequence] = dice.random(BLOCK)
+        return float(self.blocks[sequence][at])
+
+
+class Walk:
+    """Goes on with every sequence that is open; the others leave when half of the rows are idle."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        logits: Tensor,
+        *,
+        pick: Pick,
+        process: Processor | None,
+        ends: Sequence[int],
+        limit: int,
+    ) -> None:
+        self.reader, self.logits = reader, logits
+        self.pick, self.process, self.ends, self.limit = pick, process, frozenset(ends), limit
+        self.numbers = list(range(logits.size(0)))
+        self.open = set(self.numbers)
+
+    def close(self, number: int) -> None:
+        """This sequence has ended; the last token drawn was its last."""
+        self.open.discard(number)
+
+    @torch.inference_mode()
+    def steps(self) -> Iterator[list[Drawn]]:
+        """What was drawn at each step. An end token closes its sequence."""
+        for step in range(self.limit):
+            tokens, logprobs = self.choose(step)
+            drawn = [
+                Drawn(*values)
+                for values in zip(self.numbers, tokens.tolist(), logprobs.tolist(), strict=True)
+                if values[0] in self.open
+            ]
+            for found in drawn:
+                if found.token in self.ends:
+                    self.close(found.number)
+            yield drawn
+            if not self.open or step + 1 == self.limit:
+                return
+            if 2 * len(self.open) <= len(self.numbers):
+                tokens = self.leave(tokens)
+            self.logits = self.reader.read(tokens)
+
+    def choose(self, step: int) -> tuple[Tensor, Tensor]:
+        logits, scores = self.logits, self.logits
+        if self.process is not None:
+            scores = self.process(logits, self.reader.past())
+            if bool(scores.amax(-1).isneginf().any()):
+                raise forbidden()
+        tokens = self.pick(scores, self.numbers, step)
+        found = logits.gather(1, tokens[:, None])[:, 0]
+        return tokens, found - logits.logsumexp(-1)
+
+    def leave(self, tokens: Tensor) -> Tensor:
+        """Closed sequences give up their rows."""
+        rows = [i for i, number in enumerate(self.numbers) if number in self.open]
+        self.numbers = [self.numbers[i] for i in rows]
+        kept = torch.tensor(rows, device=tokens.device)
+        self.reader.keep(kept)
+        return tokens[kept]
+
+
+def forbidden() -> InputError:
+    return InputError(
+        "every token is forbidden; let more pass: fewer banned ids, a larger no_repeat, no minimum"
+    )

@@ -1,0 +1,1 @@
+"""Asking models: predictions, tests, prompts, embeddings, and the n-gram baseline."""

@@ -1,0 +1,172 @@
+"""Texts as vectors: the states of one layer, pooled over the tokens of each text.
+
+The mean over all tokens, marks included, of length 1: the rule of sentence-transformers' models
+such as all-MiniLM (Reimers and Gurevych 2019).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.data.batching import padded
+from regard.data.corpus import Special
+from regard.data.input_formats import FRAMES, Framed, framed
+from regard.data.special_tokens import special_of
+from regard.decoding.prompts import readable
+from regard.evaluation.predict import by_tokens, fitting
+from regard.formats.directory import Loaded, family_of_model
+from regard.models.base import EncoderDecoder
+from regard.training.train_module import autocast, blocks, evaluating
+
+POOLING = ("mean", "first", "last")
+MARKED = ("bert", "longformer", "xlnet")  # read texts between marks
+
+
+def embed(
+    loaded: Loaded,
+    texts: Sequence[str],
+    *,
+    pooling: str = "mean",
+    layer: int = -1,
+    normalize: bool = True,
+    length: int = 0,
+    precision: str = "fp32",
+) -> np.ndarray:
+    """[texts, width], in the order of the texts.
+
+    `layer` 0 is what the first layer reads, 1 what it makes of it, -1 what the last one gives.
+    Texts of more than `length` tokens (0: the model's context) lose their end; a warning says so.
+    """
+    if pooling not in POOLING:
+        raise UnknownName("pooling", pooling, POOLING)
+    if loaded.tokenizer is None:
+        raise InputError(f"{loaded.path or 'this model'} has no tokenizer, so it takes no texts")
+    reader = Embedder(loaded, layer, length)
+    rows = reader.encode([readable(text) for text in texts])
+    found = np.zeros((len(rows), loaded.config.width), np.float32)
+    like = next(loaded.model.parameters())
+    sizes = np.array([len(row.ids) for row in rows])
+    with evaluating(loaded.model), autocast(like.device, precision):
+        for places in by_tokens(sizes, fitting(like.device)) if len(rows) else ():
+            hidden, real = reader.states([rows[place] for place in places])
+            vectors = pooled(hidden.float(), real, pooling)
+            found[places] = (F.normalize(vectors, dim=1) if normalize else vectors).cpu().numpy()
+    if reader.cut:
+        warnings.warn(
+            f"{reader.cut:,} of {len(rows):,} texts have more than {reader.length:,} tokens and "
+            "were cut",
+            stacklevel=3,
+        )
+    return found
+
+
+class Embedder:
+    """One model and one of its layers."""
+
+    def __init__(self, loaded: Loaded, layer: int, length: int) -> None:
+        assert loaded.tokenizer is not None
+        self.model, self.tokenizer = loaded.model, loaded.tokenizer
+        self.family = family_of_model(self.model)
+        self.pair = isinstance(self.model, EncoderDecoder)
+        self.special: Special = special_of(self.tokenizer, str(loaded.path or "this model"))
+        context = getattr(loaded.config, "context", None)
+        self.length = length or context or 2**31
+        if context is not None and self.length > context:
+            raise ConfigError(f"length is {length}, and this model reads {context} tokens at once")
+        self.frame = FRAMES[self.family] if self.family in MARKED else None
+        self.cut = 0
+        writing = list(self.model.decoder_blocks) if self.pair else []
+        self.layers: list[nn.Module] = [
+            block for block in blocks(self.model) if all(block is not each for each in writing)
+        ]
+        self.layer = layer if layer >= 0 else len(self.layers) + 1 + layer
+        if not 0 <= self.layer <= len(self.layers) or (not self.layers and layer != -1):
+            most = f"0 to {len(self.layers)}, or " if self.layers else ""
+            raise ConfigError(f"layer is {layer}; of this {self.family} it can be {most}-1")
+
+    # -- tokens
+
+    def encode(self, texts: Sequence[str]) -> list[Framed]:
+        fast = self.tokenizer.ready
+        found = [e.ids for e in fast.encode_batch_fast(list(texts), add_special_tokens=False)]
+        rows = [self.row(ids) for ids in found]
+        self.cut = sum(row.cut for row in rows)
+        return rows
+
+    def row(self, ids: list[int]) -> Framed:
+        if self.frame is not None:
+            return framed(self.frame, self.special, ids, None, self.length)
+        after = [self.model.config.end] if self.pair else []
+        kept = ids[: self.length - len(after)]
+        made = [*kept, *after] or [self.special.end]  # an empty text has a token, too
+        return Framed(made, [0] * len(made), len(kept) < len(ids))
+
+    # -- states
+
+    def states(self, rows: Sequence[Framed]) -> tuple[Tensor, Tensor]:
+        """Hidden states [B, T, width] of the layer, and which of them are no padding."""
+        left = self.frame is not None and self.frame.left
+        pad = self.special.pad or 0
+        tokens, real = self.table([row.ids for row in rows], pad, left)
+        more: dict[str, Any] = {}
+        if self.frame is not None and self.frame.segments:
+            segments = [row.segments for row in rows]
+            more["segments"] = self.table(segments, self.frame.beyond, left)[0]
+        with self.heard() as held:
+            hidden = self.read(tokens, None if bool(real.all()) else real, more)
+        return held[0] if held else hidden, real
+
+    def table(self, rows: Sequence[list[int]], fill: int, left: bool) -> tuple[Tensor, Tensor]:
+        made, real = padded([np.array(row) for row in rows], fill, left=left)
+        device = self.model.device
+        return torch.from_numpy(made).to(device), torch.from_numpy(real).to(device)
+
+    def read(self, tokens: Tensor, real: Tensor | None, more: dict[str, Any]) -> Tensor:
+        hidden: Tensor
+        if self.pair:
+            hidden = self.model.encode(tokens, real)
+        elif self.model.causal:  # no row sees the padding behind it
+            hidden = self.model(tokens)[..., : self.model.config.width]  # a pointer's are wider
+        else:
+            hidden = self.model(tokens, real, **more)
+        return hidden
+
+    @contextmanager
+    def heard(self) -> Iterator[list[Tensor]]:
+        """What the layer above reads; nothing for the last, which the model itself gives."""
+        held: list[Tensor] = []
+        if self.layer == len(self.layers):
+            yield held
+            return
+        above, here = self.layers[self.layer], get_ident()
+
+        def hear(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            if get_ident() == here:  # another thread may read with the same model
+                held.append(inputs[0])
+
+        hook = above.register_forward_pre_hook(hear)
+        try:
+            yield held
+        finally:
+            hook.remove()
+
+
+def pooled(hidden: Tensor, real: Tensor, pooling: str) -> Tensor:
+    """One vector a text, [B, width]."""
+    if pooling == "mean":
+        share = real.to(hidden.dtype)
+        return torch.einsum("btd,bt->bd", hidden, share) / share.sum(1, keepdim=True)
+    marks = real.long()
+    size = real.size(1)
+    place = marks.argmax(1) if pooling == "first" else size - 1 - marks.flip(1).argmax(1)
+    return hidden[torch.arange(len(hidden), device=hidden.device), place]

@@ -1,0 +1,355 @@
+"""How well a language model predicts a text: each document's surprisal, or its objective's figures.
+
+A model that reads from left to right predicts every token exactly once, in the way it learned:
+chunks of its length, or streams with a memory. Others are measured by what they learned (hidden
+words, spans, …), as in validation.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.data.corpus import MARKER, Corpus, read_marker
+from regard.data.tokenizer import Tokenizer
+from regard.evaluation.predictors import names_of, opened, task_of
+from regard.evaluation.preflight import check_used
+from regard.formats.directory import Loaded, family_of_model
+from regard.metrics.bootstrap import between, counts
+from regard.metrics.figures import jsonable, summarise
+from regard.metrics.significance import compare
+from regard.objectives import objective as find
+from regard.objectives.base import Loss, Objective
+from regard.objectives.causal import Causal
+from regard.objectives.reading import inner
+from regard.objectives.recurrent import Recurrent
+from regard.training import recipe as recipes
+from regard.training.build import LENGTH, OWN, STEP, options_of
+from regard.training.parallel import Group
+from regard.training.run import RECIPE
+from regard.training.train_module import Learner, autocast, evaluating, moved
+from regard.training.validate import added, steps
+
+if TYPE_CHECKING:
+    from regard.evaluation.test import Plan, Watch
+
+SHOWN = 200  # tokens of a document among the worst
+Figures = dict[str, float]
+
+
+class Reading(NamedTuple):
+    """What a model made of a text."""
+
+    objective: Objective
+    gold: list[tuple[int, int]]  # tokens and bytes of each document
+    nats: list[float]  # of each document
+
+    @property
+    def corpus(self) -> Corpus:
+        return self.objective.corpus
+
+
+# -- the text
+
+
+@contextmanager
+def corpus_for(loaded: Loaded, data: Sequence[str], plan: Plan) -> Iterator[Corpus]:
+    """A split of a prepared directory, or text files cut by the model's own tokenizer."""
+    if loaded.tokenizer is None:
+        raise InputError(f"{loaded.path} has no tokenizer, so no text can be given to it")
+    if len(data) == 1 and Path(data[0], MARKER).is_file():
+        yield split_of(loaded, loaded.tokenizer, data[0], plan.split)
+        return
+    from regard.data import prepare
+    from regard.data.sources import Reading as How
+    from regard.data.splits import Shares
+
+    for name in data:
+        if Path(name).is_dir() and not any(Path(name).iterdir()):
+            raise InputError(f"{name} is empty; give text, or what 'regard prepare' made of it")
+    with TemporaryDirectory(prefix="regard-test-") as work:
+        how = How(form=plan.reading.get("form"), field=plan.reading.get("fields", {}).get("text")
+                  or "text", download=plan.reading.get("download", False))  # fmt: skip
+        given = prepare.Plan(
+            tuple(data), Path(work, "data"), how, tokenizer=str(loaded.path), shares=Shares(0, 0)
+        )
+        prepare.prepare(given)
+        yield Corpus.open(given.out, "train")
+
+
+def split_of(loaded: Loaded, tokenizer: Tokenizer, data: str, split: str) -> Corpus:
+    splits = read_marker(Path(data))["splits"]
+    full = [name for name, about in splits.items() if about["tokens"]]
+    if split not in full:
+        raise UnknownName("split", split, full, f"(of {data}; choose with --split)")
+    corpus = Corpus.open(data, split)
+    if corpus.tokenizer.ready.get_vocab() != tokenizer.ready.get_vocab():
+        raise InputError(
+            f"{data} was prepared with another tokenizer than that of {loaded.path}; give the text "
+            f"itself, or prepare it again with --tokenizer {loaded.path}"
+        )
+    return corpus
+
+
+def limited(corpus: Corpus, documents: int) -> Corpus:
+    """Its first documents only; 0: all."""
+    if not documents or documents >= len(corpus.documents) - 1:
+        return corpus
+    first = copy.copy(corpus)
+    last = int(corpus.documents[documents])
+    first.documents = corpus.documents[: documents + 1]
+    first.document_bytes = corpus.document_bytes[:documents]
+    first.bytes = int(first.document_bytes.sum())
+    first.sentences = corpus.sentences[: int(np.searchsorted(corpus.sentences, last)) + 1]
+    first.starts = [*(start for start in corpus.starts if start < last), last]
+    return first
+
+
+# -- the objective
+
+
+def objective_for(loaded: Loaded, corpus: Corpus, plan: Plan) -> Objective:
+    """As the run learned, or as its family's paper does."""
+    family = family_of_model(loaded.model)
+    if not hasattr(loaded.model, "output"):
+        raise ConfigError(
+            f"{loaded.path} has learned no task, and without an output for words it cannot be "
+            "tested on text; fine-tune it first ('regard finetune')"
+        )
+    options: dict[str, Any] = {"name": OWN[family]}
+    context = getattr(loaded.config, "context", None)
+    length, samples, seed = context or LENGTH, 0, 1
+    file = Path(loaded.path or "") / RECIPE
+    if file.is_file():
+        held = recipes.make(recipes.read(file))
+        options = dict(held.objective) or options
+        length, samples, seed = held.batch.length or length, held.batch.samples, held.seed
+    elif options["name"] == "sentences":
+        options = {"name": "masked"}
+    if corpus.kind == "pairs" and options["name"] != "pairs":
+        options = {"name": "pairs"}
+    length = plan.length or length
+    kind = find(str(options.pop("name")))
+    samples = samples or max(1, STEP // length)
+    if kind is Recurrent:  # streams no shorter than a segment
+        samples = max(1, min(samples, len(corpus) // length))
+    made = kind(
+        corpus, options_of(kind, options), length=length, batch=samples, seed=seed, learning=False
+    )
+    made.check(loaded.model)
+    return made
+
+
+# -- every document by itself
+
+
+def read_through(loaded: Loaded, corpus: Corpus, plan: Plan, watch: Watch) -> Reading | Objective:
+    """The surprisal of every document; the objective alone where it predicts otherwise."""
+    objective = objective_for(loaded, corpus, plan)
+    if not isinstance(objective, Causal | Recurrent):
+        return objective
+    return surprisals(loaded.model, objective, plan.precision, watch)
+
+
+def surprisals(model: Any, objective: Causal | Recurrent, precision: str, watch: Watch) -> Reading:
+    """The surprisal of every document of a split that is read from left to right."""
+    corpus, like = objective.corpus, next(model.parameters())
+    nats = np.zeros(len(corpus.documents) - 1)
+    state = None
+    with evaluating(model):
+        for first, places, _ in steps(objective, Group(), 0):
+            state = objective.begin(model, len(places)) if first else state
+            batch = objective.collate([objective.get(place) for place in places])
+            batch = moved(batch, like.device, like.dtype)
+            scored = batch["scored"]
+            with autocast(like.device, precision):
+                hidden = objective.hidden(model, batch, state)
+                each = inner(model).output.each(hidden[scored], batch["targets"][scored])
+            where = [begin(objective, place) for place in places]
+            sizes = scored.sum(1).tolist()
+            at = np.concatenate([np.arange(b, b + n) for b, n in zip(where, sizes, strict=True)])
+            documents = np.searchsorted(corpus.documents, at, "right") - 1
+            nats += np.bincount(documents, each.cpu().double().numpy(), len(nats))
+            watch("reading", places[-1] + 1, len(objective))
+    tokens = np.diff(np.asarray(corpus.documents)).tolist()
+    gold = list(zip(tokens, corpus.document_bytes.tolist(), strict=True))
+    return Reading(objective, gold, nats.tolist())
+
+
+def begin(objective: Causal | Recurrent, sample: int) -> int:
+    """The place in the split of the first token that a sample predicts and that counts."""
+    if isinstance(objective, Recurrent):
+        stream, segment = sample % objective.batch, sample // objective.batch
+        return min(stream * objective.stream + segment * objective.length, len(objective.corpus))
+    tiles = objective.tiles
+    run = int(np.searchsorted(tiles.before, sample, "right")) - 1
+    return int(tiles.starts[run]) + (sample - int(tiles.before[run])) * tiles.step
+
+
+def measured_documents(found: Reading, plan: Plan) -> dict[str, Any]:
+    """Perplexity and bits a byte, with intervals over documents."""
+    result = summarise(
+        "model", found.gold, found.nats, seed=plan.seed, resamples=plan.resamples, worst=plan.worst
+    )
+    tokenizer = found.corpus.tokenizer
+    for row in result["worst"]:
+        ids = found.corpus.document(row["index"])
+        tokens, size = found.gold[row["index"]]
+        row["text"] = tokenizer.decode(ids[:SHOWN].tolist()) + (" …" if len(ids) > SHOWN else "")
+        row["gold"] = {"tokens": tokens, "bytes": size}
+        row["predicted"] = {"nats": found.nats[row["index"]]}
+        row["loss"] = -row.pop("score")
+    return result | about(found.objective) | {"units": "documents"}
+
+
+# -- what another objective measures
+
+
+def measured_batches(loaded: Loaded, objective: Objective, plan: Plan, watch: Watch) -> Any:
+    """The figures of a validation, with intervals over its batches."""
+    rows = batches(loaded, objective, plan, watch)
+    names = sorted({(part, name) for row in rows for part, table in row.items() for name in table})
+    table = np.array([[row[part].get(name, 0.0) for part, name in names] for row in rows])
+
+    def figures(sums: np.ndarray) -> Figures:
+        parts: dict[str, dict[str, float]] = {"sums": {}, "counts": {}, "seen": {}}
+        for (part, name), value in zip(names, sums.tolist(), strict=True):
+            parts[part][name] = value
+        return objective.measure(totals(parts))
+
+    own = figures(table.sum(0))
+    drawn: dict[str, list[float]] = defaultdict(list)
+    if len(rows) > 1:
+        for weights in counts(len(rows), plan.resamples, plan.seed):
+            for sums in weights @ table:
+                for name, value in figures(sums).items():
+                    drawn[name].append(value)
+    spans = {name: between(np.array(values)) for name, values in drawn.items()}
+    return jsonable({
+        "task": "model", "units": f"batches of {objective.batch}", "examples": len(rows),
+        "main": next(iter(own)), "falling": objective.better(0.0, 1.0), "figures": own,
+        "intervals": {n: [s.low, s.high] if (s := spans.get(n)) else None for n in own},
+        "level": 0.95, "resamples": plan.resamples, "seed": plan.seed, "worst": [],
+        **about(objective),
+    })  # fmt: skip
+
+
+def totals(parts: dict[str, dict[str, float]]) -> Loss:
+    return added(parts["sums"], parts["counts"], parts["seen"], Group())
+
+
+def batches(
+    loaded: Loaded, objective: Objective, plan: Plan, watch: Watch
+) -> list[dict[str, dict[str, float]]]:
+    """The sums of every batch of a validation."""
+    learner = Learner(loaded.model, objective)
+    like = next(loaded.model.parameters())
+    rows: list[dict[str, dict[str, float]]] = []
+    state = None
+    with evaluating(learner), torch.no_grad():
+        for first, places, _ in steps(objective, Group(), 0):
+            state = objective.begin(loaded.model, len(places)) if first else state
+            batch = objective.collate([objective.get(place) for place in places])
+            batch = moved(batch, like.device, like.dtype)
+            with autocast(like.device, plan.precision):
+                sums, seen = learner(batch, state)
+            made = {"sums": sums, "seen": seen, "counts": objective.counts(batch)}
+            rows.append({k: {n: float(v) for n, v in t.items()} for k, t in made.items()})
+            watch("reading", places[-1] + 1, len(objective))
+    return rows
+
+
+def about(objective: Objective) -> dict[str, Any]:
+    corpus = objective.corpus
+    return {
+        "objective": objective.name,
+        "length": objective.length,
+        "tokens": len(corpus),
+        "bytes": corpus.bytes,
+    }
+
+
+def same_words(one: Loaded, other: Loaded) -> bool:
+    """Do both cut a text into the same tokens?"""
+    if one.tokenizer is None or other.tokenizer is None:
+        return False
+    return one.tokenizer.ready.to_str() == other.tokenizer.ready.to_str()
+
+
+# -- a test
+
+
+def examine_text(
+    loaded: Loaded, run: str, data: Sequence[str], plan: Plan, watch: Watch
+) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    if plan.decoding:
+        raise ConfigError(
+            f"{', '.join(plan.decoding)}: such is asked of models that write text for a task; "
+            f"{run} has learned none, so its data are read, and nothing is written"
+        )
+    prepared = len(data) == 1 and Path(data[0], MARKER).is_file()
+    check_used(plan, {"strict": False, "language": False, "split": prepared}, "text")
+    other = rival(run, plan)
+    notes = [f"{run} has learned no task: this is how well it predicts the text"]
+    with corpus_for(loaded, data, plan) as whole:
+        corpus = limited(whole, plan.limit)
+        if corpus is not whole:
+            total = len(whole.documents) - 1
+            notes.append(f"only the first {plan.limit:,} of {total:,} documents were tested")
+        found = read_through(loaded, corpus, plan, watch)
+        if not isinstance(found, Reading):
+            if plan.against:
+                raise ConfigError(
+                    f"{run} is measured by {found.name}, which has no value for each document; "
+                    "--against compares models that read from left to right"
+                )
+            result = measured_batches(loaded, found, plan, watch)
+            return result | {"notes": notes}, iter(())
+        result = measured_documents(found, plan) | {"notes": notes}
+    if other is not None:
+        alike = same_words(loaded, other)
+        result["comparison"] = against_reader(other, alike, run, data, found, plan, watch)
+    rows = (
+        {"document": i, "tokens": tokens, "bytes": size, "nats": nats}
+        for i, ((tokens, size), nats) in enumerate(zip(found.gold, found.nats, strict=True))
+    )
+    return result, rows
+
+
+def rival(run: str, plan: Plan) -> Loaded | None:
+    """The model to compare with, refused before anything is read."""
+    if not plan.against:
+        return None
+    other = opened(plan.against)
+    if task_of(other):
+        raise ConfigError(f"{plan.against} has learned {task_of(other)}, and {run} no task")
+    return other
+
+
+def against_reader(
+    other: Loaded, alike: bool, run: str, data: Sequence[str], found: Any, plan: Plan, watch: Watch
+) -> dict[str, Any]:
+    """Where tokens are not alike, only what a byte costs can be compared."""
+    with corpus_for(other, data, plan) as corpus:
+        theirs = read_through(other, limited(corpus, plan.limit), plan, watch)
+    if not isinstance(theirs, Reading):
+        raise ConfigError(f"{plan.against} does not read from left to right, as {run} does")
+    gold = found.gold if alike else [(size, size) for _, size in found.gold]
+    names = names_of(plan.against, run)
+    made = compare(
+        "model", gold, theirs.nats, found.nats, names=names, seed=plan.seed,
+        resamples=plan.resamples,
+    )  # fmt: skip
+    if not alike:
+        row = made["figures"].pop("perplexity") and made["figures"]["bits_per_byte"]
+        made |= {"main": "bits_per_byte", "verdict": row["verdict"]}
+    return made

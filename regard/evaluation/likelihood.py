@@ -1,0 +1,351 @@
+"""How likely a model thinks a completion is, given a context: exact, and in batches.
+
+Where the context ends and the completion begins is a matter of tokens, not of characters: both are
+encoded together, the context is encoded alone, and the completion is what differs, from the first
+token on that is not the same. A token that spans the boundary belongs to the completion. Cutting
+the two apart first would ask for tokens that the model never saw in such a place. It is the rule of
+lm-evaluation-harness, which counts the context's tokens where they are compared here, and moves
+blanks from the end of a context to the completion beforehand: here they may stand on either side.
+
+If no token stands before the completion, the end of another text does, as in a corpus. An encoder
+reads the context, and its decoder is asked for the completion with the end token.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.core.errors import ConfigError, InputError
+from regard.decoding.decode_state import at_rest, reader_for, right_padded, unlimited
+from regard.decoding.prompts import Prompts, readable
+from regard.evaluation.predict import TOKENS, by_tokens
+from regard.formats.directory import Loaded
+from regard.models.gpt import GPT
+from regard.models.lstm import LSTM
+from regard.models.output import CHUNK
+from regard.models.transformer_xl import TransformerXL
+from regard.models.xlnet import XLNet
+
+SHARED = 32  # tokens from which on it pays to read a context once for several completions
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Natural logarithms."""
+
+    logprobs: tuple[float, ...]  # of each token of the completion
+    bytes: int  # of the completion's text, without the blanks around it
+
+    @property
+    def total(self) -> float:
+        return sum(self.logprobs)
+
+    @property
+    def tokens(self) -> int:
+        return len(self.logprobs)
+
+    @property
+    def per_token(self) -> float:
+        return self.total / self.tokens
+
+    @property
+    def per_byte(self) -> float:
+        return self.total / max(1, self.bytes)
+
+
+class Ask(NamedTuple):
+    """What is asked of a model: how likely are these tokens after those?"""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """What a model reads that goes on with texts; of the last token nothing follows."""
+        return self.before + self.after[:-1]
+
+
+class Found(NamedTuple):
+    """Where in a batch an ask is answered."""
+
+    row: int
+    column: int  # what is known before the first token of the completion
+    ask: Ask
+
+
+Read = tuple[Tensor, list[Found]]  # hidden states [B, T, width], and the asks they answer
+
+
+def score(
+    loaded: Loaded,
+    contexts: Sequence[str],
+    completions: Sequence[str],
+    *,
+    length: int | None = None,
+    truncate: bool = False,
+) -> list[Likelihood]:
+    """The likelihood of each completion given its context.
+
+    >>> yes, no = score(loaded, ["Is it raining?"] * 2, [" Yes", " No"])
+
+    A context that is too long for the model, or for `length` tokens, is refused; `truncate` leaves
+    out its beginning instead. What is common to several contexts is read once.
+    """
+    if len(contexts) != len(completions):
+        raise InputError(
+            f"{len(contexts):,} contexts but {len(completions):,} completions; give one for each"
+        )
+    scorer = Scorer(loaded, length)
+    asks = [scorer.ask(*pair) for pair in zip(contexts, completions, strict=True)]
+    for i, ask in enumerate(asks):
+        if not scorer.fits(ask):
+            if not truncate:
+                raise InputError(
+                    f"context and completion {i + 1:,} take {scorer.size(ask):,} tokens, and this "
+                    f"model reads {scorer.limit:,} at once; shorten it, or let its beginning be "
+                    "cut off (truncate)"
+                )
+            asks[i] = scorer.cut([ask])[0]
+    found = scorer.run(asks)
+    return [
+        Likelihood(logprobs, size(text)) for logprobs, text in zip(found, completions, strict=True)
+    ]
+
+
+def size(completion: str) -> int:
+    return len(completion.strip().encode())
+
+
+class Scorer:
+    """One model that is asked for likelihoods."""
+
+    def __init__(self, loaded: Loaded, length: int | None = None) -> None:
+        self.model = loaded.model
+        reader_for(self.model)  # refuses what cannot go on with a text
+        self.prompts = Prompts(loaded)
+        self.words = self.prompts.words()
+        context = getattr(self.model.config, "context", None)
+        limits = [limit for limit in (context, length) if limit is not None]
+        self.limit: int | None = min(limits, default=None)
+        if length is not None and length < 2:
+            raise ConfigError(f"length is {length}; a context and a completion take at least 2")
+        self.asked = unlimited(self.model) if isinstance(self.model, XLNet) else self.model
+
+    # -- from texts to tokens
+
+    def ask(self, context: str, completion: str) -> Ask:
+        return self.asks(context, [completion])[0]
+
+    def asks(self, context: str, completions: Sequence[str]) -> list[Ask]:
+        """One for each completion of a context."""
+        before = self.words.encode(readable(context), special=self.prompts.pair)
+        make = self.sourced if self.prompts.pair else self.continuing
+        for completion in completions:
+            if not completion.strip():
+                raise InputError(f"a completion is {completion!r}; it must hold a visible letter")
+        return [make(context, before, readable(completion)) for completion in completions]
+
+    def sourced(self, context: str, source: list[int], completion: str) -> Ask:
+        end = self.model.config.end
+        target = self.words.encode(completion.strip(), special=False)
+        return Ask((*source, *[end][: source[-1:] != [end]]), (*target, end))
+
+    def continuing(self, context: str, alone: list[int], completion: str) -> Ask:
+        both = self.words.encode(context + completion, special=False)
+        same = next(
+            (i for i, pair in enumerate(zip(alone, both, strict=False)) if pair[0] != pair[1]),
+            min(len(alone), len(both)),
+        )
+        if same == len(both):
+            raise InputError(
+                f"the completion {completion!r} adds no token to its context {context[-40:]!r}; "
+                "this tokenizer does not see it"
+            )
+        if same:
+            return Ask(tuple(both[:same]), tuple(both[same:]))
+        start = self.prompts.start()
+        if start is None:
+            raise InputError(
+                f"nothing stands before {completion!r}, and this model has no token that begins a "
+                "text; give it a context"
+            )
+        return Ask((start,), tuple(both))
+
+    def size(self, ask: Ask) -> int:
+        """Rows that count against the limit: a source, or all that is read."""
+        return len(ask.before) if self.prompts.pair else len(ask.rows)
+
+    def fits(self, ask: Ask) -> bool:
+        return self.limit is None or self.size(ask) <= self.limit
+
+    def cut(self, asks: Sequence[Ask]) -> list[Ask]:
+        """Without the beginning of their context, the same for all of them, where one is too long.
+
+        Whoever chooses among completions must have read the same before each.
+        """
+        if self.limit is None or all(map(self.fits, asks)):
+            return list(asks)
+        longest = max(len(ask.after) for ask in asks)
+        room = self.limit if self.prompts.pair else self.limit - longest + 1
+        if room < 1:
+            raise InputError(
+                f"a completion of {longest:,} tokens leaves no room for its context in the "
+                f"{self.limit:,} that can be read at once"
+            )
+        return [Ask(ask.before[-room:], ask.after) for ask in asks]
+
+    # -- from tokens to likelihoods
+
+    def run(self, asks: Sequence[Ask]) -> list[tuple[float, ...]]:
+        """For each of them the log-probabilities of its tokens; what is asked twice is read once.
+
+        No result depends on what else is asked, but for the rounding of sums.
+        """
+        found: dict[Ask, tuple[float, ...]] = {}
+        with at_rest(self.model), torch.inference_mode():
+            for hidden, places in self.read(list(dict.fromkeys(asks))):
+                found |= answered(self.asked, hidden, places)
+        return [found[ask] for ask in asks]
+
+    def read(self, asks: list[Ask]) -> Iterator[Read]:
+        if self.prompts.pair:
+            yield from self.decoded(asks)
+        elif isinstance(self.model, XLNet):
+            yield from self.permuted(asks)
+        else:
+            apart, together = self.divided(asks)
+            yield from self.joined(apart)
+            yield from self.shared(together)
+
+    def divided(self, asks: list[Ask]) -> tuple[list[Ask], list[list[Ask]]]:
+        """Asks for rows of their own, and those that share a context worth remembering.
+
+        A Transformer-XL reads what is longer than its memory piece by piece, always in the same
+        pieces; the context ends one.
+        """
+        memory = self.model.config.memory if isinstance(self.model, TransformerXL) else 0
+        remembers = isinstance(self.model, GPT | LSTM) or memory > 0
+        groups: dict[tuple[int, ...], list[Ask]] = defaultdict(list)
+        for ask in asks:
+            groups[ask.before].append(ask)
+        apart: list[Ask] = []
+        together: list[list[Ask]] = []
+        for before, group in groups.items():
+            several = len({ask.rows for ask in group if len(ask.after) > 1}) > 1
+            long = memory > 0 and any(len(ask.rows) > memory for ask in group)
+            if remembers and (long or (several and len(before) >= SHARED)):
+                together.append(group)
+            else:
+                apart += group
+        return apart, together
+
+    def joined(self, asks: list[Ask]) -> Iterator[Read]:
+        """Context and completion in one row; a row that begins another one is not read twice."""
+        rows: list[tuple[int, ...]] = []
+        held: list[list[Ask]] = []
+        for ask in sorted(asks, key=lambda ask: ask.rows, reverse=True):  # the longer ones first
+            if not rows or rows[-1][: len(ask.rows)] != ask.rows:
+                rows.append(ask.rows)
+                held.append([])
+            held[-1].append(ask)
+        for batch in by_tokens(np.array([len(row) for row in rows])) if rows else ():
+            tokens, _ = right_padded([rows[i] for i in batch], self.model.device)
+            hidden = self.model(tokens)  # padding comes after all that counts
+            yield (
+                hidden,
+                [
+                    Found(row, len(ask.before) - 1, ask)
+                    for row, i in enumerate(batch)
+                    for ask in held[i]
+                ],
+            )
+
+    def shared(self, groups: list[list[Ask]]) -> Iterator[Read]:
+        """Contexts of one length together, each read once; then all that may follow them."""
+        by_size: dict[int, list[list[Ask]]] = defaultdict(list)
+        for group in groups:
+            longest = len(group[0].before) + max(len(ask.after) for ask in group)
+            most = max(1, TOKENS // longest)  # each completion has a copy of what is remembered
+            for start in range(0, len(group), most):
+                by_size[len(group[0].before)].append(group[start : start + most])
+        for same in by_size.values():
+            sizes = [sum(len(ask.rows) for ask in group) for group in same]
+            for batch in by_tokens(np.array(sizes)):
+                yield self.continued([same[i] for i in batch])
+
+    def continued(self, groups: list[list[Ask]]) -> Read:
+        contexts = torch.tensor([group[0].before for group in groups], device=self.model.device)
+        follow = [ask.after[:-1] for group in groups for ask in group]
+        longest = max(len(row) for row in follow)
+        state = self.model.start(len(groups), contexts.size(1) + longest)
+        step = getattr(self.model.config, "memory", 0) or contexts.size(1)
+        for piece in contexts.split(step, 1):
+            hidden = self.model(piece, state=state)
+        owners = [i for i, group in enumerate(groups) for _ in group]
+        owner = torch.tensor(owners, device=self.model.device)
+        rows = hidden[owner, -1:]
+        if longest:
+            state.reorder(owner)
+            block, _ = right_padded(follow, self.model.device)
+            rows = torch.cat([rows, self.model(block, state=state)], 1)
+        return rows, in_order([ask for group in groups for ask in group])
+
+    def permuted(self, asks: list[Ask]) -> Iterator[Read]:
+        """XLNet: the words of a context see each other; a row for each place to come asks for its
+        word and sees what stands before it.
+        """
+        for batch in by_tokens(np.array([len(a.before) + 2 * len(a.after) for a in asks])):
+            part = [asks[i] for i in batch]
+            tokens, _ = right_padded([ask.before + ask.after for ask in part], self.model.device)
+            place = torch.arange(tokens.size(1), device=tokens.device)
+            starts = torch.tensor([len(ask.before) for ask in part], device=tokens.device)
+            order = (place - starts[:, None]).clamp_min(-1)
+            most = torch.arange(max(len(ask.after) for ask in part), device=tokens.device)
+            targets = (starts[:, None] + most).clamp_max(tokens.size(1) - 1)
+            hidden = self.asked(tokens, order=order, targets=targets)
+            yield hidden, in_order(part)
+
+    def decoded(self, asks: list[Ask]) -> Iterator[Read]:
+        """An encoder reads each source once, whatever is asked of it."""
+        model = self.model
+        for batch in by_tokens(np.array([len(ask.before) + len(ask.after) for ask in asks])):
+            part = [asks[i] for i in batch]
+            sources = list(dict.fromkeys(ask.before for ask in part))
+            source, real = right_padded(sources, model.device)
+            at = {row: i for i, row in enumerate(sources)}
+            owner = torch.tensor([at[ask.before] for ask in part], device=model.device)
+            fixed = [x.reorder(owner) for x in model.project_source(model.encode(source, real))]
+            target, _ = right_padded([(model.config.start, *a.after[:-1]) for a in part],
+                                     model.device)  # fmt: skip
+            hidden = model.decode(target, fixed, None if real is None else real[owner])
+            yield hidden, in_order(part)
+
+
+def in_order(asks: list[Ask]) -> list[Found]:
+    """A row for each, of its completion alone."""
+    return [Found(row, 0, ask) for row, ask in enumerate(asks)]
+
+
+def answered(model: Any, hidden: Tensor, places: list[Found]) -> dict[Ask, tuple[float, ...]]:
+    """Log-probabilities, from logits only where something is asked, and there once."""
+    width = hidden.size(1)
+    rows = [row * width + column + i for row, column, ask in places for i in range(len(ask.after))]
+    targets = torch.tensor([t for _, _, ask in places for t in ask.after], device=hidden.device)
+    asked, which = torch.unique(torch.tensor(rows, device=hidden.device), return_inverse=True)
+    flat = hidden.flatten(0, 1)
+    exact = torch.promote_types(hidden.dtype, torch.float32)
+    values = torch.empty(len(rows), dtype=exact, device=hidden.device)
+    chunk = max(1, CHUNK // model.config.vocabulary)
+    for start in range(0, asked.numel(), chunk):
+        log_p = model.logits(flat[asked[start : start + chunk]]).to(exact).log_softmax(-1)
+        inside = ((which >= start) & (which < start + chunk)).nonzero()[:, 0]
+        values[inside] = log_p[which[inside] - start, targets[inside]]
+    found = iter(values.tolist())
+    return {ask: tuple(next(found) for _ in ask.after) for _, _, ask in places}

@@ -1,0 +1,302 @@
+"""The n-gram: modified Kneser–Ney smoothing (Chen & Goodman 1998, TR-10-98, section 3 and eq. 26).
+
+With the context h of w, and h' the same context without its first token,
+
+    p(w | h) = (a(hw) - D(a(hw))) / Σ_v a(hv)  +  γ(h) p(w | h'),
+
+γ(h) being what the discounts D took away; the unigram leans on the uniform distribution, so every
+token of the vocabulary is possible. a is the count at the highest order, and below it the number
+of different tokens seen before hw.
+
+Nothing stands before the start of a document. As in KenLM, a begin-of-sentence mark stands there,
+read but never predicted: n-grams that begin with it keep their plain counts at every order, and it
+has no unigram count. Here the mark is the end token of the document before. Its two roles cannot
+meet: as a context it is always the mark, as a prediction always the end.
+
+Every array of n-grams has one entry more than there are n-grams: an id of -1 ("never seen") reads
+that entry, and finds a count of 0 and a weight γ of 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from regard.core.errors import ConfigError, FormatError, InputError
+
+FORMAT = "regard-ngram-1"
+FALLBACK = (0.5, 1.0, 1.5)  # KenLM's
+NEVER = np.iinfo(np.int64).max  # a key behind every key
+MOST_ORDERS = 16
+MOST_TOKENS = 2**31 - 1  # ids of n-grams are 32-bit numbers
+
+Report = Callable[[str], None]
+
+
+def discounts(counts: np.ndarray) -> tuple[np.ndarray, bool]:
+    """What is taken from a count of 0, 1, 2, 3 or more; whether the estimate had to be replaced.
+
+    Eq. 26 divides by the numbers of n-grams seen once, twice, three times. Where one of them is
+    zero (small or artificial text), or a discount is not within 0 < D ≤ its count, all three of the
+    order are KenLM's fallback: half of each count. KenLM accepts a discount of zero, but then a
+    context whose followers all keep their counts makes every other token impossible.
+    """
+    n1, n2, n3, n4 = (int(n) for n in np.bincount(np.minimum(counts, 5), minlength=6)[1:5])
+    if n1 and n2 and n3:
+        y = n1 / (n1 + 2 * n2)
+        found = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+        if all(0 < discount <= count for count, discount in enumerate(found, 1)):
+            return np.array([0.0, *found]), False
+    return np.array([0.0, *FALLBACK]), True
+
+
+class Smoothed:
+    """One kind of count of one order. G n-grams, C contexts."""
+
+    def __init__(self, counts: np.ndarray, contexts: np.ndarray, number: int) -> None:
+        """counts [G], the context of each [G], how many contexts there are (C)."""
+        self.discounts, self.fallback = discounts(counts)
+        taken = self.discounts[np.minimum(counts, 3)]
+        totals = np.bincount(contexts, counts, number + 1)
+        self.counts = np.append(counts, 0).astype(np.int32)  # [G + 1]
+        self.weights = np.ones(number + 1)  # [C + 1]: γ; 1 where nothing ever followed
+        np.divide(
+            np.bincount(contexts, taken, number + 1), totals, out=self.weights, where=totals > 0
+        )
+        self.totals = np.maximum(totals, 1).astype(np.int64)  # [C + 1]
+
+    def share(self, grams: np.ndarray, contexts: np.ndarray | int) -> np.ndarray:
+        """The part of the probability that this order's own counts give."""
+        counts = self.counts[grams]
+        kept: np.ndarray = counts - self.discounts[np.minimum(counts, 3)]
+        return kept / self.totals[contexts]
+
+
+@dataclass
+class Level:
+    """The n-grams of one order: key = id of the context (order - 1) × vocabulary + token."""
+
+    keys: np.ndarray  # [G + 1], increasing; the place of a key is the n-gram's id
+    top: Smoothed  # plain counts, for when this order is the highest
+    below: Smoothed  # continuation counts, for when it is not
+
+    @classmethod
+    def make(
+        cls, keys: np.ndarray, plain: np.ndarray, continued: np.ndarray, number: int, size: int
+    ) -> Level:
+        contexts = keys // size
+        top = Smoothed(plain, contexts, number)
+        below = top if continued is plain else Smoothed(continued, contexts, number)
+        return cls(np.append(keys, NEVER), top, below)
+
+    def __len__(self) -> int:
+        return len(self.keys) - 1
+
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """The ids of n-grams, -1 for those never seen."""
+        order = np.argsort(keys)  # neighbours share the way through a large table: 7 times faster
+        places = np.empty_like(order)
+        places[order] = np.searchsorted(self.keys, keys[order])
+        return np.where(self.keys[places] == keys, places, -1)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        held = {"keys": self.keys[:-1], "plain": self.top.counts[:-1]}
+        return held if self.below is self.top else held | {"continued": self.below.counts[:-1]}
+
+    @property
+    def nbytes(self) -> int:
+        kinds = {id(kind): kind for kind in (self.top, self.below)}.values()
+        counted = sum(k.counts.nbytes + k.weights.nbytes + k.totals.nbytes for k in kinds)
+        return self.keys.nbytes + counted
+
+
+class Ngram:
+    """An n-gram model, and with it those of all lower orders: they share the counts below the top.
+
+    >>> model = Ngram.train(ids, order=5, vocabulary=8192, end=0)
+    >>> model.surprisal(others).sum()  # nats
+    """
+
+    def __init__(
+        self, levels: list[Level], vocabulary: int, end: int, tokens: int, seconds: float
+    ) -> None:
+        """The last two say how many tokens were counted, and how long that took."""
+        self.levels, self.vocabulary, self.end = levels, vocabulary, end
+        self.tokens, self.seconds = tokens, seconds
+
+    @property
+    def order(self) -> int:
+        return len(self.levels)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(level.nbytes for level in self.levels)
+
+    @classmethod
+    def train(
+        cls, ids: np.ndarray, order: int, vocabulary: int, end: int, report: Report | None = None
+    ) -> Ngram:
+        """Counts ids: documents one after the other, each closed by the end token.
+
+        An n-gram's id is its rank among (id of its first n - 1 tokens, last token), so one sort of
+        64-bit keys per order finds all of them.
+        """
+        if not 1 <= order <= MOST_ORDERS:
+            raise ConfigError(f"order is {order}; an n-gram has an order of 1 to {MOST_ORDERS}")
+        if not 0 < len(ids) < MOST_TOKENS:
+            raise InputError(f"there are {len(ids):,} tokens to count; give 1 to {MOST_TOKENS:,}")
+        began = time.perf_counter()
+        text, depth = lay_out(checked(ids, vocabulary), end)
+        plain = np.bincount(text[1:], minlength=vocabulary)
+        keys, number, grams = np.arange(vocabulary), 1, text
+        levels = []
+        at = np.arange(1, len(text))
+        for n in range(2, order + 1):
+            if report is not None:
+                report(f"counting the {n}-grams of {len(ids):,} tokens")
+            at = at[depth[at] >= n - 1]
+            starts = grams[at - 1].astype(np.int64)
+            longer, last, which, counts = distinct(starts * vocabulary + text[at])
+            preceded = np.bincount(grams[at[last]], minlength=len(keys))
+            continued = np.where(preceded > 0, preceded, plain)  # none before: it begins a document
+            levels.append(Level.make(keys, plain, continued, number, vocabulary))
+            keys, number, plain = longer, len(keys), counts
+            grams = np.zeros(len(text), np.int32)
+            grams[at] = which
+        levels.append(Level.make(keys, plain, plain, number, vocabulary))
+        return cls(levels, vocabulary, end, len(ids), time.perf_counter() - began)
+
+    def follow(self, ids: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each order the contexts and n-grams of a text, by their ids; -1 where never seen.
+
+        Nothing was ever counted after a context with an end token inside, so none reaches over it.
+        """
+        ids = checked(ids, self.vocabulary)
+        contexts = np.zeros(len(ids), np.int64)
+        found = []
+        for n, level in enumerate(self.levels, 1):
+            grams = level.find(np.where(contexts < 0, -1, contexts * self.vocabulary + ids))
+            found.append((contexts, grams))
+            contexts = np.append(self.end if n == 1 else -1, grams)[:-1]
+        return found
+
+    def surprisals(self, ids: np.ndarray, context: np.ndarray | tuple[int, ...] = ()) -> np.ndarray:
+        """-ln p of every token under the models of order 1, 2, …: [order, tokens].
+
+        A document begins with the context, which is not scored, and after every end token.
+        """
+        given = np.asarray(context, np.int64)[max(0, len(context) - self.order + 1) :]
+        ids = np.concatenate([given, np.asarray(ids, np.int64)])
+        lower = np.full(len(ids), 1 / self.vocabulary)
+        found = np.empty((self.order, len(ids) - len(given)))
+        for n, (contexts, grams) in enumerate(self.follow(ids)):
+            top, below = self.levels[n].top, self.levels[n].below
+            sure = top.share(grams, contexts) + top.weights[contexts] * lower
+            found[n] = -np.log(sure[len(given) :])
+            if below is not top:
+                lower = below.share(grams, contexts) + below.weights[contexts] * lower
+        return found
+
+    def surprisal(self, ids: np.ndarray, context: np.ndarray | tuple[int, ...] = ()) -> np.ndarray:
+        """-ln p of every token, in nats, [tokens]: see `surprisals`."""
+        found: np.ndarray = self.surprisals(ids, context)[-1]
+        return found
+
+    def probabilities(
+        self, context: np.ndarray | list[int], order: int | None = None
+    ) -> np.ndarray:
+        """[vocabulary]: what follows a document that begins so."""
+        order = self.order if order is None else order
+        if not 1 <= order <= self.order:
+            raise ConfigError(f"order is {order}; this model knows the orders 1 to {self.order}")
+        asked = np.append(np.asarray(context, np.int64), self.end)  # any token in the last place
+        found = np.full(self.vocabulary, 1 / self.vocabulary)
+        for n, (contexts, _) in enumerate(self.follow(asked)[:order], 1):
+            level, last = self.levels[n - 1], int(contexts[-1])
+            kind = level.top if n == order else level.below
+            found *= kind.weights[last]
+            if last >= 0:
+                edges = [last * self.vocabulary, (last + 1) * self.vocabulary]
+                first, behind = np.searchsorted(level.keys, edges)
+                tokens = level.keys[first:behind] - edges[0]
+                found[tokens] += kind.share(np.arange(first, behind), last)
+        return found
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """One safetensors file: keys and counts; what follows from them is made anew by `load`."""
+        path = Path(file)
+        arrays = {
+            f"{n}.{name}": np.ascontiguousarray(array)
+            for n, level in enumerate(self.levels, 1)
+            for name, array in level.arrays().items()
+        }
+        facts = {"order": self.order, "vocabulary": self.vocabulary, "end": self.end}
+        about = json.dumps(facts | {"tokens": self.tokens, "seconds": self.seconds})
+        part = path.with_name(f".{path.name}.part")
+        try:
+            save_file(arrays, part, {"format": FORMAT, "model": about})
+            mask = os.umask(0)
+            os.umask(mask)
+            part.chmod(0o666 & ~mask)  # safetensors lets only the owner read
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, file: str | os.PathLike[str]) -> Ngram:
+        if not Path(file).is_file():
+            raise FormatError(f"{file} is no file; give one that Ngram.save wrote")
+        try:
+            with safe_open(file, "numpy") as opened:
+                about = opened.metadata() or {}
+                if about.get("format") != FORMAT:
+                    raise FormatError(f"{file} holds no n-gram model of the format {FORMAT}")
+                facts = json.loads(about["model"])
+                arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            number, levels = 1, []
+            for n in range(1, facts["order"] + 1):
+                keys, plain = arrays[f"{n}.keys"], arrays[f"{n}.plain"]
+                continued = arrays.get(f"{n}.continued", plain)
+                levels.append(Level.make(keys, plain, continued, number, facts["vocabulary"]))
+                number = len(keys)
+            known = (facts[name] for name in ("vocabulary", "end", "tokens", "seconds"))
+            return cls(levels, *known)
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise FormatError(f"{file} is damaged: {error}; count the text again") from None
+
+
+def checked(ids: np.ndarray, vocabulary: int) -> np.ndarray:
+    if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
+        raise InputError(
+            f"the ids run from {ids.min()} to {ids.max()}, but the vocabulary has {vocabulary:,} "
+            f"tokens (0 to {vocabulary - 1}); text and model must share a tokenizer"
+        )
+    return ids
+
+
+def lay_out(ids: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """The text with the mark before it; how many tokens of context, mark included, each has."""
+    text = np.concatenate([[end], ids]).astype(np.int32)
+    depth = np.arange(len(text), dtype=np.int32)
+    depth[1:] -= np.maximum.accumulate(np.where(text == end, depth, 0))[:-1]
+    return text, depth
+
+
+def distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Sorted different keys; a place where each stands; for every place which one; how often."""
+    order = np.argsort(keys)
+    ranked = keys[order]
+    new = np.ones(len(keys), bool)
+    new[1:] = ranked[1:] != ranked[:-1]
+    starts = np.flatnonzero(new)
+    which = np.empty(len(keys), np.int32)
+    which[order] = np.cumsum(new, dtype=np.int32) - 1
+    return ranked[starts], order[starts], which, np.diff(starts, append=len(keys))

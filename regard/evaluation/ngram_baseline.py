@@ -1,0 +1,118 @@
+"""What an n-gram makes of prepared text: the figures that a neural model has to beat."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from regard.core.errors import InputError
+from regard.data.corpus import Corpus
+from regard.evaluation.ngram import Ngram, Report
+
+CHUNK = 2**19  # tokens scored at once
+
+
+def count(
+    data: str | os.PathLike[str],
+    order: int = 5,
+    tokens: int | None = None,
+    report: Report | None = None,
+) -> Ngram:
+    """The n-gram of a data directory's training text, or of its first so many tokens."""
+    corpus = Corpus.open(data, "train")
+    if tokens is not None and not 0 < tokens <= len(corpus):
+        raise InputError(
+            f"{tokens:,} tokens were asked for; the training text of {data} has {len(corpus):,}"
+        )
+    if len(corpus) == 0:
+        raise InputError(f"the training text of {data} is empty; prepare a longer text")
+    ids = corpus.read(0, len(corpus) if tokens is None else tokens)
+    return Ngram.train(ids, order, corpus.vocabulary, corpus.special.end, report)
+
+
+def score(model: Ngram, corpus: Corpus, report: Report | None = None) -> np.ndarray:
+    """The nats of a whole split, under each order from 1 on: [order].
+
+    Every token is scored once, from all that precedes it in its document; the first from the end
+    token. So bits per byte compare with those of a neural model that reads whole documents.
+    """
+    if (model.vocabulary, model.end) != (corpus.vocabulary, corpus.special.end):
+        raise InputError(
+            f"the n-gram knows {model.vocabulary:,} tokens and ends documents with {model.end}; "
+            f"{corpus.directory} has {corpus.vocabulary:,} and {corpus.special.end}: "
+            "count the n-grams of this data"
+        )
+    if len(corpus) == 0 or corpus.bytes == 0:
+        raise InputError(f"the split {corpus.split!r} of {corpus.directory} is empty")
+    nats = np.zeros(model.order)
+    for start in range(0, len(corpus), CHUNK):
+        if report is not None:
+            report(f"scoring token {start:,} of {len(corpus):,}")
+        before = corpus.read(start - model.order + 1, start)
+        nats += model.surprisals(corpus.read(start, start + CHUNK), before).sum(1)
+    return nats
+
+
+def figures(nats: float, tokens: int, size: int) -> dict[str, float]:
+    """Of a text that cost so many nats: perplexity per token, bits per byte."""
+    return {
+        "perplexity": math.exp(nats / tokens),
+        "bits_per_byte": nats / math.log(2) / size,
+    }
+
+
+def measure(
+    model: Ngram, data: str | os.PathLike[str], split: str = "valid", report: Report | None = None
+) -> dict[str, Any]:
+    """All figures of an n-gram on one split. Writes nothing."""
+    corpus = Corpus.open(data, split)
+    began = time.perf_counter()
+    nats = score(model, corpus, report)
+    seconds = time.perf_counter() - began
+    orders = [
+        {
+            "order": n,
+            **figures(float(nats[n - 1]), len(corpus), corpus.bytes),
+            "ngrams": int(np.count_nonzero(level.top.counts)),
+            "discounts": level.top.discounts[1:].tolist(),
+            "fallback": level.top.fallback,
+        }
+        for n, level in enumerate(model.levels, 1)
+    ]
+    return {
+        "smoothing": "modified Kneser-Ney",
+        "order": model.order,
+        "training_tokens": model.tokens,
+        "vocabulary": model.vocabulary,
+        "split": split,
+        "tokens": len(corpus),
+        "bytes": corpus.bytes,
+        "nats": float(nats[-1]),
+        **figures(float(nats[-1]), len(corpus), corpus.bytes),
+        "size": model.nbytes,
+        "seconds": {"counting": model.seconds, "scoring": seconds},
+        "orders": orders,
+    }
+
+
+def baseline(
+    data: str | os.PathLike[str],
+    order: int = 5,
+    split: str = "valid",
+    tokens: int | None = None,
+    report: Report | None = None,
+) -> dict[str, Any]:
+    """Counts the training text of a data directory and measures a split. Writes nothing."""
+    Corpus.open(data, split)  # an unknown split is refused before the work
+    return measure(count(data, order, tokens, report), data, split, report)
+
+
+def curve(
+    data: str | os.PathLike[str], sizes: list[int], order: int = 5, split: str = "valid"
+) -> list[dict[str, Any]]:
+    """The figures after the first so many tokens of the training text, for each size."""
+    return [baseline(data, order, split, tokens=size) for size in sizes]

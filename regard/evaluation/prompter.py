@@ -1,0 +1,402 @@
+"""How a model is asked by prompts: what it reads, and what is made of its answers."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.data.example_views import is_labelled
+from regard.data.examples import Choice, Dialogue, Example, Labelled, Pair, Question
+from regard.data.labelled import labels_in
+from regard.decoding.generation import generate
+from regard.decoding.prompts import readable
+from regard.evaluation.demonstrations import DRAWS, Shots
+from regard.evaluation.likelihood import Ask, Likelihood, Scorer, size
+from regard.evaluation.preflight import check_language
+from regard.formats.directory import Loaded
+from regard.tasks.templates import (
+    UNANSWERABLE,
+    Template,
+    alternatives,
+    answer_of,
+    listed,
+    usual_neutral,
+    usual_separator,
+    usual_template,
+    values_of,
+    words_for,
+)
+
+SCORES = ("raw", "token", "byte", "calibrated")
+CHOOSING = ("classify", "entail", "similar", "choose")  # the others are answered in free form
+TOKENS = {"answer": 32, "translate": 64, "summarise": 100, "converse": 48}  # of an answer
+REMEMBERED = 2**14  # answers to neutral contexts
+
+T = TypeVar("T")
+Row = dict[str, Any]  # what was asked and said of one example
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to ask; every choice with its default."""
+
+    template: str | None = None  # see templates.py; None: the task's usual one
+    labels: Mapping[str, str] = field(default_factory=dict)  # words for labels
+    shots: int = 0
+    draw: str = "uniform"  # "balanced": as many demonstrations of each class
+    fixed: bool = False  # the same demonstrations for all examples, but for those among them
+    instruction: str = ""  # stands before everything
+    separator: str | None = None  # between demonstrations; None: one or two line breaks
+    score: str = "token"  # which of SCORES decides
+    neutral: str | None = None  # context for the calibrated score; None: "Answer:" or "A:"
+    blank: Sequence[str] = ()  # instead of it: what stands in place of the example, such as "N/A"
+    tokens: int | None = None  # at most so many for an open answer
+    beams: int = 1  # of open answers; GPT-3 has 4
+    length: int | None = None  # tokens of a prompt with its answer; None: the model's context
+    limit: int | None = None  # so many examples, drawn by the seed; None: all
+    language: str = ""  # of open answers, for their figures; "": by their letters
+    resamples: int = 1000  # of the intervals
+    seed: int = 0
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Self:
+        known = [each.name for each in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise UnknownName("option", name, known, "(of prompting)")
+        made = cls(**given)
+        made.check()
+        return made
+
+    def check(self) -> None:
+        for name, low in (("shots", 0), ("tokens", 1), ("beams", 1), ("limit", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise ConfigError(f"{name} is {value}; it must be at least {low}")
+        check_language(self.language)
+        for name, names in (("score", SCORES), ("draw", DRAWS)):
+            if getattr(self, name) not in names:
+                raise UnknownName(name, getattr(self, name), names)
+        if self.blank and self.neutral is not None:
+            raise ConfigError(
+                "there is a neutral context, and a blank for the example; a score is calibrated by "
+                "one of them: leave out the other"
+            )
+
+
+class Prompter:
+    """One model, one task, one way to ask; subclasses say what is done with the prompts."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        examples: Sequence[Example],
+        task: str,
+        pool: Sequence[Example] | None,
+        options: Options,
+    ) -> None:
+        self.loaded, self.examples, self.task, self.options = loaded, examples, task, options
+        usual = usual_template(task, examples)  # refuses a task that has none
+        check_examples(examples, task)
+        self.template = Template(usual if options.template is None else options.template, task)
+        self.words: dict[str, str] = {}
+        if task in CHOOSING and task != "choose":
+            self.words = words_for(task, classes_in([*examples, *(pool or ())]), options.labels)
+        elif options.labels:
+            raise ConfigError(f"{task} has no labels, so there are no words to choose for them")
+        self.labels = listed(list(self.words.values()))
+        self.separator = (
+            usual_separator(self.template.text) if options.separator is None else options.separator
+        )
+        self.neutral = usual_neutral(self.template) if options.neutral is None else options.neutral
+        self.shots = Shots(
+            examples if pool is None else pool, options.shots, options.draw, options.fixed,
+            options.seed,
+        )  # fmt: skip
+        self.scorer = Scorer(loaded, options.length)
+        self.tokens = options.tokens or TOKENS.get(task, 0)
+        self.dropped = self.short = self.cut = 0  # shots left out, of how many prompts; prompts cut
+
+    # -- prompts
+
+    def values(self, example: Example) -> dict[str, str]:
+        made = values_of(example, self.labels)
+        self.template.check(example, made)
+        return made
+
+    def prompt(self, shots: Sequence[Example], values: Mapping[str, str]) -> tuple[str, str]:
+        """The context, and the blanks at its end: they belong to what follows."""
+        parts = [self.options.instruction] if self.options.instruction else []
+        for shot in shots:
+            right = answer_of(shot, self.template, self.words)
+            parts.append(self.template.context(self.values(shot)) + right)
+        text = self.separator.join([*parts, self.template.context(values)])
+        context = text.rstrip(" ")
+        return context, text[len(context) :]
+
+    def fitted(
+        self, number: int, make: Callable[[list[Example]], list[T]], fits: Callable[[list[T]], bool]
+    ) -> tuple[list[Example], list[T]]:
+        """The demonstrations for an example, and what is made of them: as many as fit, the last
+        ones.
+        """
+        shots = self.shots.of(number, self.examples[number])
+        made = make(shots)
+        if shots and not fits(made):
+            gone = bisect_left(range(len(shots)), True, lo=1, key=lambda n: fits(make(shots[n:])))
+            shots = shots[gone:]
+            made = make(shots)
+            self.dropped += gone
+            self.short += 1
+        self.cut += not fits(made)
+        return shots, made
+
+    def answer(self, numbers: Sequence[int]) -> list[Row]:
+        """A row for each of these examples."""
+        raise TypeError(f"{type(self).__name__} does not say how it answers")
+
+
+class Chooser(Prompter):
+    """The likeliest of several answers."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.known: dict[Ask, tuple[float, ...]] = {}  # of neutral contexts
+        self.tell_apart()
+
+    def tell_apart(self) -> None:
+        """Refuses words that are the same to the tokenizer, such as two that it does not know."""
+        asks = {label: self.scorer.ask("Answer:", f" {word}") for label, word in self.words.items()}
+        for label, ask in asks.items():
+            for other in (o for o in asks if o != label and asks[o] == ask):
+                raise InputError(
+                    f"this model's tokenizer writes {self.words[label]!r} and "
+                    f"{self.words[other]!r} with the same tokens, so that it cannot choose; give "
+                    "words that it knows with --label LABEL=WORD"
+                )
+
+    def completions(self, example: Example) -> list[str]:
+        if isinstance(example, Choice):
+            return alternatives(example, self.template)
+        return list(self.words.values())
+
+    def names(self, example: Example) -> list[Any]:
+        """Of the completions: labels, or numbers of choices."""
+        return list(range(len(example.choices)) if isinstance(example, Choice) else self.words)
+
+    def asks(
+        self, shots: Sequence[Example], example: Example, blank: str | None = None
+    ) -> list[Ask]:
+        """With a blank in place of the example, if there is one."""
+        values = self.values(example)
+        if blank is not None:
+            values |= {name: blank for name in values if name not in ("labels", "link")}
+        context, gap = self.prompt(shots, values)
+        return self.scorer.asks(context, [gap + text for text in self.completions(example)])
+
+    def answer(self, numbers: Sequence[int]) -> list[Row]:
+        held: list[tuple[list[Example], list[Ask], list[list[Ask]]]] = []
+        for number in numbers:
+            example = self.examples[number]
+            shots, asks = self.fitted(
+                number,
+                partial(self.asks, example=example),
+                lambda asks: all(map(self.scorer.fits, asks)),
+            )
+            blanks = [self.asks(shots, example, blank) for blank in self.options.blank]
+            if not blanks:
+                gap = self.prompt((), self.values(example))[1]
+                texts = self.completions(example)
+                blanks = [self.scorer.asks(self.neutral, [gap + text for text in texts])]
+            cut = self.scorer.cut
+            held.append((shots, cut(asks), [cut(each) for each in blanks]))
+        found = self.scorer.run([ask for _, asks, _ in held for ask in asks])
+        self.learn([ask for _, _, blanks in held for row in blanks for ask in row])
+        rest = iter(found)
+        return [
+            self.row(number, shots, [next(rest) for _ in asks], blanks)
+            for number, (shots, asks, blanks) in zip(numbers, held, strict=True)
+        ]
+
+    def learn(self, asks: list[Ask]) -> None:
+        """Asks neutral contexts, those that were asked before only once."""
+        if len(self.known) > REMEMBERED:  # each example has its own
+            self.known.clear()
+        new = [ask for ask in dict.fromkeys(asks) if ask not in self.known]
+        self.known |= dict(zip(new, self.scorer.run(new), strict=True))
+
+    def row(
+        self,
+        number: int,
+        shots: Sequence[Example],
+        logprobs: Sequence[tuple[float, ...]],
+        blanks: Sequence[Sequence[Ask]],
+    ) -> Row:
+        example = self.examples[number]
+        assert isinstance(example, Labelled | Choice)
+        texts, names = self.completions(example), self.names(example)
+        found = [Likelihood(p, size(text)) for p, text in zip(logprobs, texts, strict=True)]
+        raw = [each.total for each in found]
+        neutral = self.neutrally([[sum(self.known[ask]) for ask in each] for each in blanks])
+        scores = {
+            "raw": raw,
+            "token": [each.per_token for each in found],
+            "byte": [each.per_byte for each in found],
+            "calibrated": [a - b for a, b in zip(raw, neutral, strict=True)],
+        }
+        said = {name: names[best(values)] for name, values in scores.items()}
+        return {
+            "id": example.id,
+            "number": number,
+            "gold": example.label,
+            "predicted": said[self.options.score],
+            "by": said,
+            "scores": {name: dict(zip(names, v, strict=True)) for name, v in scores.items()},
+            "shots": [shot.id for shot in shots],
+        }
+
+    def neutrally(self, rows: Sequence[Sequence[float]]) -> list[float]:
+        """log P of each answer given the neutral contexts; of several the mean probability."""
+        if not self.options.blank:
+            return list(rows[0])
+        shares = [[x - log_sum(row) for x in row] for row in rows]
+        return [log_sum(column) - math.log(len(rows)) for column in zip(*shares, strict=True)]
+
+
+class Writer(Prompter):
+    """What the model goes on with, up to the first line break."""
+
+    def answer(self, numbers: Sequence[int]) -> list[Row]:
+        prompts: list[list[int]] = []
+        held: list[list[Example]] = []
+        for number in numbers:
+            values = self.values(self.examples[number])
+            shots, ids = self.fitted(
+                number,
+                partial(self.encoded, values=values),
+                lambda ids: len(ids) <= self.room,
+            )
+            prompts.append(ids[-int(min(self.room, len(ids))) :])
+            held.append(shots)
+        made = generate(
+            self.loaded, prompts, tokens=self.tokens, beams=self.options.beams, stop=("\n",)
+        )
+        return [
+            {
+                "id": self.examples[number].id,
+                "number": number,
+                "gold": gold_text(self.examples[number]),
+                "predicted": self.said(found[0].text or ""),
+                "shots": [shot.id for shot in shots],
+            }
+            for number, found, shots in zip(numbers, made, held, strict=True)
+        ]
+
+    @property
+    def room(self) -> float:
+        """Tokens of a prompt that leave enough of them for the answer."""
+        limit = self.scorer.limit
+        if limit is None:
+            return math.inf
+        if not self.scorer.prompts.pair:
+            limit -= self.tokens
+        if limit < 1:
+            raise ConfigError(
+                f"an answer of {self.tokens:,} tokens leaves no room for a prompt in the "
+                f"{self.scorer.limit:,} that can be read at once; choose fewer tokens"
+            )
+        return limit
+
+    def encoded(self, shots: Sequence[Example], values: Mapping[str, str]) -> list[int]:
+        prompts = self.scorer.prompts
+        text = readable(self.prompt(shots, values)[0])
+        ids = self.scorer.words.encode(text, special=prompts.pair)
+        if prompts.pair and ids[-1:] != [prompts.config.end]:
+            ids.append(prompts.config.end)
+        return ids or prompts.encode("")
+
+    def said(self, text: str) -> str:
+        text = text.strip()
+        silent = self.task == "answer" and text.lower().rstrip(".") == UNANSWERABLE
+        return "" if silent else text
+
+
+def prompter_for(
+    loaded: Loaded,
+    examples: Sequence[Example],
+    task: str,
+    pool: Sequence[Example] | None,
+    options: Options,
+) -> Prompter:
+    kind = Chooser if task in CHOOSING else Writer
+    return kind(loaded, examples, task, pool, options)
+
+
+def best(values: Sequence[float]) -> int:
+    """The first of the highest."""
+    return max(range(len(values)), key=lambda i: values[i])
+
+
+def log_sum(values: Sequence[float]) -> float:
+    """log Σ exp."""
+    most = max(values)
+    return most + math.log(sum(math.exp(value - most) for value in values))
+
+
+def shared(values: Sequence[float]) -> list[float]:
+    """Softmax."""
+    return [math.exp(value - log_sum(values)) for value in values]
+
+
+def gold_text(example: Example) -> Any:
+    match example:
+        case Question():
+            return [answer.text for answer in example.answers]
+        case Pair():
+            return example.target
+        case Dialogue():
+            return example.turns[-1]
+    raise InputError(f"{example.place}: nothing is written for {type(example).__name__}")
+
+
+def check_examples(examples: Sequence[Example], task: str) -> None:
+    """Refuses what cannot be measured: no examples, no labels, scores instead of classes."""
+    if not examples:
+        raise InputError("there are no examples to ask a model about")
+    for example in examples:
+        if not is_labelled(example):
+            raise InputError(
+                f"{example.place}: the example has no label, and without one no answer can be "
+                "called right; give labelled data"
+            )
+        if isinstance(example, Dialogue) and len(example.turns) < 2:
+            raise InputError(f"{example.place}: one turn; there is no reply to compare with")
+        label = example.label if isinstance(example, Labelled) else None
+        if isinstance(label, float) or (task == "similar" and fraction(str(label))):
+            raise InputError(
+                f"{example.place}: the label is the score {label}, and a prompt chooses among "
+                "classes; give classes, or fine-tune a model for scores"
+            )
+
+
+def classes_in(examples: Sequence[Example]) -> list[str]:
+    found = {e.label for e in examples if isinstance(e, Labelled) and isinstance(e.label, str)}
+    if len(found) < 2:
+        raise InputError(
+            f"all examples have the label {next(iter(found))!r}; to choose takes at least 2 classes"
+        )
+    return labels_in(examples, "classify")
+
+
+def fraction(label: str) -> bool:
+    """A number that is not whole."""
+    try:
+        number = float(label)
+    except ValueError:
+        return False
+    return math.isfinite(number) and not number.is_integer()

@@ -1,0 +1,158 @@
+"""Zero-, one- and few-shot evaluation: a model is asked by a text, and learns nothing.
+
+    evaluate(loaded, examples, "classify", shots=4, labels={"pos": "great", "neg": "terrible"})
+
+The prompt holds demonstrations (examples with their answers), then the example without its answer
+(Brown et al. 2020, 2.4). Where there are answers to choose from, each is scored in four ways:
+
+| score | what decides |
+| --- | --- |
+| raw | log P(answer given the prompt) |
+| token | the same for each token: GPT-3's choice for most tasks |
+| byte | the same for each byte of the answer, whatever the tokenizer |
+| calibrated | raw - log P(answer given a neutral context): GPT-3's choice for ARC and RACE |
+
+The neutral context is a text such as "Answer:", or the same prompt with "N/A" in place of the
+example (`blank`: contextual calibration, Zhao et al. 2021; several are averaged as probabilities).
+Open answers are decoded up to the first line break and measured as `regard test` does, in the
+language that most of their letters are of unless one is given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from regard.core.seeding import permutation
+from regard.data.examples import Example
+from regard.evaluation.likelihood import Likelihood, score
+from regard.evaluation.preflight import check_measures, check_used, meanwhile
+from regard.evaluation.prompter import (
+    CHOOSING,
+    SCORES,
+    Options,
+    Prompter,
+    Row,
+    gold_text,
+    prompter_for,
+    shared,
+)
+from regard.formats.directory import Loaded
+from regard.metrics.bootstrap import mean_interval
+from regard.metrics.figures import summarise
+from regard.tasks.targets import language_of
+
+__all__ = ["SCORES", "Likelihood", "Options", "evaluate", "score"]
+
+PORTION = 64  # examples that are asked together
+OPEN = ("tokens", "beams", "language")  # matter to answers that are written
+CLOSED = ("score", "neutral", "blank")  # matter to answers to choose from
+
+
+def evaluate(
+    loaded: Loaded,
+    examples: Sequence[Example],
+    task: str,
+    *,
+    pool: Sequence[Example] | None = None,
+    watch: Callable[[str, int, int], None] = lambda what, done, of: None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Everything a test by prompts has to say, as plain values, `predictions` among them.
+
+    Demonstrations come from `pool`, or from the examples themselves; the one that is asked, and
+    every one of the same text, is never among them. `Options` names every choice. `watch` is told
+    how far it is.
+    """
+    chosen = Options.of(options)
+    check_used(chosen, dict.fromkeys(OPEN if task in CHOOSING else CLOSED, False), task)
+    prompter = prompter_for(loaded, examples, task, pool, chosen)
+    kind, language = "classify" if task == "similar" else task, ""
+    if task not in CHOOSING:
+        language = chosen.language or language_of([gold_text(example) for example in examples])
+    check_measures(kind, language)
+    numbers = list(range(len(examples)))
+    if chosen.limit is not None and chosen.limit < len(examples):
+        drawn = permutation(len(examples), chosen.seed, "limit")
+        numbers = sorted(drawn[: chosen.limit].tolist())
+    rows: list[Row] = []
+    with meanwhile(kind):
+        for start in range(0, len(numbers), PORTION):
+            rows += prompter.answer(numbers[start : start + PORTION])
+            watch("asking", len(rows), len(numbers))
+    return report(prompter, rows, kind, language)
+
+
+def report(asker: Prompter, rows: list[Row], kind: str, language: str) -> dict[str, Any]:
+    options, choosing = asker.options, asker.task in CHOOSING
+    gold, predicted = [row["gold"] for row in rows], [row["predicted"] for row in rows]
+    numbers = [row["number"] for row in rows]
+    texts = [asker.template.context(asker.values(asker.examples[i])) for i in numbers]
+    more: dict[str, Any] = {"language": language}
+    if choosing:
+        more = {"scores": [beliefs(row, options.score, asker.task) for row in rows]}
+    found = summarise(
+        kind,
+        gold,
+        predicted,
+        texts=texts,
+        seed=options.seed,
+        resamples=options.resamples,
+        **more,
+    )
+    asked = {
+        "task": asker.task,
+        "model": str(asker.loaded.path or ""),
+        "shots": options.shots,
+        "draw": options.draw,
+        "fixed": options.fixed,
+        "instruction": options.instruction,
+        "template": asker.template.text,
+        "separator": asker.separator,
+        "labels": asker.words,
+    }
+    if choosing:
+        neutral = {"blank": list(options.blank)} if options.blank else {"neutral": asker.neutral}
+        asked |= {"score": options.score, **neutral, **compared(rows, options)}
+    else:
+        asked["language"] = language
+    lengths = {"dropped_shots": asker.dropped, "shortened": asker.short, "cut": asker.cut}
+    notes = list(notes_on(asker, len(rows)))
+    return found | asked | lengths | {"notes": notes, "predictions": rows}
+
+
+def beliefs(row: Row, score: str, task: str) -> Any:
+    """What is believed of each answer: the scores that decide, as shares of 1."""
+    scores: dict[Any, float] = row["scores"][score]
+    shares = shared(list(scores.values()))
+    return shares if task == "choose" else dict(zip(scores, shares, strict=True))
+
+
+def compared(rows: list[Row], options: Options) -> dict[str, Any]:
+    """How often each score is right, and what needs no model."""
+    by = {}
+    for name in SCORES:
+        right = [float(row["by"][name] == row["gold"]) for row in rows]
+        span = mean_interval(right, seed=options.seed, resamples=options.resamples)
+        between = [span.low, span.high] if span else None
+        by[name] = {"accuracy": sum(right) / len(right), "interval": between}
+    label, count = Counter(row["gold"] for row in rows).most_common(1)[0]
+    chance = sum(1 / len(row["scores"]["raw"]) for row in rows) / len(rows)
+    frequent = {"label": label, "accuracy": count / len(rows)}
+    return {"by_score": by, "most_frequent": frequent, "chance": chance}
+
+
+def notes_on(asker: Prompter, examples: int) -> Iterator[str]:
+    """What a user should know, said once."""
+    limit = asker.scorer.limit
+    if asker.dropped:
+        yield (
+            f"{asker.dropped:,} demonstrations were left out of {asker.short:,} of {examples:,} "
+            f"prompts, the first ones first, to fit {limit:,} tokens"
+        )
+    if asker.cut:
+        yield (
+            f"{asker.cut:,} of {examples:,} prompts are longer than {limit:,} tokens even without "
+            "demonstrations; their beginning was cut off"
+        )

@@ -1,0 +1,365 @@
+"""A test: a model's answers beside the right ones, in figures with intervals, and as a page.
+
+DIR/
+  report.html        the page
+  test.json          everything on it, for programs
+  predictions.jsonl  every example with its right answer and the model's
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
+from regard.core.progress import Progress
+from regard.data.corpus import MARKER
+from regard.data.example_views import is_labelled
+from regard.data.examples import Dialogue, Example, Problems
+from regard.data.labelled import check_tags, files_of, noted
+from regard.data.readers import BY_SUFFIX, PACKED, read
+from regard.data.sources import BY_SUFFIX as TEXT_BY_SUFFIX
+from regard.data.tags import repair, scheme_of
+from regard.evaluation.page import write_page
+from regard.evaluation.predictors import (
+    PRECISIONS,
+    Asked,
+    check_task,
+    kept,
+    names_of,
+    opened,
+    predictor_for,
+    task_of,
+    writes,
+)
+from regard.evaluation.preflight import (
+    check_language,
+    check_measures,
+    check_place,
+    check_used,
+    meanwhile,
+)
+from regard.formats.directory import Loaded
+from regard.metrics.figures import jsonable, summarise
+from regard.metrics.significance import compare
+from regard.tasks.labelled import Prediction
+from regard.tasks.targets import (
+    NONE,
+    gold_of,
+    kind_of,
+    options_of,
+    readable,
+    scores_of,
+    text_of,
+    thresholds,
+    unseen_labels,
+    unseen_note,
+    values_of,
+    void_note,
+)
+from regard.tasks.text_forms import exchanges
+
+PAGE, FACTS, ANSWERS = "report.html", "test.json", "predictions.jsonl"
+SAID = {  # where a task can be answered in two ways
+    "classify": "classes",
+    "similar": "scores",
+    "tag": "entities",
+    "words": "a tag for each word",
+}
+
+Watch = Callable[[str, int, int], None]  # (what, done, of)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of a test."""
+
+    against: str = ""  # another run, compared on the same examples
+    out: Path | None = None  # None: RUN/test-<name of the data>
+    task: str = ""  # refused if the model has learned another
+    skip: Sequence[str] = ()  # kinds of errors whose records are left out
+    limit: int = 0  # the first so many examples; 0: all
+    worst: int = 20  # errors shown
+    precision: str = "fp32"
+    language: str = ""  # of what is written; "": Chinese if most letters are Han, else English
+    strict: bool = False  # tags: only entities that the scheme allows
+    split: str = "test"  # of a prepared directory
+    length: int = 0  # of a language model's chunks; 0: as it learned
+    seed: int = 0  # of the bootstrap
+    resamples: int = 1000
+    reading: dict[str, Any] = field(default_factory=dict)  # fields, form, header, download
+    decoding: dict[str, Any] = field(default_factory=dict)  # beams, tokens, prefix, …
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise UnknownName("precision", self.precision, PRECISIONS)
+        for name, least in (("limit", 0), ("worst", 0), ("length", 0), ("resamples", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be {least} or more")
+        check_language(self.language)
+
+
+def examine(
+    run: str, data: Sequence[str], plan: Plan | None = None, *, quiet: bool = True
+) -> dict[str, Any]:
+    """Tests a model directory on data and writes the results; gives what test.json says."""
+    plan = plan or Plan()
+    out = place(run, data, plan)
+    began = time.monotonic()
+    progress = Progress(quiet=quiet)
+    try:
+        loaded = opened(run)
+        if plan.task:
+            plan = replace(plan, task=check_task(loaded, [plan.task]))
+        if examples_asked(loaded, data, plan):
+            result, rows = examine_task(loaded, run, data, plan, told(progress))
+        else:
+            from regard.evaluation.language_modeling import examine_text
+
+            result, rows = examine_text(loaded, run, data, plan, told(progress))
+    finally:
+        progress.close()
+    result |= {"title": f"{Path(run).resolve().name}: {result['task']}", "model": run,
+               "data": ", ".join(data), "precision": plan.precision, "out": str(out),
+               "seconds": round(time.monotonic() - began, 3)}  # fmt: skip
+    made: dict[str, Any] = jsonable(result)
+    write(out, made, rows)
+    return made
+
+
+def examples_asked(loaded: Loaded, data: Sequence[str], plan: Plan) -> bool:
+    """Is it a test of labelled examples, not of text?"""
+    task = task_of(loaded, plan.task)
+    if not task or len(data) != 1 or not Path(data[0], MARKER).is_file():
+        return bool(task)
+    if writes(loaded):
+        return False
+    raise InputError(
+        f"{data[0]} is prepared text, and {loaded.path} has learned {task}; give it a labelled file"
+    )
+
+
+def told(progress: Progress) -> Watch:
+    """How far it is, now and then."""
+
+    def step(what: str, done: int, of: int) -> None:
+        now = time.monotonic()
+        if not progress.quiet and now - progress.last >= progress.pause:
+            progress.last = now
+            progress.say(f"{what}: {done:,} of {of:,} ({done / max(of, 1):.0%})")
+
+    return step
+
+
+# -- a model that has learned a task
+
+
+def examine_task(
+    loaded: Loaded, run: str, data: Sequence[str], plan: Plan, watch: Watch
+) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """All that can be refused is refused before anything is asked."""
+    asked, other = both(loaded, run, plan)
+    kind = kind_of(asked)
+    examples, notes = examples_of(data, asked, plan)
+    gold = [gold_of(example, asked.labels) for example in examples]
+    options = options_of(kind, asked, gold, plan)
+    check_used(plan, {"strict": kind == "tag", "language": "language" in options,
+                      "length": False, "split": False}, asked.task)  # fmt: skip
+    check_measures(kind, options.get("language", ""))
+    with meanwhile(kind):
+        said = answers(asked, examples, watch)
+    values, void = values_of(asked, said, gold)
+    result = summarise(
+        kind,
+        readable(kind, gold),
+        readable(kind, values),
+        scores=scores_of(kind, said),
+        texts=[text_of(example) for example in examples],
+        seed=plan.seed,
+        resamples=plan.resamples,
+        worst=plan.worst,
+        **options,
+    )
+    explain(result["worst"], examples, said)
+    result |= thresholds(gold, said, options) if kind == "answer" else {}
+    unseen = unseen_labels(examples, asked.labels)
+    notes += [unseen_note(unseen, len(examples), asked)] if unseen else []
+    notes += [void_note(asked, void)] if void else []
+    notes += asked.notes
+    result |= {"task": asked.task, "options": options, "unseen": unseen, "notes": notes}
+    if other is not None:
+        theirs, void = against(other, asked, examples, gold, watch)
+        notes += [f"{plan.against}: {void_note(other, void)}"] if void else []
+        result["comparison"] = compare(  # above 0: the tested run is higher
+            kind,
+            *(readable(kind, side) for side in (gold, theirs, values)),
+            names=names_of(plan.against, run),
+            seed=plan.seed,
+            resamples=plan.resamples,
+            **options,
+        )
+    return result, predictions(examples, gold, said)
+
+
+def explain(worst: list[dict[str, Any]], examples: Sequence[Example], said: Any) -> None:
+    """Says where an error stands, and what was really written."""
+    for row in worst:
+        if isinstance(row.get("text"), list):  # the words of a sentence
+            row["text"] = " ".join(row["text"])
+        if row["predicted"] == NONE:
+            row["predicted"] = f"{said[row['index']].value} {NONE}"
+        row["place"] = str(examples[row["index"]].place)
+
+
+def examples_of(data: Sequence[str], asked: Asked, plan: Plan) -> tuple[list[Example], list[str]]:
+    """The examples that are tested, all with a right answer, and what was left out."""
+    problems = Problems()
+    classes = asked.task == "similar" and bool(asked.labels)
+    files = [file for name in data for file in files_of(name, asked.task)]
+    found = read(
+        files, asked.task, skip=plan.skip, problems=problems, classes=classes, offsets=False,
+        **plan.reading,
+    )  # fmt: skip
+    notes = noted(problems)
+    if asked.task == "tag":
+        check_tags(found, asked.labels)
+    known = [example for example in found if is_labelled(example)]
+    if not known:
+        raise InputError(
+            f"{', '.join(data)} holds no right answers for {asked.task}, so nothing can be tested; "
+            f"'regard check {data[0]} --task {asked.task}' says what it holds"
+        )
+    if missing := len(found) - len(known):
+        first = next(example for example in found if not is_labelled(example))
+        if "missing-label" not in plan.skip:
+            raise InputError(
+                f"{missing:,} of {len(found):,} examples have no right answer, the first is at "
+                f"{first.place}; --skip missing-label leaves them out"
+            )
+        notes.append(f"{missing:,} examples were left out: they have no right answer")
+    if asked.task == "converse":  # every reply is one
+        known = [talk for one in known if isinstance(one, Dialogue) for talk in exchanges(one)]
+    if plan.limit and plan.limit < len(known):
+        notes.append(f"only the first {plan.limit:,} of {len(known):,} examples were tested")
+        known = known[: plan.limit]
+    return known, notes
+
+
+def answers(asked: Asked, examples: Sequence[Example], watch: Watch) -> list[Prediction]:
+    said = []
+    for one in asked.stream(examples):
+        said.append(one)
+        watch("testing", len(said), len(examples))
+    return said
+
+
+# -- two runs
+
+
+def both(loaded: Loaded, run: str, plan: Plan) -> tuple[Asked, Asked | None]:
+    """What asks the tested run, and what asks the other one, if there is one."""
+    models = [loaded, *([opened(plan.against)] if plan.against else [])]
+    if "prefix" in plan.decoding and all(map(kept, models)):
+        raise ConfigError(
+            f"prefix is {plan.decoding['prefix']!r}, but {run} knows what stands before its texts "
+            "(task.json); leave it out: it is for a published model"
+        )
+    asked = asking(loaded, plan, plan.task)
+    if not plan.against:
+        return asked, None
+    other = asking(models[1], plan, check_task(models[1], [asked.task]))
+    if kind_of(asked) != kind_of(other):
+        raise ConfigError(
+            f"{run} answers {asked.task} with {SAID[kind_of(asked)]} and {plan.against} with "
+            f"{SAID[kind_of(other)]}; they cannot be compared"
+        )
+    return asked, other
+
+
+def asking(loaded: Loaded, plan: Plan, task: str) -> Asked:
+    """A run that has learned its task has a prefix of its own."""
+    given = {k: v for k, v in plan.decoding.items() if k != "prefix" or not kept(loaded)}
+    return predictor_for(loaded, task=task, precision=plan.precision, **given)
+
+
+def against(
+    other: Asked, asked: Asked, examples: Sequence[Example], gold: Sequence[Any], watch: Watch
+) -> tuple[list[Any], int]:
+    """What the other run says, in the tags of the tested one; and how much of it means nothing."""
+    theirs, void = values_of(other, answers(other, examples, watch), gold)
+    if kind_of(asked) == "tag" and scheme_of(other.labels) != scheme_of(asked.labels):
+        theirs = [repair(tags, scheme_of(asked.labels)) for tags in theirs]
+    return theirs, void
+
+
+# -- what is left
+
+
+def place(run: str, data: Sequence[str], plan: Plan) -> Path:
+    """Where the results go: never where a run has its own report."""
+    if plan.out is not None:
+        out = plan.out
+    else:
+        out = (Path(run) if Path(run).is_dir() else Path()) / f"test-{stem(data[0])}"
+    check_place(out)
+    if any((out / name).exists() for name in ("config.json", "run.json", "recipe.toml")):
+        raise StorageError(
+            f"{out} is a model directory, and its report.html is that of its training; give --out "
+            "another place"
+        )
+    return out
+
+
+def stem(name: str) -> str:
+    """The name of a file without the endings that say how it is written."""
+    found = Path(name.rstrip("/")).name
+    while Path(found).suffix.lower() in PACKED:
+        found = Path(found).stem
+    if Path(found).suffix.lower() in {*BY_SUFFIX, *TEXT_BY_SUFFIX}:
+        found = Path(found).stem
+    return re.sub(r"[^\w\-]+", "-", found).strip("-") or "data"
+
+
+def predictions(
+    examples: Sequence[Example], gold: Sequence[Any], said: Sequence[Prediction]
+) -> Iterator[dict[str, Any]]:
+    for example, right, one in zip(examples, gold, said, strict=True):
+        text = text_of(example)
+        row: dict[str, Any] = {"id": example.id, "place": str(example.place)}
+        row |= text if isinstance(text, dict) else {"text": text}
+        row |= {"gold": right, "predicted": one.value}
+        row |= {"score": one.score} if one.score is not None else {}
+        row |= {"scores": one.scores} if one.scores is not None else {}
+        yield row
+
+
+def write(out: Path, result: dict[str, Any], rows: Iterator[dict[str, Any]]) -> None:
+    """Each file is written beside its place, then moved there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        part = out / f".{ANSWERS}.part"
+        with part.open("w", encoding="utf-8") as file:
+            for row in rows:
+                file.write(in_line(row))
+        part.replace(out / ANSWERS)
+        write_page(out / PAGE, result)
+        part = out / f".{FACTS}.part"
+        part.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        part.replace(out / FACTS)
+    except OSError as error:
+        raise StorageError(
+            f"the results cannot be written to {out}: {error.strerror}; give --out another place"
+        ) from None
+
+
+def in_line(row: dict[str, Any]) -> str:
+    """A row of JSON; only what is no plain value takes the slow way."""
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError):
+        return json.dumps(jsonable(row), ensure_ascii=False) + "\n"

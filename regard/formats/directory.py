@@ -1,0 +1,374 @@
+"""Model directories: opened, described and written. The native format is that of Hugging Face.
+
+Nothing in a directory is executed, nothing is fetched unless asked, and a directory is either
+written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.api import Methods
+from regard.core.errors import ConfigError, FormatError, UnknownName
+from regard.data.tokenizer import Tokenizer
+from regard.formats.empty import empty, extensions_of
+from regard.formats.format import Format, Name, stacked, unstacked
+from regard.formats.registry import OWN, format_for, format_of, heads_of_family, names_of
+from regard.formats.weights import Weights, materialise, write_weights
+from regard.models import FAMILIES
+from regard.models.base import Model
+from regard.models.heads import Heads
+
+BESIDE = ("task.json", "crf.safetensors", "knowledge.tsv")  # learned, beside the weights
+CONFIG_LIMIT = 2**24  # bytes of a config.json that are still believable
+
+
+@dataclass
+class Loaded(Methods):
+    """An opened model with everything that belongs to it, and what can be asked of it."""
+
+    model: Any
+    tokenizer: Tokenizer | None = None
+    source: dict[str, Any] = field(default_factory=dict)  # config.json as it was
+    path: Path | None = None
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes a directory that `transformers` opens unchanged wherever it has a class for the
+        model.
+        """
+        made = save(self.model, path, self.tokenizer, self.source)
+        for name in BESIDE:
+            held = (self.path or made) / name
+            if held.is_file() and made.resolve() != held.parent.resolve():
+                shutil.copyfile(held, made / name)
+        return made
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    download: bool = False,
+    ignore_unknown: bool = False,
+    heads: Heads | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Loaded:
+    """Opens a model directory, or a name of the hub that is on this machine (`download` fetches
+    it).
+
+    `heads` asks for other heads than the directory holds; those it lacks start at random.
+    """
+    directory = locate(path, download)
+    given = read_config(directory)
+    found = format_of(given["model_type"])
+    config = configure(found, given, ignore_unknown)
+    held = heads_of(found, given) if heads is None else known_heads(found, heads)
+    weights = Weights.open(directory, found)
+    if weights.apart == ["lm_head.weight"] and hasattr(config, "tied"):
+        config = config.replace(tied=False)  # transformers 5 says otherwise, and unties by the file
+    elif weights.apart:
+        raise FormatError(
+            f"{weights.apart[0]} differs from {found.same[weights.apart[0]]}; "
+            f"a {found.type} in which they are not the same is not supported"
+        )
+    model = empty(found, config, held, extensions_of(given))
+    values = collect(
+        model, names_of(model, found, held), weights, dtype, optional=heads is not None
+    )
+    materialise(model, values, dtype)
+    left = [key for key in weights.unread() if not found.is_ignored(key)]
+    if left and heads is None:  # whoever asks for other heads leaves those that were there
+        warnings.warn(
+            f"{directory.name}: {len(left)} tensors were not used, among them {left[0]}",
+            stacklevel=2,
+        )
+    return Loaded(model.eval(), Tokenizer.open(directory), given, directory)
+
+
+def collect(
+    model: Model, names: list[Name], weights: Weights, dtype: torch.dtype, optional: bool
+) -> dict[str, Tensor]:
+    """Our tensors by name, each checked against the shape the configuration asks for."""
+    held = model.state_dict()
+    shapes = {k: tuple(v.shape) for k, v in held.items()}
+    values, missing = {}, []
+    for entry in names:
+        if not all(key in weights for key in entry.theirs):
+            new = optional and entry.ours.startswith(("heads.", "output."))
+            if not new and entry.zeros is None:
+                missing += [key for key in entry.theirs if key not in weights]
+            continue
+        parts = {key: weights[key] for key in entry.theirs}
+        wanted = expected(entry, shapes)
+        other = any(parts[key].shape != shape for key, shape in wanted.items())
+        if other and optional and entry.ours.startswith("heads."):
+            continue  # a head of other classes: it starts at random
+        for key, shape in wanted.items():
+            if parts[key].shape != shape:
+                raise FormatError(
+                    f"{key} is {list(parts[key].shape)} in the file; "
+                    f"the configuration asks for {list(shape)}"
+                )
+        if entry.zeros is None:
+            whole = stacked(list(parts.values()), entry)
+            values[entry.ours] = typed(entry.ours, whole, held[entry.ours], dtype)
+        elif any(part.any() for part in parts.values()):
+            raise FormatError(
+                f"{entry.theirs[0]} is not zero, but attention_bias is false; "
+                "set it to true in config.json"
+            )
+    if missing:
+        raise FormatError(
+            f"{len(missing)} tensors are missing from the weights, the first is {missing[0]}; "
+            "is config.json that of another model?"
+        )
+    return values
+
+
+def typed(name: str, value: Tensor, like: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor of a file as the model wants it: numbers in `dtype`, whole ones as they are."""
+    if value.is_floating_point() and like.is_floating_point():
+        return value.to(dtype)
+    if value.dtype != like.dtype:
+        raise FormatError(f"{name} holds {value.dtype}; this model has {like.dtype} there")
+    return value
+
+
+def expected(entry: Name, shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Size]:
+    """The shapes of their tensors, from that of ours."""
+    if entry.zeros is not None:
+        return dict.fromkeys(entry.theirs, torch.Size([entry.zeros]))
+    parts = unstacked(torch.empty(shapes[entry.ours], device="meta"), entry)
+    return {key: part.shape for key, part in parts.items()}
+
+
+def configure(found: Format, given: dict[str, Any], ignore_unknown: bool = False) -> Any:
+    """Our configuration of a config.json; a refusal adds how the fields are spelled there."""
+    config_class = FAMILIES[found.family].load()[1]
+    try:
+        return config_class.of(found.read_config(given, ignore_unknown))
+    except ConfigError as error:
+        spelled = {o: f.theirs for o, f in found.fields.items() if o != f.theirs}
+        named = [f"{o} is {t}" for o, t in spelled.items() if re.search(rf"\b{o}\b", str(error))]
+        known = any(field.theirs in str(error) for field in found.fields.values())
+        hint = f" (in config.json {', '.join(named)})" if named and not known else ""
+        raise ConfigError(f"{error}{hint}") from None
+
+
+def known_heads(found: Format, heads: Heads) -> Heads:
+    """Heads asked for by name, each one that the family has."""
+    known = heads_of_family(found.family)
+    if not isinstance(heads, dict) or not all(isinstance(k, int) for k in heads.values()):
+        raise ConfigError(f"heads are {heads!r}; they must be names with numbers of classes")
+    for name in heads:
+        if name not in known:
+            raise UnknownName("head", name, known or {"none"}, f"(heads of {found.family})")
+    return heads
+
+
+def class_of(found: Format, given: dict[str, Any]) -> str:
+    """The class of transformers that a directory says it holds."""
+    named = given.get("architectures") or [next(iter(found.classes))]
+    if not isinstance(named, list) or named[0] not in list(found.classes):
+        raise FormatError(
+            f"the class {named!r} is not supported for {found.type}; "
+            f"supported are {', '.join(found.classes)}"
+        )
+    name: str = named[0]
+    return name
+
+
+def heads_of(found: Format, given: dict[str, Any]) -> Heads:
+    """Which heads a directory holds, by its class and its number of labels."""
+    if found.type.startswith(OWN):
+        return known_heads(found, given.get("regard_heads") or {})
+    labels = given.get("id2label") or given.get("num_labels", 2)
+    labels = len(labels) if isinstance(labels, dict | list) else labels
+    if not isinstance(labels, int) or not 0 < labels < 2**31:
+        raise ConfigError(f"config.json: id2label or num_labels is {labels!r}, which it cannot be")
+    return {
+        n: labels if n in ("classify", "tag", "answer") else k
+        for n, k in found.classes[class_of(found, given)].items()
+    }
+
+
+def save(
+    model: Model,
+    path: str | os.PathLike[str],
+    tokenizer: Tokenizer | None = None,
+    source: dict[str, Any] | None = None,
+) -> Path:
+    """Writes config.json, model.safetensors and the tokenizer; an existing directory is replaced
+    file by file.
+    """
+    target = Path(path)
+    family = family_of_model(model)
+    found, _ = format_for(family, model.config, model.extensions)
+    heads = heads_in(model)
+    config = describe_model(model, found, heads, source or {})
+    state = model.state_dict()
+    tensors: dict[str, Tensor] = {}
+    for entry in names_of(model, found, heads):
+        if entry.zeros is not None:
+            like = next(iter(state.values()))
+            tensors |= {key: torch.zeros(entry.zeros, dtype=like.dtype) for key in entry.theirs}
+        else:
+            tensors |= unstacked(state[entry.ours].detach().cpu(), entry)
+    fresh = not target.exists()
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        write(target, tensors, config, tokenizer)
+    except BaseException:
+        if fresh:
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+    return target
+
+
+def write(
+    target: Path, tensors: dict[str, Tensor], config: dict[str, Any], tokenizer: Tokenizer | None
+) -> None:
+    """Everything beside its place first, then moved there; config.json, the marker, comes last."""
+    with tempfile.TemporaryDirectory(dir=target, prefix=".writing-") as name:
+        made = Path(name)
+        write_weights(tensors, made / "model.safetensors")
+        text = json.dumps(config, indent=2, ensure_ascii=False, sort_keys=True)
+        (made / "config.json").write_text(text + "\n", encoding="utf-8")
+        if tokenizer is not None:
+            tokenizer.save(made)
+        for file in sorted(made.iterdir(), key=lambda f: f.name == "config.json"):
+            file.replace(target / file.name)
+
+
+def describe_model(
+    model: Model, found: Format, heads: Heads, source: dict[str, Any]
+) -> dict[str, Any]:
+    """config.json: what the source said, overruled by what the model is."""
+    own = found.type.startswith(OWN)
+    kept = source if source.get("model_type") == found.type else {}
+    architecture = next(iter(found.classes)) if own else found.class_for(heads)
+    named = (kept.get("architectures") or [None])[0]
+    if not own and set(found.classes.get(named, ())) == set(heads):
+        architecture = named if named in found.classes else architecture
+    config = found.write_config(model.config, architecture, kept)
+    if own:
+        added = {"regard_extensions": model.extensions} if model.extensions else {}
+        return config | {"regard_heads": heads} | added
+    classes = [k for n, k in heads.items() if n in ("classify", "tag")]
+    if classes and len(config.get("id2label") or ()) != classes[0]:
+        labels = [f"LABEL_{i}" for i in range(classes[0])]
+        config["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        config["label2id"] = {label: i for i, label in enumerate(labels)}
+    config["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
+    for key in ("torch_dtype", "auto_map"):  # the new name is above; no code is written
+        config.pop(key, None)
+    return config
+
+
+def family_of_model(model: Model) -> str:
+    for name, family in FAMILIES.items():
+        if family.model == type(model).__name__:
+            return name
+    raise FormatError(f"{type(model).__name__} is not one of {', '.join(FAMILIES)}")
+
+
+def heads_in(model: Model) -> Heads:
+    """The heads a model has, with their classes."""
+    held = getattr(model, "heads", None)
+    if not isinstance(held, nn.ModuleDict):
+        return {}
+    heads = {n: getattr(getattr(h, "out", None), "out_features", 0) for n, h in held.items()}
+    return heads | ({"masked": 0} if hasattr(model, "output") else {})
+
+
+def locate(path: str | os.PathLike[str], download: bool) -> Path:
+    """The directory of a path, or of a name in the hub's cache."""
+    directory = Path(path)
+    if directory.is_dir():
+        return directory
+    if directory.exists():
+        raise FormatError(
+            f"{path} is a file; a model is a directory with config.json and model.safetensors"
+        )
+    text = str(path)
+    if text.count("/") > 1 or text.startswith((".", "/", "~")):
+        raise FormatError(f"{path} does not exist; give a model directory or a name of the hub")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise FormatError(
+            f"there is no directory {path}; for names of the hub install regard[hub]"
+        ) from None
+    try:
+        found = snapshot_download(
+            text,
+            local_files_only=not download,
+            ignore_patterns=["*.bin", "*.h5", "*.msgpack", "*.ot", "*.py"],
+        )
+    except Exception as error:
+        advice = "" if download else "; --download (download=True) fetches a name of the hub"
+        raise FormatError(
+            f"there is no directory {path} and no such name on this machine{advice}"
+        ) from error
+    return Path(found)
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    file = directory / "config.json"
+    if not file.is_file():
+        raise FormatError(
+            f"{directory} has no config.json; a model directory holds one beside its weights"
+        )
+    if file.stat().st_size > CONFIG_LIMIT:
+        raise FormatError(f"{file} has {file.stat().st_size:,} bytes; that is no configuration")
+    try:
+        given = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{file} is not valid JSON: {error}") from None
+    if not isinstance(given, dict) or not isinstance(given.get("model_type"), str):
+        raise FormatError(
+            f"{file} does not name a model_type; the field is needed to know the model"
+        )
+    return given
+
+
+def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[str, Any]:
+    """What a directory holds, without loading its weights."""
+    directory = locate(path, download)
+    given = read_config(directory)
+    found = format_of(given["model_type"])
+    config = configure(found, given)
+    heads = heads_of(found, given)
+    model = empty(found, config, heads, extensions_of(given))
+    tokenizer = Tokenizer.open(directory)
+    files = {f.name: f.stat().st_size for f in sorted(directory.iterdir()) if f.is_file()}
+    return {
+        "path": str(directory),
+        "model_type": found.type,
+        "family": found.family,
+        "class": class_of(found, given),
+        "heads": heads,
+        "extensions": model.extensions,
+        "parameters": model.parameter_count(),
+        "config": {k: getattr(config, k) for k in config.__dataclass_fields__},
+        "tokenizer": None if tokenizer is None else tokenizer.describe(),
+        "files": files,
+        "opens_in_transformers": found.opens is None,
+        "because": found.opens
+        if not found.type.startswith(OWN)
+        else format_for(found.family, config, model.extensions)[1],
+    }

@@ -1,0 +1,249 @@
+"""How a published directory spells a model: one declarative table serves reading and writing.
+
+A `Name` says which of their tensors make up one of ours, and in which form. A `Format` adds the
+fields of `config.json`. Patterns hold `{i}` for the number of a layer (or, within it, `{j}` for a
+cluster).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.core.errors import ConfigError, FormatError, UnknownName
+from regard.models.base import Config
+from regard.models.heads import Heads
+
+
+@dataclass(frozen=True)
+class Form:
+    """How one of their tensors becomes (a part of) ours, and back."""
+
+    load: Callable[[Tensor], Tensor]
+    save: Callable[[Tensor], Tensor]
+
+
+SAME = Form(lambda x: x, lambda x: x)
+TRANSPOSED = Form(lambda x: x.mT, lambda x: x.mT)
+ROW = Form(lambda x: x.flatten(), lambda x: x[None])  # [1, n] <-> [n]
+VECTOR = Form(lambda x: x.flatten(), lambda x: x[None, None])  # [1, 1, n] <-> [n]
+
+
+def by_head(heads: int, size: int) -> Form:
+    """XLNet's [width, heads, size] <-> our [heads · size, width]."""
+    return Form(lambda x: x.flatten(1).mT, lambda x: x.mT.unflatten(1, (heads, size)))
+
+
+def out_of_heads(heads: int, size: int) -> Form:
+    """XLNet's output [width, heads, size] <-> our [width, heads · size]."""
+    return Form(lambda x: x.flatten(1), lambda x: x.unflatten(1, (heads, size)))
+
+
+@dataclass(frozen=True)
+class Name:
+    """One of our tensors and those of theirs that, stacked, make it up."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    form: Form = SAME
+    zeros: int | None = (
+        None  # they have a vector of this size where we have none: zeros, never trained
+    )
+
+    def layers(self, count: int) -> Iterator[Name]:
+        """The same name for each layer."""
+        if "{i}" not in self.ours + "".join(self.theirs):
+            yield self
+            return
+        for i in range(count):
+            theirs = tuple(t.replace("{i}", str(i)) for t in self.theirs)
+            yield Name(self.ours.replace("{i}", str(i)), theirs, self.form, self.zeros)
+
+
+def name(ours: str, *theirs: str, form: Form = SAME) -> Name:
+    return Name(ours, theirs, form)
+
+
+def both(ours: str, *theirs: str) -> list[Name]:
+    """Weight and bias together."""
+    return [Name(f"{ours}.{p}", tuple(f"{t}.{p}" for t in theirs)) for p in ("weight", "bias")]
+
+
+MISTAKEN = (TypeError, ValueError, AttributeError, KeyError, IndexError, ArithmeticError)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of their configuration: its name, its value when absent, and how values are
+    translated.
+    """
+
+    theirs: str
+    default: Any = None
+    read: Callable[[Any], Any] = lambda x: x
+    write: Callable[[Any], Any] = lambda x: x
+
+    def of(self, given: dict[str, Any]) -> Any:
+        """Our value of a config.json; null means absent."""
+        value = given.get(self.theirs)
+        try:
+            return self.read(self.default if value is None else value)
+        except MISTAKEN:
+            raise ConfigError(
+                f"config.json: {self.theirs} is {value!r}, which it cannot be"
+            ) from None
+
+
+def token(theirs: str, default: int) -> Field:
+    """A field with the id of a special token, or with several of which the first counts."""
+    return Field(theirs, default, lambda x: x[0] if isinstance(x, list) and x else x)
+
+
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "swish": "silu",
+    "silu": "silu",
+    "tanh": "tanh",
+}
+
+
+def activation(theirs: str, default: str, **aliases: str) -> Field:
+    """A field that names an activation; `aliases` are meanings peculiar to one class."""
+    known = ACTIVATIONS | aliases
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value not in known:
+            raise ConfigError(f"{theirs} is {value!r}; known are {', '.join(known)}")
+        return known[value]
+
+    def write(value: str) -> str:
+        return next(k for k in [*aliases, *ACTIVATIONS] if known[k] == value)
+
+    return Field(theirs, default, read, write)
+
+
+@dataclass(frozen=True)
+class Format:
+    """Everything there is to say about one `model_type`."""
+
+    type: str
+    family: str
+    classes: dict[str, Heads]  # their class -> our heads; the first is the default
+    fields: dict[str, Field]  # ours -> theirs
+    names: Callable[[Any, Heads], Iterable[Name]]
+    fixed: dict[str, Any] = field(default_factory=dict)  # theirs -> the only value we compute
+    inert: frozenset[str] = frozenset()  # theirs that change no number
+    ignored: str = r"$^"  # tensors that can be left out: repetitions and constants
+    same: dict[str, str] = field(default_factory=dict)  # theirs that repeats another -> that one
+    prefix: str = ""  # base classes write their tensors without it
+    refuses: Callable[[Any], str | None] = lambda config: None  # why it cannot hold our model
+    opens: str | None = None  # why today's transformers does not open it
+    takes_heads: bool = False
+    whole_numbers: bool = False  # may tensors be integers?
+    reads: Callable[[dict[str, Any]], dict[str, Any]] = (
+        lambda given: {}
+    )  # what no single field tells
+    writes: Callable[[Any], dict[str, Any]] = lambda config: {}
+    suggests: Callable[[Any], dict[str, Any]] = lambda config: {}  # where a source says nothing
+
+    def read_config(self, given: dict[str, Any], ignore_unknown: bool = False) -> dict[str, Any]:
+        """Their config.json -> our fields; refuses what would compute something else."""
+        known = {f.theirs for f in self.fields.values()} | set(self.fixed) | self.inert | INERT
+        for key, value in given.items():
+            if key in self.fixed and value != self.fixed[key]:
+                raise ConfigError(
+                    f"config.json: {key} is {value!r}; "
+                    f"only {self.fixed[key]!r} is supported for {self.type}"
+                )
+            if key not in known and value not in (None, False) and not ignore_unknown:
+                raise UnknownName(
+                    "field of config.json", key, known, "(ignore_unknown=True reads on without it)"
+                )
+        return {ours: f.of(given) for ours, f in self.fields.items()} | self.read_rest(given)
+
+    def read_rest(self, given: dict[str, Any]) -> dict[str, Any]:
+        """What no single field tells; a value of the wrong kind is the one it goes without."""
+        try:
+            return self.reads(given)
+        except MISTAKEN:
+            for key, value in given.items():
+                try:
+                    self.reads({k: v for k, v in given.items() if k != key})
+                except MISTAKEN:
+                    continue
+                raise ConfigError(f"config.json: {key} is {value!r}, which it cannot be") from None
+            raise ConfigError("config.json: several values are of the wrong kind") from None
+
+    def write_config(
+        self, config: Config, architecture: str, source: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Our fields -> their config.json: what the source said, overruled by what the model is."""
+        fields = {}
+        for ours, f in self.fields.items():
+            value = getattr(config, ours)  # of two spellings of it the source's stays
+            kept = f.theirs in source and f.of(source) == value
+            fields[f.theirs] = source[f.theirs] if kept else f.write(value)
+        kind = {"architectures": [architecture], "model_type": self.type}
+        return self.suggests(config) | source | kind | self.fixed | fields | self.writes(config)
+
+    def class_for(self, heads: Heads) -> str:
+        """Their class that holds these heads."""
+        wanted = set(heads)
+        for architecture, held in self.classes.items():
+            if set(held) == wanted:
+                return architecture
+        raise FormatError(
+            f"no class of transformers holds a {self.family} with the heads {sorted(wanted)}; "
+            f"possible are {[sorted(h) for h in self.classes.values()]}"
+        )
+
+    def table(self, config: Any, heads: Heads) -> list[Name]:
+        layers = max(config.layers, getattr(config, "decoder_layers", None) or 0)
+        return [n for entry in self.names(config, heads) for n in entry.layers(layers)]
+
+    def is_ignored(self, key: str) -> bool:
+        return re.search(self.ignored, key) is not None
+
+
+# What every published configuration may carry and no model computes with.
+INERT = frozenset(
+    """
+    _name_or_path architectures model_type transformers_version torch_dtype dtype use_cache
+    name_or_path id2label label2id num_labels problem_type task_specific_params finetuning_task
+    tokenizer_class prefix bos_token_id eos_token_id pad_token_id sep_token_id
+    decoder_start_token_id cls_token_id mask_token_id output_attentions output_hidden_states
+    output_past return_dict torchscript use_bfloat16 tf_legacy_loss pruned_heads
+    chunk_size_feed_forward is_encoder_decoder cross_attention_hidden_size
+    gradient_checkpointing max_length min_length do_sample early_stopping num_beams
+    num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty
+    length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
+    num_return_sequences output_scores return_dict_in_generate forced_bos_token_id
+    forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens
+    begin_suppress_tokens initializer_range initializer_factor auto_map language
+    _attn_implementation attn_implementation keys_to_ignore_at_inference loss_type
+    """.split()
+)
+
+
+def stacked(parts: list[Tensor], entry: Name) -> Tensor:
+    """Their tensors in our form."""
+    formed = [entry.form.load(part) for part in parts]
+    return (formed[0] if len(formed) == 1 else torch.cat(formed)).contiguous()
+
+
+def unstacked(value: Tensor, entry: Name) -> dict[str, Tensor]:
+    """Ours in their form: equal shares along the first dimension."""
+    parts = value.chunk(len(entry.theirs))
+    return {
+        key: entry.form.save(part).contiguous()
+        for key, part in zip(entry.theirs, parts, strict=True)
+    }

@@ -1,0 +1,126 @@
+"""From a pickled weight file to safetensors, on request: weights only, nothing is executed.
+
+torch's own reader does the reading. With `weights_only` it knows tensors and plain containers and
+refuses everything else a pickle can ask for, before it is built.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.core.errors import FormatError
+from regard.formats.weights import write_weights
+
+PICKLE, INDEX, TARGET = "pytorch_model.bin", "pytorch_model.bin.index.json", "model.safetensors"
+
+
+def convert(path: str | Path) -> Path:
+    """Writes `model.safetensors` beside the pickled weights of a directory; returns where it is."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise FormatError(f"{folder} is not a directory; give the one that holds {PICKLE}")
+    target = folder / TARGET
+    if target.exists():
+        raise FormatError(f"{target} exists already; nothing is left to convert")
+    if (source := folder / PICKLE).exists():
+        tensors = read(source)
+    elif (source := folder / INDEX).exists():
+        tensors = read_shards(source)
+    else:
+        raise FormatError(f"{folder} holds neither {PICKLE} nor {INDEX}; nothing to convert")
+    with replacing(target) as temporary:
+        try:
+            write_weights(apart(tensors), temporary)
+            shutil.copymode(source, temporary)  # safetensors lets only the owner read
+        except (ValueError, KeyError) as error:  # a type of number that the format lacks
+            raise FormatError(
+                f"safetensors cannot hold the weights of {folder}: {error}"
+            ) from error
+    return target
+
+
+def read(file: Path) -> dict[str, Tensor]:
+    """The tensors of one pickled file."""
+    if not file.is_file():
+        raise FormatError(f"{file} is missing")
+    try:
+        # a file of the time before torch 1.6 is no archive and cannot be mapped
+        with warnings.catch_warnings(action="ignore"):
+            archive = zipfile.is_zipfile(file)
+            found: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=archive)
+    except Exception as error:  # a damaged pickle can fail in any way at all
+        raise FormatError(f"{file} {diagnosis(error)}") from error
+    if not isinstance(found, dict) or not found:
+        raise FormatError(f"{file} holds {type(found).__name__}, not a table of named weights")
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise FormatError(f"{file}: {name!r} holds {type(value).__name__}, not a tensor")
+        if value.layout != torch.strided or value.is_quantized or value.is_meta:
+            raise FormatError(f"{file}: {name!r} is not a plain tensor ({value.layout})")
+    return {name: value.detach() for name, value in found.items()}
+
+
+def diagnosis(error: Exception) -> str:
+    """What is wrong, without torch's advice to switch the safety off."""
+    text = str(error)
+    if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in text:
+        asked = text.split("GLOBAL", 1)[1].split()[0]
+        return f"asks for {asked}, which is no weight; it is refused and nothing of it was run"
+    return "is damaged or is not a file of weights; fetch it again"
+
+
+def read_shards(index: Path) -> dict[str, Tensor]:
+    """The tensors of all the files that an index names, each from the file it is said to be in."""
+    try:
+        places: Any = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        files = sorted(set(places.values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{index} is damaged: it has no table 'weight_map'") from error
+    tensors: dict[str, Tensor] = {}
+    for name in files:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise FormatError(f"{index} names {name!r}, which is no file of its own directory")
+        shard = read(index.parent / name)
+        for key in (key for key, place in places.items() if place == name):
+            if key not in shard:
+                raise FormatError(f"{index.parent / name} lacks {key!r}, which the index promises")
+            tensors[key] = shard[key]
+    return tensors
+
+
+def apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Each tensor with memory of its own: the format knows neither sharing nor strides."""
+    owners: set[int] = set()
+    result = {}
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage()
+        whole = tensor.is_contiguous() and storage.nbytes() == tensor.nbytes
+        if whole and storage.data_ptr() not in owners:
+            result[name] = tensor
+        else:
+            result[name] = tensor.clone(memory_format=torch.contiguous_format)
+        owners.add(storage.data_ptr())
+    return result
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A temporary name to write to; it becomes `target` whole, or not at all."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        yield temporary
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

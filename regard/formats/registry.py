@@ -1,0 +1,94 @@
+"""Which format a directory is in, and which one a model can be written in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from regard.core.errors import UnknownName
+from regard.formats.format import Field, Format, Name
+from regard.models import FAMILIES
+from regard.models.base import Model
+from regard.models.heads import Heads
+
+# model_type of config.json -> the file that knows it
+FILES = {
+    "gpt2": "gpt",
+    "openai-gpt": "gpt",
+    "bert": "bert",
+    "longformer": "longformer",
+    "t5": "t5",
+    "marian": "transformer",
+    "xlnet": "xlnet",
+    "transfo-xl": "transformer_xl",
+}
+BESIDE = "crf."  # a part that a task adds, and keeps in a file of its own
+OWN = "regard-"  # types of our own, which transformers refuses
+
+
+def formats(file: str) -> tuple[Format, ...]:
+    found: tuple[Format, ...] = import_module(f"regard.formats.{file}").FORMATS
+    return found
+
+
+def format_of(model_type: str) -> Format:
+    """The format of a `model_type`."""
+    if model_type.startswith(OWN) and model_type.removeprefix(OWN) in FAMILIES:
+        return own(model_type.removeprefix(OWN))
+    if model_type not in FILES:
+        raise UnknownName("model_type", model_type, [*FILES, *(OWN + f for f in FAMILIES)])
+    return next(f for f in formats(FILES[model_type]) if f.type == model_type)
+
+
+def format_for(
+    family: str, config: Any, extensions: Mapping[str, Any] | None = None
+) -> tuple[Format, str | None]:
+    """The first published format that holds the model, or our own and why no other does."""
+    if extensions:
+        return own(family), f"transformers knows no models with {' and '.join(extensions)}"
+    why = []
+    for found in {file: formats(file) for file in FILES.values()}.values():
+        for candidate in found:
+            if candidate.family == family:
+                refusal = candidate.refuses(config)
+                if refusal is None:
+                    return candidate, None
+                why.append(refusal)
+    return own(family), "; ".join(why) or "transformers has no class for it"
+
+
+def heads_of_family(family: str) -> set[str]:
+    """Every head that some published class of the family has."""
+    found = (f for file in FILES.values() for f in formats(file) if f.family == family)
+    return {name for f in found for heads in f.classes.values() for name in heads}
+
+
+def own(family: str) -> Format:
+    """Our own names and fields, under a type that transformers does not open as something else."""
+    config = FAMILIES[family].load()[1]
+
+    def restore(value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    fields = {f.name: Field(f.name, f.default, restore) for f in dataclasses.fields(config)}
+    return Format(
+        type=OWN + family,
+        family=family,
+        classes={f"Regard{FAMILIES[family].model}": {}},
+        fields=fields,
+        inert=frozenset({"regard_heads", "regard_extensions"}),
+        names=lambda config, heads: [],
+        opens="transformers has no class for it",
+        whole_numbers=True,
+        takes_heads=hasattr(FAMILIES[family].load()[0], "read"),
+    )
+
+
+def names_of(model: Model, found: Format, heads: Heads) -> list[Name]:
+    """The table of names; our own format's is the model itself, each shared tensor once."""
+    if not found.type.startswith(OWN):
+        return found.table(model.config, heads)
+    keys = [*dict(model.named_parameters()), *dict(model.named_buffers())]
+    return [Name(key, (key,)) for key in keys if not key.startswith(BESIDE)]

@@ -1,0 +1,150 @@
+"""Weights on disk: safetensors, one file or several, read tensor by tensor and written whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from regard.core.errors import FormatError
+from regard.formats.format import Format
+
+ALIGNED = 64  # bytes: elsewhere products take another way, and the last bit may differ
+LEGACY = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+class Weights(Mapping[str, Tensor]):
+    """The tensors of a directory under the names of its format, whatever prefix or spelling the
+    file uses.
+    """
+
+    def __init__(self, files: dict[str, Any], format_: Format) -> None:
+        self.files, self.read = files, set[str]()
+        self.floating = not format_.whole_numbers
+        self.keys_in_file = {spelled(key, files, format_): key for key in files}
+        for repeated, original in format_.same.items():  # which of the two a file holds varies
+            if repeated in self and original not in self:
+                self.keys_in_file[original] = self.keys_in_file.pop(repeated)
+        self.apart = [
+            repeated
+            for repeated, original in format_.same.items()
+            if repeated in self and not torch.equal(self[repeated], self[original])
+        ]  # ties that the file does not keep
+
+    @classmethod
+    def open(cls, directory: Path, format_: Format) -> Weights:
+        index = directory / "model.safetensors.index.json"
+        single = directory / "model.safetensors"
+        if single.is_file():
+            names = [single.name]
+        elif index.is_file():
+            names = listed(index)
+        else:
+            for name in LEGACY:
+                if (directory / name).is_file():
+                    raise FormatError(
+                        f"{directory} has only {name}, a pickle, which can hold code; "
+                        f"'regard convert {directory}' makes a safe model.safetensors of it"
+                    )
+            raise FormatError(f"{directory} has no model.safetensors")
+        files: dict[str, Any] = {}
+        for name in names:
+            file = directory / name
+            if not file.is_file():
+                raise FormatError(f"{index.name} names {name!r}, which is not in {directory}")
+            try:
+                opened = safe_open(file, framework="pt")
+            except (SafetensorError, OSError) as error:
+                raise FormatError(
+                    f"{file} is damaged or cut short ({error}); copy it again"
+                ) from None
+            files |= dict.fromkeys(opened.keys(), opened)
+        return cls(files, format_)
+
+    def __getitem__(self, key: str) -> Tensor:
+        spelling = self.keys_in_file[key]
+        self.read.add(key)
+        try:
+            value: Tensor = self.files[spelling].get_tensor(spelling)
+        except (SafetensorError, RuntimeError, TypeError) as error:
+            raise FormatError(f"{spelling} cannot be read from its file: {error}") from None
+        if not value.is_floating_point() and self.floating:
+            raise FormatError(f"{spelling} holds {value.dtype}; weights are floating-point numbers")
+        aligned = value.data_ptr() % ALIGNED == 0
+        return value if aligned else value.clone()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.keys_in_file
+
+    def __iter__(self) -> Any:
+        return iter(self.keys_in_file)
+
+    def __len__(self) -> int:
+        return len(self.keys_in_file)
+
+    def unread(self) -> list[str]:
+        return [key for key in self.keys_in_file if key not in self.read]
+
+
+def listed(index: Path) -> list[str]:
+    """The files an index names; none may lie outside its directory."""
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise FormatError(f"{index} is damaged: it has no table 'weight_map'") from None
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise FormatError(f"{index} names {name!r}, which is no file of its own directory")
+    return names
+
+
+def spelled(key: str, keys: Mapping[str, Any], format_: Format) -> str:
+    """A key in the published spelling: old names of the norms, and the prefix that base classes
+    leave out.
+    """
+    new = key.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+        "LayerNorm.beta", "LayerNorm.bias"
+    )
+    if format_.prefix and not any(k.startswith(format_.prefix) for k in keys):
+        return format_.prefix + new
+    return new
+
+
+def materialise(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype) -> None:
+    """Fills a model made on the meta device; tensors that are shared stay shared, the rest starts
+    at random.
+    """
+    real: dict[int, Tensor] = {}
+    for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]:
+        if name in values:
+            value = values[name]
+            real[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if id(tensor) not in real:
+            if not tensor.is_floating_point():
+                raise FormatError(f"the weights have no {name}, which cannot begin at random")
+            value = torch.full(tensor.shape, float(name.endswith("norm.weight")), dtype=dtype)
+            value = value if value.dim() < 2 else value.normal_(std=0.02)
+            real[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value
+    for module in model.modules():
+        for kind in (module._parameters, module._buffers):
+            for name, old in kind.items():
+                if old is not None:
+                    kind[name] = real[id(old)]  # type: ignore[assignment]
+
+
+def write_weights(tensors: dict[str, Tensor], file: Path) -> None:
+    """Writes and flushes one safetensors file."""
+    save_file(tensors, file, metadata={"format": "pt"})
+    with file.open("rb+") as handle:
+        os.fsync(handle.fileno())
+    mask = os.umask(0)
+    os.umask(mask)
+    file.chmod(0o666 & ~mask)  # safetensors lets only the owner read

@@ -1,0 +1,1 @@
+"""Putting models side by side: comparisons, claims, the look page, drawings."""

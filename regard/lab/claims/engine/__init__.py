@@ -1,0 +1,1 @@
+"""What claims are made of, and what runs and judges them."""

@@ -1,0 +1,79 @@
+"""The figures of a claim as pictures: lines along its axis, or bars where there is none."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from regard.lab.claims.engine.claim import Chart, Claim
+from regard.report.bars import Bar, Bars
+from regard.report.bars import inline as bars_inline
+from regard.report.curves import Line, Panel, inline
+
+INKS = 8
+Numbers = dict[tuple[str, float], list[float]]  # (arm, place) -> a number a seed
+
+
+def numbers(facts: dict[str, Any], figure: str) -> Numbers:
+    """What was measured under this name."""
+    found: Numbers = {}
+    for cell in facts["cells"]:
+        if figure in cell["figures"]:
+            found.setdefault((cell["arm"], cell["at"]), []).append(cell["figures"][figure])
+    return found
+
+
+def moves(found: Numbers) -> bool:
+    """Does the place on the axis make a difference for any arm?"""
+    arms: dict[str, set[tuple[float, ...]]] = {}
+    for (arm, _), held in found.items():
+        arms.setdefault(arm, set()).add(tuple(held))
+    return any(len(each) > 1 for each in arms.values())
+
+
+def drawn(claim: Claim, facts: dict[str, Any], chart: Chart) -> str:
+    """SVG for a page; empty where nothing was measured."""
+    found = numbers(facts, chart.figure)
+    if not found:
+        return ""
+    if claim.axis is None or not moves(found):
+        return bars_inline(bars(claim, chart, found))
+    return inline(lines(claim, chart, found))
+
+
+def bars(claim: Claim, chart: Chart, found: Numbers) -> Bars:
+    """The mean of each arm; what the place does not change is taken once."""
+    first: dict[str, list[float]] = {}
+    for (arm, _), held in found.items():
+        first.setdefault(arm, held)
+    made = [
+        Bar(arm, statistics.fmean(first[arm]), min(first[arm]), max(first[arm]), ink(i))
+        for i, arm in enumerate(claim.arms)
+        if arm in first
+    ]
+    return Bars(chart.title.en, made, chart.logarithmic, chart.title.zh)
+
+
+def lines(claim: Claim, chart: Chart, found: Numbers) -> Panel:
+    """The mean of each arm at every place, in a band from the least to the most of the seeds."""
+    assert claim.axis is not None
+    made = []
+    for i, arm in enumerate(claim.arms):
+        held = [(at, each) for (whose, at), each in sorted(found.items()) if whose == arm]
+        points = [(at, statistics.fmean(each)) for at, each in held]
+        band = [(at, min(each), max(each)) for at, each in held if len(each) > 1]
+        made.append(Line(arm, points, ink(i), dots=True, band=band))
+    axis = claim.axis
+    return Panel(
+        chart.title.en,
+        made,
+        across=axis.name.en,
+        logarithmic=(axis.logarithmic, chart.logarithmic),
+        marks=axis.places,
+        chinese=(chart.title.zh, axis.name.zh),
+        key=f"{claim.name} {chart.figure}",
+    )
+
+
+def ink(number: int) -> int:
+    return number % INKS + 1

@@ -1,0 +1,279 @@
+"""Made texts and labelled examples whose answer is known: small worlds that a tiny model can read.
+
+* moods: a sentence is glad or sad, in one of two shades, and most of its words are of that shade.
+  Texts without labels tell which words go together, labels only what that is called.
+* stories: a text has a subject, and its sentences pass through stages in order.
+* creatures: each has a colour and fears another, which stands in a graph and nowhere else.
+
+Words are made of syllables and are entries of the vocabulary; every choice hangs on a key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from regard.core.seeding import keyed, permutation
+from regard.lab.claims.engine.cache import once
+from regard.lab.claims.engine.source import mark
+
+Files = dict[str, Path]
+Record = dict[str, Any]
+MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SYLLABLES = [c + v for c in "bdfghjklmnprstvwyz" for v in "aeiou"]
+TESTED = 1000  # examples of a test
+
+
+def words(count: int, begin: int = 0) -> list[str]:
+    """Made words, no two alike; `begin` keeps those of two kinds apart."""
+    size = len(SYLLABLES)
+    picked = permutation(size * size, "made words")[begin : begin + count]
+    return [SYLLABLES[i // size] + SYLLABLES[i % size] for i in picked]
+
+
+# -- files
+
+
+def lines(file: Path, records: Iterable[Record]) -> Path:
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def tokenizer(vocabulary: Iterable[str]) -> Any:
+    """One token a word."""
+    from regard.data.special_tokens import completed, special_of
+    from regard.data.tokenizer import Tokenizer, word_pieces
+
+    made = Tokenizer(word_pieces([*MARKS, *vocabulary]))
+    return completed(made, special_of(made, "the tokenizer"))
+
+
+def prepared(
+    place: Path, name: str, vocabulary: Iterable[str], documents: Callable[[], Iterable[str]]
+) -> Path:
+    """Text with its own words as tokens, one document a line, made once by this code."""
+    from regard.data import prepare
+    from regard.data.corpus import MARKER
+    from regard.data.sources import Reading
+
+    out = place / f"{name}-{mark(__name__)}"
+
+    def make() -> None:
+        with TemporaryDirectory(prefix="made-", dir=place) as work:
+            tokenizer(vocabulary).save(Path(work))
+            text = Path(work, "made.txt")
+            text.write_text("".join(f"{line}\n" for line in documents()), encoding="utf-8")
+            reading = Reading(split_by="line")
+            prepare.prepare(prepare.Plan((str(text),), out, reading=reading, tokenizer=work))
+
+    return once(out, MARKER, make)
+
+
+# -- moods
+
+SHADES, WORDS = 2, 60  # of a mood, and words of a shade: those of one shade stand together
+TELLING, TURNED = 6, 0.4  # words of a sentence, and how often one misleads
+SENTENCES = 4  # of a text
+MOODS = {
+    mood: [words(WORDS, WORDS * (SHADES * k + shade)) for shade in range(SHADES)]
+    for k, mood in enumerate(("glad", "sad"))
+}
+EVERY = [(word, f"{mood}-{i}") for mood, held in MOODS.items() for i, shade in enumerate(held)
+         for word in shade]  # fmt: skip
+PLAIN = words(30, 400)  # say nothing
+
+
+def mood_sentence(mood: str, shade: int, *key: int | str) -> list[str]:
+    """Words of one shade of a mood; what misleads is of any."""
+    dice = keyed(*key)
+    picked = [str(word) for word in dice.choice(MOODS[mood][shade], TELLING)]
+    any_of = [EVERY[int(i)][0] for i in dice.integers(len(EVERY), size=TELLING)]
+    turned = dice.random(TELLING) < TURNED
+    return [b if t else a for a, b, t in zip(picked, any_of, turned, strict=True)]
+
+
+def mood_at(index: int) -> tuple[str, int]:
+    """Every mood and shade in turn."""
+    return tuple(MOODS)[index % 2], index // 2 % SHADES
+
+
+def mood_text(place: Path) -> Path:
+    """4,000 texts without labels, each of one shade."""
+
+    def documents() -> Iterator[str]:
+        for i in range(4000):
+            said = (mood_sentence(*mood_at(i), "moods", "text", i, n) for n in range(SENTENCES))
+            yield " ".join(word for sentence in said for word in sentence)
+
+    return prepared(place, "moods", [*(word for word, _ in EVERY), *PLAIN], documents)
+
+
+def both_parts(place: Path, count: int, tested: int, record: Callable[[str, int], Record]) -> Files:
+    """What is learned from and what is tested on, by the part and the number of an example."""
+    sizes = {"train": count, "test": tested}
+    return {
+        part: lines(place / f"{part}.jsonl", (record(part, i) for i in range(size)))
+        for part, size in sizes.items()
+    }
+
+
+def moods(place: Path, seed: int, count: int) -> Files:
+    """Sentences that are glad or sad; and synonyms: two others of each word's own shade."""
+
+    def record(part: str, i: int) -> Record:
+        mood, shade = mood_at(i)
+        text = " ".join(mood_sentence(mood, shade, "moods", part, seed, i))
+        return {"text": text, "label": mood}
+
+    synonyms = place / "synonyms.tsv"
+    shades = [shade for held in MOODS.values() for shade in held]
+    rows = ((held[i], held[i - 1], held[i - 2]) for held in shades for i in range(len(held)))
+    synonyms.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    return both_parts(place, count, TESTED, record) | {"synonyms": synonyms}
+
+
+def same_moods(place: Path, seed: int, count: int) -> Files:
+    """Two sentences: are they of the same mood? The order of the two means nothing."""
+
+    def record(part: str, i: int) -> Record:
+        dice = keyed("pairs", part, seed, i)
+        first, alike = mood_at(int(dice.integers(2 * SHADES))), i % 2 == 0
+        second = mood_at(tuple(MOODS).index(first[0]) + int(not alike) + 2 * int(dice.integers(2)))
+        a, b = (" ".join(mood_sentence(*each, "pairs", part, seed, i, n))
+                for n, each in enumerate((first, second)))  # fmt: skip
+        return {"sentence1": a, "sentence2": b, "label": "same" if alike else "other"}
+
+    return both_parts(place, count, TESTED, record)
+
+
+def shades(place: Path, seed: int, count: int) -> Files:
+    """Tags: the shade of each word, whatever the sentence is of."""
+    kinds = dict(EVERY)
+
+    def record(part: str, i: int) -> Record:
+        text = mood_sentence(*mood_at(i), "shades", part, seed, i)
+        return {"words": text, "tags": [kinds[word] for word in text]}
+
+    return both_parts(place, count, TESTED // 2, record)
+
+
+def long_moods(length: int) -> Callable[[Path, int, int], Files]:
+    """Texts of `length` words, four of which tell their mood, wherever they stand."""
+
+    def record(seed: int, part: str, i: int) -> Record:
+        dice, mood = keyed("long moods", part, length, seed, i), mood_at(i)[0]
+        text = [str(word) for word in dice.choice(PLAIN, length)]
+        for at in dice.choice(length, 4, replace=False):
+            text[int(at)] = str(dice.choice(MOODS[mood][0][:20]))
+        return {"text": " ".join(text), "label": mood}
+
+    def made(place: Path, seed: int, count: int) -> Files:
+        return both_parts(place, count, TESTED // 2, lambda part, i: record(seed, part, i))
+
+    return made
+
+
+# -- stories
+
+SUBJECTS, STAGES, SENTENCES = 60, 12, 6
+OF_SUBJECT = [words(4, 1000 + 4 * k) for k in range(SUBJECTS)]
+OF_STAGE = [words(6, 1300 + 6 * k) for k in range(STAGES)]
+
+
+def story(*key: int | str) -> str:
+    """Sentences full of one subject; three words of each tell its stage, and stages only rise."""
+    dice = keyed(*key)
+    own = OF_SUBJECT[int(dice.integers(SUBJECTS))]
+    said = []
+    for stage in sorted(dice.choice(STAGES, SENTENCES, replace=False)):
+        picked = [str(word) for kind, n in ((own, 5), (OF_STAGE[stage], 3))
+                  for word in dice.choice(kind, n)]  # fmt: skip
+        said.append(" ".join(str(word) for word in dice.permutation(picked)).capitalize() + ".")
+    return " ".join(said)
+
+
+def story_text(place: Path) -> Path:
+    def documents() -> Iterator[str]:
+        for i in range(4000):
+            yield story("stories", i)
+
+    every = [word for kind in (*OF_SUBJECT, *OF_STAGE) for word in kind]
+    return prepared(place, "stories", [*every, "."], documents)
+
+
+# -- creatures
+
+STARTS = "ba da fe go hu ji ka lo mi nu pe ra so ti vu qi xe yo za zo".split()
+ENDS = "bi dok fa gur kalu lim mo nex pol rit sen tu vas wop yin zel".split()
+COLOURS = "red blue green white black brown grey pink".split()
+FRAMES = ("the {a} met the {b}", "a {a} saw the {b} today", "the {b} and the {a} were there")
+ASKS = ("is the {x} {a} or {b}", "was that {x} {a} or was it {b}")
+
+
+class Creature(NamedTuple):
+    name: str
+    colour: str
+    fears: str  # another colour
+
+
+def creatures(seed: int) -> list[Creature]:
+    every = [first + last for first in STARTS for last in ENDS]
+    found = []
+    for i in permutation(len(every), seed, "creatures"):
+        colour, fears = keyed(seed, "properties", every[i]).choice(COLOURS, 2, replace=False)
+        found.append(Creature(every[i], str(colour), str(fears)))
+    return found
+
+
+def question(among: list[Creature], index: int, *key: int | str) -> Record:
+    """Which of two colours? The wrong one is any, that of the other creature, or what is feared."""
+    dice = keyed(*key, index)
+    asked, other = (among[i] for i in dice.choice(len(among), 2, replace=False))
+    while other.colour == asked.colour or other.name == asked.name:
+        other = among[int(dice.integers(len(among)))]
+    rest = [c for c in COLOURS if c not in (asked.colour, asked.fears, other.colour)]
+    wrong = (str(dice.choice(rest)), other.colour, asked.fears)[index % 3]
+    first, second = (str(c) for c in dice.permutation([asked.colour, wrong]))
+    a, b = (str(x) for x in dice.permutation([asked.name, other.name]))
+    return {
+        "premise": str(dice.choice(FRAMES)).format(a=a, b=b),
+        "hypothesis": str(dice.choice(ASKS)).format(x=asked.name, a=first, b=second),
+        "label": asked.colour,
+    }
+
+
+def creature_text(place: Path) -> Path:
+    """Questions about creatures of another world: the words, and no fact that is asked for."""
+    known = {word for text in (*FRAMES, *ASKS) for word in text.split() if "{" not in word}
+    known |= {*COLOURS, "colour", "fears"}
+    pieces = [*(s for s in STARTS if s not in known), *(f"##{end}" for end in ENDS)]
+
+    def documents() -> Iterator[str]:
+        among = creatures(0)
+        for i in range(500):
+            made = question(among, i, "creatures", "text")
+            yield f"{made['premise']} {made['hypothesis']}"
+
+    return prepared(place, "creatures", [*sorted(known), *pieces], documents)
+
+
+def facts(place: Path, seed: int, count: int) -> Files:
+    """Questions about creatures, a test about others, and what is known of all of them."""
+    from regard.data.knowledge.graph import Graph
+
+    every = creatures(seed)
+    seen, unseen = every[: len(every) * 3 // 4], every[len(every) * 3 // 4 :]
+    graph = place / "facts.tsv"
+    Graph(
+        fact for c in every for fact in ((c.name, "colour", c.colour), (c.name, "fears", c.fears))
+    ).write(graph)
+    parts = {"train": (count, seen), "test": (TESTED, unseen)}
+    made = {
+        part: lines(place / f"{part}.jsonl", (question(among, i, seed, part) for i in range(size)))
+        for part, (size, among) in parts.items()
+    }
+    return made | {"graph": graph}

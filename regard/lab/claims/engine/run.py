@@ -1,0 +1,85 @@
+"""A claim is run: cell after cell, each kept when it is done; then judged by its rule.
+
+DIR/
+  NAME/cells/ARM-PLACE-SEED.json   a measurement
+  NAME/claim.json, claim.html      what it showed
+  texts/                           what several claims learn from
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from regard.core.files import read_json, write_json
+from regard.core.lock import RunLock
+from regard.lab.claims.engine.claim import Cell, Claim
+from regard.lab.claims.engine.experiment import Room
+from regard.lab.claims.engine.rules import Values
+from regard.lab.claims.engine.source import mark
+
+CELLS, FACTS, TEXTS = "cells", "claim.json", "texts"
+Tell = Callable[[Cell, dict[str, float]], None]
+
+
+def run(
+    claim: Claim,
+    out: Path,
+    *,
+    effort: float = 1.0,
+    seeds: int | None = None,
+    tell: Tell = lambda cell, figures: None,
+) -> dict[str, Any]:
+    """Measures what is not there yet and judges; gives what claim.json says.
+
+    Started again it goes on with the next cell. Cells that were measured with another effort, or
+    in another setting, are measured again: a verdict never mixes them.
+    """
+    place = out / claim.name
+    asked: dict[str, Any] = {"effort": effort, "setting": setting(claim)}
+    room = Room(out / TEXTS, effort)
+    room.place.mkdir(parents=True, exist_ok=True)
+    with RunLock(place):
+        values: dict[tuple[str, float], list[dict[str, float]]] = {}
+        for cell in claim.cells(seeds):
+            file = place / CELLS / f"{cell.name}.json"
+            held = read_json(file)
+            if held is None or any(held.get(key) != value for key, value in asked.items()):
+                held = asked | {"figures": claim.experiment.figures(cell, room)}
+                write_json(file, held)
+            tell(cell, held["figures"])
+            values.setdefault((cell.arm, cell.at), []).append(held["figures"])
+        facts = judged(claim, values, effort)
+        write_json(place / FACTS, facts)
+    return facts
+
+
+def setting(claim: Claim) -> str:
+    """A mark of what is done: in its own words, as the experiment's numbers and tables, as code."""
+    done = claim.setting.en, claim.experiment, mark(f"library.{claim.name.replace('-', '_')}")
+    told = re.sub(r" at 0x[0-9a-f]+", "", repr(done))
+    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+
+
+def judged(claim: Claim, values: Values, effort: float) -> dict[str, Any]:
+    ruling = claim.rule.judge(values)
+    return {
+        "name": claim.name,
+        "statement": claim.statement._asdict(),
+        "source": claim.source,
+        "setting": claim.setting._asdict(),
+        "rule": claim.rule.words,
+        "verdict": ruling.verdict,
+        "because": ruling.because,
+        "effort": effort,
+        "seeds": len(next(iter(values.values()))),
+        "printed": claim.printed,
+        "cells": [
+            {"arm": arm, "at": at, "seed": seed, "figures": figures}
+            for (arm, at), rows in values.items()
+            for seed, figures in enumerate(rows, 1)
+        ],
+    }

@@ -1,0 +1,92 @@
+"""Training in a few lines, for models that no recipe builds: other positions, other norms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.position import sinusoids
+from regard.core.seeding import seed_torch
+from regard.data.corpus import Corpus
+from regard.models import create
+from regard.objectives import objective
+from regard.objectives.base import Objective
+from regard.training.optimizer import clip, optimizer, set_rate
+from regard.training.parallel import Group
+from regard.training.schedule import schedule
+from regard.training.train_module import Learner
+from regard.training.validate import validate
+
+SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "heads": 4, "hidden": 512}
+KINDS = ("learned", "sinusoids", "integers", "unit")
+
+
+def task(name: str, data: Path, split: str, length: int, batch: int, seed: int, **o: Any) -> Any:
+    """An objective on a split of prepared text."""
+    found = objective(name)
+    learning = split == "train"
+    corpus = Corpus.open(data, split)
+    return found(
+        corpus, found.Options(**o), length=length, batch=batch, seed=seed, learning=learning
+    )
+
+
+def learn(model: Any, given: Objective, steps: int, rate: float, seed: int) -> None:
+    """AdamW with a tenth of warm-up and a linear decay; the gradient at most of length 1."""
+    seed_torch(seed, "dropout")
+    made = optimizer("adamw", model, rate=rate, betas=(0.9, 0.98), decay=0.01)
+    at = schedule("linear", rate=rate, warmup=0.1, steps=steps)
+    model.train()
+    for step in range(steps):
+        first = step * given.batch
+        samples = [given.get(number) for number in range(first, first + given.batch)]
+        loss = given.loss(model, given.collate(samples))
+        set_rate(made, at(step + 1))
+        made.zero_grad()
+        total: Any = sum(loss.sums[name] / loss.counts[name] for name in loss.sums)
+        total.backward()
+        clip(model.parameters(), 1.0)
+        made.step()
+    model.eval()
+
+
+def judged(model: Any, given: Objective, samples: int = 0) -> dict[str, float]:
+    """The figures of an objective that was made for validation."""
+    cpu = torch.device("cpu")
+    return validate(Learner(model, given), given, Group(), cpu, "fp32", samples=samples)
+
+
+class Counted(nn.Module):
+    """Positions that are computed: `sinusoids`, or a vector times the `integers` 0, 1, 2, … or
+    times numbers from 0 to 1, the last position's (`unit`).
+
+    All have about the size that a GPT's learned ones begin with.
+    """
+
+    def __init__(self, kind: str, width: int, size: float) -> None:
+        super().__init__()
+        self.kind, self.width, self.size = kind, width, size
+        if kind != "sinusoids":
+            self.vector = nn.Parameter(torch.randn(width) * size)
+
+    def forward(self, at: Tensor) -> Tensor:
+        if self.kind == "sinusoids":
+            return sinusoids(at, self.width) * self.size * 2**0.5
+        number = at.float()
+        if self.kind == "unit":
+            number = number / number.amax(-1, keepdim=True).clamp_min(1.0)
+        y: Tensor = number[..., None] * self.vector
+        return y
+
+
+def gpt_with(kind: str, vocabulary: int, context: int, seed: int) -> Any:
+    """A GPT whose positions are of one of KINDS."""
+    seed_torch(seed, "weights")
+    model: Any = create("gpt", vocabulary=vocabulary, context=context, **SHAPE)
+    if kind != "learned":
+        c = model.config
+        model.positions = Counted(kind, c.width, c.start_std)
+    return model

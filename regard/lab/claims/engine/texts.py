@@ -1,0 +1,132 @@
+"""Texts that claims learn from: the one inside of Python, and made ones whose answer is known.
+
+Each is prepared once, for all claims that learn from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from regard.core.seeding import keyed
+from regard.data.corpus import MARKER
+from regard.lab.claims.engine.cache import once
+from regard.lab.claims.engine.source import mark
+
+TASKS, SYMBOLS, SHOTS = 8, 12, 8  # of `ciphers`
+ONES = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+).split()
+TENS = "- - twenty thirty forty fifty sixty seventy eighty ninety".split()
+
+
+def home(place: Path, name: str) -> Path:
+    """Where a text is kept: one that other code has made is another."""
+    return place / f"{name}-{mark(__name__)}"
+
+
+def python_docs(place: Path, vocabulary: int = 2000) -> Path:
+    """The reference of Python, prepared once for all claims."""
+    from regard.data import prepare
+
+    out = home(place, f"python-docs-{vocabulary}")
+    plan = prepare.Plan(("builtin:python-docs",), out, vocabulary=vocabulary)
+    return once(out, MARKER, lambda: prepare.prepare(plan))
+
+
+def many_words(place: Path, vocabulary: int = 16000) -> Path:
+    """The same text cut into whole words, the frequent ones first: many, and most of them rare."""
+    from regard.data import prepare
+
+    out = home(place, f"python-docs-words-{vocabulary}")
+    given: dict[str, Any] = {"tokenizer": "words", "vocabulary": vocabulary}
+    plan = prepare.Plan(("builtin:python-docs",), out, **given)
+    return once(out, MARKER, lambda: prepare.prepare(plan))
+
+
+def numerals(place: Path, count: int = 20_000) -> Path:
+    """Pairs: a number in digits, and in words: "4 0 7" and "four hundred seven"."""
+    chosen = keyed(0, "numerals").choice(1_000_000, count, replace=False).tolist()
+    pairs = (f"{' '.join(str(n))}\t{spelled(n)}" for n in chosen)
+    return prepared(place, "numerals", pairs, pairs=True)
+
+
+def spelled(n: int) -> str:
+    """A number below a million in words."""
+    if n < 20:
+        return ONES[n]
+    if n < 100:
+        return TENS[n // 10] + (f" {ONES[n % 10]}" if n % 10 else "")
+    large, unit = (1000, "thousand") if n >= 1000 else (100, "hundred")
+    rest = f" {spelled(n % large)}" if n % large else ""
+    return f"{spelled(n // large)} {unit}{rest}"
+
+
+def ciphers(place: Path, count: int = 12_000) -> Path:
+    """Lines of one of eight fixed ciphers: a letter, what it becomes, the next letter, …
+
+    Which cipher a line uses is not said: only its examples tell. Two letters may become the same,
+    so that an answer is not ruled out by having been given: later ones are no easier to guess.
+    """
+    tables = [keyed(0, "cipher", i).integers(SYMBOLS, size=SYMBOLS).tolist() for i in range(TASKS)]
+
+    def lines() -> Iterable[str]:
+        for i in range(count):
+            draw = keyed(0, "line", i)
+            table = tables[int(draw.integers(TASKS))]
+            letters = draw.permutation(SYMBOLS)[:SHOTS].tolist()
+            yield " ".join(f"x{letter} y{table[letter]}" for letter in letters)
+
+    return prepared(place, "ciphers", lines())
+
+
+def refrains(place: Path, count: int = 400) -> Path:
+    """Long lines that say the same eight words again and again: a hidden word stands eight places
+    to either side, and only positions tell where that is.
+    """
+
+    def lines() -> Iterable[str]:
+        for i in range(count):
+            words = keyed(0, "refrain", i).integers(64, size=8).tolist()
+            yield " ".join(f"w{word}" for word in words * 80)
+
+    return prepared(place, "refrains", lines())
+
+
+def paragraphs(place: Path, vocabulary: int = 2000) -> Path:
+    """The reference of Python with every paragraph a document: texts of very different lengths."""
+    from regard.data.builtin import python_docs as documents
+
+    parts = (" ".join(part.split()) for text in documents() for part in text.split("\n\n"))
+    lines = (part for part in parts if part)
+    return prepared(place, f"paragraphs-{vocabulary}", lines, "bytes-bpe", vocabulary)
+
+
+def prepared(
+    place: Path,
+    name: str,
+    lines: Iterable[str],
+    tokenizer: str = "words",
+    vocabulary: int | None = None,
+    *,
+    pairs: bool = False,
+) -> Path:
+    """Made lines as data, a document each."""
+    out = home(place, name)
+
+    def make() -> None:
+        from regard.data import prepare
+        from regard.data.sources import Reading
+
+        with TemporaryDirectory(prefix="text-", dir=place) as work:
+            file = Path(work, f"{name}.{'tsv' if pairs else 'txt'}")
+            file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            given: dict[str, Any] = {"tokenizer": tokenizer, "vocabulary": vocabulary}
+            given |= {"pairs": pairs, "sentinels": 0}
+            reading = Reading(split_by="blank" if pairs else "line")
+            prepare.prepare(prepare.Plan((str(file),), out, reading, **given))
+
+    return once(out, MARKER, make)

@@ -1,0 +1,65 @@
+"""Small batches that make a large one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from regard.lab.claims.engine.claim import Chart, Claim, Said
+from regard.lab.claims.engine.experiment import Computed
+from regard.lab.claims.engine.rules import All, Within
+from regard.models import create
+
+SHAPE: dict[str, Any] = {
+    "layers": 2, "width": 32, "heads": 2, "vocabulary": 50, "context": 16, "dropout": 0.0,
+    "dropout_attention": 0.0, "dropout_embedding": 0.0,
+}  # fmt: skip
+
+
+def figures(arm: str, at: float, seed: int) -> dict[str, float]:
+    """The gradient of four ragged micro-batches beside that of all texts at once."""
+    torch.manual_seed(seed)
+    model: Any = create("gpt", **SHAPE).double()
+    lengths = torch.randint(3, 16, (12,))
+    tokens = torch.randint(0, 50, (12, 17))
+    counted = torch.arange(16)[None] < lengths[:, None]
+
+    def gradient(parts: list[slice], each: bool) -> torch.Tensor:
+        model.zero_grad()
+        for part in parts:
+            logits = model.logits(model(tokens[part, :-1]))
+            nats = F.cross_entropy(logits.mT, tokens[part, 1:], reduction="none")
+            scored = counted[part]
+            among = scored.sum() * len(parts) if each else counted.sum()
+            ((nats * scored).sum() / among).backward()
+        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    whole = gradient([slice(0, 12)], each=False)
+    parts = [slice(i, i + 3) for i in range(0, 12, 3)]
+    made = gradient(parts, each=arm == "mean of means")
+    return {"difference": float((made - whole).abs().max() / whole.abs().max())}
+
+
+CLAIM = Claim(
+    name="accumulation",
+    statement=Said(
+        "The gradients of k small batches add up to that of one large batch, if sums are divided "
+        "by the tokens of all; means of means do not.",
+        "k 个小批的梯度之和等于一个大批的梯度，前提是用全部词元数去除总和；先平均再平均则不等。",
+    ),
+    source="common practice; the mistake is as common",
+    setting=Said(
+        "Twelve texts of different lengths in one batch and in four, fp64, without dropout.",
+        "十二段不同长度的文本，一批或分四批，fp64，无 dropout。",
+    ),
+    arms=("sum over all", "mean of means"),
+    experiment=Computed(figures),
+    rule=All((
+        Within("difference", "sum over all", most=1e-10),
+        Within("difference", "mean of means", least=1e-3),
+    )),
+    charts=(Chart("difference", Said("relative difference", "相对差别"), logarithmic=True),),
+    minutes=0.1,
+)  # fmt: skip

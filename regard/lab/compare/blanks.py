@@ -1,0 +1,107 @@
+"""One word is hidden, everything else is seen: what a model that looks both ways says of it.
+
+For BERT and Longformer the word is masked, XLNet is asked for it last of all, T5 writes it behind
+its mark. Models that only go on with a text cannot be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.core.errors import InputError
+from regard.data.corpus import Special
+from regard.decoding.decode_state import at_rest, right_padded, unlimited
+from regard.formats.directory import Loaded
+from regard.models.base import Encoder, EncoderDecoder
+from regard.models.longformer import Longformer
+from regard.models.xlnet import XLNet
+
+TOKENS = 8192  # read at once
+
+
+class Guess(NamedTuple):
+    """Of the token that was hidden."""
+
+    logprob: float
+    right: bool  # was it the first choice?
+
+
+Ask = Callable[[list[list[int]], list[int]], Tensor]  # rows, places -> hidden states [N, width]
+
+
+def sees_both_sides(model: Any) -> bool:
+    held = isinstance(model, Encoder) and hasattr(model, "output")
+    return held or isinstance(model, EncoderDecoder)
+
+
+class Blanks:
+    """Asks a model for single hidden tokens of rows of ids, which have no marks around them."""
+
+    def __init__(self, loaded: Loaded, special: Special) -> None:
+        model = self.model = loaded.model
+        if not sees_both_sides(model):
+            raise InputError(f"{type(model).__name__} cannot look behind a blank")
+        self.special = special
+        self.ask: Ask
+        if isinstance(model, EncoderDecoder):
+            if not special.sentinels:
+                raise InputError("the tokenizer has no marks for blanks (<extra_id_0>, …)")
+            self.ask = self.written
+        elif isinstance(model, XLNet):
+            self.model, self.ask = unlimited(model), self.asked
+        else:
+            self.ask = self.masked
+
+    def __call__(self, rows: Sequence[Sequence[int]], places: Sequence[int]) -> list[Guess]:
+        """What is said of the token at `places[i]` of `rows[i]`."""
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        found: list[Guess | None] = [None] * len(rows)
+        with torch.inference_mode(), at_rest(self.model):
+            while order:
+                size = max(1, TOKENS // (len(rows[order[-1]]) + 2))
+                part, order = order[-size:], order[:-size]
+                given = [list(rows[i]) for i in part]
+                at = [places[i] for i in part]
+                gold = torch.tensor([row[p] for row, p in zip(given, at, strict=True)])
+                log_p = self.model.logits(self.ask(given, at)).float().log_softmax(-1).cpu()
+                own = log_p.gather(1, gold[:, None])[:, 0].tolist()
+                first = (log_p.argmax(-1) == gold).tolist()
+                for i, logprob, right in zip(part, own, first, strict=True):
+                    found[i] = Guess(logprob, right)
+        return [guess for guess in found if guess is not None]
+
+    def masked(self, rows: list[list[int]], places: list[int]) -> Tensor:
+        cls, sep, mask = (self.special.need(role) for role in ("cls", "sep", "mask"))
+        framed = [[cls, *row, sep] for row in rows]
+        for row, place in zip(framed, places, strict=True):
+            row[place + 1] = mask
+        tokens, real = right_padded(framed, self.model.device, self.special.pad or 0)
+        more: dict[str, Tensor] = {}
+        if isinstance(self.model, Longformer):  # as it has learned: all rows see the first
+            more["global_tokens"] = tokens.new_zeros(len(rows), 1)
+        hidden: Tensor = self.model(tokens, real=real, **more)
+        return hidden[range(len(rows)), [place + 1 for place in places]]
+
+    def asked(self, rows: list[list[int]], places: list[int]) -> Tensor:
+        cls, sep = self.special.need("cls"), self.special.need("sep")
+        framed = [[*row, sep, cls] for row in rows]
+        tokens, real = right_padded(framed, self.model.device, self.special.pad or 0)
+        asking = torch.tensor(places, device=tokens.device)[:, None]
+        order = torch.full_like(tokens, -1).scatter(1, asking, 0)
+        hidden: Tensor = self.model(tokens, real=real, order=order, targets=asking)
+        return hidden[:, 0]
+
+    def written(self, rows: list[list[int]], places: list[int]) -> Tensor:
+        """The decoder is given its start and the mark; what it says next is the guess."""
+        mark, end = self.special.sentinels[0], self.special.end
+        marked = [[*row, end] for row in rows]
+        for row, place in zip(marked, places, strict=True):
+            row[place] = mark
+        tokens, real = right_padded(marked, self.model.device, self.special.pad or 0)
+        begun = torch.tensor([[self.model.config.start, mark]], device=tokens.device)
+        hidden: Tensor = self.model(tokens, begun.expand(len(rows), -1), real)
+        return hidden[:, 1]

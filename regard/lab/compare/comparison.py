@@ -1,0 +1,385 @@
+"""A comparison from beginning to end: one text, one budget, every model; then what it showed.
+
+OUT/
+  compare.json     what is compared; to go on with
+  data/            the text, prepared once for all
+  runs/GPT-1/ …    a run of `regard train` for every model and seed
+  cells/GPT-1.json what was measured of it; a cell that is there is not made again
+  cells/costs.json what reading costs each of them as texts grow longer
+  report.html, report.json, report.md
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from regard.core.errors import ConfigError, InputError, RegardError
+from regard.core.files import read_json, write_json
+from regard.core.lock import RunLock
+from regard.data.corpus import MARKER, read_marker
+from regard.lab.compare.lineup import NGRAM, Budget, Entry
+from regard.training.progress import read_metrics
+
+PLAN, CELLS, RUNS, DATA = "compare.json", "cells", "runs", "data"
+COSTS = "costs"  # a cell for all models
+LOOK = 0.5  # seconds between two looks at a run
+PATIENCE = 60.0  # seconds that a run may take to save itself
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides a comparison."""
+
+    sources: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    budget: Budget
+    seeds: int = 1
+    size: str = "tiny"
+    length: int = 128
+    samples: int = 16  # of a step
+    vocabulary: int = 4000
+    order: int = 5  # of the n-gram; 0: none
+    blanks: int = 1000
+    pairs: int = 200
+    prompts: tuple[str, ...] = ()
+    reading: dict[str, Any] = field(default_factory=dict)  # how the sources are read
+    settings: tuple[str, ...] = ()  # KEY=VALUE for the recipe of every model
+
+    def table(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, table: dict[str, Any]) -> Plan:
+        lists = {k: tuple(v) for k, v in table.items() if isinstance(v, list)}
+        entries = tuple(Entry(**entry) for entry in table["entries"])
+        return cls(**table | lists | {"entries": entries, "budget": Budget(**table["budget"])})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model with one seed."""
+
+    entry: Entry
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.entry.name}-{self.seed}"
+
+
+class Stopped(RegardError):
+    """Somebody asked to stop; what there is stays."""
+
+
+class Failed(RegardError):
+    """Some of the models could not be compared; the others were."""
+
+
+Tell = Callable[[str, dict[str, Any]], None]  # (name of a cell, what is known of it now)
+
+
+class Comparison:
+    def __init__(self, plan: Plan, out: Path, tell: Tell) -> None:
+        self.plan, self.out, self.tell = plan, out, tell
+        self.cells = [Cell(e, s) for s in range(1, plan.seeds + 1) for e in plan.entries]
+
+    def go(self) -> dict[str, Any]:
+        """Everything that is not there yet; gives what report.json says. A model that cannot learn
+        from this text, or whose loss explodes, does not keep the others from it.
+        """
+        with RunLock(self.out):
+            try:
+                self.prepare()
+                if self.plan.order:
+                    self.once(NGRAM, self.ngram)
+                tried = [self.attempt(c.name, partial(self.cell, c)) for c in self.cells]
+                errors = [error for error in (*tried, self.attempt_costs()) if error]
+                if errors:
+                    raise Failed(
+                        f"{'; '.join(errors)}. All else is in the report; leave these out in a "
+                        f"new comparison, or try again: regard compare --resume {self.out}"
+                    )
+            except KeyboardInterrupt:
+                raise Stopped(
+                    f"stopped; what is there stays. Go on with: regard compare --resume {self.out}"
+                ) from None
+        return self.found()
+
+    def found(self) -> dict[str, Any]:
+        """What has been measured so far."""
+        names = [NGRAM, *(cell.name for cell in self.cells)]
+        held = {name: read_json(self.out / CELLS / f"{name}.json") for name in names}
+        return {
+            "plan": self.plan.table(),
+            "data": read_marker(self.out / DATA)["splits"] if self.prepared else {},
+            "cells": {name: cell for name, cell in held.items() if cell is not None},
+            "missing": [name for name in names[1:] if held[name] is None],
+            "costs": read_json(self.out / CELLS / f"{COSTS}.json"),
+        }
+
+    def attempt(self, name: str, make: Callable[[], dict[str, Any]]) -> str:
+        """Makes a cell; gives why it could not be made, or nothing."""
+        try:
+            self.once(name, make)
+        except RegardError as error:
+            self.tell(name, {"state": "failed"})
+            return f"{name}: {error}"
+        return ""
+
+    def attempt_costs(self) -> str:
+        """Of all models that have learned; again where one has since they were measured."""
+        file = self.out / CELLS / f"{COSTS}.json"
+        firsts = (cell for cell in self.cells if cell.seed == 1)
+        learned = {c.entry.name for c in firsts if (file.parent / f"{c.name}.json").is_file()}
+        known = read_json(file)
+        if known is not None and not learned <= known["curves"].keys():
+            file.unlink()
+        return self.attempt(COSTS, self.costs) if learned else ""
+
+    def once(self, name: str, make: Callable[[], dict[str, Any]]) -> None:
+        file = self.out / CELLS / f"{name}.json"
+        known = read_json(file)
+        if known is None:
+            known = make()
+            write_json(file, known)
+        self.tell(name, known | {"state": "done"})
+
+    # -- the text
+
+    @property
+    def prepared(self) -> bool:
+        return (self.out / DATA / MARKER).is_file()
+
+    def prepare(self) -> None:
+        if not self.prepared:
+            self.make_data()
+        if not read_marker(self.out / DATA)["splits"]["test"]["tokens"]:
+            raise ConfigError(
+                f"{', '.join(self.plan.sources)}: the text is too short, nothing is left to test "
+                "with; give more text, and another --out"
+            )
+
+    def make_data(self) -> None:
+        self.tell("", {"state": "preparing the text"})
+        plan = self.plan
+        first = Path(plan.sources[0])
+        if len(plan.sources) == 1 and (first / MARKER).is_file():
+            self.borrow(first)
+            return
+        from regard.data import prepare
+        from regard.data.sources import Reading
+        from regard.data.splits import Shares
+
+        def make(vocabulary: int | None) -> None:
+            shares = Shares(0.05, 0.05)
+            how = Reading(**plan.reading)
+            wanted = prepare.Plan(
+                plan.sources, self.out / DATA, how, vocabulary=vocabulary, shares=shares
+            )
+            prepare.prepare(wanted)
+
+        try:
+            make(plan.vocabulary)
+        except InputError:
+            if plan.vocabulary != Plan.vocabulary:
+                raise
+            make(None)  # nobody asked for so many tokens: a small text gives what it has
+
+    def borrow(self, prepared: Path) -> None:
+        """Text that is prepared already is read where it lies, as it was cut."""
+        if self.plan.reading or self.plan.vocabulary != Plan.vocabulary:
+            raise ConfigError(
+                f"{prepared} is prepared already, and --split-by and --vocabulary come too late; "
+                "leave them out, or give the text itself"
+            )
+        splits = read_marker(prepared)["splits"]
+        for name in ("valid", "test"):
+            if not splits.get(name, {}).get("tokens"):
+                raise ConfigError(
+                    f"{prepared} has no text to {name}; prepare it with --valid and --test shares, "
+                    "or give the text itself"
+                )
+        (self.out / DATA).symlink_to(prepared.resolve(), target_is_directory=True)
+
+    # -- one cell
+
+    def ngram(self) -> dict[str, Any]:
+        self.tell(NGRAM, {"state": "counting"})
+        from regard.evaluation.ngram_baseline import count, measure
+
+        data = self.out / DATA
+        return measure(count(data, self.plan.order, None, None), data, "test", None)
+
+    def cell(self, cell: Cell) -> dict[str, Any]:
+        run = self.out / RUNS / cell.name
+        facts = self.train(cell, run)
+        self.tell(cell.name, {"state": "measuring"})
+        began = time.monotonic()
+        measured = self.child(["-m", "regard.lab.compare.worker", str(self.out), cell.name])
+        lines = read_metrics(run / "metrics.jsonl")
+        progress = facts["progress"]
+        return {
+            "model": cell.entry.model,
+            "objective": facts["objective"],
+            "seed": cell.seed,
+            "parameters": facts["model"]["parameters"],
+            "steps": progress["step"],
+            "tokens": progress["tokens"],
+            "seconds": progress["seconds"],
+            "tokens_per_second": progress["tokens"] / max(progress["seconds"], 1e-9),
+            "flops": facts["step_flops"] * progress["step"],
+            "peak_memory": facts["peak_memory"],
+            "valid": facts["valid"],
+            "curve": curve_of(lines),
+            "seconds_measuring": time.monotonic() - began,
+            **measured,
+        }
+
+    def costs(self) -> dict[str, Any]:
+        """What reading costs as texts grow longer, for all models."""
+        self.tell(COSTS, {"state": "measuring"})
+        return self.child(["-m", "regard.lab.compare.costs", str(self.out)])
+
+    def train(self, cell: Cell, run: Path) -> dict[str, Any]:
+        facts = read_json(run / "run.json")
+        if facts is not None and facts.get("outcome") in ("done", "out of time"):
+            return facts
+        words = ["-m", "regard", "train", *self.command(cell, run), "--quiet", "--json"]
+        facts = self.child(words, lambda: self.look(cell, run))
+        if facts["outcome"] == "interrupted":
+            raise KeyboardInterrupt
+        return facts
+
+    def command(self, cell: Cell, run: Path) -> list[str]:
+        """`regard train …`: also what the report names, to repeat a single run."""
+        if (run / "recipe.toml").is_file():
+            return ["--resume", str(run)]
+        plan, entry = self.plan, cell.entry
+        budget = {
+            "minutes": [f"budget.minutes={plan.budget.amount}", "budget.clock=true"],
+            "tokens": [f"budget.tokens={int(plan.budget.amount)}"],
+            "flops": [f"budget.flops={plan.budget.amount}"],
+        }[plan.budget.kind]
+        settings = [
+            *budget, f"batch.length={plan.length}", f"batch.samples={plan.samples}",
+            "batch.order=streams", *OWN.get(entry.objective, ()),
+            *plan.settings,
+        ]  # fmt: skip
+        words = ["--out", str(run), "--seed", str(cell.seed), "--objective", entry.objective]
+        size = entry.size or plan.size
+        return [entry.model, str(self.out / DATA), *settings, *words, "--size", size]
+
+    def look(self, cell: Cell, run: Path) -> None:
+        """What a run has written of itself so far."""
+        lines = read_metrics(run / "metrics.jsonl")
+        if not lines:
+            self.tell(cell.name, {"state": "starting"})
+            return
+        steps = [line for line in lines if "loss" in line]
+        valid = [line["valid"] for line in lines if "valid" in line]
+        last = steps[-1] if steps else {}
+        known = {"objective": cell.entry.objective, "valid": valid[-1] if valid else {}}
+        self.tell(cell.name, {"state": "training", **last, **known})
+
+    def child(self, words: list[str], look: Callable[[], None] = lambda: None) -> dict[str, Any]:
+        """A process of its own, so that what a model needs of memory is its own, too."""
+        process = subprocess.Popen(
+            [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            encoding="utf-8", errors="replace",
+            process_group=0,  # Ctrl-C comes from `stopping` alone: a second one would end the run
+            preexec_fn=die_with_parent if sys.platform == "linux" else None,
+        )  # fmt: skip
+        with stopping(process):
+            while True:
+                try:
+                    out, error = process.communicate(timeout=LOOK)
+                    break
+                except subprocess.TimeoutExpired:
+                    look()
+        if process.returncode == 130:
+            raise KeyboardInterrupt
+        if process.returncode:
+            last = error.strip().splitlines()[-1:] or ["no message"]
+            if process.returncode < 0:  # by the system, where memory runs out
+                last = [f"killed by {signal.Signals(-process.returncode).name}"]
+            raise RegardError(f"{' '.join(words[1:4])} ended with an error: {last[0]}")
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+
+def curve_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every validation, with the time of the last step before it that was written down."""
+    curve: list[dict[str, Any]] = []
+    seconds: float | None = None
+    for line in lines:
+        seconds = line.get("seconds", seconds)
+        if "valid" in line:
+            point = {"step": line["step"], "tokens": line["tokens"], **line["valid"]}
+            curve.append(point | {"seconds": seconds})
+    return curve
+
+
+# What keeps a model's reading in the order of the text, and from left to right at the end.
+OWN = {
+    "causal": ("objective.shift=false",),
+    "recurrent": ("objective.shift=false",),
+    "prefix": ("objective.shift=false",),
+    "masked": ("objective.shift=false",),
+    "span": ("objective.shift=false",),
+    "permuted": ("objective.two_directions=false", "objective.pairs=false"),
+}
+
+
+def die_with_parent() -> None:
+    """Linux: a run is asked to save itself and end when the comparison is killed."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+@contextmanager
+def stopping(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM are handed on, once, and the run saves itself."""
+
+    def handed_on(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, handed_on)
+    try:
+        yield
+    except BaseException:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def begin(plan: Plan, out: Path) -> None:
+    """Writes down what is compared; refuses a place that is taken."""
+    held: set[str] = {file.name for file in out.iterdir()} if out.exists() else set()
+    if held - {PLAN}:  # a plan alone: its text could not be read, and nothing was made
+        advice = f"go on with --resume {out}, or " if (out / PLAN).is_file() else ""
+        raise ConfigError(f"{out} exists already; {advice}choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / PLAN, plan.table())
+
+
+def again(out: Path) -> Plan:
+    table = read_json(out / PLAN)
+    if table is None:
+        raise ConfigError(f"{out} has no {PLAN}; there is no comparison to go on with")
+    return Plan.of(table)

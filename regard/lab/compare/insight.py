@@ -1,0 +1,182 @@
+"""Looking into a trained model: what its layers know, and where it looks.
+
+Linear probes learn two tasks that the text sets itself, on the states of frozen layers; beside them
+stands an untrained model of the same shape, for what its words alone give away. The attention is
+that of one sentence, the same for all models.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.attention.attention import Attention
+from regard.attention.recorder import record
+from regard.core.errors import InputError
+from regard.core.seeding import keyed
+from regard.data.corpus import Corpus
+from regard.data.tokenizer import Tokenizer
+from regard.formats.directory import Loaded
+from regard.methods.probe.automatic import automatic
+from regard.methods.probe.learning import Pace, learn
+from regard.methods.probe.probes import Kind, LabelCourse, Labels
+from regard.methods.probe.reader import Reader
+from regard.methods.probe.states import states_of, untrained
+from regard.methods.probe.tasks import Task
+from regard.metrics.base import Array
+from regard.metrics.bootstrap import between, values
+
+TASKS = ("punctuation-next", "previous-word")
+PACE = Pace(rate=1e-2, epochs=20)
+SHORTEST, LONGEST = 6, 14  # tokens of the sentence that is looked at
+CANDIDATES = 200
+BROKEN = "\ufffd"  # what a piece of a character reads as
+MOST_PIECES = 8  # of a few characters that share tokens
+LOWERED = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+LAYERS = 6  # whose attention is kept, from the first to the last
+
+# -- probes
+
+
+def probed(loaded: Loaded, data: Path, split: str, sentences: int, seed: int) -> dict[str, Any]:
+    """The mean accuracy over both tasks, and that of the untrained model; nothing where the text
+    is too short to set them.
+    """
+    try:
+        tasks = [
+            automatic(name, str(data), split=split, limit=sentences, seed=seed) for name in TASKS
+        ]
+    except InputError:
+        return {}
+    fresh = untrained(loaded, seed)
+    rows, drawn = [], []
+    for number, task in enumerate(tasks):
+        labels = task.labels()
+        layer, right = best_layer(loaded, task, labels, seed)
+        _, before = best_layer(fresh, task, labels, seed)
+        drawn.append(resampled(right, labels, number))
+        rows.append({
+            "task": task.name.partition(":")[2], "accuracy": float(right.mean()), "layer": layer,
+            "untrained": float(before.mean()), "majority": labels.majority, "words": len(right),
+        })  # fmt: skip
+    span = between(np.mean(drawn, 0))
+    return {
+        "probe_accuracy": mean_of(rows, "accuracy"),
+        "probe_accuracy_interval": None if span is None else [span.low, span.high],
+        "probe_untrained": mean_of(rows, "untrained"),
+        "probe_majority": mean_of(rows, "majority"),
+        "probe_tasks": rows,
+    }
+
+
+def mean_of(rows: list[dict[str, Any]], key: str) -> float:
+    return sum(row[key] for row in rows) / len(rows)
+
+
+def best_layer(loaded: Loaded, task: Task, labels: Labels, seed: int) -> tuple[int, np.ndarray]:
+    """The layer that validates best, and which test words its probe gets right."""
+    reader = Reader(loaded)
+    states = states_of(reader, *task.rows(reader), list(range(reader.depth + 1)))
+    course = LabelCourse(states, labels, states.layers, Kind(), seed)
+    pupils = learn(course.modules, course, PACE, seed)
+    place = min(range(len(pupils)), key=lambda i: pupils[i].best)
+    said = course.answers(place, labels.test)
+    return states.layers[place], said == labels.take(labels.test)[1]
+
+
+def resampled(right: np.ndarray, labels: Labels, seed: int) -> Array:
+    """The accuracy on resamples of whole sentences: words of one sentence share their luck."""
+    sizes = labels.edges[labels.test + 1] - labels.edges[labels.test]
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    hits = np.bincount(owner, right.astype(np.float64), len(sizes))
+
+    def accuracy(weights: Array) -> Array:
+        made: Array = (weights @ hits) / np.maximum(weights @ sizes.astype(np.float64), 1.0)
+        return made
+
+    return values({"accuracy": accuracy}, len(sizes), seed=seed)["accuracy"]
+
+
+# -- attention
+
+
+def sentence_of(corpus: Corpus, most: int, seed: int) -> str | None:
+    """One sentence of the text, the same for all: of those drawn the one that is most of letters,
+    and the longer one of two.
+    """
+    edges = np.asarray(corpus.sentences)
+    sizes = np.diff(edges)
+    room = min(LONGEST, most)
+    fit = np.flatnonzero((sizes >= SHORTEST) & (sizes <= room))
+    order = fit[keyed(seed, "look").permutation(len(fit))[:CANDIDATES]]
+    if not len(fit):  # the beginning of a long one
+        order = np.flatnonzero(sizes >= SHORTEST)[:1]
+    best: tuple[float, int, str] | None = None
+    for index in order.tolist():
+        start = int(edges[index])
+        ids = corpus.read(start, start + min(int(sizes[index]), room)).tolist()
+        text = corpus.tokenizer.decode([i for i in ids if i != corpus.special.end])
+        text = " ".join(text.strip(BROKEN).split())  # no half of a character
+        letters = sum(c.isalpha() or c == " " for c in text) / max(len(text), 1)
+        found = (round(letters, 1), len(text), text)
+        best = found if text and (best is None or found[:2] > best[:2]) else best
+    return None if best is None else best[2]
+
+
+def attended(loaded: Loaded, text: str | None) -> dict[str, Any] | None:
+    """Of each layer the mean of its heads [rows, columns]; None for models without attention.
+
+    Of an encoder with a decoder the encoder's; of Longformer the window, for none of the words is
+    global here.
+    """
+    held = any(isinstance(part, Attention) for part in loaded.model.modules())
+    if text is None or not held or loaded.tokenizer is None:
+        return None
+    reader = Reader(loaded)
+    tokens, _, more = reader.inputs(reader.texts([text]))
+    with torch.no_grad(), record(loaded.model.eval()) as seen:
+        reader.read(tokens, None, more)
+    size = tokens.size(1)
+    kept = [each for each in seen if each.weights.shape[-2:] == (size, size)]
+    chosen = kept if len(kept) <= LAYERS else [kept[i] for i in spread(len(kept), LAYERS)]
+    return {
+        "text": text,
+        "tokens": labels_of(loaded.tokenizer, tokens[0].tolist()),
+        "layers": [
+            {"name": each.name, "number": 1 + kept.index(each), "weights": rounded(each.weights)}
+            for each in chosen
+        ],
+    }
+
+
+def labels_of(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    """A name for each token; pieces of one character are that character, numbered: 月₁ 月₂ 月₃."""
+    made: list[str] = []
+    pending: list[int] = []
+    for place, token in enumerate(ids, 1):
+        pending.append(token)
+        text = tokenizer.decode(pending, special=True)
+        whole = BROKEN not in text
+        if len(pending) == 1 and whole:
+            made.append(text)
+        elif whole:
+            made += [text + str(i).translate(LOWERED) for i in range(1, len(pending) + 1)]
+        elif len(pending) == MOST_PIECES or place == len(ids):
+            made += [tokenizer.decode([each], special=True) for each in pending]
+        else:
+            continue
+        pending = []
+    return made
+
+
+def rounded(weights: torch.Tensor) -> list[list[float]]:
+    mean = weights[0].float().mean(0)
+    return [[round(value, 4) for value in row] for row in mean.tolist()]
+
+
+def spread(count: int, most: int) -> list[int]:
+    """So many of them, the first and the last among them."""
+    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})

@@ -1,0 +1,133 @@
+"""Who is compared, and with what budget."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from regard.core.errors import ConfigError, UnknownName
+from regard.models import family_of
+from regard.objectives import OBJECTIVES
+
+NGRAM = "ngram"
+# One of each family, each with the objective of its paper; where that one reads pairs of places
+# (the next sentence), its main part: every model is to read the same text in the same order.
+USUAL = {
+    "transformer": "prefix",
+    "gpt": "causal",
+    "bert": "masked",
+    "transformer-xl": "recurrent",
+    "xlnet": "permuted",
+    "t5": "span",
+    "longformer": "masked",
+    "longformer-characters": "causal",
+    "lstm": "recurrent",
+}
+DEFAULT = ("transformer", "gpt", "bert", "transformer-xl", "xlnet", "t5", "longformer", "lstm")
+# What else reads plain text from its beginning to its end, can be learned by the family at every
+# size, and leaves something to measure.
+OTHERS = {
+    "transformer": ("span",),
+    "gpt": ("prefix",),
+    "transformer-xl": ("causal",),
+    "xlnet": ("causal", "prefix"),
+    "t5": ("prefix",),
+    "lstm": ("causal",),
+}
+PATTERN = re.compile(r"(?P<model>[\w.-]+)(?::(?P<objective>[\w-]+))?(?:@(?P<size>[\w-]+))?")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model with an objective, in a size."""
+
+    model: str
+    objective: str
+    size: str = ""  # "": the one of the whole comparison
+
+    @property
+    def name(self) -> str:
+        usual = USUAL.get(family_of(self.model).name)
+        objective = "" if self.objective == usual else f"-{self.objective}"
+        return f"{self.model}{objective}{'-' + self.size if self.size else ''}"
+
+    @classmethod
+    def of(cls, text: str) -> Entry:
+        """`gpt`, `bert:masked`, `gpt:causal@tiny`."""
+        found = PATTERN.fullmatch(text.strip())
+        if found is None:
+            raise ConfigError(
+                f"{text!r} names no model; write MODEL, MODEL:OBJECTIVE or MODEL:OBJECTIVE@SIZE, "
+                "as in gpt:causal@tiny"
+            )
+        model, objective, size = found["model"], found["objective"], found["size"] or ""
+        family = family_of(model).name
+        objective = objective or USUAL[family]
+        if objective not in OBJECTIVES:
+            raise UnknownName("objective", objective, OBJECTIVES)
+        known = (USUAL[family], *OTHERS.get(family, ()))
+        if objective not in known:
+            raise ConfigError(
+                f"{text}: {family} cannot be compared by {objective!r}, which it cannot learn from "
+                f"plain text, or of which nothing is measured; it can be by {' or '.join(known)}"
+            )
+        return cls(model, objective, size)
+
+
+def lineup(words: Iterable[str]) -> list[Entry]:
+    """The entries named, each once; none named: one of each family."""
+    given = [word for word in words if word.strip()]
+    entries = [Entry.of(word) for word in given or DEFAULT if word.strip() != NGRAM]
+    names = [entry.name for entry in entries]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{twice} is named twice; a comparison has each model once")
+    if not entries:
+        raise ConfigError("nothing is left to compare; name at least one model")
+    return entries
+
+
+# -- budgets
+
+SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+TIMED = re.compile(r"(?P<number>[\d.]+)\s*(?P<unit>s|m|min|h)")
+COUNTED = re.compile(
+    r"(?P<number>[\d.]+(?:[eE][+]?\d+)?)\s*(?P<times>[kMGTPE]?)\s*(?P<unit>tok|tokens?|flops?)"
+)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every single model gets."""
+
+    kind: str  # minutes, tokens, flops
+    amount: float
+
+    @classmethod
+    def of(cls, text: str) -> Budget:
+        """`10m`, `90s`, `2h`, `2Mtok`, `500000 tokens`, `3e14 flops`, `0.3Pflop`."""
+        timed, counted = TIMED.fullmatch(text.strip()), COUNTED.fullmatch(text.strip())
+        try:
+            if timed:
+                found = cls("minutes", float(timed["number"]) * SECONDS[timed["unit"]] / 60)
+            elif counted:
+                kind = "flops" if counted["unit"].startswith("flop") else "tokens"
+                found = cls(kind, float(counted["number"]) * COUNTS[counted["times"]])
+            else:
+                raise ValueError
+        except ValueError:
+            raise ConfigError(
+                f"{text!r} is no budget; write a time (90s, 10m, 2h), tokens (2Mtok, 500ktok) or "
+                "operations (3e14flop, 0.3Pflop)"
+            ) from None
+        if not 0 < found.amount < math.inf or (found.kind == "tokens" and found.amount < 1):
+            raise ConfigError(f"a budget of {text} is none; it must be over 0, and have an end")
+        return found
+
+    def __str__(self) -> str:
+        if self.kind == "minutes":
+            return f"{self.amount:g} min" if self.amount >= 1 else f"{self.amount * 60:g} s"
+        return f"{self.amount:,.0f} tokens" if self.kind == "tokens" else f"{self.amount:.3g} FLOP"

@@ -1,0 +1,271 @@
+"""What a trained model is measured by, on text it has not read.
+
+Only what can be compared is compared. Bits per byte are exact for models that read from left to
+right, XLNet among them; a Transformer that is given a prefix is measured on what follows it; what
+looks both ways has a pseudo-likelihood, which is no probability of a text. The three have
+different names, and are never ranked against each other. Every model is asked in the way it has
+learned to answer.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.core.errors import InputError
+from regard.core.seeding import keyed
+from regard.data.corpus import Corpus
+from regard.formats.directory import Loaded, load
+from regard.lab.compare.blanks import Blanks, sees_both_sides
+from regard.lab.compare.insight import BROKEN, attended, probed, sentence_of
+from regard.lab.compare.pairs import minimal_pairs, preferred
+from regard.metrics.base import Array
+from regard.metrics.bootstrap import intervals, mean_interval
+from regard.models.state import State
+from regard.models.xlnet import XLNet
+from regard.objectives.base import Batch
+from regard.objectives.causal import Causal, CausalOptions
+from regard.objectives.prefix import Prefix, PrefixOptions
+from regard.objectives.recurrent import Recurrent, RecurrentOptions
+from regard.training import recipe as recipes
+from regard.training.recipe import Recipe
+from regard.training.run import RECIPE
+
+EXACT = ("causal", "recurrent", "permuted")  # objectives whose models can say how likely a text is
+FILLING = ("masked", "permuted", "span")  # whoever goes on with a prefix has never seen a blank
+BITS = math.log(2)
+BLOCKS = 1000  # of examples: two models are compared by these, so they are kept
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured."""
+
+    split: str = "test"
+    blanks: int = 1000  # hidden words that are guessed
+    pairs: int = 200  # sentences with a counterfeit
+    tokens: int = 60  # of a sample
+    prompts: tuple[str, ...] = ()
+    sentences: int = 400  # that linear probes learn from
+    seed: int = 0
+
+
+def measure(run: Path, data: Path, extent: Extent) -> dict[str, Any]:
+    """Every measure that this model can have."""
+    loaded, recipe = load(run), recipes.make(recipes.read(run / RECIPE))
+    corpus = Corpus.open(data, extent.split)
+    found: dict[str, Any] = {}
+    if recipe.objective["name"] in EXACT:
+        found |= exact(loaded, corpus, recipe)
+    if recipe.objective["name"] == "prefix":
+        found |= continued(loaded, corpus, recipe)
+    if sees_both_sides(loaded.model) and recipe.objective["name"] in FILLING:
+        found |= hidden(loaded, corpus, recipe, extent)
+    if "bits_per_byte" in found or "pseudo_bits_per_byte" in found:
+        both = "pseudo_bits_per_byte" in found
+        found |= judged(loaded, corpus, extent, recipe.batch.length - 3, both)
+    found["samples"] = samples(loaded, corpus, recipe, extent)
+    found |= probed(loaded, data, extent.split, extent.sentences, extent.seed)
+    sentence = sentence_of(corpus, recipe.batch.length - 3, extent.seed)
+    return found | {"attention": attended(loaded, sentence)}
+
+
+# -- bits per byte
+
+
+def exact(loaded: Loaded, corpus: Corpus, recipe: Recipe) -> dict[str, Any]:
+    """Of every document; XLNet is asked in the order of the text, without its memory."""
+    from regard.evaluation.language_modeling import surprisals
+
+    settings: dict[str, Any] = {
+        "length": recipe.batch.length, "batch": recipe.batch.samples, "seed": recipe.seed,
+        "learning": False,
+    }  # fmt: skip
+    objective: Causal | Recurrent
+    if recipe.objective["name"] == "recurrent":
+        settings["batch"] = max(1, min(settings["batch"], len(corpus) // settings["length"]))
+        objective = Recurrent(corpus, RecurrentOptions(), **settings)
+    elif recipe.objective["name"] == "permuted":
+        objective = Asked(corpus, CausalOptions(), **settings)
+    else:
+        objective = Causal(corpus, CausalOptions(), **settings)
+    reading = surprisals(loaded.model, objective, recipe.engine.precision, lambda *_: None)
+    return bits(reading.nats, [size for _, size in reading.gold])
+
+
+class Asked(Causal):
+    """XLNet as it has learned to guess: by rows that ask for a word and see those before it. What
+    its content rows become in the last layer has learned nothing.
+    """
+
+    def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
+        """Row t [B, T, width] asks for target t, from the chunk that `Causal` gives for it."""
+        tokens = torch.cat([batch["tokens"], batch["targets"][:, -1:]], 1)
+        order = torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
+        y: Tensor = model(tokens, order=order, targets=order[:, 1:])
+        return y
+
+
+def bits(nats: list[float], sizes: list[int]) -> dict[str, Any]:
+    """Of all documents together, with an interval over documents."""
+    information, bytes_ = np.array(nats) / BITS, np.array(sizes, np.float64)
+
+    def figure(weights: Array) -> Array:
+        made: Array = (weights @ information) / np.maximum(weights @ bytes_, 1)
+        return made
+
+    span = intervals({"bits": figure}, len(nats))["bits"] if len(nats) > 1 else None
+    return {
+        "bits_per_byte": float(information.sum() / max(bytes_.sum(), 1)),
+        "bits_per_byte_interval": None if span is None else [span.low, span.high],
+        "bits_per_byte_each": each(information, bytes_),
+        "documents": len(nats),
+        "bytes": int(bytes_.sum()),
+    }
+
+
+def each(sums: Array, sizes: Array | None = None) -> dict[str, list[float]]:
+    """What a figure is made of, by example; where these are many, by blocks of neighbours."""
+    sizes = np.ones(len(sums)) if sizes is None else sizes
+    edges = np.unique(np.linspace(0, len(sums), min(len(sums), BLOCKS) + 1).astype(int)[:-1])
+    if not len(sums):
+        return {"sums": [], "sizes": []}
+    return {
+        "sums": np.add.reduceat(sums, edges).round(4).tolist(),
+        "sizes": np.add.reduceat(sizes, edges).tolist(),
+    }
+
+
+def continued(loaded: Loaded, corpus: Corpus, recipe: Recipe) -> dict[str, Any]:
+    """Of the second parts of chunks, whose first parts are read from both sides."""
+    from regard.evaluation.language_modeling import measured_batches
+    from regard.evaluation.test import Plan
+
+    objective = Prefix(
+        corpus, PrefixOptions(shift=False), length=recipe.batch.length,
+        batch=recipe.batch.samples, seed=recipe.seed, learning=False,
+    )  # fmt: skip
+    plan = Plan(precision=recipe.engine.precision)
+    found = measured_batches(loaded, objective, plan, lambda *_: None)
+    return {
+        "prefix_bits_per_byte": found["figures"]["bits_per_byte"],
+        "prefix_bits_per_byte_interval": found["intervals"]["bits_per_byte"],
+    }
+
+
+# -- hidden words
+
+
+def hidden(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> dict[str, Any]:
+    """Single words, each hidden alone in a text of the length the model has learned with.
+
+    Which words is a function of the text and the seed: all models are asked for the same ones.
+    """
+    room = recipe.batch.length - 3
+    places = words_to_hide(corpus, extent.blanks, extent.seed)
+    if not places:
+        return {}
+    words = len(corpus) - (len(corpus.documents) - 1)  # every document has its end token
+    rows, inside, bytes_each = [], [], corpus.bytes / max(words, 1)
+    for place in places:
+        start = max(0, min(place - room // 2, len(corpus) - room))
+        rows.append(corpus.read(start, start + room).tolist())
+        inside.append(place - start)
+    guesses = Blanks(loaded, corpus.special)(rows, inside)
+    right = [float(guess.right) for guess in guesses]
+    span = mean_interval(right)
+    scale = -1 / BITS / bytes_each
+    pseudo = [guess.logprob * scale for guess in guesses]
+    around = mean_interval(pseudo)
+    return {
+        "masked_accuracy": sum(right) / len(right),
+        "masked_accuracy_interval": None if span is None else [span.low, span.high],
+        "masked_accuracy_each": each(np.array(right)),
+        "pseudo_bits_per_byte": sum(pseudo) / len(pseudo),
+        "pseudo_bits_per_byte_interval": None if around is None else [around.low, around.high],
+        "blanks": len(guesses),
+    }
+
+
+def words_to_hide(corpus: Corpus, count: int, seed: int) -> list[int]:
+    """The places of so many tokens that are words: no masked model learns to guess the end of a
+    document, others do.
+    """
+    special = set(corpus.special.ids())
+    drawn = keyed(seed, "blanks").choice(len(corpus), min(2 * count, len(corpus)), replace=False)
+    words = [i for i in drawn.tolist() if int(corpus.read(i, i + 1)[0]) not in special]
+    return sorted(words[:count])
+
+
+# -- sentences as they were written
+
+
+def judged(
+    loaded: Loaded, corpus: Corpus, extent: Extent, room: int, both_sides: bool
+) -> dict[str, Any]:
+    """Of sentences that every model has room for, in the way that this one has learned to read."""
+    pairs = minimal_pairs(corpus, extent.pairs, extent.seed, room)
+    if not pairs:
+        return {}
+    right = [float(each) for each in preferred(loaded, corpus, pairs, both_sides)]
+    span = mean_interval(right)
+    return {
+        "minimal_pairs": sum(right) / len(right),
+        "minimal_pairs_interval": None if span is None else [span.low, span.high],
+        "minimal_pairs_each": each(np.array(right)),
+        "pairs": len(right),
+    }
+
+
+# -- samples
+
+
+def samples(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> list[dict[str, str]]:
+    """What the model writes after each prompt, or in the place of its blank; nothing where the
+    prompt is longer than what it reads at once.
+    """
+    made: list[dict[str, str]] = []
+    if isinstance(loaded.model, XLNet) and recipe.objective["name"] != "permuted":
+        return made  # it writes by rows that ask for the next word, and has learned without them
+    for prompt in extent.prompts or beginnings(corpus):
+        with suppress(InputError):
+            made.append({"given": prompt, **sample(loaded, prompt, recipe, extent)})
+    return made
+
+
+def sample(loaded: Loaded, prompt: str, recipe: Recipe, extent: Extent) -> dict[str, str]:
+    if recipe.objective["name"] in ("masked", "span"):
+        blanked = blank_in(prompt)
+        filled: Any = loaded.fill(blanked)
+        return {"prompt": blanked, "text": filled.text, "kind": "filled"}
+    options: dict[str, Any] = {
+        "tokens": extent.tokens, "temperature": 0.8, "top_k": 40, "seed": extent.seed,
+    }  # fmt: skip
+    found = loaded.generate(prompt, **options)
+    return {"prompt": prompt, "text": found.text, "kind": "generated"}
+
+
+def beginnings(corpus: Corpus, count: int = 2, tokens: int = 8) -> list[str]:
+    """The first words of sentences from here and there, the same ones for every model."""
+    edges = np.asarray(corpus.sentences)
+    long = edges[:-1][np.diff(edges) > 2 * tokens]
+    places = [int(long[len(long) * (i + 1) // (count + 1)]) for i in range(count) if len(long)]
+    found = [corpus.tokenizer.decode(corpus.read(at, at + tokens).tolist()) for at in places]
+    whole = [text.strip(BROKEN).strip() for text in found]  # no half of a character
+    return [text for text in whole if text]
+
+
+def blank_in(prompt: str) -> str:
+    """The prompt with its middle word hidden."""
+    words = prompt.split(" ")
+    if len(words) < 2:
+        return f"{prompt} ___"
+    words[len(words) // 2] = "___"
+    return " ".join(words)

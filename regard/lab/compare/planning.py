@@ -1,0 +1,87 @@
+"""What a comparison leaves open, settled for this machine before its first run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regard.core.errors import ConfigError
+from regard.lab.compare.comparison import Plan
+from regard.lab.compare.lineup import Budget, Entry
+from regard.training import recipe as recipes
+from regard.training.shapes import SIZES
+
+WORTH = 10  # tokens a parameter (without embeddings) that make a larger size worth its cost
+SHARE = 0.3  # of the machine's peak that a small model reaches
+# What a comparison says of itself: keys of a recipe that stand for other options, or for none.
+SETTLED = {
+    "model": "use --models",
+    "data": "give the text itself",
+    "size": "use --size",
+    "seed": "use --seeds",
+    "budget": "use --budget",
+    "batch.length": "use --length",
+    "batch.samples": "use --samples",
+    "batch.order": "all read the text in its order",
+    "objective.name": "use --models MODEL:OBJECTIVE",
+    "objective.shift": "all read the text in its order",
+    "objective.two_directions": "all read the text in its order",
+    "objective.pairs": "all read the text in its order",
+}
+
+
+def planned(
+    sources: tuple[str, ...], entries: tuple[Entry, ...], budget: Budget, **given: Any
+) -> Plan:
+    """The plan, with a size that the budget can fill."""
+    if given["seeds"] < 1:
+        raise ConfigError(f"--seeds is {given['seeds']}; it must be at least 1")
+    for name in ("length", "samples", "vocabulary"):
+        if given[name] < 8:
+            raise ConfigError(f"--{name} is {given[name]}; it must be at least 8")
+    given["size"] = given["size"] or size_for(budget)
+    if given["size"] not in SIZES:
+        raise ConfigError(f"--size is {given['size']!r}; known are {', '.join(SIZES)}")
+    for entry in entries:
+        if entry.size and entry.size not in SIZES:
+            raise ConfigError(f"{entry.name}: its size {entry.size!r} must be {', '.join(SIZES)}")
+    check_settings(given.get("settings", ()))
+    return Plan(sources, entries, budget, **given)
+
+
+def check_settings(settings: tuple[str, ...]) -> None:
+    """Refuses what no recipe knows, and what would make the report say what is not so."""
+    changes = recipes.overrides(settings)
+    for table, held in changes.items():
+        keys = [f"{table}.{key}" for key in held] if isinstance(held, dict) else [table]
+        for key in keys:
+            advice = SETTLED.get(key) or SETTLED.get(table)
+            if advice is not None:
+                raise ConfigError(
+                    f"--set {key} would change what a comparison settles for all models alike; "
+                    f"{advice}"
+                )
+    recipes.make(changes)
+
+
+def size_for(budget: Budget) -> str:
+    """The largest size that reads `WORTH` tokens for each of its parameters."""
+    chosen = next(iter(SIZES))
+    for name, (layers, width, _) in SIZES.items():
+        parameters = 12 * layers * width**2
+        if tokens_in(budget, parameters) >= WORTH * parameters:
+            chosen = name
+    return chosen
+
+
+def tokens_in(budget: Budget, parameters: int) -> float:
+    """How many tokens the budget is worth for so many parameters: six operations each."""
+    if budget.kind == "tokens":
+        return budget.amount
+    operations = budget.amount
+    if budget.kind == "minutes":
+        import torch
+
+        from regard.training.hardware import gemm_peak
+
+        operations = budget.amount * 60 * gemm_peak(torch.float32) * SHARE
+    return operations / (6 * parameters)

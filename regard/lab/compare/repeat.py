@@ -1,0 +1,83 @@
+"""How to do a comparison again: its command, the commands of its runs, versions and machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+from pathlib import Path
+from typing import Any
+
+import regard
+from regard.core.files import read_json
+from regard.lab.compare.comparison import RUNS, Comparison, Plan
+from regard.lab.compare.lineup import Budget
+
+LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
+
+
+def recipe(plan: Plan, out: Path) -> dict[str, Any]:
+    """All that the report says about repeating it; runs that are not there yet have no report."""
+    made = Comparison(plan, out, lambda name, record: None)
+    runs = []
+    for cell in made.cells:
+        report = out / RUNS / cell.name / "report.html"
+        words = made.command(cell, Path(f"{cell.name}-again"))
+        runs.append({
+            "name": cell.name,
+            "report": report.relative_to(out).as_posix() if report.is_file() else None,
+            "command": shlex.join(["regard", "train", *words]),
+        })  # fmt: skip
+    return {
+        "command": command(plan, f"{out.resolve().name}-again"),
+        "runs": runs,
+        "versions": versions(),
+        "machine": machine(out, [cell.name for cell in made.cells]),
+    }
+
+
+def command(plan: Plan, out: str) -> str:
+    """`regard compare …` with nothing left to a default that machines differ in."""
+    models = ",".join(
+        f"{e.model}:{e.objective}{'@' + e.size if e.size else ''}" for e in plan.entries
+    )
+    words = ["regard", "compare", *plan.sources, "--budget", spelt(plan.budget), "--models", models]
+    for name in ("seeds", "size", "length", "samples", "vocabulary"):
+        words += [f"--{name}", str(getattr(plan, name))]
+    for prompt in plan.prompts:
+        words += ["--prompt", prompt]
+    if plan.reading.get("split_by"):
+        words += ["--split-by", str(plan.reading["split_by"])]
+    for setting in plan.settings:
+        words += ["--set", setting]
+    return shlex.join([*words, "--out", out])
+
+
+def spelt(budget: Budget) -> str:
+    """As --budget reads it."""
+    unit = {"minutes": "m", "tokens": "tok", "flops": "flop"}[budget.kind]
+    return f"{budget.amount:.15g}{unit}"
+
+
+def versions() -> dict[str, str]:
+    found = {"regard": regard.__version__, "python": platform.python_version()}
+    return found | {name: importlib.metadata.version(name) for name in LIBRARIES}
+
+
+def machine(out: Path, names: list[str]) -> dict[str, Any]:
+    """Of the first run that says so; the processor of this machine, which made the report."""
+    facts: dict[str, Any] = {}
+    for name in names:
+        facts = facts or (read_json(out / RUNS / name / "run.json") or {}).get("machine", {})
+    system = {"system": facts.get("system", platform.platform()), "processor": processor()}
+    return system | {"cores": os.cpu_count(), "threads": facts.get("threads")}
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())

@@ -1,0 +1,176 @@
+"""What a comparison found, written down: report.html, report.json, report.md.
+
+The page is for people, the JSON for programs, the Markdown for a README or a terminal; all three
+say the same numbers. Each is written whole or not at all, and may be written again at any time,
+also of a comparison that is not finished.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from regard.lab.compare.comparison import Plan
+from regard.lab.compare.lineup import NGRAM
+from regard.lab.compare.page import page
+from regard.lab.compare.repeat import recipe
+from regard.lab.compare.tables import MEASURES, spent, table
+from regard.lab.compare.verdict import BITS, Measure, Said, verdict
+from regard.metrics.figures import jsonable
+from regard.training.progress import duration, size
+from regard.training.report import replace
+
+FORMAT = 1
+
+
+def write_report(found: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Writes the three files into `out`; gives what report.json says."""
+    report = report_of(found, out)
+    replace(out / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    replace(out / "report.md", markdown(report))
+    replace(out / "report.html", page(report))
+    return report
+
+
+def report_of(found: dict[str, Any], out: Path) -> dict[str, Any]:
+    plan = Plan.of(found["plan"])
+    made = {
+        "format": FORMAT,
+        "title": title(plan)._asdict(),
+        "models": [entry.name for entry in plan.entries],
+        "verdict": [said._asdict() for said in verdict(found)],
+        "tables": {measure.key: table(found, measure) for measure in MEASURES},
+        "spent": spent(found, plan),
+        "recipe": recipe(plan, out),
+        **found,
+        "cells": {name: told_of(cell) for name, cell in found["cells"].items()},
+    }
+    report: dict[str, Any] = jsonable(made)
+    return report | {"summary": summary(report)}
+
+
+def told_of(cell: dict[str, Any]) -> dict[str, Any]:
+    """A cell without the figures of single examples, which stay in the cell's own file."""
+    return {key: value for key, value in cell.items() if not key.endswith("_each")}
+
+
+def title(plan: Plan) -> Said:
+    count = len(plan.entries)
+    if count == 1:
+        name = plan.entries[0].name
+        return Said(f"{name} and one text", f"{name} 与一份文本")
+    return Said(
+        f"{numeral(count)} models, one text, one budget", f"{count} 个模型，一份文本，一样的预算"
+    )
+
+
+def numeral(count: int) -> str:
+    words = "Two Three Four Five Six Seven Eight Nine Ten Eleven Twelve".split()
+    return words[count - 2] if count - 2 < len(words) else str(count)
+
+
+# -- Markdown
+
+
+def summary(report: dict[str, Any]) -> str:
+    """What a terminal shows: the findings and one table."""
+    lines = [f"# {report['title']['en']}", ""]
+    lines += [f"- {said['en']}" for said in report["verdict"]]
+    return "\n".join([*lines, "", *overview(report)])
+
+
+def overview(report: dict[str, Any]) -> list[str]:
+    """All models and their main figures; a pseudo-likelihood and what follows a prefix stand in
+    columns of their own.
+    """
+    shown = [measure for measure in MEASURES if report["tables"][measure.key]]
+    figures = {
+        measure.key: {row["model"]: told(row, measure) for row in report["tables"][measure.key]}
+        for measure in shown
+    }
+    costs = {row["model"]: row for row in report["spent"]}
+    head = ["model", *(measure.name.en for measure in shown), "tokens/s", "memory", "parameters"]
+    rows = []
+    for model in report["models"]:
+        if model in costs:
+            own = costs[model]
+            rows.append([
+                model, *(figures[measure.key].get(model, "") for measure in shown),
+                f"{own['tokens_per_second']:,.0f}", size(own["peak_memory"]),
+                f"{own['parameters']:,.0f}",
+            ])  # fmt: skip
+    ngram = report["cells"].get(NGRAM)
+    if ngram is not None and BITS in shown:
+        own = [BITS.shown(ngram["bits_per_byte"]) if m is BITS else "" for m in shown]
+        rows.append([f"{ngram['order']}-gram", *own, "", "", ""])
+    return grid(head, rows) if rows else []
+
+
+def told(row: dict[str, Any], measure: Measure) -> str:
+    """A figure, with the spread of its seeds."""
+    value = measure.shown(row["mean"])
+    value = f"**{value}**" if row["best"] else value
+    return value if row["deviation"] is None else f"{value} ± {measure.shown(row['deviation'])}"
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The summary, every interval, and how to do it again."""
+    parts = [report["summary"], "", "## 结论", ""]
+    parts += [f"- {said['zh']}" for said in report["verdict"]]
+    for measure in MEASURES:
+        rows = report["tables"][measure.key]
+        if rows:
+            name = measure.name.en
+            parts += ["", f"## {name[0].upper()}{name[1:]}", "", *intervals(rows, measure)]
+    if report["spent"]:
+        parts += ["", "## What it cost", "", *cost_rows(report["spent"])]
+    again = report["recipe"]
+    facts = {**again["versions"], **again["machine"]}
+    parts += ["", "## Do it again", "", "```", again["command"], "```", ""]
+    parts += [f"- {key}: {value}" for key, value in facts.items()]
+    parts += [
+        f"- [{run['name']}]({run['report']})" for run in again["runs"] if run["report"] is not None
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def intervals(rows: list[dict[str, Any]], measure: Measure) -> list[str]:
+    lines = []
+    for row in rows:
+        span = row["interval"]
+        between = "" if span is None else f"{measure.shown(span[0])} – {measure.shown(span[1])}"
+        seeds = ", ".join(measure.shown(value) for value in row["values"])
+        lines.append([row["model"], told(row, measure), between, seeds])
+    return grid(["model", measure.name.en, "95% interval (first seed)", "every seed"], lines)
+
+
+def cost_rows(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        [
+            row["model"], f"{row['parameters']:,.0f}", f"{row['tokens']:,.0f}",
+            f"{row['flops']:.3g}", duration(row["seconds"]), f"{row['tokens_per_second']:,.0f}",
+            size(row["peak_memory"]),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    head = ["model", "parameters", "tokens", "operations", "time", "tokens/s", "memory"]
+    return grid(head, lines)
+
+
+def grid(head: list[str], rows: list[list[str]]) -> list[str]:
+    """A Markdown table whose columns also line up in a terminal; all but the first to the right."""
+    safe = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[i]) for row in safe) for i in range(len(head))]
+
+    def line(row: list[str]) -> str:
+        first, *rest = (
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        return "| " + " | ".join([first, *rest]) + " |"
+
+    rule = "| " + " | ".join(
+        "-" * (width - 1) + ":" if i else "-" * width for i, width in enumerate(widths)
+    ) + " |"  # fmt: skip
+    return [line(safe[0]), rule, *map(line, safe[1:])]

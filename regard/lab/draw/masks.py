@@ -1,0 +1,151 @@
+"""Who sees whom, asked of the Patterns themselves: one small function a kind of mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from regard.core.errors import InputError, UnknownName
+from regard.report.drawings import WIDEST, Heat, check_range
+
+
+def masks(kind: str, length: int = 16, **options: int) -> Heat:
+    """Who sees whom, as the Pattern of such a model says it."""
+    if kind not in MASKS:
+        raise UnknownName("mask", kind, MASKS)
+    check_range("length", length, 1, WIDEST)
+    make, known = MASKS[kind]
+    for name, value in options.items():
+        if name not in known:
+            raise InputError(f"a {kind} mask has no {name}; it has {', '.join(known) or 'none'}")
+        check_range(name, value, 0, WIDEST)
+    return make(length, **{name: options.get(name, usual) for name, usual in known.items()})
+
+
+def seen(title: str, pattern: Any, rows: int, keys: int, first: int = 0) -> Heat:
+    """Of a pattern; `first` keys come before the rows."""
+    import torch
+
+    table = pattern.dense(1, rows, keys, torch.device("cpu"))[0].float().tolist()
+    own = [str(i + 1) for i in range(rows)]
+    columns = [f"m{i + 1}" for i in range(first)] + [str(i + 1) for i in range(keys - first)]
+    return Heat(title, table, own, columns)
+
+
+def ordered(query: Sequence[int], key: Sequence[int]) -> Any:
+    import torch
+
+    from regard.attention.pattern import Ordered
+
+    return Ordered(torch.tensor([list(query)]), torch.tensor([list(key)]), torch.float32)
+
+
+def full(length: int) -> Heat:
+    from regard.attention.pattern import Full
+
+    return seen("full: everything sees everything", Full(), length, length)
+
+
+def causal(length: int, past: int) -> Heat:
+    from regard.attention.pattern import Causal
+
+    said = f"causal, with {past} remembered" if past else "causal"
+    return seen(said, Causal(past), length, past + length, past)
+
+
+def prefix(length: int, prefix: int) -> Heat:
+    """The prefix is all of order 0; what follows is causal."""
+    order = [max(0, i - prefix + 1) for i in range(length)]
+    return seen(f"prefix of {prefix}", ordered(order, order), length, length)
+
+
+def window(length: int, window: int) -> Heat:
+    return longformer(length, window, 0)
+
+
+def longformer(length: int, window: int, globals: int) -> Heat:
+    """A window, and global tokens that see everything and are seen by everything."""
+    import torch
+
+    from regard.attention.window import Window
+
+    side = window // 2
+    if window < 2 or window % 2:
+        raise InputError(f"a window of {window}; it counts both sides, so it is even and above 0")
+    if globals > length:
+        raise InputError(f"{globals} global tokens in a text of {length}; choose fewer")
+    far = torch.arange(globals)[None] if globals else None
+    pattern = Window(side, side, length, torch.float32, torch.device("cpu"), None, far)
+    title = f"window of {side} on each side" + (f", {globals} global" if globals else "")
+    local = seen(title, pattern, length, length)
+    whole = full(length)  # global rows are a second attention that reads every row
+    values = [whole.values[i] if i < globals else row for i, row in enumerate(local.values)]
+    return Heat(title, values, local.rows, local.columns)
+
+
+def xlnet(length: int, seed: int, memory: int) -> Heat:
+    """The content stream of one permutation; `order` draws both streams."""
+    rank = ranks(length, seed)
+    order = [-1] * memory + rank
+    return seen(f"XLNet, {said_order(rank)}", ordered(rank, order), length, memory + length, memory)
+
+
+def ranks(length: int, seed: int) -> list[int]:
+    """Of each word, its place in a permutation that the seed draws."""
+    from regard.core.seeding import permutation
+
+    made = [0] * length
+    for place, word in enumerate(permutation(length, seed, "picture", "order").tolist()):
+        made[word] = place
+    return made
+
+
+def said_order(rank: Sequence[int]) -> str:
+    found = sorted(range(len(rank)), key=rank.__getitem__)
+    return "order " + " ".join(str(i + 1) for i in found)
+
+
+def knowledge(length: int, branches: int) -> Heat:
+    """A sentence of `length` words, whose second and fourth word have branches of two tokens."""
+    import torch
+
+    from regard.attention.pattern import Full
+    from regard.attention.tree_pattern import Branches, Visible
+    from regard.data.knowledge.tree import Node, Tree
+
+    def grown(number: int) -> list[list[Node]]:
+        count = branches if number in (1, 3) else 0
+        return [
+            [Node([f"w{number + 1}.{b + 1}a", f"w{number + 1}.{b + 1}b"])] for b in range(count)
+        ]
+
+    flat = Tree([Node([f"w{i + 1}"], grown(i)) for i in range(length)]).flatten()
+    tables = (torch.tensor([held]) for held in (flat.line, flat.word, flat.owner))
+    pattern = Visible(Full(), Branches(*tables), torch.float32)
+    size = len(flat.tokens)
+    check_range("number of tokens", size, 1, 2 * WIDEST)
+    made = seen("the visible matrix: branches are seen by their word alone", pattern, size, size)
+    return Heat(made.title, made.values, flat.tokens, flat.tokens)
+
+
+MASKS: dict[str, tuple[Callable[..., Heat], dict[str, int]]] = {  # with their options
+    "full": (full, {}),
+    "causal": (causal, {"past": 0}),
+    "prefix": (prefix, {"prefix": 5}),
+    "window": (window, {"window": 4}),
+    "longformer": (longformer, {"window": 4, "globals": 1}),
+    "xlnet": (xlnet, {"seed": 1, "memory": 0}),
+    "knowledge": (knowledge, {"branches": 1}),
+}
+
+
+def order(words: Sequence[str], seed: int = 1, memory: int = 0) -> Heat:
+    """XLNet's two streams in one picture: content rows see themselves, query rows do not."""
+    check_range("number of words", len(words), 1, WIDEST // 2)
+    check_range("memory", memory, 0, WIDEST // 2)
+    rank = ranks(len(words), seed)
+    keys = [-1] * memory + rank
+    table = seen("", ordered([*rank, *(r - 1 for r in rank)], keys), 2 * len(words), len(keys))
+    rows = [*(f"h {word}" for word in words), *(f"g {word}" for word in words)]
+    columns = [*(f"m{i + 1}" for i in range(memory)), *words]
+    return Heat(f"XLNet, {said_order(rank)}: content h, query g", table.values, rows, columns)

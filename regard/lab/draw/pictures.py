@@ -1,0 +1,208 @@
+"""Pictures of what models are made of: positions, rates, masks, orders, counts.
+
+Each function gives a picture with .svg(), .png(), .text() and .data(): for a page, a document, a
+terminal and a program. Everything shown is asked of the parts themselves: masks of their Patterns,
+rates of their schedules, counts of the models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.core.errors import InputError, StorageError, UnknownName
+from regard.lab.draw.masks import masks, order
+from regard.report.drawings import WIDEST, Bars, Curves, Heat, Picture, check_range
+
+__all__ = ["masks", "operations", "order", "parameters", "positions", "schedules", "write"]
+
+# -- positions
+
+
+def positions(
+    model: str = "", length: int = 32, width: int = 64, layout: str = "interleaved",
+    *, download: bool = False,
+) -> Heat:  # fmt: skip
+    """Sinusoids, or the learned table of a model directory: a row is a position."""
+    import torch
+
+    from regard.attention.position import sinusoids
+
+    check_range("length", length, 1, WIDEST)
+    check_range("width", width, 2, WIDEST)
+    if model:
+        if layout != LAYOUTS[0]:
+            raise InputError(f"the layout {layout} is of sinusoids; leave it out for {model}")
+        table, title = learned(model, download)
+        table = table[:length, :width]
+    else:
+        if width % 2:
+            raise InputError(f"width is {width}; sines and cosines come in pairs, so make it even")
+        if layout not in LAYOUTS:
+            raise UnknownName("layout", layout, LAYOUTS)
+        table, title = sinusoids(torch.arange(length), width, layout), f"sinusoids, {layout}"
+    most = float(table.abs().max()) or 1.0
+    rows, columns = ([str(i) for i in range(n)] for n in table.shape)
+    note = "a row is a position, a column one of its numbers"
+    return Heat(title, table.tolist(), rows, columns, -most, most, note)
+
+
+LAYOUTS = ("interleaved", "halves", "tensor2tensor")
+
+
+def learned(model: str, download: bool) -> tuple[Any, str]:
+    from regard.formats.directory import load
+
+    found = load(model, download=download).model
+    first = getattr(found.config, "first_position", 0)  # rows before it stand for no position
+    for name, value in found.named_parameters():
+        if name in ("positions.weight", "embeddings.positions.weight"):
+            return value.detach().float()[first:], f"learned positions of {Path(model).name}"
+    raise InputError(
+        f"{model} has no learned table of positions ({type(found).__name__} counts them in another "
+        "way); leave the model out for sinusoids"
+    )
+
+
+# -- schedules
+
+
+def schedules(
+    names: Sequence[str],
+    steps: int = 1000,
+    warmup: float = 0.1,
+    rate: float = 1.0,
+    width: int = 512,
+    power: float = 1.0,
+) -> Curves:
+    """The rate at every step. Noam's curve and its like are shares of their own highest rate."""
+    from regard.training.schedule import BY_WIDTH, SCHEDULES, schedule, warmup_steps
+
+    check_range("steps", steps, 2, 10**7)
+    if not names:
+        raise InputError(f"no schedule is named; choose of {', '.join(SCHEDULES)}")
+    if power != 1.0 and ("polynomial" not in names or not 0 < power < math.inf):
+        raise InputError(f"a power of {power:g}; it is of polynomial, and a number above 0")
+    highest = min(max(1, warmup_steps(warmup, steps)), steps)  # shown, however short the warm-up
+    places = sorted({highest, *(1 + (steps - 1) * i // 400 for i in range(401))})
+    lines = {}
+    for name in names:
+        at = schedule(name, rate=rate, warmup=warmup, steps=steps, width=width, power=power)
+        values = [at(t) for t in places]
+        if name in BY_WIDTH:
+            most = max(values) or 1.0
+            values = [rate * value / most for value in values]
+        lines[name] = [(float(t), value) for t, value in zip(places, values, strict=True)]
+    return Curves(f"learning rate, {steps:,} steps", lines)
+
+
+# -- counts
+
+
+def outline(name: str) -> Any:
+    """A model without memory for its weights, by its directory or its published size."""
+    import torch
+
+    from regard.formats.directory import configure, heads_of, locate, read_config
+    from regard.formats.empty import empty, extensions_of
+    from regard.formats.registry import format_of
+    from regard.models import create
+
+    if Path(name).exists() or "/" in name:
+        given = read_config(locate(name, False))
+        found = format_of(given["model_type"])
+        held = heads_of(found, given)
+        return empty(found, configure(found, given), held, extensions_of(given))
+    with torch.device("meta"):
+        return create(name, initialise=False)
+
+
+def parameters(name: str) -> Bars:
+    """Weights of each layer and of what stands around them; shared ones count once."""
+    from regard.training.freezing import BOTTOM, layers_of, levels
+    from regard.training.hardware import blocks_of
+
+    model = outline(name)
+    layers = layers_of(model)
+    names = [layer_name(number, decoder) for _, number, decoder in blocks_of(model)]
+    names = names or [layer_name(number, False) for number in range(len(layers))]  # an LSTM's
+    counts = [sum(weight.numel() for weight in weights) for weights in levels(model)]
+    for place, layer in enumerate(layers, 1):
+        counts[place] += sum(small(part) for part in layer.modules())
+    for at, part in model.named_modules():
+        if BOTTOM & set(at.split(".")[:2]):
+            counts[0] += small(part)
+    shown = dict(zip(["embeddings", *names], map(float, counts), strict=True))
+    if rest := model.parameter_count() - sum(counts):
+        shown["heads and the rest"] = float(rest)
+    return Bars(f"parameters of {Path(name).name}", shown, "parameters")
+
+
+def small(part: Any) -> int:
+    """Numbers of an int8 matrix, which are no parameters to PyTorch."""
+    found: int = getattr(part, "learned_numbers", 0)
+    return found
+
+
+def layer_name(number: int, decoder: bool) -> str:
+    return f"{'decoder' if decoder else 'layer'} {number + 1}"
+
+
+def operations(name: str, length: int = 512) -> Bars:
+    """Operations of one text going forward, by layer; a decoder reads as many tokens again."""
+    check_range("length", length, 1, 10**6)
+    counts = by_layer(outline(name), length)
+    return Bars(f"operations of {Path(name).name}, {length:,} tokens, forward", counts, "FLOP")
+
+
+def by_layer(model: Any, length: int) -> dict[str, float]:
+    """The products that `step_flops` counts, layer by layer: two operations each."""
+    from torch import nn
+
+    from regard.attention.attention import Attention
+    from regard.attention.block import FeedForward
+    from regard.models.extensions.small import SmallLinear
+    from regard.models.longformer import LongAttention
+    from regard.training import hardware as machine
+
+    counts: dict[str, float] = {}
+    for block, layer, decoder in machine.blocks_of(model):
+        keys = machine.keys_of(model, layer, length, 0, decoder)
+        parts = list(block.modules())
+        skipped = {id(part.wide) for part in parts if isinstance(part, LongAttention)}
+        products = 0.0
+        for part in parts:
+            if isinstance(part, FeedForward):
+                matrices = [m for m in part.modules() if isinstance(m, nn.Linear | SmallLinear)]
+                products += length * sum(m.weight.numel() for m in matrices)
+            elif isinstance(part, Attention) and id(part) not in skipped:
+                products += machine.attention_products(part, block, length, length, keys)
+        counts[layer_name(layer, decoder)] = 2.0 * products
+    layers = getattr(model, "layers", None)
+    for number, cell in enumerate(layers if isinstance(layers, nn.ModuleList) else ()):
+        size = sum(weight.numel() for weight in cell.parameters() if weight.dim() > 1)
+        counts[layer_name(number, False)] = 2.0 * length * size
+    if numbers := machine.output_numbers(model):
+        counts["output"] = 2.0 * length * numbers
+    return counts
+
+
+def ending(out: Path) -> str:
+    kind = out.suffix.lower()
+    if kind not in (".svg", ".png"):
+        raise InputError(f"--out is {out}; a picture is a file that ends in .svg or .png")
+    return kind
+
+
+def write(picture: Picture, out: Path) -> None:
+    """By the ending of the name; written whole, or not at all."""
+    kind = ending(out)
+    made = picture.svg().encode("utf-8") if kind == ".svg" else picture.png()
+    part = out.with_name(f".{out.name}.part")
+    try:
+        part.write_bytes(made)
+        part.replace(out)
+    except OSError as error:
+        raise StorageError(f"{out} cannot be written: {error.strerror}; give another") from None

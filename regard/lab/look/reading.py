@@ -1,0 +1,363 @@
+"""How each kind of model reads a text to be looked at: what goes in, and what its rows are called.
+
+A causal model gets the text alone, or what its task puts around it; an encoder the text between its
+marks; an encoder-decoder two texts; Transformer-XL and XLNet a text before, as memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.core.errors import ConfigError, InputError
+from regard.core.seeding import permutation
+from regard.data.input_formats import FRAMES, framed
+from regard.decoding.prompts import Prompts, readable
+from regard.formats.directory import Loaded, family_of_model
+from regard.lab.look.tokens import Token, tokens_of
+from regard.models.base import EncoderDecoder
+from regard.models.longformer import Longformer
+from regard.models.state import State
+from regard.models.transformer_xl import TransformerXL
+from regard.models.xlnet import XLNet
+
+LONGEST = 8192  # tokens: the pairs of more would not fit a usual machine
+SAID = 40  # places of an order that a sentence names
+NEW = 64  # tokens that a decoder writes where no target is given
+
+Note = dict[str, Any]  # a sentence of `words` by its key, and the numbers in it
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is wanted beside the text."""
+
+    target: str | Sequence[int] | None = None
+    order: int | Sequence[int] | None = None
+    memory: str | Sequence[int] | None = None
+    knowledge: bool = False
+    global_tokens: Sequence[int] | None = None  # counted from 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows start … end of a stack of layers, and how rows and columns are called."""
+
+    kind: str  # self, encoder, decoder, cross, content, query
+    rows: str
+    columns: str
+    start: int = 0
+    end: int | None = None
+
+
+@dataclass
+class Reading:
+    """A text as a model reads it: call `run`, and these are the stacks that attend."""
+
+    run: Callable[[], object]
+    names: dict[str, list[Token]]
+    parts: dict[str, list[Part]]  # by what the attention belongs to: self, encoder, decoder, cross
+    past: int = 0
+    notes: list[Note] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)  # of a knowledge graph
+
+
+def note(key: str, **values: Any) -> Note:
+    return {"key": key, **values}
+
+
+def read(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
+    """Refuses what the model has no use for, so that nothing asked is silently left out."""
+    model = loaded.model
+    name = family_of_model(model)
+    for given, kinds, option, needs in (
+        (asked.target, EncoderDecoder, "a target", "an encoder with a decoder"),
+        (asked.order, XLNet, "an order", "XLNet"),
+        (asked.memory, TransformerXL | XLNet, "a memory", "Transformer-XL or XLNet"),
+        (asked.global_tokens, Longformer, "global tokens", "Longformer"),
+    ):
+        if given is not None and not isinstance(model, kinds):
+            raise InputError(f"{option} is for {needs}; this model is a {name}")
+    if isinstance(text, str) and not text.strip():
+        raise InputError("there is no text to look at; give one with at least one word")
+    if isinstance(model, EncoderDecoder):
+        if asked.knowledge:
+            raise InputError(f"knowledge is for encoders that have learned with it, not for {name}")
+        return of_pair(loaded, text, asked)
+    if isinstance(model, TransformerXL | XLNet):
+        return of_recurrent(loaded, text, asked)
+    return of_text(loaded, text, asked)
+
+
+# -- ids
+
+
+def encoded(loaded: Loaded, text: str | Sequence[int], *, special: bool) -> list[int]:
+    if not isinstance(text, str):
+        ids = [int(i) for i in text]
+        Prompts(loaded).check_known("the text", ids)
+    else:
+        ids = Prompts(loaded).words().encode(readable(text), special=special)
+    if not ids:
+        raise InputError("there is no text to look at; give one with at least one word")
+    if len(ids) > LONGEST:
+        raise InputError(
+            f"the text has {len(ids):,} tokens; a page shows up to {LONGEST:,}, so shorten it"
+        )
+    return ids
+
+
+def row_of(loaded: Loaded, text: str | Sequence[int]) -> tuple[list[int], list[int] | None]:
+    """The ids of a text and their segments. Around it stand the marks between which the model has
+    learned to read, whether its tokenizer adds them or not: an encoder's, or those of a task.
+    """
+    family, model = family_of_model(loaded.model), loaded.model
+    special = Prompts(loaded).special
+    if family in FRAMES and special is not None and isinstance(text, str):
+        known = not model.causal and special.cls is not None and special.sep is not None
+        if known or task_of(loaded):
+            ids = encoded(loaded, text, special=False)
+            made = framed(FRAMES[family], special, ids, None, len(ids) + 4)
+            return made.ids, made.segments if FRAMES[family].segments else None
+    return encoded(loaded, text, special=not model.causal), None
+
+
+def task_of(loaded: Loaded) -> dict[str, Any]:
+    """What a fine-tuned model has learned; {} for any other."""
+    file = (loaded.path or Path()) / "task.json"
+    if loaded.path is None or not file.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+# -- one text
+
+
+def of_text(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
+    ids, segments = row_of(loaded, text)
+    given: dict[str, Any] = {}
+    names = tokens_of(loaded.tokenizer, ids)
+    notes: list[Note] = []
+    facts: list[str] = []
+    if asked.knowledge:
+        ids, segments, names, given, notes, facts = informed(loaded, ids, segments)
+    if segments is not None and hasattr(loaded.config, "segments") and loaded.config.segments > 1:
+        given["segments"] = torch.tensor([segments])
+    if isinstance(loaded.model, Longformer):
+        usual = () if task_of(loaded).get("task") == "tag" else (1,)
+        chosen = usual if asked.global_tokens is None else asked.global_tokens
+        places = [place - 1 for place in chosen]
+        if not all(0 <= place < len(ids) for place in places):
+            raise InputError(f"global tokens are numbers from 1 to {len(ids)}, those of the text")
+        given["global_tokens"] = torch.zeros(1, len(ids), dtype=torch.bool)
+        given["global_tokens"][0, places] = True
+        names = [t.marked("global") if i in places else t for i, t in enumerate(names)]
+        windows = sorted(set(loaded.config.windows))
+        notes.append(note("window", window="/".join(map(str, windows)), count=len(set(places))))
+    table = torch.tensor([ids])
+    part = Part("self", "text", "text")
+    run = lambda: loaded.model(table, **given)  # noqa: E731
+    return Reading(run, {"text": names}, {"self": [part]}, 0, notes, facts)
+
+
+def of_recurrent(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
+    """Transformer-XL and XLNet: a memory before the text, and XLNet's order of guessing."""
+    model = loaded.model
+    ids, segments = row_of(loaded, text)
+    names = tokens_of(loaded.tokenizer, ids)
+    given: dict[str, Any] = {}
+    notes: list[Note] = []
+    facts: list[str] = []
+    if asked.knowledge:
+        ids, segments, names, given, notes, facts = informed(loaded, ids, segments)
+    if segments is not None:
+        given["segments"] = torch.tensor([segments])
+    before, keep = [], None
+    if asked.memory is not None:
+        before = encoded(loaded, asked.memory, special=False)
+        keep = remembered(model, before)
+        kept = keep().hidden[0].size(1)
+        notes.append(note("memory", count=kept, given=len(before)))
+        before = before[-kept:]
+    parts = [Part("self", "text", "keys")]
+    tables = {"text": names}
+    if asked.order is not None:
+        rank = ranks(asked.order, len(ids))
+        targets = [i for i, r in enumerate(rank) if r >= 0]
+        given |= {"order": torch.tensor([rank]), "targets": torch.tensor([targets])}
+        names = [t if r < 0 else replace(t, rank=r + 1) for t, r in zip(names, rank, strict=True)]
+        tables = {"text": names, "asked": [replace(names[i], place=i + 1) for i in targets]}
+        rows = len(ids)
+        parts = [
+            Part("content", "text", "keys", 0, rows),
+            Part("query", "asked", "keys", rows, rows + len(targets)),
+        ]
+        order = sorted(targets, key=lambda i: rank[i])
+        told = [str(i + 1) for i in order[:SAID]] + ["…"] * (len(order) > SAID)
+        notes.append(note("order", order=" → ".join(told)))
+    past = [
+        replace(t.marked("memory"), place=i - len(before))
+        for i, t in enumerate(tokens_of(loaded.tokenizer, before))
+    ]
+    tables["keys"] = past + [replace(t, place=i) for i, t in enumerate(names, 1)]
+    table = torch.tensor([ids])
+
+    def run() -> object:
+        with one_direction(model):
+            state = {} if keep is None else {"state": keep()}
+            return model(table, **given, **state)
+
+    return Reading(run, tables, {"self": parts}, len(past), notes, facts)
+
+
+def remembered(model: Any, before: list[int]) -> Callable[[], State]:
+    """Reads a text into a memory, in pieces of which every row is kept (an XLNet may keep only the
+    first `reuse` rows of one); each call gives that memory anew.
+    """
+    step = min(len(before), model.limits.memory, model.limits.reuse)
+    if step == 0:
+        raise InputError("this model remembers nothing (its memory is 0); leave the memory out")
+    state = State()
+    with torch.no_grad(), one_direction(model):
+        for start in range(0, len(before), step):
+            model(torch.tensor([before[start : start + step]]), state=state)
+    if not state.hidden or state.hidden[0].size(1) == 0:
+        raise InputError("nothing of the memory's text is remembered; leave the memory out")
+    return lambda: State(hidden=list(state.hidden), length=state.length)
+
+
+@contextmanager
+def one_direction(model: Any) -> Iterator[None]:
+    """XLNet: a single text is read forwards, also by a model trained in both directions."""
+    held = getattr(model, "directions", None)
+    if held is not None:
+        model.directions = (1,)
+    try:
+        yield
+    finally:
+        if held is not None:
+            model.directions = held
+
+
+def ranks(order: int | Sequence[int], length: int) -> list[int]:
+    """Each token's place in the order of guessing, -1 for those that all may see.
+
+    A number is the seed of an order of all tokens; a list names tokens, counted from 1, in the
+    order in which they are guessed, and the others are given.
+    """
+    if isinstance(order, int):
+        chosen = permutation(length, order, "order of guessing").tolist()
+    else:
+        chosen = [place - 1 for place in order]
+    if len(set(chosen)) < len(chosen) or not all(0 <= place < length for place in chosen):
+        raise InputError(
+            f"the order is {order}; it must name tokens from 1 to {length}, each at most once"
+        )
+    if not chosen:
+        raise InputError("the order is empty; name the tokens to guess, as in 3,1,2")
+    made = [-1] * length
+    for rank, place in enumerate(chosen):
+        made[place] = rank
+    return made
+
+
+# -- two texts
+
+
+def of_pair(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
+    """The decoder's rows are its inputs: the start, and then the target, each guessing the next."""
+    model, prompts = loaded.model, Prompts(loaded)
+    given = readable(text) if isinstance(text, str) else encoded(loaded, text, special=False)
+    source = prompts.encode(given)
+    notes = []
+    if asked.target is None:
+        from regard.decoding.generation import generate
+
+        made = generate(loaded, given, tokens=NEW)[0][0].ids
+        target = made[:-1] if made[-1:] == [model.config.end] else made
+        notes.append(note("written", count=len(target)))
+    else:
+        target = encoded(loaded, asked.target, special=False)
+    for ids in (source, target):
+        if len(ids) > LONGEST:
+            raise InputError(f"a text has {len(ids):,} tokens; a page shows up to {LONGEST:,}")
+    first = tokens_of(loaded.tokenizer, [model.config.start])[0]
+    start = Token(first.text, marks=("start",))
+    names = {
+        "source": tokens_of(loaded.tokenizer, source),
+        "target": [start, *tokens_of(loaded.tokenizer, target)],
+    }
+    parts = {
+        "encoder": [Part("encoder", "source", "source")],
+        "decoder": [Part("decoder", "target", "target")],
+        "cross": [Part("cross", "target", "source")],
+    }
+    rows = torch.tensor([source]), torch.tensor([[model.config.start, *target]])
+    return Reading(lambda: model(*rows), names, parts, 0, notes)
+
+
+# -- knowledge
+
+
+def informed(
+    loaded: Loaded, ids: list[int], segments: list[int] | None
+) -> tuple[list[int], list[int] | None, list[Token], dict[str, Any], list[Note], list[str]]:
+    """The row with what the run's own graph says of it, read as the run has learned to."""
+    from regard.data.knowledge.options import KnowledgeOptions, check_use
+    from regard.tasks.knowledge import Informed
+
+    task = task_of(loaded)
+    table = (task.get("objective") or {}).get("knowledge")
+    special = Prompts(loaded).special
+    if not table or special is None:
+        raise ConfigError(
+            "this run has no knowledge; learn with it first: regard finetune … --knowledge FILE"
+        )
+    family = family_of_model(loaded.model)
+    check_use(family, task["task"])
+    corpus = SimpleNamespace(path=loaded.path, tokenizer=loaded.tokenizer, special=special)
+    teller = Informed(
+        SimpleNamespace(corpus=corpus, frame=FRAMES[family]), KnowledgeOptions.of(dict(table))
+    )
+    sides = np.zeros(len(ids), np.int64) if segments is None else np.array(segments)
+    room = max(int(task.get("length") or 0), len(ids))
+    row = teller.row(np.array(ids), sides, np.zeros(len(ids), np.int64), room)
+    batch: dict[str, Any] = {"tokens": torch.from_numpy(row.ids)[None], "real": None}
+    batch |= {} if segments is None else {"segments": torch.from_numpy(row.segments)[None]}
+    kept = teller.options.matrix or not teller.tree
+    made = teller.collate([{"facts": row.facts}] if kept else [], row.ids[None])
+    names = tokens_of(loaded.tokenizer, row.ids.tolist())
+    if teller.tree:
+        hangs = row.facts["line"] > 0
+        names = [t.marked("branch") if h else t for t, h in zip(names, hangs, strict=True)]
+        facts = branches(loaded, row)
+        notes = [note("branches", count=int(row.facts["line"].max()), left=row.left_out)]
+    else:
+        known = row.facts["entity"] > 0
+        names = [t.marked("entity") if h else t for t, h in zip(names, known, strict=True)]
+        facts = []
+        notes = [note("entities", count=len(set(row.facts["entity"].tolist()) - {0}))]
+    given = teller.given(batch | made)
+    own = None if segments is None else row.segments.tolist()
+    return row.ids.tolist(), own, names, dict(given), notes, facts
+
+
+def branches(loaded: Loaded, row: Any) -> list[str]:
+    """Each branch with the word it grows from, as text."""
+    facts, made = row.facts, []
+    tokenizer: Any = loaded.tokenizer
+    for line in range(1, int(facts["line"].max()) + 1):
+        hangs = facts["line"] == line
+        trunk = facts["word"] == facts["owner"][hangs][0]
+        owner, said = (tokenizer.decode(row.ids[mask].tolist()) for mask in (trunk, hangs))
+        made.append(f"{owner.strip()} — {said.strip()}")
+    return made

@@ -1,0 +1,352 @@
+"""What is recorded of a model that reads a text: plain arrays, for a page or for a program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.attention.recorder import Seen, record
+from regard.core.errors import InputError, StorageError
+from regard.decoding.decode_state import at_rest
+from regard.formats.directory import Loaded, family_of_model
+from regard.lab.look.packing import Packed, Precision, pack, thumbnail
+from regard.lab.look.reading import Asked, Note, Part, Reading, read
+from regard.lab.look.rollout import Crossing, Rollout
+from regard.lab.look.tokens import Token
+from regard.lab.look.weights import Matrix, matrices, shape
+
+WHERE = re.compile(r"(.*\.(?:attention|cross))\.layer")
+Tell = Callable[[int, int], None]  # (layers done, all layers)
+WRITTEN = 512 * 512  # averaged weights of a layer that are still written as numbers
+
+
+@dataclass
+class Layer:
+    """The heads of one layer, their mean, and the rollout up to it."""
+
+    name: str
+    heads: list[Packed]
+    mean: Packed
+    rolled: Packed
+    pictures: list[tuple[np.ndarray, tuple[int, int]]]  # small ones: heads, mean, rollout
+
+    def weights(self, head: int) -> np.ndarray:
+        """[rows, columns] of a head, counted from 0, as precise as they were kept."""
+        return self.heads[head].unpack()
+
+    @property
+    def average(self) -> np.ndarray:
+        return self.mean.unpack()
+
+    @property
+    def rollout(self) -> np.ndarray:
+        return self.rolled.unpack()
+
+
+@dataclass
+class Stack:
+    """Layers whose rows and columns are the same: an encoder, a decoder, a stream."""
+
+    kind: str
+    rows: str  # which of the side's tokens
+    columns: str
+    layers: list[Layer] = field(default_factory=list)
+
+
+@dataclass
+class Side:
+    """One model with one text."""
+
+    model: str
+    family: str
+    text: str
+    tokens: dict[str, list[Token]]
+    stacks: list[Stack]
+    precision: Precision
+    notes: list[Note]
+    facts: list[str]  # of a knowledge graph
+
+    def stack(self, kind: str) -> Stack:
+        return next(stack for stack in self.stacks if stack.kind == kind)
+
+
+@dataclass
+class Recorded:
+    sides: list[Side]
+
+    def html(self) -> str:
+        """One page that needs nothing else."""
+        from regard.lab.look.page import page
+
+        return page(self)
+
+    def save(self, path: Path | str, *, force: bool = False) -> Path:
+        """Writes the page; what is there already stays, unless `force` says otherwise."""
+        from regard.training.report import replace
+
+        file = Path(path)
+        if file.exists() and not force:
+            raise StorageError(f"{file} exists already; choose another name, or say --force")
+        if not file.parent.is_dir():
+            raise StorageError(f"there is no directory {file.parent} to write {file.name} into")
+        return replace(file, self.html())
+
+    def facts(self) -> dict[str, Any]:
+        """For programs: tokens, layers, heads, and the averaged weights of each layer (None where
+        they are too many to be written down).
+        """
+        return {"sides": [told(side) for side in self.sides]}
+
+
+def told(side: Side) -> dict[str, Any]:
+    def numbers(table: np.ndarray) -> list[list[float]] | None:
+        return None if table.size > WRITTEN else [[round(float(x), 6) for x in r] for r in table]
+
+    return {
+        "model": side.model,
+        "family": side.family,
+        "text": side.text,
+        "tokens": {name: [t.text for t in tokens] for name, tokens in side.tokens.items()},
+        "precision": side.precision.kind,
+        "facts": side.facts,
+        "stacks": [
+            {
+                "kind": stack.kind,
+                "rows": stack.rows,
+                "columns": stack.columns,
+                "layers": len(stack.layers),
+                "heads": [len(layer.heads) for layer in stack.layers],
+                "average": [numbers(layer.average) for layer in stack.layers],
+            }
+            for stack in side.stacks
+        ],
+    }
+
+
+def look(
+    loaded: Loaded,
+    text: str | Sequence[int],
+    *,
+    second: str | Sequence[int] | None = None,
+    against: Loaded | None = None,
+    target: str | Sequence[int] | None = None,
+    order: int | Sequence[int] | None = None,
+    memory: str | Sequence[int] | None = None,
+    knowledge: bool = False,
+    global_tokens: Sequence[int] | None = None,
+    tell: Tell | None = None,
+) -> Recorded:
+    """Records every head of a model that reads a text.
+
+    `second` is another text, `against` another model: one of them, for a page with two sides.
+    `target` is the decoder's text (else it is written by the model), `order` XLNet's: a seed, or
+    the tokens to guess, counted from 1. `memory` is read before the text (Transformer-XL, XLNet).
+    `knowledge` adds what the run's graph says. `global_tokens` are a Longformer's, counted from 1;
+    the first unless given. `tell` hears of each layer that is done: a long text takes a while.
+
+    >>> look(regard.load("my-gpt"), "the cat sat").save("cat.html")
+    """
+    if second is not None and against is not None:
+        raise InputError("give a second text or a second model, not both")
+    asked = Asked(target, order, memory, knowledge, global_tokens)
+    pairs = [(loaded, text)]
+    if second is not None:
+        pairs.append((loaded, second))
+    if against is not None:
+        pairs.append((against, text))
+    names = titles([each for each, _ in pairs])
+    sides = []
+    for name, (model, given) in zip(names, pairs, strict=True):
+        sides.append(side_of(model, given, asked, name, 1 / len(pairs), tell))
+    return Recorded(sides)
+
+
+def titles(models: Sequence[Loaded]) -> list[str]:
+    """The directories' names; of two that are the same, with those they stand in."""
+    made = [family_of_model(m.model) if m.path is None else m.path.resolve().name for m in models]
+    if len(set(made)) < len(models) and len({id(m) for m in models}) == len(models):
+        made = [
+            name if m.path is None else "/".join(m.path.resolve().parts[-2:])
+            for name, m in zip(made, models, strict=True)
+        ]
+    return made
+
+
+def side_of(
+    loaded: Loaded,
+    text: str | Sequence[int],
+    asked: Asked,
+    name: str,
+    room: float,
+    tell: Tell | None = None,
+) -> Side:
+    with at_rest(loaded.model):
+        reading = read(loaded, text, asked)
+        survey = Survey()
+        watched(loaded, reading, survey.add)
+        precision = Precision.of(*survey.count(), room)
+        total = len(survey.parts)
+        keeper = Keeper(
+            reading, precision, lambda done: None if tell is None else tell(done, total)
+        )
+        watched(loaded, reading, keeper.add)
+        keeper.finish()
+    shown = text if isinstance(text, str) else " ".join(map(str, text))
+    return Side(
+        name, family_of_model(loaded.model), shown, reading.names, list(keeper.stacks.values()),
+        precision, reading.notes, reading.facts,
+    )  # fmt: skip
+
+
+def watched(loaded: Loaded, reading: Reading, take: Callable[[Seen], None]) -> None:
+    """Runs the model; each attention is handed on as it is seen, and not kept."""
+    with torch.no_grad(), record(loaded.model) as recording:
+        recording.layers = Taking(take)
+        reading.run()
+
+
+class Taking(list[Seen]):
+    """A list that keeps nothing: the keys and biases of all layers may be more than there is."""
+
+    def __init__(self, take: Callable[[Seen], None]) -> None:
+        super().__init__()
+        self.take = take
+
+    def append(self, seen: Seen) -> None:
+        self.take(seen)
+
+
+def place_of(name: str) -> str:
+    """The attention that a recorded part belongs to: a layer may have two parts."""
+    found = WHERE.match(name)
+    return found[1] if found else name
+
+
+def kind_of(place: str) -> str:
+    if place.endswith(".cross"):
+        return "cross"
+    return next((kind for kind in ("encoder", "decoder") if place.startswith(kind)), "self")
+
+
+class Survey:
+    """Counts what there will be to keep."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, list[tuple[int, int, int, int]]] = {}
+
+    def add(self, seen: Seen) -> None:
+        if not seen.name.endswith(".wide"):
+            self.parts.setdefault(place_of(seen.name), []).append(shape([seen]))
+
+    def count(self) -> tuple[int, int]:
+        """Weights and rows, over all heads, means and rollouts."""
+        cells = rows = 0
+        for parts in self.parts.values():
+            count = sum(part[0] for part in parts)
+            _, down, _, keys = parts[0]
+            width = max(part[2] for part in parts)
+            cells += (count + 1) * down * width + (down * keys if width == keys else 0)
+            rows += (count + 2) * down
+        return cells, rows
+
+
+class Keeper:
+    """Packs layer after layer as they are seen."""
+
+    def __init__(self, reading: Reading, precision: Precision, tell: Callable[[int], None]) -> None:
+        self.reading, self.precision, self.tell = reading, precision, tell
+        self.done = 0
+        self.stacks: dict[str, Stack] = {}
+        self.rollouts: dict[str, Rollout] = {}
+        self.waiting: list[Seen] = []
+
+    def add(self, seen: Seen) -> None:
+        if self.waiting and place_of(self.waiting[0].name) != place_of(seen.name):
+            self.finish()
+        self.waiting.append(seen)
+
+    def finish(self) -> None:
+        if not self.waiting:
+            return
+        place, held = place_of(self.waiting[0].name), self.waiting
+        self.waiting = []
+        kind = kind_of(place)
+        parts = self.reading.parts[kind]
+        made: list[list[Packed]] = [[] for _ in parts]
+        pictures: list[list[tuple[np.ndarray, tuple[int, int]]]] = [[] for _ in parts]
+        mean = Mean()
+        banded = False
+
+        def keep(matrix: Matrix) -> list[Packed]:
+            found = []
+            for part, small in zip(parts, pictures, strict=True):
+                own = matrix if len(parts) == 1 else matrix.part(part.start, part.end or 0)
+                small.append(thumbnail(own))
+                found.append(pack(own, self.precision.beside(own, banded)))
+            return found
+
+        for matrix in matrices(held):
+            banded = banded or matrix.band is not None
+            mean.add(matrix)
+            for own, packed in zip(made, keep(matrix), strict=True):
+                own.append(packed)
+        averaged = mean.matrix()
+        means = keep(averaged)
+        rolled = keep(Matrix(self.rolled(kind, parts, averaged.dense()), averaged.keys))
+        for i, part in enumerate(parts):
+            stack = self.stacks.setdefault(part.kind, Stack(part.kind, part.rows, part.columns))
+            stack.layers.append(Layer(place, made[i], means[i], rolled[i], pictures[i]))
+        self.done += 1
+        self.tell(self.done)
+
+    def rolled(self, kind: str, parts: Sequence[Part], mean: np.ndarray) -> np.ndarray:
+        """The shares of the columns in the rows after one more attention."""
+        if kind == "cross":
+            below = self.rollouts["decoder"]
+            assert isinstance(below, Crossing)
+            return below.cross(mean)
+        if kind not in self.rollouts:
+            rows, *asking = (len(self.reading.names[part.rows]) for part in parts)
+            self.rollouts[kind] = (
+                Crossing(rows, self.rollouts["encoder"])
+                if kind == "decoder"
+                else Rollout(rows, self.reading.past, sum(asking))
+            )
+        return self.rollouts[kind].add(mean)
+
+
+class Mean:
+    """The mean of heads: in their band while they share one, else of all pairs."""
+
+    def __init__(self) -> None:
+        self.total: Matrix | None = None
+        self.count = 0
+
+    def add(self, matrix: Matrix) -> None:
+        self.count += 1
+        held = self.total
+        if held is None:
+            whole = None if matrix.whole is None else matrix.whole.copy()
+            self.total = Matrix(matrix.values.copy(), matrix.keys, matrix.band, matrix.rows, whole)
+            return
+        if held.band != matrix.band:
+            held = self.total = Matrix(held.dense(), held.keys)
+        if held.band is None:
+            held.values[:] += matrix.dense()
+            return
+        held.values[:] += matrix.values
+        if held.whole is not None and matrix.whole is not None:
+            held.whole[:] += matrix.whole
+
+    def matrix(self) -> Matrix:
+        assert self.total is not None
+        self.total.values[:] /= self.count
+        if self.total.whole is not None:
+            self.total.whole[:] /= self.count
+        return self.total

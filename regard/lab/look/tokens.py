@@ -1,0 +1,110 @@
+"""Tokens as people can read them: whole characters only, whatever bytes a piece holds."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from regard.data.tokenizer import Tokenizer
+from regard.decoding.pieces import BROKEN
+from regard.report.heatmap import clean
+
+TOGETHER = 8  # tokens that may share characters: each byte one token, and beginnings of the next
+LONGEST = 40  # characters of a label
+
+
+@dataclass(frozen=True)
+class Token:
+    """One row or column. `part` counts from 1 where several tokens make one character."""
+
+    text: str
+    part: int = 0
+    parts: int = 0
+    marks: tuple[str, ...] = ()  # special, memory, global, branch, entity, start
+    rank: int | None = None  # XLNet: its place in the order of guessing, from 1 on
+    place: int = 0  # its number in the text where rows count otherwise; a memory's are below 0
+
+    def marked(self, *names: str) -> Token:
+        return replace(self, marks=(*self.marks, *names))
+
+    def table(self) -> dict[str, Any]:
+        made: dict[str, Any] = {"t": self.text}
+        if self.parts:
+            made["p"] = [self.part, self.parts]
+        if self.marks:
+            made["m"] = list(self.marks)
+        if self.rank is not None:
+            made["r"] = self.rank
+        if self.place:
+            made["n"] = self.place
+        return made
+
+
+def tokens_of(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[Token]:
+    """A name for each id; without a tokenizer its number.
+
+    Where a character's bytes are spread over several tokens, each of them is shown as the whole
+    character and which part of it it is.
+    """
+    if tokenizer is None or tokenizer.fast is None:
+        return [Token(str(i)) for i in ids]
+    special = {
+        i for i, token in tokenizer.ready.get_added_tokens_decoder().items() if token.special
+    }
+    made: list[Token] = []
+    place = 0
+    while place < len(ids):
+        end = whole(tokenizer, ids, place)
+        if end == 0:
+            made.append(Token(in_bytes(tokenizer, ids[place])))
+        else:
+            text = label(tokenizer.decode(list(ids[place:end]), special=True))
+            marks = ("special",) if ids[place] in special else ()
+            size = end - place
+            if size == 1:
+                made.append(Token(text, marks=marks))
+            else:
+                made += [Token(text, i + 1, size) for i in range(size)]
+        place = max(end, place + 1)
+    return made
+
+
+def whole(tokenizer: Tokenizer, ids: Sequence[int], start: int) -> int:
+    """Where the tokens end that are whole characters together; 0 if none are."""
+    for end in range(start + 1, min(start + TOGETHER, len(ids)) + 1):
+        if BROKEN not in tokenizer.decode(list(ids[start:end]), special=True):
+            return end
+    return 0
+
+
+def label(text: str) -> str:
+    """Visible, even where it is only a space or a new line, and not endless."""
+    if text.isspace():
+        text = "".join("⏎" if c in "\n\r" else "⇥" if c == "\t" else "␣" for c in text)
+    text = clean(text.strip()) or "∅"
+    if all(unicodedata.category(c)[0] in "CM" for c in text):  # a joiner or an accent alone
+        text = " ".join(f"U+{ord(c):04X}" for c in text)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def in_bytes(tokenizer: Tokenizer, token: int) -> str:
+    """Bytes that are no character, as numbers."""
+    piece = tokenizer.tokens([token])[0]
+    table = byte_letters()
+    if piece and all(letter in table for letter in piece) and not piece.startswith("<0x"):
+        return " ".join(f"{table[letter]:02X}" for letter in piece)
+    return label(piece.replace(BROKEN, "?"))
+
+
+@cache
+def byte_letters() -> dict[str, int]:
+    """The letters by which GPT-2's tokenizer writes bytes: those that can be seen stand for
+    themselves, the others for 256 and on.
+    """
+    seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in set(seen)]
+    table = {chr(byte): byte for byte in seen}
+    return table | {chr(256 + i): byte for i, byte in enumerate(hidden)}

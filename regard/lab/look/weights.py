@@ -1,0 +1,190 @@
+"""From what a recorder saw to one matrix a head: whole, or the band that a window leaves of it.
+
+Letters: H heads, Q rows that ask, K keys, W columns that are kept of a row. A text is read alone,
+so the batch is always its first row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.attention.kernels import How
+from regard.attention.recorder import Seen
+from regard.attention.tree_pattern import VisibleWindow
+from regard.attention.window import Window
+from regard.models.longformer_characters import Dilated
+
+
+@dataclass(frozen=True)
+class Band:
+    """Which keys the columns of a row stand for: `far` for all rows, then the neighbours."""
+
+    before: int
+    after: int
+    step: int = 1  # every so manieth row is a neighbour
+    far: tuple[int, ...] = ()
+
+    @property
+    def width(self) -> int:
+        return len(self.far) + self.before + self.after + 1
+
+    def near(self, start: int, end: int, keys: int) -> np.ndarray:
+        """The neighbours of rows start … end, -1 where there is no such key."""
+        at = np.arange(-self.before, self.after + 1) * self.step + np.arange(start, end)[:, None]
+        return np.where((at >= 0) & (at < keys), at, -1)
+
+    def columns(self, rows: int, keys: int) -> np.ndarray:
+        """The keys of all columns, [rows, width]."""
+        near = self.near(0, rows, keys)
+        far = np.broadcast_to(np.array(self.far, near.dtype), (rows, len(self.far)))
+        return np.concatenate([far, near], 1)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The weights of one head. In a band, `rows` see everything instead: `whole` [rows, K]."""
+
+    values: np.ndarray  # [Q, K], or with a band [Q, W]
+    keys: int
+    band: Band | None = None
+    rows: tuple[int, ...] = ()
+    whole: np.ndarray | None = None
+
+    def dense(self, start: int = 0, end: int | None = None) -> np.ndarray:
+        """[Q, K], or some rows of it, whatever is kept."""
+        values = self.values[start:end]
+        if self.band is None:
+            return values
+        count, far = len(values), len(self.band.far)
+        made = np.zeros((count, self.keys + 1), np.float32)  # the last column takes what is beyond
+        near = self.band.near(start, start + count, self.keys)
+        np.put_along_axis(made, near % (self.keys + 1), values[:, far:], 1)
+        for column, key in enumerate(self.band.far):
+            made[:, key] += values[:, column]
+        made = made[:, : self.keys]
+        for number, row in enumerate(self.rows):
+            if self.whole is not None and 0 <= row - start < count:
+                made[row - start] = self.whole[number]
+        return made
+
+    def part(self, start: int, end: int) -> Matrix:
+        """Only the rows start … end, of a whole matrix."""
+        return replace(self, values=self.values[start:end])
+
+
+def matrices(parts: Sequence[Seen]) -> Iterator[Matrix]:
+    """The heads of one layer, one after the other.
+
+    A Longformer's layer is seen twice: its window (`local`) and, of the global rows, everything
+    (`wide`), which replaces what these rows see in their window. Its character model has two kinds
+    of heads (`near`, `apart`).
+    """
+    first, *others = parts
+    if others and others[0].name.endswith(".wide"):
+        rows = far_rows(first)
+        for near, wide in zip(heads(first), heads(others[0]), strict=True):
+            if near.band is None:
+                near.values[list(rows)] = wide.values
+                yield near
+            else:
+                near.values[list(rows)] = 0.0
+                yield replace(near, rows=rows, whole=wide.values)
+        return
+    for seen in parts:
+        yield from heads(seen)
+
+
+def shape(parts: Sequence[Seen]) -> tuple[int, int, int, int]:
+    """Heads, rows, columns kept of each, and keys: known before any weight is."""
+    counted = [p for p in parts if not p.name.endswith(".wide")]
+    widths = [k if (b := band_of(p, k := p.keys.size(2))) is None else b.width for p in counted]
+    first = counted[0]
+    count = sum(p.queries.size(1) for p in counted)
+    return count, first.queries.size(2), max(widths), first.keys.size(2)
+
+
+def heads(seen: Seen) -> Iterator[Matrix]:
+    band, keys = band_of(seen, seen.keys.size(2)), seen.keys.size(2)
+    window = window_of(seen)
+    if window is not None:
+        kept = banded(seen).numpy()
+        for values in kept:
+            made = Matrix(values, keys, exact_band(seen))
+            yield made if band is not None else Matrix(made.dense(), keys)
+        return
+    visible = seen.pattern.dense(1, seen.queries.size(2), keys, seen.queries.device)[0]
+    for head in range(seen.queries.size(1)):
+        bias = seen.how.bias
+        one = None if bias is None else bias[0, head % bias.size(1)]
+        scores = product(seen.queries[0, head], seen.keys[0, head], seen.how.scale, one)
+        yield Matrix(normal(scores.masked_fill_(~visible, -math.inf)).numpy(), keys)
+
+
+def product(q: Tensor, k: Tensor, scale: float, bias: Tensor | None) -> Tensor:
+    working = torch.float64 if q.dtype == torch.float64 else torch.float32
+    scores = q.to(working) @ k.to(working).mT * scale
+    return scores if bias is None else scores + bias.to(working)
+
+
+def normal(scores: Tensor) -> Tensor:
+    """A softmax in which a row that sees nothing has weights of zero."""
+    return scores.softmax(-1).nan_to_num_(0.0).float().cpu()
+
+
+# -- windows
+
+
+def window_of(seen: Seen) -> Window | Dilated | None:
+    pattern = seen.pattern.inner if isinstance(seen.pattern, VisibleWindow) else seen.pattern
+    return pattern if isinstance(pattern, Window | Dilated) else None
+
+
+def far_rows(seen: Seen) -> tuple[int, ...]:
+    """Where a Longformer's global tokens stand."""
+    window = window_of(seen)
+    if not isinstance(window, Window) or window.far is None:
+        return ()
+    return tuple(int(x) for x in window.far[0] if x >= 0)
+
+
+def exact_band(seen: Seen) -> Band:
+    found = window_of(seen)
+    step, window = (found.step, found.window) if isinstance(found, Dilated) else (1, found)
+    assert window is not None
+    return Band(window.before, window.after, step, far_rows(seen))
+
+
+def band_of(seen: Seen, keys: int) -> Band | None:
+    """The band that is worth keeping: less than half of all keys."""
+    if window_of(seen) is None:
+        return None
+    band = exact_band(seen)
+    return band if 2 * band.width < keys else None
+
+
+def banded(seen: Seen) -> Tensor:
+    """[H, Q, W] of a window: the kernel's own layout, each row moved to its diagonal."""
+    found = window_of(seen)
+    if not isinstance(found, Dilated):
+        assert found is not None
+        return unrolled(found, seen.queries, seen.keys, seen.how)[0]
+    folded = unrolled(found.window, found.fold(seen.queries), found.fold(seen.keys), seen.how)
+    return folded.permute(1, 2, 0, 3).flatten(1, 2)[:, : found.length]  # [step, H, short, W]
+
+
+def unrolled(window: Window, q: Tensor, k: Tensor, how: How) -> Tensor:
+    """[B, H, T, W]: `Window.attend` up to its weights, without a matrix of all pairs."""
+    mask = window.mask.expand(q.size(0), -1, -1, -1).flatten(0, 1)[:, None]
+    scores = product(window.rows(q), window.around(k), how.scale, how.bias) + mask
+    weights = normal(scores)  # [B · n, H, block, globals + before + block + after]
+    far = weights.size(-1) - (window.before + window.block + window.after)
+    own = torch.arange(window.block)[:, None] + torch.arange(window.before + window.after + 1)
+    near = weights[..., far:].gather(-1, own.expand(*weights.shape[:2], -1, -1))
+    made = torch.cat([weights[..., :far], near], -1).unflatten(0, (q.size(0), window.blocks))
+    return made.transpose(1, 2).flatten(2, 3)[:, :, : window.length]

@@ -1,0 +1,290 @@
+"""What `regard augment` reads and writes: examples in the shape that they came in.
+
+The fields of the task keep their names; other fields of a record are not known here, and left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from regard.core.errors import ConfigError, InputError, StorageError
+from regard.data.examples import (
+    TASKS,
+    Choice,
+    Example,
+    Labelled,
+    Pair,
+    Place,
+    Problems,
+    Question,
+    Tagged,
+)
+from regard.data.labelled import of_entities
+from regard.data.read_lines import content, numbered
+from regard.data.readers import BY_SUFFIX, PACKED, Options, Reader
+from regard.data.tags import detect
+
+TEXT = "text"  # a text a line, for pre-training that goes on
+VARIED = (TEXT, "classify", "entail", "similar", "choose", "tag", "answer", "translate")
+LISTS = ("answer", "choose", "tag")  # whose records a table cannot hold
+
+
+@dataclass
+class Source:
+    """The examples of a file, and how it writes them."""
+
+    task: str
+    examples: list[Example]
+    form: str
+    fields: dict[str, str] = field(default_factory=dict)  # role -> name
+    blanks: list[int] = field(default_factory=list)  # empty lines before each text
+    scheme: str = ""  # of tags that name entities
+
+
+def read_source(
+    name: str, task: str, options: Options, skip: Sequence[str], problems: Problems
+) -> Source:
+    if task not in VARIED:
+        known = task in TASKS
+        raise ConfigError(
+            f"--task is {task!r}; variants are made for {', '.join(VARIED)}"
+            + (": of others the answer would have to change with the text" if known else "")
+        )
+    if task == TEXT:
+        return read_text(name, problems)
+    reader = Reader(name, task, options, problems)
+    examples = list(reader)
+    problems.refuse(skip)
+    if not examples:
+        raise InputError(f"{name} holds no example for {task}")
+    made = Source(task, examples, reader.forms[name], reader.fields.get(name, {}))
+    if task == "tag":
+        rows = [e.tags for e in examples if isinstance(e, Tagged) and e.tags is not None]
+        tags = {tag for row in rows for tag in row}
+        made.scheme = detect(rows) if tags and of_entities(tags) else ""
+    return made
+
+
+def read_text(name: str, problems: Problems) -> Source:
+    path, blank = Path(name), 0
+    if not path.is_file():
+        raise InputError(f"{name} is no file; give a text, or --task for labelled examples")
+    made = Source(TEXT, [], "lines")
+    for number, raw in numbered(path, name, problems):
+        line, place = content(raw), Place(name, number)
+        if line.strip():
+            made.examples.append(Labelled(line, place=place, id=str(place)))
+            made.blanks.append(blank)
+        blank = 0 if line.strip() else blank + 1
+    if not made.examples:
+        raise InputError(f"{name} holds no text")
+    return made
+
+
+# -- writing
+
+
+def form_for(out: Path, source: Source) -> str:
+    """By the name of the file, else that of the source."""
+    suffix = out.suffix.lower()
+    if suffix in PACKED:
+        raise ConfigError(f"--out is {out}; it is written as it is, so leave {suffix} out")
+    given = {"json": "jsonl", "hub": "jsonl"}.get(source.form, source.form)
+    form = BY_SUFFIX.get(suffix, given)
+    if source.task == TEXT:
+        return "lines"
+    if source.task == "tag" and form in ("tsv", "lines"):
+        form = "conll"
+    if form == "lines" and any(getattr(e, "label", None) is not None for e in source.examples):
+        raise ConfigError(f"--out is {out}, and a text a line has no room for labels; say .jsonl")
+    if form == "lines" and source.task not in ("classify",):
+        raise ConfigError(f"--out is {out}; {source.task} needs records: say .jsonl")
+    if form == "conll" and source.task != "tag":
+        raise ConfigError(f"--out is {out}, which is for tagged words; say .jsonl")
+    if form in ("csv", "tsv") and source.task in LISTS and not numbered_choices(source.fields):
+        raise ConfigError(f"--out is {out}; a table cannot hold lists: say .jsonl")
+    check_rows(form, source)
+    return form
+
+
+def check_rows(form: str, source: Source) -> None:
+    """Refuses what cannot be written before hours of work are spent on variants of it."""
+    if form in ("tsv", "conll"):
+        writer = Writer(io.StringIO(), form, source)
+        for example in source.examples:
+            writer.text(example)
+
+
+def numbered_choices(fields: Mapping[str, str]) -> list[str]:
+    """The fields of choices that have one each, such as choice1 and choice2."""
+    names = fields.get("choices", "").split(", ")
+    return names if len(names) > 1 else []
+
+
+def check_out(out: Path) -> None:
+    if out.exists() or out.is_symlink():
+        raise StorageError(f"{out} exists; nothing is overwritten: give another --out")
+    if not out.parent.is_dir():
+        raise StorageError(f"{out.parent} is no directory, so {out.name} cannot be written there")
+
+
+@contextmanager
+def written(out: Path) -> Iterator[IO[str]]:
+    """A file that is whole or not there."""
+    check_out(out)
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    try:
+        with part.open("x", encoding="utf-8", newline="") as file:
+            yield file
+        check_out(out)
+        part.rename(out)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+class Writer:
+    """Writes examples one by one."""
+
+    def __init__(self, file: IO[str], form: str, source: Source) -> None:
+        self.file, self.fields, self.count = file, source.fields, 0
+        self.as_read = source.form == "conll"
+        self.names = names_of(source) if form in ("csv", "tsv") else []
+        kinds: dict[str, Callable[[Example], str]] = {
+            "jsonl": self.object,
+            "json": self.object,
+            "csv": self.quoted,
+            "tsv": self.tabbed,
+            "conll": self.columns,
+            "lines": self.line,
+        }
+        self.text, self.array = kinds[form], form == "json"
+        if form == "csv":
+            file.write(in_csv(self.names))
+        elif form == "tsv":
+            file.write("\t".join(self.names) + "\n")
+
+    def add(self, example: Example) -> None:
+        if self.array:
+            self.file.write(",\n" if self.count else "[\n")
+            self.file.write(self.text(example).rstrip("\n"))
+        else:
+            self.file.write(self.text(example))
+        self.count += 1
+
+    def close(self) -> None:
+        if self.array:
+            self.file.write("\n]\n")
+
+    def object(self, example: Example) -> str:
+        return json.dumps(record(example, self.fields), ensure_ascii=False) + "\n"
+
+    def row(self, example: Example) -> list[str]:
+        held = record(example, self.fields)
+        return ["" if held.get(name) is None else str(held[name]) for name in self.names]
+
+    def quoted(self, example: Example) -> str:
+        return in_csv(self.row(example))
+
+    def tabbed(self, example: Example) -> str:
+        row = self.row(example)
+        if any(character in cell for cell in row for character in "\t\r\n"):
+            raise InputError(
+                f"{example.place}: a text with a tab or a line break does not fit into tsv; give "
+                "--out a name that ends in .csv or .jsonl"
+            )
+        return "\t".join(row) + "\n"
+
+    def columns(self, example: Example) -> str:
+        assert isinstance(example, Tagged)
+        tags = example.tags or [""] * len(example.words)
+        for cell in (*example.words, *(example.tags or ())):
+            if not (is_cell(cell) if self.as_read else cell.split() == [cell]):
+                raise InputError(
+                    f"{example.place}: {cell!r} does not fit into CoNLL, where white space parts "
+                    "columns; give --out a name that ends in .jsonl"
+                )
+        lines = (f"{w}\t{t}".rstrip("\t") for w, t in zip(example.words, tags, strict=True))
+        return "\n".join([*lines, "", ""])
+
+    def line(self, example: Example) -> str:
+        assert isinstance(example, Labelled)
+        return " ".join(example.text.splitlines()) + "\n"
+
+
+def is_cell(text: str) -> bool:
+    """May it stand between tabs? Words such as '10 000' come so in files with tabs."""
+    return bool(text.strip()) and not any(character in text for character in "\t\r\n")
+
+
+def in_csv(row: Sequence[str]) -> str:
+    made = io.StringIO()
+    csv.writer(made, lineterminator="\n").writerow(row)
+    return made.getvalue()
+
+
+def names_of(source: Source) -> list[str]:
+    """The columns of a table, in the order of its roles."""
+    found: dict[str, None] = {}
+    for example in source.examples:
+        found |= dict.fromkeys(record(example, source.fields))
+    return list(found)
+
+
+def record(example: Example, fields: Mapping[str, str]) -> dict[str, Any]:
+    """Roles under the names that they have in the file; of a table without names, their own."""
+    made: dict[str, Any] = {}
+    for role, value in roles(example):
+        name = fields.get(role, role)
+        if role == "choices" and (several := numbered_choices(fields)):
+            made |= dict(zip(several, value, strict=False))
+        else:
+            made[role if name.isdecimal() else name] = value
+    return made
+
+
+def roles(example: Example) -> Iterable[tuple[str, Any]]:
+    if example.id not in ("", str(example.place)):
+        yield "id", example.id
+    match example:
+        case Labelled():
+            yield "text", example.text
+            if example.pair is not None:
+                yield "pair", example.pair
+            if example.label is not None:
+                yield "label", example.label
+        case Tagged():
+            yield "words", list(example.words)
+            if example.tags is not None:
+                yield "tags", list(example.tags)
+        case Choice():
+            yield from in_choices(example)
+        case Question():
+            yield "question", example.question
+            yield "passage", example.passage
+            if example.answers or example.impossible:
+                texts = [answer.text for answer in example.answers]
+                starts = [answer.start for answer in example.answers]
+                yield "answers", {"text": texts, "answer_start": starts}
+                yield "impossible", example.impossible
+        case Pair():
+            yield "source", example.source
+            if example.target is not None:
+                yield "target", example.target
+
+
+def in_choices(example: Choice) -> Iterable[tuple[str, Any]]:
+    yield "premise", example.premise
+    if example.asks is not None:
+        yield "asks", example.asks
+    yield "choices", list(example.choices)
+    if example.label is not None:  # a number that is also a choice would be taken for the choice
+        among = str(example.label) in example.choices
+        yield "label", example.choices[example.label] if among else example.label

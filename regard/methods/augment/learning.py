@@ -1,0 +1,132 @@
+"""Variants on the fly: in every epoch of a fine-tuning an example may be read as one of its own.
+
+Which one it is depends on (seed, epoch, number of the example) alone: whichever process asks, and
+after a run is resumed, it gets the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from regard.core.errors import ConfigError, InputError
+from regard.core.seeding import keyed
+from regard.data.augment.eda import published
+from regard.data.augment.examples import BY_THESAURUS, PURPOSE, Augmenter, Settings, check_methods
+from regard.data.augment.thesaurus import digest
+from regard.data.augment.words import cutter, is_chinese
+from regard.data.example_views import parts
+from regard.data.examples import Example
+from regard.data.labelled import of_entities
+from regard.data.tags import scheme_of
+from regard.tasks.paper_defaults import OBJECTIVES, WRITERS
+
+if TYPE_CHECKING:
+    from regard.training.recipe import Augment, Recipe
+
+VARIED = ("classify", "choose", "tag")  # objectives that can read variants
+
+
+class Variants:
+    """What an example is read as."""
+
+    def __init__(self, augmenter: Augmenter, chance: float, seed: int) -> None:
+        if not 0 <= chance <= 1:
+            raise ConfigError(f"augment.chance is {chance:g}; it must be from 0 to 1")
+        self.augmenter, self.chance, self.seed = augmenter, chance, seed
+
+    def of(self, example: Example, epoch: int, index: int) -> Example | None:
+        """None: itself."""
+        dice = keyed(self.seed, PURPOSE, "epoch", epoch, index)
+        if dice.random() >= self.chance:
+            return None
+        methods = self.augmenter.settings.methods
+        made = self.augmenter.variant(example, methods[dice.integers(len(methods))], dice)
+        return None if made == example else made
+
+
+def vary(objective: Any, recipe: Recipe) -> None:
+    """Lets what learns read variants as the recipe's table `augment` says; its open choices are
+    settled.
+    """
+    check(recipe)
+    given = recipe.augment
+    reads = getattr(objective, "inner", objective)  # a student reads what its task says
+    if given.share < 0:
+        given.share = published(len(reads.corpus))[0]
+    tags = reads.corpus.labels if reads.name == "tag" else []
+    scheme = scheme_of(tags) if tags and of_entities(tags) else ""
+    made = Variants(settings(given, scheme).build(), given.chance, recipe.seed)
+    settle_digest(given)
+    if reads.name != "tag" and given.language != "en":
+        check_words(reads.corpus.examples)
+    reads.variants = made
+
+
+def check_words(examples: Sequence[Example]) -> None:
+    """Refuses Chinese where nothing can cut it into words: a run would end in its middle."""
+    if any(is_chinese(text) for example in examples for _, text in parts(example)):
+        cutter()
+
+
+def settings(given: Augment, scheme: str = "") -> Settings:
+    return Settings(
+        tuple(given.methods),
+        share=given.share,
+        thesaurus=given.thesaurus,
+        source=given.source,
+        language=given.language,
+        masked=given.model,
+        top=given.top,
+        scheme=scheme,
+    )
+
+
+def settle_digest(given: Augment) -> None:
+    if not set(BY_THESAURUS) & set(given.methods):
+        return
+    found = digest(given.thesaurus)
+    if given.digest and given.digest != found:
+        raise InputError(
+            f"the thesaurus ({given.thesaurus or 'wordnet'}) has changed since this run began; it "
+            "can only go on with the same one: restore it, or begin a new run"
+        )
+    given.digest = found
+
+
+def check_said(given: Augment) -> None:
+    """Refuses numbers of variants where there are none."""
+    usual = dataclasses.asdict(type(given)())
+    said = {name: v for name, v in dataclasses.asdict(given).items() if v != usual[name]}
+    if said and not given.methods:
+        name, value = next(iter(said.items()))
+        raise ConfigError(
+            f"augment.{name} is {value!r}, and there is no method to make variants; give some as "
+            "augment.methods (--augment), or leave it out"
+        )
+
+
+def check(recipe: Recipe) -> None:
+    """Refuses what cannot be varied on the fly."""
+    from regard.training.build import family, is_directory
+
+    given, asked = recipe.augment, recipe.objective
+    check_said(given)
+    check_methods(given.methods)
+    if "back" in given.methods:
+        raise ConfigError(
+            "augment.methods has 'back', and translating anew in every epoch would take longer "
+            "than learning; write the variants once with 'regard augment', and learn from that file"
+        )
+    task = recipe.examples.task
+    name = str(asked.get("of") or asked.get("name") or OBJECTIVES.get(task, task))
+    kind = family(recipe) if is_directory(recipe.model) else ""
+    if name not in VARIED or kind in WRITERS:
+        by = f" by {kind}" if kind in WRITERS else ""
+        raise ConfigError(
+            f"augment.methods is set, and {task or name}{by} is not varied on the fly; that is for "
+            "classify, entail, similar, choose and tag by a model that labels (bert, xlnet, "
+            "longformer, gpt). 'regard augment' writes variants of other tasks into a file"
+        )
+    settings(dataclasses.replace(given, share=max(given.share, 0.01)))

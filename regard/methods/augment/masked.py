@@ -1,0 +1,205 @@
+"""Words that a masked model would put in the place of others.
+
+| rule | which words | from what they are guessed | which candidate |
+| --- | --- | --- | --- |
+| some | max(1, int(share · words)) at random | the text without the word | by its probability |
+| tinybert | each with a chance of 0.4 | that, and the text behind it once more | any |
+
+Of the `top` candidates (15 in TinyBERT) those count that are whole words. No stop word is replaced.
+By TinyBERT's rule (Jiao et al. 2020, algorithm 1, and its code) a word of several pieces has the
+neighbours of its GloVe vector; there are no such vectors here, so it stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.data.augment.eda import changes, is_stop
+from regard.data.augment.words import Sentence
+from regard.data.words import Words, is_inner
+from regard.decoding.decode_state import at_rest, right_padded
+from regard.decoding.filling import Masked as Filler
+from regard.decoding.filling import filler_for
+from regard.formats.directory import Loaded
+from regard.models.bert import Bert
+
+RULES = ("some", "tinybert")
+TOP = 15
+CHANCE = 0.4
+ROWS = 32  # read at once; the same ones always, so that nothing depends on who asks
+
+
+class Row(NamedTuple):
+    """What is read to guess one word."""
+
+    ids: list[int]
+    segments: list[int]
+    place: int
+
+
+class Candidates(NamedTuple):
+    words: list[str]
+    chances: np.ndarray
+
+
+NONE = Candidates([], np.empty(0))
+
+
+class Masked:
+    """Puts words of a model into sentences."""
+
+    def __init__(self, loaded: Loaded, *, top: int = TOP, rule: str = "some") -> None:
+        if rule not in RULES:
+            raise UnknownName("rule", rule, RULES)
+        if top < 1:
+            raise ConfigError(f"top is {top}; at least 1 candidate is needed")
+        filler = filler_for(loaded, top, "each", 1)
+        if not isinstance(filler, Filler):
+            raise InputError(
+                f"a {type(loaded.model).__name__} writes its blanks one token after the other; "
+                "words are replaced by a masked model: bert, longformer, xlnet"
+            )
+        self.filler, self.model, self.top, self.rule = filler, filler.model, top, rule
+        if rule == "tinybert" and not isinstance(self.model, Bert):
+            name = type(self.model).__name__
+            raise ConfigError(f"TinyBERT's rule is for bert, and this is a {name}; choose 'some'")
+        known = Words(filler.words, self.model.config.vocabulary)
+        self.whole = known.opens | known.closes
+        self.whole[[i for i in filler.special.ids() if i < len(self.whole)]] = False
+        self.limit: int = getattr(self.model.config, "context", None) or 2**62
+
+    def __call__(self, sentence: Sentence, share: float, dice: np.random.Generator) -> Sentence:
+        places = [i for i, u in enumerate(sentence.units) if u.free and not is_stop(u.text)]
+        if not places:
+            return sentence
+        if self.rule == "tinybert":
+            return self.each(sentence, places, dice)
+        count = min(changes(sentence, share), len(places))
+        chosen = sorted(places[i] for i in dice.permutation(len(places))[:count])
+        made = {}
+        found = self.candidates(sentence, chosen)
+        for place, (words, chances) in zip(chosen, found, strict=True):
+            others = [i for i, w in enumerate(words) if w.lower() != same(sentence, place)]
+            if chances[others].sum() > 0:  # a model may be sure to the last bit
+                shares = chances[others] / chances[others].sum()
+                made[place] = words[others[int(dice.choice(len(others), p=shares))]]
+        return sentence.replaced(made)
+
+    def each(
+        self, sentence: Sentence, places: Sequence[int], dice: np.random.Generator
+    ) -> Sentence:
+        """TinyBERT's rule: the dice decide first, so that only what is replaced is guessed."""
+        plain = [i for i in places if is_plain(sentence.units[i].text)]
+        chosen = [
+            i for i, draw in zip(plain, dice.random(len(plain)), strict=True) if draw < CHANCE
+        ]
+        found = self.candidates(sentence, chosen)
+        made = {
+            place: words[int(dice.integers(len(words)))]
+            for place, (words, _) in zip(chosen, found, strict=True)
+            if words
+        }
+        return sentence.replaced(made)
+
+    # -- candidates
+
+    def candidates(self, sentence: Sentence, places: Sequence[int]) -> list[Candidates]:
+        """For each of these words what might stand in its place, the likeliest first."""
+        rows = self.rows(str(sentence), spans_of(sentence, places))
+        asked = [(number, row) for number, row in enumerate(rows) if row is not None]
+        found = [NONE] * len(places)
+        with torch.inference_mode(), at_rest(self.model):
+            for at in range(0, len(asked), ROWS):
+                part = asked[at : at + ROWS]
+                for (number, _), one in zip(part, self.guess([r for _, r in part]), strict=True):
+                    found[number] = one
+        return found
+
+    def rows(self, text: str, spans: Sequence[tuple[int, int]]) -> list[Row | None]:
+        """None where a word is not to be guessed."""
+        made = self.filler.words.ready.encode(text, add_special_tokens=False)
+        ids: list[int] = made.ids
+        return [self.row(ids, touched(made.offsets, span)) for span in spans]
+
+    def row(self, ids: list[int], pieces: list[int]) -> Row | None:
+        """All pieces of a word become one mask. Where a text is too long, what stands farthest
+        from the mask is left out.
+        """
+        if not pieces:
+            return None
+        if self.rule == "tinybert":
+            return self.twice(ids, pieces)
+        first, last = pieces[0], pieces[-1]
+        place, masked = first, [*ids[:first], self.filler.mask, *ids[last + 1 :]]
+        room = self.limit - 2  # the marks around it
+        if len(masked) > room:
+            start = min(max(0, place - room // 2), len(masked) - room)
+            place, masked = place - start, masked[start : start + room]
+        framed = self.filler.frame(masked)
+        return Row(framed, [0] * len(framed), place + int(framed[: len(masked)] != masked))
+
+    def twice(self, ids: list[int], pieces: list[int]) -> Row | None:
+        """[CLS] the masked text [SEP] the text [SEP], cut at the model's last position."""
+        if len(pieces) > 1 or pieces[0] + 1 >= self.limit:
+            return None
+        special = self.filler.special
+        cls, sep, place = special.need("cls"), special.need("sep"), pieces[0]
+        first = [cls, *ids[:place], self.filler.mask, *ids[place + 1 :], sep]
+        second = [*ids, sep]
+        segments = [0] * len(first) + [1] * len(second)
+        return Row([*first, *second][: self.limit], segments[: self.limit], place + 1)
+
+    def guess(self, rows: list[Row]) -> list[Candidates]:
+        ids = [row.ids for row in rows]
+        tokens, real = right_padded(ids, self.model.device, self.filler.special.pad or 0)
+        hidden = self.hidden(rows, tokens, real)
+        p = self.model.logits(hidden).float().softmax(-1)
+        best = p.topk(min(self.top, p.size(-1)))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [self.words_of(tokens, chances) for tokens, chances in pairs]
+
+    def hidden(self, rows: list[Row], tokens: Tensor, real: Tensor | None) -> Tensor:
+        if self.rule == "some":
+            return self.filler.rows(tokens, real, [[row.place] for row in rows])
+        segments = right_padded([row.segments for row in rows], self.model.device)[0]
+        states: Tensor = self.model(tokens, real, segments)
+        return states[torch.arange(len(rows)), torch.tensor([row.place for row in rows])]
+
+    def words_of(self, ids: Sequence[int], chances: Sequence[float]) -> Candidates:
+        """Those that are words, and not pieces, marks or punctuation."""
+        said: list[tuple[str, Any]] = [
+            (self.filler.say(token), chance)
+            for token, chance in zip(ids, chances, strict=True)
+            if token < len(self.whole) and self.whole[token]
+        ]
+        kept = [(word, chance) for word, chance in said if is_word(word)]
+        return Candidates([w for w, _ in kept], np.array([c for _, c in kept], np.float64))
+
+
+def spans_of(sentence: Sentence, places: Sequence[int]) -> list[tuple[int, int]]:
+    every = list(sentence.places())
+    return [every[place] for place in places]
+
+
+def touched(offsets: Sequence[tuple[int, int]], span: tuple[int, int]) -> list[int]:
+    """The tokens that hold a part of these characters."""
+    return [i for i, (a, b) in enumerate(offsets) if a < span[1] and span[0] < b]
+
+
+def same(sentence: Sentence, place: int) -> str:
+    return sentence.units[place].text.lower()
+
+
+def is_word(text: str) -> bool:
+    return any(map(str.isalpha, text)) and all(map(is_inner, text))
+
+
+def is_plain(word: str) -> bool:
+    """What TinyBERT's code replaces: words of the letters from a to z."""
+    return word.isascii() and word.isalpha()

@@ -1,0 +1,63 @@
+"""Variants of many examples, by one process or by several side by side."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+
+from regard.core.errors import ConfigError
+from regard.data.augment.examples import BY_MODEL, CHUNK, Augmenter, Settings, Variant
+from regard.data.examples import Example, Tagged
+
+AHEAD = 4  # chunks for each process that may wait to be written
+
+
+def augmented(
+    examples: Sequence[Example],
+    settings: Settings,
+    processes: int = 1,
+    notes: list[str] | None = None,
+) -> Iterator[list[Variant]]:
+    """The variants of each example in their order, the same ones for any number of processes."""
+    if processes < 1:
+        raise ConfigError(f"processes is {processes}; it must be at least 1")
+    if processes > 1 and set(BY_MODEL) & set(settings.methods):
+        raise ConfigError(
+            "a model uses all cores of one process; leave --processes out with masked and back"
+        )
+    augmenter = settings.build()  # what is wrong with a thesaurus is said here, not by a worker
+    if processes == 1:
+        for first in range(0, len(examples), CHUNK):
+            yield from augmenter.variants(examples[first : first + CHUNK], first)
+    else:
+        augmenter.cuts = not all(isinstance(example, Tagged) for example in examples)
+        yield from side_by_side(examples, settings, processes)
+    if notes is not None:
+        notes += augmenter.notes
+
+
+def side_by_side(
+    examples: Sequence[Example], settings: Settings, processes: int
+) -> Iterator[list[Variant]]:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, spawn, prepare_worker, (settings,)) as pool:
+        waiting: deque[Future[list[list[Variant]]]] = deque()
+        for first in range(0, len(examples), CHUNK):
+            waiting.append(pool.submit(in_worker, examples[first : first + CHUNK], first))
+            if len(waiting) > AHEAD * processes:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+
+
+WORKER: dict[str, Augmenter] = {}
+
+
+def prepare_worker(settings: Settings) -> None:
+    WORKER["own"] = settings.build()
+
+
+def in_worker(examples: Sequence[Example], first: int) -> list[list[Variant]]:
+    return WORKER["own"].variants(examples, first)

@@ -1,0 +1,119 @@
+"""What the layers of a model make of a batch, noted down with its gradient.
+
+    with listening(model, attention=True) as heard:
+        model(tokens)
+    heard[""].hidden[3]     # what the third layer gave; [0] is what the first was given
+    heard[""].scores[2]     # of the third layer's attention, before mask and softmax
+
+A decoder with an encoder has two stacks, "encoder" and "decoder"; other models have one, "".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from regard.attention.attention import Attention, Kernel
+from regard.attention.block import Block, CrossBlock
+from regard.attention.kernels import How
+from regard.attention.pattern import Pattern
+from regard.core.errors import ConfigError
+from regard.models.base import EncoderDecoder
+
+
+class Scores(NamedTuple):
+    """Of one attention: scores [B, H, Q, K] without mask, and who sees whom."""
+
+    scores: Tensor
+    pattern: Pattern
+
+    def seen(self, rows: Tensor) -> Tensor:
+        """[B, Q, K]: which keys the real rows [B, Q] see."""
+        batch, _, queries, keys = self.scores.shape
+        return self.pattern.dense(batch, queries, keys, rows.device) & rows[..., None]
+
+
+@dataclass
+class Heard:
+    """Of one stack, in the order of its layers."""
+
+    hidden: list[Tensor] = field(default_factory=list)
+    scores: list[Scores] = field(default_factory=list)  # of rows with each other
+    cross: list[Scores] = field(default_factory=list)  # of a decoder's rows with the source
+
+
+def stacks(model: Any) -> dict[str, list[nn.Module]]:
+    """The layers of a model."""
+    found: list[nn.Module] = [part for part in model.modules() if isinstance(part, Block)]
+    if isinstance(model, EncoderDecoder):
+        return {
+            "encoder": [part for part in found if not isinstance(part, CrossBlock)],
+            "decoder": [part for part in found if isinstance(part, CrossBlock)],
+        }
+    return {"": found or list(model.layers)}  # an LSTM has no blocks
+
+
+@contextmanager
+def listening(model: Any, *, attention: bool) -> Iterator[dict[str, Heard]]:
+    """Notes inside of the `with` what every layer is given and gives; no output changes."""
+    if attention:
+        check_kept(model)
+    heard = {name: Heard() for name in stacks(model)}
+    with ExitStack() as after:
+        for name, layers in stacks(model).items():
+            first = layers[0].register_forward_pre_hook(given(heard[name]))
+            after.callback(first.remove)
+            for layer in layers:
+                after.callback(layer.register_forward_hook(made(heard[name])).remove)
+                for part, place in attentions(layer, heard[name]) if attention else ():
+                    after.callback(setattr, part, "kernel", part.kernel)
+                    part.kernel = noting(place, part.kernel)
+        yield heard
+
+
+def check_kept(model: Any) -> None:
+    """A layer that computes itself again on the way back would not compute its scores again."""
+    from regard.training.train_module import Again
+
+    if any(isinstance(part.forward, Again) for layers in stacks(model).values() for part in layers):
+        raise ConfigError(
+            "scores of attention are compared, and engine.checkpointing forgets them; leave it "
+            "out, or set objective.attention = 0"
+        )
+
+
+def given(heard: Heard) -> Any:
+    def hook(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        heard.hidden.append(inputs[0])
+
+    return hook
+
+
+def made(heard: Heard) -> Any:
+    def hook(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        heard.hidden.append(output[0] if isinstance(output, tuple) else output)
+
+    return hook
+
+
+def attentions(layer: Any, heard: Heard) -> Iterator[tuple[Attention, list[Scores]]]:
+    """Those of one layer, and where their scores are noted."""
+    yield layer.attention.layer, heard.scores
+    if isinstance(layer, CrossBlock):
+        cross: Any = layer.cross.layer
+        yield cross, heard.cross
+
+
+def noting(place: list[Scores], inner: Kernel) -> Kernel:
+    """Keeps the scores of what goes into the kernel that was there before, and lets it work."""
+
+    def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+        scores = (q @ k.mT) * how.scale
+        place.append(Scores(scores if how.bias is None else scores + how.bias, pattern))
+        return inner(pattern, q, k, v, how)
+
+    return kernel

@@ -1,0 +1,386 @@
+"""A student learns what its teacher makes of a text: distillation, whatever objective it is of.
+
+Around another objective this adds what a frozen teacher says to the same batch. In a recipe:
+
+    [objective]
+    name = "distil"
+    of = "masked"           # the objective that is distilled, and its options
+    teacher = "my-bert"
+    style = "distilbert"
+    options = { share = 0.15 }
+
+The losses, each with its weight:
+    soft        T² · KL(teacher ‖ student) of the answers at temperature T (Hinton et al. 2015)
+    hard        what the objective itself loses
+    cosine      1 - cos of the last hidden states (Sanh et al. 2019)
+    hidden      mean squares of the layers' states, through one shared matrix where widths differ
+    attention   mean squares of the scores of attention before the softmax
+    embedding   mean squares of what the first layer reads (these three: Jiao et al. 2020, 3.1)
+
+What validates is the inner objective itself, so a student is chosen and measured by what it is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.core.errors import ConfigError, UnknownName
+from regard.data.corpus import Corpus
+from regard.methods.distill.layers import Heard, listening, stacks
+from regard.methods.distill.parts import (
+    SOFT,
+    TEXT,
+    Unscored,
+    answer_counts,
+    answer_sums,
+    last,
+    layer_counts,
+    layer_sums,
+    real_rows,
+    turned,
+)
+from regard.methods.distill.teacher import Teacher, check_student, mapped
+from regard.models.heads import Heads
+from regard.models.state import State
+from regard.objectives import LABELLED
+from regard.objectives import objective as find
+from regard.objectives.base import Batch, Loss, Objective, Sample
+from regard.objectives.causal import choose
+from regard.objectives.reading import inner as plain
+from regard.training.capture import Watched
+
+LAYERS = ("hidden", "attention", "embedding")
+PARTS = ("soft", "hard", "cosine", *LAYERS)
+
+
+class Style(NamedTuple):
+    """Weights as a paper has them."""
+
+    temperature: float = 1.0
+    soft: float = 0.0
+    hard: float = 0.0
+    cosine: float = 0.0
+    hidden: float = 0.0
+    attention: float = 0.0
+    embedding: float = 0.0
+    only: str = "targets"
+
+
+# TinyBERT learns the layers first and the answers afterwards; its code takes the mean over classes
+# of the cross-entropy, which is this loss but for the factor of their number and a constant.
+STYLES = {
+    "hinton": Style(2.0, soft=0.5, hard=0.5),
+    "distilbert": Style(2.0, soft=5.0, hard=2.0, cosine=1.0, only="all"),
+    "tinybert": Style(hidden=1.0, attention=1.0, embedding=1.0),
+    "tinybert-answers": Style(soft=1.0),
+}
+
+
+@dataclass(frozen=True)
+class DistilOptions:
+    """What is below 0 or "" is the style's."""
+
+    of: str = ""  # the objective that is distilled
+    options: dict[str, Any] = field(default_factory=dict)  # of that objective
+    teacher: str = ""  # a model directory
+    style: str = "hinton"  # distilbert, tinybert (the layers), tinybert-answers (after them)
+    temperature: float = -1.0
+    soft: float = -1.0
+    hard: float = -1.0
+    cosine: float = -1.0
+    hidden: float = -1.0
+    attention: float = -1.0
+    embedding: float = -1.0
+    only: str = ""  # softened words are compared at the "targets", or at "all" real tokens
+    mapping: str | Sequence[int] = "uniform"  # "top", or the teacher's layer (from 1) for each
+    family: str = ""  # settled: how a labelled example is framed
+    marks: bool = True  # of a labelled objective: False where the teacher reads without them
+    digest: str = ""  # settled: of the teacher's weights
+
+
+class Distil(Objective):
+    """Batches, heads, answers and figures are those of the objective inside."""
+
+    Options: ClassVar[type] = DistilOptions
+    name = "distil"
+    inner: Objective
+
+    def __new__(cls, corpus: Corpus, options: Any, *, learning: bool = True, **sizes: int) -> Any:
+        """To validate, the objective inside is all that is needed: no teacher is asked."""
+        return super().__new__(cls) if learning else inside(corpus, options, False, sizes)
+
+    def prepare(self) -> None:
+        o = self.options
+        sizes = {"length": self.length, "batch": self.batch, "seed": self.seed}
+        self.inner = inside(self.corpus, o, True, sizes)
+        self.length, self.recurrent = self.inner.length, self.inner.recurrent  # type: ignore[misc]
+        self.chosen = chosen(o)
+        self.wanted = {part for part in PARTS if getattr(self.chosen, part)}
+        self.layers = self.wanted & set(LAYERS)
+        self.teacher = Teacher(o.teacher, self.inner, o.digest)
+        self.every = self.chosen.only == "all"
+        if self.every and o.of not in TEXT:
+            raise ConfigError(
+                f'objective.only is "all", but {o.of} answers at its targets alone; leave it out'
+            )
+        first = self.collate([self.get(0)])
+        self.weights = {name: self.weight(name) for name in self.counts(first)}
+
+    def weight(self, name: str) -> float:
+        """Of one sum: that of its part, and within a part what the objective inside gives it."""
+        within = self.inner.weights
+        if name.startswith(SOFT):
+            return self.chosen.soft * within.get(name.removeprefix(SOFT), 1.0)
+        part = name.rpartition("_")[2]  # without the name of a stack
+        part = "attention" if part == "cross" else part
+        if part in PARTS:
+            return float(getattr(self.chosen, part))
+        return self.chosen.hard * within.get(name, 1.0)
+
+    # -- the objective inside
+
+    @property
+    def note(self) -> str:
+        return self.inner.note
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def sample(self, epoch: int, index: int) -> Sample:
+        return self.inner.sample(epoch, index)
+
+    def order(self, epoch: int) -> Any:
+        self.inner.in_streams = self.in_streams
+        return self.inner.order(epoch)
+
+    def arrange(self, places: list[int]) -> list[int]:
+        return self.inner.arrange(places)
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        return self.inner.collate(samples)
+
+    @property
+    def usual(self) -> float:
+        return self.inner.usual
+
+    @property
+    def largest(self) -> int:
+        return self.inner.largest
+
+    @property
+    def longest(self) -> int:
+        return self.inner.longest
+
+    def tokens_in(self, batch: Batch) -> int | None:
+        return self.inner.tokens_in(batch)
+
+    def targets_in(self, batch: Batch) -> int:
+        rows = answer_counts(self.inner, batch, every=self.every, pair=self.teacher.pair)
+        words = int(next(iter(rows.values()))) if self.options.of in TEXT else 0
+        return max(words, self.inner.targets_in(batch))
+
+    def beside(self) -> list[str]:
+        return [str(self.teacher.path)]
+
+    def begin(self, model: Any, rows: int) -> State | None:
+        return self.inner.begin(model, rows)
+
+    def heads(self) -> Heads | None:
+        return self.inner.heads()
+
+    def about(self) -> dict[str, Any]:
+        return self.inner.about()
+
+    def keep(self, model: Any, out: Path) -> None:
+        self.inner.keep(model, out)
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        return self.inner.measure(totals)
+
+    def better(self, new: float, old: float) -> bool:
+        return self.inner.better(new, old)
+
+    def settled(self) -> dict[str, Any]:
+        """The style in numbers, and what the data decided of the objective inside."""
+        return self.chosen._asdict() | {
+            "options": dict(self.options.options) | self.inner.settled(),
+            "digest": self.teacher.digest,
+        }
+
+    # -- the student
+
+    def fitted(self, model: Any) -> Any:
+        """With the matrix from its width to the teacher's; a part of the student only while it
+        learns.
+        """
+        model = self.inner.fitted(model)
+        theirs = self.teacher.config.width
+        if self.layers - {"attention"} and model.config.width != theirs:
+            model.fit = nn.Linear(model.config.width, theirs)
+        return model
+
+    def concluded(self, model: Any, valid: Objective | None) -> None:
+        if hasattr(model, "fit"):
+            del model.fit
+        self.inner.concluded(model, valid)
+
+    def check(self, model: Any) -> None:
+        self.inner.check(model)
+        check_student(plain(model), self.teacher, self.wanted)
+        self.mapping(model)
+
+    def mapping(self, model: Any) -> dict[str, list[int]]:
+        """The teacher's layer, counted from 1, for each of the student's, by stack."""
+        if not self.layers:
+            return {}
+        return {
+            name: mapped(self.options.mapping, len(held), self.teacher.layers[name])
+            for name, held in stacks(plain(model)).items()
+        }
+
+    # -- learning
+
+    def rows(self, batch: Batch) -> dict[str, Tensor]:
+        return real_rows(self.inner, batch, self.teacher.pair)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        found = dict(self.inner.counts(batch)) if "hard" in self.wanted else {}
+        if "soft" in self.wanted:
+            soft = answer_counts(self.inner, batch, every=self.every, pair=self.teacher.pair)
+            found |= {f"{SOFT}{name}": count for name, count in soft.items()}
+        rows = self.rows(batch)
+        if "cosine" in self.wanted:
+            found["cosine"] = float(last(rows).sum())
+        return found | layer_counts(rows, self.layers)
+
+    @torch.compiler.disable
+    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
+        """Both are asked the same by the objective inside, and what they said is compared. It is
+        not compiled: what is noted on the way would break the graph at every layer.
+        """
+        seen = Watched(model) if "hard" in self.wanted else Unscored(model)
+        own, theirs = divided(state, self.teacher.depth)
+        with self.heard(model) as ours:
+            found = self.inner.loss(seen, batch, own)
+        teacher = Unscored(self.teacher.like(model))
+        with torch.no_grad(), self.heard(teacher.model) as its:
+            self.inner.loss(teacher, batch, theirs)
+        joined(state, own, theirs)
+        sums = dict(found.sums) if "hard" in self.wanted else {}
+        sums |= self.compared(model, batch, (seen, teacher), (ours, its))
+        return Loss(sums, self.counts(batch), found.seen)
+
+    def heard(self, model: Any) -> AbstractContextManager[dict[str, Heard]]:
+        if not self.layers:
+            return nullcontext({})
+        return listening(plain(model), attention="attention" in self.layers)
+
+    def compared(
+        self,
+        model: Any,
+        batch: Batch,
+        seen: tuple[Watched, Watched],
+        heard: tuple[dict[str, Heard], dict[str, Heard]],
+    ) -> dict[str, Tensor]:
+        """The losses beside the objective's own."""
+        sums: dict[str, Tensor] = {}
+        rows = self.rows(batch)
+        if "soft" in self.wanted:
+            found = answer_sums(
+                self.inner,
+                *seen,
+                batch,
+                temperature=self.chosen.temperature,
+                every=self.every,
+                pair=self.teacher.pair,
+            )
+            sums |= {f"{SOFT}{name}": value for name, value in found.items()}
+        if "cosine" in self.wanted:
+            sums["cosine"] = turned(seen[0].hidden[-1], seen[1].hidden[-1], last(rows))
+        if self.layers:
+            fit: Callable[[Tensor], Tensor] = getattr(plain(model), "fit", as_it_is)
+            sums |= layer_sums(*heard, rows, self.mapping(model), fit, self.layers)
+        return sums
+
+
+def as_it_is(rows: Tensor) -> Tensor:
+    return rows
+
+
+# -- options
+
+
+def inside(corpus: Any, options: Any, learning: bool, sizes: dict[str, int]) -> Objective:
+    """The objective that is distilled."""
+    known = (*TEXT, *LABELLED)
+    if not options.of:
+        raise ConfigError(
+            'objective.of is missing; name the objective that is distilled, such as of = "masked"'
+        )
+    if options.of not in known:
+        raise UnknownName("objective to distil", options.of, known)
+    kind = find(options.of)
+    if not isinstance(options.options, dict):
+        raise ConfigError(f"objective.options is {options.options!r}; it is a table")
+    given = dict(options.options)
+    names = [part.name for part in fields(kind.Options)]
+    given = {k: getattr(options, k) for k in ("family", "marks") if k in names} | given
+    for name in given:
+        if name not in names:
+            raise UnknownName(f"option of {options.of!r}", name, names, "(objective.options)")
+    if given.get("crf"):
+        raise ConfigError(
+            "the tags of a CRF depend on each other, so a teacher has no answer for a single word; "
+            "set crf = false in objective.options"
+        )
+    return kind(corpus, kind.Options(**given), learning=learning, **sizes)
+
+
+def chosen(options: DistilOptions) -> Style:
+    """The style with what was asked for in its place."""
+    if options.style not in STYLES:
+        raise UnknownName("style of distillation", options.style, STYLES)
+    style = STYLES[options.style]
+    given = {name: getattr(options, name) for name in Style._fields if name != "only"}
+    said: dict[str, Any] = {name: float(value) for name, value in given.items() if value >= 0}
+    made = style._replace(**said)
+    usual = style.only if options.of in TEXT else "targets"
+    made = made._replace(only=options.only or usual)
+    choose("objective.only", made.only, ("targets", "all"))
+    if made.temperature <= 0:
+        raise ConfigError(f"objective.temperature is {made.temperature:g}; it must be above 0")
+    if not any(getattr(made, part) for part in PARTS if part != "hard"):
+        raise ConfigError(
+            "every loss that asks the teacher has the weight 0; give soft, cosine, hidden, "
+            "attention or embedding one above it, or train without a teacher"
+        )
+    return made
+
+
+# -- a memory that goes along: the student's layers first, then the teacher's
+
+
+def divided(state: State | None, depth: int) -> tuple[State | None, State | None]:
+    """What each of the two remembers."""
+    if state is None:
+        return None, None
+    place = max(0, len(state.hidden) - depth)
+    return (
+        State(hidden=state.hidden[:place], real=state.real, length=state.length),
+        State(hidden=state.hidden[place:], real=state.real, length=state.length),
+    )
+
+
+def joined(state: State | None, own: State | None, theirs: State | None) -> None:
+    """As one state, which checkpoints hold as any other."""
+    if state is None or own is None or theirs is None:
+        return
+    state.hidden = [*own.hidden, *theirs.hidden]
+    state.real, state.length = own.real, own.length

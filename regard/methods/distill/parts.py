@@ -1,0 +1,253 @@
+"""What of a batch a student and its teacher are compared by, whatever objective they are asked by.
+
+Both read the same batch in the same way, so their rows correspond one to one. How many rows there
+are is known from the batch alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.data.tags import IGNORED
+from regard.methods.distill.layers import Heard, Scores
+from regard.methods.distill.losses import (
+    among,
+    angles,
+    divergence,
+    score_squares,
+    squares,
+    word_divergence,
+)
+from regard.objectives.base import Batch, Objective
+from regard.objectives.source import SourceTarget
+from regard.tasks.multi_row import LANGUAGE
+from regard.training.capture import Watched, WatchedOutput
+
+MASKED = ("masked", "sentences")
+TEXT = (*MASKED, "causal", "recurrent", "prefix", "span", "pairs")
+SOFT = "soft_"  # before the name of the loss whose answers are softened
+REFUSED = "answerable"  # the loss of XLNet's second answer: is there one in the passage?
+
+
+class Unscored(Watched):
+    """Read as the model, but what its guesses of words lose is not computed: nobody asks, and it
+    is the dearest part. It says that it learns, so that nobody counts what it guesses right.
+    """
+
+    __slots__ = ()
+    training = True
+
+    @property
+    def output(self) -> WatchedOutput:
+        return WatchedOutput(Unasked(self.model.output), self.words)
+
+
+class Unasked:
+    def __init__(self, output: Any) -> None:
+        self.inside = output
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inside, name)
+
+    def surprisal(self, hidden: Tensor, *rest: Any) -> Tensor:
+        return hidden.new_zeros(())
+
+    softened = surprisal
+
+
+# -- which rows count
+
+
+def real_rows(objective: Objective, batch: Batch, pair: bool) -> dict[str, Tensor]:
+    """Which rows of each stack are no padding, [B, T]; a `pair` has an encoder and a decoder."""
+    if isinstance(objective, SourceTarget):
+        if pair:
+            return {"encoder": batch["source_real"], "decoder": batch["target_scored"]}
+        width = batch["tokens"].size(1) - 1
+        place = torch.arange(width, device=batch["tokens"].device)
+        return {"": place < batch["sizes"].sum(1, keepdim=True) - 1}
+    if "scored" in batch:
+        return {"": batch["scored"]}
+    real = batch.get("real")
+    return {"": torch.ones_like(batch["tokens"], dtype=torch.bool) if real is None else real}
+
+
+def last(rows: dict[str, Tensor]) -> Tensor:
+    """Those that a model gives back."""
+    return list(rows.values())[-1]
+
+
+def words_of(objective: Objective) -> str:
+    """The loss of guessed words."""
+    return "masked" if objective.name in MASKED else objective.name
+
+
+# -- answers
+
+
+def answer_counts(objective: Objective, batch: Batch, *, every: bool, pair: bool) -> dict[str, Any]:
+    """Over how many rows the softened answers of each loss are compared. Whoever has no label
+    has an answer of the teacher's all the same.
+    """
+    plain = objective.counts(batch)
+    if objective.name in TEXT:
+        words = words_of(objective)
+        count = float(last(real_rows(objective, batch, pair)).sum()) if every else plain[words]
+        return {words: count} | ({"next": plain["next"]} if "next" in plain else {})
+    if objective.name == "tag":
+        return {"tag": float((batch["labels"] != IGNORED).sum())}
+    rows = float(batch["gold" if "gold" in batch else "known"].size(0))
+    refused = {REFUSED: rows} if REFUSED in plain else {}
+    return {objective.name: rows} | refused | {k: v for k, v in plain.items() if k == LANGUAGE}
+
+
+def answer_sums(
+    objective: Any,
+    student: Watched,
+    teacher: Watched,
+    batch: Batch,
+    *,
+    temperature: float,
+    every: bool,
+    pair: bool,
+) -> dict[str, Tensor]:
+    """How far the student's answers are from the teacher's, by the losses that they belong to."""
+    sums: dict[str, Tensor] = {}
+    if objective.name in TEXT and every:
+        real = last(real_rows(objective, batch, pair))
+        rows = student.hidden[-1][real], teacher.hidden[-1][real]
+        sums[words_of(objective)] = word_divergence(
+            student.model.output, teacher.model.output, rows, None, temperature
+        )
+    else:
+        name = words_of(objective) if objective.name in TEXT else LANGUAGE
+        for ours, theirs in zip(student.words, teacher.words, strict=True):
+            sums[name] = word_divergence(
+                student.model.output,
+                teacher.model.output,
+                (ours.hidden, theirs.hidden),
+                ours.shares,
+                temperature,
+            )
+    for name, each in head_losses(objective, student, teacher, batch, temperature):
+        sums[name] = each.sum()
+    return sums
+
+
+def head_losses(
+    objective: Any, student: Watched, teacher: Watched, batch: Batch, temperature: float
+) -> Iterator[tuple[str, Tensor]]:
+    """What each row of the heads' answers loses."""
+    said = zip(student.scores, teacher.scores, strict=True)
+    pairs = {ours.head: (ours.scores, theirs.scores) for ours, theirs in said}
+
+    def apart(name: str) -> Tensor:
+        return divergence(*pairs[name], temperature)
+
+    match objective.name:
+        case "sentences" if objective.pairs:
+            yield "next", apart("next")
+        case "classify" if objective.regression:  # a score, which no temperature softens
+            yield "classify", squares(*pairs["classify"])
+        case "classify":
+            yield "classify", apart("classify")
+        case "choose":
+            choices = (scores[:, 0][batch["rows"]] for scores in pairs["choose"])
+            ours, theirs = (among(scores, batch["held"]) for scores in choices)
+            yield "choose", divergence(ours, theirs, temperature)
+        case "tag":
+            read = batch["labels"] != IGNORED
+            ours, theirs = (scores[read] for scores in pairs["tag"])
+            yield "tag", divergence(ours, theirs, temperature)
+        case "answer":
+            places, inside = span_scores(pairs, batch)
+            each = (
+                divergence(among(ours, inside), among(theirs, inside), temperature)
+                for ours, theirs in places
+            )
+            yield "answer", torch.stack([*each]).mean(0)
+            if "span.unanswerable" in pairs:  # a logit of yes or no; the other's is 0
+                ours, theirs = (
+                    torch.stack([logit, torch.zeros_like(logit)], -1)
+                    for logit in pairs["span.unanswerable"]
+                )
+                yield REFUSED, divergence(ours, theirs, temperature)
+
+
+def span_scores(
+    pairs: dict[str, tuple[Tensor, Tensor]], batch: Batch
+) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+    """Of starts and of ends the scores of both models, and where an answer may stand."""
+    if "answer" in pairs:
+        starts, ends = zip(*(scores.unbind(-1) for scores in pairs["answer"]), strict=True)
+        return [starts, ends], batch["real"]
+    return [pairs["span"], pairs["span.ends"]], batch["eligible"]
+
+
+# -- layers
+
+
+def layer_sums(
+    ours: dict[str, Heard],
+    theirs: dict[str, Heard],
+    rows: dict[str, Tensor],
+    mapping: dict[str, list[int]],  # of each stack: the teacher's layer, from 1, for each of ours
+    fit: Any,  # from the student's width to the teacher's
+    wanted: set[str],
+) -> dict[str, Tensor]:
+    """TinyBERT's losses of the layers (Jiao et al. 2020, 3.1), each over the rows of a stack."""
+    sums: dict[str, Tensor] = {}
+    for name, real in rows.items():
+        held, given = ours[name], theirs[name]
+        if "embedding" in wanted:
+            first = squares(fit(held.hidden[0][real]), given.hidden[0][real])
+            sums[named(name, "embedding")] = first.sum()
+        if "hidden" in wanted:
+            each = [
+                squares(fit(held.hidden[i][real]), given.hidden[to][real]).sum()
+                for i, to in enumerate(mapping[name], 1)
+            ]
+            sums[named(name, "hidden")] = torch.stack(each).sum()
+        if "attention" in wanted:
+            for part, mine, its in (
+                ("attention", held.scores, given.scores),
+                ("cross", held.cross, given.cross),
+            ):
+                if mine:
+                    sums[named(name, part)] = attended(mine, its, mapping[name], real)
+    return sums
+
+
+def layer_counts(rows: dict[str, Tensor], wanted: set[str]) -> dict[str, float]:
+    """Of what `layer_sums` gives; the rows of a decoder also read the source."""
+    found: dict[str, float] = {}
+    for name, real in rows.items():
+        parts: list[str] = [part for part in ("embedding", "hidden", "attention") if part in wanted]
+        parts += ["cross"] * (name == "decoder" and "attention" in wanted)
+        found |= dict.fromkeys((named(name, part) for part in parts), float(real.sum()))
+    return found
+
+
+def named(stack: str, part: str) -> str:
+    return f"{stack}_{part}" if stack else part
+
+
+def attended(ours: list[Scores], theirs: list[Scores], mapping: list[int], real: Tensor) -> Tensor:
+    """Summed over the layers and the real rows [B, Q]."""
+    total = torch.zeros((), device=real.device)
+    seen: dict[int, Tensor] = {}  # all layers mostly share one pattern
+    for mine, to in zip(ours, mapping, strict=True):
+        key = id(mine.pattern)
+        if key not in seen:
+            seen[key] = mine.seen(real)
+        total = total + score_squares(mine.scores, theirs[to - 1].scores, seen[key]).sum()
+    return total
+
+
+def turned(student: Tensor, teacher: Tensor, real: Tensor) -> Tensor:
+    """By how much the last states point elsewhere (Sanh et al. 2019, 3), over the real rows."""
+    return angles(student[real], teacher[real]).sum()

@@ -1,0 +1,390 @@
+"""`regard distil`: from a teacher to a student that has learned from it, as one run.
+
+RUN/
+  first/distil.json    what was asked for, to go on with
+  first/teacher        --vocabulary: the teacher with fewer words
+  first/student        the student as it begins
+  first/pairs          --sequence: the sources, and what the teacher makes of them
+  first/layers         TinyBERT: the student that has learned its teacher's layers
+  config.json, …       the student, as of any run
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from regard.core.errors import ConfigError, FormatError, RegardError, UnknownName
+from regard.core.files import write_json
+from regard.core.lock import RunLock
+from regard.data.corpus import MARKER, Corpus, read_marker
+from regard.formats.directory import configure, describe, load, locate, read_config
+from regard.formats.empty import extensions_of
+from regard.formats.registry import format_of
+from regard.methods.distill.learned import inner_of
+from regard.methods.distill.objective import STYLES
+from regard.methods.distill.parts import TEXT
+from regard.methods.distill.student import check_directory, check_shape, make_student, shape_of
+from regard.methods.distill.teacher import check_tokenizer
+from regard.methods.dry_run import rehearse
+from regard.methods.finetune.multi_stage import Facts, Stopped, part
+from regard.tasks.labelled import TASK
+from regard.tasks.paper_defaults import WRITERS
+from regard.training import recipe as recipes
+from regard.training.build import is_directory
+from regard.training.parallel import Group
+from regard.training.progress import watch
+from regard.training.recipe import Budget, Recipe
+from regard.training.run import RECIPE, check_place, train
+
+FIRST, PLAN = "first", "distil.json"
+PAIRS, LAYERS = "pairs", "layers"
+NEVER = 2**31 - 1  # steps between validations: only at the end
+USUAL = "hinton"  # for labelled examples and pairs; for text: distilbert
+TINY = "tinybert"
+EPOCHS = 10.0  # in which a task's layers are learned, unless a budget is given
+# Of TinyBERT on a task: what is set for the layers says nothing of the answers, and so on.
+OF_LAYERS = ("hidden", "attention", "embedding", "cosine")
+OF_ANSWERS = ("soft", "hard", "temperature", "only")
+# What the command calls a part of a recipe's examples.
+OPTIONS = {"task": "--task", "valid": "--valid", "skip": "--skip", "fields": "--field",
+           "form": "--format", "header": "--header"}  # fmt: skip
+
+Settings = dict[str, dict[str, Any]]
+
+# What the papers learned with, where the recipe leaves it open. Unlike DistilBERT's code, which
+# hides rare words more often and freezes positions, masks are those of the objective, so that what
+# a student guesses compares with its teacher (objective.rare=0.7 is theirs); all weights learn.
+DISTILBERT: Settings = {
+    "optimizer": {
+        "name": "adamw", "rate": 5e-4, "betas": [0.9, 0.98], "epsilon": 1e-6, "decay": 0.0,
+        "clip": 5.0,
+    },
+    "schedule": {"name": "linear", "warmup": 0.05},
+}  # fmt: skip
+TINY_LAYERS: Settings = {
+    "optimizer": {"name": "adamw", "rate": 5e-5, "decay": 0.01},
+    "schedule": {"name": "constant", "warmup": 0.0},
+    "validation": {"every": NEVER},
+}
+TINY_ANSWERS: Settings = {
+    "optimizer": {"name": "adamw", "rate": 3e-5, "decay": 0.01},
+    "schedule": {"name": "linear", "warmup": 0.1},
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for besides the recipe."""
+
+    teacher: str
+    student: str  # a shape, such as "layers=6", or a model directory
+    style: str = ""  # "": Hinton's, for text DistilBERT's
+    sequence: bool = False  # translation: learn what the teacher writes
+    beams: int = 4  # with which it writes
+    vocabulary: int = 0  # of a labelled task: so many words; 0: all of them
+
+
+def distil(
+    recipe: Recipe,
+    out: Path,
+    asked: Asked | None = None,
+    *,
+    resume: bool = False,
+    display: str = "auto",
+) -> Facts:
+    """Makes the student and lets it learn; gives what run.json says, and how large both are.
+
+    `recipe.data` is prepared text, prepared pairs or a file of labelled examples; what the recipe
+    says of its model is the student's.
+    """
+    out = Path(out)
+    steps = 0
+    if resume:
+        steps = recipe.budget.steps
+        recipe, asked = read_plan(out)
+        if steps:
+            recipe.budget = Budget(steps=steps)
+    elif asked is None:
+        raise ConfigError("a new distillation needs a teacher and a student")
+    else:
+        check(recipe, asked)
+        check_place(out, False, Group())
+        if (out / FIRST / PLAN).is_file():
+            raise ConfigError(f"{out} exists already; go on with --resume, or choose another --out")
+        with begun(out):
+            write_json(out / FIRST / PLAN, {"recipe": recipe.table(), "asked": asdict(asked)})
+            return Distilling(asked, display).go(recipe, out)
+    return Distilling(asked, display, steps).go(recipe, out)
+
+
+@contextmanager
+def begun(out: Path) -> Iterator[None]:
+    """What is refused before anything was learned or written leaves no directory behind, so that
+    the same command can be given again, put right.
+    """
+    there, first = out.exists(), out / FIRST
+    ours = not first.exists()
+    first.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except RegardError:
+        dear = out / RECIPE, first / LAYERS / RECIPE, first / f"{PAIRS}.jsonl"
+        if ours and not any(file.exists() for file in dear):
+            shutil.rmtree(first)
+            if not there:
+                with suppress(OSError):
+                    out.rmdir()
+        raise
+
+
+def check(recipe: Recipe, asked: Asked) -> None:
+    """Refuses at once what cannot be."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError(
+            "a student is made by one process; begin with one, and when the run itself has begun "
+            "--resume goes on with several"
+        )
+    teacher = teacher_of(asked.teacher)
+    given = read_config(teacher)
+    found = format_of(given["model_type"])
+    if asked.style and asked.style not in STYLES:
+        raise UnknownName("style of distillation", asked.style, STYLES)
+    prepared = Path(recipe.data, MARKER).is_file()
+    if is_directory(asked.student):
+        # What a task adds to the words of a model is added to the student's when it learns.
+        check_directory(Path(asked.student), teacher, words=prepared)
+    else:
+        shape = shape_of(asked.student)
+        check_shape(asked.teacher, configure(found, given), extensions_of(given), shape)
+    if prepared:
+        check_prepared(recipe, asked)
+    elif asked.sequence:
+        raise no_pairs(recipe)
+    elif found.family in WRITERS:
+        raise ConfigError(
+            f"{asked.teacher} learned its task as text; give the prepared pairs that it learned "
+            f"from, such as {Path(asked.teacher, 'data')}"
+        )
+    if asked.vocabulary and is_directory(asked.student):
+        raise ConfigError("the student has its vocabulary already; leave --vocabulary out")
+    inner_of(copy.deepcopy(recipe), teacher)
+
+
+def check_prepared(recipe: Recipe, asked: Asked) -> None:
+    """Refuses what is asked of labelled examples alone."""
+    if asked.sequence and read_marker(Path(recipe.data)).get("kind") != "pairs":
+        raise no_pairs(recipe)
+    if asked.vocabulary:
+        raise ConfigError(
+            f"{recipe.data} was cut into the teacher's own tokens, so its vocabulary has to stay; "
+            "leave --vocabulary out, which is for labelled examples"
+        )
+    usual = Recipe().examples
+    for each in fields(usual):
+        if getattr(recipe.examples, each.name) != getattr(usual, each.name):
+            option = OPTIONS.get(each.name, f"examples.{each.name}")
+            raise ConfigError(
+                f"{recipe.data} is prepared, and {option} is for a file of labelled examples; "
+                "leave it out, or give --data such a file"
+            )
+
+
+def no_pairs(recipe: Recipe) -> ConfigError:
+    return ConfigError(
+        f"--sequence learns what a teacher makes of sources, and {recipe.data} holds no prepared "
+        "pairs; prepare them with 'regard prepare --pairs'"
+    )
+
+
+def teacher_of(name: str) -> Path:
+    """The directory of a teacher, which may be the name of one that the hub's cache holds."""
+    try:
+        return locate(name, False)
+    except FormatError:
+        if Path(name).exists():
+            raise
+        raise ConfigError(
+            f"there is no model {name}; a teacher is a run or a model directory"
+        ) from None
+
+
+def read_plan(out: Path) -> tuple[Recipe, Asked]:
+    file = out / FIRST / PLAN
+    if not file.is_file():
+        raise ConfigError(f"{out} has no {FIRST}/{PLAN}; there is no distillation to go on with")
+    try:
+        held = json.loads(file.read_text(encoding="utf-8"))
+        return recipes.make(held["recipe"]), Asked(**held["asked"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise FormatError(f"{file} cannot be read: {error}") from None
+
+
+class Distilling:
+    """What comes before the run, then it; each part is made once and gone on with."""
+
+    def __init__(self, asked: Asked, display: str, steps: int = 0) -> None:
+        self.asked, self.display = asked, display
+        self.steps = steps  # a larger budget for what goes on; 0: as it was
+
+    def go(self, recipe: Recipe, out: Path) -> Facts:
+        if (out / RECIPE).is_file():  # its own recipe stands there
+            given = Recipe(engine=recipe.engine, budget=Budget(steps=self.steps))
+            found = train(given, out, resume=True, display=self.display)
+        else:
+            try:
+                with RunLock(out):  # the run itself takes it again
+                    made = self.before(recipe, out / FIRST)
+            except Stopped as stopped:
+                told = f"stopped before the run itself; go on with: regard distil --resume {out}"
+                watch(self.display).stop(told)
+                return stopped.facts
+            found = train(made, out, display=self.display)
+        if found["first"]:
+            keep_task(teacher_of(self.asked.teacher), out)
+        return found | {"distilled": self.sizes(out)}
+
+    def sizes(self, out: Path) -> dict[str, Any]:
+        """Parameters of the teacher that was given and of the student that is kept."""
+        theirs, ours = (describe(path)["parameters"] for path in (self.asked.teacher, out))
+        return {"teacher": theirs, "student": ours, "share": ours / theirs}
+
+    def before(self, given: Recipe, first: Path) -> Recipe:
+        """The recipe of the run, once all that it needs is there. Where something dear comes first,
+        what would be refused after it is refused before.
+        """
+        recipe, asked = copy.deepcopy(given), self.asked
+        teacher = teacher_of(asked.teacher)
+        recipe.model = str(teacher)  # until there is a student
+        of, options = inner_of(recipe, teacher)
+        if asked.vocabulary:
+            teacher = self.trimmed(recipe, teacher, first / "teacher")
+        recipe.model = asked.student
+        if not is_directory(asked.student):
+            recipe.model = str(self.student(recipe, teacher, first / "student"))
+        layers = self.settled(recipe, teacher, of, options)
+        stages = [recipe] if layers is None else [layers, recipe]
+        if asked.sequence or layers is not None:
+            for stage in stages:
+                rehearse(stage)
+        if asked.sequence:
+            place = self.pairs(recipe, teacher, first / PAIRS)
+            for stage in stages:
+                stage.data = str(place)
+        if layers is not None:
+            watch(self.display).note("first the layers, then the answers")
+            part(
+                layers,
+                first / LAYERS,
+                lambda r, p, go_on: train(r, p, resume=go_on, display=self.display),
+            )
+            recipe.model = str(first / LAYERS)
+        return recipe
+
+    def settled(
+        self, recipe: Recipe, teacher: Path, of: str, options: dict[str, Any]
+    ) -> Recipe | None:
+        """Gives the recipe its objective, and the rates of the style's paper. Of TinyBERT on a
+        task, the layers are learned first, with the budget that is given: by the recipe that is
+        returned.
+        """
+        asked = self.asked
+        if asked.sequence and not asked.style:
+            recipe.objective = {"name": of} | options | recipe.objective
+            return None
+        usual = asked.style or (USUAL if of not in TEXT or of == "pairs" else "distilbert")
+        inside = options | dict(recipe.objective.get("options", {}))
+        table = {"of": of, "teacher": str(teacher), "style": usual}
+        recipe.objective = {"name": "distil"} | table | recipe.objective | {"options": inside}
+        style = recipe.objective["style"]
+        if style == "distilbert" and of in TEXT:
+            fill(recipe, DISTILBERT)
+        if style != TINY:
+            return None
+        if of in TEXT:  # general distillation learns the layers alone (Jiao et al. 2020, 3.2)
+            fill(recipe, TINY_LAYERS)
+            return None
+        layers = copy.deepcopy(recipe)
+        layers.objective = without(layers.objective, OF_ANSWERS)
+        fill(layers, TINY_LAYERS)
+        # No answer is learned yet, so that no score of answers may end the stage or choose of it.
+        layers.validation.every, layers.validation.patience = NEVER, 0
+        if layers.budget == Budget():
+            layers.budget = Budget(epochs=EPOCHS)
+        recipe.objective = without(recipe.objective, OF_LAYERS) | {"style": "tinybert-answers"}
+        fill(recipe, TINY_ANSWERS)
+        return layers
+
+    def trimmed(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
+        from regard.data.example_views import parts
+        from regard.methods.prune.vocabulary import trim
+        from regard.tasks.as_text import divided
+
+        if not (place / "config.json").is_file():
+            examples = divided(copy.deepcopy(recipe), "silent")["train"]
+            texts = (text for example in examples for _, text in parts(example))
+            found = trim(load(teacher), texts, self.asked.vocabulary, place)
+            before, after = found["words"]
+            watch(self.display).note(f"of {before:,} words {after:,} are kept")
+        return place
+
+    def student(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
+        if not (place / "config.json").is_file():
+            found = make_student(load(teacher), shape_of(self.asked.student), place, recipe.seed)
+            how = "layers of its teacher" if found["inherited"] else "random weights"
+            watch(self.display).note(
+                f"the student has {found['student']:,} parameters, its teacher "
+                f"{found['teacher']:,}; it begins with {how}"
+            )
+        return place
+
+    def pairs(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
+        from regard.core.progress import Progress
+        from regard.methods.distill.sequence import teach_pairs
+
+        if (place / MARKER).is_file():
+            return place
+        data, progress = Path(recipe.data), Progress(quiet=self.display == "silent")
+        check_tokenizer(teacher, Corpus.open(data, "train"))
+        precision = "bf16" if recipe.engine.precision == "bf16" else "own"
+
+        def told(done: int, total: int) -> None:
+            if not progress.quiet:
+                progress.say(f"the teacher has written {done:,} of {total:,} targets")
+
+        try:
+            teach_pairs(
+                load(teacher), data, place, beams=self.asked.beams, precision=precision, watch=told
+            )
+        finally:
+            progress.close()
+        return place
+
+
+def keep_task(teacher: Path, out: Path) -> None:
+    """What a model that answers in texts is asked by is its teacher's, too."""
+    learned = recipes.read(out / RECIPE)["objective"]
+    writes = "pairs" in (learned["name"], learned.get("of"))
+    if writes and (teacher / TASK).is_file() and not (out / TASK).is_file():
+        shutil.copyfile(teacher / TASK, out / TASK)
+
+
+def without(table: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name not in names}
+
+
+def fill(recipe: Recipe, table: Settings) -> None:
+    """Sets what the recipe leaves open."""
+    usual = Recipe()
+    for name, values in table.items():
+        held, default = getattr(recipe, name), getattr(usual, name)
+        for key, value in values.items():
+            if getattr(held, key) == getattr(default, key):
+                setattr(held, key, copy.copy(value))

@@ -1,0 +1,163 @@
+"""Sequence-level distillation (Kim and Rush 2016, 3.2): the targets of a student are what its
+teacher makes of the sources, found by beam search.
+
+The pairs are those of prepared data. Only the targets of what learns are replaced; what validates
+and tests keeps the real ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.core.atomic_dir import workplace
+from regard.core.errors import ConfigError, FormatError
+from regard.data.corpus import SPLITS, Corpus, Writer, read_marker, write_marker
+from regard.data.tokenizer import FILES
+from regard.decoding.generation import generate
+from regard.formats.directory import Loaded
+from regard.methods.preference.replies import digest_of
+
+BLOCK = 128  # sources between two savings
+BATCH = 32  # sources decoded together
+LONGER = 2.0  # a target has at most so many times the tokens of its source, and a few more
+FEW = 16
+
+Watch = Callable[[int, int], None]  # sources done, of how many
+
+
+def teach_pairs(
+    teacher: Loaded,
+    data: Path,
+    out: Path,
+    *,
+    beams: int = 4,
+    alpha: float = 0.6,
+    precision: str = "own",
+    watch: Watch = lambda done, total: None,
+) -> dict[str, Any]:
+    """The prepared pairs `out`: sources of `data`, targets of the teacher. What is done is kept
+    beside it, so that it goes on where it was stopped; gives what data.json says.
+    """
+    facts = read_marker(data)
+    if facts.get("kind") != "pairs":
+        raise ConfigError(
+            f"{data} holds {facts.get('kind', 'text')}, no pairs; prepare them with "
+            "'regard prepare --pairs'"
+        )
+    corpus = Corpus.open(data, "train")
+    room_of(teacher, int(np.diff(np.asarray(corpus.sentences))[::2].max(initial=0)))  # the longest
+    notes = out.with_name(f"{out.name}.jsonl")
+    asked = {
+        "data": str(data), "split": digest_of_split(data), "teacher": str(teacher.path),
+        "weights": digest_of([str(teacher.path)]), "beams": beams, "alpha": alpha,
+    }  # fmt: skip
+    done = begun(notes, asked)
+    total = len(corpus.documents) - 1
+    options = {"beams": beams, "alpha": alpha, "precision": precision, "batch": BATCH}
+    with notes.open("a", encoding="utf-8") as file:
+        for start in range(done, total, BLOCK):
+            sources = [source_of(corpus, i) for i in range(start, min(start + BLOCK, total))]
+            for ids in targets(teacher, sources, options):
+                file.write(json.dumps(ids) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+            watch(min(start + BLOCK, total), total)
+    write_pairs(corpus, facts, notes, out, str(teacher.path))
+    return read_marker(out)
+
+
+def digest_of_split(data: Path) -> str:
+    """Of what is read to learn from: its tokens, and where sources end."""
+    found = hashlib.blake2b(digest_size=16)
+    for path in sorted([*data.glob("train-*"), *data.glob("train.*")]):
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "blake2b").digest())
+    return found.hexdigest()
+
+
+def source_of(corpus: Corpus, index: int) -> list[int]:
+    first, last = (int(edge) for edge in corpus.sentences[2 * index : 2 * index + 2])
+    found: list[int] = corpus.read(first, last).tolist()
+    return found
+
+
+def targets(teacher: Loaded, sources: list[list[int]], options: dict[str, Any]) -> list[list[int]]:
+    """The likeliest target of each source; how long it may be depends on that source alone, and
+    not on which others are decoded with it.
+    """
+    found: list[list[int]] = [[] for _ in sources]
+    rooms = [room_of(teacher, len(source)) for source in sources]
+    for room in sorted(set(rooms)):
+        chosen = [i for i, own in enumerate(rooms) if own == room]
+        made = generate(teacher, [sources[i] for i in chosen], tokens=room, **options)
+        for i, results in zip(chosen, made, strict=True):
+            found[i] = results[0].ids
+    return found
+
+
+def room_of(teacher: Loaded, length: int) -> int:
+    """Tokens that the target of a source so long may have."""
+    room = -(-int(LONGER * length) // FEW) * FEW + FEW
+    context = getattr(teacher.config, "context", None)
+    if context is not None and context <= length:
+        raise ConfigError(
+            f"a source has {length} tokens, and {teacher.path} reads and writes {context} at once; "
+            "leave out pairs as long as this"
+        )
+    return room if context is None else min(room, context - length)
+
+
+def begun(notes: Path, asked: dict[str, Any]) -> int:
+    """How many targets are written already; a line that was cut off is taken back."""
+    if not notes.is_file():
+        notes.parent.mkdir(parents=True, exist_ok=True)
+        notes.write_text(json.dumps(asked) + "\n", encoding="utf-8")
+        return 0
+    text = notes.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    lines = whole.splitlines()
+    if not lines or json.loads(lines[0]) != asked:
+        raise FormatError(
+            f"{notes} was begun with other data, another teacher (or other weights of it) or other "
+            "beams; restore them, or begin anew elsewhere"
+        )
+    if len(whole) < len(text):
+        with notes.open("r+b") as file:
+            file.truncate(len(whole))
+    return len(lines) - 1
+
+
+def lines_of(notes: Path) -> Iterator[list[int]]:
+    with notes.open(encoding="utf-8") as file:
+        next(file)
+        for line in file:
+            yield json.loads(line)
+
+
+def write_pairs(
+    corpus: Corpus, facts: dict[str, Any], notes: Path, out: Path, teacher: str
+) -> None:
+    """As `regard prepare` writes them; nothing half written ever stands there."""
+    end, tokenizer = corpus.special.end, corpus.tokenizer
+    with workplace(out, False) as work:
+        writer = Writer(work, "train", facts["dtype"])
+        for index, ids in enumerate(lines_of(notes)):
+            source = source_of(corpus, index)
+            target = ids if ids[-1:] == [end] else [*ids, end]
+            text = "".join(tokenizer.decode(part[:-1]) for part in (source, target))
+            writer.add([np.asarray(source), np.asarray(target)], len(text.encode()))
+        splits = dict(facts["splits"])
+        splits["train"] = splits["train"] | writer.close()
+        for file in corpus.directory.iterdir():
+            other = file.name.partition("-")[0].partition(".")[0] in set(SPLITS) - {"train"}
+            if other or file.name in FILES:
+                shutil.copyfile(file, work / file.name)
+        write_marker(work, facts | {"splits": splits, "targets": f"of {teacher}"})

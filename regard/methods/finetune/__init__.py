@@ -1,0 +1,1 @@
+"""A model that has read before learns a task."""

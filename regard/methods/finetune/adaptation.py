@@ -1,0 +1,143 @@
+"""Pre-training goes on with the text of a task before the task is learned (Gururangan et al. 2020,
+section 4), with the model's own objective.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from regard.core.errors import InputError
+from regard.data.corpus import MARKER, read_marker
+from regard.data.example_views import parts
+from regard.data.examples import Dialogue, Example
+from regard.data.labelled import tokenizer_of
+from regard.data.prepare import Plan, prepare
+from regard.data.sources import Reading
+from regard.data.special_tokens import special_of
+from regard.data.splits import Shares
+from regard.formats.directory import configure, heads_of, load, read_config, save
+from regard.formats.registry import format_of
+from regard.methods.finetune.multi_stage import Facts, Stages, amount, part, read_unlabelled
+from regard.tasks.as_text import divided
+from regard.tasks.paper_defaults import finetuning
+from regard.training.build import LENGTH, OWN, STEP, family
+from regard.training.progress import watch
+from regard.training.recipe import Recipe, make
+from regard.training.run import train
+
+TEXT, ADAPTED = "text", "adapted"
+SHORTEST = 16  # tokens of a sample
+PIECES = 4  # samples that a short text makes at least
+WARMUP = 0.1  # of the steps
+
+
+def adapted(recipe: Recipe, out: Path, stages: Stages, display: str) -> Facts:
+    """RUN/text and RUN/adapted, the model that has read it; gives what its run.json says."""
+    check_tokenizer(recipe.model)
+    if not (out / TEXT / MARKER).is_file():
+        write_text(recipe, out, stages)
+    made = adapting(recipe, out, stages)
+    if made.objective["name"] == "masked" and "masked" not in held_heads(Path(recipe.model)):
+        watch(display).note(f"{recipe.model} has no head that guesses words: it begins at random")
+    found = part(
+        made, out / ADAPTED, lambda r, p, go_on: train(r, p, resume=go_on, display=display)
+    )
+    keep_heads(Path(recipe.model), out / ADAPTED)
+    return found
+
+
+def check_tokenizer(model: str) -> None:
+    """Refuses one that cannot end a text: as it is, no text can be prepared with it."""
+    special_of(tokenizer_of(model), model)
+
+
+def write_text(recipe: Recipe, out: Path, stages: Stages) -> None:
+    """The texts that learn, and those without labels, each once; never those that validate. A
+    passage that several questions share is one of them.
+
+    All of it is read: what counts is the task, so no part of the text is kept to choose by how well
+    words are guessed.
+    """
+    splits = divided(copy.deepcopy(recipe), "silent")
+    examples = splits["train"]
+    if stages.unlabelled:
+        examples = [*examples, *read_unlabelled(recipe, stages)]
+    texts = dict.fromkeys(text for example in examples for text in texts_of(example))
+    for example in splits["valid"]:
+        for text in texts_of(example):
+            texts.pop(text, None)
+    if not texts:
+        raise InputError(
+            f"every text of {recipe.data} also stands in what validates, so there is nothing that "
+            "--adapt could read; leave it out, or give --unlabelled examples"
+        )
+    file = out / f"{TEXT}.jsonl"
+    with file.open("w", encoding="utf-8") as written:
+        for text in texts:
+            written.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+    tokenizer = str(Path(recipe.model).resolve())
+    reading, shares = Reading(form="jsonl"), Shares(0.0, 0.0)
+    prepare(Plan((str(file),), out / TEXT, reading, tokenizer=tokenizer, shares=shares))
+
+
+def texts_of(example: Example) -> list[str]:
+    """What is read, not what is to be answered or chosen; the turns of a dialogue stay together."""
+    if isinstance(example, Dialogue):
+        return ["\n".join(example.turns)]
+    found = [text for name, text in parts(example) if name not in ("target", "choice")]
+    return [text for text in found if text.strip()]
+
+
+def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:
+    """Rate and schedule are those of fine-tuning: what was learned before is to be kept, and in
+    Noam's schedule a rate is a factor. Texts of a task are too short for BERT's pairs of sentences,
+    so it guesses words alone.
+    """
+    kind = family(recipe)
+    tokens = read_marker(out / TEXT)["splits"]["train"]["tokens"]
+    config = config_of(Path(recipe.model))
+    context = getattr(config, "context", None) or LENGTH
+    length = max(SHORTEST, min(LENGTH, context, tokens // PIECES) // SHORTEST * SHORTEST)
+    length = min(length, context)
+    samples = max(2, min(STEP, tokens // 2) // length // 2 * 2)  # XLNet reads in two directions
+    table: dict[str, Any] = {
+        "model": recipe.model,
+        "data": str(out / TEXT),
+        "seed": recipe.seed,
+        "objective": {"name": "masked" if kind == "bert" else OWN[kind]},
+        "batch": {"length": length, "samples": samples},
+        "budget": amount(stages.adapt),
+        "optimizer": {"rate": float(finetuning(kind, recipe.examples.task)["rate"])},
+        "schedule": {"name": "constant", "warmup": 0.0}
+        if kind == "t5"
+        else {"name": "linear", "warmup": WARMUP},
+    }
+    if kind == "xlnet":  # texts of a task do not go on from one to the next
+        table["objective"] |= {"memory": False, "two_directions": config.two_directions}
+    made = make(table)
+    made.engine = copy.deepcopy(recipe.engine)
+    return made
+
+
+def config_of(model: Path) -> Any:
+    given = read_config(model)
+    return configure(format_of(given["model_type"]), given)
+
+
+def held_heads(model: Path) -> dict[str, int]:
+    given = read_config(model)
+    return heads_of(format_of(given["model_type"]), given)
+
+
+def keep_heads(before: Path, after: Path) -> None:
+    """The heads that the model came with, such as BERT's pooler: guessing words leaves them out."""
+    wanted = held_heads(before)
+    if wanted.keys() <= held_heads(after).keys():
+        return
+    old, new = load(before).model.state_dict(), load(after, heads=wanted)
+    kept = {name: old[name] for name in new.model.state_dict() if name.startswith("heads.")}
+    new.model.load_state_dict(kept, strict=False)
+    save(new.model, after, new.tokenizer, read_config(before))

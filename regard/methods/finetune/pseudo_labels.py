@@ -1,0 +1,98 @@
+"""Pseudo-labels (Lee 2013): what a first model is sure of, a second one learns from."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from regard.core.errors import ConfigError
+from regard.core.files import write_json
+from regard.data.examples import Example, Problems
+from regard.data.labelled import fingerprint, read_all
+from regard.evaluation.predictors import predictor_for
+from regard.formats.directory import load
+from regard.methods.finetune.multi_stage import Facts, Learn, Stages, part, read_unlabelled
+from regard.training.progress import watch
+from regard.training.recipe import Recipe
+from regard.training.run import pick_device
+
+FIRST, SURE, SUMMARY = "first", "pseudo.jsonl", "pseudo.json"
+
+
+def labelled_by_a_first(
+    recipe: Recipe, out: Path, stages: Stages, learn: Learn, display: str
+) -> Facts:
+    """RUN/first, and RUN/pseudo.jsonl with what it is sure of; gives how many there are."""
+    part(copy.deepcopy(recipe), out / FIRST, learn)
+    if not (out / SURE).is_file():
+        write_labels(recipe, out, stages)
+    found: Facts = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
+    watch(display).note(in_words(found, stages))
+    return found
+
+
+def write_labels(recipe: Recipe, out: Path, stages: Stages) -> None:
+    first = load(out / FIRST)
+    first.model.to(pick_device(recipe.engine.device))
+    ask = predictor_for(first)
+    known, left_out = texts_in(recipe), Counter[str]()
+    examples: list[Any] = []
+    for example in read_unlabelled(recipe, stages):
+        mark = fingerprint(example)
+        if mark in known:
+            left_out["known"] += 1
+        else:
+            known.add(mark)
+            examples.append(example)
+    kept: Counter[str] = Counter(dict.fromkeys(ask.labels, 0))
+    highest = 0.0
+    part_file = out / f".{SURE}.part"
+    with part_file.open("w", encoding="utf-8") as file:
+        for example, said in zip(examples, ask.stream(examples), strict=True):
+            if said.score is None:
+                raise ConfigError(f"{recipe.model} does not say how sure it is of its labels")
+            highest = max(highest, said.score)
+            if said.score >= stages.confidence and said.value in kept:
+                kept[said.value] += 1
+                record = as_record(recipe, example, said.value, said.score)
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    summary = {"asked": len(examples), "kept": dict(kept), "highest": highest, **left_out}
+    write_json(out / SUMMARY, summary)
+    part_file.replace(out / SURE)
+
+
+def texts_in(recipe: Recipe) -> set[bytes]:
+    """Marks of the labelled texts. One that validates must not be learned from, whoever labels it;
+    one that learns has its label.
+    """
+    names = [name for name in (recipe.data, recipe.examples.valid) if name]
+    found: list[Example] = [e for name in names for e in read_all(name, recipe, Problems())]
+    return {fingerprint(example) for example in found}
+
+
+def as_record(recipe: Recipe, example: Any, label: str, score: float) -> dict[str, Any]:
+    """With the field names of the data, so that both are read alike."""
+    fields = recipe.examples.fields
+    values = {"text": example.text, "pair": example.pair, "label": label}
+    found = {str(fields.get(role, role)): value for role, value in values.items() if value}
+    return found | {"confidence": round(score, 6)}
+
+
+def in_words(found: Facts, stages: Stages) -> str:
+    counts = ", ".join(f"{label} {count:,}" for label, count in found["kept"].items())
+    total = sum(found["kept"].values())
+    text = (
+        f"{total:,} of {found['asked']:,} unlabelled examples were given a label with a confidence "
+        f"of at least {stages.confidence:g} ({counts})"
+    )
+    if found.get("known"):
+        text += f"; {found['known']:,} more have the text of another example and were left out"
+    if not total:
+        text += (
+            f"; the highest confidence was {found['highest']:.3g}, so nothing is added: try a "
+            "lower --confidence"
+        )
+    return text

@@ -1,0 +1,189 @@
+"""Fine-tuning: a model that has read before learns a task from labelled examples.
+
+Besides the plain run there are three things to ask for, each of them a run or several inside of it:
+
+RUN/
+  finetune.json                 what was asked for, to go on with
+  text, adapted                 --adapt: pre-training went on with the task's text
+  first, pseudo.jsonl           --unlabelled: a first model gave labels where it was sure
+  config.json, …                the model, as of any run
+  fold-1, fold-2, …, folds.json --folds instead: a run, with all of the above, for each part
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from regard.core.errors import ConfigError, UnknownName
+from regard.core.lock import RunLock
+from regard.data.examples import TASKS, Problems
+from regard.data.labelled import labels_in, read_all
+from regard.methods.finetune.multi_stage import (
+    PLAN,
+    Facts,
+    Stages,
+    Stopped,
+    check_stages,
+    over,
+    read_plan,
+    read_unlabelled,
+    write_plan,
+)
+from regard.tasks.paper_defaults import OBJECTIVES, TEXT, WRITERS
+from regard.training.build import family
+from regard.training.parallel import Group
+from regard.training.plan import prepare
+from regard.training.progress import watch
+from regard.training.recipe import Budget, Recipe, Schedule
+from regard.training.run import RECIPE, check_place, pick_device, settings, train
+
+PLAIN = Stages()
+
+
+def finetune(
+    recipe: Recipe,
+    out: Path,
+    *,
+    stages: Stages = PLAIN,
+    resume: bool = False,
+    display: str = "auto",
+) -> dict[str, Any]:
+    """Trains by a recipe whose `examples.task` says what is learned; gives what run.json says, of a
+    cross-validation what folds.json says.
+    """
+    out = Path(out)
+    if resume and not (out / PLAN).is_file():
+        return train(recipe, out, resume=True, display=display)
+    if resume:
+        steps = recipe.budget.steps
+        recipe, stages = read_plan(out)
+        check_stages(recipe, stages)
+        if steps and stages.folds:
+            raise ConfigError("a cross-validation goes on as it began; leave the budget out")
+        if steps:
+            recipe.budget = Budget(steps=steps)
+        return Staged(stages, display, steps).go(recipe, out)
+    check(recipe)
+    if (out / PLAN).is_file():
+        raise ConfigError(f"{out} exists already; go on with --resume, or choose another --out")
+    if not stages:
+        return learn(recipe, out, False, display)
+    check_stages(recipe, stages)
+    check_place(out, False, Group())
+    rehearse(recipe, stages)
+    write_plan(recipe, out, stages)
+    return Staged(stages, display).go(recipe, out)
+
+
+def check(recipe: Recipe) -> None:
+    task = recipe.examples.task
+    if task not in TASKS:
+        raise UnknownName("task", task, TASKS)
+    if task == "prefer":
+        raise ConfigError("preferences are learned by 'regard prefer MODEL --data FILE --out RUN'")
+    if not Path(recipe.model, "config.json").is_file():
+        raise ConfigError(
+            f"{recipe.model} is no model directory; a task is learned by a model that has read "
+            "before: give a run of 'regard train', or a published directory"
+        )
+
+
+def rehearse(recipe: Recipe, stages: Stages) -> None:
+    """Refuses now what the run itself would refuse, perhaps hours later."""
+    if stages.unlabelled:
+        read_unlabelled(recipe, stages)
+    if stages.adapt:
+        from regard.methods.finetune.adaptation import check_tokenizer
+
+        check_tokenizer(recipe.model)
+    made = copy.deepcopy(recipe)
+    made.examples.folds = stages.folds
+    if as_text(recipe):
+        from regard.tasks import as_text as texts
+
+        texts.check(made)
+        texts.divided(made, "silent")
+        return
+    if stages.folds:
+        made.examples.labels = labels_in(read_all(made.data, made, Problems()), made.examples.task)
+    made.budget, made.schedule = Budget(steps=1), Schedule()
+    device = pick_device(made.engine.device)
+    with settings(device):
+        prepare(made, Group(), device, lambda note: None, settled=False).batches.close()
+
+
+def as_text(recipe: Recipe) -> bool:
+    return recipe.examples.task in TEXT or family(recipe) in WRITERS
+
+
+def learn(recipe: Recipe, out: Path, go_on: bool, display: str) -> Facts:
+    """One run, in the way that suits model and task."""
+    if go_on:
+        return train(recipe, out, resume=True, display=display)
+    if as_text(recipe):
+        from regard.tasks.as_text import finetune_as_text
+
+        return finetune_as_text(recipe, out, display=display)
+    assert recipe.examples.task in OBJECTIVES
+    return train(recipe, out, display=display)
+
+
+class Staged:
+    """Runs what comes before a fine-tuning, then it, or goes on where this was left."""
+
+    def __init__(self, stages: Stages, display: str, steps: int = 0) -> None:
+        self.stages, self.display = stages, display
+        self.steps = steps  # a larger budget for what goes on; 0: as it was
+
+    def go(self, recipe: Recipe, out: Path) -> Facts:
+        from regard.methods.finetune.folds import crossed
+
+        try:
+            if not self.stages.folds:
+                return self.single(recipe, out, (out / RECIPE).is_file())
+            with RunLock(out):
+                return crossed(recipe, out, self.stages.folds, self.single, self.display)
+        except Stopped as stopped:
+            watch(self.display).stop(f"stopped; go on with: regard finetune --resume {out}")
+            return stopped.facts
+
+    def single(self, given: Recipe, out: Path, go_on: bool) -> Facts:
+        """A model with all that comes before it."""
+        recipe = copy.deepcopy(given)
+        if not go_on and self.stages.before:
+            with RunLock(out):  # the run itself takes it again
+                self.before(recipe, out)
+        return self.plain(recipe, out, go_on) | told(out)
+
+    def before(self, recipe: Recipe, out: Path) -> None:
+        from regard.methods.finetune.adaptation import ADAPTED, adapted
+        from regard.methods.finetune.pseudo_labels import SURE, labelled_by_a_first
+
+        if self.stages.adapt:
+            adapted(recipe, out, self.stages, self.display)
+            recipe.model = str(out / ADAPTED)
+        if self.stages.confidence:
+            found = labelled_by_a_first(recipe, out, self.stages, self.plain, self.display)
+            recipe.examples.more = str(out / SURE) if sum(found["kept"].values()) else ""
+
+    def plain(self, recipe: Recipe, out: Path, go_on: bool) -> Facts:
+        if go_on:  # its own recipe stands in its directory
+            recipe = Recipe(engine=recipe.engine, budget=Budget(steps=self.steps))
+        return learn(recipe, out, go_on, self.display)
+
+
+def told(out: Path) -> Facts:
+    """What the stages before a run gave."""
+    from regard.methods.finetune.adaptation import ADAPTED
+    from regard.methods.finetune.pseudo_labels import SUMMARY
+
+    found: Facts = {}
+    before = over(out / ADAPTED)
+    if before is not None:
+        found["adapted"] = {"out": before["out"], "steps": before["progress"]["step"]}
+    if (out / SUMMARY).is_file():
+        found["pseudo"] = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
+    return found

@@ -1,0 +1,369 @@
+"""What learning from preferences shares: prompts and replies as ids, how likely a model finds a
+reply, and the model it started as.
+
+A reply follows its prompt at once and is closed by the end token. In a dialogue every turn before
+it is closed so, too, as `regard chat` shows them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from regard.attention.precision import wide
+from regard.core.errors import ConfigError, FormatError, InputError
+from regard.core.seeding import seed_torch
+from regard.data.batching import by_length
+from regard.data.corpus import Special
+from regard.data.examples import Dialogue, Preference
+from regard.data.labelled import Examples
+from regard.data.tokenizer import Tokenizer
+from regard.decoding.decode_state import at_rest
+from regard.formats.directory import family_of_model, load
+from regard.models.output import CHUNK
+from regard.objectives.base import Objective
+from regard.objectives.causal import choose
+from regard.objectives.reading import check_room, inner, read_on
+from regard.tasks.labelled import TASK
+from regard.tasks.task_tokens import grown
+from regard.tasks.text_forms import ids_of, newest, shown
+
+CAUSAL = ("gpt", "transformer-xl", "lstm", "longformer-characters")  # go on with a text
+FORMS = ("text", "dialogue")
+
+# Models that nothing changes, by place, device and type: those who learn and who validate share.
+HELD: WeakValueDictionary[tuple[Any, ...], nn.Module] = WeakValueDictionary()
+
+
+# -- prompts and replies as ids
+
+
+class Asked(NamedTuple):
+    """A prompt in its turns, before it is known how much room its replies leave. A text is one
+    turn.
+    """
+
+    system: list[list[int]]
+    rest: list[list[int]]
+
+    def fit(self, room: int) -> tuple[list[int], bool]:
+        """At most `room` ids, the oldest turns forgotten first; was something left out?"""
+        ids = newest(self.system, self.rest, room)
+        return ids, len(ids) < sum(map(len, (*self.system, *self.rest)))
+
+
+def form_of(given: str, model: str) -> str:
+    """How a prompt that is one text is read: as the turn of a dialogue where the model has learned
+    dialogues.
+    """
+    if given:
+        choose("objective.form", given, FORMS)
+        return given
+    learned = facts_beside(Path(model)).get("task") if model else None
+    return "dialogue" if learned == "converse" else "text"
+
+
+def facts_beside(model: Path) -> dict[str, Any]:
+    """task.json of a model directory; nothing where there is none."""
+    file = model / TASK
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FormatError(f"{file} is not valid JSON: {error}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def spoken(example: Preference, form: str) -> bool:
+    """Is the prompt made of turns?"""
+    return form == "dialogue" or not isinstance(example.prompt, str)
+
+
+def prompts_of(
+    examples: Sequence[Preference], tokenizer: Tokenizer, special: Special, form: str
+) -> list[Asked]:
+    """All prompts. An empty one is the end of another text, as in a corpus."""
+    parts = [turns_of(example, form) for example in examples]
+    flat = iter(ids_of(tokenizer, [turn for both in parts for turns in both for turn in turns]))
+    made = []
+    for example, (system, rest) in zip(examples, parts, strict=True):
+        end = [special.end] if spoken(example, form) else []
+        first, then = ([[*next(flat), *end] for _ in turns] for turns in (system, rest))
+        made.append(Asked(first, then if any(then) or any(first) else [[special.end]]))
+    return made
+
+
+def turns_of(example: Preference, form: str) -> tuple[list[str], list[str]]:
+    """What a system says, and the rest."""
+    if isinstance(example.prompt, str):
+        return [], [example.prompt] if example.prompt or form == "text" else []
+    roles = None if example.roles is None else (*example.roles, "")
+    return shown(Dialogue((*example.prompt, ""), roles), None)
+
+
+def replies_of(texts: Sequence[str], tokenizer: Tokenizer, special: Special) -> list[list[int]]:
+    return [[*ids, special.end] for ids in ids_of(tokenizer, texts)]
+
+
+class Two(NamedTuple):
+    """A prompt with both replies."""
+
+    prompt: list[int]
+    chosen: list[int]
+    rejected: list[int]
+    cut: bool  # has the prompt lost its beginning?
+
+
+def pairs_of(corpus: Examples, length: int, form: str) -> Iterator[Two | None]:
+    """Every pair, at most `length` tokens a row: a prompt loses its beginning, the same for both
+    replies. None where a reply leaves no room for a prompt: half a reply is no reply.
+    """
+    examples: Any = corpus.examples
+    for example in examples:
+        if example.chosen is None or example.rejected is None:
+            raise InputError(
+                f"{str(example.place) or 'an example'}: a prompt without replies; to learn from "
+                "preferences every record needs a chosen and a rejected one"
+            )
+    prompts = prompts_of(examples, corpus.tokenizer, corpus.special, form)
+    texts = [text for e in examples for text in (e.chosen, e.rejected)]
+    replies = iter(replies_of(texts, corpus.tokenizer, corpus.special))
+    for asked in prompts:
+        chosen, rejected = next(replies), next(replies)
+        room = length - max(len(chosen), len(rejected))
+        if room < 1:
+            yield None
+            continue
+        prompt, cut = asked.fit(room)
+        yield Two(prompt, chosen, rejected, cut)
+
+
+def refuse_none(corpus: Examples, left: int, length: int) -> InputError:
+    """No pair is left to learn from, or to validate with."""
+    if left:
+        return InputError(
+            f"all {left:,} pairs of the {corpus.split} data have a reply of {length} tokens or "
+            "more, and a row holds no more; choose a larger batch.length or a longer context"
+        )
+    return InputError(
+        f"the {corpus.split} data holds no examples; give more, a file to validate with (--valid), "
+        "or set examples.share=0"
+    )
+
+
+def notes_of(corpus: Examples, cut: int, left: int, length: int) -> str:
+    """What a user should know of what did not fit."""
+    told, of = list(corpus.notes), f"of {len(corpus):,} examples of the {corpus.split} data"
+    if cut:
+        told.append(f"{cut:,} {of} do not fit {length} tokens: their prompts lost the beginning")
+    if left:
+        told.append(f"{left:,} {of} were left out: a reply has {length} tokens or more")
+    return "; ".join(told)
+
+
+def check_family(objective: Any, families: Sequence[str], what: str) -> None:
+    """Refuses a model that does not go on with a text."""
+    if objective.options.family not in families:
+        raise ConfigError(
+            f"{objective.options.family or 'this model'} cannot {what}; these can: "
+            f"{', '.join(families)}"
+        )
+
+
+# -- how likely a reply is
+
+
+def log_probabilities(model: Any, tokens: Tensor, scored: Tensor) -> Tensor:
+    """log p(token t + 1 | those up to t) [B, T - 1] of rows [B, T] where `scored` [B, T - 1], else
+    0. Padding stands behind, where no row before can see it.
+
+    Logits of a large vocabulary are made chunk by chunk, and once more on the way back.
+    """
+    output, hidden = inner(model).output, read_on(model, tokens[:, :-1])
+    rows, words = hidden[scored], tokens[:, 1:][scored]
+    size = max(1, CHUNK // inner(model).config.vocabulary)
+    again = torch.is_grad_enabled() and rows.size(0) > size
+    parts = [
+        checkpoint(told, output, h, w, use_reentrant=False) if again else told(output, h, w)
+        for h, w in zip(rows.split(size), words.split(size), strict=True)
+    ]
+    found = torch.cat(parts)
+    return found.new_zeros(scored.shape).masked_scatter(scored, found)
+
+
+def told(output: Any, hidden: Tensor, words: Tensor) -> Tensor:
+    """log p of each word; an adaptive output's log-probabilities stay as they are."""
+    return -F.cross_entropy(wide(output(hidden)), words, reduction="none")
+
+
+def k3(policy: Tensor, start: Tensor) -> Tensor:
+    """An estimate of KL(policy ‖ start) from the log-probabilities of what the policy drew:
+    exp(d) - d - 1 with d = log start - log policy (Schulman 2020). It is never below 0, and right
+    in the mean; of texts that another wrote it only says how far the two are apart.
+    """
+    d = start - policy
+    return (torch.expm1(d) - d).clamp_min(0)  # not even by rounding
+
+
+# -- models that nothing changes
+
+
+def frozen(path: Path, model: Any, fit: Callable[[Any], Any] | None = None, *key: int) -> Any:
+    """A directory's model, in evaluation, where and as `model` is; `fit` may change it before, by a
+    key. Whoever asks holds on to it: what nobody holds is read again.
+    """
+    like = next(inner(model).parameters())
+    place = (str(path.resolve()), like.device, like.dtype, *key)
+    found: Any = HELD.get(place)
+    if found is None:
+        found = load(path).model
+        found = found if fit is None else fit(found)
+        found = found.requires_grad_(False).eval().to(like.device, like.dtype)
+        HELD[place] = found
+    return found
+
+
+def digest_of(places: Sequence[str]) -> str:
+    """Of the weights in these directories."""
+    digest = hashlib.blake2b(digest_size=16)
+    for weights in (file for place in places for file in sorted(Path(place).glob("*.safetensors"))):
+        with weights.open("rb") as held:
+            digest.update(hashlib.file_digest(held, "blake2b").digest())
+    return digest.hexdigest()
+
+
+class Replies(Objective):
+    """An objective of a model that goes on with a text and stays near the one it started as. A
+    subclass gives `encode`, and counts what it had to cut.
+    """
+
+    corpus: Examples  # type: ignore[assignment]
+    FAMILIES: ClassVar[tuple[str, ...]] = CAUSAL
+    sizes: np.ndarray  # tokens of each sample
+    longest: int = 0  # tokens of the longest row
+    first: Any = None  # what `start` gave last, held so that it is read once
+
+    def prepare(self) -> None:
+        check_family(self, self.FAMILIES, "learn from preferences: it does not go on with a text")
+        form = form_of(self.options.form, self.corpus.path)
+        self.options = replace(self.options, form=form)
+        self.cut = self.left = 0
+        if any(spoken(example, form) for example in self.corpus.examples):  # type: ignore[arg-type]
+            from regard.tasks.as_text import plain
+
+            self.corpus.tokenizer = plain(self.corpus.tokenizer)
+        self.encode()
+        if self.options.reference:
+            check_same_tokenizer(self.options.reference, self.corpus.tokenizer, "reference")
+        self.settle_digest()
+
+    def beside(self) -> list[str]:
+        return [place for place in (self.options.reference or self.corpus.path,) if place]
+
+    def settle_digest(self) -> None:
+        """A run goes on only beside the models it began with."""
+        found = digest_of(self.beside())
+        if self.options.digest not in ("", found):
+            raise InputError(
+                f"{' or '.join(self.beside())} has changed since this run began; it can only go on "
+                "beside the same weights: restore them, or begin a new run"
+            )
+        self.options = replace(self.options, digest=found)
+
+    def encode(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def note(self) -> str:
+        return notes_of(self.corpus, self.cut, self.left, self.length)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def usual(self) -> float:
+        return float(self.sizes.mean())
+
+    @property
+    def largest(self) -> int:
+        """A sample is several rows."""
+        return int(self.sizes.max())
+
+    def order(self, epoch: int) -> np.ndarray | None:
+        """Samples of a step are of similar length; in validation always the same ones."""
+        epoch = epoch if self.learning else 0
+        held = self.order_of
+        if held[0] != epoch:
+            held = self.order_of = epoch, by_length(self.sizes, self.batch, self.seed, epoch)
+        return held[1]
+
+    def settled(self) -> dict[str, Any]:
+        return {"form": self.options.form, "digest": self.options.digest}
+
+    # -- the model, and the one it started as
+
+    def fitted(self, model: Any) -> Any:
+        if self.options.family == "gpt":  # published GPT-1 has no token that ends a text
+            return grown(model, max(self.corpus.vocabulary, self.corpus.special.ids()[-1] + 1))
+        return model
+
+    def check(self, model: Any) -> None:
+        found = family_of_model(inner(model))
+        if found != self.options.family:
+            raise ConfigError(f"the model is a {found}; this was made for {self.options.family}")
+        check_room(model, self.longest)
+
+    def start(self, model: Any) -> Any:
+        """The model as it was, or what `reference` names: never changed, never saved."""
+        place = Path(self.options.reference or self.corpus.path)
+
+        def fit(found: Any) -> Any:
+            with torch.random.fork_rng():  # rows for new tokens as the model itself got them
+                seed_torch(self.seed, "weights")
+                found = self.fitted(found)
+            if found.config.vocabulary != inner(model).config.vocabulary:
+                raise ConfigError(
+                    f"{place} knows {found.config.vocabulary:,} tokens and the model "
+                    f"{inner(model).config.vocabulary:,}; a reference needs the same vocabulary"
+                )
+            return found
+
+        self.first = frozen(place, model, fit, self.seed)
+        return self.first
+
+    def still(self, model: Any) -> AbstractContextManager[Any]:
+        """Without dropout, unless it is asked for: the start has none, either."""
+        return nullcontext() if self.options.dropout else at_rest(inner(model))
+
+    def keep(self, model: Any, out: Path) -> None:
+        """What the start had learned to answer, the run is still asked for."""
+        held = Path(self.corpus.path) / TASK
+        if held.is_file():
+            shutil.copyfile(held, out / TASK)
+
+
+def check_same_tokenizer(path: str, ours: Tokenizer, what: str) -> None:
+    """Refuses a model that reads other tokens: its numbers would be about other texts."""
+    if not Path(path, "config.json").is_file():
+        raise ConfigError(f"{path} is no model directory; give one as the {what}")
+    theirs = Tokenizer.open(Path(path))
+    if theirs is None or theirs.ready.get_vocab() != ours.ready.get_vocab():
+        held = "no tokenizer" if theirs is None else f"another tokenizer ({len(theirs):,} tokens)"
+        raise ConfigError(
+            f"{path} has {held}, and the model's has {len(ours):,} tokens; a {what} must read the "
+            "same tokens as the model"
+        )

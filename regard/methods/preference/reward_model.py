@@ -1,0 +1,148 @@
+"""A reward model: one score a reply, learned from which of two people chose (Stiennon et al. 2020;
+Ouyang et al. 2022, 3.5).
+
+The loss is that of Bradley and Terry, -log σ(r_chosen - r_rejected): only differences mean
+anything. The score is read from the last token, which closes the reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.attention.precision import wide
+from regard.core.errors import ConfigError
+from regard.data.input_formats import Framed
+from regard.methods.preference.replies import (
+    check_family,
+    form_of,
+    notes_of,
+    pairs_of,
+    prompts_of,
+    refuse_none,
+    replies_of,
+)
+from regard.objectives.base import Batch, Loss
+from regard.tasks.labelled import Prediction
+from regard.tasks.multi_row import Several, SeveralOptions
+
+
+@dataclass(frozen=True)
+class RewardOptions(SeveralOptions):
+    auxiliary: float | None = 0.0
+    marks: bool = False  # a reply is read as it is written
+    form: str = ""  # text, dialogue: how a prompt of one text is read; "": as the model learned
+
+
+class Reward(Several):
+    """A sample is two rows, the chosen one first. Asked for the score of one reply, it is one."""
+
+    Options: ClassVar[type] = RewardOptions
+    name = "reward"
+    FAMILIES = ("gpt",)
+
+    def prepare(self) -> None:
+        check_family(self, self.FAMILIES, "score replies: it has no such head or reads both ways")
+        if self.options.marks:
+            raise ConfigError("objective.marks is true; a reward model reads replies without marks")
+        form = form_of(self.options.form, self.corpus.path)
+        self.options = replace(self.options, form=form)
+        self.left = 0
+        super().prepare()
+        if len(self) == 0:
+            raise refuse_none(self.corpus, self.left, self.length)
+
+    def settled(self) -> dict[str, Any]:
+        return super().settled() | {"form": self.options.form}
+
+    @property
+    def note(self) -> str:
+        return notes_of(self.corpus, self.cut, self.left, self.length)
+
+    # -- rows
+
+    def groups(self) -> Iterator[list[Framed]]:
+        if self.corpus.split == "test":
+            yield from self.asked()
+            return
+        for pair in pairs_of(self.corpus, self.length, self.options.form):
+            if pair is None:
+                self.left += 1
+                continue
+            rows = ([*pair.prompt, *reply] for reply in (pair.chosen, pair.rejected))
+            yield [Framed(ids, [0] * len(ids), pair.cut) for ids in rows]
+
+    def asked(self) -> Iterator[list[Framed]]:
+        """Every reply that there is: none can be left out here, so a long one loses its end."""
+        held, examples = self.corpus, self.corpus.examples
+        prompts = prompts_of(examples, held.tokenizer, held.special, self.options.form)  # type: ignore[arg-type]
+        for example, asked in zip(examples, prompts, strict=True):
+            texts = [t for t in (example.chosen, example.rejected) if t is not None]  # type: ignore[union-attr]
+            rows = []
+            for ids in replies_of(texts, held.tokenizer, held.special):
+                reply = ids if len(ids) < self.length else [*ids[: self.length - 2], ids[-1]]
+                prompt, cut = asked.fit(self.length - len(reply))
+                row = [*prompt, *reply]
+                rows.append(Framed(row, [0] * len(row), cut or len(reply) < len(ids)))
+            yield rows
+
+    # -- learning
+
+    def heads(self) -> dict[str, int]:
+        return {"choose": 1}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        counts = {self.name: float(batch["rows"].size(0))}
+        return counts | self.language_counts(batch)
+
+    def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
+        """[B, 2]; -∞ where there is one reply alone."""
+        scores = wide(model.read("choose", hidden, batch["real"]))[:, 0]
+        return scores[batch["rows"]].masked_fill(~batch["held"], -torch.inf)
+
+    def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
+        hidden = self.hidden(model, batch)
+        chosen, rejected = self.judged(model, hidden, batch).unbind(1)
+        margin = chosen - rejected
+        sums = {self.name: -F.logsigmoid(margin).sum()}
+        sums |= self.language_sums(model, hidden, batch)
+        of, seen = margin.numel(), margin.detach()
+        figures = {"right": (right(seen).sum(), of), "margin": (seen.sum(), of)}
+        return Loss(sums, self.counted(batch), figures)
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        mean = float(totals.sums[self.name]) / max(totals.counts[self.name], 1e-9)
+        seen = {name: float(total) / max(of, 1) for name, (total, of) in totals.seen.items()}
+        return {"accuracy": seen["right"], "loss": mean, "margin": seen["margin"]}
+
+    def better(self, new: float, old: float) -> bool:
+        return new > old
+
+    # -- answers
+
+    def predict(self, model: Any, batch: Batch) -> list[Any]:
+        scores = self.judged(model, self.hidden(model, batch), batch).tolist()
+        counts = batch["held"].sum(1).tolist()
+        return [row[:count] for row, count in zip(scores, counts, strict=True)]
+
+    def merge(self, found: list[Any]) -> list[Prediction]:
+        """Of two replies the better one (0: the first) and how surely; of one its score."""
+        made = []
+        for row in found:
+            if len(row) == 1:
+                made.append(Prediction(row[0]))
+                continue
+            shares = torch.tensor(row, dtype=torch.float64).softmax(0).tolist()
+            best = max(range(len(row)), key=row.__getitem__)
+            made.append(Prediction(best, shares[best], shares))
+        return made
+
+
+def right(margin: Tensor) -> Tensor:
+    """1 where the chosen one is ahead, ½ where neither is."""
+    return (margin > 0).float() + (margin == 0).float() / 2

@@ -1,0 +1,170 @@
+"""What a written reply is worth: by a reward model's directory, by a rule, or by a function.
+
+    length          its words            length:N        less, the farther from N words
+    contains:WORD   1 if it is there     share:WORD      how much of it is that word
+    distinct        how many of its words are different, as a share
+
+Words are parted by spaces; what is contained may be part of a word, or several. Rules are for
+trying things out: whatever a rule does not see, a model learns to leave out. In Python any function
+of (prompts, replies) can be given a name:
+
+    >>> register("polite", lambda prompts, replies: [float("please" in r) for r in replies])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.attention.precision import wide
+from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.data.batching import padded
+from regard.data.corpus import Special
+from regard.data.tokenizer import Tokenizer
+from regard.formats.directory import configure, read_config
+from regard.formats.registry import format_of
+from regard.methods.preference.replies import check_same_tokenizer, facts_beside, frozen
+
+Ids = list[list[int]]
+Rule = Callable[[Sequence[str], Sequence[str]], Sequence[float]]  # (prompts, replies) -> worth
+
+
+# -- rules
+
+
+def by_words(worth: Callable[[list[str]], float]) -> Rule:
+    """A rule that looks at the words of each reply, in small letters."""
+    return lambda prompts, replies: [worth(reply.lower().split()) for reply in replies]
+
+
+def length(argument: str) -> Rule:
+    if not argument:
+        return by_words(lambda words: float(len(words)))
+    if not argument.isdecimal() or int(argument) == 0:
+        raise ConfigError(f"the reward is 'length:{argument}'; it must be a number of words")
+    wanted = int(argument)
+    return by_words(lambda words: -abs(len(words) - wanted) / wanted)
+
+
+def contains(argument: str) -> Rule:
+    word = named("contains", argument)
+    return lambda prompts, replies: [float(word in reply.lower()) for reply in replies]
+
+
+def share(argument: str) -> Rule:
+    word = named("share", argument)
+    return by_words(lambda words: words.count(word) / max(len(words), 1))
+
+
+def distinct(argument: str) -> Rule:
+    return by_words(lambda words: len(set(words)) / max(len(words), 1))
+
+
+def named(rule: str, word: str) -> str:
+    if not word.strip():
+        raise ConfigError(f"the reward is {rule!r}; say which word, as in {rule}:thanks")
+    return word.strip().lower()
+
+
+RULES: dict[str, Callable[[str], Rule]] = {
+    "length": length,
+    "contains": contains,
+    "share": share,
+    "distinct": distinct,
+}
+
+
+def register(name: str, rule: Rule) -> None:
+    """Makes a function known as a reward. A run that is resumed needs it again."""
+    if ":" in name or name in ("", "length", "contains", "share", "distinct"):
+        raise ConfigError(f"a reward cannot be called {name!r}; choose a word of its own")
+    RULES[name] = lambda argument: rule
+
+
+# -- judges
+
+
+class Judge:
+    """Gives each written reply its worth. `model` is the one that wrote, and says where to work."""
+
+    def __call__(self, model: Any, prompts: Ids, replies: Ids) -> list[float]:
+        found = [float(worth) for worth in self.judge(model, prompts, replies)]
+        if len(found) != len(replies) or not all(map(math.isfinite, found)):
+            strange = next((w for w in found if not math.isfinite(w)), None)
+            raise InputError(
+                f"a reward gave {len(found)} numbers for {len(replies)} replies"
+                + (f", {strange} among them" if strange is not None else "")
+                + "; it must give a finite one for each"
+            )
+        return found
+
+    def judge(self, model: Any, prompts: Ids, replies: Ids) -> Sequence[float]:
+        raise NotImplementedError
+
+
+class ByRule(Judge):
+    """Reads the words of a reply, without the token that ends it."""
+
+    def __init__(self, rule: Rule, tokenizer: Tokenizer) -> None:
+        self.rule, self.tokenizer = rule, tokenizer
+
+    def judge(self, model: Any, prompts: Ids, replies: Ids) -> Sequence[float]:
+        texts = [[self.tokenizer.decode(ids) for ids in rows] for rows in (prompts, replies)]
+        return self.rule(texts[0], texts[1])
+
+
+class ByModel(Judge):
+    """Reads the same ids. A reply that did not come to its end is closed for it, as it learned to
+    read them.
+    """
+
+    def __init__(self, path: str, tokenizer: Tokenizer, special: Special, form: str) -> None:
+        self.path, self.special = Path(path), special
+        self.held: Any = None
+        told = facts_beside(self.path).get("objective") or {}
+        if told.get("name") != "reward":
+            raise ConfigError(
+                f"{path} is no reward model; make one with 'regard prefer MODEL --method reward'"
+            )
+        check_same_tokenizer(path, tokenizer, "reward model")
+        if told.get("form", "text") != form:
+            raise ConfigError(
+                f"{path} has learned to read each prompt as a {told.get('form', 'text')}, and here "
+                f"they are read as a {form}; set objective.form for both"
+            )
+        given = read_config(self.path)
+        config = configure(format_of(given["model_type"]), given)
+        self.context: int = getattr(config, "context", None) or 2**31
+
+    def judge(self, model: Any, prompts: Ids, replies: Ids) -> Sequence[float]:
+        end, scorer = [self.special.end], frozen(self.path, model)
+        self.held = scorer
+        rows = [
+            np.array([*prompt, *reply, *(end if reply[-1:] != end else [])][-self.context :])
+            for prompt, reply in zip(prompts, replies, strict=True)
+        ]
+        tokens, real = (torch.from_numpy(t).to(scorer.device) for t in padded(rows, end[0]))
+        with torch.no_grad():
+            scores = wide(scorer.read("choose", scorer(tokens), real))[:, 0]
+        found: list[float] = scores.tolist()
+        return found
+
+
+def judge_of(name: str, tokenizer: Tokenizer, special: Special, form: str) -> Judge:
+    """The judge of a recipe's `objective.reward`."""
+    if not name:
+        raise ConfigError(
+            f"no reward was given; name a rule ({', '.join(RULES)}) or the directory of a reward "
+            "model (--reward)"
+        )
+    if Path(name).is_dir():
+        return ByModel(name, tokenizer, special, form)
+    kind, _, argument = name.partition(":")
+    if kind not in RULES:
+        raise UnknownName("reward", name, RULES, "(or give the directory of a reward model)")
+    return ByRule(RULES[kind](argument), tokenizer)

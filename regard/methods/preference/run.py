@@ -1,0 +1,125 @@
+"""Preference tuning: a model that goes on with a text learns what people prefer.
+
+    method   learns                                              from
+    reward   to score replies (a model of its own)               pairs
+    dpo      to prefer the chosen replies itself                 pairs
+    ipo      the same, with a margin that is not to be exceeded  pairs
+    grpo     to write replies that a reward likes                prompts, and a reward
+
+All are objectives of the one loop; what they stay near is the model they start as, which is opened
+beside them and never changed. Rates and sizes here are ours, for models of a laptop's size: papers
+tune models a hundred times larger at a tenth of the rate and less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from regard.core.errors import ConfigError, UnknownName
+from regard.formats.directory import Loaded
+from regard.methods.preference.replies import facts_beside
+from regard.training import recipe as recipes
+from regard.training.recipe import Recipe, Robust, Table
+from regard.training.run import train
+
+TASK = "prefer"
+SHARED: Table = {
+    "examples": {"task": TASK},
+    "optimizer": {"decay": 0.0, "clip": 1.0},
+    "schedule": {"name": "linear", "warmup": 0.1},
+    "engine": {"compile": "no"},  # rows of every length, and a second model beside
+}
+QUIET = asdict(Robust())
+METHODS: dict[str, Table] = {
+    "reward": {
+        "objective": {"name": "reward"},
+        "batch": {"samples": 16},
+        "budget": {"epochs": 2.0},
+        "optimizer": {"rate": 1e-4},
+    },
+    "dpo": {
+        "objective": {"name": "prefer", "loss": "sigmoid"},
+        "batch": {"samples": 16},
+        "budget": {"epochs": 2.0},
+        "optimizer": {"rate": 2e-5},
+    },
+    "ipo": {
+        "objective": {"name": "prefer", "loss": "ipo"},
+        "batch": {"samples": 16},
+        "budget": {"epochs": 2.0},
+        "optimizer": {"rate": 2e-5},
+    },
+    "grpo": {
+        "objective": {"name": "reinforce"},
+        "batch": {"samples": 8},
+        "budget": {"epochs": 1.0},
+        "optimizer": {"rate": 2e-5},
+    },
+}
+
+
+def recipe_for(method: str, *tables: Table) -> Recipe:
+    """A method's recipe with what is asked for; a budget takes the place of the method's own."""
+    if method not in METHODS:
+        raise UnknownName("method", method, METHODS)
+    base = dict(METHODS[method])
+    if any("budget" in table for table in tables):
+        base.pop("budget")
+    return recipes.make(SHARED, base, *tables)
+
+
+def prefer(
+    recipe: Recipe, out: Path, *, resume: bool = False, display: str = "auto"
+) -> dict[str, Any]:
+    """Trains by a recipe of `recipe_for`; gives what run.json says."""
+    if not resume:
+        check(recipe)
+    return train(recipe, Path(out), resume=resume, display=display)
+
+
+def check(recipe: Recipe) -> None:
+    """Refuses what cannot be learned so, before anything is read."""
+    if not Path(recipe.model, "config.json").is_file():
+        raise ConfigError(
+            f"{recipe.model} is no model directory; preferences are learned by a model that writes "
+            "already: give a run of 'regard train' or 'regard finetune', or a published directory"
+        )
+    name, parallel = recipe.objective.get("name"), recipe.engine.parallel
+    if name != "reward" and scores(Path(recipe.model)):
+        raise ConfigError(
+            f"{recipe.model} is a reward model, which scores replies and does not write them; give "
+            "the model that it was made from, and this one as --reward of --method grpo"
+        )
+    if name == "reinforce" and parallel == "fsdp":
+        raise ConfigError(
+            "engine.parallel is fsdp, but replies end when they end, and the processes would wait "
+            "for each other; use ddp"
+        )
+    asked = [name for name, value in asdict(recipe.robust).items() if value != QUIET[name]]
+    if asked and name != "reward":
+        raise ConfigError(
+            f"robust.{asked[0]} disturbs what a model reads, and here it is compared with the "
+            "start, which nothing disturbs; leave it out (a reward model may have it)"
+        )
+    if recipe.augment.methods:
+        raise ConfigError(
+            "augment.methods makes variants of examples, and of two replies one would no longer "
+            "be the better one; leave them out"
+        )
+
+
+def scores(model: Path) -> bool:
+    """Is it a reward model?"""
+    told = facts_beside(model).get("objective") or {}
+    return bool(told.get("name") == "reward")
+
+
+def check_reward(loaded: Loaded) -> None:
+    """Refuses what is no reward model."""
+    if loaded.path is None or not scores(loaded.path):
+        raise ConfigError(
+            f"{loaded.path or 'this model'} is no reward model; make one with 'regard prefer MODEL "
+            "--method reward --data PAIRS --out RUN'"
+        )

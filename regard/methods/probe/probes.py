@@ -1,0 +1,267 @@
+"""Probes for labels: softmax(W h + b), the same of limited rank, or with one or two hidden layers.
+
+The probes of all layers are one batched product; a scalar mix (Peters et al. 2018) reads them
+together, s = γ Σ softmax(a)ₗ hₗ. A pair of texts is read one by one, and its probe sees
+(u, v, |u - v|, u ∘ v), as in Conneau et al. 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.core.errors import ConfigError, UnknownName
+from regard.core.seeding import LARGEST, keyed
+from regard.methods.probe.learning import Epoch, Pace, learn
+from regard.methods.probe.states import States
+
+KINDS = ("linear", "mlp", "mlp-2", "rank-N")
+IGNORED = -1  # the code of a unit that is not asked about
+MIX = -1  # the layer that stands for all of them
+SIDES = 4  # widths of a pair's features
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A chain of affine maps: hidden widths, with ReLU between them or (a limited rank) without."""
+
+    hidden: tuple[int, ...] = ()
+    relu: bool = True
+    dropout: float = 0.0  # of what each map reads
+
+    def sizes(self, width: int, classes: int) -> list[int]:
+        return [width, *self.hidden, classes]
+
+
+def kind_of(name: str, hidden: int = 256, dropout: float = 0.0) -> Kind:
+    """linear, mlp (or mlp-1), mlp-2, or rank-N: at most N directions are read."""
+    if not 0.0 <= dropout < 1.0:
+        raise ConfigError(f"the probe's dropout is {dropout:g}; a rate lies in [0, 1)")
+    if hidden < 1:
+        raise ConfigError(f"the probe's hidden width is {hidden}; it must be at least 1")
+    if name == "linear":
+        return Kind((), True, dropout)
+    if name in ("mlp", "mlp-1"):
+        return Kind((hidden,), True, dropout)
+    if name == "mlp-2":
+        return Kind((hidden, hidden), True, dropout)
+    start, _, rank = name.partition("-")
+    if start == "rank" and rank.isdecimal() and int(rank) > 0:
+        return Kind((int(rank),), False, dropout)
+    raise UnknownName("kind of probe", name, KINDS)
+
+
+class Probe(nn.Module):
+    """The maps of one layer. With the same seed those of all layers begin alike: uniform within
+    1 / √inputs, as torch's own, but for the last bias, which is `prior`. A limited rank has no bias
+    between its two matrices.
+    """
+
+    def __init__(self, kind: Kind, width: int, prior: Tensor, seed: int) -> None:
+        super().__init__()
+        classes = len(prior)
+        dice = torch.Generator().manual_seed(int(keyed(seed, "probe").integers(LARGEST)))
+        sizes = kind.sizes(width, classes)
+        weights, biases = [], []
+        for rows, columns in pairwise(sizes):
+            bound = rows**-0.5
+            weights.append(torch.empty(rows, columns).uniform_(-bound, bound, generator=dice))
+            bias = torch.empty(columns).uniform_(-bound, bound, generator=dice)
+            biases.append(bias if kind.relu else torch.zeros(0))
+        biases[-1] = prior.clone()
+        self.weights, self.biases = nn.ParameterList(weights), nn.ParameterList(biases)
+
+
+def scores(probes: Sequence[Any], x: Tensor, kind: Kind, dice: torch.Generator | None) -> Tensor:
+    """x [L, B, width] -> [L, B, classes]; with `dice`, dropout whose mask all layers share."""
+    count = len(probes[0].weights)
+    for number in range(count):
+        if dice is not None and kind.dropout:
+            keep = torch.rand(x.shape[1:], generator=dice) >= kind.dropout
+            x = x * (keep / (1.0 - kind.dropout))
+        weight = torch.stack([probe.weights[number] for probe in probes])
+        if probes[0].biases[number].numel():
+            bias = torch.stack([probe.biases[number] for probe in probes])[:, None]
+            x = torch.baddbmm(bias, x, weight)
+        else:
+            x = torch.bmm(x, weight)
+        if kind.relu and number + 1 < count:
+            x = x.relu()
+    return x
+
+
+def features(x: Tensor) -> Tensor:
+    """[L, B, width] as it is; pairs [L, B, 2, width] -> [L, B, 4 · width]."""
+    if x.dim() == 3:
+        return x
+    u, v = x.unbind(2)
+    return torch.cat([u, v, (u - v).abs(), u * v], -1)
+
+
+class Mix(nn.Module):
+    """All layers as one, and its probe."""
+
+    def __init__(self, layers: int, kind: Kind, width: int, prior: Tensor, seed: int) -> None:
+        super().__init__()
+        self.shares = nn.Parameter(torch.zeros(layers))
+        self.gamma = nn.Parameter(torch.ones(()))
+        self.probe = Probe(kind, width, prior, seed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[L, B, …, width] -> [1, B, …, width]."""
+        return self.gamma * torch.tensordot(self.shares.softmax(0), x, 1)[None]
+
+
+# -- what is asked
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Which unit has which label, item by item; units that are not asked about are not here."""
+
+    rows: np.ndarray  # [N], or [N, 2] of pairs: which vectors
+    codes: np.ndarray  # [N]
+    edges: np.ndarray  # [items + 1]: where the units of each item begin
+    classes: int
+    train: np.ndarray  # numbers of items
+    dev: np.ndarray
+    test: np.ndarray
+
+    def take(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and codes of some items."""
+        parts = [np.arange(self.edges[item], self.edges[item + 1]) for item in items.tolist()]
+        units = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        return self.rows[units], self.codes[units]
+
+    def units(self, items: np.ndarray) -> int:
+        return int((self.edges[items + 1] - self.edges[items]).sum())
+
+    @property
+    def prior(self) -> Tensor:
+        """The logarithm of how frequent each class is in training (each counted once more): where
+        a probe's bias begins. Adam moves a bias by no more than its rate in a step, so that from 0
+        it would need thousands to learn that a class is rare, and where states have no common part
+        nothing else can: such a layer would score below the majority.
+        """
+        counts = np.bincount(self.take(self.train)[1], minlength=self.classes) + 1.0
+        return torch.from_numpy(np.log(counts / counts.sum())).float()
+
+    @property
+    def majority(self) -> float:
+        """The accuracy of whoever always says what is most frequent in training."""
+        often = np.bincount(self.take(self.train)[1], minlength=self.classes).argmax()
+        return float((self.take(self.test)[1] == often).mean())
+
+
+class LabelCourse:
+    """Labels as `learn` wants them; the layers of the probes are those of `layers`."""
+
+    def __init__(
+        self, states: States, labels: Labels, layers: Sequence[int], kind: Kind, seed: int
+    ) -> None:
+        self.states, self.labels, self.kind = states, labels, kind
+        self.layers = list(layers)
+        self.train, self.dev = labels.train, labels.dev
+        self.dice = torch.Generator().manual_seed(
+            int(keyed(seed, "probe dropout").integers(LARGEST))
+        )
+        width = states.width * (SIDES if labels.rows.ndim == 2 else 1)
+        self.modules: list[nn.Module] = self.made(width, labels.prior, seed)
+
+    def made(self, width: int, prior: Tensor, seed: int) -> list[nn.Module]:
+        return [Probe(self.kind, width, prior, seed) for _ in self.layers]
+
+    def scores(self, active: Sequence[int], rows: np.ndarray, learning: bool) -> Tensor:
+        """[len(active), B, classes]."""
+        x = self.states.gather([self.layers[place] for place in active], rows)
+        probes = [self.modules[place] for place in active]
+        return scores(probes, features(x), self.kind, self.dice if learning else None)
+
+    def losses(
+        self, active: Sequence[int], items: np.ndarray, learning: bool
+    ) -> tuple[Tensor, float]:
+        rows, codes = self.labels.take(items)
+        found = self.scores(active, rows, learning)
+        gold = torch.from_numpy(codes).expand(len(active), -1)
+        each = F.cross_entropy(found.flatten(0, 1), gold.flatten(), reduction="none")
+        return each.unflatten(0, (len(active), -1)).sum(1), float(len(codes))
+
+    @torch.no_grad()
+    def answers(self, place: int, items: np.ndarray, batch: int = 256) -> np.ndarray:
+        """The labels that one probe gives to all units of some items."""
+        found = [np.empty(0, np.int64)]
+        for start in range(0, len(items), batch):
+            rows, _ = self.labels.take(items[start : start + batch])
+            if len(rows):
+                found.append(self.scores([place], rows, False)[0].argmax(1).numpy())
+        return np.concatenate(found)
+
+
+class MixCourse(LabelCourse):
+    """One probe that reads all layers."""
+
+    def made(self, width: int, prior: Tensor, seed: int) -> list[nn.Module]:
+        return [Mix(len(self.layers), self.kind, width, prior, seed)]
+
+    def scores(self, active: Sequence[int], rows: np.ndarray, learning: bool) -> Tensor:
+        mix: Any = self.modules[0]
+        x = features(mix(self.states.gather(self.layers, rows)))
+        return scores([mix.probe], x, self.kind, self.dice if learning else None)
+
+
+Found = Callable[[int, dict[str, Any]], None]  # a layer, and what was measured of it
+
+
+def fit(
+    states: States,
+    labels: Labels,
+    layers: Sequence[int],
+    kind: Kind,
+    pace: Pace,
+    seed: int,
+    found: Found,
+    tell: Epoch = lambda epoch, left: None,
+) -> None:
+    """Trains a probe for each layer (MIX: one for all of the states' layers), and says what each
+    scores as soon as it is done.
+    """
+    single = [layer for layer in layers if layer != MIX]
+    courses: list[LabelCourse] = []
+    if single:
+        courses.append(LabelCourse(states, labels, single, kind, seed))
+    if MIX in layers:
+        courses.append(MixCourse(states, labels, states.layers, kind, seed))
+    gold = labels.take(labels.test)[1]
+    for course in courses:
+        mixed = isinstance(course, MixCourse)
+
+        def done(
+            place: int, epochs: int, course: LabelCourse = course, mixed: bool = mixed
+        ) -> None:
+            said = course.answers(place, labels.test)
+            figures: dict[str, Any] = measured(gold, said, labels.classes)
+            figures |= {"majority": labels.majority, "epochs": epochs}
+            if mixed:
+                mix: Any = course.modules[0]
+                figures["shares"] = [round(x, 6) for x in mix.shares.detach().softmax(0).tolist()]
+                figures["gamma"] = float(mix.gamma.detach())
+            found(MIX if mixed else course.layers[place], figures)
+
+        learn(course.modules, course, pace, seed, done, tell)
+
+
+def measured(gold: np.ndarray, said: np.ndarray, classes: int) -> dict[str, Any]:
+    """Accuracy, and F1 averaged over the classes that occur in either."""
+    right, asked, guessed = (
+        np.bincount(codes, minlength=classes) for codes in (gold[gold == said], gold, said)
+    )
+    both = asked + guessed
+    f1 = 2 * right[both > 0] / both[both > 0]
+    return {"accuracy": float(right.sum() / max(len(gold), 1)), "macro_f1": float(f1.mean())}

@@ -1,0 +1,351 @@
+"""What can be asked of a model's layers: labels, trees, or what its heads attend to.
+
+A question knows what it measures (`whats`), reads what it needs from a model, and says the figures
+of each layer as soon as they are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.attention.recorder import record
+from regard.core.errors import ConfigError, InputError
+from regard.data.corpus import MARKER
+from regard.data.examples import Problems, Tagged
+from regard.data.files import needed
+from regard.data.labelled import noted
+from regard.formats.directory import Loaded
+from regard.methods.probe.automatic import automatic, sampled
+from regard.methods.probe.heads import STATISTICS, look_at_heads
+from regard.methods.probe.learning import Epoch, Pace
+from regard.methods.probe.plan import Plan
+from regard.methods.probe.probes import MIX, Found, fit, kind_of
+from regard.methods.probe.reader import Reader, Row
+from regard.methods.probe.states import States, Tell, chosen_layers, states_of
+from regard.methods.probe.structure import PACE, Trees, fit_structure
+from regard.methods.probe.tasks import (
+    PARTS,
+    SAME,
+    UD,
+    Reading,
+    Task,
+    divided,
+    task_of_files,
+    thinned,
+)
+from regard.methods.probe.tree_scores import baselines
+from regard.methods.probe.trees import Tree, read_trees
+
+AUTO = "auto:"
+
+
+@dataclass
+class Frozen:
+    """A model that is asked, and its states once they are wanted."""
+
+    loaded: Loaded
+    plan: Plan
+    cache: Path | None
+    tell: Tell
+    states: States | None = None
+
+    def __post_init__(self) -> None:
+        self.reader = Reader(self.loaded, self.plan.pooling, self.plan.length)
+
+    def states_for(self, rows: Sequence[Row], units: int) -> States:
+        if self.states is None:
+            layers = chosen_layers(self.plan.layers, self.reader.depth)
+            self.states = states_of(self.reader, rows, units, layers, self.cache, self.tell)
+        return self.states
+
+
+class Question:
+    name: str
+    whats: list[str]
+    control_of: dict[str, str]  # what is measured -> its control
+    pace: Pace | None = None  # of what learns
+    notes: list[str]
+    reads: tuple[list[Row], int]  # what `read` gave: trained or not, all models read the same
+
+    def layers(self, frozen: Frozen) -> list[int]:
+        return chosen_layers(frozen.plan.layers, frozen.reader.depth)
+
+    def check(self, frozen: Frozen) -> None:
+        """Refuses a model that cannot be asked, before anything is written."""
+        self.layers(frozen)
+        self.reads = self.read(frozen.reader)
+
+    def read(self, reader: Reader) -> tuple[list[Row], int]:
+        """What a model reads, and how many vectors come of it."""
+        raise TypeError(f"{type(self).__name__} does not say what is read")
+
+    def facts(self) -> dict[str, Any]:
+        """What is reported beside the layers: sizes and baselines."""
+        raise TypeError(f"{type(self).__name__} does not say what it asks")
+
+    def content(self) -> Any:
+        """All that is asked about, for a digest."""
+        raise TypeError(f"{type(self).__name__} does not say what it reads")
+
+    def ask(
+        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
+    ) -> None:
+        raise TypeError(f"{type(self).__name__} does not say how it asks")
+
+    def digest(self) -> str:
+        text = json.dumps(self.content(), ensure_ascii=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def shown(parts: Sequence[int], tested: str) -> dict[str, int]:
+    """The sizes of the parts; where the data that validate test as well, there is no third."""
+    return dict(zip(PARTS if tested == "test" else PARTS[:2], parts, strict=False))
+
+
+class LabelQuestion(Question):
+    """Labels of words, texts or pairs."""
+
+    pace: Pace
+
+    def __init__(self, task: Task, plan: Plan) -> None:
+        self.task, self.name, self.notes = task, task.name, list(task.notes)
+        self.kind = kind_of(plan.kind, plan.hidden, plan.dropout)
+        self.pace = replace(Pace(decay=plan.decay), **most(plan))
+        if plan.control and task.shape != "words":
+            raise ConfigError(
+                f"--control gives each word type a label of its own, and {task.name} labels "
+                f"{'whole texts' if task.shape == 'texts' else 'pairs of texts'}; leave it out"
+            )
+        self.whats = ["task", *["control"] * plan.control]
+        self.control_of = {"task": "control"} if plan.control else {}
+        self.labels = task.labels()
+
+    def layers(self, frozen: Frozen) -> list[int]:
+        return [*super().layers(frozen), *[MIX] * frozen.plan.mix]
+
+    def read(self, reader: Reader) -> tuple[list[Row], int]:
+        return self.task.rows(reader)
+
+    def facts(self) -> dict[str, Any]:
+        own = self.labels
+        sizes = [own.units(items) for items in (own.train, own.dev, own.test)]
+        return {
+            "of": self.task.shape,
+            "classes": self.task.classes,
+            "units": shown(sizes, self.task.tested),
+            "tested_on": self.task.tested,
+            "baselines": {"task": {"accuracy": {"majority": self.labels.majority}}},
+        }
+
+    def content(self) -> Any:
+        return [[part, [[i.texts, i.labels] for i in items]]
+                for part, items in self.task.parts.items()]  # fmt: skip
+
+    def ask(
+        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
+    ) -> None:
+        states = frozen.states_for(*self.reads)
+        labels = self.task.control(seed) if what == "control" else self.labels
+        fit(states, labels, layers, self.kind, self.pace, seed, found, tell)
+
+
+class TreeQuestion(Question):
+    """Distances, depths and heads of dependency trees."""
+
+    pace: Pace
+
+    def __init__(self, plan: Plan) -> None:
+        if not plan.data:
+            raise ConfigError("--data is missing; structure is asked of a CoNLL-U file")
+        for library in ("scipy.stats", "scipy.sparse.csgraph"):  # now, not after an hour
+            needed(library, "trees are measured", "tasks")
+        self.name, self.notes = "structure", list[str]()
+        self.rank, self.trees, self.tested = rank_of(plan.kind), *trees_of(plan, self.notes)
+        self.pace = replace(PACE, decay=plan.decay, **most(plan))
+        self.whats = ["distance", "depth", "head", *["head control"] * plan.control]
+        self.control_of = {"head": "head control"} if plan.control else {}
+
+    def read(self, reader: Reader) -> tuple[list[Row], int]:
+        sentences = [tree.words for tree in self.trees.trees]
+        return reader.words(sentences), sum(map(len, sentences))
+
+    def facts(self) -> dict[str, Any]:
+        own = self.trees
+        parts = [[own.trees[item] for item in items.tolist()]
+                 for items in (own.train, own.dev, own.test)]  # fmt: skip
+        return {
+            "of": "trees",
+            "units": shown([*map(len, parts)], self.tested),
+            "tested_on": self.tested,
+            "baselines": baselines(parts[0], parts[2]),
+        }
+
+    def content(self) -> Any:
+        return [[[t.words, t.heads, t.relations] for t in self.trees.trees],
+                self.trees.train.tolist(), self.trees.dev.tolist()]  # fmt: skip
+
+    def ask(
+        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
+    ) -> None:
+        states = frozen.states_for(*self.reads)
+        kind, _, control = what.partition(" ")
+        fit_structure(
+            kind, states, self.trees, layers, self.rank, self.pace, seed, found, tell,
+            control=bool(control),
+        )  # fmt: skip
+
+
+def most(plan: Plan) -> dict[str, int]:
+    """The last epoch, where one is asked for."""
+    return {"epochs": plan.epochs} if plan.epochs else {}
+
+
+def rank_of(kind: str) -> int:
+    """Of a structural probe; 0: as wide as the model."""
+    start, _, rank = kind.partition("-")
+    if kind == "linear":
+        return 0
+    if start == "rank" and rank.isdecimal() and int(rank) > 0:
+        return int(rank)
+    raise ConfigError(f"--kind is {kind}; a structural probe is linear: choose linear or rank-N")
+
+
+def trees_of(plan: Plan, notes: list[str]) -> tuple[Trees, str]:
+    """Train, dev and test parts, from one file or several, and which of them is tested; the limit
+    is of what learns.
+    """
+    if plan.test and not plan.valid:
+        raise InputError(f"--test {plan.test} is there without --valid; a probe also needs data "
+                         "that tell it when to stop")  # fmt: skip
+    found: dict[str, list[Tree]] = {}
+    for part, name in zip(PARTS, (plan.data, plan.valid, plan.test), strict=True):
+        if name:
+            problems = Problems()
+            found[part] = read_trees(name, plan.skip, problems)
+            notes += noted(problems, part)
+    tested = "dev" if plan.valid and not plan.test else "test"
+    if not plan.valid:
+        given = found["train"]
+        tagged = [Tagged(tree.words, ("",) * len(tree.words), tree.place) for tree in given]
+        by_place = {tree.place: tree for tree in given}
+        parts = divided(tagged, plan.data)
+        found = {part: [by_place[e.place] for e in own] for part, own in parts.items()}
+    elif not plan.test:
+        notes.append(SAME)
+    found["train"] = thinned(found["train"], plan.limit)
+    every = [tree for part in PARTS for tree in found.get(part, [])]
+    ends = np.cumsum([len(found[part]) for part in ("train", "dev")])
+    train, dev, test = np.split(np.arange(len(every)), ends)
+    return Trees(every, train, dev, test if tested == "test" else dev), tested
+
+
+class HeadQuestion(Question):
+    """What every head attends to, on plain text or, with trees, along relations."""
+
+    def __init__(self, plan: Plan) -> None:
+        if not plan.data:
+            raise ConfigError("--data is missing; heads are looked at while they read a text, a "
+                              "prepared directory or a CoNLL-U file")  # fmt: skip
+        self.name, self.notes, self.whats, self.control_of = "heads", [], ["heads"], {}
+        self.trees: list[Tree] = []
+        self.texts: list[str] = []
+        if plan.control:
+            raise ConfigError("--control is for probes; heads learn nothing, leave it out")
+        check_split(plan)
+        if any(suffix.lower() in UD for suffix in Path(plan.data).suffixes):
+            problems = Problems()
+            self.trees = thinned(read_trees(plan.data, plan.skip, problems), plan.limit)
+            self.notes += noted(problems)
+            return
+        if plan.skip:
+            raise ConfigError(f"--skip leaves out wrong sentences of CoNLL-U, and {plan.data} is a "
+                              "text; leave it out")  # fmt: skip
+        found = sampled(plan.data, plan.split, plan.limit, 0)
+        self.texts = [sentence.text for sentence in found]
+        if not self.texts:
+            raise InputError(f"{plan.data} has no sentence of 4 to 64 words to look at")
+
+    def check(self, frozen: Frozen) -> None:
+        with record(frozen.loaded.model):  # refuses a model without attention
+            pass
+        if not self.layers(frozen):
+            raise ConfigError("--layers 0 are the embeddings, which have no heads; choose others")
+        super().check(frozen)
+
+    def layers(self, frozen: Frozen) -> list[int]:
+        """Those that have heads: 1 and above."""
+        return [layer for layer in super().layers(frozen) if layer > 0]
+
+    def read(self, reader: Reader) -> tuple[list[Row], int]:
+        """No vectors: the attention is all that is looked at."""
+        if self.trees:
+            return reader.words([tree.words for tree in self.trees]), 0
+        return reader.texts(self.texts), 0
+
+    def facts(self) -> dict[str, Any]:
+        return {"of": "heads", "units": {"test": len(self.trees) or len(self.texts)},
+                "tested_on": "test", "baselines": {}}  # fmt: skip
+
+    def content(self) -> Any:
+        return [self.texts, [[t.words, t.heads, t.relations] for t in self.trees]]
+
+    def ask(
+        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
+    ) -> None:
+        """The relations are said once, beside the first layer, by the best heads of all that are
+        asked for, whichever of them are still missing.
+        """
+        heads = look_at_heads(frozen.reader, self.reads[0], self.trees, frozen.tell)
+        every, asked = heads.rows(), self.layers(frozen)
+        first = min((row["layer"] for row in every if row["layer"] in asked), default=0)
+        for layer in layers:
+            own = [row for row in every if row["layer"] == layer]
+            if not own:
+                continue
+            figures: dict[str, Any] = {
+                name: float(np.mean([row[name] for row in own])) for name in STATISTICS
+            }
+            figures["heads"] = own
+            if layer == first and self.trees:
+                figures["relations"] = heads.relations(asked)
+            found(layer, figures)
+
+
+def check_split(plan: Plan) -> None:
+    """Refuses to choose a part of what has none."""
+    if "split" in plan.given() and not Path(plan.data, MARKER).is_file():
+        raise ConfigError(f"--split {plan.split} is a part of a prepared directory, and "
+                          f"{plan.data} is none; leave it out")  # fmt: skip
+
+
+def question(plan: Plan) -> Question:
+    """By the plan's task: "heads", "structure", auto:NAME, or a file."""
+    if plan.task == "heads":
+        return HeadQuestion(plan)
+    if plan.task == "structure":
+        return TreeQuestion(plan)
+    if plan.task.startswith(AUTO):
+        if not plan.data:
+            raise ConfigError(f"--data is missing; {plan.task} is made of a text file or of a "
+                              "prepared directory")  # fmt: skip
+        check_split(plan)
+        made = automatic(
+            plan.task.removeprefix(AUTO), plan.data, split=plan.split, limit=plan.limit
+        )
+        return LabelQuestion(made, plan)
+    if plan.data:
+        raise ConfigError(
+            f"--task is the file {plan.task}, and --data {plan.data} is there as well; files with "
+            "labels are --task, --valid and --test"
+        )
+    reading = Reading(
+        dict(plan.fields), plan.form or None, plan.header, plan.download, tuple(plan.skip)
+    )
+    return LabelQuestion(task_of_files(plan.task, plan.valid, plan.test, reading, plan.limit), plan)

@@ -1,0 +1,213 @@
+"""Frozen states of a model's layers, computed once and kept where probes read them.
+
+A cache is a directory named by a digest of the weights, the tokens and the layers: states.npy
+[layers, units, width] in 32 bits, and states.json. It is mapped, not read, so that neither making
+nor using it needs more memory than a batch; it stands there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.core.errors import ConfigError, StorageError
+from regard.core.seeding import seed_torch
+from regard.formats.directory import Loaded
+from regard.methods.probe.reader import Reader, Row, portions
+from regard.models.extensions import extend
+from regard.training.train_module import evaluating
+
+FORMAT = 1
+TOKENS = 2048  # of a batch, padding included: all layers of it are held at once
+SPARE = 2**28  # bytes that a disk keeps free
+
+Tell = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Says nothing."""
+
+
+@dataclass(frozen=True)
+class States:
+    """The vectors of all units in some layers."""
+
+    table: np.ndarray  # [layers, units, width]
+    layers: list[int]
+
+    @property
+    def width(self) -> int:
+        return int(self.table.shape[2])
+
+    def gather(self, layers: Sequence[int], rows: np.ndarray) -> Tensor:
+        """[layers, *rows, width], copied."""
+        made = np.empty((len(layers), *rows.shape, self.width), np.float32)
+        for place, layer in enumerate(layers):
+            made[place] = self.table[self.layers.index(layer)][rows]
+        return torch.from_numpy(made)
+
+
+def chosen_layers(given: Sequence[int], depth: int) -> list[int]:
+    """Layers 0 … depth, or those asked for; those below 0 count from the last."""
+    found = sorted({layer if layer >= 0 else depth + 1 + layer for layer in given})
+    if any(not 0 <= layer <= depth for layer in found):
+        raise ConfigError(
+            f"layers {', '.join(map(str, given))} are asked for; this model has 0 (its embeddings) "
+            f"to {depth}"
+        )
+    return found or list(range(depth + 1))
+
+
+def states_of(
+    reader: Reader,
+    rows: Sequence[Row],
+    units: int,
+    layers: Sequence[int],
+    cache: Path | None = None,
+    tell: Tell = silent,
+) -> States:
+    """The states of all units, from the cache if it has them; without a cache they are held."""
+    kept = list(layers)
+    shape = (len(kept), units, int(reader.model.config.width))
+    if cache is None:
+        table = np.zeros(shape, np.float32)
+        fill(table, reader, rows, kept, tell)
+        return States(table, kept)
+    place = cache / digest(reader, rows, kept)
+    if not (place / "states.json").is_file():
+        write(place, shape, reader, rows, kept, tell)
+    return States(opened(place / "states.npy", shape), kept)
+
+
+def fill(
+    table: np.ndarray, reader: Reader, rows: Sequence[Row], layers: Sequence[int], tell: Tell
+) -> None:
+    """Reads all rows, in batches of similar length."""
+    sizes = np.array([len(row.ids) for row in rows], np.int64)
+    done = 0
+    with evaluating(reader.model):
+        for places in portions(sizes, TOKENS):
+            batch = [rows[place] for place in places]
+            every, shifts = reader.every(batch), reader.shifts(batch)
+            spans = [
+                (number, begin + shift, end + shift, unit)
+                for number, (row, shift) in enumerate(zip(batch, shifts, strict=True))
+                for unit, begin, end in row.spans
+            ]
+            if spans:
+                at = np.array(spans)
+                for place, layer in enumerate(layers):
+                    table[place, at[:, 3]] = means(every[layer].float(), at).cpu().numpy()
+            done += len(places)
+            tell("reading", done, len(rows))
+
+
+def means(hidden: Tensor, spans: np.ndarray) -> Tensor:
+    """The means over tokens begin … end of rows of a batch: spans (row, begin, end, …)."""
+    number, begin, end = (torch.from_numpy(spans[:, i]).to(hidden.device) for i in range(3))
+    total = hidden[number, begin]
+    for step in range(1, int((end - begin).max())):
+        there = begin + step < end
+        total[there] += hidden[number[there], (begin + step)[there]]
+    return total / (end - begin)[:, None].to(total.dtype)
+
+
+# -- the cache
+
+
+def digest(reader: Reader, rows: Sequence[Row], layers: Sequence[int]) -> str:
+    """Of everything the states depend on."""
+    found = hashlib.blake2b(digest_size=16)
+    model = reader.model  # whose parts may differ in more than their weights
+    facts = [FORMAT, reader.family, repr(model.config), model.extensions, *layers]
+    found.update(json.dumps(facts).encode())
+    for name, value in model.state_dict().items():
+        found.update(name.encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    for row in rows:
+        found.update(json.dumps([row.ids, row.segments, row.spans]).encode())
+    return found.hexdigest()
+
+
+def write(
+    place: Path,
+    shape: tuple[int, ...],
+    reader: Reader,
+    rows: Sequence[Row],
+    layers: Sequence[int],
+    tell: Tell,
+) -> None:
+    """Beside its place first; the directory then moves there in one step."""
+    part = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.mkdir(parents=True)
+        room, size = shutil.disk_usage(part).free, 4 * int(np.prod(shape))
+        if size + SPARE > room:
+            raise StorageError(
+                f"the states of {shape[1]:,} units in {shape[0]} layers take {size / 1e9:,.1f} GB, "
+                f"and {place.parent} has room for {room / 1e9:,.1f}; choose fewer --layers or a "
+                "smaller --limit"
+            )
+        table: Any = np.lib.format.open_memmap(part / "states.npy", "w+", np.float32, shape)
+        fill(table, reader, rows, layers, tell)
+        table.flush()
+        del table
+        facts = {"format": FORMAT, "layers": list(layers), "shape": list(shape)}
+        (part / "states.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
+        try:
+            part.rename(place)
+        except OSError:  # another process was quicker
+            if not (place / "states.json").is_file():
+                raise
+    except OSError as error:
+        raise StorageError(
+            f"the states could not be written to {place.parent}: {error.strerror or error}"
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def opened(file: Path, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        table: np.ndarray = np.load(file, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{file} cannot be read ({error}); delete {file.parent}") from None
+    if table.shape != shape or table.dtype != np.float32:
+        raise StorageError(f"{file} holds {list(table.shape)} {table.dtype}, not {list(shape)} of "
+                           f"32 bits; delete {file.parent}")  # fmt: skip
+    return table
+
+
+def forget(states: States) -> None:
+    """Deletes the cache that some states are mapped from; the map itself stays good until it is
+    let go.
+    """
+    file = getattr(states.table, "filename", None)
+    if file is not None:
+        shutil.rmtree(Path(os.fspath(file)).parent, ignore_errors=True)
+
+
+# -- the model that has learned nothing
+
+
+def untrained(loaded: Loaded, seed: int) -> Loaded:
+    """A model of the same shape with the weights that its paper begins with."""
+    model = loaded.model
+    with torch.random.fork_rng(devices=[]):
+        seed_torch(seed, "untrained")
+        fresh = type(model)(model.config).initialise()
+        for name, options in model.extensions.items():
+            fresh = extend(fresh, name, dict(options), loaded.tokenizer)
+    like = next(value for value in model.parameters() if value.is_floating_point())
+    return Loaded(fresh.to(like.device, like.dtype).eval(), loaded.tokenizer, path=loaded.path)

@@ -1,0 +1,270 @@
+"""What a probe is asked: words, texts or pairs of texts with labels, divided into three parts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.core.errors import InputError, UnknownName
+from regard.data.examples import Labelled, Problems, Tagged
+from regard.data.labelled import divide, noted
+from regard.data.read_records import json_lines
+from regard.data.readers import Reader as FileReader
+from regard.data.readers import read
+from regard.methods.probe.control import control_labels
+from regard.methods.probe.plan import LIMIT
+from regard.methods.probe.probes import IGNORED, Labels
+from regard.methods.probe.reader import Reader, Row
+from regard.methods.probe.trees import FIELDS, read_trees
+
+PARTS = ("train", "dev", "test")
+HELD_OUT = 0.2  # of one file: half of it validates, half tests
+UD = (".conllu", ".conll-u")
+SAME = "measured on the data of --valid, which also told when to stop; --test gives others"
+
+
+@dataclass(frozen=True)
+class Item:
+    """Words with a label each (None: not asked), or one text or two with one label."""
+
+    texts: tuple[str, ...]
+    labels: tuple[str | None, ...]
+
+    @property
+    def known(self) -> list[str]:
+        return [label for label in self.labels if label is not None]
+
+
+@dataclass
+class Task:
+    """`shape` says what an item is: words, texts or pairs."""
+
+    name: str
+    shape: str
+    parts: dict[str, list[Item]]  # train, dev, test
+    notes: list[str] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list)
+    tested: str = "test"  # on what scores are measured
+
+    @property
+    def items(self) -> list[Item]:
+        return [item for part in PARTS for item in self.parts[part]]
+
+    def rows(self, reader: Reader) -> tuple[list[Row], int]:
+        """What the model reads, and how many vectors come of it."""
+        if self.shape == "words":
+            sentences = [item.texts for item in self.items]
+            return reader.words(sentences), sum(map(len, sentences))
+        texts = [text for item in self.items for text in item.texts]
+        return reader.texts(texts), len(texts)
+
+    def labels(self) -> Labels:
+        """Codes of everything that is asked."""
+        codes = {label: code for code, label in enumerate(self.classes)}
+        items = self.items
+        found = [[IGNORED if x is None else codes[x] for x in item.labels] for item in items]
+        sizes = np.array([sum(code != IGNORED for code in row) for row in found])
+        flat = np.array([code for row in found for code in row], np.int64)
+        rows: np.ndarray
+        if self.shape == "pairs":
+            rows = np.arange(2 * len(items)).reshape(-1, 2)
+        else:
+            rows = np.flatnonzero(flat != IGNORED)
+        ends = np.cumsum([len(self.parts[part]) for part in PARTS])
+        train, dev, test = np.split(np.arange(len(items)), ends[:2])
+        asked = {part: own[sizes[own] > 0] for part, own in zip(PARTS, (train, dev, test),
+                                                              strict=True)}  # fmt: skip
+        return Labels(
+            rows, flat[flat != IGNORED], np.concatenate([[0], np.cumsum(sizes)]),
+            len(self.classes), asked["train"], asked["dev"], asked[self.tested],
+        )  # fmt: skip
+
+    def control(self, seed: int) -> Labels:
+        """The same units with labels that only their word types decide."""
+        labels = self.labels()
+        words = [word for item in self.items for word, label in
+                 zip(item.texts, item.labels, strict=True) if label is not None]  # fmt: skip
+        learned = np.zeros(len(labels.codes), np.bool_)
+        for item in labels.train.tolist():
+            learned[labels.edges[item] : labels.edges[item + 1]] = True
+        codes = control_labels(words, labels.codes, learned, labels.classes, seed)
+        return Labels(labels.rows, codes, labels.edges, labels.classes, labels.train, labels.dev,
+                      labels.test)  # fmt: skip
+
+    @property
+    def counts(self) -> dict[str, Counter[str]]:
+        return {
+            part: Counter(label for item in items for label in item.known)
+            for part, items in self.parts.items()
+        }
+
+
+# -- from files
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read, as the options of commands say it."""
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+    form: str | None = None
+    header: bool | None = None
+    download: bool = False
+    skip: Collection[str] = ()
+
+
+def task_of_files(
+    data: str, valid: str = "", test: str = "", reading: Reading | None = None, limit: int = LIMIT
+) -> Task:
+    """A task from labelled files. Without a file to validate with, a fifth of the data is held
+    out, half of it for that and half to test; with one, it also tests, unless another does. The
+    limit is of what learns.
+    """
+    asked = reading or Reading()
+    notes: list[str] = []
+    files = {"train": data, "dev": valid, "test": test}
+    if test and not valid:
+        raise InputError(f"--test {test} is there without --valid; a probe also needs data that "
+                         "tell it when to stop")  # fmt: skip
+    found = {part: examples(name, asked, notes, part) for part, name in files.items() if name}
+    several({label for e in found["train"] for label in item_of(e).known}, Path(data).name)
+    if not valid:
+        found = divided(found["train"], data)
+    parts = {part: [item_of(e) for e in found.get(part, [])] for part in PARTS}
+    kept = thinned(parts["train"], limit)
+    parts["train"] = kept + missed(parts["train"], kept)
+    shapes = {shape_of(e) for own in found.values() for e in own}
+    if len(shapes) != 1:
+        raise InputError(f"{data} and what validates or tests hold examples of different kinds: "
+                         f"{', '.join(sorted(shapes))}")  # fmt: skip
+    made = Task(Path(data).name, shapes.pop(), parts, notes)
+    if valid and not test:
+        made.tested = "dev"
+        notes.append(SAME)
+    return settled(made)
+
+
+def thinned(rows: Sequence[Any], count: int) -> list[Any]:
+    """At most so many, from everywhere."""
+    if not count or len(rows) <= count:
+        return list(rows)
+    return [rows[i * len(rows) // count] for i in range(count)]
+
+
+def missed(every: Sequence[Item], kept: Sequence[Item]) -> list[Item]:
+    """The first item of each label that thinning has lost: a limit makes no label unseen."""
+    seen = {label for item in kept for label in item.known}
+    found = []
+    for item in every:
+        if not seen.issuperset(item.known):
+            seen.update(item.known)
+            found.append(item)
+    return found
+
+
+def examples(name: str, reading: Reading, notes: list[str], part: str) -> list[Any]:
+    """Tagged or classified examples, whichever the file holds."""
+    problems = Problems()
+    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
+    if reading.form is None and any(suffix in UD for suffix in suffixes):
+        chosen = reading.fields.get("tags", FIELDS[0])
+        if chosen not in FIELDS:
+            raise UnknownName("field of CoNLL-U", chosen, FIELDS)
+        trees = read_trees(name, reading.skip, problems)
+        found: list[Any] = [Tagged(tree.words, tree.tags(chosen), tree.place) for tree in trees]
+    else:
+        options: dict[str, Any] = {
+            "fields": reading.fields,
+            "form": reading.form,
+            "header": reading.header,
+            "download": reading.download,
+        }
+        task = "tag" if tagged(name, reading) else "classify"
+        found = read(name, task, skip=reading.skip, problems=problems, **options)
+    notes += noted(problems, part)
+    for example in found:
+        label = example.tags if isinstance(example, Tagged) else example.label
+        if label is None:
+            raise InputError(f"{example.place}: there is no label; a probe learns from labels")
+    return found
+
+
+def tagged(name: str, reading: Reading) -> bool:
+    """Does a file hold words with tags? Columns do; of records their first says it."""
+    if "words" in reading.fields or "tags" in reading.fields:
+        return True
+    form = reading.form or FileReader(name, "tag").forms[name]
+    if form == "jsonl":
+        for _, values in json_lines(Path(name), name, Problems()):
+            return any(str(key).lower() in ("words", "tokens") for key in values)
+    return form == "conll" and ".tsv" not in [x.lower() for x in Path(name).suffixes]
+
+
+def shape_of(example: Any) -> str:
+    if isinstance(example, Tagged):
+        return "words"
+    return "texts" if example.pair is None else "pairs"
+
+
+def item_of(example: Any) -> Item:
+    if isinstance(example, Tagged):
+        return Item(example.words, example.tags or ())
+    assert isinstance(example, Labelled)
+    texts = (example.text,) if example.pair is None else (example.text, example.pair)
+    return Item(texts, (str(example.label),))
+
+
+def divided(found: Sequence[Any], name: str) -> dict[str, list[Any]]:
+    """Three parts of one file. What holds a label that training would not see learns."""
+    held = divide(found, HELD_OUT, 0, 0)
+    train = [e for e, out in zip(found, held, strict=True) if not out]
+    rest = [e for e, out in zip(found, held, strict=True) if out]
+    seen = {label for e in train for label in item_of(e).known}
+    rare = [e for e in rest if not seen.issuperset(item_of(e).known)]
+    rest = [e for e in rest if seen.issuperset(item_of(e).known)]
+    if len(rest) < 2:
+        raise InputError(
+            f"{name} has {len(found)} examples, of which {len(rest)} can be held out; a probe "
+            "needs data that tell it when to stop and others to test it: give more, or --valid"
+        )
+    tests = divide(rest, 0.5, 0, 0)
+    return {
+        "train": [*train, *rare],
+        "dev": [e for e, test in zip(rest, tests, strict=True) if not test],
+        "test": [e for e, test in zip(rest, tests, strict=True) if test],
+    }
+
+
+# -- refusals
+
+
+def several(labels: Collection[str], name: str) -> None:
+    if len(labels) == 1:
+        (only,) = labels
+        raise InputError(f"{name}: every label to learn from is {only!r}; a probe needs at least 2 "
+                         "classes")  # fmt: skip
+
+
+def settled(task: Task) -> Task:
+    """With its classes, which are those of training; refuses what no probe can learn or show."""
+    counts = task.counts
+    for part in ("train", "dev", task.tested):
+        if not counts[part]:
+            what = {"train": "to learn from", "dev": "to validate with"}.get(part, "to test with")
+            raise InputError(f"{task.name}: there is nothing {what}; give more data or other files")
+    several(counts["train"], task.name)
+    task.classes = sorted(counts["train"])
+    for part in ("dev", task.tested):
+        unseen = [label for label in counts[part] if label not in counts["train"]]
+        if unseen:
+            raise InputError(
+                f"{task.name}: the label {unseen[0]!r} of the {part} data does not occur in the "
+                f"training data, which has {len(task.classes)} ({', '.join(task.classes[:8])}"
+                f"{', …' if len(task.classes) > 8 else ''})"
+            )
+    return task

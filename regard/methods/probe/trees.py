@@ -1,0 +1,146 @@
+"""Dependency trees of CoNLL-U files: words, heads, relations, and distances along the edges.
+
+Ten columns between tabs, as Universal Dependencies writes them. Lines of word ranges (1-2) and of
+words that are not written (1.1) are no words here. A sentence with a wrong line is named and left
+out, and the file refused unless that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from regard.core.errors import InputError
+from regard.data.examples import NOWHERE, Place, Problems
+from regard.data.read_lines import content, numbered
+
+COLUMNS = 10
+PUNCTUATION = ("PUNCT", "punct")  # its part of speech, its relation
+FIELDS = ("upos", "xpos", "relation")
+
+
+@dataclass(frozen=True)
+class Tree:
+    words: tuple[str, ...]
+    heads: tuple[int, ...]  # places in the sentence, from 0; -1 of the root
+    relations: tuple[str, ...]
+    upos: tuple[str, ...]
+    xpos: tuple[str, ...]
+    place: Place = NOWHERE
+
+    @property
+    def root(self) -> int:
+        return self.heads.index(-1)
+
+    @cached_property
+    def counted(self) -> np.ndarray:
+        """Which words are no punctuation."""
+        pairs = zip(self.upos, self.relations, strict=True)
+        return np.array(
+            [upos != PUNCTUATION[0] and kind != PUNCTUATION[1] for upos, kind in pairs], np.bool_
+        )
+
+    @cached_property
+    def depths(self) -> np.ndarray:
+        """Edges up to the root."""
+        return self.distances[self.root]
+
+    @cached_property
+    def distances(self) -> np.ndarray:
+        """[n, n]: edges between words."""
+        count = len(self.words)
+        table = np.zeros((count, count), np.int64)
+        seen: list[int] = []
+        for word in from_the_root(self.heads):
+            if seen:
+                table[word, seen] = table[seen, word] = table[self.heads[word], seen] + 1
+            seen.append(word)
+        return table
+
+    def tags(self, field: str) -> tuple[str, ...]:
+        found: tuple[str, ...] = getattr(self, field)
+        return found
+
+
+def from_the_root(heads: tuple[int, ...]) -> list[int]:
+    """All words, each after its head; fewer if some hang together in a circle."""
+    below: dict[int, list[int]] = {}
+    for word, head in enumerate(heads):
+        below.setdefault(head, []).append(word)
+    order = list(below.get(-1, ()))
+    for word in order:  # grows on the way
+        order += below.get(word, ())
+    return order
+
+
+def read_trees(
+    given: str | Path, skip: Collection[str] = (), problems: Problems | None = None
+) -> list[Tree]:
+    """All trees of a file; wrong lines are refused together, or their sentences left out."""
+    path = Path(given)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; give a CoNLL-U file")
+    found = problems if problems is not None else Problems()
+    trees = [tree for tree in stream(path, found) if tree is not None]
+    found.refuse(skip)
+    if not trees:
+        raise InputError(f"{path} holds no sentence with a tree")
+    return trees
+
+
+def stream(path: Path, problems: Problems) -> Iterator[Tree | None]:
+    lines: list[tuple[int, str]] = []
+    for number, raw in numbered(path, str(path), problems):
+        line = content(raw)
+        if line.strip():
+            if not line.startswith("#"):
+                lines.append((number, line))
+        elif lines:
+            yield tree_of(lines, str(path), problems)
+            lines = []
+    if lines:
+        yield tree_of(lines, str(path), problems)
+
+
+def tree_of(lines: list[tuple[int, str]], name: str, problems: Problems) -> Tree | None:
+    """None, and every wrong line said, if there is one."""
+    rows: list[tuple[int, list[str]]] = []
+    wrong: list[tuple[int, str, str]] = []
+    for number, line in lines:
+        cells = line.split("\t")
+        if len(cells) != COLUMNS:
+            wrong.append((number, "ragged-line", f"{len(cells)} columns between tabs, not 10"))
+        elif cells[0].replace("-", "").replace(".", "").isdecimal() and not cells[0].isdecimal():
+            continue  # a range, or a word that is not written
+        else:
+            rows.append((number, cells))
+    count = len(rows)
+    for place, (number, cells) in enumerate(rows, 1):
+        if wrong:
+            break  # numbers do not fit any more
+        if cells[0] != str(place):
+            wrong.append((number, "malformed-record", f"the id is {cells[0]!r}, not {place}"))
+        elif not cells[1]:
+            wrong.append((number, "empty-text", "the word is empty"))
+        elif not cells[6].isdecimal() or int(cells[6]) > count or cells[6] == cells[0]:
+            trouble = f"the head is {cells[6]!r}; expected is another word, 0 to {count}"
+            wrong.append((number, "malformed-record", trouble))
+    heads = () if wrong else tuple(int(cells[6]) - 1 for _, cells in rows)
+    if not wrong and rows:
+        roots = heads.count(-1)
+        if roots != 1:
+            wrong.append((rows[0][0], "contradiction", f"the sentence has {roots} roots, not 1"))
+        elif len(from_the_root(heads)) != count:
+            wrong.append((rows[0][0], "contradiction", "heads of the sentence form a circle"))
+    for number, kind, trouble in wrong:
+        problems.add(Place(name, number), kind, f"{trouble}; the sentence is left out")
+    if wrong or not rows:
+        return None
+    words, upos, xpos, relations = (
+        tuple(cells[column] for _, cells in rows) for column in (1, 3, 4, 7)
+    )
+    return Tree(words, heads, relations, upos, xpos, Place(name, rows[0][0]))

@@ -1,0 +1,1 @@
+"""A model without its least important parts."""

@@ -1,0 +1,217 @@
+"""How much the loss depends on each head and each unit (Michel et al. 2019, 4.1).
+
+    I = E_x |∂L(x) / ∂ξ|,    gates ξ = 1 on what a head gives, or a unit of a network
+
+Every text of a batch has gates of its own, so that one pass backward gives each text's gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attention import Kernel
+from regard.attention.kernels import How
+from regard.attention.pattern import Pattern
+from regard.core.errors import InputError
+from regard.formats.directory import Loaded
+from regard.models.base import EncoderDecoder
+from regard.models.extensions.pruned import networks_of, sites
+from regard.models.state import State
+from regard.objectives.base import Batch, Objective
+from regard.training.train_module import moved
+
+# What a part of this name is multiplied by, [B, heads] or [B, units], given what it computed.
+Gate = Callable[[str, Tensor], Tensor]
+Run = Callable[[], Tensor]  # the loss of a batch
+
+
+class Importance(NamedTuple):
+    heads: dict[str, Tensor]  # by attention
+    units: dict[str, Tensor]  # by network
+    texts: int
+
+
+@contextmanager
+def gated(model: nn.Module, heads: Gate, units: Gate) -> Iterator[None]:
+    """Inside the `with` every head and every unit of a network goes through a gate."""
+    parts = [(name, part) for name, held in sites(model).items() for part in held]
+    kernels = [part.kernel for _, part in parts]
+    hooks = []
+    try:
+        for name, part in parts:
+            part.kernel = behind(name, part.kernel, heads)
+        for name, network in networks_of(model).items():
+            hook = partial(before, name, units)
+            hooks.append(network.narrow.register_forward_pre_hook(hook))
+        yield
+    finally:
+        for (_, part), kernel in zip(parts, kernels, strict=True):
+            part.kernel = kernel
+        for handle in hooks:
+            handle.remove()
+
+
+def behind(name: str, inner: Kernel, gate: Gate) -> Kernel:
+    def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+        y = inner(pattern, q, k, v, how)  # [B, H, Q, D]
+        return y * gate(name, y)[..., None, None]
+
+    return kernel
+
+
+def before(name: str, gate: Gate, module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    """In front of the second layer, on the activations [B, T, units]."""
+    return inputs[0] * gate(name, inputs[0])[:, None]
+
+
+def importances(model: nn.Module, runs: Iterable[Run]) -> Importance:
+    """The mean over all texts, at rest: without dropout, and nothing of the model changes."""
+    gates: dict[tuple[bool, str], list[Tensor]] = {}
+    sums: dict[tuple[bool, str], Tensor] = {}
+
+    def fresh(of_heads: bool, name: str, y: Tensor) -> Tensor:
+        shape = (y.size(0), y.size(1 if of_heads else -1))
+        gate = torch.ones(shape, dtype=y.dtype, device=y.device, requires_grad=True)
+        gates.setdefault((of_heads, name), []).append(gate)
+        return gate
+
+    texts = 0
+    with at_rest(model), gated(model, partial(fresh, True), partial(fresh, False)):
+        for run in runs:
+            gates.clear()
+            loss = run()
+            flat = [gate for held in gates.values() for gate in held]
+            found = iter(torch.autograd.grad(loss, flat, materialize_grads=True))
+            for key, held in gates.items():
+                slopes = torch.stack([next(found) for _ in held]).sum(0)  # of a text's own gate
+                value = slopes.double().abs().sum(0).cpu()
+                sums[key] = sums[key] + value if key in sums else value
+            texts += flat[0].size(0)
+    if not texts:
+        raise InputError("there are no texts to see from what matters")
+    made = {key: value / texts for key, value in sums.items()}
+    kinds = ({n: v for (kind, n), v in made.items() if kind is wanted} for wanted in (True, False))
+    heads, units = kinds
+    return Importance(heads, units, texts)
+
+
+@contextmanager
+def at_rest(model: nn.Module) -> Iterator[None]:
+    """In evaluation, with gradients for gates alone; afterwards as before."""
+    training = model.training
+    learning = [(p, p.requires_grad) for p in model.parameters()]
+    model.eval().requires_grad_(False)
+    try:
+        yield
+    finally:
+        model.train(training)
+        for parameter, learns in learning:
+            parameter.requires_grad_(learns)
+
+
+def normalised(scores: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Each layer's by its L2 norm, so that layers can be compared (Molchanov et al. 2017)."""
+    return {name: v / v.norm().clamp_min(1e-30) for name, v in scores.items()}
+
+
+# -- losses from data
+
+
+@contextmanager
+def losses(
+    loaded: Loaded, data: Sequence[str], samples: int, limit: int, testing: dict[str, Any]
+) -> Iterator[Iterator[Run]]:
+    """The losses of the model's own task on labelled data, or of reading a text.
+
+    At most so many samples (0: all); data are read as a test would read them.
+    """
+    from regard.evaluation.language_modeling import corpus_for, limited, objective_for
+    from regard.evaluation.test import Plan, examples_asked
+
+    plan = Plan(limit=limit, **testing)
+    if examples_asked(loaded, data, plan):
+        yield labelled(loaded, data, plan, samples)
+        return
+    with corpus_for(loaded, data, plan) as corpus:
+        objective = objective_for(loaded, limited(corpus, limit), plan)
+        yield read(loaded.model, objective, samples)
+
+
+def labelled(loaded: Loaded, data: Sequence[str], plan: Any, samples: int) -> Iterator[Run]:
+    from regard.evaluation.predict import Predictor, by_tokens
+    from regard.evaluation.predictors import predictor_for
+    from regard.evaluation.test import examples_of
+
+    asked: Any = predictor_for(loaded, task=plan.task)
+    examples, _ = examples_of(data, asked, plan)
+    examples = examples[:samples] if samples else examples
+    if not isinstance(asked, Predictor):
+        yield from written(loaded.model, asked, examples)
+        return
+    objective: Any = asked.encode(examples)
+    model = objective.opened(loaded.model, loaded.path)
+    objective.check(model)
+    like = next(model.parameters())
+    for places in by_tokens(objective.rows.sizes):
+        batch = objective.collate([objective.sample(0, place) for place in places])
+        yield partial(total, objective, model, moved(batch, like.device, like.dtype), None)
+
+
+def written(model: Any, asked: Any, examples: Sequence[Any]) -> Iterator[Run]:
+    """Of a model that writes its answers: the surprisal of the right ones."""
+    from regard.data.examples import Dialogue
+    from regard.evaluation.predict import by_tokens
+
+    scribe, context = asked.scribe, getattr(model.config, "context", None)
+    sources, _ = scribe.sources(examples, asked.room)
+    right = [e.turns[-1] if isinstance(e, Dialogue) else scribe.form.target(e) for e in examples]
+    pairs = list(zip(sources, scribe.closed(right), strict=True))
+    if context is not None:  # rows of both, without the last target
+        pairs = [(source, target[: context + 1 - len(source)]) for source, target in pairs]
+    for places in by_tokens(np.array([len(source) + len(target) for source, target in pairs])):
+        yield partial(surprise, model, [pairs[place] for place in places])
+
+
+def surprise(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> Tensor:
+    """The summed surprisal of targets behind their sources."""
+    from regard.decoding.decode_state import right_padded
+    from regard.objectives.reading import read_on
+
+    if isinstance(model, EncoderDecoder):
+        source, real = right_padded([source for source, _ in pairs], model.device)
+        begun = [[model.config.start, *target[:-1]] for _, target in pairs]
+        hidden, firsts = model(source, right_padded(begun, model.device)[0], real), [0] * len(pairs)
+    else:
+        rows = [[*source, *target[:-1]] for source, target in pairs]
+        hidden = read_on(model, right_padded(rows, model.device)[0])
+        firsts = [len(source) - 1 for source, _ in pairs]
+    sizes = [len(target) for _, target in pairs]
+    places = zip(hidden, firsts, sizes, strict=True)
+    wanted = torch.tensor([word for _, target in pairs for word in target], device=model.device)
+    asking = torch.cat([row[first : first + size] for row, first, size in places])
+    y: Tensor = model.output.surprisal(asking, wanted)
+    return y
+
+
+def read(model: Any, objective: Objective, samples: int) -> Iterator[Run]:
+    from regard.training.parallel import Group
+    from regard.training.validate import steps
+
+    like, state = next(model.parameters()), None
+    for first, places, _ in steps(objective, Group(), samples):
+        state = objective.begin(model, len(places)) if first else state
+        batch = objective.collate([objective.get(place) for place in places])
+        yield partial(total, objective, model, moved(batch, like.device, like.dtype), state)
+
+
+def total(objective: Objective, model: Any, batch: Batch, state: State | None) -> Tensor:
+    sums = objective.loss(model, batch, state).sums
+    weighted = [objective.weights.get(name, 1.0) * value for name, value in sums.items()]
+    return torch.stack([value.reshape(()) for value in weighted]).sum()

@@ -1,0 +1,148 @@
+"""Scales of 8 bits that suit what a layer reads.
+
+A weight that is far larger than its neighbours makes the scale of its whole row coarse. Where the
+text seldom calls on it, it is better cut: of some shares of a row's largest weight the one is taken
+that changes the layer's output least, Σ_j E[x_j²] (w_j - ŵ_j)², with the mean squares of what the
+layer reads in a text of the user. Rows are cut before they are rounded; nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from regard.attention.native.int8 import quantised
+from regard.core.errors import ConfigError, InputError
+from regard.formats.directory import Loaded
+
+SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)  # of a row's largest weight
+TEXTS, LETTERS = 128, 20_000  # that are read, and of each
+LENGTH = 512  # tokens
+NAMED = 5  # layers of a message
+
+
+class Watching(TorchFunctionMode):
+    """Adds up the squares of what is multiplied with certain matrices, or with parts of them."""
+
+    def __init__(self, layers: dict[str, nn.Linear]) -> None:
+        super().__init__()
+        self.squares = {
+            name: torch.zeros(part.in_features, dtype=torch.float64, device=part.weight.device)
+            for name, part in layers.items()
+        }
+        self.rows = dict.fromkeys(layers, 0)
+        self.places = [
+            (start := part.weight.data_ptr(), start + part.weight.nbytes, name)
+            for name, part in layers.items()
+        ]
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is F.linear:
+            self.note(args[0], args[1])
+        return func(*args, **(kwargs or {}))
+
+    def note(self, x: Tensor, weight: Tensor) -> None:
+        address = weight.data_ptr()
+        for start, end, name in self.places:
+            if start <= address < end:
+                rows = x.detach().reshape(-1, x.size(-1))
+                self.squares[name] += rows.double().square().sum(0)
+                self.rows[name] += rows.size(0)
+
+    def means(self) -> dict[str, Tensor]:
+        """E[x²] of each input of the layers that were called on."""
+        return {name: total / self.rows[name] for name, total in self.squares.items()
+                if self.rows[name]}  # fmt: skip
+
+
+def calibrate(loaded: Loaded, layers: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+    """Cuts the rows of these layers in place; gives what it changes."""
+    from regard.methods.probe.reader import Reader
+    from regard.training.train_module import evaluating
+
+    held = apart(layers)
+    if not held:
+        raise ConfigError(
+            f"nothing of this {type(loaded.model).__name__} can be fitted to a text: tables of "
+            "words alone become small; leave --calibrate out"
+        )
+    reader = Reader(loaded, length=min(getattr(loaded.config, "context", None) or LENGTH, LENGTH))
+    with evaluating(loaded.model), torch.no_grad(), Watching(held) as seen:
+        for row in reader.texts(texts):
+            tokens, _, more = reader.inputs([row])
+            reader.read(tokens, None, more)
+    means, total, plain, fitted = seen.means(), 0.0, 0.0, 0.0
+    if not means:
+        raise ConfigError(
+            f"a text that is only read passes none of {', '.join(sorted(held)[:NAMED])}, so "
+            "nothing can be fitted to it; leave --calibrate out"
+        )
+    for name, mean in means.items():
+        weight = held[name].weight
+        made, before, after = cut(weight.detach(), mean.to(weight.device))
+        total += float((weight.detach().double().square() @ mean).sum())
+        plain, fitted = plain + before, fitted + after
+        weight.data.copy_(made)
+    return {
+        "texts": len(texts), "layers": len(means), "unread": sorted(held.keys() - means.keys()),
+        "error": {"before": (plain / max(total, 1e-300)) ** 0.5,
+                  "after": (fitted / max(total, 1e-300)) ** 0.5},
+    }  # fmt: skip
+
+
+def apart(layers: dict[str, Any]) -> dict[str, nn.Linear]:
+    """The layers that multiply, each once, by the first of its names: one may stand in two places
+    (what comes out of a Longformer's two attentions), and a row is cut but once.
+    """
+    made: dict[str, nn.Linear] = {}
+    seen: set[int] = set()
+    for name, part in layers.items():
+        if isinstance(part, nn.Linear) and id(part.weight) not in seen:
+            seen.add(id(part.weight))
+            made[name] = part
+    return made
+
+
+def cut(weight: Tensor, mean: Tensor) -> tuple[Tensor, float, float]:
+    """The rows, each cut at the share that suits it, and the squared error of all rows without
+    and with that.
+    """
+    largest = weight.abs().amax(-1, keepdim=True)
+    best = torch.full((weight.size(0),), torch.inf, dtype=torch.float64, device=weight.device)
+    made, plain = weight.clone(), 0.0
+    for share in SHARES:
+        tried = weight.clamp(-share * largest, share * largest)
+        small, scale = quantised(tried)
+        missed = small.double() * scale.double()[:, None] - weight.double()
+        error = missed.square_() @ mean.double()
+        plain = float(error.sum()) if share == 1.0 else plain
+        better = error < best
+        best = torch.where(better, error, best)
+        made = torch.where(better[:, None], tried, made)
+    return made, plain, float(best.sum())
+
+
+def texts_of(file: str) -> list[str]:
+    """The first lines that hold something."""
+    path = Path(file)
+    if not path.is_file():
+        raise InputError(f"{file} is no file; --calibrate reads a text, a line at a time")
+    found: list[str] = []
+    try:
+        with path.open(encoding="utf-8") as lines:
+            while len(found) < TEXTS and (line := lines.readline(LETTERS)):
+                if line.strip():
+                    found.append(line.strip())
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 ({error.reason}); give a plain text") from None
+    if not found:
+        raise InputError(f"{file} holds no text; --calibrate needs some that the model will read")
+    return found

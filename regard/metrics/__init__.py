@@ -1,0 +1,1 @@
+"""Figures by the field's libraries, their intervals, and tests of differences."""

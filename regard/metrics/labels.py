@@ -1,0 +1,349 @@
+"""Labels: one for each text or alternative (scikit-learn), or one for each word (seqeval)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.core.errors import InputError, UnknownName
+from regard.data.files import needed
+from regard.metrics.base import Array, Figures, Measured, Weighted, f1, mean, ratio
+
+Labels = Sequence[Hashable]
+Codes = npt.NDArray[np.int64]
+Tags = Sequence[Sequence[str]]
+Span = tuple[str, int, int]  # type, first word, last word
+
+SCHEMES = {  # which letters may begin a tag
+    "IOB1": "IOB",
+    "IOB2": "IOB",
+    "IOE1": "IOE",
+    "IOE2": "IOE",
+    "IOBES": "IOBES",
+    "BILOU": "BILOU",
+}
+LOOSE = "IOBES"  # what seqeval understands unless it is strict
+
+
+# -- one label for each example
+
+
+def coded(gold: Labels, predicted: Labels) -> tuple[list[Hashable], Codes, Codes]:
+    """Labels as numbers: numbers among labels in their own order, before words in theirs."""
+
+    def place(label: Any) -> tuple[bool, float, str]:
+        number = isinstance(label, int | float)
+        return not number, label if number else 0.0, str(label)
+
+    names = sorted({*gold, *predicted}, key=place)
+    code = {name: i for i, name in enumerate(names)}
+    return names, np.array([code[x] for x in gold]), np.array([code[x] for x in predicted])
+
+
+class Classification(Measured):
+    """Averages of F1 run over the labels that occur, in gold or predicted, as scikit-learn's."""
+
+    shares = ("accuracy", "micro_f1")
+
+    def __init__(self, gold: Labels, predicted: Labels) -> None:
+        super().__init__(gold, predicted)
+        self.names, self.true, self.claimed = coded(gold, predicted)
+
+    @cached_property
+    def figures(self) -> Figures:
+        metrics = needed("sklearn.metrics", "labels are measured", "tasks")
+        pair = self.true, self.claimed
+        found = {"accuracy": float(metrics.accuracy_score(*pair))}
+        for average in ("macro", "micro", "weighted"):
+            value = metrics.f1_score(*pair, average=average, zero_division=0.0)
+            found[f"{average}_f1"] = float(value)
+        return found | {"matthews": float(metrics.matthews_corrcoef(*pair))}
+
+    @cached_property
+    def weighted(self) -> dict[str, Weighted]:
+        accuracy = mean(self.true == self.claimed)
+        return {
+            "accuracy": accuracy,
+            "macro_f1": self.macro,
+            "micro_f1": accuracy,  # the same number while each example has one label
+            "weighted_f1": self.by_support,
+            "matthews": self.matthews,
+        }
+
+    @cached_property
+    def table(self) -> Any:
+        """A sparse matrix [N, 3 · classes] of hits, claimed, real: classes may be many."""
+        sparse = needed("scipy.sparse", "labels are measured", "tasks")
+        hit, all_rows = np.flatnonzero(self.true == self.claimed), np.arange(self.count)
+        classes = len(self.names)
+        rows = np.concatenate([hit, all_rows, all_rows])
+        columns = [self.true[hit], classes + self.claimed, 2 * classes + self.true]
+        cells = (np.ones(len(rows)), (rows, np.concatenate(columns)))
+        return sparse.csr_array(cells, shape=(self.count, 3 * classes))
+
+    def counts(self, weights: Array) -> tuple[Array, Array, Array]:
+        hits, claimed, real = np.split(np.asarray(weights @ self.table), 3, axis=1)
+        return hits, claimed, real
+
+    def macro(self, weights: Array) -> Array:
+        hits, claimed, real = self.counts(weights)
+        seen = (claimed + real > 0).sum(1).astype(np.float64)
+        return ratio(f1(hits, claimed, real).sum(1), seen)
+
+    def by_support(self, weights: Array) -> Array:
+        hits, claimed, real = self.counts(weights)
+        return ratio((f1(hits, claimed, real) * real).sum(1), real.sum(1))
+
+    def matthews(self, weights: Array) -> Array:
+        """Gorodkin's form for many classes; 0 where one side has a single label."""
+        hits, claimed, real = self.counts(weights)
+        total = real.sum(1)
+        above = hits.sum(1) * total - (claimed * real).sum(1)
+        spread = (total**2 - (claimed**2).sum(1)) * (total**2 - (real**2).sum(1))
+        return ratio(above, np.sqrt(np.maximum(spread, 0.0)))
+
+    @cached_property
+    def each(self) -> list[float]:
+        return [float(x) for x in self.true == self.claimed]
+
+    @cached_property
+    def details(self) -> dict[str, Any]:
+        """The report of each class, and the confusion matrix: rows are gold, columns predicted."""
+        metrics = needed("sklearn.metrics", "labels are measured", "tasks")
+        codes, names = np.arange(len(self.names)), [str(name) for name in self.names]
+        matrix = metrics.confusion_matrix(self.true, self.claimed, labels=codes)
+        scores = metrics.precision_recall_fscore_support(
+            self.true, self.claimed, labels=codes, average=None, zero_division=0.0
+        )
+        rows = per_class(names, *scores, matrix.sum(0))
+        return {"classes": rows, "confusion": {"labels": names, "matrix": matrix.tolist()}}
+
+
+class Choice(Classification):
+    """The right one of several alternatives; they have nothing in common but their place."""
+
+    @cached_property
+    def figures(self) -> Figures:
+        metrics = needed("sklearn.metrics", "choices are measured", "tasks")
+        return {"accuracy": float(metrics.accuracy_score(self.true, self.claimed))}
+
+    @cached_property
+    def weighted(self) -> dict[str, Weighted]:
+        return {"accuracy": mean(self.true == self.claimed)}
+
+    @cached_property
+    def details(self) -> dict[str, Any]:
+        return {}
+
+
+def per_class(names: Sequence[str], *columns: Any) -> list[dict[str, Any]]:
+    """Rows of a report: precision, recall, F1, how often real, how often predicted."""
+    heads = ("precision", "recall", "f1", "support", "predicted")
+    rows = []
+    for name, *values in zip(names, *columns, strict=True):
+        row: dict[str, Any] = {"label": name}
+        for head, value in zip(heads, values, strict=True):
+            row[head] = int(value) if head in ("support", "predicted") else float(value)
+        rows.append(row)
+    return rows
+
+
+# -- one label for each word
+
+
+class Tagging(Measured):
+    """Figures over entities; `accuracy` alone is over words.
+
+    mode "" reads tags as conlleval.pl does (I after O begins an entity); mode "strict" takes only
+    entities that the scheme allows.
+    """
+
+    gold: list[list[str]]
+    predicted: list[list[str]]
+
+    def __init__(
+        self, gold: Tags, predicted: Tags, *, mode: str = "", scheme: str = "IOB2"
+    ) -> None:
+        super().__init__(gold, predicted)
+        self.scheme = scheme_of(mode, scheme)
+        aligned(gold, predicted, SCHEMES[scheme] if self.scheme else LOOSE)
+        self.gold, self.predicted = [list(x) for x in gold], [list(x) for x in predicted]
+
+    @cached_property
+    def figures(self) -> Figures:
+        metrics = needed("seqeval.metrics", "tags are measured by entities", "tasks")
+        precision, recall, value, _ = self.scores("micro")
+        of_types = self.of_types[2]
+        words = metrics.accuracy_score(self.gold, self.predicted) if any(self.gold) else 0.0
+        return {
+            "f1": float(value),
+            "precision": float(precision),
+            "recall": float(recall),
+            "macro_f1": float(np.mean(of_types)) if len(of_types) else 0.0,
+            "accuracy": float(words),
+        }
+
+    def scores(self, average: str | None) -> Any:
+        """seqeval's precision, recall, F1 and support: of all entities, or of each type."""
+        place = "seqeval.metrics.v1" if self.scheme else "seqeval.metrics.sequence_labeling"
+        module = needed(place, "tags are measured by entities", "tasks")
+        more = {"scheme": self.scheme} if self.scheme else {}
+        gold, predicted = self.telling
+        return module.precision_recall_fscore_support(
+            gold, predicted, average=average, zero_division=0, **more
+        )
+
+    @cached_property
+    def telling(self) -> tuple[Tags, Tags]:
+        """Sentences with a tag besides O on either side: the others have nothing to count."""
+        pairs = zip(self.gold, self.predicted, strict=True)
+        kept = [(a, b) for a, b in pairs if not (outside(a) and outside(b))]
+        if not kept:
+            return self.gold, self.predicted
+        return [a for a, _ in kept], [b for _, b in kept]
+
+    @cached_property
+    def of_types(self) -> Any:
+        return self.scores(None)
+
+    @cached_property
+    def spans(self) -> tuple[list[set[Span]], list[set[Span]]]:
+        """The entities of each sentence, real and claimed, as seqeval reads them."""
+        return entities(self.gold, self.scheme), entities(self.predicted, self.scheme)
+
+    @cached_property
+    def types(self) -> list[str]:
+        return sorted({kind for side in self.spans for found in side for kind, _, _ in found})
+
+    @cached_property
+    def counts(self) -> Array:
+        """For each sentence and type: hits, claimed, real. [N, types, 3]"""
+        place = {kind: i for i, kind in enumerate(self.types)}
+        counts = np.zeros((self.count, len(self.types), 3))
+        for i, (real, claimed) in enumerate(zip(*self.spans, strict=True)):
+            for column, found in enumerate((real & claimed, claimed, real)):
+                for kind, _, _ in found:
+                    counts[i, place[kind], column] += 1
+        return counts
+
+    @cached_property
+    def weighted(self) -> dict[str, Weighted]:
+        total, flat = self.counts.sum(1), self.counts.reshape(self.count, -1)
+        pairs = zip(self.gold, self.predicted, strict=True)
+        good = np.array([sum(map(str.__eq__, a, b)) for a, b in pairs])
+        words = np.array([len(x) for x in self.gold])
+
+        def share(column: int) -> Weighted:
+            """Hits over what was claimed (1) or over what is real (2)."""
+
+            def value(weights: Array) -> Array:
+                sums = weights @ total
+                return ratio(sums[:, 0], sums[:, column])
+
+            return value
+
+        def macro(weights: Array) -> Array:
+            sums = (weights @ flat).reshape(len(weights), -1, 3)
+            seen = (sums[:, :, 1:].sum(2) > 0).sum(1).astype(np.float64)
+            return ratio(f1(sums[:, :, 0], sums[:, :, 1], sums[:, :, 2]).sum(1), seen)
+
+        return {
+            "f1": lambda weights: f1(*(weights @ total).T),
+            "precision": share(1),
+            "recall": share(2),
+            "macro_f1": macro,
+            "accuracy": lambda weights: ratio(weights @ good, weights @ words),
+        }
+
+    @cached_property
+    def each(self) -> list[float]:
+        """Entity F1 of each sentence; 1 where there is no entity and none was claimed.
+
+        Their mean is not the F1 of all: that comes from summed counts.
+        """
+        hits, claimed, real = self.counts.sum(1).T
+        return [float(x) for x in ratio(2 * hits, claimed + real, 1.0)]
+
+    @cached_property
+    def details(self) -> dict[str, Any]:
+        return {"classes": per_class(self.types, *self.of_types, self.counts.sum(0)[:, 1])}
+
+
+def scheme_of(mode: str, scheme: str) -> Any:
+    """The class of seqeval for strict reading; None for conlleval's."""
+    if mode not in ("", "strict"):
+        raise UnknownName("mode of reading tags", mode, ["", "strict"])
+    if scheme not in SCHEMES:
+        raise UnknownName("tagging scheme", scheme, SCHEMES)
+    if not mode:
+        return None
+    return getattr(needed("seqeval.scheme", "tags are measured by entities", "tasks"), scheme)
+
+
+class Words(Measured):
+    """Tags that are each word's own, such as parts of speech: the share that is right."""
+
+    gold: list[list[str]]
+    predicted: list[list[str]]
+
+    def __init__(self, gold: Tags, predicted: Tags) -> None:
+        super().__init__(gold, predicted)
+        matched(gold, predicted)
+        self.gold, self.predicted = [list(x) for x in gold], [list(x) for x in predicted]
+        pairs = zip(self.gold, self.predicted, strict=True)
+        self.good = np.array([sum(map(str.__eq__, a, b)) for a, b in pairs], dtype=np.float64)
+        self.sizes = np.array([len(x) for x in self.gold], dtype=np.float64)
+
+    @cached_property
+    def weighted(self) -> dict[str, Weighted]:
+        return {"accuracy": lambda weights: ratio(weights @ self.good, weights @ self.sizes)}
+
+    @cached_property
+    def each(self) -> list[float]:
+        """The share of each sentence."""
+        return [float(x) for x in ratio(self.good, self.sizes, 1.0)]
+
+    @cached_property
+    def details(self) -> dict[str, Any]:
+        sides = ([tag for row in side for tag in row] for side in (self.gold, self.predicted))
+        return Classification(*sides).details if self.sizes.any() else {}
+
+
+def matched(gold: Tags, predicted: Tags) -> None:
+    """Refuses sentences with more tags on one side."""
+    for i, (a, b) in enumerate(zip(gold, predicted, strict=True), 1):
+        if len(a) != len(b):
+            raise InputError(
+                f"sentence {i:,} has {len(a):,} gold tags but {len(b):,} predicted ones; "
+                "give one tag for each word"
+            )
+
+
+def aligned(gold: Tags, predicted: Tags, letters: str) -> None:
+    """Refuses tags that cannot be read, and sentences with more tags on one side."""
+    matched(gold, predicted)
+    for tag in sorted({tag for side in (gold, predicted) for found in side for tag in found}):
+        if not tag or tag[0] not in letters or (len(tag) > 1 and tag[1] != "-"):
+            raise InputError(
+                f"{tag!r} is no tag that can be read; expected 'O', or one of "
+                f"{', '.join(letters.replace('O', ''))} with a type, such as 'I-PER'"
+            )
+
+
+def entities(tags: list[list[str]], scheme: Any = None) -> list[set[Span]]:
+    """The entities of each sentence; with a scheme of seqeval, those it allows."""
+    if scheme:
+        module = needed("seqeval.scheme", "tags are measured by entities", "tasks")
+        found = module.Entities(tags, scheme).entities
+        return [{(e.tag, e.start, e.end - 1) for e in sentence} for sentence in found]
+    module = needed("seqeval.metrics.sequence_labeling", "tags are measured by entities", "tasks")
+    return [set() if outside(x) else set(module.get_entities(x)) for x in tags]
+
+
+def outside(tags: Sequence[str]) -> bool:
+    """Is every tag O?"""
+    return tags.count("O") == len(tags)

@@ -1,0 +1,72 @@
+"""What all extensions share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self, get_type_hints
+
+import torch
+
+from regard.core.errors import ConfigError, UnknownName
+from regard.data.tokenizer import Tokenizer
+from regard.models.config import fits
+
+
+class Extension:
+    """A subclass declares `Options` (a frozen dataclass of what JSON can hold) and says how a model
+    is changed.
+    """
+
+    Options: ClassVar[type]
+    name: ClassVar[str]
+    learns: ClassVar[bool] = True  # can a model with this part be trained further?
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Self:
+        """From a table of options, with names and kinds checked."""
+        kinds = get_type_hints(cls.Options)
+        known = [field.name for field in dataclasses.fields(cls.Options)]
+        for key, value in given.items():
+            if key not in known:
+                raise UnknownName("option", f"extensions.{cls.name}.{key}", known)
+            if kinds[key] in (int, float, str, bool) and not fits(value, kinds[key]):
+                raise ConfigError(
+                    f"extensions.{cls.name}.{key} is {value!r}; it must be {kinds[key].__name__}"
+                )
+        try:
+            return cls(cls.Options(**given))
+        except TypeError as error:
+            raise ConfigError(f"extension {cls.name}: {error}") from None
+
+    def table(self) -> dict[str, Any]:
+        """The options as config.json holds them."""
+        return dataclasses.asdict(self.options)
+
+    def check(self, model: Any) -> None:
+        """Refuses a model that this cannot be added to."""
+
+    def apply(self, model: Any) -> None:
+        """Changes the model in place; on the meta device there are only shapes."""
+        raise TypeError(f"{type(self).__name__} does not say what it changes")
+
+    def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
+        """The first values of new weights, on a model that does not get them from a file."""
+
+
+@contextmanager
+def made_like(model: Any) -> Iterator[None]:
+    """New parts are made on the device and in the kind of numbers of the model."""
+    like = next((p for p in model.parameters() if p.is_floating_point()), None)
+    before = torch.get_default_dtype()
+    if like is not None:
+        torch.set_default_dtype(like.dtype)
+    try:
+        with torch.device(model.device):
+            yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,185 @@
+"""Words and their characters (Yang et al. 2017, "Words or characters? Fine-grained gating").
+
+Of a token's vector e and a vector c made from how it is spelled, the model goes on with
+    h = g ⊙ c + (1 - g) ⊙ e,    g = σ(W v + b)
+where the features v that open the gate are the token's own vector. An output that is tied to the
+table of the tokens stays tied to it: spelling only changes what is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.core.errors import ConfigError, UnknownName
+from regard.data.tokenizer import Tokenizer
+from regard.models.adaptive import AdaptiveEmbedding
+from regard.models.extensions.base import Extension
+
+PADDING, OTHER = 0, 1  # behind a spelling's end; a character too rare to have a number
+FIRST = 2
+STD = 0.02
+
+
+@dataclass(frozen=True)
+class Options:
+    network: str = "gru"  # as in the paper, in both directions; "conv": windows of characters
+    most: int = 16  # characters of a token; the rest of a longer one is not read
+    alphabet: int = 1024  # characters told apart; the rarest share one vector
+    size: int = 32  # of a character's vector
+    window: int = 3  # conv: characters seen together
+    open: float = -2.0  # b at the start: the lower, the nearer training starts to the plain model
+
+
+class Windows(nn.Module):
+    """The strongest of each feature over all windows of a spelling (Kim 2014)."""
+
+    def __init__(self, size: int, width: int, window: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(size, width, window, padding=window - 1)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """x [N, M, size], zeros behind each spelling -> [N, width]."""
+        y: Tensor = torch.tanh(self.conv(x.mT))
+        room = lengths[:, None] + self.conv.kernel_size[0] - 1  # windows that see a character
+        seen = torch.arange(y.size(2), device=x.device) < room
+        return y.masked_fill(~seen[:, None], -1.0).amax(2)
+
+
+class Ends(nn.Module):
+    """Where a recurrent network ends that reads from both sides."""
+
+    def __init__(self, size: int, width: int, window: int) -> None:
+        super().__init__()
+        self.forth = nn.GRU(size, width // 2, batch_first=True)
+        self.back = nn.GRU(size, width - width // 2, batch_first=True)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        place = torch.arange(x.size(1), device=x.device)
+        turned = (lengths[:, None] - 1 - place).clamp_min(0)
+        backwards = x.gather(1, turned[..., None].expand_as(x))
+        last = (lengths - 1).clamp_min(0)[:, None, None]
+        ends = [
+            states.gather(1, last.expand(-1, 1, states.size(2)))[:, 0]
+            for states in (self.forth(x)[0], self.back(backwards)[0])
+        ]
+        return torch.cat(ends, -1)
+
+
+NETWORKS: dict[str, Any] = {"gru": Ends, "conv": Windows}
+
+
+class Spelling(nn.Module):
+    """What stands beside a table of tokens and mixes characters into what it gives."""
+
+    table: Tensor  # [words, most] of characters' numbers, PADDING behind the last
+
+    def __init__(self, words: int, width: int, o: Options) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.zeros(words, o.most, dtype=torch.int32))
+        self.characters = nn.Embedding(o.alphabet, o.size, padding_idx=PADDING)
+        self.network = NETWORKS[o.network](o.size, width, o.window)
+        self.gate = nn.Linear(width, width)
+
+    def vectors(self, tokens: Tensor) -> Tensor:
+        """c of tokens [N]; of one without a spelling zeros."""
+        known = tokens < self.table.size(0)
+        spelled = self.table[tokens * known].long() * known[:, None]
+        lengths = (spelled != PADDING).sum(1)
+        c: Tensor = self.network(self.characters(spelled), lengths)
+        return c * (lengths > 0)[:, None]
+
+    def forward(self, tokens: Tensor, e: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():  # which wants to know all shapes beforehand
+            c = self.vectors(tokens.flatten()).unflatten(0, tokens.shape)
+        else:
+            different, which = tokens.unique(return_inverse=True)
+            c = self.vectors(different)[which]
+        return torch.lerp(e, c.to(e.dtype), torch.sigmoid(self.gate(e)).to(e.dtype))
+
+    def grow(self, words: int) -> None:
+        """Room for tokens that came later; they have no spelling."""
+        self.table = F.pad(self.table, (0, 0, 0, words - self.table.size(0)))
+
+
+class Spelled(nn.Module):
+    """Makes a table of tokens one whose vectors know how the tokens are spelled."""
+
+    spelling: Spelling
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        y: Tensor = self.spelling(tokens, super().forward(tokens))
+        return y
+
+
+class SpelledEmbedding(Spelled, nn.Embedding):
+    pass
+
+
+class SpelledAdaptive(Spelled, AdaptiveEmbedding):
+    pass
+
+
+KINDS: dict[type, type] = {nn.Embedding: SpelledEmbedding, AdaptiveEmbedding: SpelledAdaptive}
+
+
+def tokens_of(model: Any) -> Any:
+    """The table that a model looks its tokens up in."""
+    return model.tokens if hasattr(model, "tokens") else model.embeddings.tokens
+
+
+class Characters(Extension):
+    Options: ClassVar[type] = Options
+    name = "characters"
+
+    def check(self, model: Any) -> None:
+        o = self.options
+        if o.network not in NETWORKS:
+            raise UnknownName("network", o.network, NETWORKS, "(of characters)")
+        for name, least in (("most", 1), ("alphabet", FIRST + 1), ("size", 1), ("window", 1)):
+            if getattr(o, name) < least:
+                raise ConfigError(
+                    f"extensions.characters.{name} is {getattr(o, name)}; it must be at least "
+                    f"{least}"
+                )
+
+    def apply(self, model: Any) -> None:
+        table, c = tokens_of(model), model.config
+        table.__class__ = KINDS[type(table)]  # the same weights under the same names
+        table.spelling = Spelling(c.vocabulary, c.width, self.options)
+
+    def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
+        """Spellings come from the tokenizer's own entries, with what marks the start of a word."""
+        if tokenizer is None or tokenizer.fast is None:
+            raise ConfigError(
+                "characters need a tokenizer that says how tokens are spelled: "
+                'extend(model, "characters", tokenizer=…) with one that has a tokenizer.json'
+            )
+        spelling: Any = tokens_of(model).spelling
+        spelling.table.copy_(spellings(tokenizer, spelling.table.size(0), self.options))
+        with torch.no_grad():
+            for name, value in spelling.named_parameters():
+                if value.dim() > 1 and not name.startswith("gate"):
+                    nn.init.normal_(value, std=STD if name.startswith("characters") else 0.1)
+                else:
+                    nn.init.zeros_(value)
+            spelling.characters.weight[PADDING].zero_()
+            spelling.gate.bias.fill_(self.options.open)
+
+
+def spellings(tokenizer: Tokenizer, words: int, o: Options) -> Tensor:
+    """A row of characters' numbers for each token; the most frequent characters come first."""
+    entries = [tokenizer.ready.id_to_token(i) or "" for i in range(words)]
+    counts = Counter(character for entry in entries for character in entry)
+    ranked = sorted(counts, key=lambda character: (-counts[character], character))
+    number = {character: i for i, character in enumerate(ranked[: o.alphabet - FIRST], FIRST)}
+    table = torch.zeros(words, o.most, dtype=torch.int32, device="cpu")
+    for row, entry in zip(table, entries, strict=True):
+        found = [number.get(character, OTHER) for character in entry[: o.most]]
+        row[: len(found)] = torch.tensor(found, dtype=torch.int32, device="cpu")
+    return table

@@ -1,0 +1,213 @@
+"""Attention that is guided by knowledge: softmax(q kᵀ / √d + λ·B + mask).
+
+B = Σ b_r · rule_r(i, j): what rules, edges of a graph or priors say of two tokens, each with a
+weight b. λ is a number, or learned by each layer (or each head), and may be gated by the row that
+asks: λ_i = λ · σ(w·q_i). Where a batch comes without a Guide the model is the plain one, to the
+bit; so it is where λ is 0 and nothing is learned.
+
+A learned λ is softplus(gρ) - softplus(0) with ρ = 0 at the start. A softplus alone is 0 nowhere, so
+training could not begin at the plain model; less its value at the start it does, with half of the
+gradient of a plain number, and it stays above -log 2: knowledge can become as strong as it likes,
+but is never turned against what it says by more than that. Learned weights b start at 1 under a
+learned λ and at 0 under a fixed one, which begins at the plain model too. An optimiser like Adam
+moves every number by about its rate in a step; at the rates of fine-tuning neither would get
+anywhere, so both are learned g = 100 times faster than what they stand in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention.attention import Attention
+from regard.attention.pattern import Pattern
+from regard.attention.position import View
+from regard.core.errors import ConfigError, InputError
+from regard.data.tokenizer import Tokenizer
+from regard.models.extensions.base import Extension
+
+STRENGTHS = ("fixed", "learned", "heads")
+WEIGHTS = ("fixed", "learned")
+GAIN = 100.0  # how much faster λ and b learn than the model
+
+
+@dataclass(frozen=True)
+class GuidanceOptions:
+    rules: list[str] = field(default_factory=lambda: ["entity", "related"])
+    strength: str = "heads"  # λ: "fixed", "learned" by each layer, or by each of its "heads"
+    value: float = 1.0  # of a fixed λ
+    weights: str = "learned"  # b: "fixed" at 1, or "learned" for each rule and head
+    gated: bool = False  # is λ gated by the row that asks?
+
+
+class Constant(nn.Module):
+    """Numbers that nobody learns: [rows, columns], all of one value."""
+
+    def __init__(self, shape: tuple[int, ...], value: float) -> None:
+        super().__init__()
+        self.shape, self.value = shape, value
+
+    def forward(self, like: Tensor) -> Tensor:
+        return like.new_full(self.shape, self.value)
+
+    def silent(self) -> bool:
+        return self.value == 0.0
+
+
+class Weights(nn.Module):
+    """b: a number for each rule and head."""
+
+    def __init__(self, rules: int, heads: int, start: float) -> None:
+        super().__init__()
+        self.start = start
+        self.each = nn.Parameter(torch.empty(rules, heads))
+
+    def reset(self) -> None:
+        nn.init.constant_(self.each, self.start / GAIN)
+
+    def forward(self, like: Tensor) -> Tensor:
+        return (self.each * GAIN).to(like.dtype)
+
+    def silent(self) -> bool:
+        return is_silent(self.each)
+
+
+class Strength(nn.Module):
+    """λ = softplus(gρ) - softplus(0), one for all heads or one for each."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.raw = nn.Parameter(torch.empty(count))
+
+    def reset(self) -> None:
+        nn.init.zeros_(self.raw)
+
+    def forward(self, like: Tensor) -> Tensor:
+        plain = F.softplus(torch.zeros_like(self.raw))
+        return (F.softplus(self.raw * GAIN) - plain).to(like.dtype)
+
+    def silent(self) -> bool:
+        return is_silent(self.raw)
+
+
+class Open(nn.Module):
+    """Every row is guided alike."""
+
+    def forward(self, bias: Tensor, q: Tensor, pattern: Pattern) -> Tensor:
+        return bias
+
+
+class Gate(nn.Module):
+    """λ_i = σ(w·q_i): a row may ask for guidance or do without. At the start each gets half."""
+
+    def __init__(self, heads: int, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads, size))
+
+    def reset(self) -> None:
+        nn.init.zeros_(self.weight)
+
+    def forward(self, bias: Tensor, q: Tensor, pattern: Pattern) -> Tensor:
+        asked = torch.einsum("bhqd,hd->bhq", q, self.weight.to(q.dtype))
+        return bias * pattern.rows(asked.sigmoid()[..., None])
+
+
+def is_silent(weight: Tensor) -> bool:
+    """Is it all 0, and will nothing learn from that? Then the plain kernel serves, to the bit."""
+    if (torch.is_grad_enabled() and weight.requires_grad) or torch.compiler.is_compiling():
+        return False
+    return not bool(weight.any())
+
+
+class Guided(nn.Module):
+    """A layer's own score, and what guides it."""
+
+    def __init__(self, inner: nn.Module, heads: int, size: int, o: GuidanceOptions) -> None:
+        super().__init__()
+        self.inner, self.rules = inner, len(o.rules)
+        count = heads if o.strength == "heads" else 1
+        fixed = o.strength == "fixed"
+        self.strength = Constant((1,), o.value) if fixed else Strength(count)
+        start, learned = 0.0 if fixed else 1.0, o.weights == "learned"
+        shape = (self.rules, heads)
+        self.weights = Weights(*shape, start) if learned else Constant(shape, 1.0)
+        self.gate = Gate(heads, size) if o.gated else Open()
+
+    def forward(self, q: Tensor, view: View, scale: float) -> tuple[Tensor, Tensor | None]:
+        asked, bias = self.inner(q, view, scale)
+        features: Tensor | None = getattr(view, "features", None)
+        if features is None or self.strength.silent() or self.weights.silent():
+            return asked, bias
+        if features.size(1) != self.rules:
+            raise InputError(
+                f"the guide has {features.size(1)} rules, and this model has learned with "
+                f"{self.rules}"
+            )
+        each = self.weights(features) * self.strength(features)  # [rules, heads]
+        added = torch.einsum("fh,bfqk->bhqk", each, features)
+        added = self.gate(added, q, view.pattern)
+        return asked, added if bias is None else bias + added
+
+    def reset(self) -> None:
+        for part in (self.strength, self.weights, self.gate):
+            if isinstance(part, Strength | Weights | Gate):
+                part.reset()
+
+
+class Guidance(Extension):
+    """Adds a guided score to every attention of an encoder; a decoder's stay as they are."""
+
+    Options: ClassVar[type] = GuidanceOptions
+    name = "guidance"
+
+    def check(self, model: Any) -> None:
+        o = self.options
+        for name, known in (("strength", STRENGTHS), ("weights", WEIGHTS)):
+            if getattr(o, name) not in known:
+                raise ConfigError(
+                    f"extensions.guidance.{name} is {getattr(o, name)!r}; it must be one of "
+                    f"{', '.join(known)}"
+                )
+        named = isinstance(o.rules, list) and all(isinstance(rule, str) for rule in o.rules)
+        if not named or not o.rules or len(set(o.rules)) < len(o.rules):
+            raise ConfigError(
+                f"extensions.guidance.rules is {o.rules!r}; it must be a list of names, each once"
+            )
+        if not list(attentions(model)):
+            raise ConfigError(
+                f"{type(model).__name__} has no encoder to be guided; bert, longformer, xlnet, t5 "
+                "and transformer have"
+            )
+
+    def apply(self, model: Any) -> None:
+        for part in attentions(model):
+            project = part.project
+            part.score = Guided(part.score, project.heads, project.size, self.options)
+
+    def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
+        for part in model.modules():
+            if isinstance(part, Guided):
+                part.reset()
+
+
+def attentions(model: Any) -> Iterable[Attention]:
+    """The attentions of a model's encoder, none of a model without one."""
+    from regard.models.bert import Bert
+    from regard.models.longformer import Longformer
+    from regard.models.t5 import T5
+    from regard.models.transformer import Transformer
+    from regard.models.xlnet import XLNet
+
+    blocks: Any = ()
+    if isinstance(model, Bert | Longformer | XLNet):
+        blocks = model.blocks
+    elif isinstance(model, T5):
+        blocks = model.encoder.blocks
+    elif isinstance(model, Transformer):
+        blocks = model.encoder_blocks
+    return [part for block in blocks for part in block.modules() if isinstance(part, Attention)]

@@ -1,0 +1,336 @@
+"""Words that were just read are likely to come again (Merity et al. 2016, pointer sentinel).
+
+    p(w) = g · p_vocabulary(w) + Σ_{i : x_i = w} a_i
+    (a, g) = softmax([qᵀ h_i of the last `window` rows ; qᵀ s]),    q = tanh(W h + b)
+
+s is the sentinel: what is left to it, g, goes to the ordinary output. The row itself is in its
+window, as in the paper.
+
+Objectives and decoders hand single rows to an output, picked from any number of calls. So a row
+carries along what its pointer needs: behind the `width` numbers of h stand the weights a, the ids
+x_i (whole numbers, exact in 32 bits) and log g. Nothing has to be remembered between a model and
+its output; what is before the rows of a call goes along in the state like every other past.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention.memory import Growing
+from regard.core.errors import ConfigError, InputError
+from regard.data.tokenizer import Tokenizer
+from regard.models.adaptive import AdaptiveOutput
+from regard.models.base import EncoderDecoder
+from regard.models.extensions.base import Extension
+from regard.models.gpt import GPT
+from regard.models.lstm import LSTM
+from regard.models.output import CHUNK, Output, Soft
+from regard.models.state import State
+from regard.models.transformer_xl import TransformerXL
+
+LARGEST = 2**24  # ids that 32 bits hold exactly
+CACHED = (GPT, EncoderDecoder)  # their past is a cache for each layer; that of others hidden states
+ARGUMENTS = {True: ("source", "source_real", "real", "state"), False: ("real", "state", "prefix")}
+
+
+@dataclass(frozen=True)
+class Options:
+    window: int = 100  # rows that can be pointed to
+    open: float = 0.9  # g at the start, about: the higher, the nearer to the plain model
+
+
+class Past(NamedTuple):
+    """Rows before those of a call, as many as the window needs."""
+
+    hidden: Tensor  # [B, M, width]
+    tokens: Tensor  # [B, M]
+    real: Tensor  # [B, M]
+
+
+class Parts(NamedTuple):
+    """What a row carries."""
+
+    hidden: Tensor  # [..., width]
+    weights: Tensor  # [..., window]
+    tokens: Tensor  # [..., window]
+    log_g: Tensor  # [..., 1]
+
+
+class Pointing(nn.Module):
+    """Where a row points to."""
+
+    def __init__(self, width: int, vocabulary: int, window: int) -> None:
+        super().__init__()
+        self.width, self.vocabulary, self.window = width, vocabulary, window
+        self.query = nn.Linear(width, width)
+        self.sentinel = nn.Parameter(torch.zeros(width))
+
+    def initialise(self, start: float) -> None:
+        """Scores of variance 2 for rows of numbers of variance 1, half of it from b, and a sentinel
+        that outweighs them: b and s point the same way, which is a random one.
+        """
+        side = torch.randint(2, (self.width,), dtype=self.sentinel.dtype) * 2 - 1
+        expected = self.window * math.e  # the sum of exp(z) over a full window
+        wanted = math.log(start / (1 - start) * expected)
+        nn.init.normal_(self.query.weight, std=1 / self.width)
+        self.query.bias.copy_(side / self.width**0.5)
+        self.sentinel.copy_(side * (wanted / self.width**0.5))
+
+    def forward(self, hidden: Tensor, tokens: Tensor, real: Tensor | None, past: Past) -> Tensor:
+        """hidden [B, T, width] -> the rows that an output reads, [B, T, width + 2 · window + 1]."""
+        exact = torch.promote_types(hidden.dtype, torch.float32)
+        there = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
+        before = self.window - 1 - past.tokens.size(1)  # rows that the text does not have
+        keys = F.pad(torch.cat([past.hidden.to(hidden.dtype), hidden], 1), (0, 0, before, 0))
+        ids = F.pad(torch.cat([past.tokens, tokens], 1), (before, 0)).unfold(1, self.window, 1)
+        seen = F.pad(torch.cat([past.real, there], 1), (before, 0)).unfold(1, self.window, 1)
+        q = torch.tanh(self.query(hidden))
+        z = band(q, keys.to(q.dtype), self.window).to(exact).masked_fill(~seen, -torch.inf)
+        own = (q @ self.sentinel.to(q.dtype)).to(exact)
+        log_a = torch.cat([z, own[..., None]], -1).log_softmax(-1)
+        weights, log_g = log_a[..., :-1].exp(), log_a[..., -1:]
+        return torch.cat([hidden.to(exact), weights, ids.to(exact), log_g], -1)
+
+    def parts(self, rows: Tensor) -> Parts:
+        sizes = [self.width, self.window, self.window, 1]
+        hidden, weights, tokens, log_g = rows.split(sizes, -1)
+        return Parts(hidden.to(self.sentinel.dtype), weights, tokens.long(), log_g)
+
+
+def band(q: Tensor, keys: Tensor, window: int) -> Tensor:
+    """q [B, T, d] · the `window` keys that end with each row: [B, T, window].
+
+    keys [B, window - 1 + T, d]. Blocks of rows against the keys that any of them sees; of each
+    product row i begins i columns further right. Memory grows with T · window, not with T².
+    """
+    length = q.size(1)
+    block = max(1, min(length, window))
+    extra = -length % block
+    q = F.pad(q, (0, 0, 0, extra)).unflatten(1, (-1, block))
+    seen = F.pad(keys, (0, 0, 0, extra)).unfold(1, block + window - 1, block)  # [B, n, d, columns]
+    scores = q @ seen
+    columns = scores.size(-1)
+    line = F.pad(scores.flatten(-2), (0, block))
+    y: Tensor = line.unflatten(-1, (block, columns + 1))[..., :window]
+    return y.flatten(1, 2)[:, :length]
+
+
+def mixed(words: Tensor, mass: Tensor) -> Tensor:
+    """log(exp(words) + mass), with a gradient also where there is no mass."""
+    there = mass > 0
+    return torch.where(there, torch.logaddexp(words, torch.where(there, mass, 1.0).log()), words)
+
+
+class PointerOutput(Output):
+    """An output whose rows also point. A model's own output becomes one, with all it holds."""
+
+    pointer: Pointing
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Log-probabilities of the whole vocabulary."""
+        hidden, weights, tokens, log_g = self.pointer.parts(rows)
+        words = super().forward(hidden).to(rows.dtype).log_softmax(-1) + log_g
+        return mixed(words, torch.zeros_like(words).scatter_add(-1, tokens, weights))
+
+    def plainly(self, hidden: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
+        """log p_vocabulary of every target [N], without gradient, a few rows at a time."""
+        size, found = max(1, CHUNK // self.pointer.vocabulary), []
+        with torch.no_grad():
+            for h, t in zip(hidden.split(size), targets.split(size), strict=True):
+                words = super().forward(h).to(dtype)
+                found.append(-F.cross_entropy(words, t, reduction="none"))
+        return torch.cat(found)
+
+    def found(self, rows: Tensor, targets: Tensor) -> tuple[Parts, Tensor, Tensor]:
+        """What the rows carry; log p of every target; and of it the vocabulary's part alone, which
+        is a number that nothing flows back into.
+        """
+        parts = self.pointer.parts(rows)
+        words = self.plainly(parts.hidden, targets, rows.dtype) + parts.log_g[:, 0]
+        mass = (parts.weights * (parts.tokens == targets[:, None])).sum(-1)
+        return parts, mixed(words, mass), words
+
+    def surprisal(self, rows: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
+        """Summed over the targets. The gradient of -log(g p + m) at log p is -g p / (g p + m): the
+        plain output's own, with that as the share of a row.
+        """
+        if torch.compiler.is_compiling():  # which plans its own memory
+            each = -self(rows).gather(-1, targets[:, None])[:, 0]
+            y: Tensor = (each if shares is None else each * shares).sum()
+            return y
+        parts, log_p, words = self.found(rows, targets)
+        total = -(log_p if shares is None else log_p * shares).sum()
+        if not torch.is_grad_enabled():
+            return total
+        own = (words - log_p).detach().exp()
+        flows = super().surprisal(parts.hidden, targets, own if shares is None else own * shares)
+        return total + (flows - flows.detach())
+
+    def each(self, rows: Tensor, targets: Tensor) -> Tensor:
+        with torch.no_grad():
+            return -self.found(rows, targets)[1]
+
+    def softened(
+        self, hidden: Tensor, targets: Tensor, soft: Soft, shares: Tensor | None = None
+    ) -> Tensor:
+        raise ConfigError(
+            "label smoothing and z_loss are of one softmax, and a pointer mixes two; leave them "
+            "out (objective.smoothing=0, objective.z_loss=0)"
+        )
+
+
+class AdaptivePointerOutput(PointerOutput, AdaptiveOutput):
+    """The same on top of an adaptive softmax."""
+
+
+OUTPUTS: dict[type[Output], type[PointerOutput]] = {
+    Output: PointerOutput,
+    AdaptiveOutput: AdaptivePointerOutput,
+}
+
+
+# -- what goes along
+
+
+class Remembered(Growing):
+    """Beside the caches of the layers: hidden rows [B, 1, capacity, width] and ids [.., 1]."""
+
+
+class Starts:
+    """In place of `model.start`: where there are caches there is one more."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.start = model, model.start
+
+    def __call__(self, batch: int, capacity: int) -> State:
+        state: State = self.start(batch, capacity)
+        like = self.model.output.pointer.sentinel
+        keys = like.new_zeros(batch, 1, capacity, self.model.config.width)
+        ids = like.new_zeros(batch, 1, capacity, 1, dtype=torch.float32)
+        state.layers.append(Remembered(keys, ids))
+        return state
+
+
+class Reads:
+    """In place of a model's `forward` (or `decode`): rows with what they point to."""
+
+    def __init__(self, model: Any, read: Callable[..., Tensor]) -> None:
+        self.model, self.read = model, read
+        self.names = ARGUMENTS[isinstance(model, EncoderDecoder)]
+        self.layers = 0 if isinstance(model, CACHED) else model.config.layers
+
+    def __call__(self, tokens: Tensor, *rest: Any, **named: Any) -> Tensor:
+        given = dict(zip(self.names, rest, strict=False)) | named
+        state, real, pointer = given.get("state"), given.get("real"), self.model.output.pointer
+        if state is None:
+            hidden = self.read(tokens, **given)
+            first: Tensor = pointer(hidden, tokens, real, nothing(hidden, tokens))
+            return first
+        cache, held = self.taken(state)
+        hidden = self.read(tokens, **given)
+        if cache is None:
+            past = nothing(hidden, tokens) if held is None else unpacked(held)
+            state.hidden = [*state.hidden, packed(past, hidden, tokens, real, pointer.window)]
+        else:
+            past = recalled(cache, state, pointer.window)
+            remember(cache, hidden, tokens)
+            state.layers.append(cache)
+        y: Tensor = pointer(hidden, tokens, real, past)
+        return y
+
+    def taken(self, state: State) -> tuple[Remembered | None, Tensor | None]:
+        """The model must not find in its state what it did not put there."""
+        if state.layers:
+            cache = state.layers[-1]
+            if not isinstance(cache, Remembered):
+                raise InputError("this state holds nothing to point to; begin with model.start")
+            del state.layers[-1]
+            return cache, None
+        if len(state.hidden) <= self.layers:
+            return None, None
+        *state.hidden, held = state.hidden
+        return None, held
+
+
+def nothing(hidden: Tensor, tokens: Tensor) -> Past:
+    empty = tokens[:, :0]
+    return Past(hidden.detach()[:, :0], empty, empty.bool())
+
+
+def unpacked(held: Tensor) -> Past:
+    return Past(held[..., :-2], held[..., -2].long(), held[..., -1].bool())
+
+
+def packed(past: Past, hidden: Tensor, tokens: Tensor, real: Tensor | None, window: int) -> Tensor:
+    """The last rows as one tensor [B, M, width + 2], which a state can carry and reorder."""
+    exact = torch.promote_types(hidden.dtype, torch.float32)
+    there = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
+    joined = [
+        torch.cat([past.hidden.to(exact), hidden.detach().to(exact)], 1),
+        torch.cat([past.tokens, tokens], 1)[..., None].to(exact),
+        torch.cat([past.real, there], 1)[..., None].to(exact),
+    ]
+    rows = torch.cat(joined, -1)
+    return rows[:, max(0, rows.size(1) - window + 1) :]
+
+
+def recalled(cache: Remembered, state: State, window: int) -> Past:
+    start, end = max(0, cache.length - window + 1), cache.length
+    ids = cache.values[:, 0, start:end, 0].long()
+    marks = state.real
+    real = torch.ones_like(ids, dtype=torch.bool) if marks is None else marks[:, start:end]
+    return Past(cache.keys[:, 0, start:end], ids, real)
+
+
+def remember(cache: Remembered, hidden: Tensor, tokens: Tensor) -> None:
+    start, end = cache.length, cache.length + tokens.size(1)
+    cache.keys[:, 0, start:end] = hidden.detach()
+    cache.values[:, 0, start:end, 0] = tokens.to(cache.values.dtype)
+    cache.length = end
+
+
+class Pointer(Extension):
+    Options: ClassVar[type] = Options
+    name = "pointer"
+
+    def check(self, model: Any) -> None:
+        o, kind = self.options, type(model).__name__
+        if o.window < 1:
+            raise ConfigError(f"extensions.pointer.window is {o.window}; it must be at least 1")
+        if not 0.0 < o.open < 1.0:
+            raise ConfigError(f"extensions.pointer.open is {o.open}; it must lie between 0 and 1")
+        if not isinstance(model, GPT | TransformerXL | LSTM | EncoderDecoder):
+            raise ConfigError(
+                f"{kind} cannot point to what it has read; models that go on with a text can: gpt, "
+                "transformer-xl, lstm, t5, transformer"
+            )
+        if heads := list(getattr(model, "heads", ())):
+            raise ConfigError(
+                f"this {kind} has heads ({', '.join(heads)}), and a pointer is for language "
+                "models; build it without them"
+            )
+        if model.config.vocabulary > LARGEST:
+            raise ConfigError(f"a pointer can tell {LARGEST:,} words apart, not more")
+
+    def apply(self, model: Any) -> None:
+        c, output = model.config, model.output
+        output.__class__ = OUTPUTS[type(output)]  # the same weights under the same names
+        output.pointer = Pointing(c.width, c.vocabulary, self.options.window)
+        cached, pair = isinstance(model, CACHED), isinstance(model, EncoderDecoder)
+        if cached:
+            model.start = Starts(model)
+        if pair:
+            model.decode = Reads(model, model.decode)
+        else:
+            model.forward = Reads(model, model.forward)
+
+    def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
+        with torch.no_grad():
+            model.output.pointer.initialise(self.options.open)

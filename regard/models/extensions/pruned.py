@@ -1,0 +1,200 @@
+"""A model with fewer heads and narrower networks: what pruning leaves of it.
+
+Heads keep the numbers they were made with, so that what several layers share (T5's table of
+distances, the tied biases of a Transformer-XL) can still be picked by number. Of the units of a
+network the first ones remain: whoever prunes others moves those that stay to the front.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attention import Attention
+from regard.attention.block import FeedForward, Gated
+from regard.attention.position import Plain, Relative, View
+from regard.core.errors import ConfigError, UnknownName
+from regard.models.extensions.base import Extension
+from regard.models.gpt import GPT
+from regard.models.recurrent import RelativeSegments
+
+BY_HEAD = {"u": 0, "v": 0, "s": 0, "segment": 1}  # parameters of a score, and where heads count
+SCORES = (Plain, Relative, RelativeSegments)
+
+
+@dataclass(frozen=True)
+class Options:
+    heads: dict[str, list[int]] = field(default_factory=dict)  # attention -> heads that remain
+    hidden: dict[str, int] = field(default_factory=dict)  # network -> units that remain
+
+
+class Remaining(nn.Module):
+    """A score for the heads that remain, where what it holds or is told is of all heads."""
+
+    def __init__(self, score: nn.Module, kept: Sequence[int], shared: Sequence[str]) -> None:
+        super().__init__()
+        self.score, self.kept, self.shared = score, list(kept), list(shared)
+
+    def forward(self, q: Tensor, view: View, scale: float) -> tuple[Tensor, Tensor | None]:
+        if view.bias is not None and view.bias.size(1) > 1:
+            view = replace(view, bias=view.bias[:, self.kept])
+        if not self.shared:
+            query, bias = self.score(q, view, scale)
+            return query, bias
+        index = torch.tensor(self.kept, device=q.device)
+        chosen = {n: getattr(self.score, n).index_select(BY_HEAD[n], index) for n in self.shared}
+        score = copy(self.score)  # of this call alone: others may read the score meanwhile
+        score._parameters = {**self.score._parameters, **chosen}
+        query, bias = score(q, view, scale)
+        return query, bias
+
+
+class Pruned(Extension):
+    Options: ClassVar[type] = Options
+    name = "pruned"
+
+    def check(self, model: Any) -> None:
+        attentions, networks = sites(model), networks_of(model)
+        for kind, given in (("heads", self.options.heads), ("hidden", self.options.hidden)):
+            if not isinstance(given, Mapping):
+                raise ConfigError(f"extensions.pruned.{kind} is {given!r}; it must be a table")
+        for name, kept in self.options.heads.items():
+            if name not in attentions:
+                raise UnknownName("attention", name, attentions, f"(of {type(model).__name__})")
+            for part in attentions[name]:
+                check_heads(name, kept, part)
+        for name, count in self.options.hidden.items():
+            if name not in networks:
+                raise UnknownName("network", name, networks, f"(of {type(model).__name__})")
+            size = networks[name].wide.out_features
+            if not isinstance(count, int) or not 0 < count <= size:
+                raise ConfigError(f"{name} has {size} units; {count!r} of them cannot remain")
+
+    def apply(self, model: Any) -> None:
+        """Cuts the weights; those of a real model keep the values of what remains."""
+        attentions, networks = sites(model), networks_of(model)
+        every = [part.score for parts in attentions.values() for part in parts]
+        owners = Counter(id(p) for score in every for p in own_parameters(score).values())
+        shared = {place for place, count in owners.items() if count > 1}
+        told = not isinstance(model, GPT)  # whose rows are never told a bias of each head
+        for name, kept in self.options.heads.items():
+            cut_heads(attentions[name], kept, shared, told)
+        for name, count in self.options.hidden.items():
+            cut_units(networks[name], count)
+
+
+# -- what can be pruned
+
+
+def sites(model: nn.Module) -> dict[str, list[Attention]]:
+    """Attentions by their names. Those that share what comes out of them (a Longformer's two) are
+    pruned together, under the name of what holds them.
+    """
+    found: dict[int, list[tuple[str, Attention]]] = {}
+    for name, part in model.named_modules():
+        if isinstance(part, Attention):
+            found.setdefault(id(part.out), []).append((name, part))
+    made = {}
+    for pairs in found.values():
+        first = pairs[0][0]
+        made[first if len(pairs) == 1 else first.rpartition(".")[0]] = [part for _, part in pairs]
+    return made
+
+
+def networks_of(model: nn.Module) -> dict[str, FeedForward]:
+    return {name: part for name, part in model.named_modules() if isinstance(part, FeedForward)}
+
+
+def remaining(attention: Attention) -> list[int]:
+    """The numbers of its heads, as the model was made."""
+    return list(getattr(attention, "remaining", range(attention.project.heads)))
+
+
+def own_parameters(score: nn.Module) -> dict[str, nn.Parameter]:
+    """What a score holds for each head by itself."""
+    inner: Any = score.score if isinstance(score, Remaining) else score
+    return {n: p for n, p in inner.named_parameters(recurse=False) if n in BY_HEAD}
+
+
+def check_heads(name: str, kept: Any, attention: Attention) -> None:
+    held = remaining(attention)
+    if not isinstance(kept, Sequence) or not all(isinstance(head, int) for head in kept):
+        raise ConfigError(
+            f"extensions.pruned.heads: {name} is {kept!r}; it must be a list of heads"
+        )
+    if not kept:
+        raise ConfigError(f"every head of {name} would be removed; leave at least one of {held}")
+    if list(kept) != sorted(set(kept)) or not set(kept) <= set(held):
+        raise ConfigError(f"{name} has the heads {held}; {list(kept)} cannot remain of them")
+    score: Any = attention.score
+    if type(score.score if isinstance(score, Remaining) else score) not in SCORES:
+        raise ConfigError(
+            f"{name} weighs its keys by {type(score).__name__}, which knows all of its heads: with "
+            "that part a model keeps them"
+        )
+
+
+# -- cutting
+
+
+def cut_heads(
+    parts: Sequence[Attention], kept: Sequence[int], shared: set[int], told: bool
+) -> None:
+    """All these attentions have one output, whose columns go with the heads."""
+    held, size = remaining(parts[0]), parts[0].project.size
+    heads = torch.tensor([held.index(head) for head in kept])
+    rows = (heads[:, None] * size + torch.arange(size)).flatten()
+    for part in parts:
+        every = torch.arange(3)[:, None] * (len(held) * size) + rows
+        narrow(part.project, 0, every.flatten())
+        part.project.heads = len(kept)
+        inner, picked = cut_score(part.score, heads, rows, shared)
+        wanted = bool(picked) or (told and isinstance(inner, Plain))
+        part.score = Remaining(inner, kept, picked) if wanted else inner
+        part.remaining = list(kept)  # type: ignore[assignment]
+    narrow(parts[0].out, 1, rows)
+
+
+def cut_score(
+    score: nn.Module, heads: Tensor, rows: Tensor, shared: set[int]
+) -> tuple[nn.Module, list[str]]:
+    """What is the score's own is cut. The names of what it shares with other layers are given, to
+    be picked from when they are needed.
+    """
+    inner: Any = score.score if isinstance(score, Remaining) else score
+    picked = []
+    for name, value in own_parameters(score).items():
+        if id(value) in shared:
+            picked.append(name)
+        else:
+            left = value.detach().index_select(BY_HEAD[name], heads)
+            setattr(inner, name, nn.Parameter(left, value.requires_grad))
+    if isinstance(inner, Relative):
+        narrow(inner.distance, 0, rows)
+    return inner, picked
+
+
+def cut_units(network: FeedForward, count: int) -> None:
+    first = torch.arange(count)
+    narrow(network.wide, 0, first)
+    if isinstance(network, Gated):
+        narrow(network.gate, 0, first)
+    narrow(network.narrow, 1, first)
+
+
+def narrow(linear: nn.Linear, dim: int, index: Tensor) -> None:
+    """Leaves these rows (0) or columns (1) of a layer."""
+    weight, bias = linear.weight, linear.bias
+    linear.weight = nn.Parameter(weight.detach().index_select(dim, index), weight.requires_grad)
+    if dim == 1:
+        linear.in_features = index.numel()
+        return
+    linear.out_features = index.numel()
+    if bias is not None:
+        linear.bias = nn.Parameter(bias.detach().index_select(0, index), bias.requires_grad)

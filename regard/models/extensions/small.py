@@ -1,0 +1,202 @@
+"""Modules whose matrices are of small numbers; everything around them is as it was.
+
+A Matrix holds the numbers. It is part of what multiplies with it, and of an embedding that looks
+its rows up: one that both share is held, moved and saved once.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attention import Projection
+from regard.attention.native.int8 import (
+    FEW,
+    Ready,
+    as_bits,
+    native_bf16,
+    native_int8,
+    placed,
+    plain_bf16,
+    plain_int8,
+    quantised,
+    ready_bits,
+    ready_bytes,
+    serves,
+)
+from regard.models.output import CHUNK, Output, Soft
+
+PLANES = {"weight": 2, "dynamic": 1}  # bytes of the numbers that are multiplied with the weights
+KINDS = (*PLANES, "bf16")
+READYING = threading.Lock()  # of all matrices: one of its own would keep a model from being copied
+
+
+class Matrix(nn.Module):
+    """[outputs, inputs]: bytes with a scale for each output, or the bits of bfloat16."""
+
+    weight: Tensor
+    scale: Tensor  # of bfloat16 none; its kind of numbers is that of results
+
+    def __init__(self, weight: Tensor, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        if kind == "bf16":
+            small, scale = as_bits(weight), weight.detach().new_empty(0)
+        else:
+            small, scale = quantised(weight)
+        self.register_buffer("weight", small)
+        self.register_buffer("scale", scale)
+        self.ready: dict[tuple[int, int], Ready] = {}  # what native code wants of some rows
+        self.place = 0  # where the weight lies if it has been put into large pages
+
+    @property
+    def learned_numbers(self) -> int:
+        """How many of a model's parameters these are."""
+        return self.weight.numel()
+
+    def forward(
+        self, x: Tensor, bias: Tensor | None, start: int = 0, end: int | None = None
+    ) -> Tensor:
+        """x · Wᵀ + bias, of the outputs start … end; always with the same bias [outputs]."""
+        end = self.weight.size(0) if end is None else end
+        if self.kind == "bf16":
+            few = x.numel() <= FEW * x.size(-1)
+            if few and serves(x, "product_bf16"):
+                return native_bf16(x, self.made_ready(bias, start, end))
+        elif serves(x, "product_int8"):
+            return native_int8(x, self.made_ready(bias, start, end), PLANES[self.kind])
+        some = slice(start, end)
+        added = None if bias is None else bias[some]
+        if self.kind == "bf16":
+            return plain_bf16(x, self.weight[some], added)
+        return plain_int8(x, self.weight[some], self.scale[some], added, PLANES[self.kind])
+
+    def made_ready(self, bias: Tensor | None, start: int, end: int) -> Ready:
+        found = self.ready.get((start, end))
+        if found is None:
+            with READYING:  # of threads that come first at once, one puts the matrix in its place
+                found = self.ready.get((start, end)) or self.described(bias, start, end)
+                self.ready[start, end] = found
+        return found
+
+    def described(self, bias: Tensor | None, start: int, end: int) -> Ready:
+        if self.place != self.weight.data_ptr():
+            self.weight = placed(self.weight)
+            self.place = self.weight.data_ptr()
+        some = slice(start, end)
+        added = None if bias is None else bias[some]
+        if self.kind == "bf16":
+            return ready_bits(self.weight[some], added)
+        return ready_bytes(self.weight[some], self.scale[some], added)
+
+    def rows(self, chosen: Tensor) -> Tensor:
+        """Some rows of the matrix, as ordinary numbers."""
+        found = self.weight[chosen]
+        if self.kind == "bf16":
+            return found.view(torch.bfloat16).to(self.scale.dtype)
+        return found.to(self.scale.dtype) * self.scale[chosen][..., None]
+
+    def whole(self) -> Tensor:
+        """All of it, as ordinary numbers."""
+        return self.rows(torch.arange(self.weight.size(0), device=self.weight.device))
+
+    def _apply(self, *given: Any, **more: Any) -> Any:
+        self.ready.clear()  # numbers move: addresses are no longer theirs
+        return super()._apply(*given, **more)  # type: ignore[no-untyped-call]
+
+    def _load_from_state_dict(self, *given: Any, **more: Any) -> None:
+        self.ready.clear()  # sums of the weights are no longer theirs
+        super()._load_from_state_dict(*given, **more)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"ready": {}, "place": 0}  # a copy has addresses of its own
+
+
+class SmallLinear(nn.Module):
+    def __init__(self, like: nn.Linear, kind: str) -> None:
+        super().__init__()
+        self.in_features, self.out_features = like.in_features, like.out_features
+        self.matrix, self.bias = Matrix(like.weight, kind), like.bias
+
+    @property
+    def weight(self) -> Tensor:
+        return self.matrix.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.matrix(x, self.bias)
+        return y
+
+
+class SmallProjection(Projection):
+    """Query, key and value, whole or in part, of small numbers."""
+
+    def __init__(self, like: Projection, kind: str) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = like.in_features, like.out_features
+        self.heads, self.size = like.heads, like.size
+        self.matrix, self.bias = Matrix(like.weight, kind), like.bias
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        return self.matrix.weight
+
+    def part(self, x: Tensor, start: int, end: int) -> tuple[Tensor, ...]:
+        inner = self.heads * self.size
+        y = self.matrix(x, self.bias, start * inner, end * inner)
+        parts = y.unflatten(-1, (end - start, self.heads, self.size)).permute(2, 0, 3, 1, 4)
+        return tuple(parts.unbind(0))
+
+
+class SmallEmbedding(nn.Module):
+    def __init__(self, matrix: Matrix) -> None:
+        super().__init__()
+        self.matrix = matrix
+
+    @property
+    def weight(self) -> Tensor:
+        return self.matrix.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.matrix.rows(tokens)
+
+
+class SmallOutput(Output):
+    """Logits by a matrix of small numbers, summed and weighed in ordinary ones."""
+
+    def __init__(self, like: Output, matrix: Matrix) -> None:
+        nn.Module.__init__(self)
+        self.matrix = matrix
+        self.bias: Tensor | None = None
+        if isinstance(like.bias, nn.Parameter):
+            self.bias = like.bias
+        elif like.bias is not None:
+            del self.bias
+            self.register_buffer("bias", like.bias)
+        self.scale, self.transform = like.scale, like.transform
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        return self.matrix.weight
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        y: Tensor = self.matrix(self.prepare(hidden), self.bias)
+        return y
+
+    def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
+        return self.softened(hidden, targets, Soft(), shares)
+
+    def softened(
+        self, hidden: Tensor, targets: Tensor, soft: Soft, shares: Tensor | None = None
+    ) -> Tensor:
+        rows = max(1, CHUNK // self.weight.size(0))
+        costs = []
+        for h, target in zip(hidden.split(rows), targets.split(rows), strict=True):
+            logits = self(h).float()
+            log_z = logits.logsumexp(-1, keepdim=True)
+            found = logits.gather(1, target[:, None]) - log_z
+            costs.append(soft.cost(logits - log_z, found, log_z)[:, 0])
+        each = torch.cat(costs) if costs else hidden.new_zeros(0)
+        return (each if shares is None else each * shares).sum()

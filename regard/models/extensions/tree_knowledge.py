@@ -1,0 +1,87 @@
+"""Knowledge about a batch, as any encoder takes it: `model(tokens, real, known=knowledge)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from regard.attention.pattern import Pattern
+from regard.attention.position import Distances, View
+from regard.attention.tree_pattern import Branches, limited
+from regard.core.errors import InputError
+from regard.data.knowledge.tree import TRUNK, Flat
+from regard.models.extensions.guide import Guide, GuidedView
+from regard.models.knowledge import Known
+
+
+@dataclass(frozen=True)
+class Knowledge(Known):
+    """Branches, with the positions of their tokens, or a guide, or both."""
+
+    soft: Tensor | None = None  # [B, T]: where tokens stand; None: as they are written
+    branches: Branches | None = None
+    guide: Guide | None = None
+
+    @classmethod
+    def of_trees(
+        cls,
+        trees: Sequence[Flat],
+        *,
+        width: int = 0,
+        left: bool = False,
+        guide: Guide | None = None,
+    ) -> Knowledge:
+        """Of flattened trees, padded behind (or `left`) to the longest, or to `width`."""
+        width = max([width, *(len(tree.tokens) for tree in trees)])
+
+        def table(name: str, fill: int) -> Tensor:
+            made = torch.full((len(trees), width), fill)
+            for row, tree in zip(made, trees, strict=True):
+                values = torch.tensor(getattr(tree, name), dtype=torch.long)
+                row[slice(width - len(values), width) if left else slice(len(values))] = values
+            return made
+
+        line = table("line", -1)
+        branches = Branches(line.clamp_min(0), table("word", -2), table("owner", TRUNK), line >= 0)
+        return cls(table("soft", 0), branches, guide)
+
+    def positions(self, real: Tensor | None, rows: int, device: torch.device) -> Tensor:
+        return super().positions(real, rows, device) if self.soft is None else self.soft
+
+    def distances(self, counted: Tensor) -> Tensor:
+        return counted if self.soft is None else behind(self.soft)
+
+    def view(
+        self,
+        pattern: Pattern,
+        dtype: torch.dtype,
+        *,
+        bias: Tensor | None = None,
+        distances: Distances | None = None,
+        asking: Tensor | None = None,
+    ) -> View:
+        if self.branches is not None:
+            pattern = limited(pattern, self.branches, dtype, asking)
+        if distances is not None and self.soft is not None:
+            column = distances.keys - 1 + behind(self.soft)  # every row is placed for itself
+            distances = replace(distances, rows=0, index=column[:, None])
+        if self.guide is None:
+            return View(pattern, bias, distances)
+        features = self.guide.of(asking).features(pattern, dtype)
+        if not torch.compiler.is_compiling() and not bool(features.any()):
+            return View(pattern, bias, distances)  # nothing to say: the plain model, to the bit
+        return GuidedView(pattern, bias, distances, features)
+
+    def only_text(self, past: int, targets: Tensor | None) -> None:
+        if past or targets is not None:
+            raise InputError(
+                "knowledge is about a text that is read at once; leave out state and targets"
+            )
+
+
+def behind(soft: Tensor) -> Tensor:
+    """Key minus row, [B, Q, K]."""
+    return soft[:, None, :] - soft[:, :, None]

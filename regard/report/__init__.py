@@ -1,0 +1,1 @@
+"""Charts and pictures, made from plain numbers: the one toolkit of all pages."""

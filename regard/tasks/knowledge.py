@@ -1,0 +1,300 @@
+"""Knowledge in the rows of a task: `objective.knowledge` of a recipe, and what `--knowledge` sets.
+
+"tree" (K-BERT): branches are put into a row where there is room for them, with soft positions and a
+visible matrix; the model has no new weights. "bias": the row stays as it is, and the model's
+attention is guided by rules (`regard.models.extensions.guidance`), such as which entities are
+related. A model's directory keeps the graph beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from regard.attention.tree_pattern import Branches
+from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
+from regard.data.batching import Ragged, Rows
+from regard.data.knowledge.graph import Graph
+from regard.data.knowledge.options import FILE, OF_GRAPH, KnowledgeOptions, check_use
+from regard.data.knowledge.source import ANY, Source, open_source
+from regard.data.tags import IGNORED
+from regard.models.extensions import extend, extension
+from regard.models.extensions.guide import Guide, Tokens, rules
+from regard.models.extensions.tree_knowledge import Knowledge
+
+TREE = np.dtype([(name, np.int32) for name in ("soft", "line", "word", "owner")])
+ENTITY = np.dtype([("entity", np.int32)])  # the number of an entity's name; 0 is none
+FILLS = {"soft": 0, "line": 0, "word": -2, "owner": -1, "entity": 0}  # of padding
+
+
+class Row(NamedTuple):
+    """A row of ids, and what is known of each."""
+
+    ids: np.ndarray
+    segments: np.ndarray
+    facts: np.ndarray  # of type TREE or ENTITY
+    labels: np.ndarray
+    left_out: int = 0  # branches
+
+
+def joined(rows: Sequence[Row]) -> Row:
+    """The rows of a sample, one behind the other."""
+    ids, segments, facts, labels = (
+        np.concatenate(tables) for tables in zip(*(row[:4] for row in rows), strict=True)
+    )
+    return Row(ids, segments, facts, labels)
+
+
+def sizes_of(rows: Sequence[Row]) -> np.ndarray:
+    return np.array([len(row.ids) for row in rows], np.int64)
+
+
+class Informed:
+    """What an objective knows beyond its examples."""
+
+    def __init__(self, objective: Any, options: KnowledgeOptions) -> None:
+        o = self.options = options
+        corpus, self.frame = objective.corpus, objective.frame
+        self.tree = o.mode == "tree"
+        file = Path(corpus.path, o.file) if o.file else Path(o.graph) if o.graph else None
+        grow = {"branches": o.branches, "depth": o.depth, "predicate": o.predicate}
+        self.source: Source = open_source(
+            file,
+            corpus.tokenizer,
+            corpus.special.unknown,
+            o.skip,
+            o.most,
+            everything=not self.tree,
+            **grow,
+        )
+        self.graph: Graph = self.source.graph
+        self.check_digest(file)
+        self.rules = () if self.tree else rules(o.rules)
+        asked = [name.partition(":") for name in o.rules]
+        self.predicates = tuple(name for kind, _, name in asked if kind == "relation")
+        self.classes = self.source.kinds() if any(k == "kinds" for k, _, _ in asked) else None
+        if "same-sentence" in o.rules and not self.tree and not self.frame.segments:
+            raise ConfigError("the rule 'same-sentence' needs a model with segments, as bert has")
+        for name in self.predicates:
+            if name not in self.graph.predicates:
+                raise UnknownName("relation", name, self.graph.predicates, f"(in {file})")
+        self.tables = Ragged([])
+        self.held = self.grown = self.branches = self.left_out = 0
+
+    @classmethod
+    def of(cls, objective: Any) -> Informed | None:
+        """None where an objective has nothing but its examples."""
+        given = getattr(objective.options, "knowledge", None)
+        if not given:
+            return None
+        check_use(objective.options.family, objective.corpus.task)
+        return cls(objective, KnowledgeOptions.of(dict(given)))
+
+    def check_digest(self, file: Path | None) -> None:
+        wanted, found = self.options.digest, self.graph.digest
+        if wanted and wanted != found:
+            error = FormatError if self.options.file else InputError
+            raise error(
+                f"{file} is not the graph that this model has learned with; restore it, or begin "
+                "a new run"
+            )
+
+    # -- rows
+
+    def inform(self, objective: Any, rows: Rows, segments: Rows) -> tuple[Rows, Rows]:
+        """The rows of an objective with what is known of them; with branches they are longer, and
+        so are their segments, their labels and, where a sample is several rows, its lengths.
+        """
+        labels: Ragged | None = getattr(objective, "labels", None)
+        several: bool = getattr(objective, "several", False)
+        made: list[Row] = []
+        for place, (ids, sides) in enumerate(zip(rows, segments, strict=True)):
+            sizes = objective.lengths[place] if several else [len(ids)]
+            own = None if labels is None else labels[place]
+            grown = self.parts(np.asarray(ids), np.asarray(sides), own, sizes, objective.length)
+            if several:
+                objective.lengths[place] = sizes_of(grown)
+            self.count(grown)
+            made.append(joined(grown))
+        if labels is not None:
+            objective.labels = Ragged([row.labels for row in made])
+        if self.options.matrix or not self.tree:
+            kind: Any = TREE if self.tree else ENTITY
+            self.tables = Ragged([row.facts for row in made], kind)
+        return [row.ids for row in made], [row.segments for row in made]
+
+    def varied(self, sample: dict[str, np.ndarray], objective: Any) -> dict[str, np.ndarray] | None:
+        """A variant of a sample with what is known of it; None where it would be too long."""
+        ids, sides, labels = sample["tokens"], sample["segments"], sample.get("labels")
+        sizes = sample.get("lengths", [len(ids)])
+        grown = self.parts(ids, sides, labels, sizes, objective.length)
+        row = joined(grown)
+        if len(row.ids) > objective.largest or max(sizes_of(grown)) > objective.longest:
+            return None
+        found = sample | {"tokens": row.ids, "segments": row.segments}
+        found |= {"facts": row.facts} if len(self.tables) else {}
+        found |= {"lengths": sizes_of(grown)} if "lengths" in sample else {}
+        return found | ({} if labels is None else {"labels": row.labels.astype(labels.dtype)})
+
+    def parts(
+        self,
+        ids: np.ndarray,
+        segments: np.ndarray,
+        labels: np.ndarray | None,
+        sizes: Sequence[int] | np.ndarray,
+        length: int,
+    ) -> list[Row]:
+        """The rows that a sample consists of, each for itself."""
+        ends = np.cumsum(sizes)[:-1]
+        own = np.full(len(ids), IGNORED) if labels is None else labels
+        split = (np.split(table, ends) for table in (ids, segments, own))
+        return [self.row(a, b, c, length) for a, b, c in zip(*split, strict=True)]
+
+    def row(self, ids: np.ndarray, segments: np.ndarray, labels: np.ndarray, length: int) -> Row:
+        if not self.tree:
+            found = np.zeros(len(ids), ENTITY)
+            for start, end, name in self.source.find(ids.tolist()):
+                found["entity"][start:end] = self.source.numbers[name]
+            return Row(ids, segments, found, labels)
+        flat = self.source.tree(ids.tolist()).flatten(length)
+        tags, facts = np.array(flat.tags, bool), np.empty(len(flat.tokens), TREE)
+        for name in TREE.names or ():
+            facts[name] = getattr(flat, name)
+        trunk = np.cumsum(~tags) - 1  # the token of the row that each one is, or comes behind
+        tokens, own = np.array(flat.tokens, ids.dtype), np.where(tags, IGNORED, labels[trunk])
+        return Row(tokens, segments[trunk], facts, own, flat.left_out)
+
+    def count(self, rows: Sequence[Row]) -> None:
+        """Takes note of what was found, for people."""
+        name = "line" if self.tree else "entity"
+        self.held += len(rows)
+        self.grown += sum(bool(row.facts[name].any()) for row in rows)
+        self.left_out += sum(row.left_out for row in rows)
+        if self.tree:
+            self.branches += sum(int(row.facts["line"].max(initial=0)) for row in rows)
+
+    def sample(self, index: int) -> dict[str, np.ndarray]:
+        return {"facts": self.tables[index]} if len(self.tables) else {}
+
+    # -- batches
+
+    def collate(self, samples: Sequence[Any], tokens: np.ndarray) -> dict[str, Any]:
+        """What belongs into a batch; nothing where nothing is known of its rows, so that the plain
+        model reads it.
+        """
+        rows = [sample["facts"] for sample in samples if "facts" in sample]
+        if not rows:
+            return {}
+        held = {name: self.table(rows, name, tokens.shape[1]) for name in rows[0].dtype.names or ()}
+        if self.tree:
+            return {"facts": tensors(held)} if held["line"].any() else {}
+        if not held["entity"].any() and self.of_graph_alone:
+            return {}
+        held["entity"], held["edges"] = self.edges(held["entity"])
+        if self.classes is not None:
+            held["kinds"] = self.classes[tokens]
+        return {"facts": tensors(held)}
+
+    @property
+    def of_graph_alone(self) -> bool:
+        return all(name.partition(":")[0] in OF_GRAPH for name in self.options.rules)
+
+    def table(self, rows: Sequence[np.ndarray], name: str, width: int) -> np.ndarray:
+        made = np.full((len(rows), width), FILLS[name], np.int64)
+        for line, row in zip(made, rows, strict=True):
+            size = len(row)
+            line[slice(width - size, width) if self.frame.left else slice(size)] = row[name]
+        return made
+
+    def edges(self, entity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Entities as each row counts them, and what relates them: [B, R, M, M]."""
+        local, tables = np.zeros_like(entity), []
+        for i, row in enumerate(entity):
+            found = [number for number in np.unique(row).tolist() if number]
+            for place, number in enumerate(found, 1):
+                local[i][row == number] = place
+            names = [self.source.listed[number] for number in found]
+            tables.append(self.source.related(names, self.predicates))
+        size = max(table.shape[1] for table in tables)
+        made = np.zeros((len(tables), 1 + len(self.predicates), size, size), np.uint8)
+        for line, table in zip(made, tables, strict=True):
+            line[:, : table.shape[1], : table.shape[2]] = table
+        return local, made
+
+    # -- the model
+
+    def given(self, batch: dict[str, Any]) -> dict[str, Knowledge]:
+        """What a model is told beside the tokens of a batch."""
+        if "facts" not in batch:
+            return {}
+        facts, real = batch["facts"], batch["real"]
+        if self.tree:
+            branches = Branches(facts["line"], facts["word"], facts["owner"], real)
+            return {"known": Knowledge(facts["soft"], branches)}
+        tokens = Tokens(
+            batch["tokens"],
+            batch.get("segments"),
+            facts.get("kinds"),
+            facts["entity"],
+            facts["edges"],
+            (ANY, *self.predicates),
+        )
+        return {"known": Knowledge(guide=Guide(tokens, self.rules))}
+
+    def fitted(self, model: Any) -> Any:
+        """The model with the scores that can be guided, if that is how it is to know."""
+        if self.tree:
+            return model
+        asked = dict(self.options.guidance) | {"rules": self.options.rules}
+        held = model.extensions.get("guidance")
+        if held is None:
+            return extend(model, "guidance", asked)
+        wanted = extension("guidance").of(asked).table()
+        for name in self.options.guidance:
+            if wanted[name] != held[name]:
+                raise ConfigError(
+                    f"objective.knowledge.guidance.{name} is {wanted[name]!r}, and this model is "
+                    f"guided already, with {held[name]!r}; leave it out, or begin with the model "
+                    "that it was made from"
+                )
+        return model
+
+    def check(self, model: Any) -> None:
+        held = model.extensions.get("guidance", {}).get("rules")
+        if not self.tree and held != self.options.rules:
+            raise ConfigError(
+                f"this model is guided by the rules {held}, and objective.knowledge.rules are "
+                f"{self.options.rules}; they must be the same"
+            )
+
+    # -- what is said and kept
+
+    def notes(self, split: str, learning: bool) -> Iterator[str]:
+        if learning:  # once, not for what validates as well
+            yield from self.source.notes()
+        if not self.grown and len(self.graph):
+            yield f"no entity of the graph occurs in the {split} data"
+        if self.branches:
+            yield (
+                f"{self.grown:,} of {self.held:,} rows of the {split} data have {self.branches:,} "
+                "branches of knowledge"
+            )
+        if self.left_out:
+            yield f"{self.left_out:,} branches were left out: there was no room for them"
+
+    def settled(self) -> dict[str, Any]:
+        return asdict(self.options) | {"digest": self.graph.digest}
+
+    def keep(self, out: Path) -> dict[str, Any]:
+        """Writes the graph beside a model; gives what its task.json says of it."""
+        self.graph.write(out / FILE)
+        return self.settled() | {"file": FILE}
+
+
+def tensors(held: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(value) for name, value in held.items()}

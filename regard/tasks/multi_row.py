@@ -1,0 +1,168 @@
+"""What is judged by its marks: a text, two texts in both orders, a question with its choices.
+
+A sample may be several rows; with GPT the language model learns on beside the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.attention.precision import wide_dtype
+from regard.core.errors import ConfigError
+from regard.data.batching import Rows
+from regard.data.examples import Example
+from regard.data.input_formats import Framed, bare
+from regard.objectives.base import Batch, Sample
+from regard.objectives.reading import inner
+from regard.tasks.labelled import ROWS, LabelledObjective
+
+LANGUAGE = "language"  # the name of the second loss
+PAPER = 0.5  # what it counts: Radford et al. 2018, 4.1
+
+
+@dataclass(frozen=True)
+class SeveralOptions:
+    family: str = ""  # settled: how a text is framed
+    auxiliary: float | None = None  # what the language model's loss counts; None: as in the paper
+    marks: bool = True  # False: a GPT reads the text alone, and its last token speaks for it
+    knowledge: dict[str, Any] = field(default_factory=dict)  # of regard.tasks.knowledge
+
+
+class Several(LabelledObjective):
+    """A subclass gives `groups`, the rows of each sample."""
+
+    several = True  # False: every sample is one row
+
+    def prepare(self) -> None:
+        self.auxiliary = self.language_weight()
+        self.weights = {LANGUAGE: self.auxiliary} if self.auxiliary else {}
+        super().prepare()
+
+    def language_weight(self) -> float:
+        given, family = self.options.auxiliary, self.options.family
+        if given is None:
+            return PAPER if family == "gpt" else 0.0
+        if isinstance(given, bool) or not isinstance(given, int | float) or given < 0:
+            raise ConfigError(f"objective.auxiliary is {given!r}; it must be a number from 0 on")
+        if given and family != "gpt":
+            raise ConfigError(
+                f"objective.auxiliary is {given:g}, but {family} is no language model; only gpt is"
+            )
+        return float(given)
+
+    # -- rows
+
+    def encode(self) -> tuple[Rows, Rows]:
+        if not self.options.marks:
+            if self.options.family != "gpt":
+                raise ConfigError(f"{self.options.family} cannot do without marks; only gpt can")
+            self.frame = bare(self.frame)
+        self.lengths: list[np.ndarray] = []  # of the rows of each sample that has several
+        rows, segments = [], []
+        for group in self.groups():
+            self.cut += any(row.cut for row in group)
+            if self.several:
+                self.lengths.append(np.array([len(row.ids) for row in group], np.int64))
+            rows.append(np.fromiter(chain.from_iterable(row.ids for row in group), np.int32))
+            segments.append(np.fromiter(chain.from_iterable(r.segments for r in group), np.int8))
+        return rows, segments
+
+    def groups(self) -> Iterator[list[Framed]]:
+        raise NotImplementedError
+
+    @cached_property
+    def longest(self) -> int:
+        if not self.several:
+            return self.largest
+        return max(int(sizes.max()) for sizes in self.lengths)
+
+    def groups_of(self, examples: Sequence[Example]) -> Iterator[list[Framed]]:
+        """The rows of other examples."""
+        raise NotImplementedError
+
+    def plain(self, index: int) -> Sample:
+        found = super().plain(index)
+        return found | {"lengths": self.lengths[index]} if self.several else found
+
+    def variant(self, epoch: int, index: int) -> Sample | None:
+        assert self.variants is not None
+        example = self.variants.of(self.corpus.examples[index], epoch, index)
+        if example is None:
+            return None
+        rows = next(self.groups_of([example]))
+        lengths = np.array([len(row.ids) for row in rows], np.int64)
+        if lengths.sum() > self.largest or lengths.max() > self.longest:
+            return None
+        found: Sample = {
+            "tokens": np.fromiter(chain.from_iterable(row.ids for row in rows), np.int32),
+            "segments": np.fromiter(chain.from_iterable(row.segments for row in rows), np.int8),
+            **self.extra(index),
+        }
+        return found | {"lengths": lengths} if self.several else found
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """Tokens are those of all rows [R, T]; `rows` [B, K] says which ones a sample has, where
+        `held` [B, K].
+        """
+        if not self.several:
+            return super().collate(samples)
+        made = super().collate([row for sample in samples for row in divided(sample)])
+        counts = np.array([len(sample["lengths"]) for sample in samples])
+        place = np.arange(counts.max())
+        held = place < counts[:, None]
+        rows = np.where(held, (np.cumsum(counts) - counts)[:, None] + place, 0)
+        alone = [name for name in samples[0] if name not in (*ROWS, "lengths")]
+        rest = {name: np.stack([sample[name] for sample in samples]) for name in alone}
+        rest |= {"rows": rows, "held": held}
+        return made | {name: torch.from_numpy(value) for name, value in rest.items()}
+
+    # -- the model
+
+    def about(self) -> dict[str, Any]:
+        """Others find a GPT's last token by what padding is."""
+        special = self.corpus.special
+        pad = special.end if special.pad is None else special.pad
+        return super().about() | ({"pad_token_id": pad} if self.options.family == "gpt" else {})
+
+    # -- the language model beside the task
+
+    @property
+    def reads_on(self) -> bool:
+        return bool(self.auxiliary) and self.learning
+
+    def language_counts(self, batch: Batch) -> dict[str, float]:
+        return {LANGUAGE: float(batch["tokens"].size(0))} if self.reads_on else {}
+
+    def language_sums(self, model: Any, hidden: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Of each row the mean surprisal of its tokens but the first, as in openai's
+        finetune-transformer-lm; summed over the rows.
+        """
+        if not self.reads_on:
+            return {}
+        words, scored = batch["tokens"][:, 1:], batch["real"][:, 1:]
+        shares = scored.to(wide_dtype(hidden.dtype)) / scored.sum(1, keepdim=True).clamp_min(1)
+        rows = hidden[:, :-1]
+        if torch.compiler.is_compiling():  # which wants to know all shapes beforehand
+            parts = rows.flatten(0, 1), words.flatten(), shares.flatten()
+        else:
+            parts = rows[scored], words[scored], shares[scored]
+        return {LANGUAGE: inner(model).output.surprisal(*parts)}
+
+    def targets_in(self, batch: Batch) -> int:
+        return int(batch["real"][:, 1:].sum()) if self.reads_on else 0
+
+
+def divided(sample: Sample) -> list[Sample]:
+    """The rows of a sample."""
+    ends = np.cumsum(sample["lengths"])[:-1]
+    names = [name for name in ROWS if name in sample]
+    parts = (np.split(sample[name], ends) for name in names)
+    return [dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)]

@@ -1,0 +1,119 @@
+"""Tokens that a task needs and a tokenizer lacks, and rows for them in a model: GPT-1 appends its
+start, delimiter and extract after the vocabulary (Radford et al. 2018, 4.1).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Fast
+
+from regard.core.errors import ConfigError, InputError
+from regard.data.corpus import Special
+from regard.data.special_tokens import KEYS, SPELLINGS, completed, special_of
+from regard.data.tokenizer import Tokenizer
+
+MARKS = ("start", "sep", "cls")  # of a GPT, which reads raw text before it learns a task
+MARKED = ("classify", "entail", "similar", "choose", "answer")  # texts stand between marks
+
+
+def marked(
+    tokenizer: Tokenizer, family: str, task: str, marks: bool, name: str = "the model"
+) -> Tokenizer:
+    """With the tokens that a family's model needs for a task; the same one if it has them all.
+
+    `marks` are those around the texts, which a task may do without. A token that ends a text is
+    always needed: published GPT-1 has none.
+    """
+    if family != "gpt":
+        return tokenizer
+    if task in MARKED and marks:
+        return extended(tokenizer, name)
+    return tokenizer if roles_of(tokenizer, name) else extended(tokenizer, name, ("end",))
+
+
+def extended(
+    tokenizer: Tokenizer, name: str = "the model", roles: tuple[str, ...] = MARKS
+) -> Tokenizer:
+    """With a token for each of the roles; the same one if it has them all. Its files say so, for
+    us and for transformers.
+    """
+    words = {role: spelled(tokenizer.ready)[role] for role in lacking(tokenizer, name, roles)}
+    if not words:
+        return tokenizer
+    fast = Fast.from_str(tokenizer.ready.to_str())
+    tokens = [AddedToken(word, special=True, normalized=False) for word in words.values()]
+    fast.add_special_tokens(tokens)
+    files = tokenizer.files | {"tokenizer.json": fast.to_str(pretty=True).encode()}
+    declared = {f"{KEYS[role]}_token": word for role, word in words.items()}
+    numbers = fast.get_vocab()
+    numbered = {word: numbers[word] for word in words.values()}
+    for file, more in (
+        ("tokenizer_config.json", declared),
+        ("special_tokens_map.json", declared),
+        ("added_tokens.json", numbered),
+    ):
+        if file in files:
+            files[file] = amended(files[file], more, numbered)
+    made = Tokenizer(fast, files)
+    return completed(made, special_of(made, name))
+
+
+def lacking(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> list[str]:
+    """The roles without a token."""
+    found = roles_of(tokenizer, name)
+    return [role for role in roles if getattr(found, role, None) is None]
+
+
+def roles_of(tokenizer: Tokenizer, name: str) -> Special | None:
+    """None for a tokenizer like that of published GPT-1, without a token that ends a text."""
+    try:
+        return special_of(tokenizer, name)
+    except InputError:
+        return None
+
+
+def spelled(fast: Fast) -> dict[str, str]:
+    """How a tokenizer of this kind would spell the roles."""
+    kind = type(fast.model).__name__
+    if kind == "BPE":
+        return SPELLINGS["bpe" if fast.model.end_of_word_suffix else "bytes-bpe"]
+    return SPELLINGS[{"WordPiece": "wordpiece", "Unigram": "unigram"}.get(kind, "words")]
+
+
+def amended(file: bytes, more: dict[str, Any], numbered: dict[str, int]) -> bytes:
+    """A table of a tokenizer's files with new entries."""
+    table = json.loads(file) | more
+    if "added_tokens_decoder" in table:
+        entry = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False,
+                 "special": True}  # fmt: skip
+        new = {str(i): {"content": word, **entry} for word, i in numbered.items()}
+        table["added_tokens_decoder"] = table["added_tokens_decoder"] | new
+    return json.dumps(table, indent=2, ensure_ascii=False).encode()
+
+
+def grown(model: Any, vocabulary: int) -> Any:
+    """The model with rows for so many tokens; new ones are drawn as its first ones were."""
+    import torch
+    from torch import nn
+
+    from regard.models.gpt import GPT
+
+    known = model.config.vocabulary
+    if vocabulary <= known:
+        return model
+    if not isinstance(model, GPT):
+        raise ConfigError(f"{type(model).__name__} cannot learn tokens that it was not made with")
+    old = model.tokens.weight
+    new = torch.empty(vocabulary - known, old.size(1), dtype=old.dtype, device=old.device)
+    new.normal_(std=model.config.start_std)
+    model.tokens.weight = nn.Parameter(torch.cat([old.detach(), new]), old.requires_grad)
+    model.tokens.num_embeddings = vocabulary
+    model.output.weight = model.tokens.weight
+    table: Any = model.tokens
+    if hasattr(table, "spelling"):  # the extension "characters"
+        table.spelling.grow(vocabulary)
+    model.config = model.config.replace(vocabulary=vocabulary)
+    return model

@@ -1,0 +1,369 @@
+"""What this machine can do, and what a run asks of it: speed, memory, arithmetic."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.attention.attention import Attention
+from regard.attention.block import Block, CrossBlock, FeedForward
+from regard.attention.kernels import SHORT
+from regard.attention.position import Relative
+from regard.formats.directory import describe
+from regard.models.adaptive import AdaptiveOutput
+from regard.models.longformer import LongAttention
+from regard.models.output import CHUNK
+
+FASTER = 1.2  # bf16 has to beat fp32 by this much before it is called fast
+UNLIMITED = 2**60  # a limit of a control group that is none
+
+# -- speed
+
+
+def gemm_peak(
+    dtype: torch.dtype, seconds: float = 0.3, device: torch.device | str = "cpu"
+) -> float:
+    """FLOP/s of the best square matrix product, measured once a process."""
+    device = torch.device(device)
+    return measured(dtype, seconds, str(device), torch.get_num_threads())
+
+
+@cache
+def measured(dtype: torch.dtype, seconds: float, device: str, threads: int) -> float:
+    side = 4096 if device.startswith("cuda") else 1024
+    a = torch.ones(side, side, dtype=dtype, device=device)
+    b, out = a.clone(), torch.empty_like(a)
+    best, end = float("inf"), time.perf_counter() + seconds
+    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
+    torch.mm(a, b, out=out)
+    while best == float("inf") or time.perf_counter() < end:
+        wait()
+        began = time.perf_counter()
+        torch.mm(a, b, out=out)
+        wait()
+        best = min(best, time.perf_counter() - began)
+    return 2 * side**3 / best
+
+
+def fast_bf16(device: torch.device | str) -> bool:
+    """Are products in bf16 faster than in fp32 here? On a CPU that is measured: a processor may
+    know the numbers and still be slow with them.
+    """
+    device = torch.device(device)
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cpu":
+        return False
+    half, single = (gemm_peak(dtype, 0.05) for dtype in (torch.bfloat16, torch.float32))
+    return half > FASTER * single
+
+
+# -- memory
+
+
+def memory() -> dict[str, int]:
+    """Bytes: `resident` now and at its `peak`, `total` of the machine, and what is `available` to
+    this process, within the limit of its control group (0: none) and before the system swaps.
+    """
+    own, machine = table("/proc/self/status"), table("/proc/meminfo")
+    total = machine.get("MemTotal", 0) or physical()
+    limit, used = control_group()
+    available = machine.get("MemAvailable", total)
+    if limit:
+        available = min(available, max(0, limit - used))
+    resident = own.get("VmRSS", 0)
+    return {
+        "resident": resident,
+        "peak": max(own.get("VmHWM", 0), resident) or peak_elsewhere(),
+        "total": min(total, limit) if limit else total,
+        "limit": limit,
+        "available": available,
+    }
+
+
+def table(path: str) -> dict[str, int]:
+    """A file of lines such as "MemTotal: 123 kB", in bytes; nothing where there is no such file."""
+    try:
+        lines = Path(path).read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return {}
+    parts = (line.split() for line in lines if line.endswith(" kB"))
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in parts}
+
+
+def physical() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not Unix
+        return sys.maxsize
+
+
+def peak_elsewhere() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def control_group(
+    own: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")
+) -> tuple[int, int]:
+    """(limit, used) of the tightest control group this process is in; (0, 0) without one."""
+    found = [
+        (limit, max(0, count_in(used) - reclaimable(used.with_name("memory.stat"))))
+        for limit, used in limits(own, mount)
+    ]
+    return min(found, key=lambda pair: pair[0] - pair[1], default=(0, 0))
+
+
+@cache
+def limits(own: Path, mount: Path) -> list[tuple[int, Path]]:
+    """Every limit above this process, with the file that says how much of it is used."""
+    try:
+        lines = own.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, names = mount, ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            root, names = mount / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        place = root / path.strip("/")
+        for directory in (place, *place.parents):  # a parent may be tighter
+            if directory.is_relative_to(root):
+                limit = count_in(directory / names[0])
+                found += [(limit, directory / names[1])] if 0 < limit < UNLIMITED else []
+    return found
+
+
+def count_in(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # no such file, or "max"
+        return 0
+
+
+def reclaimable(path: Path) -> int:
+    """What the group holds of files, and the system would drop first."""
+    try:
+        words = path.read_text(encoding="ascii").split()
+    except OSError:
+        return 0
+    return int(words[words.index("inactive_file") + 1]) if "inactive_file" in words else 0
+
+
+def quick_malloc() -> bool:
+    """Lets the process keep the memory it frees, so that the large tensors of one step serve the
+    next instead of being mapped and filled with zeros anew. True where it could be set: glibc.
+
+    The price: what was once used is not given back to the system before the process ends.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "gnu_get_libc_version"):  # musl and others have a mallopt that is none
+        return False
+    trim_threshold, top_pad, map_most, never = -1, -2, -4, -1
+    settings = {map_most: 0, trim_threshold: never, top_pad: 2**26}
+    return sum(library.mallopt(name, value) for name, value in settings.items()) == len(settings)
+
+
+# -- what a step computes
+
+
+def step_flops(
+    model: Any,
+    tokens: int,
+    samples: int,
+    *,
+    targets: int | None = None,
+    past: int = 0,
+) -> float:
+    """Floating-point operations of one step over `samples` of `tokens`.
+
+    A matrix of n numbers that a row passes costs 2n going forward and 4n going back: the 6·N·D of
+    the scaling papers. Counted are the matrices that rows do pass (not the embedding tables, which
+    are only looked up, nor projections for global tokens that do not occur), each times the rows
+    that pass it, and the products of queries with the keys they may see, and of weights with
+    values: 12 · inner · keys a row. Logits are made for `targets` rows of a sample (all, unless
+    given), which are also the length of a decoder and the query rows of XLNet. `past` is the
+    memory of Transformer-XL. Recomputed activations do not count: they are no progress.
+    """
+    rows = tokens if targets is None else targets
+    products = float(rows * output_numbers(model))
+    for block, layer, decoder in blocks_of(model):
+        here = rows if decoder else tokens
+        if hasattr(model, "query") and targets is not None:
+            here += targets
+        keys = keys_of(model, layer, here if decoder else tokens, past, decoder)
+        skipped = {
+            id(m) for m in block.modules() if isinstance(m, LongAttention) for m in (m.wide,)
+        }
+        for part in block.modules():
+            if isinstance(part, FeedForward):
+                products += here * sum(m.weight.numel() for m in linears(part))
+            elif isinstance(part, Attention) and id(part) not in skipped:
+                products += attention_products(part, block, here, tokens, keys)
+    if isinstance(model.layers if hasattr(model, "layers") else None, nn.ModuleList):  # an LSTM
+        products += tokens * sum(p.numel() for p in model.layers.parameters() if p.dim() > 1)
+    return 6.0 * products * samples
+
+
+def attention_products(part: Attention, block: Any, rows: int, source: int, keys: float) -> float:
+    """Multiplications of one attention, for one sample."""
+    project, out = part.project.weight.numel(), part.out.weight.numel()
+    inner = part.project.heads * part.project.size
+    if getattr(block, "cross", None) is not None and part is block.cross.layer:
+        return rows * (project / 3 + out) + source * project * 2 / 3 + 2 * rows * inner * source
+    relative = inner * keys if isinstance(part.score, Relative) else 0.0
+    return rows * (project + out + 2 * inner * keys + relative)
+
+
+def blocks_of(model: Any) -> Iterator[tuple[Any, int, bool]]:
+    """(block, number of its layer, does it belong to a decoder?)."""
+    count = {False: 0, True: 0}
+    for block in model.modules():
+        if isinstance(block, Block):
+            decoder = isinstance(block, CrossBlock)
+            yield block, count[decoder], decoder
+            count[decoder] += 1
+
+
+def keys_of(model: Any, layer: int, rows: int, past: int, decoder: bool) -> float:
+    """How many keys a row sees, on the mean."""
+    config = model.config
+    if callable(getattr(config, "window", None)):  # characters: so many rows before each
+        return min(config.window(layer), rows)
+    if hasattr(config, "windows"):
+        return min(config.windows[layer] + 1, rows)
+    if getattr(config, "band", None) and layer % 2:
+        return min(config.band, rows)
+    return past + (rows + 1) / 2 if decoder or model.causal else past + rows
+
+
+def linears(part: nn.Module) -> list[nn.Linear]:
+    return [m for m in part.modules() if isinstance(m, nn.Linear)]
+
+
+def output_numbers(model: Any) -> int:
+    """Numbers of the matrices between a hidden row and its logits. Of an adaptive softmax only the
+    first cluster: each of the others is for its own rare words.
+    """
+    output = getattr(model, "output", None)
+    if output is None:
+        return 0
+    if isinstance(output, AdaptiveOutput):
+        return output.cluster(0)[0].numel() + sum(p.numel() for p in output.projections[:1])
+    return output.weight.numel() + sum(m.weight.numel() for m in linears(output.transform))
+
+
+# -- what a step keeps in memory
+
+STATE = {"adam": 2, "adamw": 2, "bert-adam": 3, "adafactor": 0, "sgd": 0}  # copies of the weights
+WIDTH = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}  # bytes of a number in a product
+CACHE = 2**26  # what the libraries of matrix products keep for themselves, about
+
+
+def training_memory(
+    model: Any,
+    batch: int,
+    length: int,
+    *,
+    optimizer: str = "adamw",
+    precision: str = "fp32",
+    checkpointing: bool = False,
+    targets: int | None = None,
+    past: int = 0,
+) -> int:
+    """About how many bytes training takes beyond what the process holds without the model.
+
+    `batch` is that of one micro-batch in one process. Weights, gradients and the optimiser's state;
+    copies of the weights in half precision; what the layers keep for the way back (with
+    `checkpointing` only the input of each, and all of one); logits, of which there is one chunk.
+    """
+    exact, half = max(4, WIDTH[precision]), WIDTH[precision]
+    numbers = sum(p.numel() for p in model.parameters())
+    largest = max(p.numel() for p in model.parameters())
+    fixed = exact * (numbers * (2 + STATE.get(optimizer, 2)) + 2 * largest)
+    if half < exact:
+        fixed += half * numbers
+    rows = length if targets is None else targets
+    kept, most = 0.0, 0.0
+    for block, layer, decoder in blocks_of(model):
+        here = batch * (rows if decoder else length)
+        layer_bytes = block_bytes(model, block, layer, here, length, past, exact, half, decoder)
+        kept += here * model.config.width * exact if checkpointing else layer_bytes
+        most = max(most, layer_bytes)
+    if hasattr(model, "layers"):  # an LSTM keeps four gates, a cell and a row
+        kept += 8 * batch * length * model.config.width * exact * len(model.layers)
+    if past:
+        kept += 2 * batch * past * model.config.width * exact * len(list(blocks_of(model)))
+    return int(fixed + kept + most + logit_bytes(model, batch * rows, exact, half) + CACHE)
+
+
+def resting_memory(directory: str) -> int:
+    """About how many bytes a saved model takes that is only asked; one in small numbers takes as
+    many as its files.
+    """
+    found = describe(directory)
+    if "int8" not in found["extensions"]:
+        return 4 * int(found["parameters"])
+    return sum(size for name, size in found["files"].items() if name.endswith(".safetensors"))
+
+
+def block_bytes(
+    model: Any,
+    block: Any,
+    layer: int,
+    rows: int,
+    length: int,
+    past: int,
+    exact: int,
+    half: int,
+    decoder: bool,
+) -> float:
+    """What one block keeps: inputs of norms in full, of matrices in half; the weights of attention
+    where they are made at all.
+    """
+    width = model.config.width
+    keys = keys_of(model, layer, length, past, decoder)
+    total = 0.0
+    for part in block.modules():
+        if isinstance(part, nn.RMSNorm):  # no kernel of its own on a CPU: every step of it is kept
+            total += rows * 3 * exact * width
+        elif isinstance(part, FeedForward):
+            total += rows * (2 * exact + half) * width  # norm, and the row that is added
+            inside = sum(m.out_features for m in linears(part)) * rows
+            total += inside * (2 * half + (half + 1) * bool(part.dropout.rate))
+        elif isinstance(part, Attention):
+            inner = part.project.heads * part.project.size
+            total += rows * ((2 * exact + half) * width + 6 * inner * half)
+            relative = isinstance(part.score, Relative)
+            if part.dropout or relative or (half == 2 and keys <= SHORT):
+                copies = 1 + 3 * relative
+                total += rows * part.project.heads * keys * (copies * half + bool(part.dropout))
+    return total
+
+
+def logit_bytes(model: Any, rows: int, exact: int, half: int) -> float:
+    output = getattr(model, "output", None)
+    if output is None:
+        return 0.0
+    words = output.edges[1] if isinstance(output, AdaptiveOutput) else output.weight.size(0)
+    chunk = min(rows, max(1, CHUNK // words)) * words
+    return chunk * (exact + (half if half < exact else 0)) + exact * output_numbers(model)

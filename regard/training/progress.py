@@ -1,0 +1,384 @@
+"""Seeing a run: a live view in a terminal, plain lines elsewhere, and metrics.jsonl.
+
+Everything for people goes to standard error; standard output stays free for results.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import json
+import math
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from regard.core.errors import UnknownName
+
+Record = dict[str, Any]
+BARS = "▁▂▃▄▅▆▇█"
+ASCII_BARS = "_.-=+*#@"
+
+
+class Watch(Protocol):
+    """What a run tells whoever looks on."""
+
+    def start(self, facts: Record) -> None: ...
+    def step(self, record: Record) -> None: ...
+    def note(self, text: str) -> None: ...
+    def valid(self, record: Record) -> None: ...
+    def stop(self, text: str = "") -> None: ...
+
+
+class Silent:
+    """Says nothing."""
+
+    def start(self, facts: Record) -> None: ...
+    def step(self, record: Record) -> None: ...
+    def note(self, text: str) -> None: ...
+    def valid(self, record: Record) -> None: ...
+    def stop(self, text: str = "") -> None: ...
+
+
+class Smooth:
+    """A running mean that is right from the first value on (as Adam corrects its own)."""
+
+    def __init__(self, keep: float = 0.98) -> None:
+        self.keep, self.sum, self.weight = keep, 0.0, 0.0
+
+    def __call__(self, value: float) -> float:
+        if math.isfinite(value):
+            self.sum = self.keep * self.sum + (1 - self.keep) * value
+            self.weight = self.keep * self.weight + (1 - self.keep)
+        return self.sum / self.weight if self.weight else math.nan
+
+
+class Plain:
+    """Lines for a log: the first step, then one in so many seconds, then the last."""
+
+    def __init__(self, every: float = 10.0, out: IO[str] | None = None) -> None:
+        self.every, self.out = every, out
+        self.smooth = Smooth()
+        self.shown = -math.inf
+
+    def say(self, text: str) -> None:
+        print(text, file=self.out or sys.stderr, flush=True)
+
+    def start(self, facts: Record) -> None:
+        for line in summary(facts):
+            self.say(line)
+
+    def step(self, record: Record) -> None:
+        average = self.smooth(float(record.get("loss", math.nan)))
+        now = time.monotonic()
+        if now - self.shown < self.every and record["step"] != record.get("steps"):
+            return
+        self.shown = now
+        self.say(" · ".join(step_words(record, average)))
+
+    def note(self, text: str) -> None:
+        self.say(f"note: {text}")
+
+    def valid(self, record: Record) -> None:
+        best = " (best)" if record.get("best") else ""
+        self.say(f"step {record['step']:,} · validation: {figures(record)}{best}")
+
+    def stop(self, text: str = "") -> None:
+        if text:
+            self.say(text)
+
+
+class Live:
+    """One screenful that is redrawn four times a second, whatever the pace of the steps."""
+
+    def __init__(self, out: IO[str] | None = None) -> None:
+        from rich.console import Console
+        from rich.live import Live as Screen
+
+        self.console = Console(file=out or sys.stderr, highlight=False)
+        self.bars = BARS if "utf" in (self.console.encoding or "").lower() else ASCII_BARS
+        self.smooth = Smooth()
+        self.losses: deque[float] = deque(maxlen=4096)
+        self.facts: Record = {}
+        self.record: Record = {}
+        self.average = math.nan
+        self.last: Record = {}
+        self.best: Record = {}
+        self.screen = Screen(console=self.console, get_renderable=self.draw, refresh_per_second=4)
+
+    def start(self, facts: Record) -> None:
+        self.facts = facts
+        for line in summary(facts):
+            self.say(line)
+        atexit.register(self.screen.stop)  # a run that fails must still give the cursor back
+        self.screen.start()
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def step(self, record: Record) -> None:
+        self.average = self.smooth(float(record.get("loss", math.nan)))
+        self.losses.append(self.average)
+        self.record = record
+
+    def note(self, text: str) -> None:
+        self.say(f"note: {text}")
+
+    def valid(self, record: Record) -> None:
+        self.last = record
+        if record.get("best"):
+            self.best = record
+
+    def stop(self, text: str = "") -> None:
+        self.screen.stop()
+        atexit.unregister(self.screen.stop)
+        if text:
+            self.say(text)
+
+    def draw(self) -> Any:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        record = self.record
+        if not record:
+            return Text("…")
+        steps = record.get("steps") or self.facts.get("steps") or 0
+        head = Table.grid(padding=(0, 1))
+        head.add_row(
+            ProgressBar(total=steps or None, completed=record["step"], width=32),
+            Text(f"{record['step']:,} / {steps:,}" if steps else f"{record['step']:,}"),
+            Text(f"{duration(record['left'])} left" if "left" in record else "", style="dim"),
+        )
+        table = Table.grid(padding=(0, 2))
+        for name, text in self.rows():
+            table.add_row(Text(name, style="dim"), Text(text))
+        return Group(head, table)
+
+    def rows(self) -> list[tuple[str, str]]:
+        record = self.record
+        line = spark(list(self.losses), 32, self.bars)
+        rows = [("loss", f"{number(record.get('loss'))}  mean {number(self.average)}  {line}")]
+        rate = [number(record["rate"])] if "rate" in record else []
+        rate += [f"gradient {number(record['norm'])}"] if "norm" in record else []
+        rows.append(("rate", "  ".join(rate)))
+        rows.append(("speed", speed(record)))
+        if record.get("memory"):
+            rows.append(("memory", size(record["memory"])))
+        if self.last:
+            rows.append(("valid", f"{figures(self.last)}  at step {self.last['step']:,}"))
+        if self.best and self.best is not self.last:
+            rows.append(("best", f"{figures(self.best)}  at step {self.best['step']:,}"))
+        return [(name, text) for name, text in rows if text]
+
+
+def watch(kind: str = "auto") -> Watch:
+    """The live view where standard error is a terminal, else plain lines; or what is asked for."""
+    kinds: dict[str, Callable[[], Watch]] = {"live": Live, "plain": Plain, "silent": Silent}
+    if kind == "auto":
+        able = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        kind = "live" if able and importlib.util.find_spec("rich") else "plain"
+    if kind not in kinds:
+        raise UnknownName("display", kind, ["auto", *kinds])
+    return kinds[kind]()
+
+
+class Metrics:
+    """metrics.jsonl: one JSON object a line, on disk before the next step.
+
+    `begin(step)` drops what was written after that step, and a last line cut in half, so that a
+    resumed run leaves the file of one that never stopped. Where TensorBoard is installed, the same
+    numbers go to the directory beside it.
+    """
+
+    def __init__(self, path: Path, *, enabled: bool = True, board: bool = True) -> None:
+        self.path, self.enabled = path, enabled
+        self.board_wanted = board
+        self.board: Any = None
+        self.file: IO[str] | None = None
+
+    def begin(self, step: int = 0) -> None:
+        if not self.enabled:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.truncate(kept_bytes(self.path, step))
+        self.file = self.path.open("a", encoding="utf-8")
+        if self.board_wanted and importlib.util.find_spec("tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter
+
+            place = self.path.parent / "tensorboard"
+            self.board = SummaryWriter(str(place), purge_step=step + 1)
+
+    def write(self, record: Record) -> None:
+        if self.file is None:
+            return
+        self.file.write(json.dumps(finite(record), ensure_ascii=False) + "\n")
+        self.file.flush()
+        if self.board is not None:
+            for name, value in scalars(record):
+                self.board.add_scalar(name, value, record["step"])
+
+    def close(self) -> None:
+        for part in (self.file, self.board):
+            if part is not None:
+                part.close()
+        self.file = self.board = None
+
+
+def kept_bytes(path: Path, step: int) -> int:
+    """How much of the file belongs to the steps up to this one."""
+    kept = 0
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                known = line.endswith(b"\n") and int(json.loads(line)["step"]) <= step
+            except (ValueError, TypeError, KeyError):
+                known = False
+            if not known:
+                break
+            kept += len(line)
+    return kept
+
+
+def read_metrics(path: Path) -> list[Record]:
+    """All whole lines; a file that is still being written may end in half a one."""
+    records = []
+    for line in path.read_bytes().splitlines() if path.is_file() else []:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            records.append(record)
+    return records
+
+
+def finite(value: Any) -> Any:
+    """JSON knows no infinity and no NaN: they become null."""
+    if isinstance(value, dict):
+        return {key: finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def scalars(record: Record, prefix: str = "") -> list[tuple[str, float]]:
+    found: list[tuple[str, float]] = []
+    for name, value in record.items():
+        if isinstance(value, dict):
+            found += scalars(value, f"{prefix}{name}/")
+        elif name != "step" and isinstance(value, int | float) and not isinstance(value, bool):
+            found.append((f"{prefix}{name}", float(value)))
+    return found
+
+
+# -- words
+
+
+def summary(facts: Record) -> list[str]:
+    """What is said before the first step, as far as it is known."""
+    model = facts.get("model") or {}
+    model = model if isinstance(model, dict) else {"name": model}
+    words = [str(model.get("name") or "a model")]
+    if model.get("parameters"):
+        words.append(f"{model['parameters']:,} parameters")
+    if facts.get("objective"):
+        words.append(f"objective {facts['objective']}")
+    if facts.get("precision"):
+        words.append(str(facts["precision"]))
+    cost = []
+    if facts.get("steps"):
+        cost.append(f"{facts['steps']:,} steps")
+    if facts.get("tokens_per_step"):
+        cost.append(f"{facts['tokens_per_step']:,} tokens a step")
+    if facts.get("memory_needed"):
+        cost.append(f"about {size(facts['memory_needed'])} of memory")
+    if facts.get("seconds_needed"):
+        cost.append(f"about {duration(facts['seconds_needed'])}")
+    lines = [" · ".join(words), " · ".join(cost)]
+    return [line for line in lines if line]
+
+
+def step_words(record: Record, average: float) -> list[str]:
+    steps = record.get("steps")
+    words = [f"step {record['step']:,}" + (f" of {steps:,}" if steps else "")]
+    if "loss" in record:
+        words.append(f"loss {number(record['loss'])} (mean {number(average)})")
+    if "rate" in record:
+        words.append(f"rate {number(record['rate'])}")
+    if speed(record):
+        words.append(speed(record))
+    if record.get("memory"):
+        words.append(size(record["memory"]))
+    if "left" in record:
+        words.append(f"{duration(record['left'])} left")
+    return words
+
+
+def speed(record: Record) -> str:
+    words = []
+    if record.get("tokens_per_second"):
+        words.append(f"{record['tokens_per_second']:,.0f} tokens/s")
+    if record.get("peak_share"):
+        words.append(f"{record['peak_share']:.0%} of peak")
+    return ", ".join(words)
+
+
+def figures(record: Record) -> str:
+    """The measures of a validation, which may be nested under "valid"."""
+    found = scalars(record.get("valid") or record)
+    return ", ".join(
+        f"{name.replace('_', ' ')} {number(value)}" for name, value in found if name != "tokens"
+    )
+
+
+def number(value: Any) -> str:
+    """Four digits are what a glance takes in."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return "–"
+    if not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) or (value == int(value) and abs(value) < 1e6):
+        return f"{int(value):,}"
+    return f"{value:.4g}" if 1e-3 <= abs(value) < 1e6 else f"{value:.2e}"
+
+
+def duration(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes == 0:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def spark(values: list[float], width: int, bars: str = BARS) -> str:
+    """A curve in one line: the values in `width` groups, each as a bar."""
+    known = [v for v in values if math.isfinite(v)]
+    if len(known) < 2:
+        return ""
+    groups = min(width, len(known))
+    edges = [len(known) * i // groups for i in range(groups + 1)]
+    means = [sum(known[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, high = min(means), max(means)
+    scale = (len(bars) - 1) / (high - low) if high > low else 0.0
+    return "".join(bars[round((mean - low) * scale)] for mean in means)

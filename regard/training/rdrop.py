@@ -1,0 +1,193 @@
+"""R-Drop (Liang et al. 2021): two passes with other dropout, which are to agree.
+
+What is learned is the mean of both losses plus weight · ½ (KL(p₁‖p₂) + KL(p₂‖p₁)) of the
+distributions that the losses were computed from. The paper adds the two losses up, so that its α is
+twice this weight.
+
+Distributions are those of a head's classes, of a word's tag (with a CRF: what it says of the word
+alone), of the start and of the end of an answer, of the choices of a question, and of the words of
+a language model. A score that is no distribution stands for a normal one whose logarithm its loss
+is, so two scores are as far apart as their squared difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from regard.attention.precision import wide
+from regard.core.errors import ConfigError
+from regard.models.output import CHUNK
+from regard.models.state import State
+from regard.objectives.base import Batch, Loss, Objective
+from regard.objectives.mixture import Mixture
+from regard.training.capture import Watched, Words
+
+APART = "_apart"  # behind the name of a loss: how far its distributions are apart
+KNOWN = ("causal", "recurrent", "prefix", "masked", "sentences", "permuted", "span", "pairs",
+         "classify", "choose", "tag", "answer")  # fmt: skip
+LOSSES = {  # of a head's answers, where they have not its own name
+    "span": "answer",
+    "span.ends": "answer",
+    "span.unanswerable": "answerable",
+}
+
+
+class Calls(Protocol):
+    """Counts the sequences that a pass reads."""
+
+    call: int
+
+
+def agreeing(objective: Objective, weight: float, calls: Calls | None = None) -> Any:
+    """An objective to learn by instead; samples and validation remain those of the one given."""
+    if not isinstance(objective, Mixture):
+        return Agree(objective, weight, calls)
+    made = copy(objective)
+    parts: dict[str, Any] = {n: Agree(part, weight, calls) for n, part in objective.parts.items()}
+    made.parts = parts
+    made.weights = objective.weights | {
+        name + APART: weight * objective.weights[name] for name in objective.names()
+    }
+    made.sums = {
+        part: [*names, *(name + APART for name in names)] for part, names in objective.sums.items()
+    }
+    return made
+
+
+class Agree:
+    """An objective whose loss is that of two passes; all else is as it was."""
+
+    def __init__(self, objective: Objective, weight: float, calls: Calls | None = None) -> None:
+        if objective.name not in KNOWN:
+            raise ConfigError(
+                f"robust.agree compares what two passes say, and it does not know what "
+                f"{objective.name!r} says; these can agree: {', '.join(KNOWN)}"
+            )
+        self.inner, self.calls = objective, calls
+        self.names = list(objective.counts(objective.collate([objective.get(0)])))
+        own = objective.weights
+        self.weights = own | {name + APART: weight * own.get(name, 1.0) for name in self.names}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        found = self.inner.counts(batch)
+        return found | {name + APART: count for name, count in found.items()}
+
+    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
+        """Both passes read the same words, disturbed alike, with the memory of before."""
+        past, start = copy(state), 0 if self.calls is None else self.calls.call
+        one, two = Watched(model), Watched(model)
+        first = self.inner.loss(one, batch, state)
+        if self.calls is not None:
+            self.calls.call = start
+        second = self.inner.loss(two, batch, past)
+        sums = {name: (value + second.sums[name]) / 2 for name, value in first.sums.items()}
+        return Loss(sums | self.apart(one, two, batch), self.counts(batch), first.seen)
+
+    def apart(self, one: Watched, two: Watched, batch: Batch) -> dict[str, Tensor]:
+        """Summed as the losses are, for each of them."""
+        like = next(one.parameters())
+        found = {name: torch.zeros((), device=like.device) for name in self.names}
+        taken: set[str] = set()
+        for a, b in zip(one.scores, two.scores, strict=True):
+            name = LOSSES.get(a.head, a.head)
+            taken.add(name)
+            found[name] = found[name] + HEADS[a.head](wide(a.scores), wide(b.scores), batch)
+        rest = [name for name in self.names if name not in taken]
+        for mine, other in zip(one.words, two.words, strict=True):
+            (name,) = rest
+            found[name] = found[name] + words(one.model.output, mine, other)
+        return {name + APART: value for name, value in found.items()}
+
+
+def divergence(a: Tensor, b: Tensor, inside: Tensor | None = None) -> Tensor:
+    """½ (KL(p‖q) + KL(q‖p)) of logits [..., K], which is ½ Σ (p - q)(log p - log q); only `inside`
+    [..., K], where given, is there anything.
+    """
+    if inside is not None:
+        a, b = (x.masked_fill(~inside, -torch.inf) for x in (a, b))
+    p, q = F.log_softmax(a, -1), F.log_softmax(b, -1)
+    ratio = p - q if inside is None else (p - q).masked_fill(~inside, 0.0)
+    return ((p.exp() - q.exp()) * ratio).sum(-1) / 2
+
+
+# -- heads: logits of both passes and the batch -> a sum
+
+
+def classes(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
+    each = (a - b)[:, 0].square() if a.size(1) == 1 else divergence(a, b)
+    return (each * batch["share"]).sum()
+
+
+def following(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
+    return divergence(a, b).sum()
+
+
+def choices(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
+    first, second = (x[:, 0][batch["rows"]] for x in (a, b))
+    return (divergence(first, second, batch["held"]) * batch["known"]).sum()
+
+
+def tags(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
+    labels = batch["labels"]
+    known = (labels >= 0) & (labels < a.size(-1))
+    return (divergence(a, b) * batch.get("shares", known)).sum()
+
+
+def ends(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
+    """Start and end each count half, as in the loss."""
+    inside = batch["real"][:, None]
+    each = divergence(a.transpose(1, 2), b.transpose(1, 2), inside).mean(1)
+    return (each * batch["known"]).sum()
+
+
+def one_end(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
+    return (divergence(a, b, batch["eligible"]) * batch["known"]).sum() / 2
+
+
+def refusal(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
+    """Of a yes or no whose logit is given: the other's is 0."""
+    first, second = (torch.stack([x, torch.zeros_like(x)], -1) for x in (a, b))
+    return (divergence(first, second) * batch["known"]).sum()
+
+
+HEADS: dict[str, Callable[[Tensor, Tensor, Batch], Tensor]] = {
+    "classify": classes,
+    "next": following,
+    "choose": choices,
+    "tag": tags,
+    "answer": ends,
+    "span": one_end,
+    "span.ends": one_end,
+    "span.unanswerable": refusal,
+}
+
+
+def words(output: Any, one: Words, two: Words) -> Tensor:
+    """Of rows that guess words; the logits of a few rows at a time, made again for the gradient."""
+
+    def part(a: Tensor, b: Tensor, share: Tensor | None) -> Tensor:
+        each = divergence(wide(output(a)), wide(output(b)))
+        return (each if share is None else each * share).sum()
+
+    vocabulary = output.edges[-1] if hasattr(output, "edges") else output.weight.size(0)
+    rows = max(1, CHUNK // (2 * vocabulary))
+    mine, other = one.hidden.split(rows), two.hidden.split(rows)
+    shares: Any = [None] * len(mine) if one.shares is None else one.shares.split(rows)
+    found = [
+        checkpoint(part, *chunk, use_reentrant=False, preserve_rng_state=False)
+        for chunk in zip(mine, other, shares, strict=True)
+    ]
+    return torch.stack(found).sum()

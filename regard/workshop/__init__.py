@@ -1,1 +1,0 @@
-"""Work on models that have learned: making them small, sturdy, and asking what they know."""

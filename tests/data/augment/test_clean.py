@@ -1,0 +1,48 @@
+"""Texts as the code of Wei & Zou prepares them."""
+
+from __future__ import annotations
+
+import pytest
+
+from regard.core.errors import ConfigError
+from regard.data.augment.clean import clean_example, clean_text
+from regard.data.examples import Answer, Choice, Example, Labelled, Pair, Question, Tagged
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("It's a Well-known FILM,\tin 1990!", "its a well known film in"),
+        ("A café…", "a caf"),  # as the code has it
+        ("1990!", "1990!"),  # nothing would be left
+        ("我喜欢这部 Netflix 电影", "我喜欢这部 Netflix 电影"),
+        ("Я люблю Netflix!", "Я люблю Netflix!"),
+        ("ネットフリックス and more", "ネットフリックス and more"),
+    ],
+)
+def test_texts(text: str, made: str) -> None:
+    assert clean_text(text) == made
+
+
+def test_all_texts_of_an_example() -> None:
+    assert clean_example(Labelled("A FILM!", label="X")) == Labelled("a film", label="X")
+    assert clean_example(Labelled("A!", "B?", 2.5, id="Q1")) == Labelled("a", "b", 2.5, id="Q1")
+    given = Choice("It RAINED.", ("Wet!", "Dry!"), "Effect", 1)
+    assert clean_example(given) == Choice("it rained", ("wet", "dry"), "Effect", 1)
+    years = Choice("When?", ("In 1990", "In 1991"), None, 1)  # they would become the same
+    assert clean_example(years) == Choice("when", years.choices, None, 1)
+    given = Question("Who?", "Nobody!", (), True)
+    assert clean_example(given) == Question("who", "nobody", (), True)
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        Tagged(("A", "film"), ("O", "O")),
+        Pair("A film", "Ein Film"),
+        Question("Who?", "It was Anna.", (Answer("Anna", 7),)),
+    ],
+)
+def test_what_would_no_longer_fit(example: Example) -> None:
+    with pytest.raises(ConfigError, match="about the words as they are written: leave it out"):
+        clean_example(example)

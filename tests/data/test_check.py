@@ -1,0 +1,362 @@
+"""`regard check`: figures, every kind of problem that needs the whole file, lines and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from regard.cli import check as command
+from regard.core.errors import FormatError, InputError, UnknownName
+from regard.data.check import Report, check
+from regard.data.example_views import fingerprint
+from regard.data.readers import Options
+from tests.files import Write, rows
+
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+command.register(app)
+app.callback()(lambda: None)
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["check", *(str(each) for each in arguments)])
+
+
+def kinds(report: Report) -> list[str]:
+    return [f"{p.severity} {p.kind} {p.place.line}" for p in report.problems.kept]
+
+
+def reviews(*pairs: tuple[str, str]) -> str:
+    return rows(*({"text": text, "label": label} for text, label in pairs))
+
+
+@pytest.fixture
+def good(write: Write) -> Path:
+    return write("good.jsonl", reviews(("a b c", "pos"), ("d", "neg"), ("e f", "pos")))
+
+
+# -- figures
+
+
+def test_summary(good: Path) -> None:
+    report = check(good, "classify")
+    assert report.ok
+    summary = report.summary
+    assert summary["examples"] == summary["labelled"] == 3
+    assert summary["labels"] == {"pos": 2, "neg": 1}
+    assert summary["fields"] == {str(good): {"text": "text", "label": "label"}}
+    assert summary["lengths"]["text"] == {
+        "words": {"median": 2, "95%": 3, "max": 3},
+        "characters": {"median": 3, "95%": 5, "max": 5},
+    }
+
+
+def test_quantiles_are_lengths_that_occur(write: Write) -> None:
+    file = write("a.jsonl", rows(*({"text": "x" * n} for n in range(1, 101))))
+    found = check(file, "classify").summary["lengths"]["text"]["characters"]
+    assert found == {"median": 50, "95%": 95, "max": 100}
+
+
+def test_scores_are_summed_up(write: Write) -> None:
+    file = write("a.tsv", "a\tb\tscore\nx\ty\t1\nu\tv\t4\n")
+    report = check(file, "similar")
+    assert report.summary["scores"] == {"min": 1.0, "mean": 2.5, "max": 4.0}
+    assert report.summary["labels"] == {}
+
+
+def test_answers_and_choices_are_counted(write: Write) -> None:
+    base = {"question": "q", "context": "p q r"}
+    file = write(
+        "a.jsonl",
+        rows({**base, "answers": ["p"]}, {"question": "s", "context": "p", "answers": []}),
+    )
+    assert check(file, "answer").summary["labels"] == {"answer": 1, "no answer": 1}
+    file = write("b.jsonl", rows({"premise": "p", "choices": ["x", "y"], "label": 1}))
+    assert check(file, "choose").summary["labels"] == {"1": 1}
+
+
+# -- what is wrong with the whole
+
+
+def test_single_class(write: Write) -> None:
+    file = write("a.jsonl", reviews(("a", "pos"), ("b", "pos")))
+    assert kinds(check(file, "classify")) == ["error single-class 0"]
+    assert kinds(check(file, "classify", against=file))[-1] == "warning single-class 0"
+
+
+def test_imbalance_is_a_note(write: Write) -> None:
+    many = [(f"text {i}", "pos") for i in range(10)]
+    assert check(write("a.jsonl", reviews(*many[:9], ("b", "neg"))), "classify").problems.kept == []
+    report = check(write("a.jsonl", reviews(*many, ("b", "neg"))), "classify")
+    assert kinds(report) == ["note imbalance 0"]
+    assert report.ok
+    assert "10 of 'pos' but 1 of 'neg'" in report.problems.kept[0].message
+
+
+def test_labels_missing_at_the_start(write: Write) -> None:
+    file = write("a.jsonl", rows({"text": "a"}, *({"text": x, "label": x} for x in "bc")))
+    report = check(file, "classify")
+    assert kinds(report) == ["error missing-label 0"]
+    assert "1 of 3 examples" in report.problems.kept[0].message
+
+
+def test_no_examples(write: Write) -> None:
+    assert kinds(check(write("a.jsonl", ""), "classify")) == ["error no-examples 0"]
+
+
+def test_duplicate_texts(write: Write) -> None:
+    file = write("a.jsonl", reviews(("a b", "x"), ("c", "y"), ("a  b ", "x"), ("c", "x")))
+    report = check(file, "classify")
+    assert kinds(report) == ["warning duplicate-text 3", "warning duplicate-text 4"]
+    first, second = (problem.message for problem in report.problems.kept)
+    assert first == f"the same text as {file}:1"
+    assert "another label (y there, x here)" in second
+
+
+def test_what_is_asked_tells_choices_apart(write: Write) -> None:
+    base = {"premise": "p", "choices": ["x", "y"], "label": 0}
+    file = write("a.jsonl", rows(*({**base, "asks": asks} for asks in ("cause", "effect"))))
+    assert check(file, "choose").problems.kept == []
+
+
+def test_against_what_was_learned(write: Write) -> None:
+    train = write("train.jsonl", reviews(("a", "pos"), ("b", "neg")))
+    test = write("test.jsonl", reviews(("c", "pos"), ("b", "neg"), ("d", "mixed")))
+    report = check(test, "classify", against=train)
+    assert kinds(report) == ["warning leaked-text 2", "error unknown-label 3"]
+    messages = [problem.message for problem in report.problems.kept]
+    assert messages[0] == f"the text is also at {train}:2"
+    assert "'mixed' is never seen" in messages[1] and "(neg, pos)" in messages[1]
+    assert report.summary["against"] == {"data": [str(train)], "examples": 2, "errors": 0}
+
+
+def test_pairs_leak_on_either_side(write: Write) -> None:
+    train = write("train.tsv", "source\ttarget\na\t甲\nb\t乙\n")
+    test = write("test.tsv", "source\ttarget\na\t丙\nc\t乙\n甲\tb\n")
+    messages = [str(p) for p in check(test, "translate", against=train).problems.kept]
+    assert messages == [
+        f"{test}:2: the source is also at {train}:2",
+        f"{test}:3: the target is also at {train}:3",
+    ]
+
+
+def test_unknown_tags(write: Write) -> None:
+    train = write("train.conll", "a\tO\nb\tB-x\n")
+    test = write("test.conll", "c\tB-y\nd\tB-y\ne\tO\n")
+    assert kinds(check(test, "tag", against=train)) == ["error unknown-label 1"]
+
+
+def test_fingerprints_do_not_see_white_space() -> None:
+    assert fingerprint(" a\n b") == fingerprint("a b") != fingerprint("ab")
+
+
+# -- tags
+
+
+def test_broken_sequences_tell_their_repair(write: Write) -> None:
+    file = write("a.conll", "a\tB-x\nb\tI-x\n\nc\tB-x\nd\tB-x\n\ne\tO\nf\tI-x\ng\tO\n")
+    report = check(file, "tag")
+    assert report.summary["scheme"] == "bio"
+    assert kinds(report) == ["warning tag-sequence 7"]
+    message = report.problems.kept[0].message
+    assert message.startswith("word 2: I-x")
+    assert "word 2 becomes B-x instead of I-x" in message
+
+
+def test_bioes_is_known(write: Write) -> None:
+    file = write("a.conll", "a\tS-x\n\nb\tB-x\nc\tE-x\n\nd\tB-x\ne\tO\n")
+    report = check(file, "tag")
+    assert report.summary["scheme"] == "bioes"
+    assert set(kinds(report)) == {"warning tag-sequence 6"}
+
+
+def test_other_tags_follow_freely(write: Write) -> None:
+    report = check(write("a.conll", "a\tDET\nb\tNOUN\n"), "tag")
+    assert report.problems.kept == []
+    assert "scheme" not in report.summary
+
+
+def test_tags_that_are_none(write: Write) -> None:
+    report = check(write("a.conll", "a\tB-x\nb\tQ-x\n"), "tag")
+    assert kinds(report) == ["error tag-sequence 1"]
+    assert "cannot be repaired" in report.problems.kept[0].message
+
+
+def test_mixed_schemes(write: Write) -> None:
+    report = check(write("a.conll", "a\tS-x\nb\tU-x\n"), "tag")
+    assert kinds(report) == ["error tag-sequence 0"]
+
+
+# -- tokens of a model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All that is looked at: a configuration and a tokenizer."""
+    folder = tmp_path_factory.mktemp("model")
+    config = {
+        "model_type": "bert",
+        "vocab_size": 8,
+        "hidden_size": 4,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "intermediate_size": 4,
+        "max_position_embeddings": 6,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "vocab.txt").write_text("\n".join("[PAD] [UNK] [CLS] [SEP] [MASK] a b c".split()))
+    return folder
+
+
+def test_too_long_for_a_model(write: Write, model: Path) -> None:
+    pairs = [{"a": "a b", "b": "c", "label": "x"}, {"a": "a b", "b": "c a", "label": "y"}]
+    report = check(write("a.jsonl", rows(*pairs)), "entail", model=str(model))
+    assert kinds(report) == ["warning too-long 2"]
+    assert "7 tokens; the model reads 6" in report.problems.kept[0].message
+    assert report.summary["model"] == {
+        "directory": str(model),
+        "context": 6,
+        "too_long": 1,
+        "tokens": {"median": 6, "95%": 7, "max": 7},
+    }
+
+
+@pytest.mark.parametrize(
+    ("task", "record", "tokens"),
+    [
+        ("tag", {"words": ["a", "b", "c"]}, 5),
+        ("answer", {"question": "a", "context": "b c a"}, 7),
+        ("choose", {"premise": "a", "choices": ["b", "b c"]}, 6),
+        ("translate", {"source": "a", "target": "a b c"}, 5),
+        ("converse", {"turns": ["a", "b", "c"]}, 5),
+    ],
+)
+def test_what_a_model_reads_at_once(
+    write: Write, model: Path, task: str, record: dict[str, Any], tokens: int
+) -> None:
+    report = check(write("a.jsonl", rows(record)), task, model=str(model))
+    assert report.summary["model"]["tokens"]["max"] == tokens
+
+
+def test_a_model_needs_a_tokenizer(good: Path, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
+    with pytest.raises(FormatError, match="has no tokenizer"):
+        check(good, "classify", model=str(tmp_path))
+
+
+# -- the command
+
+
+def test_help() -> None:
+    shown = call("--help").stdout
+    for word in ("--task", "--against", "--field", "--model", "--json", "Examples:"):
+        assert word in shown
+
+
+def test_lines_for_people(good: Path) -> None:
+    result = call(good, "--task", "classify")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"{good}: 3 examples (jsonl)"
+    assert "text from 'text', label from 'label'" in lines
+    assert [line.split() for line in lines if line.startswith(("pos", "neg"))] == [
+        ["pos", "2", "66.67%"],
+        ["neg", "1", "33.33%"],
+    ]
+    assert ["text,", "words", "2", "3", "3"] in [line.split() for line in lines]
+    assert lines[-1] == "0 errors, 0 warnings, 0 notes"
+
+
+def test_errors_give_a_code_and_places(write: Write) -> None:
+    bad = [{"text": "", "label": "x"}] * 12 + [
+        {"text": "a", "label": "x"},
+        {"text": "a", "label": "y"},
+    ]
+    file = write("a.jsonl", rows(*bad))
+    result = call(file, "--task", "classify")
+    assert result.exit_code == 2
+    assert f"  {file}:1: the text ('text') is empty" in result.stdout.splitlines()
+    assert f"{file}:10:" in result.stdout
+    assert f"{file}:11:" not in result.stdout
+    assert "and 2 more; --limit 0 shows all" in result.stdout
+    assert "error empty-text: texts without a visible character (12)" in result.stdout
+    assert "12 errors, 1 warning, 0 notes" in result.stdout
+    everything = call(file, "--task", "classify", "--limit", 0).stdout
+    assert f"{file}:12:" in everything and "more;" not in everything
+
+
+def test_warnings_alone_are_no_failure(write: Write) -> None:
+    result = call(write("a.jsonl", reviews(("a", "x"), ("a", "y"))), "--task", "classify")
+    assert result.exit_code == 0
+    assert "0 errors, 1 warning," in result.stdout
+
+
+def test_json(write: Write) -> None:
+    file = write("a.jsonl", reviews(("好", "x"), ("b", "y")) + "{\n" * 12)
+    result = call(file, "--task", "classify", "--json")
+    assert result.exit_code == 2
+    found = json.loads(result.stdout)
+    assert not found["ok"]
+    assert (found["examples"], found["errors"], found["warnings"], found["notes"]) == (2, 12, 0, 0)
+    assert found["kinds"] == [{"severity": "error", "kind": "malformed-record", "count": 12}]
+    assert [problem["line"] for problem in found["problems"]] == list(range(3, 15))
+    assert {problem["file"] for problem in found["problems"]} == {str(file)}
+    assert (
+        len(json.loads(call(file, "--task", "classify", "--json", "--limit", 3).stdout)["problems"])
+        == 3
+    )
+
+
+def test_options_reach_the_reader(write: Write) -> None:
+    file = write("a.dat", "grade,words\nx,a\ny,b\n")
+    options = ("--format", "csv", "--field", "text=words", "--field", "label=grade")
+    result = call(file, "--task", "classify", *options, "--json")
+    assert json.loads(result.stdout)["labels"] == {"x": 1, "y": 1}
+    result = call(file, "--task", "classify", "--format", "csv", "--no-header", "--json")
+    assert json.loads(result.stdout)["examples"] == 3
+    scores = write("b.tsv", "a\tb\tscore\nx\ty\tgood\nz\ty\tbad\n")
+    assert call(scores, "--task", "similar").exit_code == 2
+    assert call(scores, "--task", "similar", "--classes").exit_code == 0
+
+
+def test_two_files_are_parallel(write: Write) -> None:
+    one, two = write("a.en", "a\nb\n"), write("a.zh", "甲\n")
+    result = call(one, two, "--task", "translate")
+    assert result.exit_code == 2
+    assert f"{one}: lines: 2 here but 1 in {two}" in result.stdout
+
+
+def test_other_data_are_named(good: Path, write: Write) -> None:
+    train = write("train.jsonl", reviews(("x", "pos"), ("", "neg"), ("y", "neg")))
+    result = call(good, "--task", "classify", "--against", train)
+    assert result.exit_code == 0, result.output
+    assert f"against {train}: 2 examples, 1 error of its own" in result.stdout
+
+
+def test_many_labels_are_cut(write: Write) -> None:
+    file = write("a.jsonl", reviews(*((f"text {i}", f"label{i}") for i in range(25))))
+    assert "and 5 more" in call(file, "--task", "classify").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--task", "clasify"), UnknownName),
+        (("--task", "classify", "--field", "text"), InputError),
+        (("--task", "classify", "--field", "text=a", "--field", "text=b"), InputError),
+        (("--task", "classify", "--field", "words=a"), UnknownName),
+        (("--task", "classify", "--format", "xml"), UnknownName),
+        (("--task", "classify", "--limit", "-1"), InputError),
+    ],
+)
+def test_misuse(good: Path, options: tuple[str, ...], error: type[Exception]) -> None:
+    assert isinstance(call(good, *options).exception, error)
+
+
+def test_python_gives_the_same(good: Path) -> None:
+    shown = json.loads(call(good, "--task", "classify", "--json").stdout)
+    assert check(good, "classify", Options()).as_json() == shown

@@ -1,0 +1,91 @@
+"""Examples are values; problems are counted exactly, kept within a limit, and raised together."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from regard.core.errors import InputError, UnknownName
+from regard.data.examples import (
+    KINDS,
+    TASKS,
+    Labelled,
+    Place,
+    Problem,
+    Problems,
+    Question,
+)
+
+
+def test_places_read_like_a_compilers() -> None:
+    assert str(Place("a.jsonl", 3)) == "a.jsonl:3"
+    assert str(Place("a.jsonl")) == "a.jsonl"
+    assert (
+        str(Problem(Place("a", 3), "empty-text", "the text is empty")) == "a:3: the text is empty"
+    )
+
+
+def test_examples_are_frozen_values() -> None:
+    assert Labelled("a", None, "x") == Labelled("a", label="x")
+    assert len({Labelled("a"), Labelled("a"), Labelled("b")}) == 2
+    with pytest.raises(FrozenInstanceError):
+        Labelled("a").text = "b"  # type: ignore[misc]
+    assert not Question("q", "p").impossible
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_example_has_a_place_and_an_id(task: str) -> None:
+    assert {"place", "id"} <= set(TASKS[task].__dataclass_fields__)
+
+
+def test_counts_are_exact_beyond_what_is_kept() -> None:
+    problems = Problems(keep=2)
+    for line in range(1, 6):
+        problems.add(Place("f", line), "empty-text", "empty")
+    problems.add(Place("f", 9), "imbalance", "uneven", "note")
+    assert problems.count("error") == 5
+    assert problems.count("note") == 1
+    assert problems.count("warning") == 0
+    assert [p.place.line for p in problems.of("error", "empty-text")] == [1, 2]
+    assert len(problems.kept) == 3
+
+
+def test_no_limit_keeps_all() -> None:
+    problems = Problems(keep=None)
+    for line in range(2000):
+        problems.add(Place("f", line), "empty-text", "empty")
+    assert len(problems.kept) == 2000
+
+
+def test_refusal_shows_places_and_counts() -> None:
+    problems = Problems()
+    for line in range(1, 13):
+        problems.add(Place("f", line), "empty-text", f"empty {line}")
+    problems.add(Place("f", 20), "missing-label", "no label")
+    problems.add(Place("f", 21), "imbalance", "uneven", "note")
+    with pytest.raises(InputError) as caught:
+        problems.refuse()
+    message = str(caught.value)
+    assert "13 errors (empty-text 12, missing-label 1)" in message
+    assert "f:1: empty 1" in message
+    assert "and 3 more" in message
+    assert "uneven" not in message
+    with pytest.raises(InputError, match=r"1 error \(missing-label 1\)") as caught:
+        problems.refuse(skip={"empty-text"})
+    assert "empty 1" not in str(caught.value)
+    problems.refuse(skip=["empty-text", "missing-label"])
+
+
+def test_warnings_are_not_refused() -> None:
+    problems = Problems()
+    problems.add(Place("f", 1), "duplicate-text", "twice", "warning")
+    problems.refuse()
+
+
+def test_unknown_kinds_are_refused() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'empty-text'"):
+        Problems().refuse(skip=["empty-texts"])
+    with pytest.raises(AssertionError):
+        Problems().add(Place("f"), "no-such-kind", "")
+    assert all(kind == kind.lower() and " " not in kind for kind in KINDS)

@@ -1,0 +1,303 @@
+"""Labelled examples in the place of a corpus: how they are divided, and what is settled."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
+from regard.data.examples import Choice, Labelled, Place, Problems, Question, Tagged
+from regard.data.labelled import (
+    check_labels,
+    divide,
+    examples_for,
+    files_of,
+    labels_in,
+    noted,
+    read_all,
+    settle_digest,
+    tokenizer_of,
+)
+from regard.methods.finetune.run import finetune
+from regard.training.recipe import Recipe
+from tests.tasks import tuning
+from tests.tasks.tuning import stop as stop
+
+CLASSES = {"common": 70, "rarer": 20, "rare": 10}
+
+
+def labelled() -> list[Labelled]:
+    return [Labelled(f"{name} {i}", None, name) for name, count in CLASSES.items()
+            for i in range(count)]  # fmt: skip
+
+
+def held(examples: list[Any], share: float = 0.1, folds: int = 0, fold: int = 0) -> list[Any]:
+    inside = divide(examples, share, folds, fold)
+    return [example for example, valid in zip(examples, inside, strict=True) if valid]
+
+
+# -- dividing
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.35])
+def test_classes_keep_their_shares(share: float) -> None:
+    counts = Counter(example.label for example in held(labelled(), share))
+    for name, count in CLASSES.items():
+        assert abs(counts[name] - share * count) <= 1, (name, counts)
+    assert sum(counts.values()) == pytest.approx(share * 100, abs=1)
+
+
+def test_the_order_of_the_file_decides_nothing() -> None:
+    examples = [*labelled(), Labelled("common 3", None, "rare"), Labelled("rare 3", None, "rare")]
+    expected = {(e.text, e.label) for e in held(examples)}
+    for seed in range(5):
+        random.Random(seed).shuffle(examples)
+        assert {(e.text, e.label) for e in held(examples)} == expected
+
+
+def test_equal_texts_stay_together() -> None:
+    """What is learned must not be asked, whatever its label and how often it occurs."""
+    examples = [*labelled(), *labelled(), *(Labelled(e.text, None, "rare") for e in labelled())]
+    for folds in (0, 4):
+        texts = Counter(example.text for example in held(examples, 0.1, folds))
+        assert texts and set(texts.values()) == {3}
+
+
+@given(st.integers(2, 9), st.integers(9, 60), st.integers(1, 4))
+def test_folds_are_a_partition(folds: int, count: int, classes: int) -> None:
+    examples = [Labelled(f"text {i}", None, str(i % classes)) for i in range(count)]
+    parts = [held(examples, 0.1, folds, fold) for fold in range(folds)]
+    assert Counter(e for part in parts for e in part) == Counter(examples)
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    for label in {e.label for e in examples}:
+        counts = [sum(e.label == label for e in part) for part in parts]
+        assert max(counts) - min(counts) <= 1
+
+
+def test_a_share_of_nothing() -> None:
+    assert held(labelled(), 0.0) == []
+
+
+def test_sentences_are_spread_by_what_they_hold() -> None:
+    kinds = ["O", "B-person", "B-place"]
+    examples = [Tagged((f"w{i}",), (kinds[i % 3],)) for i in range(90)]
+    counts = Counter(example.tags for example in held(examples))
+    assert set(counts.values()) == {3}
+
+
+@pytest.mark.parametrize(
+    ("share", "folds", "fold", "expected"),
+    [
+        (1.0, 0, 0, "below 1"),
+        (-0.1, 0, 0, "0 or more"),
+        (0.1, 1, 0, "at least 2 parts"),
+        (0.1, 101, 0, "at most one for each example"),
+        (0.1, 5, 5, "part 5 of 5"),
+    ],
+)
+def test_what_cannot_be_divided(share: float, folds: int, fold: int, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        divide(labelled(), share, folds, fold)
+
+
+# -- labels
+
+
+def test_labels_have_one_order() -> None:
+    names = ["b", "a", "c", "a"]
+    assert labels_in([Labelled("x", None, name) for name in names], "classify") == ["a", "b", "c"]
+    numbers = ["10", "9", "-1", "2"]
+    found = labels_in([Labelled("x", None, name) for name in numbers], "classify")
+    assert found == ["-1", "2", "9", "10"]
+    mixed = ["10", "9", "x"]
+    assert labels_in([Labelled("x", None, n) for n in mixed], "classify") == ["10", "9", "x"]
+
+
+def test_labels_of_tags() -> None:
+    rows = [("B-b", "I-b", "O"), ("B-a", "O", "O")]
+    found = labels_in([Tagged(("x", "y", "z"), row) for row in rows], "tag")
+    assert found[0] == "O" and set(found) == {"O", "B-a", "I-a", "B-b", "I-b"}
+    older = [("I-b", "I-b", "O"), ("I-a", "B-a", "O")]  # iob1 is learned as bio
+    assert labels_in([Tagged(("x", "y", "z"), row) for row in older], "tag") == found
+
+
+def test_tags_that_are_no_entities() -> None:
+    """Parts of speech are learned as they are; among tags of entities they are refused."""
+    rows = [("DT", "NN", "O"), ("VB", "I", "NN")]
+    assert labels_in([Tagged(("x", "y", "z"), row) for row in rows], "tag") == [
+        "DT", "I", "NN", "O", "VB",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="every tag of the training data is 'NN'"):
+        labels_in([Tagged(("x",), ("NN",))], "tag")
+    mixed = [Tagged(("x",), ("B-person",)), Tagged(("y", "z"), ("O", "NN"), Place("a.conll", 3))]
+    with pytest.raises(InputError, match=r"a.conll:3: word 2 \('z'\) has the tag 'NN' among"):
+        labels_in(mixed, "tag")
+    with pytest.raises(InputError, match=r"a.conll:3: word 2 \('z'\)"):
+        check_labels(mixed, ["O", "B-person", "I-person"], "a.conll", "tag")
+    check_labels(mixed, ["DT", "NN"], "a.conll", "tag")
+    spread = [Tagged((f"w{i}",), (["DT", "NN"][i % 2],)) for i in range(40)]
+    assert len(held(spread)) == 4
+
+
+def test_tasks_without_classes() -> None:
+    assert labels_in([Choice("p", ("a", "b"), None, 0)], "choose") == []
+    assert labels_in([Question("q", "p", (), True)], "answer") == []
+    assert labels_in([Labelled("a", "b", 2.5)], "similar") == []
+
+
+def test_one_class_is_too_few() -> None:
+    with pytest.raises(InputError, match=r"1 classes \('a'\).*at least 2"):
+        labels_in([Labelled("x", None, "a")], "classify")
+    with pytest.raises(InputError, match="none of its records has a label"):
+        labels_in([Labelled("x")], "classify")
+
+
+def test_a_label_that_training_never_saw() -> None:
+    with pytest.raises(InputError, match=r"'c' does not occur in the training data.*'a', 'b'"):
+        check_labels([Labelled("x", None, "c")], ["a", "b"], "valid.jsonl", "classify")
+    check_labels([Labelled("x", "y", 3.0)], [], "valid.jsonl", "similar")
+
+
+# -- a recipe's examples
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tuning.bert(tmp_path_factory.mktemp("models") / "bert")
+
+
+def test_both_splits_of_one_file(bert: Path, tmp_path: Path) -> None:
+    made = tuning.recipe(bert, tuning.write(tmp_path / "r.jsonl", tuning.reviews(50)))
+    train, valid = examples_for(made, "train"), examples_for(made, "valid")
+    assert len(train) == 45 and len(valid) == 5
+    assert not {e.text for e in train.examples} & {e.text for e in valid.examples}  # type: ignore[union-attr]
+    assert train.labels == valid.labels == made.examples.labels == ["bad", "good"]
+
+
+def test_a_file_of_its_own_and_more_to_learn_from(bert: Path, tmp_path: Path) -> None:
+    files = {
+        name: str(tuning.write(tmp_path / f"{name}.jsonl", tuning.reviews(count, seed)))
+        for name, count, seed in (("data", 30, 0), ("valid", 20, 1), ("more", 10, 2))
+    }
+    table = {name: files[name] for name in ("valid", "more")}
+    made = tuning.recipe(bert, Path(files["data"]), examples=table)
+    assert len(examples_for(made, "train")) == 40 and len(examples_for(made, "valid")) == 20
+
+
+def test_records_that_are_left_out_are_told(bert: Path, tmp_path: Path) -> None:
+    records = [*tuning.reviews(20), {"text": " ", "label": "good"}]
+    file = tuning.write(tmp_path / "r.jsonl", records)
+    with pytest.raises(InputError, match="empty-text 1"):
+        examples_for(tuning.recipe(bert, file), "train")
+    found = examples_for(tuning.recipe(bert, file, examples={"skip": ["empty-text"]}), "train")
+    assert "1 records were left out of the train data: empty-text" in found.notes[0]
+
+
+def test_what_the_reader_says_is_told(bert: Path, tmp_path: Path) -> None:
+    """Once, though both splits come from one file."""
+    records = [record | {"id": str(min(i, 18))} for i, record in enumerate(tuning.reviews(20))]
+    made = tuning.recipe(bert, file := tuning.write(tmp_path / "r.jsonl", records))
+    assert examples_for(made, "train").notes == [
+        f"ids that occur twice (duplicate-id): 1, the first is {file}:20: the id '18' was seen at "
+        f"{file}:19"
+    ]
+    assert examples_for(made, "valid").notes == []
+    own = tuning.recipe(bert, file, examples={"valid": str(file), "labels": ["bad", "good"]})
+    assert len(examples_for(own, "valid").notes) == 1
+
+
+def test_notes_come_with_errors_first() -> None:
+    problems = Problems()
+    problems.add(Place("a", 1), "blank-line", "the line is empty", "note")
+    for line in (2, 3):
+        problems.add(Place("a", line), "empty-text", "the text is empty")
+    assert noted(problems) == [
+        "2 records were left out: empty-text (as --skip empty-text asks)",
+        "lines without content (blank-line): 1, the first is a:1: the line is empty",
+    ]
+    assert noted(Problems()) == []
+
+
+def test_columns_by_number_and_a_header(bert: Path, tmp_path: Path) -> None:
+    file = tmp_path / "r.csv"
+    file.write_text("".join(f"{i},a film,{'ab'[i % 2]}\n" for i in range(4)))
+    made = tuning.recipe(bert, file, examples={"fields": {"text": 2, "label": 3}})
+    found: Any = read_all(str(file), made, Problems())
+    assert [(e.text, e.label) for e in found] == [("a film", "ab"[i % 2]) for i in range(4)]
+    file.write_text("text,label\nthe plot,b\na film,a\n")
+    for header, count in (("", 2), ("yes", 2), ("no", 3)):
+        made = tuning.recipe(bert, file, examples={"header": header})
+        assert len(read_all(str(file), made, Problems())) == count
+    with pytest.raises(UnknownName, match="header"):
+        tuning.recipe(bert, file, examples={"header": "maybe"})
+
+
+def test_two_files_whose_lines_belong_together(bert: Path, tmp_path: Path) -> None:
+    for name in ("a.en", "a.zh"):
+        (tmp_path / name).write_text(f"{name} 1\n{name} 2\n")
+    both = f"{tmp_path}/a.en,{tmp_path}/a.zh"
+    made = tuning.recipe(bert, Path(both), examples={"task": "translate"})
+    found: Any = read_all(both, made, Problems())
+    assert [(e.source, e.target) for e in found] == [("a.en 1", "a.zh 1"), ("a.en 2", "a.zh 2")]
+    assert files_of("a,b", "classify") == ["a,b"]
+    settle_digest(made)
+    (tmp_path / "a.zh").write_text("other\nlines\n")
+    with pytest.raises(InputError, match="has changed since this run began"):
+        settle_digest(made)
+
+
+def test_a_score_needs_no_labels(bert: Path, tmp_path: Path) -> None:
+    records = [{"sentence1": r["text"], "sentence2": "the film", "score": i / 10}
+               for i, r in enumerate(tuning.reviews(20))]  # fmt: skip
+    made = tuning.recipe(bert, tuning.write(tmp_path / "s.jsonl", records))
+    made.examples.task = "similar"
+    assert examples_for(made, "train").labels == examples_for(made, "valid").labels == []
+
+
+def test_no_model_and_no_tokenizer(bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no model directory"):
+        tokenizer_of(str(tmp_path))
+    (tmp_path / "config.json").write_text((bert / "config.json").read_text())
+    with pytest.raises(FormatError, match="has no tokenizer"):
+        tokenizer_of(str(tmp_path))
+
+
+@pytest.mark.parametrize("changed", ["data", "valid"])
+def test_a_run_goes_on_only_with_the_same_data(
+    changed: str, bert: Path, tmp_path: Path, stop: list[int]
+) -> None:
+    files = {
+        n: tuning.write(tmp_path / f"{n}.jsonl", tuning.reviews(20)) for n in ("data", "valid")
+    }
+    made = tuning.recipe(
+        bert, files["data"], examples={"valid": str(files["valid"])}, budget={"steps": 4}
+    )
+    stop += [2]
+    out = tmp_path / "run"
+    assert finetune(made, out, display="silent")["outcome"] == "interrupted"
+    before = files[changed].read_text()
+    tuning.write(files[changed], tuning.reviews(20, seed=3))
+    with pytest.raises(InputError, match="has changed since this run began"):
+        finetune(Recipe(), out, resume=True, display="silent")
+    files[changed].write_text(before)
+    assert finetune(Recipe(), out, resume=True, display="silent")["outcome"] == "done"
+
+
+def test_some_without_a_label_are_no_training_data(bert: Path, tmp_path: Path) -> None:
+    records = tuning.reviews(20)
+    bare = [{"text": record["text"]} for record in records[:3]]
+    file = tuning.write(tmp_path / "some.jsonl", [*bare, *records[3:]])
+    made = tuning.recipe(bert, file)
+    with pytest.raises(InputError, match=r"no label.*--skip missing-label"):
+        examples_for(made, "train")
+    made.examples.skip = ["missing-label"]
+    found = examples_for(made, "train"), examples_for(made, "valid")
+    assert sum(map(len, found)) == 17
+    assert any("missing-label" in note for note in found[0].notes)

@@ -1,0 +1,344 @@
+"""The whole of `prepare`: what is written, where it goes, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from regard.core.errors import InputError, RegardError, StorageError
+from regard.data import corpus as corpora
+from regard.data import encode
+from regard.data.chunks import Chunking
+from regard.data.corpus import SPLITS, Corpus, read_marker
+from regard.data.prepare import Plan, prepare
+from regard.data.sentences import sentences
+from regard.data.sources import Reading
+from regard.data.splits import Shares
+
+from .conftest import ALL, CHINESE, ENGLISH, Make
+
+TEXTS = ENGLISH + CHINESE
+
+
+def texts_of(data: Path, split: str) -> list[str]:
+    corpus = Corpus.open(data, split)
+    tokenizer = corpus.tokenizer
+    return [
+        tokenizer.decode(corpus.document(i)[:-1].tolist(), special=True)
+        for i in range(len(corpus.documents) - 1)
+    ]
+
+
+def contents(data: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(data.iterdir())}
+
+
+def test_documents_are_shared_out(make: Make, source: Path) -> None:
+    summary, data = make(source)
+    found = {split: texts_of(data, split) for split in SPLITS}
+    assert sorted(text for texts in found.values() for text in texts) == sorted(TEXTS)
+    assert [len(found[split]) for split in SPLITS] == [162, 9, 9]
+    assert found["train"] == [text for text in TEXTS if text in set(found["train"])]  # in order
+    assert summary["documents"] == 180
+    assert summary["bytes"] == sum(len(text.encode()) for text in TEXTS)
+    assert summary["sentences"] == sum(len(sentences(text)) for text in TEXTS)
+    assert summary["splits"]["valid"]["documents"] == 9
+    assert summary["unknown_share"] == 0
+    assert summary["bytes_per_token"] == round(summary["bytes"] / summary["tokens"], 3)
+    other, moved = make(source, out="other", seed=1)
+    assert texts_of(moved, "valid") != found["valid"]
+    assert other["documents"] == 180
+
+
+def test_equal_documents_stay_together(make: Make, tmp_path: Path) -> None:
+    source = tmp_path / "twice.txt"
+    source.write_text("\n\n".join(TEXTS * 2), "utf-8")
+    _, data = make(source)
+    found = [set(texts_of(data, split)) for split in SPLITS]
+    assert all(found)
+    assert not (found[0] & found[1] or found[0] & found[2] or found[1] & found[2])
+
+
+def test_the_same_input_makes_the_same_files(make: Make, source: Path) -> None:
+    for kind in ("bytes-bpe", "unigram"):
+        first = contents(make(source, out=f"a-{kind}", tokenizer=kind)[1])
+        assert first == contents(make(source, out=f"b-{kind}", tokenizer=kind)[1])
+
+
+def test_batches_do_not_matter(make: Make, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"reading": Reading(split_by="file"), "shares": ALL, "tokenizer": "bytes"}
+    for how in ({}, {"chunking": Chunking("sentences", 50)}):
+        name = f"{len(how)}"
+        expected = contents(make(source, out=f"whole{name}", **changes, **how)[1])
+        monkeypatch.setattr(encode, "BATCH", 300)
+        monkeypatch.setattr("regard.data.files.BLOCK", 1000)
+        assert contents(make(source, out=f"bits{name}", **changes, **how)[1]) == expected
+        monkeypatch.undo()
+
+
+def test_shards_are_cut_between_documents(
+    make: Make, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "BATCH", 200)
+    monkeypatch.setattr(corpora, "SHARD", 500)
+    _, data = make(source, shares=ALL, tokenizer="bytes")
+    corpus = Corpus.open(data, "train")
+    assert len(corpus.shards) > 5
+    assert set(corpus.starts) <= set(corpus.documents.tolist())
+    assert texts_of(data, "train") == TEXTS
+
+
+def test_one_document_is_cut_at_sentences(make: Make, tmp_path: Path) -> None:
+    text = "".join(f" This is sentence number {i}." for i in range(200))[1:]
+    source = tmp_path / "one.txt"
+    source.write_text(text)
+    summary, data = make(source, shares=Shares(0.1, 0.2))
+    found = [texts_of(data, split) for split in SPLITS]
+    assert [len(texts) for texts in found] == [1, 1, 1]
+    assert "".join(texts[0] for texts in found) == text
+    assert all(texts[0].endswith(".") for texts in found)
+    assert abs(len(found[2][0]) / len(text) - 0.2) < 0.02
+    assert abs(len(found[1][0]) / len(text) - 0.1) < 0.02
+    assert "fewer than 10 documents" in summary["notes"][0]
+    assert summary["bytes"] == len(text)
+
+
+def test_a_tokenizer_is_not_trained_on_what_tests(make: Make, tmp_path: Path) -> None:
+    source = tmp_path / "one.txt"
+    source.write_text("A plain sentence here. " * 200 + "Zyxwvq zyxwvq. " * 10)
+    _, data = make(source, tokenizer="characters")
+    vocabulary = Corpus.open(data, "train").tokenizer.ready.get_vocab()
+    assert "p" in vocabulary and "z" not in vocabulary
+    assert prepare_summary_unknown(data) > 0
+
+
+def prepare_summary_unknown(data: Path) -> int:
+    return sum(split["unknown"] for split in read_marker(data)["splits"].values())
+
+
+def test_too_short_to_share_out(make: Make, tmp_path: Path) -> None:
+    source = tmp_path / "a.txt"
+    source.write_text("Only this.")
+    summary, data = make(source, tokenizer="bytes")
+    assert texts_of(data, "train") == ["Only this."]
+    assert texts_of(data, "valid") == []
+    assert any("nothing is in valid and test" in note for note in summary["notes"])
+
+
+def test_an_existing_tokenizer(make: Make, source: Path, tmp_path: Path) -> None:
+    _, first = make(source, out="first", tokenizer="wordpiece", lower=True)
+    again = {"tokenizer": str(first), "shares": ALL}
+    _, second = make(source, out="second", **again)
+    assert contents(first)["tokenizer.json"] == contents(second)["tokenizer.json"]
+    a, b = Corpus.open(first, "train"), Corpus.open(second, "train")
+    assert a.special == b.special
+    _, third = make(source, out="third", tokenizer=str(first / "tokenizer.json"), shares=ALL)
+    assert (b.read(0, 10**6) == Corpus.open(third, "train").read(0, 10**6)).all()
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ncat\n")
+    summary, fourth = make(source, out="fourth", tokenizer=str(plain), shares=ALL)
+    special = Corpus.open(fourth, "train").special
+    assert (special.pad, special.unknown, special.end, special.mask) == (0, 1, 3, 4)
+    assert summary["unknown_share"] > 0.5
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(fourth)
+    assert theirs("the cat", add_special_tokens=False)["input_ids"] == [5, 6]
+    assert theirs.eos_token == "[SEP]"
+
+
+def test_roles_of_published_tokenizers(make: Make, source: Path, tmp_path: Path) -> None:
+    _, made = make(source, tokenizer="unigram")
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(made / "tokenizer.json", other)
+    roles = {"eos_token": {"content": "<sep>"}, "pad_token": "</s>"}
+    (other / "tokenizer_config.json").write_text(json.dumps(roles))
+    _, data = make(source, out="again", tokenizer=str(other))
+    old, new = (Corpus.open(path, "train").special for path in (made, data))
+    assert (new.end, new.pad, new.mask) == (old.sep, old.end, old.mask)
+    assert new.sentinels == old.sentinels
+
+
+def test_pairs(make: Make, tmp_path: Path) -> None:
+    source = tmp_path / "a.tsv"
+    rows = [(f"The cat {i}. Yes.", f"猫{i}。是。") for i in range(40)]
+    source.write_text("".join(f"{a}\t{b}\n" for a, b in rows) + "alone\t\n", "utf-8")
+    summary, data = make(source, pairs=True, tokenizer="bytes-bpe")
+    assert summary["kind"] == "pairs"
+    assert [summary["splits"][s]["documents"] for s in SPLITS] == [36, 2, 2]
+    assert any("1 pairs with an empty side" in note for note in summary["notes"])
+    found = []
+    for split in SPLITS:
+        corpus = Corpus.open(data, split)
+        assert corpus.kind == "pairs"
+        for i in range(len(corpus.documents) - 1):
+            start, middle, end = corpus.sentences_of(i).tolist()
+            sides = [corpus.read(start, middle), corpus.read(middle, end)]
+            assert all(side[-1] == corpus.special.end for side in sides)
+            found.append(tuple(corpus.tokenizer.decode(side[:-1].tolist()) for side in sides))
+    assert sorted(found) == sorted(rows)
+    with pytest.raises(InputError, match="a pair cannot be cut"):
+        make(source, pairs=True, chunking=Chunking("fixed"))
+
+
+@pytest.mark.parametrize("kind", ["fixed", "overlapping", "sentences"])
+def test_chunks(make: Make, source: Path, kind: str) -> None:
+    _, plain = make(source, out="plain", tokenizer="bytes", shares=ALL)
+    summary, data = make(
+        source, tokenizer="bytes", shares=ALL, chunking=Chunking(kind, 32, overlap=8)
+    )
+    corpus, whole = Corpus.open(data, "train"), Corpus.open(plain, "train")
+    lengths = np.diff(corpus.documents)
+    assert lengths.max() <= 32 and len(lengths) > len(TEXTS)
+    ends = corpus.read(0, len(corpus))[corpus.documents[1:] - 1]
+    assert (ends == corpus.special.end).all()
+    assert summary["bytes"] == whole.bytes == corpus.document_bytes.sum()
+    facts = read_marker(data)
+    assert facts["chunk"] == {"kind": kind, "length": 32, "overlap": 8}
+    repeated = facts["splits"]["train"]["repeated"]
+    assert (repeated > 0) == (kind == "overlapping")
+    assert len(corpus) - repeated - (len(lengths) - len(TEXTS)) == len(whole)
+    if kind != "overlapping":
+        both = [each.read(0, len(each)) for each in (corpus, whole)]
+        ids, expected = (ids[ids != corpus.special.end] for ids in both)
+        assert (ids == expected).all()
+
+
+def test_broken_text_is_counted(make: Make, tmp_path: Path) -> None:
+    source = tmp_path / "a.txt"
+    source.write_bytes(b"good text\xff and \xfe more. " * 3)
+    summary, data = make(source, tokenizer="bytes", shares=ALL)
+    assert summary["broken"] == read_marker(data)["broken"] == 6
+    assert any("6 places that are not UTF-8 were replaced" in note for note in summary["notes"])
+    with pytest.raises(InputError, match="byte 9"):
+        make(source, out="no", reading=Reading(broken="refuse"))
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(max_size=60).filter(str.strip), min_size=1, max_size=15))
+def test_any_text_comes_back(tmp_path: Path, texts: list[str]) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    prepare(Plan((str(source),), tmp_path / "any", tokenizer="bytes-bpe", shares=ALL, force=True))
+    assert texts_of(tmp_path / "any", "train") == texts
+
+
+# -- what is refused, and what is left behind
+
+
+def test_places(make: Make, source: Path, tmp_path: Path) -> None:
+    make(source, tokenizer="bytes")
+    before = contents(tmp_path / "data")
+    with pytest.raises(StorageError, match=r"data exists; .* --force"):
+        make(source, tokenizer="bytes")
+    (tmp_path / "empty").mkdir()
+    make(source, out="empty", tokenizer="bytes")
+    make(source, tokenizer="characters", force=True)
+    assert contents(tmp_path / "data") != before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(StorageError, match="is no prepared text"):
+        make(source, out="mine", tokenizer="bytes", force=True)
+    assert (tmp_path / "mine" / "thesis.txt").is_file()
+    for out in ("text.txt", "text.txt/below"):
+        with pytest.raises(StorageError):
+            make(source, out=out, tokenizer="bytes", force=True)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_failure_leaves_nothing_and_keeps_the_old(
+    make: Make, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(source, tokenizer="bytes")
+    before = contents(tmp_path / "data")
+    bad = tmp_path / "z.txt"
+    bad.write_bytes(b"text\0")
+    with pytest.raises(InputError, match=r"z\.txt is a binary file"):
+        make(source, bad, tokenizer=str(tmp_path / "data"), force=True)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StorageError, match="No space left on device; nothing is left behind"):
+        make(source, tokenizer="bytes", force=True)
+    assert contents(tmp_path / "data") == before
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer": "byte-bpe"}, "did you mean 'bytes-bpe'"),
+        ({"vocabulary": 90_000}, "--vocabulary 90,000 is not what this text gives"),
+        ({"vocabulary": 100}, "has no room"),
+        ({"sentinels": -1}, "--sentinels -1"),
+        ({"seed": -1}, "--seed -1"),
+        ({"reading": Reading(form="jsonl")}, "not valid JSON"),
+    ],
+)
+def test_bad_plans(make: Make, source: Path, changes: dict, message: str) -> None:
+    with pytest.raises(RegardError, match=message):
+        make(source, **changes)
+
+
+def test_bad_tokenizers(make: Make, source: Path, tmp_path: Path) -> None:
+    _, data = make(source, tokenizer="bytes")
+    (tmp_path / "none").mkdir()
+    for changes, message in (
+        ({"tokenizer": str(tmp_path / "none")}, "holds no tokenizer"),
+        ({"tokenizer": str(data), "vocabulary": 9}, "leave --vocabulary out"),
+        ({"tokenizer": str(data / "data.json")}, "is not a tokenizer.json"),
+    ):
+        with pytest.raises(InputError, match=message):
+            make(source, out="new", **changes)
+
+
+def test_nothing_to_see(make: Make, source: Path, tmp_path: Path) -> None:
+    _, data = make(source, tokenizer="bytes")
+    blank = tmp_path / "blank.txt"
+    blank.write_text(" \n\n \n")
+    for changes in ({"tokenizer": "bytes"}, {"tokenizer": str(data), "shares": ALL}):
+        with pytest.raises(InputError, match="no text in"):
+            make(blank, out="new", **changes)
+
+
+LONG = """
+import sys
+from pathlib import Path
+from regard.text.prepare import Plan, prepare
+plan = Plan((sys.argv[1],), Path(sys.argv[2]), tokenizer=sys.argv[3])
+summary = prepare(plan)
+status = Path("/proc/self/status").read_text()
+peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
+assert "torch" not in sys.modules
+print(summary["bytes"], summary["documents"], peak)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="needs Linux")
+@pytest.mark.parametrize("script", ["english", "chinese"])
+def test_a_long_line_is_prepared_in_bounded_memory(
+    make: Make, source: Path, tmp_path: Path, script: str
+) -> None:
+    """A line of 6 MiB is one document; encoded at once it would take twice the bound and more."""
+    text = " ".join(ENGLISH) if script == "english" else "".join(CHINESE)
+    line = text.replace("\n", " ").encode()
+    long = tmp_path / "long.txt"
+    long.write_bytes(line * (6 * 2**20 // len(line)))
+    _, data = make(source, shares=ALL)
+    command = [sys.executable, "-c", LONG, str(long), str(tmp_path / "out"), str(data)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    size, documents, peak = map(int, done.stdout.split())
+    assert (size, documents) == (long.stat().st_size, 3)
+    assert peak < 240 * 2**20

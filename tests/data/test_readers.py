@@ -1,0 +1,345 @@
+"""Every format as records: the layouts in use, and what is said of broken ones."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from regard.core.errors import InputError, UnknownName
+from regard.data.examples import Labelled, Place, Problems
+from regard.data.readers import Options, Reader, read
+from tests.files import Write, rows, seen, told
+
+# -- jsonl and json
+
+
+def test_jsonl_with_places_and_ids(write: Write) -> None:
+    file = write(
+        "a.jsonl.gz", rows({"id": "x", "text": "好", "label": "pos"}, {"text": "b", "label": 0})
+    )
+    assert read(file, "classify") == [
+        Labelled("好", None, "pos", Place(str(file), 1), "x"),
+        Labelled("b", None, "0", Place(str(file), 2), f"{file}:2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("a", "b"), ("premise", "hypothesis"), ("sentence1", "sentence2"), ("#1 String", "#2 String")],
+)
+def test_names_of_pairs(write: Write, names: tuple[str, str]) -> None:
+    one, two = names
+    file = write("a.jsonl", rows({one: "x", two: "y", "label": "neutral", "similarity": 3}))
+    for task, label in (("entail", "neutral"), ("classify", "neutral"), ("similar", 3.0)):
+        (found,) = read(file, task)
+        assert (found.text, found.pair, found.label) == ("x", "y", label)
+        assert isinstance(found.label, type(label))
+
+
+def test_a_question_may_be_a_premise(write: Write) -> None:
+    file = write("a.jsonl", rows({"question": "who?", "sentence": "he", "label": "entailment"}))
+    (found,) = read(file, "entail")
+    assert (found.text, found.pair) == ("who?", "he")
+
+
+def test_fields_may_be_chosen(write: Write) -> None:
+    file = write("a.jsonl", rows({"text": "no", "body": "yes", "stars": 5, "label": "no"}))
+    (found,) = read(file, "classify", fields={"text": "body", "label": "stars"})
+    assert (found.text, found.label) == ("yes", "5")
+
+
+def test_missing_fields_say_what_is_there(write: Write) -> None:
+    file = write("a.jsonl", rows({"phrase": "x", "label": "y"}))
+    message = told(file, "classify")
+    assert f"{file}:1: no field for the text that classify needs" in message
+    assert "'phrase', 'label'" in message
+    assert "--field text=NAME" in message
+    assert "no field 'body'" in told(file, "classify", fields={"text": "body"})
+
+
+def test_the_first_record_may_be_the_broken_one(write: Write) -> None:
+    file = write("a.jsonl", rows({"x": 1}, {"text": "a", "label": "p"}, {"label": "p"}))
+    examples, problems = seen(file, "classify")
+    assert [example.text for example in examples] == ["a"]
+    assert problems == ["error missing-field 1", "error missing-field 3"]
+
+
+def test_labels(write: Write) -> None:
+    file = write(
+        "a.jsonl",
+        rows(*({"text": "a", "label": label} for label in ("x ", 1, True, 0.5, None, "", [1]))),
+    )
+    examples, problems = seen(file, "classify")
+    assert [example.label for example in examples] == ["x", "1", "true", "0.5"]
+    assert problems == [
+        "error missing-label 5",
+        "error missing-label 6",
+        "error wrong-type 7",
+    ]
+
+
+def test_labels_may_be_absent(write: Write) -> None:
+    (found,) = read(write("a.jsonl", rows({"text": "a"})), "classify")
+    assert found.label is None
+    file = write("b.jsonl", rows({"text": "a"}, {"text": "b", "label": "x"}, {"text": "c"}))
+    examples, problems = seen(file, "classify")
+    assert [example.label for example in examples] == [None, "x"]
+    assert problems == ["error missing-label 3"]
+
+
+def test_scores(write: Write) -> None:
+    values: list[Any] = [3.5, "4", 2, "high", True, float("nan")]
+    file = write("a.jsonl", rows(*({"a": "x", "b": "y", "score": value} for value in values)))
+    examples, problems = seen(file, "similar")
+    assert [example.label for example in examples] == [3.5, 4.0, 2.0]
+    assert problems == [f"error not-a-number {line}" for line in (4, 5, 6)]
+    examples, problems = seen(file, "similar", classes=True)
+    assert [example.label for example in examples][:4] == ["3.5", "4", "2", "high"]
+    assert not problems
+
+
+def test_entailment_without_agreement(write: Write) -> None:
+    file = write("a.jsonl", rows({"premise": "a", "hypothesis": "b", "gold_label": "-"}))
+    assert seen(file, "entail") == ([], ["error missing-label 1"])
+
+
+def test_broken_records_are_all_told(write: Write) -> None:
+    good = '{"text": "a", "label": "x"}'
+    lines = [
+        good,
+        "{",
+        "",
+        "[1]",
+        '{"text": "  ", "label": "x"}',
+        '{"text": 3, "label": "x"}',
+        good,
+    ]
+    examples, problems = seen(write("a.jsonl", "\r\n".join(lines)), "classify")
+    assert len(examples) == 2
+    assert problems == [
+        "error malformed-record 2",
+        "note blank-line 3",
+        "error malformed-record 4",
+        "error empty-text 5",
+        "error wrong-type 6",
+    ]
+
+
+def test_read_raises_them_together(write: Write) -> None:
+    file = write("a.jsonl", '{"text": ""}\n{"text": "a"}\n{\n')
+    with pytest.raises(InputError) as caught:
+        read(file, "classify")
+    assert f"{file}:1" in str(caught.value) and f"{file}:3" in str(caught.value)
+    with pytest.raises(InputError, match=r"1 error \(malformed-record 1\)"):
+        read(file, "classify", skip=["empty-text"])
+    problems = Problems()
+    found = read(file, "classify", skip=["empty-text", "malformed-record"], problems=problems)
+    assert [example.place.line for example in found] == [2]
+    assert problems.count("error") == 2
+
+
+def test_broken_utf8_has_a_line(write: Write) -> None:
+    content = (
+        '\ufeff{"text": "é"}\n'.encode()
+        + b'{"text": "a\xff"}\n'
+        + rows({"text": "\ufffd"}).encode()
+    )
+    examples, problems = seen(write("a.jsonl", content), "classify")
+    assert [example.text for example in examples] == ["é", "a\ufffd", "\ufffd"]
+    assert problems == ["warning broken-utf8 2"]
+
+
+def test_half_a_character_is_replaced(write: Write) -> None:
+    file = write("a.jsonl", '{"text": "a \\ud83d b"}\n{"text": "\\ud83d\\ude00"}\n')
+    examples, problems = seen(file, "classify")
+    assert [example.text for example in examples] == ["a \ufffd b", "😀"]
+    assert problems == ["warning broken-utf8 1"]
+
+
+def test_json_lists_have_lines(write: Write) -> None:
+    file = write("a.json", '[\n{"text": "a"},\n {"text":\n "b"}\n,\n{"text": ""}]\n')
+    examples, problems = seen(file, "classify")
+    assert [(example.text, example.place.line) for example in examples] == [("a", 2), ("b", 3)]
+    assert problems == ["error empty-text 6"]
+
+
+@pytest.mark.parametrize("content", ['[{"text": "a"}\n', '[{"text": "a"}\n{"text": "b"}]', "["])
+def test_broken_json_lists(write: Write, content: str) -> None:
+    _, problems = seen(write("a.json", content), "classify")
+    assert [problem.rsplit(" ", 1)[0] for problem in problems] == ["error malformed-record"]
+
+
+def test_json_may_hold_lines(write: Write) -> None:
+    file = write("a.json", rows({"text": "a"}, {"text": "b"}))
+    assert [example.place.line for example in read(file, "classify")] == [1, 2]
+
+
+# -- tables
+
+
+def test_csv_with_quotes_and_line_breaks(write: Write) -> None:
+    file = write("a.csv", 'Review,Label\r\n"a, ""b""\nc",pos\r\nd,neg\r\n')
+    assert [(e.text, e.label, e.place.line) for e in read(file, "classify")] == [
+        ('a, "b"\nc', "pos", 2),
+        ("d", "neg", 4),
+    ]
+
+
+def test_tsv_takes_quotes_as_they_are(write: Write) -> None:
+    file = write("a.tsv", 'text\tlabel\n"a\tpos\nb"c\tneg\n')
+    assert [e.text for e in read(file, "classify")] == ['"a', 'b"c']
+
+
+def test_tables_without_header(write: Write) -> None:
+    for task, row, expected in (
+        ("classify", "a\tx", ("a", None, "x")),
+        ("classify", "a", ("a", None, None)),
+        ("entail", "a\tthe\tx", ("a", "the", "x")),
+        ("similar", "a\tthe\t2.5", ("a", "the", 2.5)),
+    ):
+        examples, problems = seen(write("a.tsv", f"{row}\n"), task)
+        assert [(e.text, e.pair, e.label) for e in examples] == [expected]
+        assert problems == ["note no-header 1"]
+        assert seen(write("a.tsv", f"{row}\n"), task, header=False)[1] == []
+
+
+def test_columns_by_number(write: Write) -> None:
+    file = write("a.csv", "3,title,body\n1,title 2,body 2\n")
+    examples, _ = seen(file, "classify", fields={"text": "3", "label": "1"}, header=False)
+    assert [(e.text, e.label) for e in examples] == [("body", "3"), ("body 2", "1")]
+    examples, _ = seen(file, "classify", fields={"text": "2", "label": "1"}, header=True)
+    assert [(e.text, e.label) for e in examples] == [("title 2", "1")]
+    headed = write("b.csv", "label,text,body\nx,t,b\n")
+    examples, problems = seen(headed, "classify", fields={"text": "3"})
+    assert ([(e.text, e.label) for e in examples], problems) == ([("b", "x")], [])
+
+
+def test_a_header_of_unknown_names_is_told(write: Write) -> None:
+    file = write("a.tsv", "phrase\tgrade\na\tx\n")
+    assert "if it is a header, say --header" in told(file, "classify")
+    message = told(file, "classify", header=True)
+    assert f"{file}:1: no field for the text" in message and "'phrase', 'grade'" in message
+    chosen = {"text": "phrase", "label": "grade"}
+    assert seen(file, "classify", fields=chosen)[1] == []
+    assert "name them with --field text=NAME" in told(write("b.tsv", "w\tx\ty\tz\n"), "classify")
+
+
+def test_ragged_rows(write: Write) -> None:
+    file = write("a.csv", "text,label\na,x\nb\nc,d,x\n\ne,y\n")
+    examples, problems = seen(file, "classify")
+    assert [e.text for e in examples] == ["a", "e"]
+    assert problems == ["error ragged-line 3", "error ragged-line 4", "note blank-line 5"]
+
+
+def test_an_open_quote_is_told_where_it_opens(write: Write) -> None:
+    examples, problems = seen(write("a.csv", 'text,label\na,x\n"b,y\nc,z\n'), "classify")
+    assert [e.text for e in examples] == ["a"]
+    assert problems == ["error malformed-record 3"]
+    examples, problems = seen(write("a.csv", 'text,label\n"a"b,x\nc,z\n'), "classify")
+    assert [e.text for e in examples] == ["c"]
+    assert problems == ["error malformed-record 2"]
+
+
+def test_a_header_names_a_column_once(write: Write) -> None:
+    assert "'text' twice" in told(write("a.csv", "text,text\na,b\n"), "classify")
+
+
+def test_plain_lines_have_no_label(write: Write) -> None:
+    examples, problems = seen(write("a.txt", "a\r\n\nb"), "classify")
+    assert [(e.text, e.label, e.place.line) for e in examples] == [("a", None, 1), ("b", None, 3)]
+    assert problems == ["error empty-text 2"]
+    with pytest.raises(InputError, match="not enough for entail"):
+        seen(write("a.txt", "a\n"), "entail")
+
+
+# -- the Hub, and files that are none
+
+
+class Rows(list[dict[str, Any]]):
+    """As much of a dataset as is used: rows, and what their fields mean."""
+
+    def __init__(self, features: dict[str, Any], *values: dict[str, Any]) -> None:
+        super().__init__(values)
+        self.features = features
+
+
+def test_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    classes = SimpleNamespace(names=["neg", "pos"])
+    stored = Rows(
+        {"text": None, "label": classes}, {"text": "a", "label": 1}, {"text": "b", "label": -1}
+    )
+    calls = []
+
+    def load(*given: Any, **more: Any) -> Rows:
+        calls.append((given, more))
+        return stored
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
+    problems = Problems()
+    reader = Reader("hub:some/name@en#test", "classify", Options(download=True), problems)
+    assert [(e.text, e.label, str(e.place)) for e in reader] == [
+        ("a", "pos", "hub:some/name@en#test:1")
+    ]
+    assert [p.kind for p in problems.kept] == ["missing-label"]
+    assert calls == [(("some/name", "en"), {"split": "test"})]
+    tags = SimpleNamespace(feature=SimpleNamespace(names=["O", "B-x"]))
+    stored = Rows({"tokens": None, "ner_tags": tags}, {"tokens": ["a", "b"], "ner_tags": [0, 1]})
+    (found,) = read("hub:some/name", "tag", download=True)
+    assert found.tags == ("O", "B-x")
+
+
+def test_the_hub_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="--download"):
+        read("hub:some/name", "classify")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match=r"pip install 'regard\[hub-data\]'"):
+        read("hub:some/name", "classify", download=True)
+
+
+def test_bad_names(write: Write, tmp_path: Path) -> None:
+    for path, message in (
+        (tmp_path / "nowhere.jsonl", "does not exist"),
+        (tmp_path, "is a directory"),
+        (write("a.xyz", "a"), "its name says no format"),
+        (write("a.jsonl", ""), "holds no example"),
+        (write("b.jsonl", b"a\0b"), "binary"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read(path, "classify")
+    with pytest.raises(InputError, match="no data given"):
+        read([], "classify")
+    with pytest.raises(UnknownName, match="did you mean 'classify'"):
+        read(tmp_path, "clasify")
+    with pytest.raises(UnknownName, match="format"):
+        Options(form="jsnol")
+    with pytest.raises(UnknownName, match="role"):
+        read(write("a.jsonl", rows({"text": "a"})), "classify", fields={"txt": "a"})
+
+
+def test_several_files_are_one(write: Write) -> None:
+    files = [write(f"{name}.jsonl", rows({"text": name})) for name in "ab"]
+    assert [e.text for e in read(files, "classify")] == ["a", "b"]
+
+
+def test_a_format_may_be_said(write: Write) -> None:
+    (found,) = read(write("a.dat", rows({"text": "a"})), "classify", form="jsonl")
+    assert found.text == "a"
+
+
+def test_a_line_without_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.data.read_lines.RECORD", 100)
+    with pytest.raises(InputError, match=r"a.jsonl:2: the line is longer"):
+        read(write("a.jsonl", '{"text": "a"}\n' + "x" * 200), "classify")
+
+
+def test_a_stream_holds_a_record_at_a_time(write: Write) -> None:
+    """An example comes out before a fault further down is met."""
+    good = rows(*({"text": "a" * 1000} for _ in range(3000)))
+    stream = iter(Reader(write("a.jsonl", good + "\0"), "classify"))
+    assert next(stream).place.line == 1
+    with pytest.raises(InputError, match="binary"):
+        list(stream)

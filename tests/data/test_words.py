@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer as Fast
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from regard.core.errors import ConfigError
+from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.vocabulary import KINDS, train
+from regard.data.words import Words, byte_alphabet, chinese_cutter, is_unspaced, text_of
+
+TEXT = "the tokenizers' words don't (always) begin, alas, where\nwe think: 1984 words."
+
+
+def grouped(fast: Fast, text: str, *, chinese: bool = False) -> list[str]:
+    """The pieces of each word, joined by |."""
+    encoded = fast.encode(text, add_special_tokens=False)
+    ids = np.array(encoded.ids)
+    begins = Words(Tokenizer(fast), fast.get_vocab_size(), chinese=chinese).begins(ids)
+    words: list[str] = []
+    for piece, begin in zip(encoded.tokens, begins.tolist(), strict=True):
+        if begin or not words:
+            words.append(piece)
+        else:
+            words[-1] += "|" + piece
+    return words
+
+
+def trained(fast: Fast, trainer: object, text: Iterable[str] = (TEXT,)) -> Fast:
+    fast.train_from_iterator(text, trainer)
+    return fast
+
+
+def test_word_pieces() -> None:
+    fast = word_pieces(["[UNK]", "[CLS]", "[SEP]", "un", "##afford", "##able", "the", ",", "is"])
+    found = grouped(fast, "the unaffordable, unable is")
+    assert found == ["the", "un|##afford|##able", ",", "un|##able", "is"]
+
+
+def byte_level(entries: list[str]) -> Fast:
+    merges: list[tuple[str, str]] = []
+    table = {letter: i for i, letter in enumerate(byte_alphabet())}
+    for entry in entries:
+        for end in range(2, len(entry) + 1):
+            if entry[:end] not in table:
+                table[entry[:end]] = len(table)
+                merges.append((entry[: end - 1], entry[end - 1]))
+    fast = Fast(models.BPE(table, merges))
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    fast.decoder = decoders.ByteLevel()
+    return fast
+
+
+def test_byte_level() -> None:
+    found = grouped(
+        byte_level(["don", "'t", "Ġ(", "alw", "ays", "Ġthe"]), "don't (always)\nthe the"
+    )
+    assert found == ["don|'t", "Ġ(", "alw|ays", ")", "Ċ", "t|h|e", "Ġthe"]
+
+
+def test_byte_level_gives_a_chinese_character_to_one_word_even_where_its_bytes_are_apart() -> None:
+    words = grouped(byte_level([]), "go 中文")
+    assert [word.count("|") + 1 for word in words] == [2, 1, 3, 3]
+
+
+def test_raw_bytes_are_words_by_their_letters() -> None:
+    assert grouped(byte_level([]), "ab c.d") == ["a|b", "Ġ", "c", ".", "d"]
+
+
+def test_metaspace() -> None:
+    names = ["<unk>", "<sep>", "▁the", "▁to", "ken", "s", "'", "t", ",", "▁don", "(", "中", "文"]
+    fast = Fast(models.Unigram([(n, -1.0) for n in names], unk_id=0))
+    fast.pre_tokenizer = pre_tokenizers.Metaspace()
+    fast.add_special_tokens(["<sep>"])
+    found = grouped(fast, "the tokens, don't<sep>tokens(中文")
+    assert found == ["▁the", "▁to|ken|s", ",", "▁don|'|t", "<sep>", "▁to|ken|s", "(", "中", "文"]
+
+
+def test_ends_of_words_as_in_gpt1() -> None:
+    names = ["<unk>", "t", "h", "e", "e</w>", "th", "the</w>", "x</w>"]
+    merges = [("t", "h"), ("th", "e</w>")]
+    table = {n: i for i, n in enumerate(names)}
+    fast = Fast(models.BPE(table, merges, unk_token="<unk>", end_of_word_suffix="</w>"))
+    fast.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast.add_special_tokens(["<unk>"])
+    words = grouped(fast, "the hthe x")
+    assert words == ["the</w>", "h|the</w>", "x</w>"]
+
+
+def test_whole_words_all_begin() -> None:
+    fast = Fast(models.WordLevel(unk_token="<unk>"))
+    fast.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trained(fast, trainers.WordLevelTrainer(special_tokens=["<unk>"]))
+    assert grouped(fast, "the words think:") == ["the", "words", "think:"]
+
+
+def test_characters() -> None:
+    fast = Fast(models.WordLevel(unk_token="<unk>"))
+    fast.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    trained(fast, trainers.WordLevelTrainer(special_tokens=["<unk>"]), [TEXT, "中文"])
+    assert grouped(fast, "don't be, 中文") == ["d|o|n|'|t", " ", "b|e", ",", " ", "中", "文"]
+    assert grouped(fast, "中19文be") == ["中", "1|9", "文", "b|e"]
+
+
+def test_special_tokens_stand_alone() -> None:
+    fast = word_pieces(["[UNK]", "[CLS]", "[SEP]", "a", "##b"])
+    fast.add_special_tokens(["[SEP]"])
+    begins = Words(Tokenizer(fast), 6).begins(np.array([4, 3, 4, 2, 4, 5]))
+    # a ## at the very front does not begin, one behind [SEP] does, an id without a piece does
+    assert begins.tolist() == [False, True, False, True, True, True]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_our_own_tokenizers(kind: str) -> None:
+    """Whatever cuts words into pieces, the pieces of a word spell it."""
+    texts = ["the cats sat on the mats and the rats ran to the cat's mat"] * 3
+    fast = train(kind, texts, vocabulary=None, lower=None, marks=2).ready
+    words = grouped(fast, "the rats sat on mats")
+    spelled = [re.sub("##|▁|Ġ|</w>|[|]", "", word).strip() for word in words]
+    assert [word for word in spelled if word] == ["the", "rats", "sat", "on", "mats"]
+
+
+@pytest.mark.parametrize("letter", list("中ひカไ"))
+def test_scripts_without_spaces(letter: str) -> None:
+    assert is_unspaced(letter)
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "한", "я", "ั", "", " "])
+def test_scripts_with_spaces_and_marks(letter: str) -> None:
+    assert not is_unspaced(letter)
+
+
+def test_bytes_as_letters_are_those_of_gpt2() -> None:
+    letters = byte_alphabet()
+    assert sorted(letters.values()) == list(range(256))
+    assert (letters["Ġ"], letters["Ċ"], letters["A"]) == (0x20, 0x0A, 0x41)
+    assert text_of("Ġcaf" + "Ã©") == " café"
+
+
+class TestChinese:
+    TEXT = "自然语言处理很重要"  # jieba: 自然语言 处理 很 重要
+
+    @pytest.fixture(autouse=True)
+    def _needs_jieba(self) -> None:
+        pytest.importorskip("jieba")
+
+    def test_characters_of_a_word_belong_together(self) -> None:
+        fast = word_pieces(["[UNK]", "[CLS]", "[SEP]", *self.TEXT, "ok", "##ay"])
+        words = grouped(fast, self.TEXT + " okay", chinese=True)
+        assert words == ["自|然|语|言", "处|理", "很", "重|要", "ok|##ay"]
+
+    def test_without_it_each_character_is_a_word(self) -> None:
+        fast = word_pieces(["[UNK]", "[CLS]", "[SEP]", *self.TEXT])
+        assert grouped(fast, self.TEXT) == list(self.TEXT)
+
+    def test_broken_characters(self) -> None:
+        words = grouped(byte_level([]), self.TEXT, chinese=True)
+        assert [word.count("|") + 1 for word in words] == [12, 6, 3, 6]
+
+    def test_pieces_with_a_space_in_front(self) -> None:
+        names = ["<unk>", "▁自", "然", "语言", "处理", "▁"]
+        fast = Fast(models.Unigram([(n, -1.0) for n in names], unk_id=0))
+        fast.pre_tokenizer = pre_tokenizers.Metaspace()
+        words = grouped(fast, "自然语言处理 自然语言", chinese=True)
+        assert words == ["▁自|然|语言", "处理", "▁自|然|语言"]
+
+    def test_a_word_does_not_reach_over_a_special_token(self) -> None:
+        fast = word_pieces(["[UNK]", "[CLS]", "[SEP]", *self.TEXT])
+        fast.add_special_tokens(["[SEP]"])
+        assert grouped(fast, "自然[SEP]语言", chinese=True) == ["自|然", "[SEP]", "语|言"]
+
+
+def test_jieba_is_asked_for_only_when_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    with pytest.raises(ConfigError, match=r"pip install regard\[chinese\]"):
+        chinese_cutter.__wrapped__()
+    Words(Tokenizer(word_pieces(["[UNK]", "a"])), 2)

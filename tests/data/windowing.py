@@ -1,0 +1,74 @@
+"""Windows and answers of questions, one after the other: what batches are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from regard.data.corpus import Special
+from regard.data.examples import Question
+from regard.data.tokenizer import Tokenizer
+from regard.data.windows import Layout, Missing, Offsets, Read, Window, cuts, encode_all, teaches
+from regard.tasks.spans import Reply, Spans, reply
+
+
+def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], Offsets]:
+    return encode_all(tokenizer, [text])[0]
+
+
+def cut(
+    example: Question, tokenizer: Tokenizer, special: Special, layout: Layout
+) -> tuple[Read, list[Missing]]:
+    return next(cuts([example], tokenizer, special, layout))
+
+
+def to_learn(reads: Iterable[Read], *, refuse: bool) -> list[Window]:
+    return [window for read in reads for window in read.windows if teaches(read, window, refuse)]
+
+
+def collate(
+    windows: Sequence[Window], pad: int, beyond: int = 0, length: int | None = None
+) -> dict[str, np.ndarray]:
+    """Rows padded on the right to the longest window, or to `length`."""
+    shape = (len(windows), length or max(len(window.ids) for window in windows))
+    batch = {
+        "ids": np.full(shape, pad, np.int64),
+        "segments": np.full(shape, beyond, np.int64),
+        **{k: np.zeros(shape, bool) for k in "real passage fullest eligible question".split()},
+        "cls": np.array([window.cls for window in windows], np.int64),
+        "start": np.array([window.target[0] for window in windows], np.int64),
+        "end": np.array([window.target[1] for window in windows], np.int64),
+    }
+    for row, window in enumerate(windows):
+        inside = slice(window.first, window.first + window.count)
+        batch["ids"][row, : len(window.ids)] = window.ids
+        batch["segments"][row, : len(window.ids)] = window.segments
+        batch["real"][row, : len(window.ids)] = True
+        batch["passage"][row, inside] = batch["eligible"][row, inside] = True
+        batch["fullest"][row, inside] = window.fullest
+        batch["eligible"][row, window.cls] = True
+        batch["question"][row, slice(*window.question)] = True
+    return batch
+
+
+def replies(
+    reads: Sequence[Read], spans: Spans, nulls: Tensor | None = None, *, versus: bool = True
+) -> list[Reply]:
+    """The windows of each question merged; `spans` are those of all windows, in order."""
+    made, at = [], 0
+    for read in reads:
+        own = slice(at, at + len(read.windows))
+        at += len(read.windows)
+        columns = [column[own].tolist() for column in spans]
+        rows = [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
+        null = None if nulls is None else float(nulls[own].min())
+        made.append(reply(read, rows, null, versus=versus, count=20))
+    assert at == len(spans.scores)
+    return made
+
+
+def text_of(one: Reply, tau: float = 0.0) -> str:
+    found = one.found(tau)
+    return found.text if found else ""

@@ -1,0 +1,118 @@
+"""The figures of an n-gram on a data directory, and the command that prints them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from regard.cli.ngram import register
+from regard.core.errors import FormatError, InputError, UnknownName
+from regard.data.corpus import Corpus, Writer, write_marker
+from regard.evaluation import ngram_baseline as study
+from regard.evaluation.ngram import Ngram
+
+END = 0
+
+
+def write(directory: Path, splits: dict[str, list[list[int]]], vocabulary: int = 256) -> Path:
+    directory.mkdir()
+    facts = {}
+    for split, documents in splits.items():
+        writer = Writer(directory, split, "uint16")
+        for document in documents:
+            writer.add([[*document, END]], len(document))
+        facts[split] = writer.close()
+    about = {"vocabulary": vocabulary, "special": {"end": END}, "dtype": "uint16"}
+    write_marker(directory, about | {"splits": facts})
+    return directory
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    pages = [list(text.encode()[:2000]) for _, text in sorted(topics.items())][:40]
+    return write(tmp_path / "data", {"train": pages[:30], "valid": pages[30:], "test": []})
+
+
+def test_baseline(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {file.name: file.stat().st_mtime_ns for file in data.iterdir()}
+    found = study.baseline(data, 4)
+    train, valid = Corpus.open(data, "train"), Corpus.open(data, "valid")
+    model = Ngram.train(train.read(0, len(train)), 4, 256, END)
+    each = [model.surprisal(valid.document(i)) for i in range(len(valid.documents) - 1)]
+    nats = float(np.concatenate(each).sum())
+    assert found["tokens"] == len(valid) == sum(map(len, each))
+    assert found["nats"] == pytest.approx(nats, rel=1e-12)
+    assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / valid.bytes)
+    assert found["perplexity"] == pytest.approx(math.exp(nats / len(valid)))
+    assert [row["order"] for row in found["orders"]] == [1, 2, 3, 4]
+    assert found["orders"][-1]["bits_per_byte"] == found["bits_per_byte"]
+    assert found["orders"][1]["ngrams"] == len(model.levels[1])
+    monkeypatch.setattr(study, "CHUNK", 7)  # many cuts inside documents
+    assert study.baseline(data, 4)["nats"] == pytest.approx(nats, rel=1e-12)
+    assert {file.name: file.stat().st_mtime_ns for file in data.iterdir()} == files
+
+
+def test_curve(data: Path) -> None:
+    small, large = study.curve(data, [500, 20_000], order=3)
+    assert (small["training_tokens"], large["training_tokens"]) == (500, 20_000)
+    assert large["bits_per_byte"] < small["bits_per_byte"]
+
+
+def test_data_that_cannot_serve(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'test' of .* is empty"):
+        study.baseline(data, 2, "test")
+    with pytest.raises(UnknownName, match="valid"):
+        study.baseline(data, 2, "vald")
+    with pytest.raises(InputError, match="99,999,999 tokens were asked for"):
+        study.count(data, 2, 99_999_999)
+    with pytest.raises(FormatError, match="prepared text"):
+        study.baseline(tmp_path / "nowhere", 2)
+    empty = write(tmp_path / "empty", {"train": [], "valid": [[1]]})
+    with pytest.raises(InputError, match=r"training text of .* is empty"):
+        study.baseline(empty, 2)
+    other = write(tmp_path / "other", {"train": [[1]], "valid": [[1]]}, vocabulary=9)
+    with pytest.raises(InputError, match=r"256 tokens .* has 9"):
+        study.measure(study.count(data, 2), other)
+
+
+def command(*arguments: str | Path) -> Result:
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    register(app)
+    return CliRunner().invoke(app, ["ngram", *map(str, arguments)])
+
+
+def test_command(data: Path, tmp_path: Path) -> None:
+    plain = command(data, "--order", "3")
+    assert plain.exit_code == 0, plain.output
+    assert [
+        line.split()[0] for line in plain.stdout.splitlines()
+    ] == "order 1 2 3 counted scored".split()
+    model, figures = tmp_path / "n.safetensors", tmp_path / "n.json"
+    first = json.loads(command(data, "--order", "3", "--json", "--out", model).stdout)
+    assert first["bits_per_byte"] == pytest.approx(study.baseline(data, 3)["bits_per_byte"])
+    again = json.loads(command(data, "--model", model, "--json", "--out", figures).stdout)
+    assert again == json.loads(figures.read_text("utf-8"))
+    assert {**again, "seconds": 0} == {**first, "seconds": 0}
+    assert json.loads(command(data, "--tokens", "900", "--json").stdout)["training_tokens"] == 900
+
+
+def test_command_refuses_before_the_work(data: Path, tmp_path: Path) -> None:
+    for arguments, message in [
+        (["--out", tmp_path / "n.txt"], "ends in .json or .safetensors"),
+        (["--out", tmp_path / "no" / "n.json"], "make it first"),
+        (["--model", tmp_path / "n.safetensors", "--tokens", "5"], "its own counts"),
+        (["--model", tmp_path / "n.safetensors", "--order", "3"], "its own counts"),
+        (["--order", "0"], "an n-gram has an order of 1"),
+        (["--split", "vald"], "did you mean 'valid'"),
+    ]:
+        error = command(data, *arguments).exception
+        assert error is not None
+        assert message in str(error)

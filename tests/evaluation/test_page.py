@@ -1,0 +1,157 @@
+"""The page of a test: whole, self-contained, and safe whatever the texts hold."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from regard.evaluation.page import LONGEST, said, shown, write_page
+from regard.evaluation.page_words import CHINESE, NAMES
+from regard.metrics.figures import summarise
+from regard.metrics.significance import compare
+
+pytest.importorskip("sklearn")
+
+NASTY = '<script>alert("1")</script> & "quotes" \x00\u202e'
+
+
+class Page(HTMLParser):
+    """Tags in their places, all text, and everything a page could fetch."""
+
+    VOID = {"meta", "br", "link", "img", "input"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.fetched, self.styles, self.words = [], [], [], [], []
+        self.feed(text)
+        assert self.open == []
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.fetched += [v for k, v in attributes if k in ("src", "href")]
+        self.styles += [v for k, v in attributes if k == "style"]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def results(label=str, text=str, count=120, classes=3):
+    draw = np.random.default_rng(0)
+    gold = draw.integers(0, classes, count)
+    first = np.where(draw.random(count) < 0.6, gold, draw.integers(0, classes, count))
+    second = np.where(draw.random(count) < 0.9, gold, draw.integers(0, classes, count))
+    names = [label(i) for i in range(classes)]
+    gold, first, second = ([names[i] for i in side] for side in (gold, first, second))
+    sure = [{x: 0.8 if x == y else 0.2 / (classes - 1) for x in names} for y in second]
+    texts = [text(i) for i in range(count)]
+    found = summarise("classify", gold, second, scores=sure, texts=texts)
+    return found | {"comparison": compare("classify", gold, first, second, names=("old", "new"))}
+
+
+def test_the_page_says_everything(tmp_path):
+    found = results(lambda i: f"kind {i}", lambda i: f"The text of number {i}.")
+    file = write_page(tmp_path, found | {"title": "Reviews", "model": "runs/a", "data": "t.tsv"})
+    assert file == tmp_path / "report.html"
+    raw = file.read_text()
+    page = Page(raw)
+    assert page.fetched == [] and "http://" not in raw and "https://" not in raw
+    assert "prefers-color-scheme: dark" in raw and "width=device-width" in raw
+    for word in ("Reviews", "runs/a · t.tsv · 120 examples", "accuracy", "macro F1", "Matthews"):
+        assert word in page.text, word
+    low, high = found["intervals"]["accuracy"]
+    assert f"{low:.4g} – {high:.4g}" in page.text
+    assert "95% intervals by bootstrap over examples" in page.text and "1,000" in page.text
+    assert "new is better (accuracy +0." in page.text and "McNemar, exact" in page.text
+    assert "expected calibration error" in page.text and page.tags.count("svg") == 1
+    assert found["worst"][0]["text"] in page.text and "最严重的错误" in page.text
+    counts = [x for row in found["confusion"]["matrix"] for x in row if x]
+    assert sum("background" in style for style in page.styles) == len(counts)
+    for row in found["classes"]:
+        assert row["label"] in page.text
+
+
+def test_no_text_of_others_becomes_markup(tmp_path):
+    found = results(lambda i: f"{NASTY}{i}", lambda i: NASTY)
+    found["comparison"]["names"] = [NASTY, NASTY]
+    found["comparison"]["verdict"] = NASTY
+    found |= {
+        "title": NASTY, "model": NASTY, "data": NASTY, "task": NASTY,
+        "signatures": {NASTY: NASTY}, "thresholds": {NASTY: 0.5},
+        "figures": {NASTY: 0.5}, "intervals": {NASTY: [0.1, 0.9]},
+    }  # fmt: skip
+    raw = write_page(tmp_path / "page.html", found).read_text()
+    assert "script" not in Page(raw).tags and "<script" not in raw
+    assert "\x00" not in raw and "\u202e" not in raw
+
+
+@pytest.mark.parametrize("task", ["answer", "similar", "model", "tag", "translate"])
+def test_every_task_has_a_page(tmp_path, task):
+    pytest.importorskip({"tag": "seqeval", "translate": "sacrebleu"}.get(task, "scipy"))
+    gold, said_, scores, texts = {
+        "answer": ([["a cat"], []], ["cat", "dog"], [0.1, 0.7], ["q?", {"question": "r?"}]),
+        "similar": ([1.0, 2.0, 3.0], [2.0, 2.5, 2.0], None, [("one", "two")] * 3),
+        "model": ([(10, 42), (5, 20)], [31.0, 12.0], None, ["first", "second"]),
+        "tag": ([["B-X", "O"]], [["O", "O"]], [0.5], [["Ann", "ran"]]),
+        "translate": (["Hello there."], ["Hello."], None, ["你好。"]),
+    }[task]
+    found = summarise(task, gold, said_, scores=scores, texts=texts)
+    page = Page(write_page(tmp_path, found).read_text())
+    assert f"Test: {task}" in page.text
+    wanted = {
+        "answer": "question: r?", "similar": "one · two", "model": "perplexity",
+        "tag": "X: Ann", "translate": "nrefs:1|",
+    }  # fmt: skip
+    assert wanted[task] in page.text and "undefined" not in page.text
+    assert ("best F1 threshold" in page.text) == (task == "answer")
+
+
+def test_what_is_counted_and_where_it_stands(tmp_path):
+    found = summarise("model", [(10, 42), (5, 20)], [31.0, 12.0], texts=["first", "second"])
+    found["worst"] = [{"index": 1, "text": "second", "loss": 2.5, "place": f"{NASTY}.txt:7"}]
+    page = Page(write_page(tmp_path, found | {"units": "documents"}).read_text())
+    assert "intervals by bootstrap over documents" in page.text and "2 documents" in page.text
+    assert "document 文档 2" in page.text and ".txt:7" in page.text and "script" not in page.tags
+    page = Page(write_page(tmp_path, found | {"units": "batches of 4"}).read_text())
+    assert "intervals by bootstrap over batches" in page.text and "over examples" not in page.text
+
+
+def test_what_is_missing_is_left_out(tmp_path):
+    page = Page(write_page(tmp_path, {}).read_text())
+    assert "h2" not in page.tags and "table" not in page.tags
+    undefined = summarise("similar", [1.0, 2.0], [3.0, 3.0])
+    assert "undefined" in Page(write_page(tmp_path, undefined).read_text()).text
+
+
+def test_many_classes_show_the_commonest_confusions(tmp_path):
+    found = results(lambda i: f"intent {i}", count=600, classes=50)
+    page = Page(write_page(tmp_path, found).read_text())
+    matrix = np.array(found["confusion"]["matrix"])
+    np.fill_diagonal(matrix, 0)
+    i, j = np.unravel_index(matrix.argmax(), matrix.shape)
+    labels = found["confusion"]["labels"]
+    assert page.styles == [] and f"{labels[i]} {labels[j]} {matrix.max()}" in page.text
+
+
+def test_long_texts_are_cut_and_lines_kept():
+    assert shown("a\nb<") == "a\nb&lt;"
+    assert len(shown("x" * 5000)) == LONGEST and shown("x" * 5000).endswith("…")
+    assert shown([]) == shown(None) == "–"
+
+
+def test_both_languages():
+    assert said("recall") == (
+        '<span class="en">recall</span><span class="zh" lang="zh">召回率</span>'
+    )
+    assert said("unheard of") == "unheard of"
+    assert all(text.isascii() for text in [*CHINESE, *NAMES])

@@ -1,0 +1,72 @@
+"""Batches side by side: in order, with the cores divided, and nothing left behind."""
+
+import threading
+
+import pytest
+import torch
+
+from regard.evaluation.parallel_inference import side_by_side
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def six_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(6)
+    yield
+    torch.set_num_threads(before)
+
+
+def threads_of_a_new_one():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@pytest.mark.parametrize(("items", "each"), [(1, 6), (2, 3), (3, 2), (50, 1)])
+def test_the_cores_are_divided(items, each):
+    asked = [(n, n % 3) for n in range(items)]
+
+    def work(item):
+        torch.ones(8).sum()
+        return *item, torch.get_num_threads()
+
+    assert list(side_by_side(work, asked, CPU)) == [(*item, each) for item in asked]
+    assert torch.get_num_threads() == threads_of_a_new_one() == 6
+
+
+def test_those_who_come_meanwhile_have_all_cores():
+    found = []
+    for made in side_by_side(lambda _: threads_of_a_new_one(), range(4), CPU):
+        found.append(made)
+    assert found == [6] * 4
+
+
+def test_they_run_at_the_same_time():
+    both = threading.Barrier(2, timeout=20)
+    assert list(side_by_side(lambda _: both.wait() is not None, range(2), CPU)) == [True, True]
+
+
+def test_other_devices_take_one_after_the_other():
+    here = threading.get_ident()
+    said = side_by_side(lambda _: threading.get_ident(), range(3), torch.device("meta"))
+    assert set(said) == {here}
+
+
+def test_an_error_ends_it():
+    begun = []
+
+    def work(item):
+        begun.append(item)
+        if item == 1:
+            raise ValueError("no")
+        return item
+
+    with pytest.raises(ValueError, match="no"):
+        list(side_by_side(work, range(10_000), CPU))
+    assert len(begun) < 10_000
+    assert not [t for t in threading.enumerate() if t.name.startswith("regard-batch")]
+    assert torch.get_num_threads() == threads_of_a_new_one() == 6

@@ -1,0 +1,215 @@
+"""What is refused before a model is asked, and what becomes of answers that mean nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.core.errors import ConfigError, InputError, StorageError
+from regard.evaluation.preflight import LIBRARIES, check_language, check_measures, check_place
+from regard.evaluation.test import Plan, examine, place, stem
+from regard.methods.finetune.run import finetune
+from regard.metrics.figures import KINDS, measured
+from regard.tasks.labelled import Prediction
+from regard.tasks.targets import NONE, kind_of, values_of, void_note
+from tests.evaluation.test_page import Page
+from tests.tasks import tuning
+from tests.tasks.world import World, rows, texts
+
+pytest.importorskip("sklearn")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"))
+
+
+class Asked:
+    """What is measured of a model."""
+
+    def __init__(self, task: str, labels: list[str]) -> None:
+        self.task, self.labels = task, labels
+
+
+def values(task: str, labels: list[str], said: list[Any], gold: list[Any]) -> Any:
+    asked: Any = Asked(task, labels)
+    return values_of(asked, [Prediction(value) for value in said], gold)
+
+
+# -- before anything is asked
+
+
+def test_languages_are_known_by_their_codes() -> None:
+    for code in ("", "en", "zh", "zh-CN", "zh_Hans", "pt-BR"):
+        check_language(code)
+    for name in ("cn", "chinese", "zho", "english"):
+        with pytest.raises(ConfigError, match=f"'{name}', which is no code of ISO 639-1; give"):
+            check_language(name)
+        with pytest.raises(ConfigError, match="ISO 639-1"):
+            Plan(language=name)
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path, world: World) -> None:
+    check_place(tmp_path)
+    check_place(tmp_path / "new" / "deep")
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loose").symlink_to(tmp_path / "nowhere")
+    for bad in ("file", "file/deep", "loose"):
+        with pytest.raises(StorageError, match=r"is a file; give --out a directory"):
+            check_place(tmp_path / bad)
+    with pytest.raises(StorageError):  # before the model is looked for
+        examine("nowhere", ["nothing.jsonl"], Plan(out=tmp_path / "file" / "deep"))
+
+
+def test_a_place_without_access(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    if os.access(tmp_path / "closed", os.W_OK):
+        pytest.skip("who runs this may write everywhere")
+    with pytest.raises(StorageError, match="closed cannot be written to; give --out another"):
+        check_place(tmp_path / "closed" / "new")
+
+
+@pytest.mark.parametrize("library", ["sklearn", "scipy", "seqeval", "sacrebleu", "rouge_score"])
+def test_a_missing_library_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    for task, needs in LIBRARIES.items():
+        if any(name.startswith(library) for name in needs):
+            with pytest.raises(InputError, match=rf"'{library}'.*pip install 'regard\[tasks\]'"):
+                check_measures(task, "en")
+
+
+def test_no_answers_are_lost_to_a_missing_library(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(InputError, match="answers to classify are measured by"):
+        examine(world.run("reviewer"), [world.data("classify")], Plan(out=tmp_path / "t"))
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_language_that_needs_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sacrebleu")
+    check_measures("translate", "de")
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    with pytest.raises(InputError, match="cannot cut the language 'ja'"):
+        check_measures("translate", "ja")
+
+
+def test_every_library_that_measures_is_known() -> None:
+    assert set(LIBRARIES) | {"answer", "model"} == set(KINDS)
+    own: dict[str, list[Any]] = {
+        "tag": [["B-x"], ["O"]], "words": [["x"], ["y"]], "similar": [1.0, 2.0], "choose": [0, 1],
+    }  # fmt: skip
+    for task, needs in LIBRARIES.items():
+        for library in needs:
+            pytest.importorskip(library.partition(".")[0])
+        right = own.get(task, ["x", "y"])
+        assert measured(task, right, right).figures
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("wnut17.dev.conll.gz", "wnut17-dev"), ("wnut17.test.conll.gz", "wnut17-test"),
+        ("data/test.jsonl", "test"), ("test.en", "test-en"), ("book.txt.zst", "book"),
+        ("prepared.v2/", "prepared-v2"), ("hub:glue/sst2", "sst2"), (".jsonl", "jsonl"),
+    ],
+)  # fmt: skip
+def test_results_are_named_after_their_data(name: str, short: str, tmp_path: Path) -> None:
+    assert stem(name) == short
+    assert place(str(tmp_path), [name], Plan()) == tmp_path / f"test-{short}"
+
+
+# -- answers that mean nothing
+
+
+def test_a_text_that_is_no_label_is_wrong_whatever_it_says() -> None:
+    said, gold = ["a", "b", "odd", "prose", "rhyme"], ["a", "a", "odd", "a", "b"]
+    assert values("classify", ["a", "b"], said, gold) == (["a", "b", NONE, NONE, NONE], 3)
+    assert values("entail", ["a", "b"], said, gold)[1] == 3
+    assert values("similar", ["a", "b"], said, gold)[1] == 3
+    assert values("classify", [], said, gold) == (["a", "b", "odd", NONE, NONE], 2)
+    assert values("answer", [], said, gold) == (said, 0)
+
+
+def test_what_is_no_number_counts_as_minus_one() -> None:
+    assert values("similar", [], [3.0, float("nan")], [3.0, 1.0]) == ([3.0, -1.0], 1)
+    assert values("choose", [], [1, "choice9", 0], [1, 0, 0]) == ([1, "choice9", 0], 1)
+
+
+def test_notes_of_what_means_nothing() -> None:
+    told = {"classify": "none of the labels", "choose": "none of the choices", "similar": "-1"}
+    for task, words in told.items():
+        asked: Any = Asked(task, ["a"] if task == "classify" else [])
+        assert words in void_note(asked, 1200) and "1,200 answers" in void_note(asked, 1200)
+
+
+def test_what_a_model_writes_for_a_label(world: World, tmp_path: Path) -> None:
+    records = tuning.reviews(40, seed=9)
+    for record in records[:5]:
+        record["label"] = "odd"
+    data = tuning.write(tmp_path / "new.jsonl", records)
+    found = examine(world.run("writer"), [str(data)], Plan(out=tmp_path / "t"))
+    said = rows(tmp_path / "t")
+    void = sum(row["predicted"] not in ("good", "bad") for row in said)
+    assert void > 0 and all(row["predicted"] != NONE for row in said)
+    assert found["confusion"]["labels"] == sorted([NONE, "bad", "good", "odd"])
+    assert f"{void} answers were none of the labels and count as wrong" in found["notes"][1]
+    right = sum(row["predicted"] == row["gold"] != "odd" for row in said)
+    assert found["figures"]["accuracy"] == pytest.approx(right / 40)
+    shown = [row["predicted"] for row in found["worst"] if row["predicted"].endswith(NONE)]
+    assert shown and shown[0] in Page((tmp_path / "t/report.html").read_text("utf-8")).text
+
+
+# -- two names of one task
+
+
+def test_entailment_is_classification(world: World, tmp_path: Path) -> None:
+    asked: Any = Asked("entail", ["a"])
+    assert kind_of(asked) == "classify"
+    data = [world.data("entail")]
+    plan = Plan(out=tmp_path / "t", against=world.run("reviewer"), resamples=60)
+    found = examine(world.run("entailer"), data, plan)
+    assert found["task"] == "entail" and found["comparison"]["names"] == ["reviewer", "entailer"]
+    assert found["comparison"]["resamples"] == found["resamples"] == 60
+    back = Plan(out=tmp_path / "t", against=world.run("writing-entailer"), task="classify")
+    found = examine(world.run("writing-entailer"), data, back)
+    assert found["task"] == "entail" and found["comparison"]["differing"] == 0
+
+
+def test_scores_are_not_compared_with_classes(world: World, tmp_path: Path) -> None:
+    records = [
+        {"a": text, "b": "the plot", "similarity": ("no", "yes")[i % 2]}
+        for i, text in enumerate(texts(20, 3))
+    ]
+    data = tuning.write(tmp_path / "classes.jsonl", records)
+    recipe = tuning.recipe(
+        Path(world.model("bert")), data, budget={"steps": 1},
+        examples={"task": "similar", "classes": True},
+    )  # fmt: skip
+    finetune(recipe, tmp_path / "classes", display="silent")
+    with pytest.raises(ConfigError, match=r"similar with scores and .* with classes; they cannot"):
+        plan = Plan(out=tmp_path / "t", against=str(tmp_path / "classes"))
+        examine(world.run("judge"), [world.data("similar")], plan)
+
+
+# -- a published T5
+
+
+def test_a_published_t5_is_told_the_languages(world: World, tmp_path: Path) -> None:
+    pytest.importorskip("sacrebleu")
+    data = [world.data("translate", 4)]
+    plan = Plan(out=tmp_path / "t", task="translate", decoding={"tokens": 3})
+    with pytest.raises(ConfigError, match="say prefix='translate English to German: '"):
+        examine(world.model("t5"), data, plan)
+    given = {"tokens": 3, "prefix": "translate English to German: "}
+    plan = Plan(out=tmp_path / "t", task="translate", decoding=given,
+                against=world.run("translator"))  # fmt: skip
+    assert examine(world.model("t5"), data, plan)["comparison"]["names"] == ["translator", "t5"]
+    with pytest.raises(ConfigError, match=r"knows what stands before its texts \(task.json\)"):
+        examine(world.run("translator"), data, Plan(out=tmp_path / "t", decoding=given))

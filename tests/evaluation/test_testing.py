@@ -1,0 +1,420 @@
+"""`regard test`: figures equal to the libraries' on what was written down, and nothing dropped."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
+from regard.data.corpus import Corpus
+from regard.data.examples import Labelled, Question, Tagged
+from regard.evaluation.language_modeling import limited
+from regard.evaluation.predictors import learners, predictor_for
+from regard.evaluation.test import Plan, examine
+from regard.formats.directory import load
+from regard.metrics.figures import METRICS
+from regard.metrics.significance import compare
+from regard.tasks.targets import language_of, unseen_labels
+from regard.training.run import train
+from tests.evaluation.test_page import Page
+from tests.tasks import tuning
+from tests.tasks.world import World, conll, rows
+from tests.training import small
+
+sklearn = pytest.importorskip("sklearn.metrics")
+seqeval = pytest.importorskip("seqeval.metrics")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return World(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory) -> Path:
+    """A language model, and the text it was made from."""
+    place = tmp_path_factory.mktemp("reader")
+    data = small.data(place / "data")
+    for name, seed in (("one", 1), ("two", 2)):
+        train(small.recipe("gpt", data, seed=seed), place / name, display="silent")
+    return place
+
+
+# -- labels
+
+
+def test_figures_are_scikit_learns_on_the_predictions_written(world, tmp_path):
+    found = examine(world.run("reviewer"), [world.data("classify")], Plan(out=tmp_path / "t"))
+    said = rows(tmp_path / "t")
+    gold, predicted = [row["gold"] for row in said], [row["predicted"] for row in said]
+    records = [json.loads(line) for line in Path(world.data("classify")).read_text().splitlines()]
+    assert gold == [record["label"] for record in records]
+    assert [row["text"] for row in said] == [record["text"] for record in records]
+    assert set(predicted) == {"good", "bad"} and gold != predicted
+    assert found["figures"] == pytest.approx({
+        "accuracy": sklearn.accuracy_score(gold, predicted),
+        "macro_f1": sklearn.f1_score(gold, predicted, average="macro", zero_division=0),
+        "micro_f1": sklearn.f1_score(gold, predicted, average="micro"),
+        "weighted_f1": sklearn.f1_score(gold, predicted, average="weighted", zero_division=0),
+        "matthews": sklearn.matthews_corrcoef(gold, predicted),
+    })  # fmt: skip
+    assert found["confusion"]["matrix"] == sklearn.confusion_matrix(gold, predicted).tolist()
+    for name, value in found["figures"].items():
+        low, high = found["intervals"][name]
+        assert low <= value <= high
+    for row in said:
+        assert row["predicted"] == max(row["scores"], key=row["scores"].get)
+        assert row["score"] == pytest.approx(row["scores"][row["predicted"]])
+        assert sum(row["scores"].values()) == pytest.approx(1, abs=1e-5)
+
+
+def test_predictions_are_those_of_transformers(world, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    examine(world.run("reviewer"), [world.data("classify")], Plan(out=tmp_path / "t"))
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        world.run("reviewer")
+    ).eval()
+    fast = load(world.run("reviewer")).tokenizer
+    for row in rows(tmp_path / "t")[:20]:
+        ids = [2, *fast.encode(row["text"], special=False), 3]
+        with torch.no_grad():
+            chances = model(torch.tensor([ids])).logits.softmax(1)[0].tolist()
+        wanted = dict(zip(["bad", "good"], chances, strict=True))
+        assert row["scores"] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_what_is_written(world, tmp_path):
+    found = examine(
+        world.run("reviewer"), [world.data("classify")], Plan(out=tmp_path / "t", worst=3)
+    )
+    assert sorted(file.name for file in (tmp_path / "t").iterdir()) == [
+        "predictions.jsonl", "report.html", "test.json",
+    ]  # fmt: skip
+    assert json.loads((tmp_path / "t/test.json").read_text(encoding="utf-8")) == found
+    page = Page((tmp_path / "t/report.html").read_text(encoding="utf-8"))
+    assert page.fetched == [] and "script" not in page.tags
+    assert "reviewer: classify" in page.text and world.data("classify") in page.text
+    assert len(found["worst"]) <= 3
+    for row in found["worst"]:
+        assert row["gold"] != row["predicted"] and row["text"] in page.text
+        assert row["place"] == f"{world.data('classify')}:{row['index'] + 1}"
+        assert row["place"] in page.text
+
+
+def test_the_training_report_stays(world, tmp_path):
+    before = Path(world.run("reviewer"), "report.html").read_bytes()
+    found = examine(world.run("reviewer"), [world.data("classify")], Plan(limit=10))
+    assert found["out"] == str(Path(world.run("reviewer")) / "test-classify-60-5")
+    assert (Path(found["out"]) / "report.html").is_file()
+    assert Path(world.run("reviewer"), "report.html").read_bytes() == before
+    with pytest.raises(StorageError, match=r"report\.html is that of its training"):
+        examine(
+            world.run("reviewer"), [world.data("classify")], Plan(out=Path(world.run("reviewer")))
+        )
+
+
+def test_a_limit_is_said(world, tmp_path):
+    found = examine(
+        world.run("reviewer"), [world.data("classify")], Plan(out=tmp_path / "t", limit=7)
+    )
+    assert found["examples"] == 7 == len(rows(tmp_path / "t"))
+    assert found["notes"] == ["only the first 7 of 60 examples were tested"]
+
+
+def test_labels_never_learned_count_as_wrong(world, tmp_path):
+    records = tuning.reviews(30, seed=9)
+    for i in range(0, 30, 3):
+        records[i]["label"] = "odd" if i % 2 else "strange"
+    data = tuning.write(tmp_path / "new.jsonl", records)
+    found = examine(world.run("reviewer"), [str(data)], Plan(out=tmp_path / "t"))
+    said = rows(tmp_path / "t")
+    assert found["examples"] == len(said) == 30 and found["unseen"] == {"strange": 5, "odd": 5}
+    right = sum(row["gold"] == row["predicted"] for row in said)
+    assert found["figures"]["accuracy"] == pytest.approx(right / 30) and right <= 20
+    assert "10 of 30 labels are such that the model never learned" in found["notes"][0]
+    assert "'strange' 5" in Page((tmp_path / "t/report.html").read_text()).text
+
+
+def test_long_texts_are_cut_and_counted(world, tmp_path):
+    records = [*tuning.reviews(5), {"text": "the film was " * 30, "label": "good"}]
+    data = tuning.write(tmp_path / "long.jsonl", records)
+    found = examine(world.run("reviewer"), [str(data)], Plan(out=tmp_path / "t"))
+    assert found["notes"] == ["1 texts have more than 16 tokens and were cut"]
+
+
+def test_what_is_read_in_windows_is_counted(world, tmp_path):
+    long = {
+        "text": "the film was very dull and the plot of a film was great and a music",
+        "label": "",
+    }
+    data = conll(tmp_path / "long.conll", [*tuning.reviews(3), long])
+    found = examine(world.run("tagger"), [str(data)], Plan(out=tmp_path / "t"))
+    assert found["notes"] == [
+        "1 of 4 sentences have more than 16 tokens and are read in several windows"
+    ]
+    asked = predictor_for(load(world.run("answerer")))
+    for passage in ("a film", long["text"], f"{long['text']} {long['text']}"):
+        asked([Question("the plot", passage)])
+    told = asked.notes[0]
+    assert told.startswith("2 of 3 questions do not fit 16 tokens with their passage, which is ")
+    assert int(told.split()[-2]) >= 5 and len(asked.notes) == 1
+
+
+# -- two runs
+
+
+def test_two_runs_are_compared_on_the_same_examples(world, tmp_path):
+    plan = Plan(out=tmp_path / "t", against=world.run("beginner"))
+    found = examine(world.run("reviewer"), [world.data("classify")], plan)["comparison"]
+    ours = rows(tmp_path / "t")
+    theirs = [one.value for one in predictor_for(load(world.run("beginner")))(
+        [Labelled(row["text"]) for row in ours]
+    )]  # fmt: skip
+    assert found["names"] == ["beginner", "reviewer"]
+    assert found["differing"] == sum(a["predicted"] != b for a, b in zip(ours, theirs, strict=True))
+    gold = [row["gold"] for row in ours]
+    first = sklearn.accuracy_score(gold, theirs)
+    second = sklearn.accuracy_score(gold, [row["predicted"] for row in ours])
+    row = found["figures"]["accuracy"]
+    assert (row["first"], row["second"]) == pytest.approx((first, second))
+    assert row["test"] == "McNemar, exact"
+    better = second > first and row["p_value"] < 0.05
+    assert ("reviewer is better" in found["verdict"]) == better
+    assert found["verdict"] in Page((tmp_path / "t/report.html").read_text()).text
+
+
+def test_a_run_against_itself_is_no_different(world, tmp_path):
+    plan = Plan(out=tmp_path / "t", against=world.run("reviewer"))
+    found = examine(world.run("reviewer"), [world.data("classify")], plan)["comparison"]
+    assert found["differing"] == 0 and "no difference beyond chance" in found["verdict"]
+
+
+def test_runs_that_differ_on_thousands_of_examples():
+    gold = ["a", "b"] * 1500
+    found = compare("classify", gold, ["a"] * 3000, ["b"] * 3000, resamples=20)
+    assert found["differing"] == 3000 and "no difference" in found["verdict"]
+
+
+# -- tags
+
+
+def test_entities_are_seqevals_on_the_predictions_written(world, tmp_path):
+    found = examine(world.run("tagger"), [world.data("tag")], Plan(out=tmp_path / "t"))
+    said = rows(tmp_path / "t")
+    gold, predicted = [row["gold"] for row in said], [row["predicted"] for row in said]
+    assert len(said) == 60 and any("B-praise" in tags for tags in gold)
+    assert [len(row["text"]) for row in said] == [len(tags) for tags in predicted]
+    assert found["figures"] == pytest.approx({
+        "f1": seqeval.f1_score(gold, predicted),
+        "precision": seqeval.precision_score(gold, predicted),
+        "recall": seqeval.recall_score(gold, predicted),
+        "macro_f1": seqeval.f1_score(gold, predicted, average="macro"),
+        "accuracy": seqeval.accuracy_score(gold, predicted),
+    })  # fmt: skip
+    for row in found["worst"]:
+        assert isinstance(row["text"], str) and isinstance(row["gold"], list)
+
+
+def test_entities_of_unseen_kinds_are_counted(world, tmp_path):
+    kinds = {"good": "praise", "bad": "rumour"}
+    data = conll(tmp_path / "new.conll", tuning.reviews(20, seed=3), kinds)
+    found = examine(world.run("tagger"), [str(data)], Plan(out=tmp_path / "t"))
+    lines = data.read_text().splitlines()
+    assert found["unseen"] == {"rumour": sum(line.endswith("B-rumour") for line in lines)}
+    by_kind = {row["label"]: row for row in found["classes"]}
+    assert by_kind["rumour"]["recall"] == 0 and by_kind["rumour"]["support"] > 0
+
+
+def test_a_strict_reading_says_so(world, tmp_path):
+    found = examine(world.run("tagger"), [world.data("tag")], Plan(out=tmp_path / "t", strict=True))
+    assert found["options"] == {"mode": "strict", "scheme": "IOB2"}
+    said = rows(tmp_path / "t")
+    from seqeval.scheme import IOB2
+
+    sides = [[row[side] for row in said] for side in ("gold", "predicted")]
+    wanted = seqeval.f1_score(*sides, mode="strict", scheme=IOB2)
+    assert found["figures"]["f1"] == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("quiet", [0, 5])
+def test_sentences_without_entities_change_nothing(quiet):
+    nothing = [["O", "O"]] * quiet
+    gold = [*nothing, ["B-a", "O"], ["O", "O"], ["B-b", "I-b"], *nothing]
+    said = [*nothing, ["B-a", "O"], ["B-a", "O"], ["O", "B-b"], *nothing]
+    found = METRICS["tag"](gold, said)
+    assert found["f1"] == pytest.approx(seqeval.f1_score(gold, said))
+    assert found["macro_f1"] == pytest.approx(seqeval.f1_score(gold, said, average="macro"))
+    assert found["accuracy"] == pytest.approx(seqeval.accuracy_score(gold, said))
+    assert METRICS["tag"]([["O"]], [["O"]])["f1"] == 0
+
+
+# -- language models
+
+
+def test_a_language_model_is_measured_as_in_training(reader, tmp_path):
+    trained = json.loads((reader / "one/run.json").read_text())["valid"]
+    plan = Plan(out=tmp_path / "t", split="valid")
+    found = examine(str(reader / "one"), [str(reader / "data")], plan)
+    assert found["figures"] == pytest.approx(trained, rel=1e-5)
+    corpus = Corpus.open(reader / "data", "valid")
+    said = rows(tmp_path / "t")
+    assert [row["tokens"] for row in said] == [
+        len(corpus.document(i)) for i in range(len(corpus.documents) - 1)
+    ]
+    nats = sum(row["nats"] for row in said)
+    assert found["figures"]["bits_per_byte"] == pytest.approx(
+        nats / math.log(2) / corpus.bytes, rel=1e-9
+    )
+    assert found["units"] == "documents" and found["examples"] == len(said)
+
+
+@pytest.mark.parametrize("model", ["transformer-xl", "bert"])
+def test_other_ways_of_reading_too(reader, tmp_path, model):
+    facts = train(small.recipe(model, reader / "data"), tmp_path / model, display="silent")
+    found = examine(str(tmp_path / model), [str(reader / "data")], Plan(split="valid"))
+    assert found["figures"] == pytest.approx(facts["valid"], rel=1e-5)
+    for name, value in found["figures"].items():
+        assert found["intervals"][name][0] <= value <= found["intervals"][name][1]
+    if model == "bert":
+        assert found["units"] == "batches of 4" and "masked_accuracy" in found["figures"]
+        with pytest.raises(ConfigError, match="models that read from left to right"):
+            plan = Plan(split="valid", against=str(tmp_path / model))
+            examine(str(tmp_path / model), [str(reader / "data")], plan)
+
+
+def test_text_is_cut_by_the_models_own_tokenizer(reader, tmp_path):
+    text = tmp_path / "book.txt"
+    text.write_text("w7 w8 w9\n\nw10 w11\n", encoding="utf-8")
+    plan = Plan(out=tmp_path / "t", against=str(reader / "two"), resamples=50, limit=2)
+    found = examine(str(reader / "one"), [str(text)], plan)
+    assert len(found["notes"]) == 1 and "learned no task" in found["notes"][0]
+    assert [(row["tokens"], row["bytes"]) for row in rows(tmp_path / "t")] == [(4, 8), (3, 7)]
+    model = load(reader / "one").model
+    ids = torch.tensor([[1, 7, 8, 9, 1, 10, 11]])  # the end of another text comes first
+    with torch.no_grad():
+        chances = model.logits(model(ids)).log_softmax(-1)[0]
+    wanted = -chances[torch.arange(7), torch.tensor([7, 8, 9, 1, 10, 11, 1])]
+    assert found["figures"]["perplexity"] == pytest.approx(float(wanted.mean().exp()), rel=1e-5)
+    assert found["comparison"]["names"] == ["two", "one"]
+    assert list(found["comparison"]["figures"]) == ["perplexity", "bits_per_byte"]
+    assert found["comparison"]["resamples"] == 50
+    page = Page((tmp_path / "t/report.html").read_text()).text
+    assert "intervals by bootstrap over documents" in page and "over examples" not in page
+
+
+def test_a_limit_of_documents_is_said(reader, tmp_path):
+    plan = Plan(out=tmp_path / "t", split="valid", limit=3)
+    found = examine(str(reader / "one"), [str(reader / "data")], plan)
+    total = len(Corpus.open(reader / "data", "valid").documents) - 1
+    assert found["examples"] == 3 == len(rows(tmp_path / "t"))
+    assert found["notes"][1:] == [f"only the first 3 of {total:,} documents were tested"]
+
+
+def test_a_run_that_has_a_task_is_no_rival(world, reader):
+    with pytest.raises(ConfigError, match=r"has learned classify, and .* no task"):
+        plan = Plan(split="valid", against=world.run("reviewer"))
+        examine(str(reader / "one"), [str(reader / "data")], plan)
+
+
+def test_a_corpus_of_its_first_documents(reader):
+    corpus = Corpus.open(reader / "data", "valid")
+    few = limited(corpus, 3)
+    assert len(few) == int(corpus.documents[3]) and len(few.documents) == 4
+    assert few.bytes == int(corpus.document_bytes[:3].sum())
+    assert few.read(0, 10**6).tolist() == corpus.read(0, int(corpus.documents[3])).tolist()
+    assert int(few.sentences[-1]) == len(few) and limited(corpus, 0) is corpus
+
+
+# -- what is refused
+
+
+def test_the_wrong_task_names_models_that_can(world):
+    with pytest.raises(ConfigError, match=r"has learned classify, so it cannot tag; .*: bert"):
+        examine(world.run("reviewer"), [world.data("tag")], Plan(task="tag"))
+    with pytest.raises(ConfigError, match="has learned no task, so it cannot answer"):
+        examine(world.model("bert"), [world.data("classify")], Plan(task="answer"))
+    with pytest.raises(UnknownName, match="did you mean 'classify'"):
+        examine(world.run("reviewer"), [world.data("classify")], Plan(task="clasify"))
+    assert {"t5", "gpt"} <= set(learners("translate")) and "t5" not in learners("tag")
+
+
+def test_a_run_of_another_task_is_no_comparison(world, tmp_path):
+    with pytest.raises(ConfigError, match="has learned tag, so it cannot classify"):
+        plan = Plan(out=tmp_path / "t", against=world.run("tagger"))
+        examine(world.run("reviewer"), [world.data("classify")], plan)
+
+
+def test_data_without_right_answers(world, tmp_path):
+    bare = tuning.write(tmp_path / "bare.jsonl", [{"text": "a film"}, {"text": "the plot"}])
+    with pytest.raises(InputError, match="no right answers for classify"):
+        examine(world.run("reviewer"), [str(bare)])
+    some = tuning.write(tmp_path / "some.jsonl", [*tuning.reviews(4), {"text": "a film"}])
+    with pytest.raises(InputError, match=r"missing-label.*\n.*some.jsonl:5: no label"):
+        examine(world.run("reviewer"), [str(some)])
+    plan = Plan(out=tmp_path / "t", skip=["missing-label"])
+    found = examine(world.run("reviewer"), [str(some)], plan)
+    assert found["examples"] == 4 and "1 records were left out: missing-label" in found["notes"][0]
+    late = tuning.write(tmp_path / "late.jsonl", [{"text": "a film"}, *tuning.reviews(4)])
+    with pytest.raises(InputError, match=r"1 of 5 .*late.jsonl:1; --skip missing-label"):
+        examine(world.run("reviewer"), [str(late)])
+    found = examine(world.run("reviewer"), [str(late)], plan)
+    assert found["examples"] == 4 and "1 examples were left out" in found["notes"][0]
+
+
+def test_broken_records_are_refused_or_counted(world, tmp_path):
+    records = [*tuning.reviews(4), {"text": " ", "label": "good"}]
+    data = tuning.write(tmp_path / "broken.jsonl", records)
+    with pytest.raises(InputError, match=r"broken.jsonl:5"):
+        examine(world.run("reviewer"), [str(data)])
+    plan = Plan(out=tmp_path / "t", skip=["empty-text"])
+    found = examine(world.run("reviewer"), [str(data)], plan)
+    assert found["examples"] == 4
+    assert found["notes"] == ["1 records were left out: empty-text (as --skip empty-text asks)"]
+
+
+def test_prepared_text_for_a_task(world, reader):
+    with pytest.raises(InputError, match=r"is prepared text, and .* has learned classify"):
+        examine(world.run("reviewer"), [str(reader / "data")])
+
+
+def test_text_of_another_tokenizer(world, reader, tmp_path):
+    with pytest.raises(InputError, match="another tokenizer"):
+        examine(world.model("bert"), [str(reader / "data")])
+    with pytest.raises(UnknownName, match="split"):
+        examine(str(reader / "one"), [str(reader / "data")], Plan(split="dev"))
+
+
+def test_options_that_mean_nothing_here(world, reader):
+    with pytest.raises(ConfigError, match="beams: such is asked of models that write text"):
+        examine(world.run("reviewer"), [world.data("classify")], Plan(decoding={"beams": 4}))
+    with pytest.raises(ConfigError, match="beams"):
+        examine(str(reader / "one"), [str(reader / "data")], Plan(decoding={"beams": 4}))
+    for plan in (Plan(length=8), Plan(split="valid"), Plan(strict=True), Plan(language="zh")):
+        with pytest.raises(ConfigError, match="says nothing to a test of classify"):
+            examine(world.run("reviewer"), [world.data("classify")], plan)
+    for plan in (Plan(strict=True), Plan(language="zh")):
+        with pytest.raises(ConfigError, match="says nothing to a test of text"):
+            examine(str(reader / "one"), [str(reader / "data")], plan)
+    with pytest.raises(UnknownName, match="precision"):
+        Plan(precision="fp8")
+    with pytest.raises(ConfigError, match="resamples is 0"):
+        Plan(resamples=0)
+
+
+# -- small parts
+
+
+def test_the_language_is_seen_by_its_letters():
+    assert language_of(["你好，世界", "再见 OK"]) == "zh"
+    assert language_of([["the cat"], []]) == "en" and language_of(["12 34"]) == "en"
+
+
+def test_unseen_labels():
+    seen = [Labelled("a", label="x"), Labelled("b", label="y"), Labelled("c", label="y")]
+    assert unseen_labels(seen, ["x"]) == {"y": 2} and unseen_labels(seen, []) == {}
+    tagged = [Tagged(("a", "b", "c"), ("B-p", "I-p", "B-q"))]
+    assert unseen_labels(tagged, ["O", "B-p", "I-p"]) == {"q": 1}

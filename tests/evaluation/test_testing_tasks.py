@@ -1,0 +1,156 @@
+"""`regard test` for scores, choices, answers and texts, and as a command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from regard.cli import test as command
+from regard.core.errors import InputError
+from regard.evaluation.test import Plan, examine
+from regard.tasks.labelled import Prediction
+from regard.tasks.targets import thresholds
+from tests.tasks import tuning
+from tests.tasks.world import World, rows
+
+stats = pytest.importorskip("scipy.stats")
+pytest.importorskip("sklearn")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return World(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def run():
+    """The command as it is given to the program."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    command.register(app)
+    return lambda *words: CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+
+
+def sides(out: Path) -> tuple[list, list]:
+    said = rows(out)
+    return [row["gold"] for row in said], [row["predicted"] for row in said]
+
+
+def plain(text: str) -> str:
+    """As SQuAD's script compares it: without articles."""
+    return " ".join(word for word in text.lower().split() if word not in ("a", "an", "the"))
+
+
+# -- the other tasks
+
+
+def test_similarity_is_scipys(world, tmp_path):
+    found = examine(world.run("judge"), [world.data("similar")], Plan(out=tmp_path / "t"))
+    gold, said = sides(tmp_path / "t")
+    assert len(gold) == 60 and all(isinstance(x, float) for x in gold)
+    assert found["figures"] == pytest.approx({
+        "spearman": stats.spearmanr(gold, said).statistic,
+        "pearson": stats.pearsonr(gold, said).statistic,
+    })  # fmt: skip
+    assert found["worst"][0]["text"].keys() == {"text", "pair"}
+
+
+def test_choices_are_counted(world, tmp_path):
+    found = examine(world.run("chooser"), [world.data("choose")], Plan(out=tmp_path / "t"))
+    gold, said = sides(tmp_path / "t")
+    assert set(gold) == {0, 1} and found["figures"] == {"accuracy": np.mean(np.equal(gold, said))}
+    assert all(len(row["scores"]) == 2 for row in rows(tmp_path / "t"))
+
+
+def test_answers_are_compared_as_text(world, tmp_path):
+    found = examine(world.run("answerer"), [world.data("answer")], Plan(out=tmp_path / "t"))
+    gold, said = sides(tmp_path / "t")
+    assert sum(not accepted for accepted in gold) == 20  # those without an answer
+    short = [[plain(text) for text in accepted if plain(text)] or [""] for accepted in gold]
+    exact = np.mean([plain(answer) in right for answer, right in zip(said, short, strict=True)])
+    assert found["figures"]["exact_match"] == pytest.approx(exact)
+    assert found["options"] == {"language": "en"}
+    assert found["thresholds"]["best_f1"] >= found["figures"]["f1"] - 1e-9
+
+
+def test_the_best_threshold_may_lie_below_zero():
+    said = [
+        Prediction("", None, {"null": null, "candidates": [("word", 0, 4, 1.0)]})
+        for null in (-3.0, -2.0, -1.0, 2.0)
+    ]
+    found = thresholds([["word"], ["word"], [], []], said, {})["thresholds"]
+    assert found["best_f1"] == 1.0 and found["best_f1_threshold"] == pytest.approx(-2.0)
+    assert thresholds([["word"]], [Prediction("word", 0.5)], {}) == {}
+
+
+def test_translations_are_sacrebleus(world, tmp_path):
+    sacrebleu = pytest.importorskip("sacrebleu")
+    plan = Plan(out=tmp_path / "t", limit=20, language="zh", decoding={"beams": 2, "tokens": 8})
+    found = examine(world.run("translator"), [world.data("translate")], plan)
+    gold, said = sides(tmp_path / "t")
+    assert gold == [row["text"][::-1] for row in rows(tmp_path / "t")]
+    bleu = sacrebleu.corpus_bleu(said, [gold], tokenize="zh").score
+    chrf = sacrebleu.corpus_chrf(said, [gold]).score
+    assert found["figures"] == pytest.approx({"bleu": bleu, "chrf": chrf})
+    assert "tok:zh" in found["signatures"]["bleu"]
+
+
+def test_every_reply_of_a_dialogue_is_one(world, tmp_path):
+    plan = Plan(out=tmp_path / "t", decoding={"tokens": 4})
+    found = examine(world.run("talker"), [world.data("converse", 6)], plan)
+    said = rows(tmp_path / "t")
+    assert found["examples"] == len(said) == 12 and found["task"] == "converse"
+    talk = json.loads(Path(world.data("converse", 6)).read_text().splitlines()[0])["turns"]
+    assert [(row["text"], row["gold"]) for row in said[:2]] == [
+        (talk[:1], talk[1]), (talk[:2], talk[2]),
+    ]  # fmt: skip
+
+
+# -- the command
+
+
+def test_the_table(run, world, tmp_path):
+    place = tmp_path / "t"
+    done = run(world.run("reviewer"), world.data("classify"), "--out", place,
+               "--against", world.run("beginner"))  # fmt: skip
+    found = json.loads((place / "test.json").read_text())
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 0 and lines[0] == "classify, 60 examples"
+    low, high = found["intervals"]["accuracy"]
+    accuracy = next(line for line in lines if line.startswith("accuracy"))
+    assert accuracy.split() == ["accuracy", f"{found['figures']['accuracy']:.4f}",
+                                f"{low:.4f}", "to", f"{high:.4f}"]  # fmt: skip
+    assert any(line.split()[:1] == ["good"] for line in lines)
+    assert f"reviewer against beginner: {found['comparison']['verdict']}" in lines
+    assert "report.html" not in done.stdout and "report.html" in done.stderr
+
+
+def test_json_is_all_that_stdout_holds(run, world, tmp_path):
+    words = (world.run("tagger"), world.data("tag"), "--out", tmp_path / "t", "--json")
+    done = run(*words, "--worst", 2, "--limit", 30)
+    found = json.loads(done.stdout)
+    assert found == json.loads((tmp_path / "t/test.json").read_text())
+    assert {"task", "examples", "main", "figures", "intervals", "classes", "worst", "unseen",
+            "notes", "model", "data", "seconds", "out", "precision"} <= set(found)  # fmt: skip
+    assert found["task"] == "tag" and found["main"] == "f1" and len(found["worst"]) <= 2
+    assert "only the first 30 of 60 examples" in done.stderr
+    assert run(*words, "--quiet").stderr == ""
+
+
+def test_fields_and_forms_may_be_named(run, world, tmp_path):
+    records = [{"words": r["text"], "mood": r["label"]} for r in tuning.reviews(5)]
+    data = tuning.write(tmp_path / "odd.data", records)
+    done = run(world.run("reviewer"), data, "--format", "jsonl", "--field", "text=words",
+               "--field", "label=mood", "--out", tmp_path / "t", "--json")  # fmt: skip
+    assert json.loads(done.stdout)["examples"] == 5
+
+
+def test_what_cannot_be_is_refused(run, world):
+    with pytest.raises(InputError, match="does not exist"):
+        run(world.run("reviewer"), "nowhere.jsonl")
+    with pytest.raises(InputError, match="numbers of 0 or more"):
+        run(world.run("reviewer"), world.data("classify"), "--limit", -1)

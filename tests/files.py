@@ -1,0 +1,31 @@
+"""Small files written on the spot, and what is read from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.data.examples import Example, Problems
+from regard.data.readers import Options, Reader
+
+Write = Callable[[str, str | bytes], Path]
+
+
+def seen(path: Path | Sequence[Path], task: str, **options: Any) -> tuple[list[Any], list[str]]:
+    """The examples, and the problems as `severity kind line`."""
+    problems = Problems(keep=None)
+    examples: list[Example] = list(Reader(path, task, Options(**options), problems))
+    return examples, [f"{p.severity} {p.kind} {p.place.line}" for p in problems.kept]
+
+
+def told(path: Path | Sequence[Path], task: str, **options: Any) -> str:
+    """What is said of them."""
+    problems = Problems(keep=None)
+    list(Reader(path, task, Options(**options), problems))
+    return "\n".join(str(problem) for problem in problems.kept)
+
+
+def rows(*values: Any) -> str:
+    return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)

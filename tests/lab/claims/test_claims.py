@@ -1,0 +1,245 @@
+"""Every claim is declared so that its rule can be judged, and its experiment gives what is asked.
+
+Of the experiments a few are tried by default, one cell each with hardly any steps; with
+REGARD_ALL=1 all of them.
+"""
+
+import os
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+import typer
+
+from regard.cli.claims import Stopping, effort_of
+from regard.core.errors import ConfigError
+from regard.data.corpus import Corpus
+from regard.lab.claims import claim, names
+from regard.lab.claims.engine.claim import Axis, Cell, Chart, Claim, Said
+from regard.lab.claims.engine.experiment import Computed, Room
+from regard.lab.claims.engine.finetuning import Provided, Shrinks
+from regard.lab.claims.engine.followed import Followed
+from regard.lab.claims.engine.rules import All, Less, Outgrows, Peak, Ratio, Rising, Slope, Within
+from regard.lab.claims.engine.run import run, setting
+from regard.lab.claims.engine.texts import ciphers, numerals, spelled
+from regard.lab.claims.engine.words import chinese, reasons, ruled
+
+QUICK = ("scaling", "path-length", "accumulation", "in-context", "window", "evaluation-speed")
+TINY = 0.004  # of the usual steps
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    return tmp_path_factory.mktemp("texts")
+
+
+def leaves(rule):
+    parts = rule.rules if isinstance(rule, All) else ()
+    parts = (rule.condition, rule.rule) if isinstance(rule, Provided) else parts
+    return [leaf for part in parts for leaf in leaves(part)] or [rule]
+
+
+@pytest.mark.parametrize("name", names() if os.environ.get("REGARD_ALL") else QUICK)
+def test_an_experiment_gives_what_its_rule_and_its_charts_ask_for(name, texts):
+    made = claim(name)
+    figures = made.experiment.figures(made.cells(1)[0], Room(texts, TINY))
+    assert all(isinstance(value, float) and value == value for value in figures.values())
+    assert {rule.figure for rule in leaves(made.rule)} <= figures.keys()
+    assert {chart.figure for chart in made.charts} <= figures.keys()
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_rule_asks_for_arms_and_places_that_there_are(name):
+    made = claim(name)
+    places = {0.0} if made.axis is None else set(made.axis.places)
+    for rule in leaves(made.rule):
+        assert rule.arm in made.arms
+        assert getattr(rule, "other", rule.arm) in made.arms
+        asked = [getattr(rule, name) for name in ("at", "first", "last") if hasattr(rule, name)]
+        assert places.issuperset(asked)
+    along = Slope | Peak | Rising | Shrinks | Outgrows
+    assert made.axis or not any(isinstance(rule, along) for rule in leaves(made.rule))
+
+
+@pytest.mark.parametrize("name", names())
+def test_everything_is_said_in_both_languages(name):
+    made = claim(name)
+    said = [made.statement, made.setting, *made.notes, *(c.title for c in made.charts)]
+    for each in [*said, *ruled(made.rule)]:
+        assert each.en and any("\u4e00" <= letter <= "\u9fff" for letter in each.zh)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_rule_names_the_same_numbers_in_both_languages(name):
+    for said in ruled(claim(name).rule):
+        english, other = (
+            set(re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?%?", text)) for text in (said.en, said.zh)
+        )
+        assert english == other
+
+
+def test_what_decided_is_told_in_both_languages():
+    told = "error at 64: a 1, b 2; error, difference at 64: 0.1, at 1024: 0.03, noise 0.06"
+    first, second, third = reasons(f"{told}; seconds, a over b: 800: 3, 1800: 4", True)
+    assert first.zh == "error（在 64 处）：a 1, b 2"
+    assert second.zh == "error 之差：在 64 处 0.1，在 1024 处 0.03，噪声 0.06"
+    assert third.zh == "a 与 b 的 seconds 之比：800: 3, 1800: 4"
+
+
+def test_rules_in_chinese_name_their_bounds():
+    assert chinese(Ratio("x", "a", "b", least=2.0, at=8)) == "a 的 x 是 b 的至少 2 倍（在 8 处）"
+    assert "至多 -1" in chinese(Within("x", "a", most=-1.0))
+    assert "5%" in chinese(Less("x", "a", "b", margin=0.05))
+
+
+# -- one training for several cells
+
+
+def toy(function, arms=("a", "b"), places=(1, 2, 3)):
+    said = Said("it is", "如此")
+    return Claim(
+        name="toy", statement=said, source="nobody", setting=said, arms=arms,
+        axis=Axis(said, places), experiment=function, rule=Less("x", "a", "b", at=places[0]),
+        charts=(Chart("x", said),), seeds=2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("together", "calls"), [(False, 4), (True, 2)])
+def test_what_is_followed_is_learned_once(tmp_path, together, calls):
+    seen = []
+
+    def learn(arm, seed, room):
+        seen.append((arm, seed))
+        arms = ("a", "b") if together else (arm,)
+        return {(a, at): {"x": at * seed + (a == "b")} for at in (1, 2, 3) for a in arms}
+
+    facts = run(toy(Followed("toy", learn, together)), tmp_path)
+    assert len(seen) == len(set(seen)) == calls
+    found = {(c["arm"], c["at"], c["seed"]): c["figures"]["x"] for c in facts["cells"]}
+    assert found["b", 3, 2] == 7 and found["a", 1, 1] == 1 and len(found) == 12
+    assert not list((tmp_path / "texts" / "followed").iterdir())
+
+
+def test_what_is_stopped_goes_on(tmp_path):
+    seen = []
+
+    def measure(arm, at, seed):
+        seen.append((arm, at, seed))
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return {"x": float(at)}
+
+    made = toy(Computed(measure))
+    with pytest.raises(typer.Exit) as left, Stopping("again", tmp_path):
+        run(made, tmp_path)
+    assert left.value.exit_code == 130 and (tmp_path / "gallery.html").is_file()
+    kept = list((tmp_path / "toy" / "cells").glob("*.json"))
+    assert len(kept) == 2 and not (tmp_path / "toy" / "claim.json").exists()
+    run(made, tmp_path)
+    assert len(seen) == 3 + 10 and seen[2] == seen[3]
+
+
+def test_cells_of_another_setting_are_measured_again(tmp_path):
+    seen = []
+
+    def measure(arm, at, seed):
+        seen.append(arm)
+        return {"x": 1.0}
+
+    made = toy(Computed(measure))
+    run(made, tmp_path)
+    once = len(seen)
+    run(made, tmp_path)
+    assert len(seen) == once == 12
+    run(replace(made, setting=Said("otherwise", "换一种做法")), tmp_path)
+    assert len(seen) == 2 * once
+
+
+def test_a_setting_is_the_same_in_every_process_and_holds_the_steps():
+    one, other = (toy(Computed(lambda arm, at, seed: {"x": 1.0})) for _ in range(2))
+    assert setting(one) == setting(other)
+    made = claim("heads")
+    longer = replace(made, experiment=replace(made.experiment, steps=7))
+    assert setting(longer) != setting(made)
+
+
+def test_the_window_slides_over_a_model_without_memory():
+    from regard.lab.claims.library.evaluation_speed import figures
+
+    assert figures("sliding window", 64, 1)["seconds"] > 0
+
+
+def test_words_wait_for_each_other_in_an_lstm_alone():
+    from regard.lab.claims.library.path_length import longest_chain, model_of
+
+    def steps(arm, length):
+        rows = model_of(arm, 1).double()(torch.zeros(1, length, dtype=torch.long))
+        return longest_chain(rows[0, -1].sum().grad_fn)
+
+    assert steps("attention", 8) == steps("attention", 40)
+    assert steps("lstm", 40) - steps("lstm", 8) == 32 / 8 * (steps("lstm", 16) - steps("lstm", 8))
+    assert steps("lstm", 40) - steps("lstm", 8) >= 32
+
+
+def test_a_chain_of_operations_is_the_longest():
+    from regard.lab.claims.library.path_length import longest_chain
+
+    x = torch.ones(2, requires_grad=True)
+    short = (x.exp() + x).sum()
+    assert (
+        longest_chain((x.exp().exp().exp() + x).sum().grad_fn) == longest_chain(short.grad_fn) + 2
+    )
+
+
+def test_a_cell_hangs_on_its_seed_alone():
+    from regard.lab.claims.library.feed_forward_is_convolution import figures
+
+    first, again, other = (figures("of three positions", 0, seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_a_budget_becomes_an_effort():
+    made = claim("in-context")
+    assert effort_of(made, f"{made.minutes / 2:g}m", None) == 0.5
+    assert effort_of(made, f"{made.minutes:g}m", None, seeds=1) == made.seeds
+    assert effort_of(made, None, None) == 1.0 and effort_of(made, None, 0.25) == 0.25
+    for budget, effort in (("5m", 0.5), ("2Mtok", None), (None, 0.0), (None, -1.0)):
+        with pytest.raises(ConfigError):
+            effort_of(made, budget, effort)
+
+
+# -- texts whose answer is known
+
+
+def test_numbers_in_words():
+    known = {0: "zero", 13: "thirteen", 40: "forty", 407: "four hundred seven",
+             1000: "one thousand",
+             999_999: "nine hundred ninety nine thousand nine hundred ninety nine"}  # fmt: skip
+    assert {n: spelled(n) for n in known} == known
+
+
+def test_numerals_are_pairs_without_unknown_words(tmp_path):
+    corpus = Corpus.open(numerals(tmp_path, 300), "train")
+    assert corpus.kind == "pairs" and corpus.special.unknown not in corpus.read(0, len(corpus))
+    assert numerals(tmp_path, 300) == corpus.directory  # made once
+
+
+def test_a_line_of_ciphers_keeps_to_one(tmp_path):
+    corpus = Corpus.open(ciphers(tmp_path, 400), "train")
+    word = corpus.tokenizer.ready.id_to_token
+    tables, twice = {}, 0
+    for first, last in zip(corpus.documents[:-1], corpus.documents[1:], strict=True):
+        tokens = [word(int(i)) for i in corpus.read(int(first), int(last))][:-1]
+        pairs = frozenset(zip(tokens[::2], tokens[1::2], strict=True))
+        assert len(pairs) == 8 and len(dict(pairs)) == 8
+        twice += len({answer for _, answer in pairs}) < 8
+        for pair in pairs:
+            tables.setdefault(pair, set()).update(pairs)
+    assert all(x.startswith("x") and y.startswith("y") for x, y in tables)
+    assert twice > 100  # an answer is not ruled out by having been given
+
+
+def test_cells_have_names_of_their_own():
+    cell = Cell("a/b c", 0.5, 2)
+    assert cell.name == "a-b-c-0.5-2"

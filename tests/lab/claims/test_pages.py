@@ -1,0 +1,222 @@
+"""Pages of claims: whole, in both languages, with the recorded numbers, and safe."""
+
+import dataclasses
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+import typer
+
+from regard.cli import claims as commands
+from regard.lab.claims import claim, names
+from regard.lab.claims.engine.chart import drawn, numbers
+from regard.lab.claims.engine.claim import Axis, Chart, Said
+from regard.lab.claims.engine.gallery import gallery
+from regard.lab.claims.engine.page import page
+from regard.lab.claims.engine.run import judged, run
+from regard.report.bars import Bar, Bars
+from regard.report.bars import inline as bars_inline
+from regard.report.curves import Line, Panel, decades, inline
+
+NASTY = '</script><script>alert("1")</script> & "'
+EMPTY = {"meta", "link", "input", "br"}
+
+
+class Checked(HTMLParser):
+    """Tags that close what they open, ids that come once, nothing from elsewhere."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.hrefs, self.scripts, self.text = [], [], [], [], ""
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        if "id" in given:
+            self.ids.append(given["id"])
+        self.hrefs += [given[k] for k in ("href", "src") if k in given]
+        if tag == "script":
+            self.scripts.append(given)
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        if "id" in dict(attributes):
+            self.ids.append(dict(attributes)["id"])
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    made = claim("scaling")
+    return made, run(made, tmp_path_factory.mktemp("out"), seeds=2)
+
+
+def test_a_page_shows_what_was_recorded(found):
+    made, facts = found
+    seen = Checked(page(made, facts))
+    assert len(seen.ids) == len(set(seen.ids))
+    assert seen.hrefs == ["../gallery.html"]
+    for cell in facts["cells"]:
+        assert all(f"{value:.6g}" in seen.text for value in cell["figures"].values())
+    assert made.statement.en in seen.text and made.statement.zh in seen.text
+    assert "reproduced" in seen.text and "得到复现" in seen.text
+    assert "regard claim scaling --seeds 2" in seen.text
+
+
+def test_what_a_program_reads_is_what_was_recorded(found):
+    text = page(*found)
+    held = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert json.loads(held[1]) == json.loads(json.dumps(found[1]))
+
+
+def test_the_rule_shown_is_the_one_that_judged(found):
+    made, facts = found
+    assert "grows with a power from 0.9 to 1.1" in page(made, facts)
+    other = page(made, facts | {"rule": "an older rule"})
+    assert "an older rule" in other and "grows with a power from" not in other.split("<script")[0]
+
+
+def test_a_first_look_says_so(found):
+    trained = claim("in-context")
+    cells = [{"arm": arm, "at": at, "seed": 1, "figures": {"accuracy": 0.5, "gain": 0.0}}
+             for arm in trained.arms for at in trained.axis.places]  # fmt: skip
+    facts = found[1] | {"cells": cells, "seeds": 1}
+    assert "first look" in page(trained, facts | {"effort": 0.1})
+    assert "first look" not in page(trained, facts) and "single seed" in page(trained, facts)
+    assert "single seed" not in page(found[0], found[1] | {"seeds": 1})
+
+
+def test_a_terminal_is_told_why_a_verdict_may_be_none():
+    given = {"effort": 1.0, "seeds": 1}
+    (said,) = commands.warned(claim("in-context"), given)
+    assert "single seed" in said
+    assert commands.warned(claim("in-context"), given | {"seeds": 3}) == []
+    assert commands.warned(claim("scaling"), given) == []
+
+
+def test_what_others_wrote_is_only_text(found):
+    made, facts = found
+    nasty = dataclasses.replace(made, statement=Said(NASTY, NASTY), source=NASTY)
+    facts = facts | {"because": NASTY, "printed": {NASTY: NASTY}}
+    for text in (page(nasty, facts), page(nasty, facts | {"name": NASTY})):
+        assert "alert" not in "".join(re.findall(r"<script>(.*?)</script>", text, re.S))
+        assert len(Checked(text).scripts) == 2
+
+
+def test_lines_along_the_axis_and_bars_without(found):
+    made, facts = found
+    assert drawn(made, facts, made.charts[0]).count('class="c-band') == 2
+    still = {(arm, at): [{"x": 1.0}, {"x": 2.0}] for arm in made.arms for at in (4, 16)}
+    same = judged(dataclasses.replace(made, rule=Still()), still, 1.0)
+    bars = drawn(made, same, Chart("x", Said("x", "值")))
+    assert "c-band" not in bars and bars.count("<rect") == 2 and "1.5" in bars
+    assert drawn(made, facts, Chart("nothing", Said("x", "值"))) == ""
+    assert numbers(same, "x")["scaled", 4] == [1.0, 2.0]
+
+
+class Still(type(claim("scaling").rule)):
+    """Judges nothing."""
+
+    def __init__(self):
+        super().__init__(())
+
+
+def test_a_logarithmic_axis_has_even_steps():
+    points = [(1.0, 10.0), (10.0, 100.0), (100.0, 1000.0)]
+    text = inline(Panel("t", [Line("a", points, dots=True)], logarithmic=(True, True)))
+    places = [
+        (float(x), float(y))
+        for x, y in re.findall(r'<circle[^>]*cx="([\d.]+)" cy="([\d.]+)"', text)
+    ]
+    (x1, y1), (x2, y2), (x3, y3) = places
+    assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2) and y1 - y2 == pytest.approx(y2 - y3, abs=0.2)
+
+
+def test_what_has_no_logarithm_is_left_out():
+    line = Line("a", [(1, 0.0), (2, 1.0), (3, 2.0)], dots=True, band=[(1, 0.0, 1.0)])
+    text = inline(Panel("t", [line], logarithmic=(False, True)))
+    assert text.count("<circle") == 2 and "c-band" not in text and "nan" not in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(1e-17, 0.005), (0.05, 0.4), (1, 1), (2.9, 3.4), (3, 9e8)]
+)
+def test_decades_cover(low, high):
+    ticks = decades(low, high)
+    assert ticks[0] <= low and ticks[-1] >= high and 2 <= len(ticks) <= 9
+    assert ticks == sorted(set(ticks))
+
+
+def test_bars_are_as_long_as_their_numbers():
+    bars = [Bar("a", 1.0, 0.5, 1.5), Bar("b", 2.0, 2.0, 2.0, ink=2), Bar("c", float("nan"), 0, 0)]
+    text = bars_inline(Bars("t", bars))
+    one, other = map(float, re.findall(r'<rect[^>]* width="([\d.]+)"', text))
+    assert other == pytest.approx(2 * one, abs=0.2)
+    assert "–" in text
+
+
+def test_the_gallery_counts_links_and_waits(found):
+    facts = found[1]
+    other = facts | {"verdict": "not reproduced", "name": "shift"}
+    all_of_them = dict.fromkeys(names())
+    text = gallery(all_of_them | {"scaling": facts, "heads": other | {"name": "heads"}})
+    seen = Checked(text)
+    assert len(seen.ids) == len(set(seen.ids))
+    assert seen.hrefs == ["heads/claim.html", "scaling/claim.html"]
+    assert text.count('class="badge yes"') == 2 and text.count('class="badge no"') == 2
+    assert f"regard claim {names()[0]}" in seen.text and "regard claim scaling" not in seen.text
+
+
+def test_an_empty_gallery_is_a_page_too():
+    assert "尚未运行" in Checked(gallery(dict.fromkeys(names()))).text
+
+
+# -- the commands
+
+
+@pytest.fixture(scope="module")
+def app():
+    made = typer.Typer(rich_markup_mode=None)
+    commands.register(made)
+    return made
+
+
+def test_the_commands(app, tmp_path, capsys):
+    def call(*words):
+        app(args=[*words, "--out", str(tmp_path)], standalone_mode=False)
+        return capsys.readouterr()
+
+    listed = json.loads(call("claims", "--json").out)["claims"]
+    assert [row["name"] for row in listed] == names()
+    assert all(row["verdict"] is None and row["minutes"] > 0 for row in listed)
+    said = call("claim", "shift", "--seeds", "1")
+    assert "REPRODUCED" in said.out and "6/6" in said.err
+    assert (tmp_path / "shift" / "claim.html").is_file()
+    before = {f: f.stat().st_mtime_ns for f in (tmp_path / "shift" / "cells").iterdir()}
+    again = json.loads(call("claim", "shift", "--seeds", "1", "--json").out)
+    assert again["verdict"] == "reproduced"
+    assert before == {f: f.stat().st_mtime_ns for f in (tmp_path / "shift" / "cells").iterdir()}
+    call("claims", "run", "shift", "word-order", "--seeds", "1")
+    assert {*before} == {*(tmp_path / "shift" / "cells").iterdir()}
+    text = (tmp_path / "gallery.html").read_text("utf-8")
+    assert "shift/claim.html" in text and "word-order/claim.html" in text
+    row = next(
+        r for r in json.loads(call("claims", "--json").out)["claims"] if r["name"] == "shift"
+    )
+    assert row["verdict"] == "reproduced" and row["effort"] == 1.0
+
+
+def test_an_axis_is_named_in_both_languages(found):
+    made, facts = found
+    axis = Axis(Said("how wide", "多宽"), made.axis.places, logarithmic=True)
+    text = page(dataclasses.replace(made, axis=axis), facts)
+    assert text.count("how wide") == text.count("多宽") > 2

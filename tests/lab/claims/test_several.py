@@ -1,0 +1,80 @@
+"""Several claims at once: what they share is made once, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import main
+from regard.lab.claims import claim, names
+from regard.lab.claims.engine.cache import once
+from regard.lab.claims.engine.parallel import Several
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_what_is_shared_is_made_once(tmp_path: Path) -> None:
+    made: list[int] = []
+    out = tmp_path / "below" / "text"
+
+    def make() -> None:
+        made.append(1)
+        out.mkdir()
+        time.sleep(0.2)
+        (out / "mark").touch()
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: once(out, "mark", make), range(4)))
+    assert found == [out] * 4 and made == [1]
+
+
+@pytest.mark.parametrize("name", names())
+def test_claims_that_measure_time_say_so(name: str) -> None:
+    found = claim(name)
+    clock = hasattr(import_module(f"regard.lab.claims.library.{name.replace('-', '_')}"), "seconds")
+    assert found.timed == (clock or "seconds" in found.rule.words)
+
+
+def test_two_at_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["claims", "run", "shift", "word-order", "--jobs", "2", "--seeds", "1", "--json"]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    said = capfd.readouterr()
+    rows = json.loads(said.out)["claims"]
+    assert [row["name"] for row in rows] == ["shift", "word-order"]
+    assert {row["verdict"] for row in rows} == {"reproduced"}
+    assert "shift: " in said.err and (tmp_path / "gallery.html").is_file()
+
+
+def test_what_fails_is_named() -> None:
+    assert "--seeds is 0" in Several(["--seeds", "0"], 1).run(["shift"])["shift"]
+
+
+def test_a_stop_reaches_every_process_and_keeps_cells(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "regard", "claims", "run", "tying", "norm-kinds", "--jobs",
+               "2", "--effort", "0.02", "--out", str(tmp_path)]  # fmt: skip
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what tests may not, in a script
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=env, preexec_fn=heeds
+    )
+    end = time.monotonic() + 120
+    while not (held := list(tmp_path.glob("*/cells/*.json"))) and process.poll() is None:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert held and process.returncode == 130
+    assert "Go on with: regard claims run tying norm-kinds --effort 0.02 --jobs 2" in said
+    every = sum(len(claim(name).cells()) for name in ("tying", "norm-kinds"))
+    assert len(list(tmp_path.glob("*/cells/*.json"))) < every  # it did stop
+    assert not list(tmp_path.glob("texts/claim-*"))  # and cleaned up

@@ -1,0 +1,243 @@
+"""Fine-tuned claims: made data has the answer that it says, cells run, rules of differences."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.lab.claims import claim
+from regard.lab.claims.engine import labelled_texts
+from regard.lab.claims.engine.claim import Cell
+from regard.lab.claims.engine.experiment import Room
+from regard.lab.claims.engine.finetuning import Alike, Provided, Shrinks, Start, Tuned, filled
+from regard.lab.claims.engine.rules import NOT, REPRODUCED, UNDECIDED, Less, Within
+from regard.lab.claims.engine.run import run
+from regard.objectives import masked
+from tests.tasks.tuning import stop
+
+__all__ = ["stop"]  # a fixture
+
+QUICK = ("freezing", "both-orders")
+REST = ("adversarial", "augmentation", "distillation", "knowledge", "layer-wise-rates",
+        "long-documents", "masking-80-10-10", "next-sentence", "pretraining", "probing",
+        "quantization")  # fmt: skip
+ALL = bool(os.environ.get("REGARD_ALL"))
+TINY = 0.01  # of the usual steps
+
+
+def records(file: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+# -- made data
+
+
+def test_words_are_all_different() -> None:
+    every = [word for word, _ in labelled_texts.EVERY] + labelled_texts.PLAIN
+    assert len(set(every)) == len(every)
+    others = [w for kind in (*labelled_texts.OF_SUBJECT, *labelled_texts.OF_STAGE) for w in kind]
+    assert len({*every, *others}) == len(every) + len(others)
+
+
+def test_most_words_of_a_sentence_are_of_its_mood(tmp_path: Path) -> None:
+    made = records(labelled_texts.moods(tmp_path, 1, 300)["train"])
+    kinds = dict(labelled_texts.EVERY)
+    right = [
+        Counter(kinds[word].split("-")[0] for word in str(row["text"]).split()).most_common(1)[0][0]
+        == row["label"]
+        for row in made
+    ]
+    assert 0.85 < sum(right) / len(right) < 1.0  # it can be learned, and not without errors
+    assert Counter(row["label"] for row in made) == {"glad": 150, "sad": 150}
+
+
+def test_a_seed_decides_and_tests_are_others(tmp_path: Path) -> None:
+    held = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        (tmp_path / name).mkdir()
+        held.append(labelled_texts.moods(tmp_path / name, seed, 50))
+    a, b, c = (files["train"].read_text() for files in held)
+    assert a == b != c
+    train, test = (
+        {str(row["text"]) for row in records(held[0][part])} for part in ("train", "test")
+    )
+    assert not train & test
+
+
+def test_pairs_are_of_the_mood_that_they_say(tmp_path: Path) -> None:
+    made = records(labelled_texts.same_moods(tmp_path, 1, 400)["train"])
+    kinds = dict(labelled_texts.EVERY)
+
+    def mood(text: object) -> str:
+        return Counter(kinds[w].split("-")[0] for w in str(text).split()).most_common(1)[0][0]
+
+    right = [(mood(r["sentence1"]) == mood(r["sentence2"])) == (r["label"] == "same") for r in made]
+    assert sum(right) / len(right) > 0.75
+
+
+def test_a_long_text_has_four_telling_words(tmp_path: Path) -> None:
+    kinds = dict(labelled_texts.EVERY)
+    for row in records(labelled_texts.long_moods(100)(tmp_path, 1, 20)["train"]):
+        told = [kinds[word] for word in str(row["text"]).split() if word in kinds]
+        assert len(str(row["text"]).split()) == 100
+        assert told == [f"{row['label']}-0"] * 4
+
+
+def test_the_graph_answers_what_the_text_does_not(tmp_path: Path) -> None:
+    from regard.data.knowledge.graph import Graph
+
+    files = labelled_texts.facts(tmp_path, 1, 200)
+    colours = {a: c for a, b, c in Graph.read(files["graph"]) if b == "colour"}
+    names: dict[str, set[str]] = {}
+    for part in ("train", "test"):
+        held = records(files[part])
+        names[part] = {w for row in held for w in str(row["premise"]).split() if w in colours}
+        for row in held:
+            (asked,) = [word for word in str(row["hypothesis"]).split() if word in colours]
+            assert row["label"] == colours[asked] and str(row["label"]) in str(row["hypothesis"])
+    assert not names["train"] & names["test"]
+
+
+def test_stories_are_cut_into_their_sentences(tmp_path: Path) -> None:
+    from regard.data.corpus import Corpus
+
+    corpus = Corpus.open(labelled_texts.story_text(tmp_path), "valid")
+    assert len(corpus.sentences) - 1 == 6 * (len(corpus.documents) - 1)
+
+
+def test_who_always_says_the_same_is_right_half_of_the_time(tmp_path: Path) -> None:
+    import regard
+    from regard.data.corpus import Corpus
+    from regard.lab.claims.library.next_sentence import LENGTH, both
+    from regard.models.bert import Bert, BertConfig
+
+    data = labelled_texts.story_text(tmp_path)
+    shape = {"layers": 1, "width": 8, "heads": 1, "hidden": 8, "context": LENGTH}
+    words = Corpus.open(data, "valid").vocabulary
+    model = Bert(BertConfig(vocabulary=words, **shape), Bert.PRETRAINING).initialise()
+    model.heads["next"].out.weight.data.zero_()
+    model.heads["next"].out.bias.data.copy_(torch.tensor([0.0, 1.0]))
+    regard.save(model, tmp_path / "run")
+    (tmp_path / "run" / "recipe.toml").write_text(f'data = "{data}"\n')
+    assert both(tmp_path / "run", Cell("", 0.0, 1)) == {"next": 0.5, "order": 0.5}
+
+
+# -- experiments
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Room:
+    return Room(tmp_path_factory.mktemp("claims"), TINY)
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(REST if ALL else ())])
+def test_a_cell_of_every_arm(name: str, room: Room) -> None:
+    made = claim(name)
+    at = made.axis.places[0] if made.axis else 0.0
+    for arm in made.arms:
+        found = made.experiment.figures(Cell(arm, at, 1), room)
+        assert {chart.figure for chart in made.charts} <= found.keys()
+        assert all(value == value for value in found.values())
+    left = {file.name for file in room.place.iterdir()}
+    assert not [name for name in left if name.startswith(("claim-", "made-", "start-"))]
+
+
+def test_a_start_is_trained_once(room: Room) -> None:
+    held = claim("freezing").experiment
+    assert isinstance(held, Tuned)
+    one = held.start.trained(1, room)
+    before = (one / "model.safetensors").stat().st_mtime_ns
+    assert held.start.trained(1, room) == one
+    assert (one / "model.safetensors").stat().st_mtime_ns == before
+    assert held.start.trained(1, Room(room.place, 2 * TINY)) != one
+    fresh = held.start.fresh(1, room)
+    assert (fresh / "model.safetensors").read_bytes() != (one / "model.safetensors").read_bytes()
+    assert replace(held.start, steps=7).place(room, "1") != held.start.place(room, "1")
+
+
+def test_a_cell_is_a_function_of_its_seed(room: Room) -> None:
+    held = claim("freezing").experiment
+    first, again, other = (
+        held.figures(Cell("all layers", 0.0, seed), room)["loss"] for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_another_split_of_masks_is_put_back() -> None:
+    from regard.lab.claims.library.masking_80_10_10 import split
+
+    before = masked.HIDE, masked.KEEP
+    with pytest.raises(ValueError), split(1.0, 0.0):
+        assert (masked.HIDE, masked.KEEP) == (1.0, 0.0)
+        raise ValueError
+    assert before == (masked.HIDE, masked.KEEP)
+
+
+def test_files_are_named_in_arms() -> None:
+    table = {"a": {"b": "{graph}", "c": 1}, "d": "plain", "e": ["x"]}
+    found = filled(table, {"graph": Path("facts.tsv")})
+    assert found == {"a": {"b": "facts.tsv", "c": 1}, "d": "plain", "e": ["x"]}
+
+
+@pytest.mark.skipif(not ALL, reason="REGARD_ALL=1")
+def test_a_whole_claim(tmp_path: Path) -> None:
+    facts = run(claim("pretraining"), tmp_path, effort=TINY, seeds=1)
+    assert facts["verdict"] in (REPRODUCED, NOT, UNDECIDED)
+
+
+def test_what_was_stopped_is_no_result(stop: list[int], tmp_path: Path) -> None:
+    held = claim("freezing").experiment
+    assert isinstance(held, Tuned)
+    room = Room(tmp_path, TINY)
+    stop.append(2)
+    with pytest.raises(KeyboardInterrupt):
+        held.start.trained(1, room)
+    assert not [path for path in (tmp_path / "starts").iterdir() if path.suffix != ".lock"]
+
+
+# -- rules
+
+
+def values(**arms: dict[float, list[float]]) -> dict[tuple[str, float], list[dict[str, float]]]:
+    return {
+        (arm, at): [{"x": n} for n in numbers]
+        for arm, held in arms.items()
+        for at, numbers in held.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("last", "verdict"), [([0.9, 1.0], REPRODUCED), ([5.0, 5.1], NOT), ([2.0, 3.0], UNDECIDED)]
+)
+def test_a_gap_shrinks(last: list[float], verdict: str) -> None:
+    held = values(a={1.0: [1.0, 1.1], 9.0: [0.8, 0.9]}, b={1.0: [3.0, 3.1], 9.0: last})
+    assert Shrinks("x", "a", "b", 1.0, 9.0).judge(held).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("other", "verdict"),
+    [([1.0, 1.01], REPRODUCED), ([1.5, 1.51], NOT), ([0.5, 1.6], UNDECIDED)],
+)
+def test_alike(other: list[float], verdict: str) -> None:
+    held = values(a={0.0: [1.0, 1.01]}, b={0.0: other})
+    assert Alike("x", "a", "b", within=0.1).judge(held).verdict == verdict
+
+
+def test_nothing_is_judged_by_what_was_not_learned() -> None:
+    held = values(a={0.0: [1.0, 1.0]}, b={0.0: [2.0, 2.0]})
+    rule = Less("x", "b", "a")
+    assert Provided(Within("x", "a", most=1.5), rule).judge(held).verdict == NOT
+    assert Provided(Within("x", "a", most=0.5), rule).judge(held).verdict == UNDECIDED
+
+
+def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    broken = Start("broken", labelled_texts.mood_text, {"model": "no-such-model"})
+    with pytest.raises(Exception, match="no-such-model"):
+        broken.trained(1, Room(tmp_path, TINY))
+    assert not [path for path in (tmp_path / "starts").iterdir() if path.suffix != ".lock"]

@@ -1,0 +1,184 @@
+"""A comparison as a whole: what is kept, what is refused, and what one model cannot spoil."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from regard.cli.main import main
+from regard.core.errors import ConfigError, InputError, RegardError
+from regard.data.corpus import read_marker
+from regard.data.prepare import Plan as Prepare
+from regard.data.prepare import prepare
+from regard.data.splits import Shares
+from regard.lab.compare.comparison import Comparison, Failed, Plan, begin, curve_of
+from regard.lab.compare.display import cells
+from regard.lab.compare.lineup import Budget, lineup
+from regard.lab.compare.report import write_report
+
+
+def plan(*sources: str, **changes) -> Plan:
+    entries = tuple(lineup(["gpt", "lstm"]))
+    return Plan(sources, entries, Budget("tokens", 1e5), vocabulary=400, **changes)
+
+
+def comparison(given: Plan, out) -> Comparison:
+    return Comparison(given, out, lambda name, record: None)
+
+
+def write_text(file) -> None:
+    lines = [f"Number {i} stands in line {i * 7 % 31}." for i in range(60)]
+    file.write_text("\n\n".join(lines), encoding="utf-8")
+
+
+def test_a_plan_whose_text_was_never_read_may_be_replaced(tmp_path):
+    begin(plan("bok.txt"), tmp_path)
+    begin(plan("book.txt"), tmp_path)
+    (tmp_path / "data").mkdir()
+    with pytest.raises(ConfigError, match="--resume"):
+        begin(plan("other.txt"), tmp_path)
+
+
+def test_a_comparison_that_was_stopped_before_its_text_was_ready_has_a_report(tmp_path):
+    found = comparison(plan("book.txt"), tmp_path).found()
+    assert found["data"] == {} and found["missing"] == ["gpt-1", "lstm-1"]
+    assert "Not finished" in write_report(found, tmp_path)["summary"]
+
+
+def test_a_text_without_anything_to_test_with_is_refused(tmp_path):
+    (tmp_path / "text.txt").write_text("aaa", encoding="utf-8")
+    given = replace(plan(str(tmp_path / "text.txt")), vocabulary=363)  # bytes, marks, roles
+    with pytest.raises(ConfigError, match="too short"):
+        comparison(given, tmp_path / "out").prepare()
+
+
+def test_a_model_that_fails_does_not_keep_the_others_from_their_turn(tmp_path):
+    write_text(tmp_path / "text.txt")
+    made = comparison(plan(str(tmp_path / "text.txt"), length=10**6), tmp_path / "out")
+    with pytest.raises(Failed, match=r"gpt-1: .*too few.*lstm-1: .*too few"):
+        made.go()
+    found = made.found()
+    assert list(found["cells"]) == ["ngram"] and found["missing"] == ["gpt-1", "lstm-1"]
+    assert found["costs"] is None
+
+
+def test_ctrl_c_reaches_a_run_by_us_alone(tmp_path):
+    """From the terminal as well would be twice, which ends a run before it has saved itself."""
+    code = "import json, os; print(json.dumps({'alone': os.getpgrp() == os.getpid()}))"
+    assert comparison(plan("book.txt"), tmp_path).child(["-c", code]) == {"alone": True}
+
+
+SAVES_ITSELF = """
+import pathlib, signal, sys, time
+def save(*_):
+    pathlib.Path(sys.argv[1], "saved").write_text("")
+    sys.exit(130)
+signal.signal(signal.SIGINT, save)
+signal.signal(signal.SIGTERM, save)
+pathlib.Path(sys.argv[1], "begun").write_text("")
+time.sleep(60)
+"""
+
+
+def until(file, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not file.exists():
+        assert time.monotonic() < end, f"there is no {file.name}"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_asked_to_stop_lets_the_run_save_itself(kind, tmp_path):
+    def ask():
+        if (tmp_path / "begun").exists():
+            os.kill(os.getpid(), kind)
+
+    before = signal.getsignal(signal.SIGINT)  # a script's background job would not heed it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            comparison(plan("book.txt"), tmp_path).child(["-c", SAVES_ITSELF, str(tmp_path)], ask)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
+def test_a_run_saves_itself_when_the_comparison_is_killed(tmp_path):
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from regard.lab.compare.comparison import Budget, Comparison, Plan\n"
+        "made = Comparison(Plan((), (), Budget('tokens', 1.0)), Path(sys.argv[2]), print)\n"
+        "made.child(['-c', *sys.argv[1:]])"
+    )
+    killed = subprocess.Popen([sys.executable, "-c", code, SAVES_ITSELF, str(tmp_path)])
+    try:
+        until(tmp_path / "begun")
+    finally:
+        killed.kill()
+        killed.wait()
+    until(tmp_path / "saved")
+
+
+def test_a_run_that_the_system_ends_says_so(tmp_path):
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    with pytest.raises(RegardError, match="killed by SIGKILL"):
+        comparison(plan("book.txt"), tmp_path).child(["-c", code])
+
+
+def test_text_that_is_prepared_is_taken_as_it_was_cut(tmp_path):
+    write_text(tmp_path / "text.txt")
+    prepared = tmp_path / "prepared"
+    prepare(Prepare((str(tmp_path / "text.txt"),), prepared, shares=Shares(0.2, 0.2)))
+    for n, change in enumerate(({"vocabulary": 500}, {"reading": {"split_by": "line"}})):
+        given = replace(plan(str(prepared)), **{"vocabulary": Plan.vocabulary} | change)
+        with pytest.raises(ConfigError, match="prepared already"):
+            comparison(given, tmp_path / str(n)).prepare()
+    made = comparison(replace(plan(str(prepared)), vocabulary=Plan.vocabulary), tmp_path / "out")
+    made.out.mkdir()
+    made.prepare()
+    assert (made.out / "data").resolve() == prepared.resolve()
+
+
+def test_only_who_asks_for_a_vocabulary_must_have_it(tmp_path):
+    write_text(tmp_path / "text.txt")
+    given = replace(plan(str(tmp_path / "text.txt")), vocabulary=3999)
+    with pytest.raises(InputError, match="3,999"):
+        comparison(given, tmp_path / "asked").prepare()
+    made = comparison(replace(given, vocabulary=Plan.vocabulary), tmp_path / "out")
+    made.prepare()
+    assert read_marker(made.out / "data")["vocabulary"] < 3999
+
+
+def test_every_validation_has_a_time():
+    """A long run writes down only some of its steps."""
+    lines = [
+        {"step": 2, "tokens": 20, "loss": 1.0, "seconds": 0.5},
+        {"step": 3, "tokens": 30, "valid": {"bits_per_byte": 4.0}},
+    ]
+    assert curve_of(lines) == [{"step": 3, "tokens": 30, "bits_per_byte": 4.0, "seconds": 0.5}]
+
+
+def test_bits_that_follow_a_prefix_are_not_among_exact_ones_while_it_runs():
+    valid = {"bits_per_byte": 2.0}
+    assert "2.000" in cells({"state": "training", "objective": "causal", "valid": valid})
+    assert "2.000" not in cells({"state": "training", "objective": "prefix", "valid": valid})
+    assert "1.500" in cells({"state": "done", "bits_per_byte": 1.5})
+
+
+@pytest.mark.parametrize("words", [["--seeds", "3"], ["--budget", "3m"], ["--prompt", "A"]])
+def test_a_comparison_goes_on_by_its_own_plan(words, tmp_path, capsys):
+    begin(plan("book.txt"), tmp_path)
+    assert main(["compare", "--resume", str(tmp_path), *words]) == 2
+    assert f"{words[0]} is given beside --resume" in capsys.readouterr().err
+
+
+def test_one_comparison_goes_on_at_a_time(tmp_path, capsys):
+    begin(plan("book.txt"), tmp_path / "one")
+    begin(plan("book.txt"), tmp_path / "two")
+    assert main(["compare", "--resume", str(tmp_path / "one"), str(tmp_path / "two")]) == 2
+    assert "2 are given" in capsys.readouterr().err

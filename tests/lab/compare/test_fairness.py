@@ -1,0 +1,220 @@
+"""Every model reads the same text, in the same order, to the same budget."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from regard.data.corpus import Corpus
+from regard.formats.directory import load
+from regard.lab.compare.comparison import Cell, Comparison, Plan
+from regard.lab.compare.lineup import USUAL, Budget, Entry
+from regard.lab.compare.measures import Extent, bits, exact, measure, words_to_hide
+from regard.lab.compare.verdict import KEPT
+from regard.models.state import State
+from regard.models.xlnet import XLNet
+from regard.objectives.base import streams
+from regard.objectives.masked import Masked
+from regard.objectives.permuted import Permuted
+from regard.objectives.prefix import Prefix
+from regard.objectives.span import Span
+from regard.training.build import objective_for, settle_batch
+from regard.training.recipe import make, overrides
+from regard.training.run import train
+from tests.objectives.small import SPECIAL
+from tests.training import small
+
+
+@pytest.fixture(scope="module")
+def where(tmp_path_factory):
+    made = small.data(tmp_path_factory.mktemp("text") / "data", documents=80)
+    config = json.loads((made / "tokenizer_config.json").read_text())
+    config |= {"cls_token": "w4", "sep_token": "w5", "mask_token": "w6", "pad_token": "w0"}
+    (made / "tokenizer_config.json").write_text(json.dumps(config))
+    return made
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    return small.data(tmp_path_factory.mktemp("few") / "data", documents=12)
+
+
+def test_streams_read_on_in_their_own_stretches():
+    order = streams(10, 3)
+    assert sorted(order.tolist()) == list(range(10))
+    assert order[:6].tolist() == [0, 4, 7, 1, 5, 8]
+
+
+def recipe_of(model, where, **changes):
+    """As a comparison has it trained."""
+    entry = Entry.of(model)
+    plan = Plan((str(where),), (entry,), Budget("tokens", 1e5), length=32, samples=4)
+    words = Comparison(plan, where.parent, print).command(Cell(entry, 1), where.parent / "run")
+    settings = [word for word in words if "=" in word]
+    base = small.recipe(model, where, objective={"name": entry.objective})
+    return make(base.table(), overrides(settings), {"budget": {"steps": 6, "tokens": 0}}, changes)
+
+
+def text_of(objective, number):
+    """The tokens of the text that a sample is made from."""
+    if isinstance(objective, Masked):
+        return objective.text(0, number)
+    if isinstance(objective, Permuted):
+        return objective.sample(0, number)["tokens"]
+    if isinstance(objective, Prefix):  # and the token before
+        return np.concatenate(objective.pair(0, number))[1:]
+    if isinstance(objective, Span):
+        return mended(*(part[:-1].tolist() for part in objective.pair(0, number)))
+    sample = objective.sample(0, number)
+    return sample["targets"][sample["scored"]]
+
+
+def mended(source, target):
+    """A text whose spans were taken out."""
+    spans = {}
+    for token in target:
+        if token in SPECIAL.sentinels:
+            held = spans[token] = []
+        else:
+            held.append(token)
+    return np.array([own for token in source for own in spans.get(token, [token])])
+
+
+@pytest.mark.parametrize("model", USUAL)
+def test_every_model_reads_the_same_bytes_in_the_same_order(model, where):
+    """Each place of a step reads on in a stretch of the text, which is that of all models."""
+    made = recipe_of(model, where)
+    settle_batch(made)
+    objective = objective_for(made, "train")
+    corpus, order = objective.corpus, objective.order(0)
+    numbers = np.arange(len(objective)) if order is None else order
+    assert sorted(numbers.tolist()) == list(range(len(objective)))
+    assert order is None or np.array_equal(objective.order(1), order)
+    for place in range(4):
+        read = np.concatenate([text_of(objective, int(n)) for n in numbers[place::4][:5]])
+        about = place * len(corpus) // 4
+        starts = range(max(0, about - 64), about + 64)
+        found = [at for at in starts if np.array_equal(corpus.read(at, at + len(read)), read)]
+        assert len(found) == 1 and len(read) >= 5 * 30
+
+
+@pytest.mark.parametrize("model", USUAL)
+def test_budgets_in_tokens_and_operations_are_kept_within_a_twentieth(model, where, tmp_path):
+    def spent(kind, amount):
+        budget = {"steps": 0, "tokens": 0, kind: amount}
+        made = recipe_of(model, where, budget=budget, validation={"every": 100})
+        facts = train(made, tmp_path / kind, display="silent")
+        progress = facts["progress"]
+        return progress["tokens"], progress["step"] * facts["step_flops"]
+
+    tokens = int(25.9 * 4 * 32)  # in steps
+    read, flops = spent("tokens", tokens)
+    assert abs(read / tokens - 1) <= KEPT
+    assert abs(spent("flops", 1.01 * flops)[1] / (1.01 * flops) - 1) <= KEPT
+
+
+def test_a_budget_by_the_clock_is_kept(where, tmp_path):
+    made = small.recipe("gpt", where, budget={"steps": 0, "minutes": 0.04, "clock": True})
+    facts = train(made, tmp_path / "run", display="silent")
+    spent = facts["progress"]["seconds"]
+    longest = spent / facts["progress"]["step"] * 5
+    assert 2.4 <= spent <= 2.4 + longest
+    rates = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    rates = [line["rate"] for line in rates if "rate" in line]
+    assert rates[-1] < max(rates) / 4  # the schedule has come to its end with the time
+
+
+def test_a_budget_in_operations_is_kept(where, tmp_path):
+    few = small.recipe("gpt", where, budget={"steps": 7})
+    flops = train(few, tmp_path / "few", display="silent")["step_flops"]
+    made = small.recipe("gpt", where, budget={"steps": 0, "flops": 7.5 * flops})
+    assert train(made, tmp_path / "run", display="silent")["progress"]["step"] == 7
+
+
+LEARNED = [
+    ("gpt", "causal"), ("longformer-characters", "causal"), ("transformer-xl", "causal"),
+    ("transformer-xl", "recurrent"), ("lstm", "recurrent"), ("lstm", "causal"),
+    ("xlnet", "permuted"), ("xlnet", "causal"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "objective"), LEARNED)
+def test_bits_per_byte_are_those_of_the_likelihood(model, objective, few, tmp_path):
+    """Against a sum over single tokens, each with a forward pass of its own over what stands before
+    it: in its chunk, or in its stream from the beginning, as far as the model remembers.
+    """
+    own = {"name": objective} | ({"two_directions": False} if objective == "permuted" else {})
+    made = small.recipe(model, few, objective=own, batch={"samples": 4, "length": 32})
+    train(made, tmp_path / "run", display="silent")
+    loaded, corpus = load(tmp_path / "run"), Corpus.open(few, "test")
+    ids = torch.from_numpy(corpus.read(0, len(corpus)))
+    streams = max(1, min(4, len(ids) // 32)) if objective == "recurrent" else 1
+    size = -(-len(ids) // streams)
+    nats = 0.0
+    with torch.no_grad():
+        for first in range(0, len(ids), size):
+            text = torch.cat([ids[first - 1 :][:1] if first else ids[-1:], ids[first:][:size]])
+            for at in range(1, len(text)):
+                nats -= alone(loaded.model, objective, text, at)
+    found = exact(loaded, corpus, made)
+    assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / corpus.bytes, rel=1e-5)
+
+
+def alone(model, objective, text, at):
+    """The logarithm of the chance of text[at]; text[0] is only known."""
+    begun = (at - 1) // 32 * 32  # the token before the first one of a chunk
+    if objective == "permuted":  # a single row asks, and sees all before it
+        row, asked = text[None, begun : at + 1], torch.tensor([[at - begun]])
+        order = torch.arange(at - begun + 1)[None]
+        hidden = model(row, order=order, targets=asked)[0, 0]
+    elif objective == "recurrent":
+        state = State()
+        for start in range(0, begun, 32):  # whole segments, which the model remembers
+            model(text[None, start : start + 32], state=state)
+        hidden = model(text[None, begun:at], state=state)[0, -1]
+    elif isinstance(model, XLNet):
+        hidden = model(text[None, begun:at], order=torch.arange(at - begun)[None])[0, -1]
+    else:
+        hidden = model(text[None, begun:at])[0, -1]
+    return float(model.logits(hidden).double().log_softmax(-1)[text[at]])
+
+
+def test_bits_have_an_interval_over_documents():
+    found = bits([8 * math.log(2), 16 * math.log(2)], [2, 4])
+    assert found["bits_per_byte"] == pytest.approx(4.0)
+    assert found["bits_per_byte_interval"] == pytest.approx([4.0, 4.0])
+    assert bits([math.log(2)], [1])["bits_per_byte_interval"] is None
+
+
+def test_only_words_are_hidden(where):
+    """The end of a document is a target of XLNet and T5, and never one of BERT."""
+    corpus = Corpus.open(where, "test")
+    words = np.flatnonzero(corpus.read(0, len(corpus)) != corpus.special.end).tolist()
+    assert words_to_hide(corpus, len(corpus), 0) == words != list(range(len(corpus)))
+    few = words_to_hide(corpus, 10, 0)
+    assert len(few) == 10 and set(few) <= set(words) and few == words_to_hide(corpus, 10, 0)
+
+
+@pytest.mark.parametrize("model", ["bert", "t5", "gpt", "xlnet", "transformer-xl", "lstm"])
+def test_what_a_model_is_measured_by_is_what_it_can(model, where, tmp_path):
+    own = {"bert": "masked", "xlnet": "permuted", "t5": "span", "gpt": "causal"}
+    objective = {"name": own.get(model, "recurrent")}
+    if model == "xlnet":
+        objective |= {"two_directions": False}
+    made = small.recipe(model, where, objective=objective)
+    train(made, tmp_path / "run", display="silent")
+    prompts = () if model == "t5" else ("w8 w9 w10",)  # these words have no marks for blanks
+    extent = Extent(blanks=20, pairs=4, prompts=prompts, tokens=4)
+    found = measure(tmp_path / "run", where, extent)
+    exactly, both = model not in ("bert", "t5"), model in ("bert", "t5", "xlnet")
+    assert ("bits_per_byte" in found) == exactly
+    assert ("masked_accuracy" in found) == both == ("pseudo_bits_per_byte" in found)
+    if both:
+        low, high = found["pseudo_bits_per_byte_interval"]
+        assert low <= found["pseudo_bits_per_byte"] <= high
+    assert 0 <= found["minimal_pairs"] <= 1
+    kinds = ["filled" if model == "bert" else "generated"] * len(prompts)
+    assert [sample["kind"] for sample in found["samples"]] == kinds
+    assert measure(tmp_path / "run", where, extent) == found

@@ -1,0 +1,249 @@
+"""The report of a comparison: three files that say the same numbers, and no markup of others."""
+
+import itertools
+import json
+import re
+import shlex
+from html import unescape
+
+import numpy as np
+import pytest
+
+from regard.lab.compare.comparison import Plan
+from regard.lab.compare.lineup import Budget, lineup
+from regard.lab.compare.page import allowance, embedded, unfolded
+from regard.lab.compare.page_figures import breaks, curve_panels, samples
+from regard.lab.compare.page_parts import INKS, SHAPES
+from regard.lab.compare.page_style import DARK, LIGHT
+from regard.lab.compare.page_words import WORDS
+from regard.lab.compare.repeat import command, spelt
+from regard.lab.compare.report import report_of, write_report
+from tests.lab.compare.made import EVIL, comparison
+
+
+@pytest.fixture
+def whole(tmp_path):
+    return write_report(comparison(), tmp_path), tmp_path
+
+
+def numbers_of(html: str, table: str) -> list[list[float]]:
+    """The exact numbers of each row of a table of the page."""
+    own = re.search(rf'<table data-table="{table}">(.*?)</table>', html, re.S)
+    assert own is not None
+    rows = re.findall(r"<tr>(.*?)</tr>", own[1], re.S)[1:]
+    return [[float(x) for x in re.findall(r'<data value="([^"]+)"', row)] for row in rows]
+
+
+def test_three_files_that_say_the_same(whole):
+    report, out = whole
+    assert json.loads((out / "report.json").read_text(encoding="utf-8")) == report
+    assert (out / "report.md").read_text(encoding="utf-8").startswith(report["summary"])
+    html = (out / "report.html").read_text(encoding="utf-8")
+    rows = report["tables"]["bits_per_byte"]
+    shown = {row[0] for row in numbers_of(html, "bits_per_byte")}
+    assert shown == {row["mean"] for row in rows} | {report["cells"]["ngram"]["bits_per_byte"]}
+    spent = [[row[k] for k in ("parameters", "tokens", "flops", "seconds", "tokens_per_second",
+                               "peak_memory")] for row in report["spent"]]  # fmt: skip
+    assert numbers_of(html, "spent") == spent
+    assert not list(out.glob(".*.part"))
+
+
+def test_means_and_spread_are_those_of_the_seeds(whole):
+    report, _ = whole
+    gpt = next(row for row in report["tables"]["bits_per_byte"] if row["model"] == "gpt")
+    values = [report["cells"][f"gpt-{seed}"]["bits_per_byte"] for seed in (1, 2, 3)]
+    assert gpt["values"] == values
+    assert gpt["mean"] == pytest.approx(np.mean(values))
+    assert gpt["deviation"] == pytest.approx(np.std(values, ddof=1))
+
+
+def test_pseudo_likelihoods_and_prefixes_are_never_among_exact_bits(whole):
+    report, out = whole
+    exact = {row["model"] for row in report["tables"]["bits_per_byte"]}
+    assert exact == {"gpt", "lstm"}
+    for key, models in (("pseudo_bits_per_byte", {"bert"}), ("prefix_bits_per_byte",
+                                                             {"transformer"})):  # fmt: skip
+        rows = report["tables"][key]
+        assert {row["model"] for row in rows} == models
+        assert not any(row["best"] for row in rows)
+    html = (out / "report.html").read_text(encoding="utf-8")
+    assert "not to be ranked" in html
+    for panel in curve_panels(report):
+        models = {line["model"] for line in panel["lines"]}
+        assert models <= exact if panel["group"] == "exact" else not models & exact
+
+
+def test_a_probe_is_held_against_the_untrained_model(tmp_path):
+    found = comparison(seeds=1)
+    for model, untrained in (("gpt", 0.5), ("bert", 0.6), ("lstm", 0.9), ("transformer", 0.56)):
+        found["cells"][f"{model}-1"]["probe_untrained"] = untrained
+    write_report(found, tmp_path)  # every interval begins at 0.55
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Clearly above an untrained model of its shape: gpt." in html
+    found["cells"]["gpt-1"]["probe_untrained"] = 0.55
+    write_report(found, tmp_path)
+    assert "None of them is clearly above" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_what_others_wrote_is_only_text(whole):
+    _, out = whole
+    html = (out / "report.html").read_text(encoding="utf-8")
+    assert EVIL not in html and "<script>alert" not in html
+    assert html.count("</script>") == 2
+    data = re.search(r'id="data">(.*?)</script>', html, re.S)
+    assert data is not None and "<" not in data[1]
+    assert EVIL in json.loads(data[1])["attention"][0]["tokens"]
+    assert EVIL in unescape(html)
+
+
+def test_nothing_is_fetched(whole):
+    _, out = whole
+    html = (out / "report.html").read_text(encoding="utf-8")
+    addresses = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"')\s>]+)""", html)
+    outside = [a for a in addresses if not a.startswith(("#", "runs/", "m$"))]
+    assert outside == []
+    assert "@import" not in html and set(re.findall(r"https?://[^\s'\"]+", html)) == {
+        "http://www.w3.org/2000/svg"
+    }
+
+
+def test_every_word_is_there_in_both_languages(whole):
+    _, out = whole
+    html = (out / "report.html").read_text(encoding="utf-8")
+    assert html.count('class="en" lang="en"') == html.count('class="zh" lang="zh-Hans"') > 50
+    han = re.compile(r"[\u4e00-\u9fff]")
+    assert all(han.search(said.zh) and not han.search(said.en) for said in WORDS.values())
+
+
+def test_a_comparison_that_has_only_begun(tmp_path):
+    found = comparison()
+    found["missing"] = list(found["cells"])
+    found |= {"cells": {}, "costs": None}
+    report = write_report(found, tmp_path)
+    assert "Not finished" in report["summary"] and report["spent"] == []
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'id="exact"' not in html and 'id="attention"' not in html and 'id="repeat"' in html
+
+
+def test_who_reads_otherwise_is_said_to(tmp_path):
+    """Of as many tokens T5 meets more of the text."""
+    for models, said in ((("gpt", "bert"), False), (("t5", "xlnet"), True)):
+        write_report(comparison(models=models, seeds=1), tmp_path)
+        html = unescape((tmp_path / "report.html").read_text(encoding="utf-8"))
+        note = WORDS["reads_span"]
+        assert (note.en in html) == (note.zh in html) == said
+
+
+@pytest.mark.parametrize(
+    ("minutes", "en", "zh"), [(0.5, "30 s", "30 秒"), (2.0, "2 min", "2 分钟")]
+)
+def test_a_budget_is_said_alike_in_both_languages(minutes, en, zh):
+    assert allowance(Budget("minutes", minutes)) == (en, zh)
+
+
+def test_one_model_with_one_seed(tmp_path):
+    report = write_report(comparison(models=("gpt",), seeds=1), tmp_path)
+    assert report["title"]["en"] == "gpt and one text"
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "between seeds" not in html and 'data-table="bits_per_byte"' in html
+
+
+def test_figures_that_are_no_numbers_become_nothing(tmp_path):
+    found = comparison()
+    found["cells"]["gpt-1"]["curve"][0]["bits_per_byte"] = float("inf")
+    report = write_report(found, tmp_path)
+    text = (tmp_path / "report.json").read_text(encoding="utf-8")
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    line = curve_panels(report)[0]["lines"][0]
+    assert len(line["points"]) == len(found["cells"]["gpt-1"]["curve"]) - 1
+
+
+def test_the_command_repeats_the_plan(tmp_path):
+    plan = Plan.of(comparison()["plan"])
+    words = shlex.split(command(plan, "again"))
+    given = dict(itertools.pairwise(words))
+    assert words[:3] == ["regard", "compare", plan.sources[0]]
+    assert Budget.of(given["--budget"]) == plan.budget
+    assert tuple(lineup(given["--models"].split(","))) == plan.entries
+    assert [b for a, b in itertools.pairwise(words) if a == "--prompt"] == list(plan.prompts)
+    assert int(given["--seeds"]) == plan.seeds and given["--size"] == plan.size
+    assert shlex.split(unfolded(command(plan, "again")).replace("\\\n", "")) == words
+
+
+@pytest.mark.parametrize("budget", [Budget("minutes", 2 / 3), Budget("tokens", 2e6),
+                                    Budget("flops", 3.25e14)])  # fmt: skip
+def test_a_budget_is_spelt_as_it_is_read(budget):
+    again = Budget.of(spelt(budget))
+    assert again.kind == budget.kind and again.amount == pytest.approx(budget.amount, rel=1e-14)
+
+
+def test_runs_are_linked_where_they_have_a_report(tmp_path):
+    report = tmp_path / "runs" / "gpt-2" / "report.html"
+    report.parent.mkdir(parents=True)
+    report.write_text("")
+    made = report_of(comparison(), tmp_path)["recipe"]["runs"]
+    assert {run["name"]: run["report"] for run in made if run["report"]} == {
+        "gpt-2": "runs/gpt-2/report.html"
+    }
+    assert all(run["command"].startswith("regard train ") for run in made)
+
+
+def test_a_sample_stands_under_its_own_prompt(tmp_path):
+    found = comparison(seeds=1)
+    del found["cells"]["gpt-1"]["samples"][0]  # a prompt that was too long for it
+    first, second = samples(report_of(found, tmp_path)).split("<h3>")[1:]
+    assert ">gpt<" not in first and ">gpt<" in second
+    assert ">bert<" in first and ">bert<" in second
+
+
+def test_more_models_than_inks(tmp_path):
+    models = tuple(f"gpt:causal@{size}" for size in "abcdefghijkl")
+    write_report(comparison(models=models, seeds=1), tmp_path)
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'class="i1 again"' in html and "i11" not in html
+
+
+def test_empty_lines_are_counted():
+    assert breaks("a\n\n\nb\nc\n") == 'a<span class="soft"> ↵3</span>\nb\nc'
+
+
+def test_json_cannot_end_its_script():
+    assert "<" not in embedded({"a": "</script><!--"})
+    assert json.loads(embedded({"a": "</script>\u2028"})) == {"a": "</script>\u2028"}
+
+
+# -- inks
+
+# Machado, Oliveira and Fernandes 2009: how dichromats see, on linear RGB.
+SIGHT = {
+    "all": np.eye(3),
+    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+               [-0.003882, -0.048116, 1.051998]],
+    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+                 [-0.011820, 0.042940, 0.968881]],
+    "no blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
+                [0.004733, 0.691367, 0.303900]],
+}  # fmt: skip
+XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750],
+                [0.0193339, 0.1191920, 0.9503041]])  # fmt: skip
+
+
+def linear(ink: str) -> np.ndarray:
+    c = np.array([int(ink[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb: np.ndarray) -> np.ndarray:
+    x = XYZ @ np.clip(rgb, 0, 1) / [0.95047, 1, 1.08883]
+    f = np.where(x > 0.008856, np.cbrt(x), 7.787 * x + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize(("inks", "ground"), [(LIGHT, "#ffffff"), (DARK, "#181d25")])
+def test_inks_are_told_apart_by_every_eye(inks, ground):
+    assert len(inks) == len(SHAPES) == len(set(SHAPES)) == INKS
+    for sight in SIGHT.values():
+        seen = [lab(np.array(sight) @ linear(ink)) for ink in inks]
+        assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 20
+    light = [float(XYZ[1] @ linear(ink)) + 0.05 for ink in (*inks, ground)]
+    assert min(max(x, light[-1]) / min(x, light[-1]) for x in light[:-1]) >= 3

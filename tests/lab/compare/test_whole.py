@@ -1,0 +1,103 @@
+"""A comparison from its text to its report: again, stopped and gone on with, and with a failure."""
+
+import io
+import json
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import main
+from regard.core.errors import RegardError
+from regard.lab.compare import costs, worker
+from regard.lab.compare.comparison import Comparison, Failed, Plan, Stopped, again, begin
+from regard.lab.compare.lineup import Budget, lineup
+from regard.lab.compare.report import write_report
+from regard.lab.compare.verdict import KEPT
+
+BUDGET = 6000  # tokens
+
+
+class Inside(Comparison):
+    """Does in this process what is otherwise done in one of its own, to be quick."""
+
+    def child(self, words, look=lambda: None):
+        out = io.StringIO()
+        with redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.argv", words[1:])
+            if words[1] == "regard":
+                if main(words[2:]):
+                    raise RegardError("it could not be trained")
+            elif words[1] == "regard.lab.compare.worker":
+                worker.main()
+            else:
+                print(json.dumps(costs.measure(Path(words[2]), (64, 128))))
+        return json.loads(out.getvalue())
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Much too little for a vocabulary of 4,000."""
+    file = tmp_path_factory.mktemp("text") / "text.txt"
+    lines = [f"Number {i} stands in line {i * 7 % 31}, and number {i % 5} before it.\n"
+             f"The {'red' if i % 3 else 'blue'} one is the {'first' if i % 2 else 'last'} of them."
+             for i in range(240)]  # fmt: skip
+    file.write_text("\n\n".join(lines), encoding="utf-8")
+    return str(file)
+
+
+def plan_of(text: str, *models: str, **changes) -> Plan:
+    few = {"samples": 8, "length": 32, "blanks": 20, "pairs": 8, "settings": ("shape.width=32",)}
+    return Plan((text,), tuple(lineup(models)), Budget("tokens", BUDGET), **few | changes)
+
+
+def test_equal_seeds_give_equal_tables_also_when_one_was_stopped(text, tmp_path, capsys):
+    plan = plan_of(text, "gpt", "bert", "lstm")
+    begin(plan, tmp_path / "one")
+    one = Inside(plan, tmp_path / "one", lambda name, record: None)
+    first = write_report(one.go(), one.out)
+    assert first["missing"] == [] and {*first["costs"]["curves"]} == {"gpt", "bert", "lstm"}
+    for row in first["spent"]:
+        assert abs(row["tokens"] / BUDGET - 1) <= KEPT
+    assert {row["model"] for row in first["tables"]["bits_per_byte"]} == {"gpt", "lstm"}
+
+    def ask_to_stop(name, record):
+        if (name, record["state"]) == ("lstm-1", "measuring"):
+            raise KeyboardInterrupt
+
+    begin(plan, tmp_path / "other")
+    with pytest.raises(Stopped, match="--resume"):
+        Inside(plan, tmp_path / "other", ask_to_stop).go()
+    told = {}
+    other = Inside(again(tmp_path / "other"), tmp_path / "other", told.__setitem__)
+    partial = write_report(other.found(), other.out)
+    assert partial["missing"] == ["lstm-1"] and "Not finished: lstm-1" in partial["summary"]
+    kept = (other.out / "cells" / "gpt-1.json").stat().st_mtime_ns
+    second = write_report(other.go(), other.out)
+    assert second["tables"] == first["tables"]
+    assert (other.out / "cells" / "gpt-1.json").stat().st_mtime_ns == kept
+    assert told["lstm-1"]["state"] == "done"
+    capsys.readouterr()
+    assert main(["compare", "--resume", str(other.out), "--json"]) == 0  # nothing is left to do
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == json.loads((other.out / "report.json").read_text(encoding="utf-8"))
+    assert shown["tables"] == first["tables"]
+
+
+def test_what_one_model_cannot_learn_is_no_loss_to_the_others(text, tmp_path):
+    """XLNet's samples have two halves. What reading costs is measured of the others, and again
+    when there are more of them.
+    """
+    plan = plan_of(text, "gpt", "xlnet", length=33)
+    begin(plan, tmp_path)
+    made = Inside(plan, tmp_path, lambda name, record: None)
+    with pytest.raises(Failed, match=r"^xlnet-1: it could not be trained"):
+        made.go()
+    report = write_report(made.found(), tmp_path)
+    assert list(report["costs"]["curves"]) == ["gpt"] and report["missing"] == ["xlnet-1"]
+    assert 'id="growth"' in (tmp_path / "report.html").read_text(encoding="utf-8")
+    costs_file = tmp_path / "cells" / "costs.json"
+    costs_file.write_text('{"lengths": [64], "threads": 1, "curves": {}}', encoding="utf-8")
+    with pytest.raises(Failed):
+        made.go()
+    assert list(made.found()["costs"]["curves"]) == ["gpt"]

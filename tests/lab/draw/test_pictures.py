@@ -1,0 +1,333 @@
+"""Pictures show what the parts say, in every form."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from regard.attention.position import sinusoids
+from regard.cli import draw
+from regard.core.errors import InputError, RegardError, UnknownName
+from regard.formats.directory import save
+from regard.lab.draw import pictures
+from regard.lab.draw.masks import MASKS
+from regard.models import count_parameters
+from regard.models.bert import Bert, BertConfig
+from regard.models.extensions import extend
+from regard.models.gpt import GPT, GPTConfig
+from regard.models.longformer import Longformer, LongformerConfig
+from regard.report import paint
+from regard.report.drawings import Bars
+from regard.report.heatmap import PLAIN_SHADES
+from regard.report.letters import dots
+from regard.training.hardware import step_flops
+from regard.training.schedule import schedule
+
+MODELS = ("bert-tiny", "gpt2", "t5-small", "transformer-base", "xlnet-base", "longformer-base-4096")
+
+
+def pixels(file: bytes) -> tuple[int, int, list[bytes]]:
+    """A PNG, read by the letter of its format: every checksum, then its rows of pixels."""
+    assert file[:8] == b"\x89PNG\r\n\x1a\n"
+    at, found = 8, {}
+    while at < len(file):
+        (size,) = struct.unpack(">I", file[at : at + 4])
+        name, content = file[at + 4 : at + 8], file[at + 8 : at + 8 + size]
+        (check,) = struct.unpack(">I", file[at + 8 + size : at + 12 + size])
+        assert check == zlib.crc32(name + content)
+        found[name], at = content, at + 12 + size
+    across, down, depth, kind = struct.unpack(">IIBB", found[b"IHDR"][:10])
+    assert (depth, kind) == (8, 2)
+    body, line = zlib.decompress(found[b"IDAT"]), 1 + 3 * across
+    assert len(body) == line * down and set(body[::line]) == {0}
+    return across, down, [body[i * line + 1 : (i + 1) * line] for i in range(down)]
+
+
+def every() -> list[Any]:
+    return [
+        pictures.positions(length=6, width=8),
+        pictures.schedules(["noam", "cosine"], steps=50),
+        pictures.masks("longformer", 9),
+        pictures.order(["你", "<b>", "c"]),
+        pictures.parameters("bert-tiny"),
+    ]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_every_picture_has_every_form(number: int) -> None:
+    made = every()[number]
+    root = ElementTree.fromstring(made.svg())
+    assert made.title in "".join(root.itertext())
+    across, down, rows = pixels(made.png())
+    assert across >= 32 and len(rows) == down
+    assert len({row[3 * x : 3 * x + 3] for row in rows for x in range(across)}) > 1
+    assert made.text().startswith(made.title)
+    assert json.loads(json.dumps(made.data()))["title"] == made.title
+
+
+def test_a_cell_of_a_png_is_as_dark_as_its_value() -> None:
+    across, down, rows = pixels(pictures.masks("causal", 4).png())
+    left, top, cell = across - 16 - 4 * 24, down - 16 - 4 * 24, 24
+    centres = [[row[3 * (left + cell * j + cell // 2)] for j in range(4)]
+               for row in (rows[top + cell * i + cell // 2] for i in range(4))]  # fmt: skip
+    assert [[value < 128 for value in row] for row in centres] == [
+        [j <= i for j in range(4)] for i in range(4)
+    ]
+
+
+def written(file: bytes) -> set[tuple[int, int]]:
+    across, _, rows = pixels(file)
+    ink = bytes(paint.TEXT)
+    return {(x, y) for y, row in enumerate(rows) for x in range(across)
+            if row[3 * x : 3 * x + 3] == ink}  # fmt: skip
+
+
+def test_a_png_has_its_names() -> None:
+    title = {(16 + 2 * x + a, 16 + 2 * y + b) for x, y in dots("causal")
+             for a in (0, 1) for b in (0, 1)}  # fmt: skip
+    found = written(pictures.masks("causal", 4).png())
+    assert {(x, y) for x, y in found if y < 40} == title
+    assert min(x for x, y in found if y > 70) >= 16  # names of rows, and of columns above them
+    assert len(found) > len(title) + 8 * 4 * 4
+    long = Bars("a title that is longer than the picture is wide, in large letters", {"x": 2.0})
+    small = {(16 + x, 16 + y) for x, y in dots(long.title)}
+    assert {(x, y) for x, y in written(long.png()) if y < 40} == small
+    number = {(x, y) for x, y in dots("2")}
+    bar = {(x, y) for x, y in written(long.png()) if y >= 40 and x > 600}
+    assert {(x - 618, y - 43) for x, y in bar} == number
+
+
+def test_letters_of_dots() -> None:
+    seen = set(dots("H猫"))
+    lines = ["".join("#" if (x, y) in seen else "." for x in range(11)) for y in range(8)]
+    assert lines == [
+        "#...#.#####",
+        "#...#.#...#",
+        "#...#.#...#",
+        "#####.#...#",
+        "#...#.#...#",
+        "#...#.#...#",
+        "#...#.#####",
+        "...........",
+    ]
+    shapes = {letter: frozenset(dots(letter)) for letter in map(chr, range(32, 127))}
+    assert len(set(shapes.values())) == 95 and not shapes[" "]
+
+
+def test_positions_are_the_sinusoids() -> None:
+    made = pictures.positions(length=5, width=6, layout="halves")
+    assert made.values == sinusoids(torch.arange(5), 6, "halves").tolist()
+    root = ElementTree.fromstring(made.svg())
+    cells = [rect for rect in root.iter() if rect.get("class") == "cell"]
+    tips = [str(next(iter(cell)).text) for cell in cells]
+    table = [(i, j, value) for i, row in enumerate(made.values) for j, value in enumerate(row)]
+    assert tips == [f"{i} → {j}: {value:.4f}" for i, j, value in table]
+    assert cells[0].get("fill-opacity") == "0.500"  # the sine of 0 lies in the middle
+    with pytest.raises(InputError, match="make it even"):
+        pictures.positions(width=7)
+    with pytest.raises(UnknownName, match="halves"):
+        pictures.positions(layout="halfs")
+
+
+def test_a_learned_table_is_that_of_the_model(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    config = BertConfig(vocabulary=20, width=16, layers=1, heads=2, hidden=32, context=12)
+    model = Bert(config).initialise()
+    save(model, tmp_path / "bert")
+    made = pictures.positions(str(tmp_path / "bert"), length=5, width=4)
+    assert made.values == model.embeddings.positions.weight[:5, :4].tolist()
+    counts = pictures.parameters(str(tmp_path / "bert")).counts
+    assert sum(counts.values()) == model.parameter_count() and len(counts) == 3
+    for width in (0, -3):
+        with pytest.raises(InputError, match="from 2 to 128"):
+            pictures.positions(str(tmp_path / "bert"), width=width)
+    with pytest.raises(InputError, match="of sinusoids"):
+        pictures.positions(str(tmp_path / "bert"), layout="halves")
+
+
+def test_a_longformer_counts_from_its_first_position(tmp_path: Path) -> None:
+    """The rows of its table before that are read by no token."""
+    config = LongformerConfig(
+        vocabulary=20, width=16, layers=1, heads=2, hidden=32, context=12, window=4
+    )
+    model = Longformer(config).initialise()
+    save(model, tmp_path / "long")
+    first = config.first_position
+    assert first > 0
+    made = pictures.positions(str(tmp_path / "long"), length=5, width=4)
+    assert made.values == model.embeddings.positions.weight[first : first + 5, :4].tolist()
+
+
+def test_rates_are_those_of_the_schedule() -> None:
+    made = pictures.schedules(["linear", "noam"], steps=100, warmup=20, rate=0.5)
+    at = schedule("linear", rate=0.5, warmup=20, steps=100)
+    assert made.lines["linear"] == [(t, at(int(t))) for t, _ in made.lines["linear"]]
+    assert max(y for _, y in made.lines["noam"]) == pytest.approx(0.5)
+    with pytest.raises(UnknownName, match="cosine"):
+        pictures.schedules(["cosin"])
+    with pytest.raises(InputError, match="no schedule"):
+        pictures.schedules([])
+    for names, power in ((["polynomial"], -1.0), (["cosine"], 3.0)):
+        with pytest.raises(InputError, match="of polynomial"):
+            pictures.schedules(names, power=power)
+    assert {y for _, y in pictures.schedules(["noam"], rate=0.0).lines["noam"]} == {0.0}
+
+
+def test_a_short_warm_up_is_shown() -> None:
+    """Of a long run not every step is drawn, but the highest is: Noam's curve is a share of it."""
+    lines = pictures.schedules(["noam", "cosine"], steps=100_000, warmup=5).lines
+    assert dict(lines["noam"])[5] == 1.0 and dict(lines["cosine"])[5] == 1.0
+    assert dict(lines["noam"])[100_000] == pytest.approx((5 / 100_000) ** 0.5)
+
+
+# -- masks
+
+
+def test_masks_say_who_sees_whom() -> None:
+    def table(kind: str, length: int, **options: int) -> list[list[bool]]:
+        return [[bool(x) for x in row] for row in pictures.masks(kind, length, **options).values]
+
+    size = range(6)
+    assert table("causal", 6) == [[j <= i for j in size] for i in size]
+    assert table("causal", 2, past=1) == [[True, True, False], [True, True, True]]
+    assert table("prefix", 6, prefix=3) == [[j <= max(i, 2) for j in size] for i in size]
+    assert table("window", 6, window=2) == [[abs(i - j) <= 1 for j in size] for i in size]
+    assert table("longformer", 6, window=2, globals=2) == [
+        [abs(i - j) <= 1 or min(i, j) < 2 for j in size] for i in size
+    ]
+
+
+def test_an_order_has_two_streams() -> None:
+    words = ["a", "b", "c", "d", "e"]
+    made = pictures.order(words, seed=3, memory=1)
+    content, query = made.values[:5], made.values[5:]
+    assert all(row[0] for row in made.values)  # a memory is seen by all
+    for i, (own, asking) in enumerate(zip(content, query, strict=True)):
+        assert own[1 + i] and not asking[1 + i]
+        assert [x for j, x in enumerate(own) if j != 1 + i] == [
+            x for j, x in enumerate(asking) if j != 1 + i
+        ]
+    assert sorted(sum(row) for row in content) == [2, 3, 4, 5, 6]  # one rank each
+    assert pictures.order(words, seed=4).values != pictures.order(words, seed=3).values
+
+
+def test_chinese_has_a_word_a_character(run: Any) -> None:
+    told = run("order", "小猫坐下。", "--json")
+    assert json.loads(told.stdout)["rows"][:5] == [f"h {word}" for word in "小猫坐下。"]
+
+
+def test_the_option_that_an_error_names_is_there(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    told = run("positions", "no-such-model", "--download")
+    assert isinstance(told.exception, RegardError) and "no-such-model" in str(told.exception)
+    assert "--download" not in str(told.exception)  # which was given, and got as far as the hub
+
+
+def test_branches_are_seen_by_their_word() -> None:
+    made = pictures.masks("knowledge", 4, branches=2)
+    at = {name: i for i, name in enumerate(made.rows)}
+    assert made.values[at["w2"]][at["w2.1a"]] and made.values[at["w2.2b"]][at["w2"]]
+    assert not made.values[at["w1"]][at["w2.1a"]]
+    assert not made.values[at["w2.1a"]][at["w2.2a"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        ("casual", {}, "did you mean 'causal'"),
+        ("causal", {"window": 3}, "has no window"),
+        ("full", {"window": 3}, "has no window"),
+        ("window", {"window": 1000}, "from 0 to 128"),
+        ("longformer", {"globals": 40}, "choose fewer"),
+        ("window", {"window": 5}, "it is even"),
+        ("longformer", {"window": 0}, "it is even"),
+        ("knowledge", {"branches": 128}, "number of tokens"),
+    ],
+)
+def test_what_no_mask_has(kind: str, options: dict[str, int], said: str) -> None:
+    with pytest.raises((InputError, UnknownName), match=said):
+        pictures.masks(kind, 16, **options)
+    with pytest.raises(InputError, match="from 1 to 128"):
+        pictures.masks("causal", 1000)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_plain_terminals(kind: str) -> None:
+    body = pictures.masks(kind, 6).text(PLAIN_SHADES).splitlines()[1:]
+    assert "".join(body).isascii()
+
+
+# -- counts
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_counts_are_those_of_the_model(name: str) -> None:
+    assert sum(pictures.parameters(name).counts.values()) == count_parameters(name)
+    counted = sum(pictures.operations(name, 96).counts.values())
+    assert 3 * counted == pytest.approx(step_flops(pictures.outline(name), 96, 1), rel=1e-9)
+
+
+def test_a_decoder_has_layers_of_its_own() -> None:
+    """Both counts call them alike."""
+    counts = pictures.parameters("t5-small").counts
+    layers = [name for name in counts if name not in ("embeddings", "heads and the rest")]
+    assert layers == [*(f"layer {i}" for i in range(1, 7)), *(f"decoder {i}" for i in range(1, 7))]
+    assert [*layers, "output"] == list(pictures.operations("t5-small").counts)
+
+
+@pytest.mark.parametrize("output", ["int8", "float"])
+def test_small_numbers_count(output: str, tmp_path: Path) -> None:
+    """A model of bytes has as many of them as it had parameters, and computes as much."""
+    config = GPTConfig(vocabulary=40, width=16, layers=2, heads=2, hidden=32, context=8)
+    model = GPT(config).initialise()
+    save(model, tmp_path / "plain")
+    save(extend(model, "int8", {"output": output}), tmp_path / "small")
+    for count in (pictures.parameters, pictures.operations):
+        plain, small = (count(str(tmp_path / name)).counts for name in ("plain", "small"))
+        assert small == plain and sum(plain.values()) > 0
+
+
+# -- the command
+
+
+@pytest.fixture
+def run() -> Any:
+    app = typer.Typer()
+    draw.register(app)
+    app.command("other")(lambda: None)
+    return lambda *words: CliRunner().invoke(app, ["draw", *words])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["positions", "--length", "8", "--width", "8"],
+        ["schedules", "noam,linear", "--steps", "50"],
+        ["masks", "xlnet", "--length", "6", "--seed", "2"],
+        ["order", "to be or not"],
+        ["parameters", "bert-tiny"],
+        ["operations", "bert-tiny", "--length", "32"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_the_command(run: Any, words: list[str], tmp_path: Path) -> None:
+    shown = run(*words)
+    assert shown.exit_code == 0 and len(shown.output.splitlines()) > 2
+    found = json.loads(run(*words, "--json").output)
+    assert found["title"] == shown.output.splitlines()[0]
+    for ending in ("svg", "png"):
+        file = tmp_path / f"picture.{ending}"
+        assert str(file) in run(*words, "--out", str(file)).output.replace("\n", "")
+        assert file.stat().st_size > 100
+    assert len(list(tmp_path.iterdir())) == 2
+    refused = run(*words, "--out", str(tmp_path / "picture.gif"))
+    assert isinstance(refused.exception, InputError) and ".svg or .png" in str(refused.exception)

@@ -1,0 +1,370 @@
+"""`regard augment` from a file to a file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from regard.cli import augment
+from regard.core.errors import ConfigError, InputError, RegardError, StorageError, UnknownName
+from regard.data.examples import Tagged
+from regard.data.readers import read
+from regard.data.tags import problems
+from tests.methods.augment.small import fates, listed, translator, wordnet
+from tests.tasks import tuning
+from tests.tasks.world import World
+
+REVIEWS = [
+    {"id": "a", "review": "The good film was warm, and I like it!", "label": "good", "stars": 5},
+    {"id": "b", "review": "A dull film.", "label": "bad", "stars": 1},
+]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    return str(listed(tmp_path / "own.tsv", "film\tmovie", "good\tfine", "dull\tboring"))
+
+
+def write(file: Path, records: list[dict[str, Any]]) -> str:
+    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    file.write_text(lines, encoding="utf-8")
+    return str(file)
+
+
+def run(*words: str) -> Any:
+    """What it prints for programs."""
+    app = typer.Typer()
+    augment.register(app)
+    found = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=True)
+    if found.exception is not None:
+        raise found.exception
+    return json.loads(found.stdout)
+
+
+def rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def test_more_examples_in_the_shape_of_the_file(tmp_path: Path, own: str) -> None:
+    data, out = write(tmp_path / "few.jsonl", REVIEWS), tmp_path / "more.jsonl"
+    found = run(data, "--task", "classify", "--thesaurus", own, "--copies", "4", "--out", str(out))
+    made = rows(out)
+    assert len(made) == found["written"] == 10 and found["examples"] == 2
+    assert sum(found["variants"].values()) == 8
+    assert [row["id"] for row in made] == ["a", *(f"a~{i}" for i in range(1, 5)),
+                                           "b", *(f"b~{i}" for i in range(1, 5))]  # fmt: skip
+    assert [row["label"] for row in made] == ["good"] * 5 + ["bad"] * 5
+    assert made[0]["review"] == REVIEWS[0]["review"]
+    assert set(made[0]) == {"id", "review", "label"}  # the fields that the task knows
+    again = read(out, "classify")
+    assert [e.text for e in again] == [row["review"] for row in made]  # type: ignore[union-attr]
+    assert found["shown"][0]["example"] == REVIEWS[0]["review"] and found["share"] == 0.05
+
+
+def test_the_same_seed_writes_the_same_bytes(tmp_path: Path, own: str) -> None:
+    data = write(tmp_path / "few.jsonl", tuning.reviews(70))  # type: ignore[arg-type]
+    words = [data, "--task", "classify", "--thesaurus", own, "--copies", "2", "--share", "0.2"]
+    for name, seed in (("one", "1"), ("two", "1"), ("three", "2")):
+        run(*words, "--seed", seed, "--out", str(tmp_path / f"{name}.jsonl"))
+    one, two, three = ((tmp_path / f"{n}.jsonl").read_bytes() for n in ("one", "two", "three"))
+    assert one == two != three
+
+
+def test_what_the_paper_advises_for_so_many_examples(tmp_path: Path, own: str) -> None:
+    data = write(tmp_path / "few.jsonl", REVIEWS)
+    found = run(data, "--task", "classify", "--thesaurus", own, "--out", str(tmp_path / "o.jsonl"))
+    assert (found["share"], found["copies"], found["written"]) == (0.05, 16, 2 * 17)
+
+
+def test_without_the_originals_and_what_is_no_different(tmp_path: Path, own: str) -> None:
+    data, out = write(tmp_path / "few.jsonl", REVIEWS), tmp_path / "more.jsonl"
+    words = [data, "--task", "classify", "--thesaurus", own, "--copies", "20"]
+    found = run(*words, "--no-originals", "--distinct", "--out", str(out))
+    texts = [row["review"] for row in rows(out)]
+    assert len(texts) == len(set(texts)) == found["written"] < 40
+    assert not {row["review"] for row in REVIEWS} & set(texts)
+    assert sum(found["unchanged"].values()) > 0
+
+
+def test_tagged_words(tmp_path: Path, own: str) -> None:
+    data = tmp_path / "few.conll"
+    data.write_text("Anna B-PER\nSmith I-PER\nlikes O\na O\ngood O\nfilm O\n. O\n\nRome B-LOC\n\n")
+    out = tmp_path / "more.conll"
+    found = run(str(data), "--task", "tag", "--thesaurus", own, "--copies", "6", "--share", "0.3",
+                "--out", str(out))  # fmt: skip
+    made = read(out, "tag")
+    assert len(made) == found["written"] == 14
+    for example in made:
+        assert isinstance(example, Tagged) and example.tags is not None
+        assert not problems(example.tags)
+        if "Anna" in example.words:
+            at = example.words.index("Anna")
+            assert example.words[at + 1] == "Smith" and example.tags[at + 1] == "I-PER"
+
+
+@pytest.mark.parametrize("task", ["entail", "similar", "choose", "answer", "classify", "tag"])
+def test_every_task_is_read_again(task: str, tmp_path: Path, own: str) -> None:
+    data = World(tmp_path).data(task, 12)
+    out = tmp_path / ("out.conll" if task == "tag" else "out.jsonl")
+    words = [data, "--task", task, "--methods", "swap,delete,synonyms", "--thesaurus", own]
+    assert run(*words, "--copies", "2", "--out", str(out))["written"] == 36
+    before, after = read(data, task), read(out, task)
+    assert len(after) == 36
+    for number, example in enumerate(before):
+        for copy in after[3 * number : 3 * number + 3]:
+            for name in ("label", "impossible", "asks"):
+                assert getattr(copy, name, None) == getattr(example, name, None)
+        first: Any = after[3 * number]
+        assert getattr(first, "text", "") == getattr(example, "text", "")
+
+
+def test_tables(tmp_path: Path, own: str) -> None:
+    data = tmp_path / "few.csv"
+    data.write_text('body,section\n"A good film, they say",culture\nDull sports,sport\n')
+    words = [str(data), "--task", "classify", "--field", "text=body", "--field", "label=section"]
+    words += ["--methods", "swap", "--copies", "1"]
+    run(*words, "--out", str(tmp_path / "more.csv"))
+    lines = (tmp_path / "more.csv").read_text().splitlines()
+    assert lines[0] == "body,section" and lines[1] == '"A good film, they say",culture'
+    assert len(lines) == 5 and lines[4] == "sports Dull,sport"
+    run(*words, "--out", str(tmp_path / "more.tsv"))
+    assert (tmp_path / "more.tsv").read_text().splitlines()[1] == "A good film, they say\tculture"
+    bare = listed(tmp_path / "bare.tsv", "A good film\tculture", "Dull sports\tsport")
+    run(str(bare), "--task", "classify", "--methods", "swap", "--out", str(tmp_path / "b.tsv"))
+    assert len(read(tmp_path / "b.tsv", "classify")) == 34
+
+
+def test_choices_in_columns(tmp_path: Path) -> None:
+    data = tmp_path / "few.csv"
+    data.write_text("premise,choice1,choice2,label\na b c,d e,0 1,0\nb c d,0,1,1\n")
+    out = tmp_path / "more.csv"
+    run(str(data), "--task", "choose", "--methods", "swap", "--copies", "1", "--out", str(out))
+    made: Any = read(out, "choose")
+    assert [example.label for example in made] == [0, 0, 1, 1]
+    assert made[2].choices == made[3].choices == ("0", "1")
+
+
+def test_plain_text_keeps_its_paragraphs(tmp_path: Path, own: str) -> None:
+    data = listed(tmp_path / "book.txt", "A good film.", "", "Dull.", "", "", "The end of a film.")
+    out = tmp_path / "more.txt"
+    run(str(data), "--methods", "synonyms", "--thesaurus", own, "--copies", "1", "--out", str(out))
+    lines = out.read_text().splitlines()
+    assert lines[0] == "A good film." and lines[1] in ("A fine film.", "A good movie.")
+    assert lines[2:] == [
+        "",
+        "Dull.",
+        "Boring.",
+        "",
+        "",
+        "The end of a film.",
+        "The end of a movie.",
+    ]
+
+
+def test_wordnet_of_a_directory(tmp_path: Path) -> None:
+    data = gzip.compress(b'{"text": "a film", "label": "x"}\n')
+    (tmp_path / "few.jsonl.gz").write_bytes(data)
+    out = tmp_path / "more.jsonl"
+    words = [str(tmp_path / "few.jsonl.gz"), "--task", "classify", "--methods", "synonyms"]
+    words += ["--thesaurus", str(wordnet(tmp_path / "wn")), "--copies", "20"]
+    run(*words, "--out", str(out))
+    made = {row["text"] for row in rows(out)}
+    assert made == {"a film", "a movie", "a motion picture", "a cinema", "a shoot"}
+
+
+def test_models(tmp_path: Path) -> None:
+    data = write(tmp_path / "few.jsonl", tuning.reviews(3))  # type: ignore[arg-type]
+    words = [
+        data,
+        "--task",
+        "classify",
+        "--copies",
+        "4",
+        "--masked",
+        str(tuning.bert(tmp_path / "m")),
+    ]
+    there, back = (str(translator(tmp_path / f"t{i}", "marian", i)) for i in (4, 5))
+    words += ["--back", there, "--forth", back, "--beams", "2"]
+    found = run(*words, "--out", str(tmp_path / "more.jsonl"))
+    assert set(found["variants"]) == {"masked", "back"} and found["written"] == 15
+    assert [row["label"] for row in rows(tmp_path / "more.jsonl")] == [
+        record["label"] for record in tuning.reviews(3) for _ in range(5)
+    ]
+
+
+def test_beams_alone_make_one_variant(tmp_path: Path) -> None:
+    data = write(tmp_path / "few.jsonl", tuning.reviews(3))  # type: ignore[arg-type]
+    there, back = (str(translator(tmp_path / f"t{i}", "marian", i)) for i in (4, 5))
+    words = [data, "--task", "classify", "--back", there, "--forth", back]
+    found = run(*words, "--beams", "2", "--out", str(tmp_path / "one.jsonl"))
+    assert (found["copies"], found["written"], found["share"]) == (1, 6, None)
+    assert not found["notes"]
+    found = run(*words, "--beams", "2", "--copies", "2", "--out", str(tmp_path / "two.jsonl"))
+    assert found["written"] == 9 and "its variants by 'back' repeat it" in found["notes"][0]
+    found = run(*words, "--out", str(tmp_path / "drawn.jsonl"))
+    assert found["copies"] == 16 and not found["notes"]
+
+
+def test_a_lost_translation_is_unchanged(tmp_path: Path) -> None:
+    model = str(translator(tmp_path / "t", "t5", 1))
+    kept, lost = fates(model)
+    one = next(iter(kept))
+    data = listed(tmp_path / "few.tsv", f"x x\t{one}", f"y y\t{lost[0]}")
+    out = tmp_path / "more.tsv"
+    words = [str(data), "--task", "translate", "--no-header", "--back", model, "--back-prefix", ""]
+    found = run(*words, "--beams", "2", "--out", str(out))
+    assert found["variants"] == {"back": 2} and found["unchanged"] == {"back": 1}
+    made: Any = read(out, "translate")
+    assert [pair.source for pair in made] == ["x x", kept[one], "y y", "y y"]
+
+
+def test_cleaned_texts_are_written(tmp_path: Path) -> None:
+    texts = ["It's GOOD!", "Film!", "我喜欢这部 Netflix 电影"]
+    data = write(tmp_path / "few.jsonl", [{"text": text, "label": "x"} for text in texts])
+    words = [data, "--task", "classify", "--methods", "swap", "--copies", "1", "--clean"]
+    found = run(*words, "--out", str(tmp_path / "all.jsonl"))
+    made = [row["text"] for row in rows(tmp_path / "all.jsonl")]
+    assert made[:4] == ["its good", "good its", "film", "film"] and made[4] == texts[2]
+    assert sorted(made[5]) == sorted(texts[2]) and "Netflix" in made[5]
+    assert found["unchanged"]["swap"] == 1 + (made[5] == made[4])
+    run(*words, "--distinct", "--out", str(tmp_path / "distinct.jsonl"))
+    assert [row["text"] for row in rows(tmp_path / "distinct.jsonl")].count("film") == 1
+
+
+def test_entries_that_are_never_looked_up(tmp_path: Path) -> None:
+    own = listed(tmp_path / "own.tsv", "film\tmovie", "hot dog\tsausage", "well-known\tfamous")
+    data = write(tmp_path / "few.jsonl", REVIEWS)
+    words = ["--methods", "synonyms", "--copies", "1", "--thesaurus", str(own)]
+    found = run(data, "--task", "classify", *words, "--out", str(tmp_path / "more.jsonl"))
+    assert found["notes"] == [f"2 of 3 entries of {own} are no single words, such as 'hot dog', "
+                              "and are never looked up"]  # fmt: skip
+    tags = listed(tmp_path / "few.conll", "A O", "well-known O", "film O", "")
+    found = run(str(tags), "--task", "tag", *words, "--out", str(tmp_path / "more.conll"))
+    assert found["notes"][0].startswith("1 of 3 entries")  # words of tags are not cut
+
+
+def test_for_people(tmp_path: Path, own: str) -> None:
+    app = typer.Typer()
+    augment.register(app)
+    data, out = write(tmp_path / "few.jsonl", REVIEWS), tmp_path / "more.jsonl"
+    words = [data, "--task", "classify", "--thesaurus", own, "--copies", "8", "--out", str(out)]
+    found = CliRunner().invoke(app, words)
+    assert found.exit_code == 0
+    lines = found.stdout.splitlines()
+    assert lines[0] == REVIEWS[0]["review"] and lines[1].startswith("  ")
+    assert "2 examples, 0.05 of the words changed" in lines
+    assert lines[-1] == f"{out} has 18 examples"
+    model = ["--masked", str(tuning.bert(tmp_path / "bert")), "--rule", "tinybert"]
+    words = [data, "--task", "classify", *model, "--out", str(tmp_path / "o.jsonl")]
+    lines = CliRunner().invoke(app, words).stdout.splitlines()
+    assert "2 examples" in lines  # the share plays no part
+
+
+def test_of_a_long_text_the_change_is_shown() -> None:
+    old = "same " * 100 + "old" + " same" * 100
+    new = old.replace("old", "new")
+    assert augment.around("short", "old") == "short"
+    shown = augment.around(new, old)
+    assert shown.startswith("…") and "new" in shown and shown.endswith("…")
+    assert len(shown) == augment.WIDTH + 2
+    assert augment.around(old, old) == old[: augment.WIDTH] + "…"
+
+
+# -- refusals
+
+
+def refused(error: type[RegardError], told: str, *words: str, out: Path) -> None:
+    before = sorted(out.parent.iterdir())
+    with pytest.raises(error, match=told):
+        run(*words, "--out", str(out))
+    assert sorted(out.parent.iterdir()) == before  # nothing is left behind
+
+
+def test_what_is_refused(tmp_path: Path, own: str) -> None:
+    data, out = write(tmp_path / "few.jsonl", REVIEWS), tmp_path / "more.jsonl"
+    some = (data, "--task", "classify", "--methods")
+    refused(UnknownName, "did you mean 'swap'", *some, "swaps", out=out)
+    for option in ("--forth", "--beams", "--back-prefix"):
+        told = f"{option} is of no use without --back"
+        refused(ConfigError, told, *some, "swap", option, "3", out=out)
+    refused(ConfigError, "--rule is of no use", *some, "swap", "--rule", "tinybert", out=out)
+    refused(ConfigError, "--top is of no use", *some, "swap", "--top", "15", out=out)
+    told = "--temperature is of no use"
+    refused(ConfigError, told, *some, "swap", "--temperature", "0.9", out=out)
+    refused(ConfigError, "that inserts words", *some, "swap", "--source", "code", out=out)
+    models = (data, "--task", "classify", "--back", "none", "--forth", "none")
+    both = ("--beams", "2", "--temperature", "0.8")
+    refused(ConfigError, "give one of them", *models, *both, out=out)
+    refused(ConfigError, "--share plays no part here", *models, "--share", "0.1", out=out)
+    refused(ConfigError, "leave .gz out", *some, "swap", out=tmp_path / "more.jsonl.gz")
+    refused(ConfigError, "no room for labels", *some, "swap", out=tmp_path / "more.txt")
+    refused(ConfigError, "for tagged words", *some, "swap", out=tmp_path / "more.conll")
+    refused(ConfigError, "the answer would have to change", data, "--task", "converse", out=out)
+    refused(ConfigError, "variants are made for", data, "--task", "clasify", out=out)
+    refused(InputError, "no field", data, "--task", "entail", out=out)
+    (tmp_path / "old.jsonl").write_text("mine")
+    refused(StorageError, "nothing is overwritten", *some, "swap", out=tmp_path / "old.jsonl")
+    assert (tmp_path / "old.jsonl").read_text() == "mine"
+
+
+def test_malformed_lines_of_a_thesaurus_are_listed(tmp_path: Path) -> None:
+    data = write(tmp_path / "few.jsonl", REVIEWS)
+    bad = listed(tmp_path / "bad.tsv", "film\tmovie", "good fine", "a\t")
+    refused(
+        InputError, r"bad\.tsv has 2 malformed lines(.|\n)*bad\.tsv:2: (.|\n)*bad\.tsv:3: ",
+        data, "--task", "classify", "--thesaurus", str(bad), out=tmp_path / "more.jsonl",
+    )  # fmt: skip
+
+
+def test_malformed_data(tmp_path: Path, own: str) -> None:
+    data = tmp_path / "few.jsonl"
+    data.write_text('{"text": "a film", "label": "x"}\n{"text": \n')
+    words = [str(data), "--task", "classify", "--methods", "swap", "--copies", "1"]
+    refused(InputError, r"few\.jsonl:2: not valid JSON", *words, out=tmp_path / "more.jsonl")
+    found = run(*words, "--skip", "malformed-record", "--out", str(tmp_path / "more.jsonl"))
+    assert found["written"] == 2 and "malformed-record" in found["notes"][0]
+
+
+def test_rows_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path) -> None:
+    """The model of these variants is not even opened: there is none."""
+    rest = ["--masked", str(tmp_path / "none")]
+    data = write(tmp_path / "few.jsonl", [*REVIEWS, {"review": "two\nlines", "label": "bad"}])
+    words = [data, "--task", "classify", *rest]
+    refused(InputError, r"few\.jsonl:3: a text with a tab", *words, out=tmp_path / "more.tsv")
+    tags = [{"words": ["a", "film"], "tags": ["O", "O"]},
+            {"words": ["New York", "is"], "tags": ["B-LOC", "O"]}]  # fmt: skip
+    data = write(tmp_path / "tags.jsonl", tags)
+    told = r"tags\.jsonl:2: 'New York' does not fit into CoNLL"
+    refused(InputError, told, data, "--task", "tag", *rest, out=tmp_path / "more.conll")
+
+
+def test_words_with_blanks_between_tabs_are_written_as_they_came(tmp_path: Path) -> None:
+    data = listed(tmp_path / "few.conll", "10 000\tB-NUM", "films\tO", "ran\tO", "")
+    out = tmp_path / "more.conll"
+    words = [str(data), "--task", "tag", "--methods", "swap", "--copies", "2"]
+    run(*words, "--out", str(out))
+    made: Any = read(out, "tag")
+    assert made[0].words == ("10 000", "films", "ran") and len(made) == 3
+    assert all("10 000" in example.words for example in made)
+
+
+@pytest.mark.parametrize(
+    ("task", "record"),
+    [
+        ("tag", {"words": ["a", "film"], "tags": ["O", "O"]}),
+        ("translate", {"source": "a film", "target": "ein Film"}),
+        ("answer", {"question": "What?", "passage": "A film", "answers": {
+            "text": ["film"], "answer_start": [2]}}),
+    ],
+)  # fmt: skip
+def test_what_is_not_cleaned(tmp_path: Path, task: str, record: dict[str, Any]) -> None:
+    data = write(tmp_path / "few.jsonl", [record])
+    words = [data, "--task", task, "--methods", "swap", "--clean"]
+    told = r"few\.jsonl:1: --clean is for texts with a label"
+    refused(ConfigError, told, *words, out=tmp_path / "more.jsonl")

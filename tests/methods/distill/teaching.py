@@ -1,0 +1,101 @@
+"""Teachers that were saved, and objectives that ask them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.data.examples import Answer as Gold
+from regard.data.examples import Choice, Labelled, Question, Tagged
+from regard.formats.directory import save
+from regard.methods.distill.objective import Distil
+from regard.tasks.answer import Answer
+from regard.tasks.choose import Choose
+from regard.tasks.classify import Classify
+from regard.tasks.tag import Tag
+from tests.objectives.rules import make
+from tests.objectives.small import random_documents, text_corpus
+from tests.tasks.judging import TOKENIZER, examples, model_of
+
+ALL = {"soft": 1.0, "hard": 1.0, "hidden": 1.0, "attention": 1.0, "embedding": 1.0}
+FAMILIES = {  # family: (objective, its options)
+    "bert": ("masked", {"documents": "separate"}),
+    "gpt": ("causal", {"documents": "separate"}),
+    "transformer-xl": ("recurrent", {}),
+    "lstm": ("recurrent", {}),
+    "xlnet": ("causal", {}),
+    "t5": ("span", {"z_loss": 1e-3}),
+    "transformer": ("pairs", {}),
+}
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    place = tmp_path_factory.mktemp("corpora")
+    pairs = random_documents(24, sentences=(2, 2), seed=3)
+    return {
+        "text": text_corpus(place / "text", random_documents(24, seed=2)),
+        "pairs": text_corpus(place / "pairs", pairs, kind="pairs"),
+    }
+
+
+def teach(
+    corpora: dict[str, Any], teacher: Any, place: Path, of: str, options: Any = None, **more: Any
+) -> Any:
+    """An objective whose teacher was saved; without a tokenizer, as the corpora have none."""
+    save(teacher, place)
+    corpus = corpora["pairs" if of == "pairs" else "text"]
+    length = 16 if of in ("span", "pairs") else 8
+    return make(
+        Distil, corpus, length=length, of=of, options=options or {}, teacher=str(place), **more
+    )
+
+
+def values(loss: Any) -> dict[str, float]:
+    return {name: float(value.detach()) for name, value in loss.sums.items()}
+
+
+def first_batch(objective: Any, count: int = 4) -> Any:
+    return objective.collate([objective.get(i) for i in range(count)])
+
+
+TASKS: dict[str, tuple[Any, list[Any], list[str]]] = {
+    "classify": (
+        Classify,
+        [Labelled("a b", label="no"), Labelled("c d e f", label="yes"), Labelled("g")],
+        ["no", "yes"],
+    ),
+    "similar": (Classify, [Labelled("a b", "c", 0.5), Labelled("d", "e f", 2.0)], []),
+    "choose": (
+        Choose,
+        [Choice("a b", ("c", "d e", "f"), label=1), Choice("g", ("h i", "j"), label=0)],
+        [],
+    ),
+    "tag": (
+        Tag,
+        [Tagged(("a", "b", "c"), ("B-x", "I-x", "O")), Tagged(("d",), ("O",))],
+        ["O", "B-x", "I-x"],
+    ),
+    "answer": (
+        Answer,
+        [Question("What was", "a b c d", (Gold("b c", 2),)), Question("What", "e f", ())],
+        [],
+    ),
+}
+ABLE = [(task, family) for task in TASKS for family in ("bert", "gpt", "xlnet", "longformer")]
+
+
+def labelled(task: str, family: str, place: Path, **more: Any) -> tuple[Any, Any]:
+    """An objective for a task, and a teacher that has its heads."""
+    kind, held, labels = TASKS[task]
+    corpus: Any = examples(task, held, labels)
+    options = {"impossible": more.pop("impossible", "no")} if task == "answer" else {}
+    heads = kind(corpus, kind.Options(family=family, **options), length=24, batch=8, seed=1).heads()
+    teacher = model_of(family, heads)
+    save(teacher, place, TOKENIZER)
+    chosen = Distil.Options(
+        of=kind.name, options=options, teacher=str(place), family=family, **more
+    )
+    return Distil(corpus, chosen, length=24, batch=8, seed=1), teacher

@@ -1,0 +1,129 @@
+"""The text of a task, and how a model goes on reading it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer as Fast
+from tokenizers import models, pre_tokenizers
+
+from regard.core.errors import InputError
+from regard.data.examples import Choice, Dialogue, Labelled, Pair, Question, Tagged
+from regard.data.tokenizer import Tokenizer
+from regard.formats.directory import save
+from regard.methods.finetune.adaptation import adapted, adapting, texts_of, write_text
+from regard.methods.finetune.multi_stage import Stages
+from regard.models import FAMILIES
+from regard.models.gpt import GPT, GPTConfig
+from regard.training.schedule import schedule
+from tests.tasks import tuning
+
+STAGES = Stages(adapt="4 steps")
+
+
+@pytest.mark.parametrize(
+    ("example", "texts"),
+    [
+        (Labelled("a b", "c"), ["a b", "c"]),
+        (Labelled("a b"), ["a b"]),
+        (Tagged(("a", "b")), ["a b"]),
+        (Question("who?", "a man"), ["who?", "a man"]),
+        (Choice("a", ("right", "wrong"), asks="why?"), ["a", "why?"]),
+        (Choice("", ("right", "wrong"), asks="why?"), ["why?"]),
+        (Pair("a", "b"), ["a"]),
+        (Dialogue(("hi", "ho")), ["hi\nho"]),
+    ],
+)
+def test_what_is_read_of_an_example(example: Any, texts: list[str]) -> None:
+    """Neither a target nor choices, most of which are wrong."""
+    assert texts_of(example) == texts
+
+
+def squad(passages: int) -> dict[str, Any]:
+    """Five questions about each passage."""
+    paragraphs = []
+    for number in range(passages):
+        text = " ".join(tuning.OTHERS[(number + i) % 10] for i in range(10)) + f" {number}"
+        asked = [
+            {"id": f"{number}-{i}", "question": f"what was the {i}", "is_impossible": False,
+             "answers": [{"text": text.split()[0], "answer_start": 0}]}
+            for i in range(5)
+        ]  # fmt: skip
+        paragraphs.append({"context": text, "qas": asked})
+    return {"version": "2.0", "data": [{"title": "", "paragraphs": paragraphs}]}
+
+
+def test_a_passage_is_read_once(tmp_path: Path) -> None:
+    data = tmp_path / "squad.json"
+    data.write_text(json.dumps(squad(20)), encoding="utf-8")
+    recipe = tuning.recipe(tuning.bert(tmp_path / "bert"), data, examples={"task": "answer"})
+    write_text(recipe, tmp_path, STAGES)
+    lines = (tmp_path / "text.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    assert len(texts) == len({*texts}) == 18  # of two passages, and of what is asked of them, none
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "rate"),
+    [("transformer", "linear", 1e-4), ("t5", "constant", 1e-3), ("gpt", "linear", 6.25e-5)],
+)
+def test_rate_and_schedule_belong_together(
+    family: str, name: str, rate: float, tmp_path: Path
+) -> None:
+    """The Transformer's own schedule would take the rate of fine-tuning for a factor."""
+    if family == "transformer":
+        model = transformer(tmp_path / family)
+    else:
+        model = tuning.model(tmp_path / family, family)
+    data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
+    recipe = tuning.recipe(model, data)
+    write_text(recipe, tmp_path, STAGES)
+    made = adapting(recipe, tmp_path, STAGES)
+    planned = made.schedule
+    assert (planned.name, made.optimizer.rate) == (name, rate)
+    rates = schedule(planned.name, rate=rate, warmup=planned.warmup, steps=100, width=16)
+    assert max(map(rates, range(1, 101))) == pytest.approx(rate)
+
+
+def transformer(directory: Path) -> Path:
+    torch.manual_seed(1)
+    made, config, _ = FAMILIES["transformer"].load()
+    shape: dict[str, Any] = {"vocabulary": len(tuning.WORDS), "width": 16, "layers": 1, "heads": 2,
+                             "hidden": 32, "end": 3}  # fmt: skip
+    built: Any = made(config(**shape))
+    return save(built.initialise(), directory, tuning.tokenizer())
+
+
+def test_a_transformer_learns_what_it_reads(tmp_path: Path) -> None:
+    model = transformer(tmp_path / "model")
+    data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
+    recipe = tuning.recipe(model, data)
+    facts = adapted(recipe, tmp_path, Stages(adapt="20 steps"), "silent")
+    lines = (tmp_path / "adapted" / "metrics.jsonl").read_text().splitlines()
+    rates = [step["rate"] for step in map(json.loads, lines) if "rate" in step]
+    assert facts["outcome"] == "done" and max(rates) == pytest.approx(1e-4)
+
+
+def test_a_tokenizer_that_cannot_end_a_text(tmp_path: Path) -> None:
+    """As that of published GPT-1: refused before anything is written."""
+    fast = Fast(models.WordLevel({"x": 0, "y": 1}, unk_token="x"))
+    fast.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = Tokenizer(fast, {"tokenizer.json": fast.to_str().encode()})
+    config = GPTConfig(vocabulary=2, context=16, width=16, layers=1, heads=2)
+    save(GPT(config).initialise(), tmp_path / "model", tokenizer)
+    data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
+    out = tmp_path / "run"
+    with pytest.raises(InputError, match="has no token that can end a document"):
+        adapted(tuning.recipe(tmp_path / "model", data), out, STAGES, "silent")
+    assert not out.exists()
+
+
+def test_nothing_left_to_read(tmp_path: Path) -> None:
+    data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
+    recipe = tuning.recipe(tuning.bert(tmp_path / "bert"), data, examples={"valid": str(data)})
+    with pytest.raises(InputError, match=r"every text of .* also stands in what validates"):
+        write_text(recipe, tmp_path, STAGES)

@@ -1,0 +1,515 @@
+"""Fine-tuning from beginning to end: resumed, crossed, adapted, with labels of its own."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard.cli.main import main
+from regard.core.errors import ConfigError, InputError
+from regard.data.corpus import read_marker
+from regard.data.examples import Labelled
+from regard.data.labelled import examples_for
+from regard.evaluation.predict import Predictor
+from regard.formats.directory import load
+from regard.methods.finetune import folds as crossing
+from regard.methods.finetune.multi_stage import Stages, amount, asked, digest, write_plan
+from regard.methods.finetune.run import finetune
+from regard.training import run as runs
+from regard.training.build import OWN
+from regard.training.loop import Loop
+from regard.training.recipe import Examples, Recipe
+from tests.tasks import tuning
+from tests.tasks.tuning import stop as stop
+from tests.training.test_never_lost import bits, figures
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tuning.bert(tmp_path_factory.mktemp("models") / "bert")
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tuning.write(tmp_path_factory.mktemp("data") / "reviews.jsonl", tuning.reviews(80))
+
+
+@pytest.fixture(scope="module")
+def unlabelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty new texts, one of them twice, and ten that are labelled elsewhere."""
+    texts = [record["text"] for record in tuning.reviews(60, seed=7)]
+    known = [record["text"] for record in tuning.reviews(80)[:10]]
+    texts = [text for text in texts if text not in known]
+    records = [{"text": text} for text in [*texts, texts[0], *known]]
+    return tuning.write(tmp_path_factory.mktemp("more") / "unlabelled.jsonl", records)
+
+
+def tune(made: Recipe, out: Path, **stages: Any) -> dict[str, Any]:
+    return finetune(made, out, stages=Stages(**stages), display="silent")
+
+
+def to_the_end(made: Recipe, out: Path, **stages: Any) -> dict[str, Any]:
+    found = tune(made, out, **stages)
+    while found["outcome"] == "interrupted":
+        found = finetune(Recipe(), out, resume=True, display="silent")
+    return found
+
+
+# -- a plain run
+
+
+def test_it_learns_and_answers(bert: Path, reviews: Path, tmp_path: Path) -> None:
+    made = tuning.recipe(bert, reviews, budget={"steps": 60}, optimizer={"rate": 0.01})
+    found = tune(made, tmp_path / "run")
+    assert found["outcome"] == "done" and found["valid"]["accuracy"] == 1.0
+    ask = Predictor(load(tmp_path / "run"))
+    said = ask([Labelled("the plot was dull"), Labelled("a warm film and great music")])
+    assert [one.value for one in said] == ["bad", "good"]
+
+
+def test_resumed_equals_uninterrupted(
+    bert: Path, reviews: Path, tmp_path: Path, stop: list[int]
+) -> None:
+    tune(tuning.recipe(bert, reviews), tmp_path / "whole")
+    stop += [12 + 2, 12 + 7]
+    to_the_end(tuning.recipe(bert, reviews), tmp_path / "parts")
+    assert not stop
+    assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
+    assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
+
+
+def killed_at(made: Recipe, out: Path, step: int) -> None:
+    """In a process of its own: trains, or goes on, and is killed in the middle of a step."""
+    torch.set_num_threads(1)
+    plain = Loop.step
+
+    def fatal(self: Loop, *rest: Any) -> Any:
+        if self.progress.step == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(self, *rest)
+
+    Loop.step = fatal  # type: ignore[method-assign,assignment]
+    resume = (out / "recipe.toml").is_file()
+    finetune(Recipe() if resume else made, out, resume=resume, display="silent")
+
+
+@pytest.mark.parametrize("changes", [{}, {"optimizer": {"thaw": 3}}], ids=["all", "thawing"])
+def test_killed_equals_uninterrupted(
+    changes: dict[str, Any], bert: Path, reviews: Path, tmp_path: Path
+) -> None:
+    """Without any warning; what was not saved is done again."""
+    changes = changes | {"checkpoint": {"every": 3}}
+    fork = multiprocessing.get_context("fork")
+    for out, steps in ((tmp_path / "whole", [-1]), (tmp_path / "parts", [2, 5, 10, -1])):
+        for step in steps:
+            made = tuning.recipe(bert, reviews, **changes)
+            process = fork.Process(target=killed_at, args=(made, out, step))
+            process.start()
+            process.join()
+            assert process.exitcode == (0 if step < 0 else -signal.SIGKILL)
+    assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
+    assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
+
+
+def test_patience_ends_a_run_early(bert: Path, reviews: Path, tmp_path: Path) -> None:
+    """Nothing gets better at a rate of 0."""
+    changes: dict[str, Any] = {"budget": {"steps": 60}, "optimizer": {"rate": 0.0}}
+    made = tuning.recipe(bert, reviews, validation={"every": 2, "patience": 3}, **changes)
+    found = tune(made, tmp_path / "run")
+    assert found["outcome"] == "stopped early: no better validation in 3"
+    assert found["progress"]["step"] == 8 and found["best"]["step"] == 2
+    before = bits(tmp_path / "run")
+    found = finetune(Recipe(), tmp_path / "run", resume=True, display="silent")
+    assert found["outcome"].startswith("stopped early") and found["progress"]["step"] == 8
+    assert bits(tmp_path / "run") == before  # it stays ended, as if it had been killed before that
+    patient = tuning.recipe(bert, reviews, validation={"every": 2}, **changes)
+    assert tune(patient, tmp_path / "other")["progress"]["step"] == 60
+
+
+def test_balanced_classes(bert: Path, tmp_path: Path) -> None:
+    """Where one class is rare its examples count as much as all the others together."""
+    file = tuning.write(tmp_path / "few.jsonl", tuning.reviews(60, share=0.1))
+    words = ["finetune", str(bert), "objective.weights=balanced", "--task", "classify"]
+    words += ["--data", str(file), "--epochs", "1", "batch.samples=8", "engine.precision=fp32"]
+    assert main([*words, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    kept = json.loads((tmp_path / "run" / "task.json").read_text())
+    assert kept["objective"]["weights"] == "balanced"
+    plain = tuning.recipe(bert, file)
+    equal = runs.prepare(plain, runs.Group(), torch.device("cpu"), print, settled=False).objective
+    plain = tuning.recipe(bert, file, objective={"weights": "balanced"})
+    fair: Any = runs.prepare(
+        plain, runs.Group(), torch.device("cpu"), print, settled=False
+    ).objective
+    rows = [fair.sample(0, i) for i in range(len(fair))]
+    shares = [sum(r["share"] for r in rows if r["gold"] == k) for k in range(2)]
+    assert shares == pytest.approx([len(fair) / 2] * 2)
+    assert {float(equal.sample(0, i)["share"]) for i in range(len(equal))} == {1.0}
+
+
+# -- cross-validation
+
+
+def test_folds(bert: Path, reviews: Path, tmp_path: Path) -> None:
+    found = tune(tuning.recipe(bert, reviews), tmp_path / "run", folds=3)
+    kept = json.loads((tmp_path / "run" / "folds.json").read_text())
+    assert kept == found and found["folds"] == 3
+    facts = [
+        json.loads((tmp_path / "run" / f"fold-{i}" / "run.json").read_text()) for i in (1, 2, 3)
+    ]
+    values = [one["valid"]["accuracy"] for one in facts]
+    figure = found["figures"]["accuracy"]
+    assert figure["values"] == values
+    assert figure["mean"] == pytest.approx(sum(values) / 3)
+    expected = torch.tensor(values, dtype=torch.float64).std().item()
+    assert figure["deviation"] == pytest.approx(expected)
+    sizes = [one["data"]["splits"]["valid"]["examples"] for one in facts]
+    assert sum(sizes) == 80 and max(sizes) - min(sizes) <= 1
+    shown = crossing.table(found).splitlines()
+    assert shown[0].split() == ["fold", "1", "fold", "2", "fold", "3", "mean", "deviation"]
+    assert shown[1].startswith("accuracy") and len(shown) == 3
+
+
+def test_folds_go_on_where_they_stopped(
+    bert: Path, reviews: Path, tmp_path: Path, stop: list[int]
+) -> None:
+    """A fold that is over is not touched again, the one in the middle is resumed."""
+    changes = {"budget": {"steps": 6}}
+    whole = tune(tuning.recipe(bert, reviews, **changes), tmp_path / "whole", folds=3)
+    stop += [18 + 6 + 3]
+    found = tune(tuning.recipe(bert, reviews, **changes), tmp_path / "parts", folds=3)
+    assert found["outcome"] == "interrupted" and not (tmp_path / "parts" / "folds.json").exists()
+    first = tmp_path / "parts" / "fold-1" / "model.safetensors"
+    written = first.stat().st_mtime_ns
+    assert not (tmp_path / "parts" / "fold-3").exists()
+    found = finetune(Recipe(), tmp_path / "parts", resume=True, display="silent")
+    assert found["figures"] == whole["figures"] and first.stat().st_mtime_ns == written
+    for i in (1, 2, 3):
+        assert bits(tmp_path / "whole" / f"fold-{i}") == bits(tmp_path / "parts" / f"fold-{i}")
+
+
+def test_a_class_too_rare_for_every_fold_is_known_to_all(
+    bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [*tuning.reviews(20), {"text": "the the the", "label": "strange"}]
+    file = tuning.write(tmp_path / "reviews.jsonl", records)
+    made = tuning.recipe(bert, file, budget={"steps": 1})
+    finetune(made, tmp_path / "run", stages=Stages(folds=2), display="plain")
+    assert "too rare to be in each of 2 parts: 'strange' (1)" in capsys.readouterr().err
+    for i in (1, 2):
+        kept = json.loads((tmp_path / "run" / f"fold-{i}" / "task.json").read_text())
+        assert kept["labels"] == ["bad", "good", "strange"]
+
+
+# -- going on with pre-training
+
+
+def test_adapting(bert: Path, reviews: Path, unlabelled: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    found = tune(tuning.recipe(bert, reviews), out, adapt="20 steps", unlabelled=str(unlabelled))
+    assert found["outcome"] == "done" and found["adapted"]["steps"] == 20
+    assert not (out / "first").exists()  # unlabelled examples are text here
+    texts = [json.loads(line)["text"] for line in (out / "text.jsonl").read_text().splitlines()]
+    assert len(texts) == len(set(texts)) > 100
+    made: Any = runs.recipes.make(runs.recipes.read(out / "recipe.toml"))
+    held: Any = examples_for(made, "valid").examples
+    both = {example.text for example in held} & set(texts)
+    assert len(held) == 8 and not both  # what validates is not read before, labelled or not
+    assert read_marker(out / "text")["splits"]["train"]["documents"] == len(texts)
+    assert runs.recipes.read(out / "recipe.toml")["model"] == str(out / "adapted")
+    before, after = (load_file(p / "model.safetensors") for p in (bert, out / "adapted"))
+    assert before.keys() == after.keys()  # with the heads that it came with
+    assert torch.equal(before["bert.pooler.dense.weight"], after["bert.pooler.dense.weight"])
+    name = "bert.embeddings.word_embeddings.weight"
+    assert not torch.equal(before[name], after[name])
+
+
+def test_adapting_goes_on_where_it_stopped(
+    bert: Path, reviews: Path, tmp_path: Path, stop: list[int]
+) -> None:
+    made = tuning.recipe(bert, reviews, budget={"steps": 6})
+    tune(made, tmp_path / "whole", adapt="6 steps")
+    stop += [12 + 3, 12 + 6 + 3]
+    made = tuning.recipe(bert, reviews, budget={"steps": 6})
+    found = to_the_end(made, tmp_path / "parts", adapt="6 steps")
+    assert not stop and found["outcome"] == "done"
+    assert bits(tmp_path / "whole" / "adapted") == bits(tmp_path / "parts" / "adapted")
+    assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
+
+
+def test_a_plan_that_nothing_was_made_of_yet(bert: Path, reviews: Path, tmp_path: Path) -> None:
+    """Killed before the first run inside had begun."""
+    stages, changes = Stages(adapt="2 steps"), {"budget": {"steps": 2}}
+    tune(tuning.recipe(bert, reviews, **changes), tmp_path / "whole", adapt="2 steps")
+    write_plan(tuning.recipe(bert, reviews, **changes), tmp_path / "parts", stages)
+    (tmp_path / "parts" / "text.jsonl").write_text('{"text": "cut in the mid')
+    with pytest.raises(ConfigError, match="go on with --resume"):
+        tune(tuning.recipe(bert, reviews, **changes), tmp_path / "parts", adapt="2 steps")
+    finetune(Recipe(), tmp_path / "parts", resume=True, display="silent")
+    assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
+
+
+def test_a_larger_budget_stays(bert: Path, reviews: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    tune(tuning.recipe(bert, reviews, budget={"steps": 2}), out, adapt="2 steps")
+    more = Recipe()
+    more.budget.steps = 4
+    for given in (more, Recipe()):
+        found = finetune(given, out, resume=True, display="silent")
+        assert found["progress"]["step"] == 4 and found["adapted"]["steps"] == 2
+    tune(tuning.recipe(bert, reviews, budget={"steps": 2}), tmp_path / "crossed", folds=2)
+    with pytest.raises(ConfigError, match="goes on as it began"):
+        finetune(more, tmp_path / "crossed", resume=True, display="silent")
+
+
+# -- labels of its own
+
+
+LEARNED: dict[str, Any] = {  # only the last validation counts: the longest learned is the surest
+    "budget": {"steps": 60},
+    "optimizer": {"rate": 0.01},
+    "validation": {"every": 1000},
+}
+
+
+def test_pseudo_labels(bert: Path, reviews: Path, unlabelled: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    given = {"unlabelled": str(unlabelled), "confidence": 0.9}
+    found = tune(tuning.recipe(bert, reviews, **LEARNED), out, **given)
+    kept = [json.loads(line) for line in (out / "pseudo.jsonl").read_text().splitlines()]
+    told = found["pseudo"]
+    count = len(unlabelled.read_text().splitlines())
+    assert told["known"] == 11 and told["asked"] == count - 11
+    assert len(kept) == sum(told["kept"].values()) > 0
+    assert all(record["confidence"] >= 0.9 for record in kept)
+    ask = Predictor(load(out / "first"))
+    said = ask([Labelled(record["text"]) for record in kept])
+    assert [record["label"] for record in kept] == [one.value for one in said]
+    learned = json.loads((out / "run.json").read_text())["data"]["splits"]
+    first = json.loads((out / "first" / "run.json").read_text())["data"]["splits"]
+    assert learned["train"]["examples"] == first["train"]["examples"] + len(kept)
+    assert learned["valid"] == first["valid"]
+
+
+def test_pseudo_labels_go_on_where_they_stopped(
+    bert: Path, reviews: Path, unlabelled: Path, tmp_path: Path, stop: list[int]
+) -> None:
+    given = {"unlabelled": str(unlabelled), "confidence": 0.6}
+    changes = LEARNED | {"budget": {"steps": 20}}
+    tune(tuning.recipe(bert, reviews, **changes), tmp_path / "whole", **given)
+    stop += [40 + 10, 60 + 10]
+    to_the_end(tuning.recipe(bert, reviews, **changes), tmp_path / "parts", **given)
+    assert not stop
+    pseudo = [(tmp_path / n / "pseudo.jsonl").read_bytes() for n in ("whole", "parts")]
+    assert pseudo[0] == pseudo[1] != b""
+    assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
+
+
+def test_nothing_to_be_sure_of(
+    bert: Path,
+    reviews: Path,
+    unlabelled: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = tuning.recipe(bert, reviews, budget={"steps": 2}, optimizer={"rate": 1e-6})
+    stages = Stages(unlabelled=str(unlabelled), confidence=1.0)
+    finetune(made, tmp_path / "run", stages=stages, display="plain")
+    said = capsys.readouterr().err
+    assert "0 of" in said and "so nothing is added: try a lower --confidence" in said
+    assert (tmp_path / "run" / "pseudo.jsonl").read_text() == ""
+    assert bits(tmp_path / "run") == bits(tmp_path / "run" / "first")
+
+
+def test_other_names_of_fields_and_another_form(
+    bert: Path, unlabelled: Path, tmp_path: Path
+) -> None:
+    """What the model labels is read like the data, whose form another file need not have."""
+    rows = [f"{r['label']}\t{r['text']}" for r in tuning.reviews(40)]
+    file = tmp_path / "reviews.dat"
+    file.write_text("\n".join(["verdict\twords", *rows]) + "\n")
+    renamed = [{"words": json.loads(line)["text"]} for line in unlabelled.read_text().splitlines()]
+    more = tuning.write(tmp_path / "more.jsonl", renamed)
+    fields = {"text": "words", "label": "verdict"}
+    made = tuning.recipe(bert, file, examples={"form": "tsv", "fields": fields}, **LEARNED)
+    found = tune(made, tmp_path / "run", unlabelled=str(more), confidence=0.6)
+    record = json.loads((tmp_path / "run" / "pseudo.jsonl").read_text().splitlines()[0])
+    assert record.keys() == {"words", "verdict", "confidence"}
+    assert found["data"]["splits"]["train"]["examples"] > 36
+
+
+@pytest.mark.parametrize("family", ["gpt", "xlnet", "longformer", "t5"])
+def test_every_family(family: str, reviews: Path, unlabelled: Path, tmp_path: Path) -> None:
+    """T5 learns, and gives labels, as text."""
+    model = tuning.model(tmp_path / family, family)
+    made = tuning.recipe(model, reviews, budget={"steps": 2}, batch={"length": 24})
+    stages = {"adapt": "2 steps", "unlabelled": str(unlabelled), "confidence": 0.001}
+    found = tune(made, tmp_path / "run", **stages)
+    assert found["outcome"] == "done" and found["adapted"]["out"] and found["pseudo"]["asked"] > 50
+    kept = runs.recipes.read(tmp_path / "run" / "adapted" / "recipe.toml")
+    assert kept["objective"]["name"] == OWN[family]
+    crossed = tuning.recipe(model, reviews, budget={"steps": 1}, batch={"length": 24})
+    assert len(tune(crossed, tmp_path / "crossed", folds=2)["runs"]) == 2
+
+
+def test_everything_at_once(bert: Path, reviews: Path, unlabelled: Path, tmp_path: Path) -> None:
+    made = tuning.recipe(bert, reviews, budget={"steps": 4})
+    stages = {"folds": 2, "adapt": "2 steps", "unlabelled": str(unlabelled), "confidence": 0.5}
+    found = tune(made, tmp_path / "run", **stages)
+    assert found["folds"] == 2
+    for i in (1, 2):
+        names = {file.name for file in (tmp_path / "run" / f"fold-{i}").iterdir()}
+        assert {"text", "adapted", "first", "pseudo.jsonl", "model.safetensors"} <= names
+
+
+# -- what is refused
+
+
+def test_data_that_changed_is_refused(
+    bert: Path, unlabelled: Path, tmp_path: Path, stop: list[int]
+) -> None:
+    file = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
+    stop += [3]
+    made = tuning.recipe(bert, file, budget={"steps": 6})
+    assert tune(made, tmp_path / "run", folds=2)["outcome"] == "interrupted"
+    tuning.write(file, tuning.reviews(41))
+    with pytest.raises(InputError, match="has changed since"):
+        finetune(Recipe(), tmp_path / "run", resume=True, display="silent")
+
+
+def test_both_files_of_pairs_are_looked_at(tmp_path: Path) -> None:
+    for name in ("a.en", "a.zh"):
+        (tmp_path / name).write_text("one\ntwo\n")
+    made = Recipe(data=f"{tmp_path}/a.en,{tmp_path}/a.zh", examples=Examples(task="translate"))
+    before = digest(made, Stages())
+    (tmp_path / "a.zh").write_text("other\nlines\n")
+    assert digest(made, Stages()) != before
+
+
+def test_a_directory_that_is_taken(bert: Path, reviews: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    tune(tuning.recipe(bert, reviews, budget={"steps": 2}), out, folds=2)
+    for stages in ({}, {"folds": 3}, {"adapt": "1"}):
+        with pytest.raises(ConfigError, match="go on with --resume"):
+            tune(tuning.recipe(bert, reviews), out, **stages)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="exists already"):
+        tune(tuning.recipe(bert, reviews), tmp_path / "other", folds=2)
+    assert [file.name for file in (tmp_path / "other").iterdir()] == ["letter.txt"]
+
+
+def test_a_start_that_failed_is_no_obstacle(bert: Path, reviews: Path, tmp_path: Path) -> None:
+    """Nothing had begun: the same place may be used again."""
+    out = tmp_path / "run"
+    with pytest.raises(InputError):
+        tune(tuning.recipe(bert, tmp_path / "none.jsonl"), out, folds=2)
+    with pytest.raises(ConfigError, match="layers"):  # before anything is trained
+        wrong = tuning.recipe(bert, reviews, optimizer={"frozen": 99})
+        tune(wrong, out, folds=2, adapt="1 step")
+    assert not out.exists() or not any(out.iterdir())
+    made = tuning.recipe(bert, reviews, budget={"steps": 2})
+    assert tune(made, out, folds=2)["folds"] == 2
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert main([str(word) for word in words]) == 2
+    return capsys.readouterr().err
+
+
+def test_what_the_command_refuses(
+    bert: Path, reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = ["finetune", bert, "--task", "classify", "--data", reviews, "--out", tmp_path / "run"]
+    cases: dict[str, list[object]] = {
+        "at least 2 parts": ["--folds", 1],
+        "leave --valid out": ["--folds", 2, "--valid", reviews],
+        "which are missing": ["--confidence", 0.5],
+        "above 0 and at most 1": ["--unlabelled", reviews, "--confidence", 1.5],
+        "give epochs, as in 3": ["--adapt", "long"],
+        "examples.more is set": ["--unlabelled", reviews, f"examples.more={reviews}"],
+        "has 2 layers": ["optimizer.frozen=3"],
+    }
+    for expected, words in cases.items():
+        assert expected in refusal(capsys, *plain, *words), expected
+    similar = ["finetune", bert, "--task", "similar", "--data", reviews, "--out", tmp_path / "run"]
+    assert "not of similar" in refusal(capsys, *similar, "--unlabelled", reviews)
+    assert not (tmp_path / "run" / "recipe.toml").exists()
+
+
+def test_several_processes(
+    bert: Path, reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="in one process"):
+        tune(tuning.recipe(bert, reviews), tmp_path / "run", folds=2)
+
+
+def test_amounts_and_what_they_ask_for() -> None:
+    assert amount("3") == {"epochs": 3.0} and amount("0.5 epochs") == {"epochs": 0.5}
+    assert amount("500steps") == amount("500 steps") == {"steps": 500}
+    for wrong in ("", "0", "-1", "three", "5 minutes"):
+        with pytest.raises(ConfigError, match="--adapt"):
+            amount(wrong)
+    assert asked(0, "", "more.txt", None).confidence == 0.9
+    assert asked(0, "2", "more.txt", None).confidence == 0.0
+    assert asked(0, "2", "more.txt", 0.7).confidence == 0.7
+    assert not asked(0, "", "", None)
+
+
+# -- the command
+
+
+def test_a_dry_run_writes_nothing(
+    bert: Path, reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["finetune", bert, "--task", "classify", "--data", reviews, "--out", tmp_path / "run"]
+    words += ["--dry-run", "--epochs", "2", "batch.samples=8", "engine.precision=fp32"]
+    assert main([*map(str, words), "--folds", "3", "--adapt", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert 'name = "classify"' in shown and "steps = 13" in shown
+    assert f"# 3 such runs: {tmp_path / 'run' / 'fold-1'} to {tmp_path / 'run' / 'fold-3'}" in shown
+    assert "adapted reads the task's text: 2" in shown
+    assert main([*map(str, words), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["recipe"]["budget"]["steps"] == 18
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_table_of_a_cross_validation(
+    bert: Path, reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    words = ["finetune", bert, "--task", "classify", "--data", reviews, "--out", out, "--quiet"]
+    words += ["budget.steps=2", "batch.samples=8", "engine.precision=fp32", "--folds", 2]
+    assert main(list(map(str, words))) == 0
+    shown = capsys.readouterr()
+    assert "accuracy" in shown.out and "deviation" in shown.out
+    assert f"{out}/folds.json" in shown.err
+    assert main(["finetune", "--resume", str(out), "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["figures"]["accuracy"]["mean"] <= 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--task", "tag"],
+        ["--folds", "3"],
+        ["--seed", "0"],
+        ["--rate", "0.1"],
+        ["--augment", "swap"],
+        ["--header"],
+        ["optimizer.rate=1"],
+    ],
+)
+def test_a_run_goes_on_by_its_own_recipe(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["finetune", "--resume", str(tmp_path / "run"), *words]) == 2
+    assert f"{words[0].partition('=')[0]} is given beside --resume" in capsys.readouterr().err

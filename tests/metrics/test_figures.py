@@ -1,0 +1,525 @@
+"""Figures: those of the field's own libraries, hand-checked cases, and the same under weights."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import string
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.core.errors import InputError, UnknownName
+from regard.metrics.answers import Answers, exact, overlap, pieces
+from regard.metrics.base import points
+from regard.metrics.figures import KINDS, METRICS, calibration, each, measured, summarise
+from regard.metrics.labels import Classification, Tagging
+from regard.metrics.numbers import bits_per_byte, perplexity
+from regard.metrics.text import AnyScript
+
+sklearn = pytest.importorskip("sklearn.metrics")
+pytest.importorskip("seqeval")
+pytest.importorskip("sacrebleu")
+pytest.importorskip("rouge_score")
+
+TRUE = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-ORG", "I-ORG"], ["O", "O"], ["I-LOC", "B-LOC"]]
+SAID = [["B-PER", "I-PER", "O", "B-ORG"], ["O", "B-ORG", "O"], ["O", "B-LOC"], ["I-LOC", "B-LOC"]]
+TEXTS = [
+    ("The cat sat on the mat.", "The cat sat on the mat."),
+    ("It rained all day in Paris, sadly.", "It was raining all day in Paris."),
+    ("Hello there!", "Goodbye."),
+    ("He bought three red apples at the market.", "He bought red apples at a market there."),
+    ("No.", ""),
+]
+CHINESE = [
+    ("我喜欢吃苹果。", "我很喜欢苹果。"),
+    ("今天GDP增长3%。", "今天 GDP 增长了3%。"),
+    ("你好", "再见"),
+]
+
+
+PARTS = (  # of speech
+    [["DT", "NN", "VB"], ["NN"], [], ["DT", "NN"]],
+    [["DT", "VB", "VB"], ["NN"], [], ["IN", "VB"]],
+)
+
+
+def random_labels(count=400, classes=5, seed=0):
+    draw = np.random.default_rng(seed)
+    gold = draw.integers(0, classes, count)
+    noise = draw.integers(0, classes + 1, count)  # one class is predicted but never real
+    said = np.where(draw.random(count) < 0.6, gold, noise)
+    return [f"class {x}" for x in gold], [f"class {x}" for x in said]
+
+
+def examples(task):
+    if task in ("classify", "entail"):
+        return random_labels(60)
+    if task == "choose":
+        return [0, 1, 1, 0, 2], [0, 1, 0, 0, 1]
+    if task == "tag":
+        return TRUE, SAID
+    if task == "words":
+        return PARTS
+    if task == "answer":
+        return [["the cat"], ["a dog", "dog"], [], ["Paris"], []], ["cat", "big dog", "", "", "no"]
+    if task == "similar":
+        draw = np.random.default_rng(1)
+        gold = draw.integers(0, 6, 50) / 2  # with ties
+        return list(gold), list(gold + draw.normal(0, 1, 50))
+    if task == "model":
+        return [(10, 42), (5, 20), (7, 30)], [31.0, 12.5, 20.0]
+    return [a for a, _ in TEXTS], [b for _, b in TEXTS]
+
+
+# -- labels
+
+
+def test_classification_is_scikit_learns():
+    gold, said = random_labels()
+    found = METRICS["classify"](gold, said)
+    assert list(found) == ["accuracy", "macro_f1", "micro_f1", "weighted_f1", "matthews"]
+    assert found["accuracy"] == sklearn.accuracy_score(gold, said)
+    for average in ("macro", "micro", "weighted"):
+        value = sklearn.f1_score(gold, said, average=average, zero_division=0)
+        assert found[f"{average}_f1"] == pytest.approx(value, abs=1e-15)
+    assert found["matthews"] == pytest.approx(sklearn.matthews_corrcoef(gold, said), abs=1e-12)
+
+
+def test_classification_by_hand():
+    # a: 2 real, 3 claimed, 2 hits: 0.8; b: 2 real, 1 claimed, 1 hit: 2/3; c: 1 real, 1 claimed: 1
+    found = METRICS["entail"](list("aabbc"), list("aaabc"))
+    assert found["accuracy"] == pytest.approx(0.8)
+    assert found["macro_f1"] == pytest.approx((0.8 + 2 / 3 + 1) / 3)
+    assert found["weighted_f1"] == pytest.approx((2 * 0.8 + 2 * 2 / 3 + 1) / 5)
+    assert found["matthews"] == pytest.approx((4 * 5 - (6 + 2 + 1)) / math.sqrt(14 * 16))
+
+
+def test_the_report_of_each_class_and_the_confusion():
+    gold, said = random_labels()
+    details = Classification(gold, said).details
+    names = sorted({*gold, *said})
+    report = sklearn.classification_report(gold, said, output_dict=True, zero_division=0)
+    assert [row["label"] for row in details["classes"]] == names
+    for row in details["classes"]:
+        theirs = report[row["label"]]
+        assert row["precision"] == pytest.approx(theirs["precision"])
+        assert row["recall"] == pytest.approx(theirs["recall"])
+        assert row["f1"] == pytest.approx(theirs["f1-score"])
+        assert (row["support"], row["predicted"]) == (theirs["support"], said.count(row["label"]))
+    assert details["confusion"]["labels"] == names
+    assert details["confusion"]["matrix"] == sklearn.confusion_matrix(gold, said).tolist()
+
+
+def test_numbers_as_labels_keep_their_order():
+    details = Classification([10, 2, 2, 1], [10, 2, 1, 1]).details
+    assert details["confusion"]["labels"] == ["1", "2", "10"]
+
+
+def test_choice_is_accuracy():
+    assert METRICS["choose"]([0, 1, 1, 0], [0, 1, 0, 1]) == {"accuracy": 0.5}
+
+
+# -- tags
+
+
+@pytest.mark.parametrize("mode", ["", "strict"])
+def test_tags_are_seqevals(mode):
+    from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
+    from seqeval.scheme import IOB2
+
+    options = {"mode": "strict", "scheme": IOB2} if mode else {}
+    found = METRICS["tag"](TRUE, SAID, mode=mode)
+    assert found["f1"] == pytest.approx(f1_score(TRUE, SAID, **options))
+    assert found["precision"] == pytest.approx(precision_score(TRUE, SAID, **options))
+    assert found["recall"] == pytest.approx(recall_score(TRUE, SAID, **options))
+    report = classification_report(TRUE, SAID, output_dict=True, zero_division=0, **options)
+    assert found["macro_f1"] == pytest.approx(report["macro avg"]["f1-score"])
+    rows = Tagging(TRUE, SAID, mode=mode).details["classes"]
+    assert {row["label"] for row in rows} == {"LOC", "ORG", "PER"}
+    for row in rows:
+        assert row["f1"] == pytest.approx(report[row["label"]]["f1-score"])
+        assert row["support"] == report[row["label"]]["support"]
+
+
+def test_tags_by_hand():
+    # real: PER, LOC | ORG 1–2 | – | LOC, LOC; claimed: PER, ORG | ORG 1–1 | LOC | LOC, LOC
+    found = METRICS["tag"](TRUE, SAID)
+    assert found["precision"] == pytest.approx(3 / 6)
+    assert found["recall"] == pytest.approx(3 / 5)
+    assert found["f1"] == pytest.approx(6 / 11)
+    assert found["accuracy"] == pytest.approx(8 / 11)
+    strict = METRICS["tag"](TRUE, SAID, mode="strict")  # the I-LOC that begins nothing is no entity
+    assert strict["f1"] == pytest.approx(2 * 2 / (5 + 4))
+    assert each("tag", TRUE, SAID) == pytest.approx([0.5, 0.0, 0.0, 1.0])
+    assert each("tag", [["O"]], [["O"]]) == [1.0]
+
+
+def test_tags_without_entities():
+    found = METRICS["tag"]([["O", "O"], []], [["O", "O"], []])
+    assert found == {"f1": 0.0, "precision": 0.0, "recall": 0.0, "macro_f1": 0.0, "accuracy": 1.0}
+
+
+def test_parts_of_speech_are_measured_by_words():
+    assert METRICS["words"](*PARTS) == {"accuracy": 0.5}
+    assert each("words", *PARTS) == pytest.approx([2 / 3, 1.0, 1.0, 0.0])
+    found = summarise("words", *PARTS)
+    rows = {row["label"]: row for row in found["classes"]}
+    assert rows["NN"]["recall"] == pytest.approx(1 / 3) and rows["NN"]["precision"] == 1.0
+    assert rows["VB"]["support"] == 1 and rows["VB"]["predicted"] == 3
+    assert found["worst"][0] == {
+        "index": 3, "score": 0.0, "gold": ["DT", "NN"], "predicted": ["IN", "VB"],
+    }  # fmt: skip
+    with pytest.raises(InputError, match="sentence 1 has 1 gold tags but 2"):
+        METRICS["words"]([["NN"]], [["NN", "NN"]])
+
+
+def test_tags_that_cannot_be_read_are_named():
+    with pytest.raises(InputError, match="sentence 2 has 1 gold tags but 2"):
+        METRICS["tag"]([["O"], ["O"]], [["O"], ["O", "O"]])
+    with pytest.raises(InputError, match="'PER'"):
+        METRICS["tag"]([["PER"]], [["O"]])
+    with pytest.raises(InputError, match="'E-PER'"):
+        METRICS["tag"]([["B-PER"]], [["E-PER"]], mode="strict", scheme="IOB2")
+    with pytest.raises(UnknownName, match="did you mean 'IOBES'"):
+        METRICS["tag"]([["O"]], [["O"]], scheme="IOBE")
+    with pytest.raises(UnknownName, match="strict"):
+        METRICS["tag"]([["O"]], [["O"]], mode="stric")
+
+
+# -- answers
+
+
+@pytest.mark.parametrize(
+    ("gold", "said", "same", "share"),
+    [
+        ("The Eiffel Tower", "eiffel tower!", 1, 1),
+        ("the cat", "a cat", 1, 1),
+        ("anthem", "them", 0, 0),  # articles are words, not letters
+        ("in 1905", "1905", 0, 2 / 3),
+        ("red red car", "red car car", 0, 2 / 3),  # bags, not sets
+        ("U.S.", "us", 1, 1),
+        ("well-known", "well known", 0, 0),  # the hyphen goes, no space comes
+        ("", "", 1, 1),
+        ("the", "an", 1, 1),  # nothing is left of either
+        ("", "cat", 0, 0),
+    ],
+)
+def test_english_answers(gold, said, same, share):
+    assert exact(gold, said) == same
+    assert overlap(gold, said) == pytest.approx(share)
+
+
+def test_chinese_answers():
+    assert pieces("《红楼梦》的作者，是曹雪芹。", "zh-CN") == list("红楼梦的作者是曹雪芹")
+    assert pieces("GDP增长 3.5%", "zh") == ["gdp", "增", "长", "35"]
+    assert exact("曹雪芹。", "曹 雪 芹", "zh") == 1
+    assert overlap("北京市", "北京", "zh") == pytest.approx(0.8)
+    assert overlap("北京市", "北京") == 0  # by words they share nothing
+
+
+def stripped(text):
+    bare = text.lower().translate(dict.fromkeys(map(ord, string.punctuation)))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
+
+
+def bag_f1(gold, said):
+    real, claimed = stripped(gold).split(), stripped(said).split()
+    same = sum((Counter(real) & Counter(claimed)).values())
+    if not real or not claimed:
+        return float(real == claimed)
+    if not same:
+        return 0.0
+    precision, recall = same / len(claimed), same / len(real)
+    return 2 * precision * recall / (precision + recall)
+
+
+@settings(max_examples=200, deadline=None)
+@given(*[st.lists(st.sampled_from([*"ab. '-_", "the ", "an ", "cat"])).map("".join)] * 2)
+def test_answers_are_stripped_as_squads_script_does(gold, said):
+    assert exact(gold, said) == float(stripped(gold) == stripped(said))
+    assert overlap(gold, said) == pytest.approx(bag_f1(gold, said))
+
+
+def squad(gold, said, silence, limit):
+    """The rules of evaluate-v2.0.py, question by question, written out again."""
+
+    def scores(accepted, answer, measure):
+        kept = [x for x in accepted if stripped(x)] or [""]
+        return max(measure(x, answer) for x in kept)
+
+    def same(gold, said):
+        return float(stripped(gold) == stripped(said))
+
+    made = {}
+    for name, measure in (("exact_match", same), ("f1", bag_f1)):
+        raw = [scores(a, b, measure) for a, b in zip(gold, said, strict=True)]
+        cut = [float(not a) if s > limit else r for a, s, r in zip(gold, silence, raw, strict=True)]
+        made[name] = sum(cut) / len(gold)
+        now = best = sum(not a for a in gold)
+        threshold = 0.0
+        for s, r, a, b in sorted(zip(silence, raw, gold, said, strict=True), key=lambda x: x[0]):
+            now += r if a else (-1 if b else 0)
+            if now > best:
+                best, threshold = now, s
+        made[f"best_{name}"], made[f"best_{name}_threshold"] = best / len(gold), threshold
+    return made
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(
+    st.lists(st.sampled_from(["the cat", "dog", "a big dog", "red fox"]), max_size=2),
+    st.sampled_from(["", "cat", "dog", "big dog", "a fox"]),
+    st.integers(0, 10).map(lambda x: x / 10),
+), min_size=1, max_size=12))  # fmt: skip
+def test_answers_follow_squads_script(rows):
+    gold, said, silence = map(list, zip(*rows, strict=True))
+    asked = Answers(gold, said, silence=silence, threshold=0.5)
+    theirs = squad(gold, said, silence, 0.5)
+    assert asked.figures["f1"] == pytest.approx(theirs["f1"])
+    assert asked.figures["exact_match"] == pytest.approx(theirs["exact_match"])
+    for name, value in asked.details["thresholds"].items():
+        assert value == pytest.approx(theirs[name]), name
+
+
+def test_answers_that_are_none():
+    found = METRICS["answer"](*examples("answer"))
+    assert found["f1"] == pytest.approx((1 + 2 / 3 + 1 + 0 + 0) / 5)
+    assert found["exact_match"] == pytest.approx((1 + 0 + 1 + 0 + 0) / 5)
+    assert found["answerable_f1"] == pytest.approx((1 + 2 / 3) / 3)
+    assert found["unanswerable_accuracy"] == pytest.approx(0.5)
+    assert list(METRICS["answer"]([["a cat"]], ["cat"])) == ["f1", "exact_match"]
+    with pytest.raises(InputError, match="list of accepted answers"):
+        METRICS["answer"](["cat"], ["cat"])
+
+
+# -- texts
+
+
+@pytest.mark.parametrize("language", ["en", "zh", "zh-Hans"])
+def test_translation_is_sacrebleus(language):
+    import sacrebleu
+
+    pairs = TEXTS if language == "en" else CHINESE
+    gold, said = [a for a, _ in pairs], [b for _, b in pairs]
+    asked = measured("translate", gold, said, language=language)
+    tokenizer = "13a" if language == "en" else "zh"
+    theirs = sacrebleu.corpus_bleu(said, [gold], tokenize=tokenizer)
+    assert asked.figures["bleu"] == pytest.approx(theirs.score, abs=1e-9)
+    assert asked.figures["chrf"] == pytest.approx(sacrebleu.corpus_chrf(said, [gold]).score)
+    signature = asked.details["signatures"]["bleu"]
+    assert f"tok:{tokenizer}" in signature and "nrefs:1" in signature and "smooth:exp" in signature
+    assert sacrebleu.__version__ in asked.details["signatures"]["chrf"]
+
+
+sentences = st.lists(st.sampled_from("the cat sat on a mat".split()), max_size=7).map(" ".join)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(sentences, sentences), min_size=1, max_size=4))
+def test_bleu_and_chrf_from_counts_are_sacrebleus(pairs):
+    """Short texts: orders without a match are smoothed, orders without n-grams are not."""
+    import sacrebleu
+
+    gold, said = map(list, zip(*pairs, strict=True))
+    found = points(measured("translate", gold, said).weighted, len(gold))
+    assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(said, [gold]).score, abs=1e-9)
+    assert found["chrf"] == pytest.approx(sacrebleu.corpus_chrf(said, [gold]).score, abs=1e-9)
+
+
+def test_orders_without_a_match_are_smoothed_one_after_the_other():
+    found = points(measured("translate", ["a b c d e f"], ["a b x d y f"]).weighted, 1)
+    precisions = [4 / 6, 1 / 5, 1 / (2 * 4), 1 / (4 * 3)]
+    assert found["bleu"] == pytest.approx(100 * math.prod(precisions) ** 0.25)
+
+
+def test_several_references():
+    import sacrebleu
+
+    gold = [["The cat sat.", "A cat was sitting."], "It rains.", ["Go.", "Go away.", "Leave."]]
+    said = ["A cat sat.", "It is raining.", "Go away now."]
+    streams = [
+        ["The cat sat.", "It rains.", "Go."],
+        ["A cat was sitting.", None, "Go away."],
+        [None, None, "Leave."],
+    ]
+    found = METRICS["translate"](gold, said)
+    assert found["bleu"] == pytest.approx(sacrebleu.BLEU().corpus_score(said, streams).score)
+    assert found["chrf"] == pytest.approx(sacrebleu.CHRF().corpus_score(said, streams).score)
+    assert "nrefs:var" in measured("translate", gold, said).details["signatures"]["bleu"]
+    with pytest.raises(InputError, match="example 1 has no reference"):
+        METRICS["translate"]([[]], [""])
+    with pytest.raises(UnknownName, match="tokenizer"):
+        METRICS["translate"](["a"], ["a"], tokenizer="zhh")
+
+
+def test_each_translation_is_its_chrf():
+    import sacrebleu
+
+    found = each("translate", *examples("translate"))
+    theirs = [sacrebleu.sentence_chrf(b, [a]).score for a, b in TEXTS]
+    assert found == pytest.approx(theirs)
+
+
+def test_summaries_are_rouge_scores():
+    from rouge_score.rouge_scorer import RougeScorer
+
+    gold, said = examples("summarise")
+    for stemmer in (False, True):
+        scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=stemmer)
+        found = METRICS["summarise"](gold, said, stemmer=stemmer)
+        for name, value in found.items():
+            theirs = [scorer.score(a, b)[name].fmeasure for a, b in TEXTS]
+            assert value == pytest.approx(np.mean(theirs)), name
+    several = METRICS["summarise"]([["no match", "the cat sat"]], ["the cat sat"])
+    assert several["rougeL"] == 1.0
+
+
+def test_summaries_in_other_scripts_are_not_zero():
+    assert AnyScript().tokenize("我爱GDP，3.5%！Привет мир") == [
+        "我", "爱", "gdp", "3", "5", "привет", "мир",
+    ]  # fmt: skip
+    found = METRICS["summarise"](["我喜欢苹果"], ["我喜欢梨"], language="zh")
+    assert found["rouge1"] == pytest.approx(2 * 3 / (5 + 4))
+    assert found["rouge2"] == pytest.approx(2 * 2 / (4 + 3))
+    assert METRICS["summarise"](["привет мир"], ["привет мир"], language="ru")["rougeL"] == 1.0
+    assert METRICS["summarise"](["привет мир"], ["привет мир"])["rougeL"] == 0.0  # English rules
+
+
+# -- numbers
+
+
+def test_similarity_is_scipys():
+    from scipy.stats import pearsonr, spearmanr
+
+    gold, said = examples("similar")
+    found = METRICS["similar"](gold, said)
+    assert found["spearman"] == pytest.approx(spearmanr(gold, said).statistic)
+    assert found["pearson"] == pytest.approx(pearsonr(gold, said).statistic)
+    assert all(math.isnan(x) for x in METRICS["similar"]([1, 2, 3], [2, 2, 2]).values())
+    with pytest.raises(InputError, match="finite"):
+        METRICS["similar"]([1.0, math.nan], [1.0, 2.0])
+
+
+def test_language_modelling_by_hand():
+    found = METRICS["model"]([(2, 4), (2, 12)], [math.log(16), math.log(16)])
+    assert found["perplexity"] == pytest.approx(4.0)
+    assert found["bits_per_byte"] == pytest.approx(8 / 16)
+    assert math.isnan(perplexity(1.0, 0)) and math.isnan(bits_per_byte(1.0, 0))
+    assert perplexity(1e6, 1) == math.inf
+    assert each("model", [(2, 4), (4, 12)], [4.0, 2.0]) == [-2.0, -0.5]
+
+
+# -- all of them
+
+
+@pytest.mark.parametrize("task", KINDS)
+def test_weights_of_one_give_the_librarys_figures(task):
+    asked = measured(task, *examples(task))
+    assert points(asked.weighted, asked.count) == pytest.approx(asked.figures, rel=1e-9)
+    assert len(asked.each) == asked.count
+
+
+@pytest.mark.parametrize("task", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_weights_are_repeated_examples(task, seed):
+    """A resample by weights is the library's figure of the examples written out."""
+    gold, said = examples(task)
+    drawn = np.random.default_rng(seed).integers(0, len(gold), len(gold))
+    weights = np.bincount(drawn, minlength=len(gold))[None].astype(float)
+    theirs = METRICS[task]([gold[i] for i in drawn], [said[i] for i in drawn])
+    for name, figure in measured(task, gold, said).weighted.items():
+        value = float(figure(weights)[0])
+        expected = theirs.get(name, math.nan)  # a resample may lack a kind of question
+        assert value == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True) or (
+            name.startswith(("answerable", "unanswerable")) and name not in theirs
+        ), name
+
+
+@pytest.mark.parametrize("task", KINDS)
+def test_a_summary_is_plain_json(task):
+    gold, said = examples(task)
+    found = summarise(task, gold, said, texts=[f"text {i}" for i in range(len(gold))])
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["examples"] == len(gold) and found["main"] == next(iter(found["figures"]))
+    assert found["figures"] == pytest.approx(METRICS[task](gold, said))
+    assert set(found["intervals"]) == set(found["figures"])
+    for name, (low, high) in found["intervals"].items():
+        assert low <= high, name
+    assert found["worst"] and found["worst"][0]["text"].startswith("text ")
+    assert found == summarise(task, gold, said, texts=[f"text {i}" for i in range(len(gold))])
+
+
+def test_undefined_is_none():
+    found = summarise("similar", [1.0, 2.0], [3.0, 3.0])
+    assert found["figures"] == {"spearman": None, "pearson": None}
+    assert found["intervals"] == {"spearman": None, "pearson": None}
+
+
+def test_the_worst_come_first():
+    gold, said = ["a", "b", "a", "b", "a"], ["a", "a", "b", "a", "b"]
+    sure = [{"a": 0.9, "b": 0.1}, {"a": 0.6, "b": 0.4}, {"a": 0.1, "b": 0.9},
+            {"a": 0.99, "b": 0.01}, {"b": 1.0}]  # fmt: skip
+    found = summarise("classify", gold, said, scores=sure, texts=list("vwxyz"))
+    assert [row["index"] for row in found["worst"]] == [4, 3, 2, 1]
+    assert found["worst"][1] == {
+        "index": 3, "score": 0.0, "confidence": 0.99, "loss": pytest.approx(-math.log(0.01)),
+        "text": "y", "gold": "b", "predicted": "a",
+    }  # fmt: skip
+    lone = summarise("classify", gold, said, scores=[0.9, 0.6, 0.9, 0.99, 0.5], worst=2)
+    assert [row["index"] for row in lone["worst"]] == [3, 2]
+    chosen = summarise("choose", [0, 1], [1, 1], scores=[[0.2, 0.8], [0.1, 0.9]])
+    assert [(row["index"], row["loss"]) for row in chosen["worst"]] == [
+        (0, pytest.approx(-math.log(0.2)))
+    ]
+
+
+def test_the_worst_tags_are_shown_as_entities():
+    words = [["Ann", "Lee", "in", "Rome"], ["the", "United", "Nations"], ["x", "y"], ["a", "b"]]
+    rows = summarise("tag", TRUE, SAID, texts=words)["worst"]
+    shown = {row["index"]: (row["gold"], row["predicted"]) for row in rows}
+    assert shown[0] == (["PER: Ann Lee", "LOC: Rome"], ["PER: Ann Lee", "ORG: Rome"])
+    assert shown[1] == (["ORG: United Nations"], ["ORG: United"])
+    assert 3 not in shown
+    assert summarise("tag", TRUE, SAID)["worst"][0]["gold"] == ["ORG: 1–2"]
+    assert summarise("tag", TRUE, SAID, mode="strict")["worst"][0]["gold"] == ["ORG: 1–2"]
+
+
+def test_calibration_by_hand():
+    found = calibration([0.95, 0.85, 0.85, 0.15, 1.0], [1, 1, 0, 0, 1])
+    assert [(row["from"], row["count"]) for row in found["bins"]] == [(0.1, 1), (0.8, 2), (0.9, 2)]
+    distances = 1 * 0.15 + 2 * abs(0.85 - 0.5) + 2 * abs(0.975 - 1)
+    assert found["error"] == pytest.approx(distances / 5)
+    with pytest.raises(InputError, match="probability"):
+        calibration([1.5], [1])
+
+
+def test_answers_with_silence_are_summarised():
+    gold, said = examples("answer")
+    found = summarise("answer", gold, said, scores=[0.1, 0.2, 0.9, 0.8, 0.3])
+    assert set(found["thresholds"]) == {
+        "best_f1", "best_f1_threshold", "best_exact_match", "best_exact_match_threshold",
+    }  # fmt: skip
+    assert found["figures"]["f1"] == METRICS["answer"](gold, said)["f1"]  # 1 silences nothing
+
+
+def test_bad_input_is_named():
+    with pytest.raises(InputError, match="2 gold answers but 1 predictions"):
+        METRICS["classify"](["a", "b"], ["a"])
+    with pytest.raises(InputError, match="no examples"):
+        METRICS["answer"]([], [])
+    with pytest.raises(UnknownName, match="did you mean 'translate'"):
+        summarise("translation", ["a"], ["a"])
+    with pytest.raises(InputError, match="1 scores or texts"):
+        summarise("classify", ["a", "b"], ["a", "b"], scores=[0.5])
+
+
+def test_a_missing_library_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
+    with pytest.raises(InputError, match=r"regard\[tasks\]"):
+        METRICS["classify"](["a"], ["a"])

@@ -1,0 +1,247 @@
+"""A pruned model is the model whose other heads and units give nothing, only smaller."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import regard
+from regard.attention.position import Relative
+from regard.core.errors import ConfigError, UnknownName
+from regard.core.seeding import keyed
+from regard.decoding import generate
+from regard.formats.directory import Loaded, save
+from regard.methods.prune.importance import gated
+from regard.methods.prune.run import remove
+from regard.models import create
+from regard.models.extensions import extend
+from regard.models.extensions.pruned import networks_of, remaining, sites
+from tests.decoding.small import naive, tokenizer
+from tests.laws.zoo import ATTENTIVE, STEPWISE, Reader, Specimen, close, collate
+
+each = pytest.mark.parametrize("specimen", ATTENTIVE, ids=str)
+FOUR = [  # families with something for every head, with more heads than the zoo's
+    replace(specimen, config=specimen.config.replace(heads=4))
+    for specimen in ATTENTIVE
+    if specimen.name in ("gpt2", "transformer-xl-plain", "xlnet-left", "t5", "longformer-global")
+]
+
+
+def batch(specimen: Specimen) -> Any:
+    return collate([specimen.text(5, 0), specimen.text(3, 1), specimen.text(4, 2)])
+
+
+def drawn(model: Any, seed: int = 0) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Heads to remove, some of most attentions, and units to keep, a third of each network."""
+    dice = keyed(seed, "pruned")
+    heads = {}
+    for number, (name, parts) in enumerate(sites(model).items()):
+        held = remaining(parts[0])
+        count = int(dice.integers(1, len(held))) if len(held) > 1 and number != 1 else 0
+        if count:
+            heads[name] = sorted(dice.choice(held, count, replace=False).tolist())
+    units = {}
+    for name, network in networks_of(model).items():
+        size = network.wide.out_features
+        units[name] = sorted(dice.choice(size, size // 3, replace=False).tolist())
+    return heads, units
+
+
+def without(
+    numbers: dict[str, list[int]], of: dict[str, list[int]], name: str, y: Tensor
+) -> Tensor:
+    """Gates of 0 for these, of 1 for the others; `of` are the numbers there are."""
+    gate = torch.ones(y.size(0), len(of[name]), dtype=y.dtype)
+    gate[:, [of[name].index(number) for number in numbers.get(name, [])]] = 0.0
+    return gate
+
+
+def masked(model: Any, heads: dict[str, list[int]], units: dict[str, list[int]]) -> Any:
+    every = {name: remaining(parts[0]) for name, parts in sites(model).items()}
+    sizes = {n: list(range(part.wide.out_features)) for n, part in networks_of(model).items()}
+    gone = {name: [u for u in sizes[name] if u not in kept] for name, kept in units.items()}
+    return gated(model, partial(without, heads, every), partial(without, gone, sizes))
+
+
+def same(one: Any, other: Any) -> None:
+    """Bit for bit. (Products may differ in the last one, by where numbers lie in memory: a copy
+    has its own place for each.)
+    """
+    before, after = one.state_dict(), other.state_dict()
+    assert list(before) == list(after)
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+@each
+def test_pruned_is_masked(specimen: Specimen) -> None:
+    model = specimen.fresh(torch.float64)
+    heads, units = drawn(model)
+    given = batch(specimen)
+    with masked(model, heads, units):
+        expected = [*given.of(model(**given.inputs)), specimen.loss(model, given)]
+    whole = specimen.loss(model, given)
+    before = model.parameter_count()
+    remove(model, heads, units)
+    found = [*given.of(model(**given.inputs)), specimen.loss(model, given)]
+    for one, other in zip(found, expected, strict=True):
+        close(one, other, 1e-10)
+    assert model.parameter_count() < 0.95 * before
+    assert not torch.isclose(whole, expected[-1], rtol=1e-6), "what was pruned did something"
+
+
+@each
+def test_gradients_are_those_of_the_masked_model(specimen: Specimen) -> None:
+    """Also of what layers share, of which a pruned layer picks its heads."""
+    model = specimen.fresh(torch.float64)
+    heads, _ = drawn(model)
+    smaller, given = deepcopy(model), batch(specimen)
+    remove(smaller, heads, {})
+    with masked(model, heads, {}):
+        specimen.loss(model, given).backward()
+    specimen.loss(smaller, given).backward()
+    slopes = {name.replace("score.score.", "score."): p for name, p in smaller.named_parameters()}
+    whole = [n for n, p in model.named_parameters() if slopes[n].shape == p.shape]
+    assert len(whole) > 4
+    for name in whole:
+        grad, expected = slopes[name].grad, model.get_parameter(name).grad
+        if expected is not None:
+            assert grad is not None
+            close(grad, expected, 1e-9, name)
+
+
+@pytest.mark.parametrize("specimen", [s for s in STEPWISE if s in ATTENTIVE], ids=str)
+def test_cached_is_uncached(specimen: Specimen) -> None:
+    """Each layer has the cache of its own number of heads."""
+    model = specimen.fresh(torch.float64).requires_grad_(False)
+    remove(model, *drawn(model))
+    given = collate([specimen.text(6, 0), specimen.text(4, 1)], left=True)
+    whole = model(**given.inputs)
+    length = given.inputs[specimen.main].size(1)
+    reader = Reader(model, given.inputs, length)
+    cuts = sorted({0, 1, length // 2, length})
+    parts = [reader.read(a, b) for a, b in pairwise(cuts)]
+    joined = torch.cat(parts, 1)
+    for one, other in zip(given.of(joined), given.of(whole), strict=True):
+        close(one, other, 1e-10)
+
+
+@pytest.mark.parametrize("specimen", [s for s in FOUR if s.stepwise], ids=str)
+def test_generation_is_that_of_one_pass(specimen: Specimen) -> None:
+    model = specimen.fresh(torch.float64).requires_grad_(False)
+    remove(model, *drawn(model, 3))
+    prompt = specimen.text(4, 5)["source" if specimen.pair else "tokens"].tolist()
+    made = generate(Loaded(model), [prompt], tokens=6, end=[], banned=[])[0][0]
+    assert made.ids == naive(model, prompt, 6)
+
+
+@each
+def test_saved_and_loaded_is_the_same(specimen: Specimen, tmp_path: Path) -> None:
+    model = specimen.fresh(torch.float64)
+    remove(model, *drawn(model))
+    given = batch(specimen).inputs
+    loaded = regard.load(save(model, tmp_path / "a"), dtype=torch.float64)
+    assert loaded.model.extensions == model.extensions
+    assert loaded.model.parameter_count() == model.parameter_count()
+    same(loaded.model, model)
+    assert torch.equal(deepcopy(loaded.model)(**given), deepcopy(model)(**given))
+    loaded.save(tmp_path / "b")
+    files = [tmp_path / folder / "model.safetensors" for folder in "ab"]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("specimen", FOUR, ids=str)
+def test_pruning_twice_is_pruning_once(specimen: Specimen, tmp_path: Path) -> None:
+    model = specimen.fresh(torch.float64)
+    heads, units = drawn(model, 1)
+    rest = {n: [h for h in range(4) if h not in gone][:1] for n, gone in heads.items()}
+    rest = {n: gone for n, gone in rest.items() if len(heads[n]) < 3}
+    assert rest, "some layer is pruned again"
+    once, given = deepcopy(model), batch(specimen)
+    remove(once, {n: [*heads[n], *rest.get(n, [])] for n in heads}, units)
+    remove(model, heads, {})
+    model = regard.load(save(model, tmp_path), dtype=torch.float64).model
+    remove(model, rest, units)
+    assert model.extensions == once.extensions
+    same(model, once)
+    assert torch.equal(deepcopy(model)(**given.inputs), deepcopy(once)(**given.inputs))
+
+
+def test_what_layers_share_stays_shared_and_whole() -> None:
+    xl = next(s for s in FOUR if s.name == "transformer-xl-plain").fresh()
+    remove(xl, {"blocks.0.attention.layer": [0, 3]}, {})
+    first, second = (block.attention.layer.score for block in xl.blocks)
+    assert first.score.u is second.u and second.u.size(0) == 4
+    assert first.score.distance.out_features == 2 * xl.config.head_size
+
+
+@pytest.mark.parametrize(
+    "names", [["pruned"], ["characters"], ["gates", "characters", "pointer", "pruned"]], ids=str
+)
+def test_parts_come_together_and_become_small(names: list[str], tmp_path: Path) -> None:
+    """In bytes a model says nearly the same, whatever was added to it or cut from it."""
+    torch.manual_seed(1)
+    words = tokenizer("bytes-bpe")
+    model = create("gpt", layers=2, width=64, heads=4, vocabulary=len(words), context=32).eval()
+    heads = {"blocks.0.attention.layer": [0, 2], "blocks.1.attention.layer": [3]}
+    options = {"pruned": {"heads": heads, "hidden": {"blocks.1.feed_forward.layer": 100}}}
+    for name in names:
+        extend(model, name, options.get(name), words)
+    small = extend(deepcopy(model), "int8")
+    again = regard.load(save(small, tmp_path)).model
+    assert list(again.extensions) == [*names, "int8"]
+    tokens = torch.randint(len(words), (2, 30))
+    with torch.no_grad():
+        said = [one.logits(one(tokens)).log_softmax(-1) for one in (model, small, again)]
+    assert torch.equal(said[1], said[2])
+    assert 0 < float((said[0] - said[1]).abs().max()) < 0.1
+
+
+def test_refusals() -> None:
+    def gpt() -> Any:
+        return next(s for s in FOUR if s.name == "gpt2").fresh()
+
+    name = "blocks.0.attention.layer"
+    with pytest.raises(UnknownName, match="attention"):
+        extend(gpt(), "pruned", {"heads": {"blocks.7.attention.layer": [0]}})
+    with pytest.raises(ConfigError, match="every head"):
+        extend(gpt(), "pruned", {"heads": {name: []}})
+    for bad in ([0, 4], [1, 0], [0, 0], "01", [0.5]):
+        with pytest.raises(ConfigError):
+            extend(gpt(), "pruned", {"heads": {name: bad}})
+    with pytest.raises(UnknownName, match="network"):
+        extend(gpt(), "pruned", {"hidden": {name: 3}})
+    for count in (0, 65, "3"):
+        with pytest.raises(ConfigError, match="units"):
+            extend(gpt(), "pruned", {"hidden": {"blocks.0.feed_forward.layer": count}})
+    with pytest.raises(ConfigError, match="table"):
+        extend(gpt(), "pruned", {"heads": [0]})
+    other = gpt()
+    other.blocks[0].attention.layer.score = torch.nn.Identity()
+    with pytest.raises(ConfigError, match="Identity"):
+        extend(other, "pruned", {"heads": {name: [0]}})
+
+
+def test_a_shared_score_stays_whole_while_a_part_of_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others may read it at the same time."""
+    specimen = next(s for s in FOUR if s.name == "transformer-xl-plain")
+    xl = specimen.fresh()
+    remove(xl, {"blocks.0.attention.layer": [0, 3]}, {})
+    shared, forward, seen = xl.blocks[1].attention.layer.score, Relative.forward, []
+
+    def spied(self: Relative, *given: Any) -> Any:
+        seen.append((shared.u.size(0), xl.blocks[0].attention.layer.score.score.u.size(0)))
+        return forward(self, *given)
+
+    monkeypatch.setattr(Relative, "forward", spied)
+    xl(**batch(specimen).inputs)
+    assert len(seen) > 1 and set(seen) == {(4, 4)}

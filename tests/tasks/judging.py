@@ -1,0 +1,148 @@
+"""Tiny models of every family that can judge a text, and a tokenizer with all that they need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer as Fast
+from tokenizers import models, pre_tokenizers
+from torch import Tensor
+
+from regard.core.seeding import keyed, seed_torch
+from regard.data.examples import Example, Labelled
+from regard.data.labelled import Examples
+from regard.data.tokenizer import Tokenizer
+from regard.models.bert import Bert, BertConfig
+from regard.models.gpt import GPT, GPTConfig
+from regard.models.longformer import Longformer, LongformerConfig
+from regard.models.xlnet import XLNet, XLNetConfig
+from regard.objectives.base import Batch, Loss
+from regard.tasks.labelled import LabelledObjective
+from regard.training.train_module import moved
+
+FAMILIES = ("bert", "xlnet", "longformer", "gpt")
+MARKS = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "cls": "<cls>", "sep": "<sep>",
+         "eos": "</s>"}  # fmt: skip
+WORDS = "a b c d e f g h i j k l What was the cause of this? happened as result?".split()
+VOCABULARY = [*MARKS.values(), *WORDS]
+PAD, UNK, START, CLS, SEP, END = range(6)
+ID = {word: i for i, word in enumerate(VOCABULARY)}
+SIZE: dict[str, Any] = {"vocabulary": len(VOCABULARY), "width": 32, "layers": 2, "heads": 2,
+                        "hidden": 64}  # fmt: skip
+STILL = {"dropout": 0.0, "dropout_attention": 0.0, "dropout_head": 0.0}
+
+
+def tokenizer(marks: Sequence[str] = tuple(MARKS)) -> Tokenizer:
+    """Words at blanks; only these `marks` are declared, and only they are there."""
+    held = [MARKS[name] for name in marks]
+    words = {word: i for i, word in enumerate([*held, *WORDS])}
+    fast = Fast(models.WordLevel(words, unk_token=MARKS["unk"]))
+    fast.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast.add_special_tokens(held)
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    config |= {f"{name}_token": MARKS[name] for name in marks}
+    files = {"tokenizer.json": fast.to_str(), "tokenizer_config.json": json.dumps(config)}
+    return Tokenizer(fast, {name: text.encode() for name, text in files.items()})
+
+
+TOKENIZER = tokenizer()
+
+
+def ids(text: str) -> list[int]:
+    return [ID[word] for word in text.split()]
+
+
+def examples(
+    task: str, given: Sequence[Example], labels: Sequence[str] = (), split: str = "train"
+) -> Examples:
+    return Examples(task, given, TOKENIZER, list(labels), split)
+
+
+def build(kind: Any, family: str, held: Examples, length: int = 24, **options: Any) -> Any:
+    """An objective; a seed of its own may be among the options."""
+    seed = options.pop("seed", 1)
+    learning = options.pop("learning", held.split == "train")
+    given = kind.Options(family=family, **options)
+    return kind(held, given, length=length, batch=8, seed=seed, learning=learning)
+
+
+def model_of(
+    family: str, heads: dict[str, int], dtype: torch.dtype = torch.float32, **changes: Any
+) -> Any:
+    """Without dropout, and with weights large enough that no error can hide."""
+    torch.manual_seed(3)
+    size = SIZE | changes
+    made: Any
+    if family == "xlnet":
+        made = XLNet(XLNetConfig(**size, head_size=16, dropout=0.0, dropout_head=0.0,
+                                 padding=PAD), heads)  # fmt: skip
+    elif family == "gpt":
+        config = GPTConfig(**({"context": 64} | size), dropout_embedding=0.0, **STILL)
+        made = GPT(config, heads)
+    elif family == "bert":
+        made = Bert(BertConfig(**({"context": 64} | size), **STILL, padding=PAD), heads)
+    else:
+        config_ = LongformerConfig(**({"context": 64} | size), window=8, **STILL, padding=PAD)
+        made = Longformer(config_, heads)
+    made.initialise()
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if "norm" not in name:
+                parameter.mul_(4.0)
+    return made.to(dtype).eval()
+
+
+def batch_of(objective: LabelledObjective, places: Sequence[int] | None = None) -> Batch:
+    """In double precision, as the models that it is compared with."""
+    chosen = range(len(objective)) if places is None else places
+    batch = objective.collate([objective.sample(0, i) for i in chosen])
+    return moved(batch, torch.device("cpu"), torch.float64)
+
+
+def learn(objective: Any, model: Any, steps: int = 60, rate: float = 0.003) -> None:
+    """As the training loop does: sums over counts, each with its weight."""
+    optimizer = torch.optim.AdamW(model.parameters(), rate)
+    model.train()
+    for step in range(steps):
+        seed_torch(1, "dropout", step)
+        places = range(step * objective.batch, (step + 1) * objective.batch)
+        batch = objective.collate([objective.get(place) for place in places])
+        found: Loss = objective.loss(model, batch)
+        total: Tensor = sum(
+            value * objective.weights.get(name, 1.0) / max(found.counts[name], 1)
+            for name, value in found.sums.items()
+        )  # type: ignore[assignment]
+        optimizer.zero_grad()
+        total.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    model.eval()
+
+
+@torch.no_grad()
+def said(objective: Any, model: Any) -> list[Any]:
+    """The answers of a model to the examples of an objective."""
+    whole = objective.collate([objective.sample(0, i) for i in range(len(objective))])
+    return list(objective.merge(objective.predict(model, whole)))
+
+
+def some_words(count: int, *key: int | str, among: str = "c d e f g h i j k l") -> str:
+    return " ".join(keyed(*key).choice(among.split(), count))
+
+
+def deciding(count: int, seed: int) -> list[Labelled]:
+    """One word of a text, "a" or "b", decides."""
+    made = []
+    for i in range(count):
+        words = some_words(2 + i % 5, "text", seed, i).split()
+        words.insert(i % len(words), "ab"[i % 2])
+        made.append(Labelled(" ".join(words), label=["first", "second"][i % 2]))
+    return made
+
+
+def write(file: Path, records: Sequence[dict[str, Any]]) -> Path:
+    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return file

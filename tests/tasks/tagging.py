@@ -1,0 +1,115 @@
+"""Tiny models that tag, and sentences whose words decide their tags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.core.seeding import keyed
+from regard.data.examples import Tagged
+from regard.data.labelled import Examples
+from regard.data.special_tokens import completed, special_of
+from regard.data.tags import labels, write
+from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.models.bert import Bert, BertConfig
+from regard.models.gpt import GPT, GPTConfig
+from regard.models.longformer import Longformer, LongformerConfig
+from regard.models.xlnet import XLNet, XLNetConfig
+from regard.tasks.tag import Tag, TagOptions
+
+NAMES = ["anna", "bert", "carl"]
+PLACES = ["rome", "oslo"]
+OTHERS = "the a of is in and likes new york ##er ##s x ##y ##z".split()
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *NAMES, *PLACES, *OTHERS]
+PAD, UNK, CLS, SEP = range(4)
+KINDS = labels(["LOC", "PER"])  # O B-LOC I-LOC B-PER I-PER
+FAMILIES = ["bert", "longformer", "xlnet", "gpt"]
+SIZE: dict[str, Any] = {"vocabulary": len(PIECES), "width": 16, "layers": 2, "heads": 2}
+
+
+def pieces() -> Tokenizer:
+    made = Tokenizer(word_pieces(PIECES))
+    return completed(made, special_of(made, "pieces"))
+
+
+def model(family: str, classes: int = len(KINDS), **changes: Any) -> Any:
+    """Without dropout; large weights, for small ones hide mistakes."""
+    torch.manual_seed(0)
+    still = {"dropout": 0.0}
+    calm = still | {"dropout_attention": 0.0}
+    build: dict[str, Any] = {
+        "bert": lambda: Bert(
+            BertConfig(**SIZE | {"hidden": 32, "context": 64} | calm | changes), {"tag": classes}
+        ),
+        "longformer": lambda: Longformer(
+            LongformerConfig(**SIZE | {"hidden": 32, "context": 64, "window": 8} | calm),
+            {"tag": classes},
+        ),
+        "xlnet": lambda: XLNet(
+            XLNetConfig(**SIZE | {"head_size": 8, "hidden": 32} | still), {"tag": classes}
+        ),
+        "gpt": lambda: GPT(
+            GPTConfig(
+                **SIZE | {"context": 64, "dropout_embedding": 0.0, "dropout_head": 0.0} | calm
+            ),
+            {"tag": classes},
+        ),
+    }
+    made = build[family]().initialise()
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            if "norm" not in name:
+                parameter.mul_(3.0)
+    return made
+
+
+def tagged(words: str, tags: str | None = None) -> Tagged:
+    return Tagged(tuple(words.split()), None if tags is None else tuple(tags.split()))
+
+
+def objective(
+    examples: list[Tagged],
+    tokenizer: Tokenizer,
+    family: str = "bert",
+    *,
+    known: list[str] = KINDS,
+    length: int = 32,
+    batch: int = 4,
+    learning: bool = True,
+    **options: Any,
+) -> Tag:
+    held: Any = Examples("tag", examples, tokenizer, known, "train" if learning else "valid")
+    given = TagOptions(family, **options)
+    return Tag(held, given, length=length, batch=batch, seed=0, learning=learning)
+
+
+def whole(made: Tag) -> Any:
+    return made.collate([made.sample(0, i) for i in range(len(made))])
+
+
+def sentences(count: int, seed: int = 0) -> list[Tagged]:
+    """Names are persons, one in a row; places are places, and so are the two words of new york."""
+    made = []
+    for index in range(count):
+        dice = keyed(seed, "sentence", index)
+        words: list[str] = []
+        found = []
+        for part in dice.permutation(["PER", "LOC", "", "LOC", ""])[: dice.integers(2, 6)].tolist():
+            source = {"PER": NAMES, "LOC": [*PLACES, "new york"], "": OTHERS[:7]}[part]
+            new = str(dice.choice(source)).split()
+            if part:
+                found.append((part, len(words), len(words) + len(new)))
+            words += new
+        made.append(Tagged(tuple(words), tuple(write(found, len(words)))))
+    return made
+
+
+def conll(path: Path, examples: list[Tagged]) -> Path:
+    blocks = [
+        "\n".join(f"{word}\t{tag}" for word, tag in zip(e.words, e.tags or (), strict=True))
+        for e in examples
+    ]
+    path.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+    return path
