@@ -46,12 +46,12 @@ class Case:
 
     def model(self) -> Model:
         torch.manual_seed(0)
-        model, config, _ = FAMILIES[self.family].load()
+        model, config = FAMILIES[self.family].model, FAMILIES[self.family].config
         return model(config().replace(**self.changes)).initialise()
 
     def inputs(self) -> dict[str, Tensor]:
         torch.manual_seed(1)
-        return self.make(self, FAMILIES[self.family].load()[1]().replace(**self.changes))
+        return self.make(self, FAMILIES[self.family].config().replace(**self.changes))
 
 
 def text(case: Case, config: Any) -> dict[str, Tensor]:

@@ -20,10 +20,10 @@ parts of old keys to new ones, wherever they stand: {"recipe/batch/samples": "re
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import hashlib
 import io
+import itertools
 import json
 import math
 import multiprocessing
@@ -61,9 +61,10 @@ HEAVY = ["torch", "torch._inductor", "torch.utils.tensorboard", "tokenizers", "t
          "rouge_score.rouge_scorer"]  # fmt: skip
 FAMILIES = ("transformer", "gpt", "bert", "transformer-xl", "xlnet", "t5", "longformer",
             "longformer-characters", "lstm")  # fmt: skip
-COMMANDS = """prepare ngram train recipes check augment finetune test classify entail similar tag
-    answer choose translate summarise embed prompt generate fill chat prefer distil quantize prune
-    probe compare claim claims look draw models info convert""".split()
+COMMANDS = """prepare,ngram,train,recipes,check,augment,finetune,test,classify,tag,answer,choose,
+    similar,translate,summarise,embed,prompt,generate,fill,chat,prefer,distil,quantize,prune,probe,
+    compare,claim,look,models,info,convert,claims,claims run,draw,draw attention,draw positions,
+    draw schedules,draw masks,draw order,draw parameters,draw operations""".split(",")
 
 
 # -- digests and files
@@ -130,6 +131,7 @@ def behave(words: list[str], place: str, out: str, error: str) -> None:
         for number in (1, 2)
     )
     os.chdir(place)
+    sys.dont_write_bytecode, sys.pycache_prefix = False, f"{place}/compiled"  # not in the package
     sys.argv = ["regard", *words]
     runpy.run_module("regard", run_name="__main__", alter_sys=True)
 
@@ -142,7 +144,7 @@ class Bench:
         self.lanes = ThreadPoolExecutor(LANES)
         self.forks = multiprocessing.get_context("forkserver")
         self.forks.set_forkserver_preload(HEAVY)
-        self.count = 0
+        self.numbers = itertools.count()
         (place / "said").mkdir()
 
     def call(self, *words: object) -> Said:
@@ -154,11 +156,9 @@ class Bench:
                 capture_output=True, stdin=subprocess.DEVNULL,
             )  # fmt: skip
             return Said(done.returncode, done.stdout, done.stderr)
-        self.count += 1
-        files = [self.place / "said" / f"{self.count}-{id(words)}.{end}" for end in ("out", "err")]
-        process = self.forks.Process(
-            target=behave, args=(given, str(self.place), *map(str, files))
-        )
+        number = next(self.numbers)
+        files = [self.place / "said" / f"{number}.{end}" for end in ("out", "err")]
+        process = self.forks.Process(target=behave, args=(given, str(self.place), *map(str, files)))
         process.start()
         process.join()
         out, error = (file.read_text(encoding="utf-8") for file in files)
@@ -213,7 +213,9 @@ def of_run(place: Path) -> Table:
     if (place / "run.json").is_file():
         kept = ("objective", "samples", "tokens_per_step", "memory_needed", "steps", "step_flops",
                 "valid", "outcome", "best", "model", "data", "distilled")  # fmt: skip
-        found["facts"] = {key: held for key, held in read(place / "run.json").items() if key in kept}
+        found["facts"] = {
+            key: held for key, held in read(place / "run.json").items() if key in kept
+        }
     for name in ("config.json", "task.json"):
         if (place / name).is_file():
             found[name.removesuffix(".json")] = read(place / name)
@@ -227,6 +229,7 @@ def of_run(place: Path) -> Table:
 
 # -- texts and examples, made on the spot
 
+VOCABULARY = 480
 DICE = random.Random(20)
 WORDS = sorted({
     "".join(DICE.choice("bcdfglmnprst") + DICE.choice("aeiou") for _ in range(DICE.randint(1, 3)))
@@ -303,7 +306,7 @@ def write_examples(file: Path, task: str, count: int, seed: int) -> None:
 
 
 def prepare_words(source: str, out: str, *more: object) -> tuple[object, ...]:
-    return ("prepare", source, "--out", out, "--vocabulary", 480, *more)
+    return ("prepare", source, "--out", out, "--vocabulary", VOCABULARY, *more)
 
 
 def of_data(place: Path) -> Table:
@@ -330,7 +333,7 @@ SET_ONLY: Table = {
 def models(bench: Bench) -> Iterator[tuple[str, Future[Any]]]:
     yield "sizes", bench.later("models: published sizes", published)
     yield "tiny", bench.later("models: tiny ones", lambda: tiny_models(bench.place / "models"))
-    yield "listed", bench.later("models: listed", lambda: bench.shown("models"))
+    yield "listed", bench.later("models: listed", lambda: bench.shown("models", "--family", "gpt"))
 
 
 def published() -> Table:
@@ -391,7 +394,9 @@ def tiny_model(name: str, place: Path) -> Table:
         if "lstm" not in name:
             with regard.record(model) as seen:
                 model(tokens, tokens[:, :20]) if hasattr(model, "encode") else model(tokens)
-            found["attention"] = {layer.name: digest_of_tensors({"": layer.weights}) for layer in seen}
+            found["attention"] = {
+                layer.name: digest_of_tensors({"": layer.weights}) for layer in seen
+            }
     return found
 
 
@@ -401,7 +406,10 @@ EXACT = ("engine.precision=fp32", "engine.compile=no", "engine.threads=1")
 STEPS = ("--steps", 4, "batch.length=32", "batch.samples=4", "validation.every=2",
          "validation.samples=16", *EXACT)  # fmt: skip
 HEADS = ("transformer-xl", "xlnet", "t5")  # families whose heads have a size of their own
-KINDS = ("bytes-bpe", "bpe", "wordpiece", "unigram", "words", "characters", "bytes")  # of tokenizers
+KINDS = {  # of tokenizers, with the entries asked for; 0: what the text gives
+    "bytes-bpe": VOCABULARY, "bpe": 360, "wordpiece": VOCABULARY, "unigram": VOCABULARY,
+    "words": 0, "characters": 0, "bytes": 0,
+}  # fmt: skip
 
 
 class Training(NamedTuple):
@@ -424,7 +432,7 @@ SENTENCES = '{name = "order", objective = "sentences", share = 0.5, options = {t
 TRAININGS: dict[str, Training] = {
     **{f"{family}": Training(family) for family in FAMILIES},
     "gpt-prefix": Training("gpt", ("objective.name=prefix",)),
-    "gpt-span": Training("gpt", ("objective.name=span",)),
+    "gpt-span": Training("gpt", ("objective.name=span", "shape.context=64")),
     "gpt-separate": Training("gpt", ("objective.documents=separate", "batch.accumulate=2")),
     "gpt-streams": Training("gpt", ("batch.order=streams", "objective.shift=false")),
     "gpt1": Training("gpt1"),
@@ -436,7 +444,7 @@ TRAININGS: dict[str, Training] = {
     "bert-order": Training("bert", ("objective.task=order",)),
     "bert-wordpiece": Training("bert", data="wordpiece"),
     "longformer-sentences": Training("longformer", ("objective.name=sentences",
-                                                    "shape.segments=2")),
+                                                    "objective.task=none")),
     "transformer-xl-causal": Training("transformer-xl", ("objective.name=causal",)),
     "transformer-xl-adaptive": Training("transformer-xl", ("shape.cutoffs=[100, 200]",
                                                            "shape.ratio=2"), "words"),
@@ -495,8 +503,9 @@ def training(bench: Bench) -> Iterator[tuple[str, Future[Any]]]:
     write_text(bench.place / "text.txt", 300, seed=1)
     write_pairs(bench.place / "pairs.tsv", 200, seed=2)
     data = {"text": prepared(bench, "text", *prepare_words("text.txt", "data/text"))}
-    for kind in KINDS:
-        words = prepare_words("text.txt", f"data/{kind}", "--tokenizer", kind)
+    for kind, entries in KINDS.items():
+        many = ("--vocabulary", entries) if entries else ()
+        words = ("prepare", "text.txt", "--out", f"data/{kind}", "--tokenizer", kind, *many)
         data[kind] = prepared(bench, kind, *words)
     data["text"].result()
     words = ("prepare", "pairs.tsv", "--pairs", "--out", "data/pairs", "--tokenizer", "data/text")
@@ -705,8 +714,8 @@ def compared(bench: Bench) -> Table:
     write_text(bench.place / "compared.txt", 240, seed=6)
     changes = ("shape.width=32", "validation.samples=16", *EXACT)
     words = ("compare", "compared.txt", "--budget", "3000tok", "--models", COMPARED, "--size",
-             "tiny", "--length", 32, "--samples", 8, "--vocabulary", 480, "--prompt", WORDS[20],
-             *(word for change in changes for word in ("--set", change)))  # fmt: skip
+             "tiny", "--length", 32, "--samples", 8, "--vocabulary", VOCABULARY,
+             "--prompt", WORDS[20], *(word for change in changes for word in ("--set", change)))  # fmt: skip
     said = bench.call(*words, "--out", "comparison", "--quiet")
     if said.code:
         return failure(said)
@@ -733,7 +742,7 @@ def commands(bench: Bench) -> Iterator[tuple[str, Future[Any]]]:
 
 
 def helped(bench: Bench) -> Table:
-    said = {name: bench.call(name, "--help") for name in COMMANDS}
+    said = {" ".join(name.split()): bench.call(*name.split(), "--help") for name in COMMANDS}
     found: Table = {name: failure(told) or told.out.splitlines() for name, told in said.items()}
     return found | {"": bench.call("--help").out.splitlines()}
 
@@ -871,7 +880,8 @@ def main() -> int:
     parser.add_argument("--renamed", type=Path, metavar="FILE", help="old keys to new ones")
     given = parser.parse_args()
     if given.compare:
-        return compare(*given.compare, read(given.renamed) if given.renamed else {})
+        old, new = given.compare
+        return compare(old, new, read(given.renamed) if given.renamed else {})
     if not given.out:
         parser.error("give --out FILE, or --compare OLD NEW")
     parts = [name.strip() for name in given.parts.split(",")]
@@ -894,5 +904,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(main())
+    sys.exit(main())

@@ -173,7 +173,7 @@ def catalogue(families: list[str]) -> list[dict[str, Any]]:
             "context": getattr(config, "context", None),
         }
         for family in families
-        for name, config in FAMILIES[family].load()[2].items()
+        for name, config in FAMILIES[family].sizes.items()
     ]
 
 

@@ -10,7 +10,7 @@ from regard.data.corpus import Special
 
 
 @dataclass(frozen=True)
-class Frame:
+class InputFormat:
     """Parts in their order; besides the texts "a" and "b" they are roles of tokens."""
 
     single: tuple[tuple[str, int], ...]  # (part, its segment)
@@ -25,14 +25,17 @@ def parts(text: str) -> tuple[tuple[str, int], ...]:
     return tuple((word.split(":")[0], int(word.partition(":")[2] or 0)) for word in text.split())
 
 
-FRAMES = {
-    "bert": Frame(parts("cls a sep"), parts("cls a sep b:1 sep:1")),
-    "longformer": Frame(parts("cls a sep"), parts("cls a sep sep b sep"), segments=False),
-    # padded on the left, so that <cls> is last: run_classifier.py of zihangdai/xlnet
-    "xlnet": Frame(parts("a sep cls:2"), parts("a sep b:1 sep:1 cls:2"), left=True, beyond=4),
-    # start, delimiter, extract: Radford et al. 2018, 3.3
-    "gpt": Frame(parts("start a cls"), parts("start a sep b cls"), segments=False),
-}
+@dataclass(frozen=True)
+class PassageFormat:
+    """A question and a passage: the parts in their order; besides the two texts they are roles."""
+
+    parts: tuple[str, ...]
+    segments: tuple[int, ...]  # of each part
+    beyond: int = 0  # the segment of padding, which stands on the right
+    length: int = 384
+    stride: int = 128  # tokens by which a window moves (not those that two share), or half its room
+    question: int = 64  # tokens of it; the rest is cut off
+    answer: int = 30  # tokens of it, at prediction
 
 
 class Framed(NamedTuple):
@@ -41,7 +44,7 @@ class Framed(NamedTuple):
     cut: bool  # was something left out?
 
 
-def bare(frame: Frame) -> Frame:
+def bare(frame: InputFormat) -> InputFormat:
     """The texts alone: how others let GPT-2 read them."""
     single, double = (
         tuple((part, segment) for part, segment in layout if part in ("a", "b"))
@@ -51,7 +54,7 @@ def bare(frame: Frame) -> Frame:
 
 
 def framed(
-    frame: Frame, special: Special, a: list[int], b: list[int] | None, length: int
+    frame: InputFormat, special: Special, a: list[int], b: list[int] | None, length: int
 ) -> Framed:
     """The ids of a text or two with their marks, at most `length`: the longer text loses its end
     first (google-research/bert, `_truncate_seq_pair`). Where nothing is left to read, the end is.

@@ -17,6 +17,7 @@ import numpy as np
 from regard.core.errors import ConfigError
 from regard.data.corpus import Special
 from regard.data.examples import Answer, Question
+from regard.data.input_formats import PassageFormat
 from regard.data.tokenizer import Tokenizer
 
 Offsets = tuple[tuple[int, int], ...]  # the characters of each token: begin, end
@@ -24,40 +25,7 @@ TEXTS = ("question", "passage")
 TOGETHER = 1024  # questions that are encoded at once
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The parts of an input in their order; besides the two texts they are roles of tokens."""
-
-    parts: tuple[str, ...]
-    segments: tuple[int, ...]  # of each part
-    beyond: int = 0  # the segment of padding, which stands on the right
-    length: int = 384
-    stride: int = 128  # tokens by which a window moves (not those that two share), or half its room
-    question: int = 64  # tokens of it; the rest is cut off
-    answer: int = 30  # tokens of it, at prediction
-
-
-LAYOUTS = {
-    # run_squad.py of google-research/bert; the paper's recipe
-    "bert": Layout(("cls", "question", "sep", "passage", "sep"), (0, 0, 0, 1, 1)),
-    # run_squad.py of zihangdai/xlnet: the passage first, <cls> last
-    "xlnet": Layout(
-        ("passage", "sep", "question", "sep", "cls"), (0, 0, 1, 1, 2), 3, length=512, answer=64
-    ),
-    # the pair form of RoBERTa; TriviaQA's lengths. All question tokens are global.
-    "longformer": Layout(
-        ("cls", "question", "sep", "sep", "passage", "sep"),
-        (0,) * 6,
-        length=4096,
-        stride=2048,
-        question=55,
-    ),
-    # The question first, since a passage token sees only what stands before it.
-    "gpt": Layout(("start", "question", "sep", "passage", "cls"), (0,) * 5, length=512),
-}
-
-
-def bare(layout: Layout) -> Layout:
+def bare(layout: PassageFormat) -> PassageFormat:
     """The two texts alone: how others let GPT-2 read them. No answer is at the first position."""
     kept = [(p, s) for p, s in zip(layout.parts, layout.segments, strict=True) if p in TEXTS]
     parts, segments = zip(*kept, strict=True)
@@ -183,7 +151,7 @@ def homes(spans: Sequence[tuple[int, int]], count: int) -> np.ndarray:
 
 
 def cuts(
-    examples: Iterable[Question], tokenizer: Tokenizer, special: Special, layout: Layout
+    examples: Iterable[Question], tokenizer: Tokenizer, special: Special, layout: PassageFormat
 ) -> Iterator[tuple[Read, list[Missing]]]:
     """The windows of each example in turn, and its answers that are not where they should be.
 
@@ -206,7 +174,7 @@ def cut_encoded(
     ids: list[int],
     offsets: Offsets,
     special: Special,
-    layout: Layout,
+    layout: PassageFormat,
 ) -> tuple[Read, list[Missing]]:
     whole, asked = len(asked), asked[: layout.question]
     gold, missing = None, []
@@ -234,7 +202,7 @@ def cut_encoded(
 
 
 def place_window(
-    layout: Layout,
+    layout: PassageFormat,
     special: Special,
     asked: list[int],
     ids: list[int],

@@ -20,11 +20,12 @@ from torch.nn import functional as F
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.batching import padded
 from regard.data.corpus import Special
-from regard.data.input_formats import FRAMES, Framed, framed
+from regard.data.input_formats import Framed, framed
 from regard.data.special_tokens import special_of
 from regard.decoding.prompts import readable
 from regard.evaluation.predict import by_tokens, fitting
-from regard.formats.directory import Loaded, family_of_model
+from regard.formats.directory import Loaded
+from regard.models import FAMILIES
 from regard.models.base import EncoderDecoder
 from regard.training.train_module import autocast, blocks, evaluating
 
@@ -76,14 +77,14 @@ class Embedder:
     def __init__(self, loaded: Loaded, layer: int, length: int) -> None:
         assert loaded.tokenizer is not None
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
-        self.family = family_of_model(self.model)
+        self.family = self.model.family.name
         self.pair = isinstance(self.model, EncoderDecoder)
         self.special: Special = special_of(self.tokenizer, str(loaded.path or "this model"))
         context = getattr(loaded.config, "context", None)
         self.length = length or context or 2**31
         if context is not None and self.length > context:
             raise ConfigError(f"length is {length}, and this model reads {context} tokens at once")
-        self.frame = FRAMES[self.family] if self.family in MARKED else None
+        self.frame = FAMILIES[self.family].input_format if self.family in MARKED else None
         self.cut = 0
         writing = list(self.model.decoder_blocks) if self.pair else []
         self.layers: list[nn.Module] = [

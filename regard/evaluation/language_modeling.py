@@ -23,7 +23,7 @@ from regard.data.corpus import MARKER, Corpus, read_marker
 from regard.data.tokenizer import Tokenizer
 from regard.evaluation.predictors import names_of, opened, task_of
 from regard.evaluation.preflight import check_used
-from regard.formats.directory import Loaded, family_of_model
+from regard.formats.directory import Loaded
 from regard.metrics.bootstrap import between, counts
 from regard.metrics.figures import jsonable, summarise
 from regard.metrics.significance import compare
@@ -33,7 +33,7 @@ from regard.objectives.causal import Causal
 from regard.objectives.reading import inner
 from regard.objectives.recurrent import Recurrent
 from regard.training import recipe as recipes
-from regard.training.build import LENGTH, OWN, STEP, options_of
+from regard.training.build import LENGTH, STEP, options_of
 from regard.training.parallel import Group
 from regard.training.run import RECIPE
 from regard.training.train_module import Learner, autocast, evaluating, moved
@@ -119,13 +119,12 @@ def limited(corpus: Corpus, documents: int) -> Corpus:
 
 def objective_for(loaded: Loaded, corpus: Corpus, plan: Plan) -> Objective:
     """As the run learned, or as its family's paper does."""
-    family = family_of_model(loaded.model)
     if not hasattr(loaded.model, "output"):
         raise ConfigError(
             f"{loaded.path} has learned no task, and without an output for words it cannot be "
             "tested on text; fine-tune it first ('regard finetune')"
         )
-    options: dict[str, Any] = {"name": OWN[family]}
+    options: dict[str, Any] = {"name": loaded.model.family.objective}
     context = getattr(loaded.config, "context", None)
     length, samples, seed = context or LENGTH, 0, 1
     file = Path(loaded.path or "") / RECIPE

@@ -16,7 +16,7 @@ from regard.core.errors import ConfigError, FormatError
 from regard.data.examples import Example
 from regard.data.labelled import Examples
 from regard.evaluation.parallel_inference import side_by_side
-from regard.formats.directory import Loaded, family_of_model
+from regard.formats.directory import Loaded
 from regard.objectives import LABELLED
 from regard.objectives import objective as find
 from regard.tasks.labelled import TASK, LabelledObjective, Prediction
@@ -45,7 +45,7 @@ class Predictor:
         self.labels: list[str] = facts["labels"]
         self.length: int = length or facts["length"]
         options = dict(facts["objective"])
-        family, marks = family_of_model(loaded.model), bool(options.get("marks", True))
+        family, marks = loaded.model.family.name, bool(options.get("marks", True))
         name = str(loaded.path or "the model")
         self.tokenizer = marked(loaded.tokenizer, family, self.task, marks, name)
         self.kind = find(str(options.pop("name")))
@@ -154,7 +154,7 @@ def facts_of(loaded: Loaded) -> dict[str, Any]:
     )
     if task == "classify" and len(labels) == 1:
         task, labels = "similar", []
-    family = family_of_model(loaded.model)
+    family = loaded.model.family.name
     bare = {"marks": False} if family == "gpt" and task in MARKED else {}  # as others train it
     return {
         "task": task,

@@ -15,7 +15,7 @@ from regard.evaluation.predict import HEADS, Predictor, facts_of
 from regard.formats.directory import Loaded, load
 from regard.objectives import objective
 from regard.tasks.labelled import TASK, LabelledObjective, Prediction
-from regard.tasks.paper_defaults import OBJECTIVES, TEXT, WRITERS
+from regard.tasks.paper_defaults import OBJECTIVES, TEXT
 from regard.training.run import pick_device
 
 ALIKE = ("classify", "entail")  # one thing under two names
@@ -143,12 +143,12 @@ def check_task(loaded: Loaded, wanted: Collection[str]) -> str:
 
 def learners(task: str) -> list[str]:
     """The families that can learn a task."""
-    if task in TEXT:
-        from regard.tasks.as_text import READERS
+    from regard.tasks.as_text import READERS, writers
 
-        return [*WRITERS, *READERS]
+    if task in TEXT:
+        return [*writers(), *READERS]
     found: Any = objective(OBJECTIVES[task])
-    return [*found.FAMILIES, *(WRITERS if task != "tag" else ())]
+    return [*found.FAMILIES, *(writers() if task != "tag" else ())]
 
 
 def opened(run: str) -> Loaded:

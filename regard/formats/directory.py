@@ -158,7 +158,7 @@ def expected(entry: Name, shapes: dict[str, tuple[int, ...]]) -> dict[str, torch
 
 def configure(found: Format, given: dict[str, Any], ignore_unknown: bool = False) -> Any:
     """Our configuration of a config.json; a refusal adds how the fields are spelled there."""
-    config_class = FAMILIES[found.family].load()[1]
+    config_class = FAMILIES[found.family].config
     try:
         return config_class.of(found.read_config(given, ignore_unknown))
     except ConfigError as error:
@@ -216,7 +216,7 @@ def save(
     file by file.
     """
     target = Path(path)
-    family = family_of_model(model)
+    family = model.family.name
     found, _ = format_for(family, model.config, model.extensions)
     heads = heads_in(model)
     config = describe_model(model, found, heads, source or {})
@@ -277,13 +277,6 @@ def describe_model(
     for key in ("torch_dtype", "auto_map"):  # the new name is above; no code is written
         config.pop(key, None)
     return config
-
-
-def family_of_model(model: Model) -> str:
-    for name, family in FAMILIES.items():
-        if family.model == type(model).__name__:
-            return name
-    raise FormatError(f"{type(model).__name__} is not one of {', '.join(FAMILIES)}")
 
 
 def heads_in(model: Model) -> Heads:

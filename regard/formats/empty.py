@@ -33,7 +33,7 @@ def empty(
     found: Format, config: Any, heads: Heads, extensions: Mapping[str, Any] | None = None
 ) -> Any:
     """The model without memory for its weights, with the parts that were added to it."""
-    model_class: Any = FAMILIES[found.family].load()[0]
+    model_class: Any = FAMILIES[found.family].model
     try:
         with torch.device("meta"), Undrawn():
             model = model_class(config, heads) if found.takes_heads else model_class(config)

@@ -67,7 +67,7 @@ def heads_of_family(family: str) -> set[str]:
 
 def own(family: str) -> Format:
     """Our own names and fields, under a type that transformers does not open as something else."""
-    config = FAMILIES[family].load()[1]
+    config = FAMILIES[family].config
 
     def restore(value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
@@ -76,13 +76,13 @@ def own(family: str) -> Format:
     return Format(
         type=OWN + family,
         family=family,
-        classes={f"Regard{FAMILIES[family].model}": {}},
+        classes={f"Regard{FAMILIES[family].model.__name__}": {}},
         fields=fields,
         inert=frozenset({"regard_heads", "regard_extensions"}),
         names=lambda config, heads: [],
         opens="transformers has no class for it",
         whole_numbers=True,
-        takes_heads=hasattr(FAMILIES[family].load()[0], "read"),
+        takes_heads=hasattr(FAMILIES[family].model, "read"),
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,9 @@ from regard.models.config import Config as Config  # for the models: both from o
 from regard.models.heads import Heads
 from regard.models.output import Output
 from regard.models.state import State, caches
+
+if TYPE_CHECKING:
+    from regard.models.family import Family
 
 
 class Model(nn.Module):
@@ -38,6 +42,12 @@ class Model(nn.Module):
     def start(self, batch: int, capacity: int) -> State:
         """An empty state for `batch` sequences of up to `capacity` tokens."""
         return State()
+
+    @property
+    def family(self) -> Family:
+        """The card at the end of the file that defines the model."""
+        card: Family = sys.modules[type(self).__module__].FAMILY
+        return card
 
     @property
     def device(self) -> torch.device:

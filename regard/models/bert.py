@@ -17,7 +17,9 @@ from regard.attention.block import Block, FeedForward, PostNorm
 from regard.attention.dropout import Dropout
 from regard.attention.pattern import Ordered
 from regard.attention.precision import working_dtype
+from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, check_length, check_tokens, normal
+from regard.models.family import Family, PaperDefaults
 from regard.models.heads import Heads, Rows, Summary, Transform
 from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
@@ -154,3 +156,39 @@ SIZES = {
     "bert-small": bert(512, 4),
     "bert-medium": bert(512, 8),
 }
+
+_finetuning = PaperDefaults(
+    2e-5, eps=1e-6, weight_decay=0.01, warmup=0.1, batch_size=32, seq_len=128, epochs=3
+)
+
+FAMILY = Family(
+    name="bert",
+    model=Bert,
+    config=BertConfig,
+    paper="Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers",
+    year=2018,
+    later=tuple(
+        (f"bert-{size}", "Turc et al., Well-Read Students Learn Better", 2019)
+        for size in ("tiny", "mini", "small", "medium")
+    ),
+    sizes=SIZES,
+    objective="sentences",
+    text_objective="masked",
+    training={
+        "": PaperDefaults(
+            1e-4, eps=1e-6, weight_decay=0.01, warmup=10_000, steps=1_000_000, batch_size=256,
+            seq_len=512,
+            differs="the paper's Adam lacks the correction and its decay starts at 0: bert-adam, "
+            "bert",
+        ),
+    },
+    finetuning={
+        "": _finetuning,
+        "tag": _finetuning.replace(batch_size=16, epochs=5),
+        "answer": _finetuning.replace(lr=3e-5, batch_size=12, seq_len=384, epochs=2),
+        "choose": _finetuning.replace(batch_size=16),
+    },
+    input_format=InputFormat(parts("cls a sep"), parts("cls a sep b:1 sep:1")),
+    # run_squad.py of google-research/bert; the paper's recipe
+    passage_format=PassageFormat(("cls", "question", "sep", "passage", "sep"), (0, 0, 0, 1, 1)),
+)  # fmt: skip

@@ -21,7 +21,9 @@ from regard.attention.position import View
 from regard.attention.precision import working_dtype
 from regard.attention.window import Window
 from regard.core.errors import InputError, UnknownName
+from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Model, check_length, check_tokens, normal
+from regard.models.family import Family, PaperDefaults
 from regard.models.heads import Heads, Last, Rows
 from regard.models.output import Output
 from regard.models.state import State, caches, causal, positions, recall
@@ -191,3 +193,55 @@ SIZES = {
     "gpt3-13b": gpt3(40, 5120, 40),  # printed 5140; 40 heads of 128 make 5120
     "gpt3-175b": gpt3(96, 12288, 96),
 }
+
+_gpt3 = PaperDefaults(
+    6e-4, betas=(0.9, 0.95), weight_decay=0.1, schedule="cosine", warmup=0.00125,
+    min_lr_ratio=0.1, until=260 / 300, steps=600_000, batch_size=256, seq_len=2048,
+    differs="the batch of the paper grows during the first 4 to 12 billion tokens",
+)  # fmt: skip
+
+FAMILY = Family(
+    name="gpt",
+    model=GPT,
+    config=GPTConfig,
+    paper="Radford et al., Improving Language Understanding by Generative Pre-Training",
+    year=2018,
+    later=(
+        ("gpt2", "Radford et al., Language Models are Unsupervised Multitask Learners", 2019),
+        ("gpt3", "Brown et al., Language Models are Few-Shot Learners", 2020),
+    ),
+    sizes=SIZES,
+    objective="causal",
+    other_objectives=("prefix",),
+    training={
+        "": _gpt3.replace(
+            seq_len=1024, batch_size=512, until=None,
+            differs="what GPT-2 trained with is not published; this is GPT-3's, with its batch",
+        ),
+        "gpt1": PaperDefaults(
+            2.5e-4, weight_decay=0.01, schedule="cosine", warmup=2000, batch_size=64, seq_len=512,
+            differs="clip is that of its fine-tuning",
+        ),
+        "gpt3": _gpt3,
+        "gpt3-medium": _gpt3.replace(lr=3e-4),
+        "gpt3-large": _gpt3.replace(lr=2.5e-4),
+        "gpt3-xl": _gpt3.replace(lr=2e-4, batch_size=512, steps=300_000),
+        "gpt3-2.7b": _gpt3.replace(lr=1.6e-4, batch_size=512, steps=300_000),
+        "gpt3-6.7b": _gpt3.replace(lr=1.2e-4, batch_size=1024, steps=150_000),
+        "gpt3-13b": _gpt3.replace(lr=1e-4, batch_size=1024, steps=150_000),
+        "gpt3-175b": _gpt3.replace(lr=0.6e-4, batch_size=1600, steps=94_000),
+    },
+    finetuning={
+        "": PaperDefaults(
+            6.25e-5, weight_decay=0.01, schedule="gpt1", warmup=0.002, batch_size=32, seq_len=512,
+            epochs=3,
+        ),
+    },
+    # start, delimiter, extract: Radford et al. 2018, 3.3
+    input_format=InputFormat(parts("start a cls"), parts("start a sep b cls"), segments=False),
+    # The question first, since a passage token sees only what stands before it.
+    passage_format=PassageFormat(
+        ("start", "question", "sep", "passage", "cls"), (0,) * 5, length=512
+    ),
+    task_tokens=("start", "sep", "cls"),
+)  # fmt: skip

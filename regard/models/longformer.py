@@ -20,8 +20,10 @@ from regard.attention.position import View
 from regard.attention.precision import working_dtype
 from regard.attention.window import Window
 from regard.core.errors import ConfigError, InputError
+from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Encoder, check_length, check_tokens, normal
 from regard.models.bert import Bert, BertConfig, Embeddings
+from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.heads import Heads, Rows, Summary, Transform
 from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
@@ -202,3 +204,40 @@ SIZES = {
     "longformer-base-4096": LongformerConfig(),
     "longformer-large-4096": LongformerConfig(width=1024, layers=24, heads=16, hidden=4096),
 }
+
+
+def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
+    return shape.fields() | {"window": max(8, seq_len // 4 // 2 * 2)}
+
+
+_finetuning = PaperDefaults(
+    3e-5, eps=1e-6, weight_decay=0.01, warmup=0.1, batch_size=32, seq_len=4096, epochs=4
+)
+
+FAMILY = Family(
+    name="longformer",
+    model=Longformer,
+    config=LongformerConfig,
+    paper="Beltagy et al., Longformer: The Long-Document Transformer",
+    year=2020,
+    sizes=SIZES,
+    objective="masked",
+    training={
+        "": PaperDefaults(
+            3e-5, eps=1e-6, weight_decay=0.01, grad_clip=5.0, schedule="polynomial", power=3.0,
+            warmup=500, steps=65_000, batch_size=64, seq_len=4096,
+            differs="made for weights that RoBERTa has trained; from nothing take bert's rate",
+        ),
+    },
+    scratch_lr=1e-4,  # BERT's
+    finetuning={"": _finetuning, "classify": _finetuning.replace(epochs=15)},
+    laptop=laptop,
+    input_format=InputFormat(
+        parts("cls a sep"), parts("cls a sep sep b sep"), segments=False
+    ),
+    # the pair form of RoBERTa; TriviaQA's lengths. All question tokens are global.
+    passage_format=PassageFormat(
+        ("cls", "question", "sep", "sep", "passage", "sep"), (0,) * 6, length=4096, stride=2048,
+        question=55,
+    ),
+)  # fmt: skip

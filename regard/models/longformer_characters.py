@@ -7,7 +7,7 @@ so that they reach further for the same price. Every row's distances are those o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from regard.attention.precision import working_dtype
 from regard.attention.window import Window
 from regard.core.errors import ConfigError
 from regard.models.base import Config, Model, check_tokens, normal
+from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.output import Output
 from regard.models.state import mark
 
@@ -185,3 +186,33 @@ SIZES = {
         layers=30, dilations=(1,) * 15 + (2,) * 8 + (3,) * 7
     ),
 }
+
+
+def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
+    return shape.fields() | {"windows": (max(8, seq_len // 4),) * shape.layers}
+
+
+FAMILY = Family(
+    name="longformer-characters",
+    model=CharacterLongformer,
+    config=CharacterLongformerConfig,
+    paper="Beltagy et al., Longformer, section 4",
+    year=2020,
+    sizes=SIZES,
+    objective="causal",
+    training={
+        "": PaperDefaults(
+            2.5e-4, weight_decay=0.01, grad_clip=0.25, warmup=0.1, min_lr_ratio=0.0625,
+            seq_len=2048,
+            differs="one falling line in place of five phases, each at half the rate of the one "
+            "before",
+        ),
+    },
+    finetuning={
+        "": PaperDefaults(
+            1e-4, weight_decay=0.01, warmup=0.002, batch_size=32, seq_len=256, epochs=3
+        ),
+    },
+    laptop=laptop,
+    compared=False,
+)  # fmt: skip

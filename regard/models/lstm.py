@@ -5,13 +5,14 @@ embeddings).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.dropout import Dropout
 from regard.models.base import Config, Model, check_tokens
+from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.output import Output
 from regard.models.state import State
 
@@ -86,3 +87,32 @@ SIZES = {
     "lstm-medium": LSTMConfig(),
     "lstm-large": LSTMConfig(width=1500, dropout=0.65, start_range=0.04),
 }
+
+
+def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
+    return {"layers": 2, "width": 2 * shape.width, "dropout": 0.2}
+
+
+FAMILY = Family(
+    name="lstm",
+    model=LSTM,
+    config=LSTMConfig,
+    paper="Zaremba et al., Recurrent Neural Network Regularization",
+    year=2014,
+    sizes=SIZES,
+    objective="recurrent",
+    other_objectives=("causal",),
+    training={
+        "": PaperDefaults(
+            1e-3, optimizer="adam", grad_clip=5.0, schedule="cosine", warmup=0.02, batch_size=20,
+            seq_len=35,
+            differs="the paper's plain descent needs a rate for every corpus; Adam is our choice",
+        ),
+    },
+    finetuning={
+        "": PaperDefaults(
+            5e-4, optimizer="adam", grad_clip=5.0, batch_size=32, seq_len=256, epochs=10
+        ),
+    },
+    laptop=laptop,
+)  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from regard.attention.position import View
 from regard.attention.precision import working_dtype
 from regard.core.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder, check_tokens
+from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
 from regard.models.state import State, causal, everything, recall
@@ -193,3 +194,37 @@ SIZES = {
     "t5-v1_1-xl": t5_v1_1(24, 2048, 5120, 32),
     "t5-v1_1-xxl": t5_v1_1(24, 4096, 10240, 64),
 }
+
+
+def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
+    """As many layers in all as a model of one stack has."""
+    layers = {"layers": max(1, shape.layers // 2)}
+    return shape.fields() | layers | {"head_size": shape.head_size}
+
+
+FAMILY = Family(
+    name="t5",
+    model=T5,
+    config=T5Config,
+    paper="Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text "
+    "Transformer",
+    year=2019,
+    sizes=SIZES,
+    objective="span",
+    other_objectives=("prefix",),
+    training={
+        "": PaperDefaults(
+            0.01, optimizer="adafactor", eps=1e-30, grad_clip=0.0, schedule="inverse-square-root",
+            warmup=10_000, steps=2**19, batch_size=128, seq_len=512,
+        ),
+    },
+    finetuning={
+        "": PaperDefaults(
+            1e-3, optimizer="adafactor", eps=1e-30, grad_clip=0.0, schedule="constant",
+            batch_size=128, seq_len=512, epochs=10,
+        ),
+    },
+    laptop=laptop,
+    writes_tasks=True,
+    task_prefixes=True,
+)  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -22,6 +22,7 @@ from regard.attention.position import View, sinusoids
 from regard.attention.precision import working_dtype
 from regard.core.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder, check_tokens
+from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
 from regard.models.state import State, causal, everything, positions, recall
@@ -151,3 +152,30 @@ SIZES = {
     "transformer-base": TransformerConfig(),
     "transformer-big": TransformerConfig(width=1024, hidden=4096, heads=16, dropout=0.3),
 }
+
+
+def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
+    """As many layers in all as a model of one stack has."""
+    return shape.fields() | {"layers": max(1, shape.layers // 2)}
+
+
+_training = PaperDefaults(
+    1.0, optimizer="adam", betas=(0.9, 0.98), eps=1e-9, grad_clip=0.0, schedule="noam",
+    warmup=4000, steps=100_000, batch_tokens=25_000,
+)  # fmt: skip
+
+FAMILY = Family(
+    name="transformer",
+    model=Transformer,
+    config=TransformerConfig,
+    paper="Vaswani et al., Attention Is All You Need",
+    year=2017,
+    sizes=SIZES,
+    objective="prefix",  # of plain text; its own task is pairs
+    other_objectives=("span",),
+    training={"": _training, "transformer-big": _training.replace(steps=300_000)},
+    finetuning={"": PaperDefaults(1e-4, warmup=0.1, batch_size=64, seq_len=256, epochs=10)},
+    laptop=laptop,
+    writes_tasks=True,
+    smooths_labels=True,
+)

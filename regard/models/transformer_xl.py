@@ -22,6 +22,7 @@ from regard.attention.precision import working_dtype
 from regard.core.errors import ConfigError
 from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
 from regard.models.base import Config, Model, check_tokens, normal
+from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.recurrent import Limits
 from regard.models.state import State, joined_marks
 
@@ -185,3 +186,51 @@ SIZES = {
         dropout=0.05, dropout_attention=0.05,
     ),
 }  # fmt: skip
+
+
+def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
+    memory = {"memory": seq_len, "same_length": False, "clamp": 0}
+    words = {"cutoffs": (), "ratio": 1}
+    return shape.fields() | {"head_size": shape.head_size} | memory | words
+
+
+_training = PaperDefaults(
+    2.5e-4, optimizer="adam", grad_clip=0.25, schedule="cosine", steps=200_000, batch_size=60,
+    seq_len=150,
+)  # fmt: skip
+
+FAMILY = Family(
+    name="transformer-xl",
+    model=TransformerXL,
+    config=TransformerXLConfig,
+    paper="Dai et al., Transformer-XL: Attentive Language Models beyond a Fixed-Length Context",
+    year=2019,
+    sizes=SIZES,
+    objective="recurrent",
+    other_objectives=("causal",),
+    training={
+        "": _training,
+        "transformer-xl-wt103-large": _training.replace(
+            warmup=16_000, steps=4_000_000, batch_size=128, seq_len=384
+        ),
+        "transformer-xl-enwik8-base": _training.replace(steps=400_000, batch_size=22, seq_len=512),
+        "transformer-xl-enwik8-large": _training.replace(
+            warmup=4000, steps=400_000, batch_size=64, seq_len=768
+        ),
+        "transformer-xl-text8-large": _training.replace(
+            warmup=4000, steps=400_000, batch_size=64, seq_len=768
+        ),
+        "transformer-xl-lm1b-base": _training.replace(
+            warmup=20_000, steps=500_000, batch_size=224, seq_len=32
+        ),
+        "transformer-xl-lm1b-large": _training.replace(
+            warmup=30_000, steps=1_200_000, batch_size=512, seq_len=32
+        ),
+    },
+    finetuning={
+        "": PaperDefaults(
+            1e-4, weight_decay=0.01, warmup=0.002, batch_size=32, seq_len=256, epochs=3
+        ),
+    },
+    laptop=laptop,
+)

@@ -8,7 +8,7 @@ word and never itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,9 @@ from regard.attention.pattern import Full, Ordered, Pattern
 from regard.attention.position import Distances, View, sinusoids
 from regard.attention.precision import working_dtype
 from regard.core.errors import InputError
+from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, check_tokens, normal
+from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.heads import Heads, Rows, Span, Summary
 from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
@@ -196,3 +198,43 @@ SIZES = {
     "xlnet-base": XLNetConfig(),
     "xlnet-large": XLNetConfig(width=1024, layers=24, heads=16, hidden=4096),
 }
+
+
+def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
+    memory = {"memory": seq_len * 3 // 4, "reuse": seq_len // 2}
+    return shape.fields() | {"head_size": shape.head_size} | memory
+
+
+_finetuning = PaperDefaults(2e-5, eps=1e-6, warmup=0.1, batch_size=32, seq_len=512, epochs=3)
+
+FAMILY = Family(
+    name="xlnet",
+    model=XLNet,
+    config=XLNetConfig,
+    paper="Yang et al., XLNet: Generalized Autoregressive Pretraining for Language Understanding",
+    year=2019,
+    sizes=SIZES,
+    objective="permuted",
+    other_objectives=("causal", "prefix"),
+    training={
+        "": PaperDefaults(
+            4e-4, eps=1e-6, weight_decay=0.01, schedule="polynomial", warmup=40_000,
+            steps=500_000, batch_size=8192, seq_len=512,
+            differs="the authors' Adam lacks the correction: bert-adam",
+        ),
+    },
+    finetuning={
+        "": _finetuning,
+        "similar": _finetuning.replace(lr=5e-5, seq_len=128),
+        "answer": _finetuning.replace(lr=3e-5, batch_size=48, layer_decay=0.75),
+    },
+    laptop=laptop,
+    # padded on the left, so that <cls> is last: run_classifier.py of zihangdai/xlnet
+    input_format=InputFormat(
+        parts("a sep cls:2"), parts("a sep b:1 sep:1 cls:2"), left=True, beyond=4
+    ),
+    # run_squad.py of zihangdai/xlnet: the passage first, <cls> last
+    passage_format=PassageFormat(
+        ("passage", "sep", "question", "sep", "cls"), (0, 0, 1, 1, 2), 3, length=512, answer=64
+    ),
+)  # fmt: skip

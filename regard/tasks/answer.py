@@ -22,7 +22,9 @@ from torch.nn import functional as F
 from regard.attention.precision import wide
 from regard.core.errors import ConfigError, InputError
 from regard.data.batching import Rows
-from regard.data.windows import LAYOUTS, Layout, Missing, Read, Window, bare, cuts, teaches
+from regard.data.input_formats import PassageFormat
+from regard.data.windows import Missing, Read, Window, bare, cuts, teaches
+from regard.models import FAMILIES
 from regard.models.heads import Span
 from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import choose
@@ -339,14 +341,16 @@ class Answer(LabelledObjective):
         return {"id2label": {"0": "start", "1": "end"}, "label2id": {"start": 0, "end": 1}, **more}
 
 
-def layout_of(options: AnswerOptions, length: int) -> Layout:
+def layout_of(options: AnswerOptions, length: int) -> PassageFormat:
     given = {name: getattr(options, name) for name in ("stride", "question", "answer")}
     for name, value in given.items():
         if value < 0:
             raise ConfigError(f"objective.{name} is {value}; it must be positive, or 0 by default")
     if not options.marks and options.family != "gpt":
         raise ConfigError(f"{options.family} cannot do without marks; only gpt can")
-    layout = LAYOUTS[options.family] if options.marks else bare(LAYOUTS[options.family])
+    layout = FAMILIES[options.family].passage_format
+    assert layout is not None  # the families of this task have one
+    layout = layout if options.marks else bare(layout)
     return replace(layout, length=length, **{name: n for name, n in given.items() if n})
 
 

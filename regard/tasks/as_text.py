@@ -48,11 +48,12 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding.generation import Decoder, Generation
 from regard.decoding.options import Options
 from regard.evaluation.predict import ROWS, by_tokens, facts_of, portions
-from regard.formats.directory import Loaded, configure, family_of_model, read_config
+from regard.formats.directory import Loaded, configure, read_config
 from regard.formats.registry import format_of
+from regard.models import FAMILIES
 from regard.objectives import objective as find
 from regard.tasks.labelled import TASK, Prediction
-from regard.tasks.paper_defaults import TEXT, WRITERS, finetuning
+from regard.tasks.paper_defaults import TEXT
 from regard.tasks.text_forms import PREFIXES, Form, Scribe, Words, divide_pairs
 from regard.training import recipe as recipes
 from regard.training.build import family
@@ -101,7 +102,7 @@ def finetune_as_text(recipe: Recipe, out: Path, *, display: str = "auto") -> dic
         facts = read_marker(out / DATA)["examples"]
         ready.examples.labels, ready.examples.digest = facts["labels"], facts["digest"]
         ready.batch.length = max(LEAST, min(facts["length"], facts["longest"]))
-        smoothing = {} if kind == "transformer" else {"smoothing": 0.0}
+        smoothing = {} if FAMILIES[kind].smooths_labels else {"smoothing": 0.0}
         ready.objective = {"name": "pairs"} | smoothing | ready.objective
         return train(ready, out, display=display)
 
@@ -109,13 +110,14 @@ def finetune_as_text(recipe: Recipe, out: Path, *, display: str = "auto") -> dic
 def check(recipe: Recipe) -> str:
     """Refuses what this model cannot learn so; gives its family."""
     kind, given = family(recipe), recipe.examples
+    card = FAMILIES[kind]
     if given.task not in TASKS:
         raise UnknownName("task", given.task, TASKS)
     if given.task == "tag":
         able = ", ".join(getattr(find("tag"), "FAMILIES", ()))
         raise ConfigError(f"{kind} writes texts and cannot tag words; these can: {able}")
-    if kind not in WRITERS and (given.task not in TEXT or kind not in READERS):
-        able = ", ".join([*WRITERS, *READERS] if given.task in TEXT else WRITERS)
+    if not card.writes_tasks and (given.task not in TEXT or kind not in READERS):
+        able = ", ".join([*writers(), *READERS] if given.task in TEXT else writers())
         raise ConfigError(f"{kind} cannot learn {given.task} as text; these can: {able}")
     if given.task == "converse" and given.prefix not in ("", "paper"):
         raise ConfigError(
@@ -130,10 +132,15 @@ def check(recipe: Recipe) -> str:
     return kind
 
 
+def writers() -> list[str]:
+    """The families that learn every task as text."""
+    return [name for name, card in FAMILIES.items() if card.writes_tasks]
+
+
 def prefix_of(prefix: str, task: str, kind: str) -> str:
     if prefix != "paper":
         return prefix
-    return PREFIXES.get(task, "") if kind == "t5" else ""
+    return PREFIXES.get(task, "") if FAMILIES[kind].task_prefixes else ""
 
 
 def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
@@ -144,12 +151,14 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
     splits = divided(recipe, display)
     config = configure(format_of((source := read_config(Path(recipe.model)))["model_type"]), source)
     context = getattr(config, "context", None)
-    length = recipe.batch.length or min(finetuning(kind, given.task)["length"], context or 2**62)
+    length = recipe.batch.length or min(
+        FAMILIES[kind].finetuned(given.task).seq_len or LENGTH, context or 2**62
+    )
     form = Form(given.task, prefix_of(given.prefix, given.task, kind), given.labels)
     tokenizer = plain(tokenizer_of(recipe.model))
     special = special_of(tokenizer, recipe.model)
-    special = replace(special, end=config.end) if kind in WRITERS else special
-    scribe = Scribe(form, tokenizer, special.end, kind in WRITERS)
+    special = replace(special, end=config.end) if FAMILIES[kind].writes_tasks else special
+    scribe = Scribe(form, tokenizer, special.end, FAMILIES[kind].writes_tasks)
     Words(form.closed(splits["train"]), tokenizer)
     vocabulary = max(tokenizer.ready.get_vocab().values()) + 1
     dtype = "uint16" if vocabulary <= WIDEST else "uint32"
@@ -338,7 +347,7 @@ def facts_for(loaded: Loaded, task: str) -> dict[str, Any]:
         if task not in ("", facts["task"]):
             raise ConfigError(f"{place} has learned {facts['task']}; {task} was asked of it")
         return facts
-    kind = family_of_model(loaded.model)
+    kind = loaded.model.family.name
     able: Sequence[str] = {"t5": [*TASKS], "transformer": TEXT}.get(kind, ())
     if place is not None and (place / RECIPE).is_file():
         held = recipes.make(recipes.read(place / RECIPE))

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from regard.core.errors import ConfigError
 from regard.data.batching import Ragged, Rows, by_length, padded
-from regard.data.input_formats import FRAMES, Frame
+from regard.data.input_formats import InputFormat
 from regard.data.labelled import Examples
-from regard.formats.directory import family_of_model
+from regard.models import FAMILIES
 from regard.models.longformer import Longformer
 from regard.models.xlnet import XLNet
 from regard.objectives.base import Batch, Objective, Sample
@@ -46,6 +46,13 @@ class Prediction(NamedTuple):
     scores: Any = None
 
 
+def input_format_of(family: str) -> InputFormat:
+    layout = FAMILIES[family].input_format
+    if layout is None:
+        raise ConfigError(f"{family} has no layout of a text for a head")
+    return layout
+
+
 class LabelledObjective(Objective):
     """A subclass gives `encode` (the rows), `loss`, and `predict` with `merge` (the answers)."""
 
@@ -61,7 +68,7 @@ class LabelledObjective(Objective):
                 f"{self.options.family or 'this model'} cannot learn {self.corpus.task} so; these "
                 f"can: {', '.join(self.FAMILIES)}{others}"
             )
-        self.frame: Frame = FRAMES[self.options.family]
+        self.frame: InputFormat = input_format_of(self.options.family)
         self.cut = 0  # rows that were too long
         rows, segments = self.encode()
         self.knowledge = Informed.of(self)  # None: nothing but the examples
@@ -197,7 +204,7 @@ class LabelledObjective(Objective):
         return model if self.knowledge is None else self.knowledge.fitted(model)
 
     def check(self, model: Any) -> None:
-        found = family_of_model(inner(model))
+        found = inner(model).family.name
         if found != self.options.family:
             raise ConfigError(f"the model is a {found}; this was made for {self.options.family}")
         check_room(model, self.longest)

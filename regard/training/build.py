@@ -14,7 +14,6 @@ from regard.data.corpus import Corpus, read_marker
 from regard.data.labelled import examples_for
 from regard.formats.directory import (
     configure,
-    family_of_model,
     heads_of,
     known_heads,
     load,
@@ -28,22 +27,10 @@ from regard.models.extensions import extend, extension, place_of
 from regard.objectives import LABELLED
 from regard.objectives import objective as find
 from regard.objectives.base import Objective, too_short
-from regard.tasks.paper_defaults import OBJECTIVES, WRITERS, finetuning
+from regard.tasks.paper_defaults import OBJECTIVES
 from regard.training.recipe import Recipe
-from regard.training.shapes import check_vocabulary, fitted, shape
+from regard.training.shapes import check_vocabulary, fitted
 
-# What each family's paper learns from raw text; the Transformer's own task is pairs.
-OWN = {
-    "transformer": "prefix",
-    "gpt": "causal",
-    "bert": "sentences",
-    "transformer-xl": "recurrent",
-    "xlnet": "permuted",
-    "t5": "span",
-    "longformer": "masked",
-    "longformer-characters": "causal",
-    "lstm": "recurrent",
-}
 LENGTH = 256  # tokens of a sample, unless the recipe says so
 STEP = 4096  # tokens of a step, unless the recipe says so
 PREFERENCES = ("reward", "prefer", "reinforce")  # learn from examples of the task "prefer"
@@ -78,11 +65,11 @@ def settle_objective(recipe: Recipe) -> None:
     if task == "prefer":
         recipe.objective = {"name": "prefer"} | recipe.objective | {"family": kind}
         return
-    if task and kind not in WRITERS and task in OBJECTIVES:
+    if task and not FAMILIES[kind].writes_tasks and task in OBJECTIVES:
         recipe.objective = {"name": OBJECTIVES[task]} | recipe.objective | {"family": kind}
         return
     facts = read_marker(Path(recipe.data))
-    own = "pairs" if facts.get("kind") == "pairs" else OWN[kind]
+    own = "pairs" if facts.get("kind") == "pairs" else FAMILIES[kind].objective
     recipe.objective = {"name": own} | recipe.objective
 
 
@@ -91,10 +78,10 @@ def settle_batch(recipe: Recipe) -> None:
     settle_objective(recipe)
     batch = recipe.batch
     if recipe.examples.task:
-        paper = finetuning(family(recipe), recipe.examples.task)
-        batch.length = batch.length or -paper["length"]  # below 0: at most
+        paper = FAMILIES[family(recipe)].finetuned(recipe.examples.task)
+        batch.length = batch.length or -(paper.seq_len or LENGTH)  # below 0: at most
         if batch.samples == 0:
-            batch.samples = paper["batch"]
+            batch.samples = paper.batch_size or max(1, STEP // -batch.length)
             batch.samples += -batch.samples % (batch.accumulate * max(1, recipe.engine.processes))
     context = None
     if is_directory(recipe.model):
@@ -201,9 +188,8 @@ def outline(recipe: Recipe, objective: Objective) -> Any:
 def blank(recipe: Recipe, objective: Objective) -> Any:
     """A new model before it is initialised."""
     kind = family_of(recipe.model)
-    made, config, known = kind.load()
-    start = known.get(recipe.model) or config()
-    changes = shape(kind.name, recipe.size, recipe.batch.length) if recipe.size else {}
+    start = kind.sizes.get(recipe.model) or kind.config()
+    changes = kind.shape(recipe.size, recipe.batch.length) if recipe.size else {}
     if kind.name == "xlnet" and objective.name == "permuted":
         asked: Any = objective.options
         changes["two_directions"] = asked.two_directions
@@ -214,7 +200,7 @@ def blank(recipe: Recipe, objective: Objective) -> Any:
     corpus = objective.corpus
     given = fitted(start, corpus.special, corpus.vocabulary, recipe.batch.length)
     start = start.replace(**{k: v for k, v in given.items() if k not in recipe.shape})
-    heads, build = objective.heads(), cast(Any, made)
+    heads, build = objective.heads(), cast(Any, kind.model)
     return build(start) if heads is None else build(start, heads)
 
 
@@ -293,8 +279,8 @@ def about_data(recipe: Recipe, objective: Objective, valid: Objective | None) ->
 
 def describe(model: Any) -> dict[str, Any]:
     return {
-        "family": family_of_model(model),
-        "paper": FAMILIES[family_of_model(model)].paper,
+        "family": model.family.name,
+        "paper": model.family.paper,
         "parameters": model.parameter_count(),
         "config": dataclasses.asdict(model.config),
     }

@@ -255,7 +255,7 @@ def settle_steps(recipe: Recipe, loop: Loop, model: Any, objective: Objective) -
     """What depends on the number of steps."""
     steps, planned = recipe.budget.steps, recipe.schedule
     if planned.warmup < 0:
-        planned.warmup = float(paper_of(recipe)["warmup"])
+        planned.warmup = float(paper_of(recipe).warmup)
         if 0 < planned.warmup < LEAST_WARMUP and not recipe.examples.task:
             planned.warmup = LEAST_WARMUP
         short = max(1.0, float(int(WARMUP * steps)))

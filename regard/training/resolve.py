@@ -10,11 +10,10 @@ import torch
 from regard.attention.native.library import library
 from regard.core.errors import ConfigError
 from regard.models import FAMILIES
+from regard.models.family import PaperDefaults
 from regard.objectives.base import Objective
-from regard.tasks.paper_defaults import finetuning
 from regard.training.build import family, is_directory
 from regard.training.hardware import fast_bf16
-from regard.training.optimizer import paper as published
 from regard.training.parallel import Group
 from regard.training.recipe import Recipe
 
@@ -55,42 +54,40 @@ def settle_optimizer(recipe: Recipe, model: Any) -> None:
     """What the recipe leaves to the paper."""
     kind, paper = family(recipe), paper_of(recipe)
     chosen, planned = recipe.optimizer, recipe.schedule
-    own = chosen.name in ("paper", paper["optimizer"])
+    own = chosen.name in ("paper", paper.optimizer)
     width = model.config.width
     if chosen.rate < 0:
-        chosen.rate = paper["rate"]
+        chosen.rate = paper.lr
         if recipe.examples.task:
             pass  # what was learned before is to be kept, whatever the width
-        elif paper["optimizer"] in ("adam", "adamw", "bert-adam") and paper["schedule"] != "noam":
-            config: Any = FAMILIES[kind].load()[1]
-            usual = config().width
+        elif paper.optimizer in ("adam", "adamw", "bert-adam") and paper.schedule != "noam":
+            usual = FAMILIES[kind].config().width  # type: ignore[attr-defined]
             chosen.rate *= min(max(1.0, usual / width), HIGHEST)
-    chosen.name = paper["optimizer"] if chosen.name == "paper" else chosen.name
-    chosen.betas = chosen.betas or list(paper["betas"] if own else (0.9, 0.999))
+    chosen.name = paper.optimizer if chosen.name == "paper" else chosen.name
+    chosen.betas = chosen.betas or list(paper.betas if own else (0.9, 0.999))
     if chosen.epsilon < 0:
-        chosen.epsilon = paper["epsilon"] if own else 1e-8
-    chosen.decay = paper["decay"] if chosen.decay < 0 else chosen.decay
-    chosen.clip = paper["clip"] if chosen.clip < 0 else chosen.clip
-    chosen.fall = paper.get("fall", 1.0) if chosen.fall < 0 else chosen.fall
+        chosen.epsilon = paper.eps if own else 1e-8
+    chosen.decay = paper.weight_decay if chosen.decay < 0 else chosen.decay
+    chosen.clip = paper.grad_clip if chosen.clip < 0 else chosen.clip
+    chosen.fall = paper.layer_decay if chosen.fall < 0 else chosen.fall
     if planned.name == "paper":
-        planned.name = paper["schedule"]
-        planned.floor = paper["floor"] if planned.floor < 0 else planned.floor
-        planned.power = paper["power"] if planned.power < 0 else planned.power
-        planned.until = planned.until or float(paper["until"] or 0)
+        planned.name = paper.schedule
+        planned.floor = paper.min_lr_ratio if planned.floor < 0 else planned.floor
+        planned.power = paper.power if planned.power < 0 else planned.power
+        planned.until = planned.until or float(paper.until or 0)
     planned.floor = max(planned.floor, 0.0)
     planned.power = 1.0 if planned.power < 0 else planned.power
 
 
-def paper_of(recipe: Recipe) -> dict[str, Any]:
+def paper_of(recipe: Recipe) -> PaperDefaults:
     """What the paper of the recipe's model trained with."""
-    kind = family(recipe)
+    card = FAMILIES[family(recipe)]
     if recipe.examples.task:
-        return finetuning(kind, recipe.examples.task)
+        return card.finetuned(recipe.examples.task)
     if is_directory(recipe.model):
-        return published(kind)
-    if kind == "longformer":  # its own rate is for weights that are trained already
-        return published(kind) | {"rate": published("bert")["rate"]}
-    return published(recipe.model)
+        return card.trained()
+    paper = card.trained(recipe.model)
+    return paper if card.scratch_lr is None else paper.replace(lr=card.scratch_lr)
 
 
 def settle_budget(recipe: Recipe, objective: Objective, flops: float) -> None:
@@ -104,7 +101,7 @@ def settle_budget(recipe: Recipe, objective: Objective, flops: float) -> None:
                 f"budget.{name} is {getattr(budget, name):g}; it must be above 0, or left out"
             )
     if not given and recipe.examples.task:
-        budget.epochs = float(finetuning(family(recipe), recipe.examples.task)["epochs"])
+        budget.epochs = float(FAMILIES[family(recipe)].finetuned(recipe.examples.task).epochs or 1)
     elif not given:
         budget.minutes = DEFAULT_MINUTES
     elif len(given) > 1 and given != ["steps", "minutes"]:

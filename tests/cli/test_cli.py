@@ -106,7 +106,7 @@ def test_models_as_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> Non
     rows = {row["name"]: row for row in json.loads(out)["models"]}
     assert rows["gpt2"]["parameters"] == 124_439_808
     assert rows["gpt2"]["context"] == 1024
-    assert rows.keys() == FAMILIES["gpt"].load()[2].keys()
+    assert rows.keys() == FAMILIES["gpt"].sizes.keys()
 
 
 def test_an_unknown_family_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:

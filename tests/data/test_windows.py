@@ -16,7 +16,6 @@ from regard.data.corpus import Special
 from regard.data.examples import Answer, Question
 from regard.data.tokenizer import Tokenizer, word_pieces
 from regard.data.windows import (
-    LAYOUTS,
     Read,
     as_text,
     cuts,
@@ -26,6 +25,7 @@ from regard.data.windows import (
     tokens_of,
     trimmed,
 )
+from regard.models import FAMILIES as CARDS
 from tests.data.windowing import collate, cut, encode, to_learn
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] [BOS] a b c d e f q r ##x ' 你 好 世 界".split()
@@ -38,7 +38,7 @@ TEXTS = [
     "well 😀 done",
     "a-b c's",
 ]
-SHORT = replace(LAYOUTS["bert"], length=9, stride=2)
+SHORT = replace(CARDS["bert"].passage_format, length=9, stride=2)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_bert_by_hand(pieces: Tokenizer) -> None:
 
 
 def test_xlnet_by_hand(pieces: Tokenizer) -> None:
-    layout = replace(LAYOUTS["xlnet"], length=9, stride=2)
+    layout = replace(CARDS["xlnet"].passage_format, length=9, stride=2)
     read, _ = cut(example("a b c d e f", ("e f", 8)), pieces, SPECIAL, layout)
     first, second = read.windows
     assert words(pieces, first.ids) == "a b c d [SEP] q r [SEP] [CLS]"
@@ -131,7 +131,7 @@ def test_xlnet_by_hand(pieces: Tokenizer) -> None:
     ],
 )
 def test_layouts(pieces: Tokenizer, name: str, form: str) -> None:
-    read, _ = cut(example("a b", ("b", 2)), pieces, SPECIAL, LAYOUTS[name])
+    read, _ = cut(example("a b", ("b", 2)), pieces, SPECIAL, CARDS[name].passage_format)
     (window,) = read.windows
     assert words(pieces, window.ids) == form
     assert form.split()[window.target[0]] == "b"
@@ -140,7 +140,7 @@ def test_layouts(pieces: Tokenizer, name: str, form: str) -> None:
 
 
 def test_published_numbers() -> None:
-    bert, xlnet, long = (LAYOUTS[name] for name in ("bert", "xlnet", "longformer"))
+    bert, xlnet, long = (CARDS[name].passage_format for name in ("bert", "xlnet", "longformer"))
     assert (bert.length, bert.stride, bert.question, bert.answer) == (384, 128, 64, 30)
     assert (xlnet.length, xlnet.stride, xlnet.question, xlnet.answer) == (512, 128, 64, 64)
     assert (long.length, long.question, long.answer) == (4096, 55, 30)
@@ -152,7 +152,7 @@ def test_windows_move_by_half_their_room_at_most(pieces: Tokenizer) -> None:
         read, _ = cut(example("a b c d e f"), pieces, SPECIAL, replace(SHORT, stride=stride))
         assert [window.start for window in read.windows] == starts
     passage = " ".join("abcdef"[i % 6] for i in range(9000))
-    read, _ = cut(example(passage), pieces, SPECIAL, LAYOUTS["longformer"])
+    read, _ = cut(example(passage), pieces, SPECIAL, CARDS["longformer"].passage_format)
     assert [window.start for window in read.windows] == [0, 2045, 4090, 6135]
     tight = replace(SHORT, length=6)  # room for one token
     read, _ = cut(example("a b c"), pieces, SPECIAL, tight)
@@ -192,7 +192,7 @@ def test_every_token_has_one_home(count: int, room: int, stride: int) -> None:
 
 def test_long_question_is_cut(pieces: Tokenizer) -> None:
     asked = replace(example("a b"), question=" ".join("q" * 70))
-    read, _ = cut(asked, pieces, SPECIAL, LAYOUTS["bert"])
+    read, _ = cut(asked, pieces, SPECIAL, CARDS["bert"].passage_format)
     (window,) = read.windows
     assert window.question == (1, 65)
 
@@ -204,7 +204,7 @@ def test_no_room(pieces: Tokenizer) -> None:
 
 def test_missing_role(pieces: Tokenizer) -> None:
     with pytest.raises(FormatError, match="'cls'"):
-        cut(example("a b"), pieces, Special(SEP, sep=SEP), LAYOUTS["bert"])
+        cut(example("a b"), pieces, Special(SEP, sep=SEP), CARDS["bert"].passage_format)
 
 
 def test_empty_passage(pieces: Tokenizer) -> None:
@@ -348,7 +348,10 @@ def test_any_characters_are_covered(kind: str, passage: str, data: st.DataObject
     assume(place is not None)
     assert place is not None
     read, _ = cut(
-        example(passage, (passage[begin:end], begin)), TRAINED[kind], SPECIAL, LAYOUTS["bert"]
+        example(passage, (passage[begin:end], begin)),
+        TRAINED[kind],
+        SPECIAL,
+        CARDS["bert"].passage_format,
     )
     assert read.gold is not None
     first, last = read.gold

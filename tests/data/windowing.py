@@ -9,8 +9,9 @@ from torch import Tensor
 
 from regard.data.corpus import Special
 from regard.data.examples import Question
+from regard.data.input_formats import PassageFormat
 from regard.data.tokenizer import Tokenizer
-from regard.data.windows import Layout, Missing, Offsets, Read, Window, cuts, encode_all, teaches
+from regard.data.windows import Missing, Offsets, Read, Window, cuts, encode_all, teaches
 from regard.tasks.spans import Reply, Spans, reply
 
 
@@ -19,7 +20,7 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], Offsets]:
 
 
 def cut(
-    example: Question, tokenizer: Tokenizer, special: Special, layout: Layout
+    example: Question, tokenizer: Tokenizer, special: Special, layout: PassageFormat
 ) -> tuple[Read, list[Missing]]:
     return next(cuts([example], tokenizer, special, layout))
 

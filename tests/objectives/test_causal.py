@@ -197,7 +197,7 @@ def test_who_can_learn_it(family: str, corpus: Corpus) -> None:
 
 def test_who_takes_what() -> None:
     for family in FAMILIES.values():
-        kind = family.load()[0]
+        kind = family.model
         for name, takers in TAKERS.items():
             assert issubclass(kind, takers) == (name in signature(kind.forward).parameters)
 

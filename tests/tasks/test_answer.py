@@ -22,10 +22,11 @@ from regard.data.examples import Answer as Gold
 from regard.data.examples import Question
 from regard.data.labelled import Examples
 from regard.data.tokenizer import Tokenizer
-from regard.data.windows import LAYOUTS, cuts
+from regard.data.windows import cuts
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.metrics.answers import overlap
+from regard.models import FAMILIES as CARDS
 from regard.tasks.answer import Answer, AnswerOptions, Said
 from regard.tasks.task_tokens import extended
 from tests.data.windowing import collate, to_learn
@@ -119,7 +120,7 @@ def test_batches_are_those_of_the_windows(
     examples.append(asked("a", ("a", 0)))  # so that one is always learned
     refuse = data.draw(st.booleans())
     length = data.draw(st.integers(9, 20))
-    layout = replace(LAYOUTS[family], length=length, stride=stride)
+    layout = replace(CARDS[family].passage_format, length=length, stride=stride)
     special = Examples("answer", examples, TOKENIZER).special
     reads = [read for read, _ in cuts(examples, TOKENIZER, special, layout)]
     made = objective(family, examples, length, stride=stride, impossible="yes" if refuse else "no")

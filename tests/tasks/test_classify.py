@@ -16,8 +16,9 @@ from torch.nn import functional as F
 from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import Special
 from regard.data.examples import Labelled, Place
-from regard.data.input_formats import FRAMES, bare, framed
+from regard.data.input_formats import bare, framed
 from regard.formats.directory import save
+from regard.models import FAMILIES as CARDS
 from regard.objectives.base import Loss
 from regard.tasks.classify import Classify, moments
 from tests.objectives.rules import few, same
@@ -103,13 +104,13 @@ def test_the_longer_text_is_cut_first(first: int, second: int, length: int) -> N
     """Against the loop of google-research/bert."""
     a, b = list(range(100, 100 + first)), list(range(200, 200 + second))
     special = Special(END, PAD, start=START, cls=CLS, sep=SEP)
-    made = framed(FRAMES["bert"], special, a, b, length)
+    made = framed(CARDS["bert"].input_format, special, a, b, length)
     left, right = list(a), list(b)
     while len(left) + len(right) > length - 3:
         (left if len(left) > len(right) else right).pop()
     assert made.ids == [CLS, *left, SEP, *right, SEP]
     assert made.cut == (first + second > length - 3) and len(made.ids) <= length
-    plain = framed(bare(FRAMES["gpt"]), special, a, b, length)
+    plain = framed(bare(CARDS["gpt"].input_format), special, a, b, length)
     assert set(plain.ids) <= {*a, *b, END} and len(plain.ids) == max(1, min(length, first + second))
 
 

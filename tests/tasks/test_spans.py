@@ -17,7 +17,8 @@ from regard.core.seeding import keyed
 from regard.data.corpus import Special
 from regard.data.examples import Answer, Question
 from regard.data.tokenizer import Tokenizer, word_pieces
-from regard.data.windows import LAYOUTS, Read
+from regard.data.windows import Read
+from regard.models import FAMILIES as CARDS
 from regard.tasks.spans import (
     Spans,
     beam_spans,
@@ -32,7 +33,7 @@ PIECES = "[PAD] [UNK] [CLS] [SEP] a b c d e f q r 你 好".split()
 PAD, _, CLS, SEP = range(4)
 SPECIAL = Special(SEP, pad=PAD, cls=CLS, sep=SEP)
 TOKENIZER = Tokenizer(word_pieces(PIECES))
-SHORT = replace(LAYOUTS["bert"], length=9, stride=2)  # [CLS] q r [SEP] + 4 + [SEP]
+SHORT = replace(CARDS["bert"].passage_format, length=9, stride=2)  # [CLS] q r [SEP] + 4 + [SEP]
 
 
 def read_of(passage: str, *answers: tuple[str, int]) -> Read:

@@ -60,7 +60,7 @@ def model(directory: Path, family: str) -> Path:
         "longformer": {"context": 32, "window": 8},
         "t5": {"head_size": 8, "end": 3, "padding": 0, "start": 0},
     }
-    made, config, _ = FAMILIES[family].load()
+    made, config = FAMILIES[family].model, FAMILIES[family].config
     built: Any = made(config(**(shape | changes[family])))
     return save(built.initialise(), directory, tokenizer())
 

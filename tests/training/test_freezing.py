@@ -43,7 +43,7 @@ def looped(made: Recipe) -> Loop:
 
 
 def blank(family: str) -> Any:
-    made, config, _ = FAMILIES[family].load()
+    made, config = FAMILIES[family].model, FAMILIES[family].config
     with torch.device("meta"):
         return made(config())
 

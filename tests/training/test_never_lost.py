@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 
+from regard.models import FAMILIES
 from regard.training import run as runs
-from regard.training.build import OWN
 from regard.training.loop import Loop
 from regard.training.recipe import Recipe
 from tests.training.small import data, recipe
@@ -63,7 +63,7 @@ def interrupted(made: Recipe, out: Path, steps: list[int], patch: pytest.MonkeyP
 
 
 CASES = [
-    *((name, own, {}) for name, own in OWN.items()),
+    *((name, card.objective, {}) for name, card in FAMILIES.items()),
     ("bert", "masked", {}),
     ("gpt", "prefix", {}),
     ("t5", "prefix", {}),

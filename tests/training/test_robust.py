@@ -40,7 +40,7 @@ def planned(family: str, where: Path, **changes: Any) -> Loop:
 
 def model(family: str = "gpt", layers: int = 4) -> Any:
     torch.manual_seed(0)
-    kind, config, _ = FAMILIES[family].load()
+    kind, config = FAMILIES[family].model, FAMILIES[family].config
     shape: dict[str, Any] = {"vocabulary": 40, "width": 16, "heads": 2, "hidden": 32}
     shape |= SHAPES.get(family, {}) | {"layers": layers}
     build: Any = kind

@@ -7,8 +7,8 @@ from typing import Any
 from regard.core.errors import ConfigError
 from regard.lab.compare.comparison import Plan
 from regard.lab.compare.lineup import Budget, Entry
+from regard.models.family import SHAPES
 from regard.training import recipe as recipes
-from regard.training.shapes import SIZES
 
 WORTH = 10  # tokens a parameter (without embeddings) that make a larger size worth its cost
 SHARE = 0.3  # of the machine's peak that a small model reaches
@@ -39,11 +39,11 @@ def planned(
         if given[name] < 8:
             raise ConfigError(f"--{name} is {given[name]}; it must be at least 8")
     given["size"] = given["size"] or size_for(budget)
-    if given["size"] not in SIZES:
-        raise ConfigError(f"--size is {given['size']!r}; known are {', '.join(SIZES)}")
+    if given["size"] not in SHAPES:
+        raise ConfigError(f"--size is {given['size']!r}; known are {', '.join(SHAPES)}")
     for entry in entries:
-        if entry.size and entry.size not in SIZES:
-            raise ConfigError(f"{entry.name}: its size {entry.size!r} must be {', '.join(SIZES)}")
+        if entry.size and entry.size not in SHAPES:
+            raise ConfigError(f"{entry.name}: its size {entry.size!r} must be {', '.join(SHAPES)}")
     check_settings(given.get("settings", ()))
     return Plan(sources, entries, budget, **given)
 
@@ -65,9 +65,9 @@ def check_settings(settings: tuple[str, ...]) -> None:
 
 def size_for(budget: Budget) -> str:
     """The largest size that reads `WORTH` tokens for each of its parameters."""
-    chosen = next(iter(SIZES))
-    for name, (layers, width, _) in SIZES.items():
-        parameters = 12 * layers * width**2
+    chosen = next(iter(SHAPES))
+    for name, shape in SHAPES.items():
+        parameters = 12 * shape.layers * shape.width**2
         if tokens_in(budget, parameters) >= WORTH * parameters:
             chosen = name
     return chosen

@@ -19,9 +19,9 @@ import torch
 
 from regard.core.errors import ConfigError, InputError
 from regard.core.seeding import permutation
-from regard.data.input_formats import FRAMES, framed
+from regard.data.input_formats import framed
 from regard.decoding.prompts import Prompts, readable
-from regard.formats.directory import Loaded, family_of_model
+from regard.formats.directory import Loaded
 from regard.lab.look.tokens import Token, tokens_of
 from regard.models.base import EncoderDecoder
 from regard.models.longformer import Longformer
@@ -77,7 +77,7 @@ def note(key: str, **values: Any) -> Note:
 def read(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
     """Refuses what the model has no use for, so that nothing asked is silently left out."""
     model = loaded.model
-    name = family_of_model(model)
+    name = model.family.name
     for given, kinds, option, needs in (
         (asked.target, EncoderDecoder, "a target", "an encoder with a decoder"),
         (asked.order, XLNet, "an order", "XLNet"),
@@ -119,14 +119,14 @@ def row_of(loaded: Loaded, text: str | Sequence[int]) -> tuple[list[int], list[i
     """The ids of a text and their segments. Around it stand the marks between which the model has
     learned to read, whether its tokenizer adds them or not: an encoder's, or those of a task.
     """
-    family, model = family_of_model(loaded.model), loaded.model
-    special = Prompts(loaded).special
-    if family in FRAMES and special is not None and isinstance(text, str):
+    model = loaded.model
+    layout, special = model.family.input_format, Prompts(loaded).special
+    if layout is not None and special is not None and isinstance(text, str):
         known = not model.causal and special.cls is not None and special.sep is not None
         if known or task_of(loaded):
             ids = encoded(loaded, text, special=False)
-            made = framed(FRAMES[family], special, ids, None, len(ids) + 4)
-            return made.ids, made.segments if FRAMES[family].segments else None
+            made = framed(layout, special, ids, None, len(ids) + 4)
+            return made.ids, made.segments if layout.segments else None
     return encoded(loaded, text, special=not model.causal), None
 
 
@@ -322,11 +322,12 @@ def informed(
         raise ConfigError(
             "this run has no knowledge; learn with it first: regard finetune … --knowledge FILE"
         )
-    family = family_of_model(loaded.model)
+    family = loaded.model.family.name
     check_use(family, task["task"])
     corpus = SimpleNamespace(path=loaded.path, tokenizer=loaded.tokenizer, special=special)
     teller = Informed(
-        SimpleNamespace(corpus=corpus, frame=FRAMES[family]), KnowledgeOptions.of(dict(table))
+        SimpleNamespace(corpus=corpus, frame=loaded.model.family.input_format),
+        KnowledgeOptions.of(dict(table)),
     )
     sides = np.zeros(len(ids), np.int64) if segments is None else np.array(segments)
     room = max(int(task.get("length") or 0), len(ids))

@@ -14,7 +14,7 @@ import torch
 from regard.attention.recorder import Seen, record
 from regard.core.errors import InputError, StorageError
 from regard.decoding.decode_state import at_rest
-from regard.formats.directory import Loaded, family_of_model
+from regard.formats.directory import Loaded
 from regard.lab.look.packing import Packed, Precision, pack, thumbnail
 from regard.lab.look.reading import Asked, Note, Part, Reading, read
 from regard.lab.look.rollout import Crossing, Rollout
@@ -169,7 +169,7 @@ def look(
 
 def titles(models: Sequence[Loaded]) -> list[str]:
     """The directories' names; of two that are the same, with those they stand in."""
-    made = [family_of_model(m.model) if m.path is None else m.path.resolve().name for m in models]
+    made = [m.model.family.name if m.path is None else m.path.resolve().name for m in models]
     if len(set(made)) < len(models) and len({id(m) for m in models}) == len(models):
         made = [
             name if m.path is None else "/".join(m.path.resolve().parts[-2:])
@@ -199,7 +199,7 @@ def side_of(
         keeper.finish()
     shown = text if isinstance(text, str) else " ".join(map(str, text))
     return Side(
-        name, family_of_model(loaded.model), shown, reading.names, list(keeper.stacks.values()),
+        name, loaded.model.family.name, shown, reading.names, list(keeper.stacks.values()),
         precision, reading.notes, reading.facts,
     )  # fmt: skip
 

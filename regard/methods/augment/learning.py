@@ -20,7 +20,8 @@ from regard.data.example_views import parts
 from regard.data.examples import Example
 from regard.data.labelled import of_entities
 from regard.data.tags import scheme_of
-from regard.tasks.paper_defaults import OBJECTIVES, WRITERS
+from regard.models import FAMILIES
+from regard.tasks.paper_defaults import OBJECTIVES
 
 if TYPE_CHECKING:
     from regard.training.recipe import Augment, Recipe
@@ -122,8 +123,8 @@ def check(recipe: Recipe) -> None:
     task = recipe.examples.task
     name = str(asked.get("of") or asked.get("name") or OBJECTIVES.get(task, task))
     kind = family(recipe) if is_directory(recipe.model) else ""
-    if name not in VARIED or kind in WRITERS:
-        by = f" by {kind}" if kind in WRITERS else ""
+    if name not in VARIED or FAMILIES[kind].writes_tasks:
+        by = f" by {kind}" if FAMILIES[kind].writes_tasks else ""
         raise ConfigError(
             f"augment.methods is set, and {task or name}{by} is not varied on the fly; that is for "
             "classify, entail, similar, choose and tag by a model that labels (bert, xlnet, "

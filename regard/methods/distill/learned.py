@@ -11,10 +11,10 @@ from regard.data.corpus import MARKER, read_marker
 from regard.formats.directory import read_config
 from regard.formats.registry import format_of
 from regard.methods.distill.parts import TEXT
+from regard.models import FAMILIES
 from regard.tasks.labelled import TASK
 from regard.tasks.paper_defaults import OBJECTIVES
 from regard.training import recipe as recipes
-from regard.training.build import OWN
 from regard.training.recipe import Recipe
 from regard.training.run import RECIPE
 
@@ -37,7 +37,7 @@ def inner_of(recipe: Recipe, teacher: Path) -> tuple[str, dict[str, Any]]:
             return str(held["of"]), dict(held.get("options", {}))
         if held.pop("name", "") in TEXT:
             return str(recipes.read(teacher / RECIPE)["objective"]["name"]), held
-    usual = "masked" if kind == "bert" else OWN[kind]
+    usual = FAMILIES[kind].running_objective
     if usual not in TEXT:
         raise ConfigError(
             f"{teacher} is a {kind}, which learns {usual!r} from text, and that cannot be "

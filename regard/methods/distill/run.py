@@ -35,8 +35,8 @@ from regard.methods.distill.student import check_directory, check_shape, make_st
 from regard.methods.distill.teacher import check_tokenizer
 from regard.methods.dry_run import rehearse
 from regard.methods.finetune.multi_stage import Facts, Stopped, part
+from regard.models import FAMILIES
 from regard.tasks.labelled import TASK
-from regard.tasks.paper_defaults import WRITERS
 from regard.training import recipe as recipes
 from regard.training.build import is_directory
 from regard.training.parallel import Group
@@ -168,7 +168,7 @@ def check(recipe: Recipe, asked: Asked) -> None:
         check_prepared(recipe, asked)
     elif asked.sequence:
         raise no_pairs(recipe)
-    elif found.family in WRITERS:
+    elif FAMILIES[found.family].writes_tasks:
         raise ConfigError(
             f"{asked.teacher} learned its task as text; give the prepared pairs that it learned "
             f"from, such as {Path(asked.teacher, 'data')}"

@@ -16,7 +16,6 @@ from regard.core.seeding import seed_torch
 from regard.formats.directory import (
     Loaded,
     configure,
-    family_of_model,
     heads_in,
     read_config,
     save,
@@ -79,7 +78,7 @@ def student_of(teacher: Loaded, shape: dict[str, int], seed: int) -> Any:
         if isinstance(held := fields.get(name), tuple | list) and len(held) == config.layers
     }
     smaller = config.replace(**shape | per_layer)
-    build: Any = cast(Any, FAMILIES[family_of_model(model)].load()[0])
+    build: Any = cast(Any, FAMILIES[model.family.name].model)
     made = build(smaller, heads_in(model)) if hasattr(model, "heads") else build(smaller)
     if set(shape) - set(DEPTHS):
         seed_torch(seed, "student")

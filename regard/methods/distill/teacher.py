@@ -11,7 +11,6 @@ from regard.core.errors import ConfigError, FormatError, InputError
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import (
     configure,
-    family_of_model,
     heads_of,
     load,
     locate,
@@ -127,12 +126,12 @@ def check_student(student: Any, teacher: Teacher, wanted: set[str]) -> None:
     """Refuses a student that the teacher cannot teach so."""
     own, their = student.config, teacher.config
     check_vocabulary(own, their, teacher.path)
-    alike = family_of_model(student) == teacher.family
+    alike = student.family.name == teacher.family
     check_extent(own, their, teacher.family if alike else "")
     close = wanted - {"soft", "hard"}
     if close and not alike:
         raise ConfigError(
-            f"the student is a {family_of_model(student)} and the teacher a {teacher.family}; of "
+            f"the student is a {student.family.name} and the teacher a {teacher.family}; of "
             f"two kinds only answers can be compared (soft), not {', '.join(sorted(close))}"
         )
     if "cosine" in wanted and own.width != their.width:

@@ -21,9 +21,9 @@ from regard.data.splits import Shares
 from regard.formats.directory import configure, heads_of, load, read_config, save
 from regard.formats.registry import format_of
 from regard.methods.finetune.multi_stage import Facts, Stages, amount, part, read_unlabelled
+from regard.models import FAMILIES
 from regard.tasks.as_text import divided
-from regard.tasks.paper_defaults import finetuning
-from regard.training.build import LENGTH, OWN, STEP, family
+from regard.training.build import LENGTH, STEP, family
 from regard.training.progress import watch
 from regard.training.recipe import Recipe, make
 from regard.training.run import train
@@ -107,10 +107,10 @@ def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:
         "model": recipe.model,
         "data": str(out / TEXT),
         "seed": recipe.seed,
-        "objective": {"name": "masked" if kind == "bert" else OWN[kind]},
+        "objective": {"name": FAMILIES[kind].running_objective},
         "batch": {"length": length, "samples": samples},
         "budget": amount(stages.adapt),
-        "optimizer": {"rate": float(finetuning(kind, recipe.examples.task)["rate"])},
+        "optimizer": {"rate": FAMILIES[kind].finetuned(recipe.examples.task).lr},
         "schedule": {"name": "constant", "warmup": 0.0}
         if kind == "t5"
         else {"name": "linear", "warmup": WARMUP},

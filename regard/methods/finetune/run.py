@@ -32,7 +32,8 @@ from regard.methods.finetune.multi_stage import (
     read_unlabelled,
     write_plan,
 )
-from regard.tasks.paper_defaults import OBJECTIVES, TEXT, WRITERS
+from regard.models import FAMILIES
+from regard.tasks.paper_defaults import OBJECTIVES, TEXT
 from regard.training.build import family
 from regard.training.parallel import Group
 from regard.training.plan import prepare
@@ -116,7 +117,7 @@ def rehearse(recipe: Recipe, stages: Stages) -> None:
 
 
 def as_text(recipe: Recipe) -> bool:
-    return recipe.examples.task in TEXT or family(recipe) in WRITERS
+    return recipe.examples.task in TEXT or FAMILIES[family(recipe)].writes_tasks
 
 
 def learn(recipe: Recipe, out: Path, go_on: bool, display: str) -> Facts:

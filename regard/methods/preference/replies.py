@@ -32,7 +32,7 @@ from regard.data.examples import Dialogue, Preference
 from regard.data.labelled import Examples
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.decode_state import at_rest
-from regard.formats.directory import family_of_model, load
+from regard.formats.directory import load
 from regard.models.output import CHUNK
 from regard.objectives.base import Objective
 from regard.objectives.causal import choose
@@ -322,7 +322,7 @@ class Replies(Objective):
         return model
 
     def check(self, model: Any) -> None:
-        found = family_of_model(inner(model))
+        found = inner(model).family.name
         if found != self.options.family:
             raise ConfigError(f"the model is a {found}; this was made for {self.options.family}")
         check_room(model, self.longest)

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer as Fast
 
 from regard.core.errors import ConfigError
 from regard.data.tokenizer import Tokenizer
-from regard.formats.directory import BESIDE, Loaded, family_of_model, heads_in, save
+from regard.formats.directory import BESIDE, Loaded, heads_in, save
 from regard.models.bert import Bert
 
 UNUSED = re.compile(r"\[unused\d+\]")
@@ -34,7 +34,7 @@ def trim(loaded: Loaded, texts: Iterable[str], size: int, out: Path) -> dict[str
     model, tokenizer = loaded.model, loaded.tokenizer
     if not isinstance(model, Bert) or model.extensions or tokenizer is None:
         raise ConfigError(
-            f"{loaded.path} is a {family_of_model(model)}; the vocabulary of a plain bert with its "
+            f"{loaded.path} is a {model.family.name}; the vocabulary of a plain bert with its "
             "tokenizer can be made smaller"
         )
     fast = tokenizer.ready

@@ -97,7 +97,8 @@ def test_another_width_begins_at_random_by_the_seed() -> None:
 def test_students_of_the_papers_have_their_sizes(
     teacher: str, heads: dict[str, int], words: str, count: int
 ) -> None:
-    build, _, known = family_of(teacher).load()
+    card = family_of(teacher)
+    build, known = card.model, card.sizes
     with torch.device("meta"):
         made = student_of(Loaded(build(known[teacher], heads)), shape_of(words), 1)
     assert made.parameter_count() == count

@@ -23,8 +23,8 @@ from regard.formats.directory import load
 from regard.methods.finetune import folds as crossing
 from regard.methods.finetune.multi_stage import Stages, amount, asked, digest, write_plan
 from regard.methods.finetune.run import finetune
+from regard.models import FAMILIES
 from regard.training import run as runs
-from regard.training.build import OWN
 from regard.training.loop import Loop
 from regard.training.recipe import Examples, Recipe
 from tests.tasks import tuning
@@ -354,7 +354,7 @@ def test_every_family(family: str, reviews: Path, unlabelled: Path, tmp_path: Pa
     found = tune(made, tmp_path / "run", **stages)
     assert found["outcome"] == "done" and found["adapted"]["out"] and found["pseudo"]["asked"] > 50
     kept = runs.recipes.read(tmp_path / "run" / "adapted" / "recipe.toml")
-    assert kept["objective"]["name"] == OWN[family]
+    assert kept["objective"]["name"] == FAMILIES[family].objective
     crossed = tuning.recipe(model, reviews, budget={"steps": 1}, batch={"length": 24})
     assert len(tune(crossed, tmp_path / "crossed", folds=2)["runs"]) == 2
 

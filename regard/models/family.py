@@ -1,0 +1,131 @@
+"""The card of a model family: everything that is said of the family as a whole, in one place.
+
+Each model's file ends with its card, `FAMILY`. Whoever needs to know something of a family (its
+sizes, the objective of its paper, the learning rate of a fine-tuning, how a pair of texts is laid
+out) asks the card. No other file holds a table by family.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from regard.core.errors import ConfigError, UnknownName
+from regard.data.input_formats import InputFormat, PassageFormat
+
+if TYPE_CHECKING:
+    from regard.models.base import Model
+    from regard.models.config import Config
+
+
+@dataclass(frozen=True)
+class PaperDefaults:
+    """What a paper trained with. `lr` is the highest rate, or a factor with the schedule "noam"."""
+
+    lr: float
+    optimizer: str = "adamw"
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    grad_clip: float = 1.0
+    layer_decay: float = 1.0  # the rate of a layer, times that of the one above it
+    schedule: str = "linear"
+    warmup: float = 0  # steps, or a share of all steps if it is below 1
+    min_lr_ratio: float = 0.0
+    power: float = 1.0  # of the schedule "polynomial"
+    until: float | None = None  # where the decay ends, as a share of all steps
+    steps: int | None = None
+    batch_size: int | None = None  # sequences
+    seq_len: int | None = None  # tokens; in fine-tuning the most tokens of a row
+    epochs: int | None = None
+    batch_tokens: int | None = None  # of the source, and as many of the target
+    differs: str = ""  # where this is not what the paper did
+
+    def replace(self, **changes: Any) -> PaperDefaults:
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A size for a laptop. A family turns it into fields of its configuration."""
+
+    layers: int
+    width: int
+    heads: int
+
+    def fields(self) -> dict[str, Any]:
+        """What nearly all configurations call it; the feed-forward network is 4 times as wide."""
+        return {
+            "layers": self.layers,
+            "width": self.width,
+            "heads": self.heads,
+            "hidden": 4 * self.width,
+        }
+
+    @property
+    def head_size(self) -> int:
+        return self.width // self.heads
+
+
+SHAPES = {"tiny": Shape(2, 128, 2), "small": Shape(4, 256, 4), "medium": Shape(6, 512, 8)}
+
+
+def plain_shape(shape: Shape, seq_len: int) -> dict[str, Any]:
+    return shape.fields()
+
+
+@dataclass(frozen=True)
+class Family:
+    name: str
+    model: type[Model]
+    config: type[Config]
+    paper: str
+    year: int
+    sizes: Mapping[str, Any]  # the published ones: name -> configuration
+    objective: str  # what its paper learns from raw text
+    training: Mapping[str, PaperDefaults]  # "": the family; else sizes that begin with the key
+    finetuning: Mapping[str, PaperDefaults]  # by task; "": any other task
+    later: tuple[tuple[str, str, int], ...] = ()  # (beginning of a size's name, its paper, year)
+    scratch_lr: float | None = None  # where `training` is for weights that are trained already
+    laptop: Callable[[Shape, int], dict[str, Any]] = plain_shape  # (shape, tokens of a sample)
+    # The objective on plain running text, where the paper's own reads pairs of sentences.
+    text_objective: str = ""
+    other_objectives: tuple[str, ...] = ()  # it can also learn these from plain running text
+    compared: bool = True  # does it stand in a comparison that names no models?
+    input_format: InputFormat | None = None  # how a text, or two, are laid out for a head
+    passage_format: PassageFormat | None = None  # how a question and its passage are laid out
+    task_tokens: tuple[str, ...] = ()  # roles that a task adds to a tokenizer that lacks them
+    writes_tasks: bool = False  # it learns every task as text
+    task_prefixes: bool = False  # the paper puts the name of a task before its text
+    smooths_labels: bool = False  # the paper smooths labels where a task is learned as text
+
+    @property
+    def running_objective(self) -> str:
+        """What it learns from plain running text."""
+        return self.text_objective or self.objective
+
+    def source(self, size: str) -> tuple[str, int]:
+        """The paper and the year of one size."""
+        for start, paper, year in self.later:
+            if size.startswith(start):
+                return paper, year
+        return self.paper, self.year
+
+    def trained(self, size: str = "") -> PaperDefaults:
+        """What the paper of a size trained with; of the family where the size has no entry."""
+        keys = [key for key in self.training if key and f"{size}-".startswith(f"{key}-")]
+        return self.training[max(keys, key=len, default="")]
+
+    def finetuned(self, task: str) -> PaperDefaults:
+        """What the paper fine-tuned with on such a task."""
+        if not self.finetuning:
+            raise ConfigError(f"{self.name} is not known to learn {task}")
+        return self.finetuning.get(task) or self.finetuning[""]
+
+    def shape(self, size: str, seq_len: int) -> dict[str, Any]:
+        """The fields of the configuration for a size of a laptop."""
+        if size not in SHAPES:
+            raise UnknownName("size", size, SHAPES, "(leave it out for the published one)")
+        return self.laptop(SHAPES[size], seq_len)
