@@ -169,7 +169,10 @@ class Bench:
 
         def timed() -> Any:
             began = time.monotonic()
-            found = work()
+            try:
+                found = work()
+            except Exception as error:  # one that fails does not keep the others from it
+                found = {"failed": type(error).__name__, "said": str(error)[-600:]}
             failed = isinstance(found, dict) and "failed" in found
             told = f" FAILED: {found['said']}" if failed else ""
             print(f"{time.monotonic() - began:6.1f} s  {name}{told}", file=sys.stderr, flush=True)
@@ -524,7 +527,8 @@ def training(bench: Bench) -> Iterator[tuple[str, Future[Any]]]:
         yield f"filled/{name}", bench.later(f"fill {name}", filling(bench, name))
     for name in ("gpt", "bert", "lstm", "t5"):
         yield f"tested/{name}", bench.later(f"test {name}", testing(bench, f"runs/{name}"))
-    yield "resumed/gpt", bench.later("resume gpt", lambda: resumed(bench, "runs/gpt"))
+    alone = bench.later("resume gpt", lambda: resumed(bench, "runs/gpt-separate"))
+    yield "resumed/gpt-separate", alone
 
 
 TIMED = ("seconds", "out", "tokens_per_second", "speed")
@@ -715,8 +719,9 @@ def compared(bench: Bench) -> Table:
     changes = ("shape.width=32", "validation.samples=16", *EXACT)
     words = ("compare", "compared.txt", "--budget", "3000tok", "--models", COMPARED, "--size",
              "tiny", "--length", 32, "--samples", 8, "--vocabulary", VOCABULARY,
-             "--prompt", WORDS[20], *(word for change in changes for word in ("--set", change)))  # fmt: skip
-    said = bench.call(*words, "--out", "comparison", "--quiet")
+             "--prompt", WORDS[20])  # fmt: skip
+    settings = [word for change in changes for word in ("--set", change)]
+    said = bench.call(*words, *settings, "--out", "comparison", "--quiet")
     if said.code:
         return failure(said)
     place = bench.place / "comparison"

@@ -17,14 +17,7 @@ from torch import Tensor
 from regard.attention.memory import Fixed
 from regard.core.errors import InputError
 from regard.decoding.processors import Past
-from regard.models.base import EncoderDecoder
-from regard.models.extensions import extend
-from regard.models.gpt import GPT
-from regard.models.longformer_characters import CharacterLongformer
-from regard.models.lstm import LSTM
 from regard.models.state import State
-from regard.models.transformer_xl import TransformerXL
-from regard.models.xlnet import XLNet
 
 GENERATORS = "gpt, transformer-xl, xlnet, longformer-characters, lstm, t5, transformer"
 
@@ -301,8 +294,8 @@ class Asking(Remembering):
     of the next word holds a dummy that no other row sees; it is not remembered.
     """
 
-    def __init__(self, model: XLNet) -> None:
-        super().__init__(unlimited(model))
+    def __init__(self, model: Any) -> None:
+        super().__init__(model.unlimited())
 
     def read_prompts(self, room: int, times: int) -> Tensor:
         self.state = State()
@@ -326,29 +319,15 @@ class Asking(Remembering):
         return self.logits(hidden)
 
 
-def unlimited(model: XLNet) -> XLNet:
-    """The same weights, without the limits of training by segments and in two directions."""
-    config = model.config.replace(memory=None, reuse=None, two_directions=False)
-    with torch.device("meta"):
-        twin = XLNet(config, {"masked": 0})
-        for name, options in model.extensions.items():
-            extend(twin, name, options)
-    twin.load_state_dict(model.state_dict(), strict=False, assign=True)
-    return twin.eval()
-
-
 class Recomputing(Reader):
     """A model without a memory reads all that a row can depend on, at every step."""
-
-    def __init__(self, model: Any, reach: int | None = None) -> None:
-        super().__init__(model)
-        self.reach = reach  # rows before the last one that matter; None: all
 
     def read_prompts(self, room: int, times: int) -> Tensor:
         return self.read_one(self.tokens)
 
     def read_one(self, tokens: Tensor) -> Tensor:
-        start = 0 if self.reach is None else max(0, self.length - 1 - self.reach)
+        reach = self.model.reach
+        start = 0 if reach is None else max(0, self.length - 1 - reach)
         real = self.real(start, self.length)
         seen = self.tokens[:, start : self.length]
         return self.logits(self.model(seen, real=real))
@@ -367,30 +346,24 @@ def at_rest(model: Any) -> Iterator[None]:
             model.train()
 
 
-def reach(model: CharacterLongformer) -> int:
-    """How far back its windows reach, one upon the other."""
-    c = model.config
-    return sum(c.window(i) * c.dilation(i) for i in range(c.layers))
+READERS: dict[str, type[Reader]] = {  # by how a model goes on with a text
+    "kv_cache": Learned,
+    "cross": Pair,
+    "recurrent": Remembering,
+    "queries": Asking,
+    "recompute": Recomputing,
+}
 
 
 def reader_for(model: Any) -> Reader:
     """The reader of a model's kind; a model that cannot go on with a text is refused."""
-    name = type(model).__name__
-    if isinstance(model, GPT):
-        return Learned(model)
-    if isinstance(model, EncoderDecoder):
-        return Pair(model)
-    if isinstance(model, LSTM) or (isinstance(model, TransformerXL) and model.config.memory > 0):
-        return Remembering(model)
-    if isinstance(model, XLNet) and hasattr(model, "output"):
-        return Asking(model)
-    if isinstance(model, TransformerXL):
-        return Recomputing(model)
-    if isinstance(model, CharacterLongformer):
-        return Recomputing(model, reach(model))
+    if model.decoding:
+        return READERS[model.decoding](model)
     heads = ", ".join(getattr(model, "heads", {})) or "none"
     if hasattr(model, "output"):
         does = "it fills blanks ('regard fill') and does not go on with a text"
     else:
         does = f"it has no output over words (its heads: {heads}) and cannot generate"
-    raise InputError(f"this model is a {name}: {does}; generate with one of {GENERATORS}")
+    raise InputError(
+        f"this model is a {type(model).__name__}: {does}; generate with one of {GENERATORS}"
+    )

@@ -18,13 +18,11 @@ from torch import Tensor
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.special_tokens import SENTINEL
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.decode_state import at_rest, right_padded, unlimited
+from regard.decoding.decode_state import at_rest, right_padded
 from regard.decoding.generation import Decoder, Generation
 from regard.decoding.options import Options
 from regard.decoding.prompts import Prompts, readable
 from regard.formats.directory import Loaded
-from regard.models.base import Encoder, EncoderDecoder
-from regard.models.xlnet import XLNet
 
 ORDERS = ("confident", "left", "each")
 BLANK = r"\[MASK\]|_{3,}"
@@ -79,11 +77,11 @@ def fill(
 
 def filler_for(loaded: Loaded, top: int, order: str, tokens: int) -> Masked | Writing:
     model = loaded.model
-    if isinstance(model, Encoder) and hasattr(model, "output"):
-        return (Asked if isinstance(model, XLNet) else Masked)(loaded, top, order)
-    if isinstance(model, EncoderDecoder):
+    if model.fills == "sentinels":
         return Writing(loaded, top, tokens)
-    if isinstance(model, Encoder):
+    if model.fills and hasattr(model, "output"):
+        return (Asked if model.fills == "queries" else Masked)(loaded, top, order)
+    if model.fills:
         heads = ", ".join(model.heads) or "none"
         does = f"it has no masked head (its heads: {heads})"
     else:
@@ -179,7 +177,7 @@ class Asked(Masked):
 
     def __init__(self, loaded: Loaded, top: int, order: str) -> None:
         super().__init__(loaded, top, order)
-        self.model = unlimited(loaded.model)
+        self.model = loaded.model.unlimited()
 
     def frame(self, ids: list[int]) -> list[int]:
         cls, sep = self.special.cls, self.special.sep

@@ -10,7 +10,6 @@ from regard.data.corpus import Special
 from regard.data.special_tokens import special_of
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import Loaded
-from regard.models.base import EncoderDecoder
 
 Prompt = str | Sequence[int]  # a text, or its ids as they are
 
@@ -21,7 +20,7 @@ class Prompts:
     def __init__(self, loaded: Loaded) -> None:
         self.model, self.config = loaded.model, loaded.model.config
         self.tokenizer, self.source = loaded.tokenizer, loaded.source
-        self.pair = isinstance(self.model, EncoderDecoder)
+        self.pair = self.model.kind == "encoder-decoder"
         self.special: Special | None = None
         if self.tokenizer is not None and self.tokenizer.fast is not None:
             self.special = special_of(self.tokenizer, str(loaded.path or "this model"))

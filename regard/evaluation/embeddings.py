@@ -25,12 +25,9 @@ from regard.data.special_tokens import special_of
 from regard.decoding.prompts import readable
 from regard.evaluation.predict import by_tokens, fitting
 from regard.formats.directory import Loaded
-from regard.models import FAMILIES
-from regard.models.base import EncoderDecoder
 from regard.training.train_module import autocast, blocks, evaluating
 
 POOLING = ("mean", "first", "last")
-MARKED = ("bert", "longformer", "xlnet")  # read texts between marks
 
 
 def embed(
@@ -77,14 +74,13 @@ class Embedder:
     def __init__(self, loaded: Loaded, layer: int, length: int) -> None:
         assert loaded.tokenizer is not None
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
-        self.family = self.model.family.name
-        self.pair = isinstance(self.model, EncoderDecoder)
+        self.pair = self.model.kind == "encoder-decoder"
         self.special: Special = special_of(self.tokenizer, str(loaded.path or "this model"))
         context = getattr(loaded.config, "context", None)
         self.length = length or context or 2**31
         if context is not None and self.length > context:
             raise ConfigError(f"length is {length}, and this model reads {context} tokens at once")
-        self.frame = FAMILIES[self.family].input_format if self.family in MARKED else None
+        self.frame = self.model.family.input_format if self.model.kind == "encoder" else None
         self.cut = 0
         writing = list(self.model.decoder_blocks) if self.pair else []
         self.layers: list[nn.Module] = [
@@ -93,7 +89,9 @@ class Embedder:
         self.layer = layer if layer >= 0 else len(self.layers) + 1 + layer
         if not 0 <= self.layer <= len(self.layers) or (not self.layers and layer != -1):
             most = f"0 to {len(self.layers)}, or " if self.layers else ""
-            raise ConfigError(f"layer is {layer}; of this {self.family} it can be {most}-1")
+            raise ConfigError(
+                f"layer is {layer}; of this {self.model.family.name} it can be {most}-1"
+            )
 
     # -- tokens
 

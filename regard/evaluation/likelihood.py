@@ -23,15 +23,11 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError, InputError
-from regard.decoding.decode_state import at_rest, reader_for, right_padded, unlimited
+from regard.decoding.decode_state import at_rest, reader_for, right_padded
 from regard.decoding.prompts import Prompts, readable
 from regard.evaluation.predict import TOKENS, by_tokens
 from regard.formats.directory import Loaded
-from regard.models.gpt import GPT
-from regard.models.lstm import LSTM
 from regard.models.output import CHUNK
-from regard.models.transformer_xl import TransformerXL
-from regard.models.xlnet import XLNet
 
 SHARED = 32  # tokens from which on it pays to read a context once for several completions
 
@@ -136,7 +132,7 @@ class Scorer:
         self.limit: int | None = min(limits, default=None)
         if length is not None and length < 2:
             raise ConfigError(f"length is {length}; a context and a completion take at least 2")
-        self.asked = unlimited(self.model) if isinstance(self.model, XLNet) else self.model
+        self.asked = self.model.unlimited()
 
     # -- from texts to tokens
 
@@ -217,7 +213,7 @@ class Scorer:
     def read(self, asks: list[Ask]) -> Iterator[Read]:
         if self.prompts.pair:
             yield from self.decoded(asks)
-        elif isinstance(self.model, XLNet):
+        elif self.model.decoding == "queries":
             yield from self.permuted(asks)
         else:
             apart, together = self.divided(asks)
@@ -230,8 +226,8 @@ class Scorer:
         A Transformer-XL reads what is longer than its memory piece by piece, always in the same
         pieces; the context ends one.
         """
-        memory = self.model.config.memory if isinstance(self.model, TransformerXL) else 0
-        remembers = isinstance(self.model, GPT | LSTM) or memory > 0
+        memory = getattr(self.model.config, "memory", 0)
+        remembers = self.model.decoding in ("kv_cache", "recurrent")
         groups: dict[tuple[int, ...], list[Ask]] = defaultdict(list)
         for ask in asks:
             groups[ask.before].append(ask)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from regard.attention.block import Block, CrossBlock
 from regard.attention.memory import Fixed
-from regard.core.errors import InputError, UnknownName
+from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.models.config import Config as Config  # for the models: both from one place
 from regard.models.heads import Heads
 from regard.models.output import Output
@@ -21,11 +22,49 @@ if TYPE_CHECKING:
 
 
 class Model(nn.Module):
-    """A map from tokens to hidden states; `output` maps those to the vocabulary."""
+    """A map from tokens to hidden states; `output` maps those to the vocabulary.
+
+    What a model can do stands here as its capabilities, so that nobody asks which model it is.
+    """
 
     config: Any
     output: Output
+    kind: ClassVar[str] = "decoder"  # or "encoder", "encoder-decoder"
     causal: ClassVar[bool] = False  # does each row see only what came before it?
+    # What its forward takes besides tokens and their marks: "state", "segments", "known",
+    # "order" (who sees whom), "targets" (rows that ask for a word), "prefix", "global_tokens".
+    accepts: ClassVar[frozenset[str]] = frozenset()
+    remembers: ClassVar[str] = ""  # "rows" or a "vector" of an earlier segment, in its state
+    fills: ClassVar[str] = ""  # how it guesses blanks: "masked", "queries" or "sentinels"
+    summary_row: ClassVar[str] = "last"  # the row that stands for a whole text, or "first"
+
+    @property
+    def decoding(self) -> str:
+        """How it goes on with a text: by a "kv_cache", with the source beside it ("cross"), a
+        "recurrent" memory, rows that ask ("queries"), or "recompute". "": it does not.
+        """
+        return ""
+
+    @property
+    def reach(self) -> int | None:
+        """How many rows before the last one matter to it; None: all."""
+        return None
+
+    def stacks(self) -> dict[str, list[nn.Module]]:
+        """Its layers; an encoder's and a decoder's apart."""
+        blocks: Any = self.blocks
+        return {"": list(blocks)}
+
+    def unlimited(self) -> Self:
+        """The model without limits that only training has."""
+        return self
+
+    def read_forwards(self) -> None:
+        """Ends what only training does: reading half of the texts backwards."""
+
+    def grow_vocabulary(self, vocabulary: int) -> None:
+        """Makes rows for new tokens, drawn as the first ones were."""
+        raise ConfigError(f"{type(self).__name__} cannot learn tokens that it was not made with")
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,6 +103,10 @@ class Model(nn.Module):
 class Encoder(Model):
     """A model that reads a whole text at once and can carry heads."""
 
+    kind = "encoder"
+    fills = "masked"
+    summary_row = "first"
+
     def add_heads(self, heads: Heads, head: Callable[[str, int], nn.Module]) -> None:
         """One module for each head but "masked", which is the output."""
         made = {name: head(name, classes) for name, classes in heads.items() if name != "masked"}
@@ -80,7 +123,16 @@ class Encoder(Model):
 class EncoderDecoder(Model):
     """An encoder reads the source once; a decoder reads itself and what the encoder made of it."""
 
+    kind = "encoder-decoder"
+    fills = "sentinels"
     decoder_blocks: nn.ModuleList
+
+    def stacks(self) -> dict[str, list[nn.Module]]:
+        blocks: list[nn.Module] = [part for part in self.modules() if isinstance(part, Block)]
+        return {
+            "encoder": [part for part in blocks if not isinstance(part, CrossBlock)],
+            "decoder": [part for part in blocks if isinstance(part, CrossBlock)],
+        }
 
     def encode(self, source: Tensor, real: Tensor | None = None) -> Tensor:
         raise TypeError(f"{type(self).__name__} does not say how it encodes")
@@ -94,6 +146,10 @@ class EncoderDecoder(Model):
         state: State | None = None,
     ) -> Tensor:
         raise TypeError(f"{type(self).__name__} does not say how it decodes")
+
+    @property
+    def decoding(self) -> str:
+        return "cross"
 
     def start(self, batch: int, capacity: int) -> State:
         return State(caches(self.decoder_blocks, batch, capacity))

@@ -66,6 +66,8 @@ class Bert(Encoder):
     the next sentence.
     """
 
+    accepts = frozenset({"segments", "order", "known"})
+
     PRETRAINING: Heads = {"masked": 0, "next": 2}
 
     def __init__(self, config: BertConfig, heads: Heads | None = None) -> None:

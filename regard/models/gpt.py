@@ -52,6 +52,7 @@ class GPT(Model):
     """A language model, with the heads asked for beside it; by default none."""
 
     causal = True
+    accepts = frozenset({"state", "prefix"})
 
     def __init__(self, config: GPTConfig, heads: Heads | None = None) -> None:
         super().__init__()
@@ -106,6 +107,22 @@ class GPT(Model):
                 elif isinstance(part, FeedForward):
                     nn.init.normal_(part.narrow.weight, std=std)
         return self
+
+    @property
+    def decoding(self) -> str:
+        return "kv_cache"
+
+    def grow_vocabulary(self, vocabulary: int) -> None:
+        old = self.tokens.weight
+        new = old.new_empty(vocabulary - old.size(0), old.size(1)).normal_(
+            std=self.config.start_std
+        )
+        self.tokens.weight = nn.Parameter(torch.cat([old.detach(), new]), old.requires_grad)
+        self.tokens.num_embeddings = vocabulary
+        self.output.weight = self.tokens.weight
+        if hasattr(self.tokens, "spelling"):  # the extension "characters"
+            self.tokens.spelling.grow(vocabulary)  # type: ignore[operator, union-attr]
+        self.config = self.config.replace(vocabulary=vocabulary)
 
     def start(self, batch: int, capacity: int) -> State:
         c = self.config

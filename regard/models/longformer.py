@@ -94,6 +94,8 @@ class LongAttention(nn.Module):
 
 
 class Longformer(Encoder):
+    accepts = frozenset({"segments", "global_tokens", "known"})
+
     def __init__(self, config: LongformerConfig, heads: Heads | None = None) -> None:
         super().__init__()
         c = self.config = config

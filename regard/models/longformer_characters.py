@@ -150,6 +150,16 @@ class CharacterLongformer(Model):
                 nn.init.normal_(parameter, std=self.config.start_std)
         return self
 
+    @property
+    def decoding(self) -> str:
+        return "recompute"
+
+    @property
+    def reach(self) -> int:
+        """Its windows reach so far back, one upon the other."""
+        c = self.config
+        return sum(c.window(i) * c.dilation(i) for i in range(c.layers))
+
     def forward(self, tokens: Tensor, real: Tensor | None = None) -> Tensor:
         """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding."""
         c = self.config

@@ -28,6 +28,8 @@ class LSTMConfig(Config):
 
 class LSTM(Model):
     causal = True
+    accepts = frozenset({"state"})
+    remembers = "vector"
 
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__()
@@ -43,6 +45,13 @@ class LSTM(Model):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -self.config.start_range, self.config.start_range)
         return self
+
+    @property
+    def decoding(self) -> str:
+        return "recurrent"
+
+    def stacks(self) -> dict[str, list[nn.Module]]:
+        return {"": list(self.layers)}
 
     def forward(
         self, tokens: Tensor, real: Tensor | None = None, state: State | None = None

@@ -61,6 +61,8 @@ class TransformerXLConfig(Config):
 
 class TransformerXL(Model):
     causal = True
+    accepts = frozenset({"state"})
+    remembers = "rows"
 
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
@@ -112,6 +114,10 @@ class TransformerXL(Model):
         c, like = self.config, next(self.parameters())
         empty = like.new_zeros(batch, c.memory, c.width)
         return State(hidden=[empty] * c.layers)
+
+    @property
+    def decoding(self) -> str:
+        return "recurrent" if self.config.memory > 0 else "recompute"
 
     def forward(
         self, tokens: Tensor, real: Tensor | None = None, state: State | None = None

@@ -23,6 +23,7 @@ from regard.attention.precision import working_dtype
 from regard.core.errors import InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, check_tokens, normal
+from regard.models.extensions import extend
 from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.heads import Heads, Rows, Span, Summary
 from regard.models.knowledge import NOTHING, Known
@@ -54,6 +55,11 @@ class XLNetConfig(Config):
 
 
 class XLNet(Encoder):
+    accepts = frozenset({"segments", "order", "targets", "state", "known"})
+    remembers = "rows"
+    fills = "queries"
+    summary_row = "last"
+
     def __init__(self, config: XLNetConfig, heads: Heads | None = None) -> None:
         super().__init__()
         c = self.config = config
@@ -101,6 +107,25 @@ class XLNet(Encoder):
             if name.endswith((".u", ".v", ".s", ".segment")) or name == "query":
                 nn.init.normal_(parameter, std=self.config.start_std)
         return self
+
+    @property
+    def decoding(self) -> str:
+        return "queries" if hasattr(self, "output") else ""
+
+    def unlimited(self) -> Self:
+        """The same weights, without the limits of training by segments and in two directions."""
+        config = self.config.replace(memory=None, reuse=None, two_directions=False)
+        with torch.device("meta"):
+            twin = type(self)(config, {"masked": 0})
+            for name, options in self.extensions.items():
+                extend(twin, name, options)
+        twin.load_state_dict(self.state_dict(), strict=False, assign=True)
+        return twin.eval()
+
+    def read_forwards(self) -> None:
+        """One that learned half of its text backwards reads all of it forwards."""
+        self.config = self.config.replace(two_directions=False)
+        self.directions = (1,)
 
     def forward(
         self,

@@ -15,8 +15,6 @@ from regard.core.errors import ConfigError
 from regard.core.seeding import keyed
 from regard.data.corpus import ROLES, Corpus
 from regard.data.words import Words
-from regard.models.bert import Bert
-from regard.models.longformer import Longformer
 from regard.models.output import CHUNK, Output
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
@@ -222,7 +220,7 @@ class Masked(Objective):
 
 def check_reads_both_sides(model: Any, length: int) -> None:
     """Hidden words need an encoder whose rows see both sides and have their own word as input."""
-    if not isinstance(model, Bert | Longformer):
+    if model.fills != "masked":
         raise ConfigError(
             f"{type(model).__name__} cannot learn to guess hidden words from both sides; these "
             "can: bert, longformer"

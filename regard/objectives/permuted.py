@@ -18,7 +18,6 @@ from regard.core.errors import ConfigError
 from regard.core.seeding import keyed, permutation
 from regard.data.words import Words
 from regard.models.state import State
-from regard.models.xlnet import XLNet
 from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import choose
 from regard.objectives.masked import filled, guess_measures, guesses
@@ -218,7 +217,7 @@ class Permuted(Objective):
         return {"masked": 0}
 
     def check(self, model: Any) -> None:
-        if not isinstance(model, XLNet):
+        if model.fills != "queries":
             raise ConfigError(
                 f"{type(model).__name__} cannot learn to guess words in any order; these can: xlnet"
             )

@@ -9,24 +9,13 @@ from torch import Tensor
 
 from regard.core.errors import ConfigError
 from regard.models.base import Model
-from regard.models.bert import Bert
-from regard.models.gpt import GPT
-from regard.models.longformer import Longformer
 from regard.models.output import Soft
 from regard.models.state import State
-from regard.models.xlnet import XLNet
 
 # What a refusal names.
 READ_ON = "gpt, transformer-xl, lstm, longformer-characters, and with an order bert and xlnet"
 SEE_PREFIXES = "gpt, bert, xlnet"
 HAVE_SOURCES = "t5, transformer"
-
-
-TAKERS: dict[str, tuple[type[Model], ...]] = {  # an argument of a model's forward, and who has it
-    "order": (Bert, XLNet),
-    "prefix": (GPT,),
-    "global_tokens": (Longformer,),
-}
 
 
 def inner(model: Any) -> Any:
@@ -40,7 +29,7 @@ def inner(model: Any) -> Any:
 
 
 def takes(model: Any, name: str) -> bool:
-    return isinstance(inner(model), TAKERS[name])
+    return name in inner(model).accepts
 
 
 def reads_on(model: Any) -> bool:

@@ -17,11 +17,8 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError
-from regard.models.lstm import LSTM
 from regard.models.recurrent import Limits
 from regard.models.state import State
-from regard.models.transformer_xl import TransformerXL
-from regard.models.xlnet import XLNet
 from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import padding, ring, shifted, text_figures
 from regard.objectives.reading import check_reading_on, inner, read_on, refuse, surprise
@@ -92,19 +89,19 @@ class Recurrent(Objective):
 
     def check(self, model: Any) -> None:
         found = inner(model)
-        if not isinstance(found, TransformerXL | XLNet | LSTM):
+        if not found.remembers:
             raise refuse(model, "with a memory", "transformer-xl, xlnet, lstm")
         check_reading_on(model, self.length)
-        if isinstance(found, LSTM) and self.other:
+        if found.remembers == "vector" and self.other:
             raise ConfigError(
                 f"an LSTM has no {' and no '.join(self.other)}; leave the option away"
             )
-        if isinstance(found, XLNet) and found.config.memory is None:
+        if getattr(found.config, "memory", 0) is None:
             raise ConfigError(
                 "this XLNet remembers everything, up to a whole epoch; set memory to a number of "
                 "rows"
             )
-        if isinstance(found, XLNet) and found.config.reuse is not None:
+        if getattr(found.config, "reuse", None) is not None:
             raise ConfigError(
                 f"this XLNet remembers only the first {found.config.reuse} rows of a segment; "
                 "without reuse it can read on"

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from regard.core.errors import ConfigError
 from regard.models.adaptive import AdaptiveOutput
-from regard.models.base import EncoderDecoder
 from regard.models.output import Soft
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
@@ -101,7 +100,7 @@ class SourceTarget(Objective):
 
     def hidden(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """What guesses are made from [B, T, width], what is to be guessed [B, T], what counts."""
-        if not isinstance(inner(model), EncoderDecoder):
+        if inner(model).kind != "encoder-decoder":
             prefix = batch["sizes"][:, 0] if self.both_sides else None
             row, scored = batch["tokens"], batch["scored"]
             return read_on(model, row[:, :-1], prefix=prefix), row[:, 1:], scored[:, 1:]
@@ -117,7 +116,7 @@ class SourceTarget(Objective):
 
     def check(self, model: Any) -> None:
         found = inner(model)
-        if not isinstance(found, EncoderDecoder):
+        if found.kind != "encoder-decoder":
             if not reads_on(model):
                 raise refuse(model, "a target from its source", f"{HAVE_SOURCES}, {READ_ON}")
             if self.both_sides and not sees_prefixes(model):

@@ -20,8 +20,6 @@ from regard.data.batching import Ragged, Rows, by_length, padded
 from regard.data.input_formats import InputFormat
 from regard.data.labelled import Examples
 from regard.models import FAMILIES
-from regard.models.longformer import Longformer
-from regard.models.xlnet import XLNet
 from regard.objectives.base import Batch, Objective, Sample
 from regard.objectives.reading import check_room, inner
 from regard.tasks.knowledge import Informed
@@ -186,7 +184,7 @@ class LabelledObjective(Objective):
             return ahead
         if self.frame.segments:
             extra["segments"] = batch["segments"]
-        if isinstance(inner(model), Longformer):
+        if "global_tokens" in inner(model).accepts:
             extra["global_tokens"] = self.global_rows(batch)
         if self.knowledge is not None:
             extra |= self.knowledge.given(batch)
@@ -244,9 +242,7 @@ class LabelledObjective(Objective):
         """A loaded model with what `keep` wrote beside it. An XLNet that learned half of its text
         backwards reads all of it forwards.
         """
-        if isinstance(model, XLNet):
-            model.config = model.config.replace(two_directions=False)
-            model.directions = (1,)
+        model.read_forwards()
         return model
 
     def keep(self, model: Any, out: Path) -> None:

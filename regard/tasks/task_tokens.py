@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Fast
 
-from regard.core.errors import ConfigError, InputError
+from regard.core.errors import InputError
 from regard.data.corpus import Special
 from regard.data.special_tokens import KEYS, SPELLINGS, completed, special_of
 from regard.data.tokenizer import Tokenizer
@@ -96,24 +96,6 @@ def amended(file: bytes, more: dict[str, Any], numbered: dict[str, int]) -> byte
 
 def grown(model: Any, vocabulary: int) -> Any:
     """The model with rows for so many tokens; new ones are drawn as its first ones were."""
-    import torch
-    from torch import nn
-
-    from regard.models.gpt import GPT
-
-    known = model.config.vocabulary
-    if vocabulary <= known:
-        return model
-    if not isinstance(model, GPT):
-        raise ConfigError(f"{type(model).__name__} cannot learn tokens that it was not made with")
-    old = model.tokens.weight
-    new = torch.empty(vocabulary - known, old.size(1), dtype=old.dtype, device=old.device)
-    new.normal_(std=model.config.start_std)
-    model.tokens.weight = nn.Parameter(torch.cat([old.detach(), new]), old.requires_grad)
-    model.tokens.num_embeddings = vocabulary
-    model.output.weight = model.tokens.weight
-    table: Any = model.tokens
-    if hasattr(table, "spelling"):  # the extension "characters"
-        table.spelling.grow(vocabulary)
-    model.config = model.config.replace(vocabulary=vocabulary)
+    if vocabulary > model.config.vocabulary:
+        model.grow_vocabulary(vocabulary)
     return model

@@ -14,11 +14,8 @@ from torch import Tensor
 
 from regard.core.errors import InputError
 from regard.data.corpus import Special
-from regard.decoding.decode_state import at_rest, right_padded, unlimited
+from regard.decoding.decode_state import at_rest, right_padded
 from regard.formats.directory import Loaded
-from regard.models.base import Encoder, EncoderDecoder
-from regard.models.longformer import Longformer
-from regard.models.xlnet import XLNet
 
 TOKENS = 8192  # read at once
 
@@ -34,8 +31,7 @@ Ask = Callable[[list[list[int]], list[int]], Tensor]  # rows, places -> hidden s
 
 
 def sees_both_sides(model: Any) -> bool:
-    held = isinstance(model, Encoder) and hasattr(model, "output")
-    return held or isinstance(model, EncoderDecoder)
+    return bool(model.fills) and hasattr(model, "output")
 
 
 class Blanks:
@@ -47,12 +43,12 @@ class Blanks:
             raise InputError(f"{type(model).__name__} cannot look behind a blank")
         self.special = special
         self.ask: Ask
-        if isinstance(model, EncoderDecoder):
+        if model.fills == "sentinels":
             if not special.sentinels:
                 raise InputError("the tokenizer has no marks for blanks (<extra_id_0>, …)")
             self.ask = self.written
-        elif isinstance(model, XLNet):
-            self.model, self.ask = unlimited(model), self.asked
+        elif model.fills == "queries":
+            self.model, self.ask = model.unlimited(), self.asked
         else:
             self.ask = self.masked
 
@@ -81,7 +77,7 @@ class Blanks:
             row[place + 1] = mask
         tokens, real = right_padded(framed, self.model.device, self.special.pad or 0)
         more: dict[str, Tensor] = {}
-        if isinstance(self.model, Longformer):  # as it has learned: all rows see the first
+        if "global_tokens" in self.model.accepts:  # as it has learned: all rows see the first
             more["global_tokens"] = tokens.new_zeros(len(rows), 1)
         hidden: Tensor = self.model(tokens, real=real, **more)
         return hidden[range(len(rows)), [place + 1 for place in places]]

@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.core.seeding import seed_torch
 from regard.formats.directory import load
 from regard.lab.compare.comparison import RUNS, again
-from regard.models.base import EncoderDecoder, Model
+from regard.models.base import Model
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 SECONDS = 0.1  # for which a pass is repeated
@@ -67,7 +67,7 @@ def passed(model: Model, length: int) -> dict[str, float]:
 
 def reading(model: Model, length: int) -> Callable[[], Tensor]:
     tokens = torch.arange(length)[None] % model.config.vocabulary
-    if isinstance(model, EncoderDecoder):
+    if model.kind == "encoder-decoder":
         source, target = tokens.chunk(2, 1)
         return lambda: model(source, target)
     return lambda: model(tokens)

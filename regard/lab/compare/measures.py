@@ -29,7 +29,6 @@ from regard.lab.compare.pairs import minimal_pairs, preferred
 from regard.metrics.base import Array
 from regard.metrics.bootstrap import intervals, mean_interval
 from regard.models.state import State
-from regard.models.xlnet import XLNet
 from regard.objectives.base import Batch
 from regard.objectives.causal import Causal, CausalOptions
 from regard.objectives.prefix import Prefix, PrefixOptions
@@ -232,7 +231,7 @@ def samples(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> l
     prompt is longer than what it reads at once.
     """
     made: list[dict[str, str]] = []
-    if isinstance(loaded.model, XLNet) and recipe.objective["name"] != "permuted":
+    if loaded.model.decoding == "queries" and recipe.objective["name"] != "permuted":
         return made  # it writes by rows that ask for the next word, and has learned without them
     for prompt in extent.prompts or beginnings(corpus):
         with suppress(InputError):

@@ -8,7 +8,7 @@ tokens of the text are exchanged.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding.decode_state import at_rest, right_padded
 from regard.formats.directory import Loaded
 from regard.lab.compare.blanks import Blanks
-from regard.models.xlnet import XLNet
 from regard.objectives.reading import read_on
 
 SHORTEST, LONGEST = 6, 40  # tokens of a sentence
@@ -121,7 +120,7 @@ def pseudo(blanks: Blanks, rows: Sequence[list[int]]) -> list[float]:
 
 
 def exact(loaded: Loaded, corpus: Corpus, rows: Sequence[list[int]]) -> list[float]:
-    if isinstance(loaded.model, XLNet):
+    if loaded.model.decoding == "queries":
         return read_in_order(loaded.model, corpus.special.end, rows)
     from regard.evaluation.likelihood import Ask, Scorer
 
@@ -130,7 +129,7 @@ def exact(loaded: Loaded, corpus: Corpus, rows: Sequence[list[int]]) -> list[flo
     return [sum(logprobs) for logprobs in Scorer(loaded, None).run(asks)]
 
 
-def read_in_order(model: XLNet, end: int, rows: Sequence[list[int]]) -> list[float]:
+def read_in_order(model: Any, end: int, rows: Sequence[list[int]]) -> list[float]:
     """Of an XLNet that has learned to read on: every row guesses the next word, and none asks."""
     totals: list[float] = []
     with torch.inference_mode(), at_rest(model):

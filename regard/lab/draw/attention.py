@@ -18,7 +18,6 @@ from regard.lab.look.recorded import kind_of, place_of
 from regard.lab.look.tokens import Token
 from regard.lab.look.weights import matrices
 from regard.models import count_parameters, create
-from regard.models.base import EncoderDecoder
 from regard.report.drawings import WIDEST, Heat
 from regard.report.heatmap import largest
 
@@ -77,7 +76,7 @@ def given(loaded: Loaded, text: str, words: list[str]) -> tuple[str | list[int],
         return text, Asked()
     known = {word: i for i, word in enumerate(dict.fromkeys(words))}
     ids = [known[word] for word in words]
-    return ids, Asked(target=ids if isinstance(loaded.model, EncoderDecoder) else None)
+    return ids, Asked(target=ids if loaded.model.kind == "encoder-decoder" else None)
 
 
 def called(tokens: list[Token], words: list[str]) -> list[str]:

@@ -23,11 +23,7 @@ from regard.data.input_formats import framed
 from regard.decoding.prompts import Prompts, readable
 from regard.formats.directory import Loaded
 from regard.lab.look.tokens import Token, tokens_of
-from regard.models.base import EncoderDecoder
-from regard.models.longformer import Longformer
 from regard.models.state import State
-from regard.models.transformer_xl import TransformerXL
-from regard.models.xlnet import XLNet
 
 LONGEST = 8192  # tokens: the pairs of more would not fit a usual machine
 SAID = 40  # places of an order that a sentence names
@@ -78,21 +74,21 @@ def read(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
     """Refuses what the model has no use for, so that nothing asked is silently left out."""
     model = loaded.model
     name = model.family.name
-    for given, kinds, option, needs in (
-        (asked.target, EncoderDecoder, "a target", "an encoder with a decoder"),
-        (asked.order, XLNet, "an order", "XLNet"),
-        (asked.memory, TransformerXL | XLNet, "a memory", "Transformer-XL or XLNet"),
-        (asked.global_tokens, Longformer, "global tokens", "Longformer"),
+    for given, able, option, needs in (
+        (asked.target, model.kind == "encoder-decoder", "a target", "an encoder with a decoder"),
+        (asked.order, "targets" in model.accepts, "an order", "XLNet"),
+        (asked.memory, model.remembers == "rows", "a memory", "Transformer-XL or XLNet"),
+        (asked.global_tokens, "global_tokens" in model.accepts, "global tokens", "Longformer"),
     ):
-        if given is not None and not isinstance(model, kinds):
+        if given is not None and not able:
             raise InputError(f"{option} is for {needs}; this model is a {name}")
     if isinstance(text, str) and not text.strip():
         raise InputError("there is no text to look at; give one with at least one word")
-    if isinstance(model, EncoderDecoder):
+    if model.kind == "encoder-decoder":
         if asked.knowledge:
             raise InputError(f"knowledge is for encoders that have learned with it, not for {name}")
         return of_pair(loaded, text, asked)
-    if isinstance(model, TransformerXL | XLNet):
+    if model.remembers == "rows":
         return of_recurrent(loaded, text, asked)
     return of_text(loaded, text, asked)
 
@@ -152,7 +148,7 @@ def of_text(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
         ids, segments, names, given, notes, facts = informed(loaded, ids, segments)
     if segments is not None and hasattr(loaded.config, "segments") and loaded.config.segments > 1:
         given["segments"] = torch.tensor([segments])
-    if isinstance(loaded.model, Longformer):
+    if "global_tokens" in loaded.model.accepts:
         usual = () if task_of(loaded).get("task") == "tag" else (1,)
         chosen = usual if asked.global_tokens is None else asked.global_tokens
         places = [place - 1 for place in chosen]

@@ -27,7 +27,6 @@ from regard.decoding.decode_state import at_rest, right_padded
 from regard.decoding.filling import Masked as Filler
 from regard.decoding.filling import filler_for
 from regard.formats.directory import Loaded
-from regard.models.bert import Bert
 
 RULES = ("some", "tinybert")
 TOP = 15
@@ -66,7 +65,7 @@ class Masked:
                 "words are replaced by a masked model: bert, longformer, xlnet"
             )
         self.filler, self.model, self.top, self.rule = filler, filler.model, top, rule
-        if rule == "tinybert" and not isinstance(self.model, Bert):
+        if rule == "tinybert" and not {"order", "segments"} <= self.model.accepts:
             name = type(self.model).__name__
             raise ConfigError(f"TinyBERT's rule is for bert, and this is a {name}; choose 'some'")
         known = Words(filler.words, self.model.config.vocabulary)

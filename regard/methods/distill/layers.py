@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from regard.attention.attention import Attention, Kernel
-from regard.attention.block import Block, CrossBlock
+from regard.attention.block import CrossBlock
 from regard.attention.kernels import How
 from regard.attention.pattern import Pattern
 from regard.core.errors import ConfigError
-from regard.models.base import EncoderDecoder
 
 
 class Scores(NamedTuple):
@@ -46,25 +45,14 @@ class Heard:
     cross: list[Scores] = field(default_factory=list)  # of a decoder's rows with the source
 
 
-def stacks(model: Any) -> dict[str, list[nn.Module]]:
-    """The layers of a model."""
-    found: list[nn.Module] = [part for part in model.modules() if isinstance(part, Block)]
-    if isinstance(model, EncoderDecoder):
-        return {
-            "encoder": [part for part in found if not isinstance(part, CrossBlock)],
-            "decoder": [part for part in found if isinstance(part, CrossBlock)],
-        }
-    return {"": found or list(model.layers)}  # an LSTM has no blocks
-
-
 @contextmanager
 def listening(model: Any, *, attention: bool) -> Iterator[dict[str, Heard]]:
     """Notes inside of the `with` what every layer is given and gives; no output changes."""
     if attention:
         check_kept(model)
-    heard = {name: Heard() for name in stacks(model)}
+    heard = {name: Heard() for name in model.stacks()}
     with ExitStack() as after:
-        for name, layers in stacks(model).items():
+        for name, layers in model.stacks().items():
             first = layers[0].register_forward_pre_hook(given(heard[name]))
             after.callback(first.remove)
             for layer in layers:
@@ -79,7 +67,9 @@ def check_kept(model: Any) -> None:
     """A layer that computes itself again on the way back would not compute its scores again."""
     from regard.training.train_module import Again
 
-    if any(isinstance(part.forward, Again) for layers in stacks(model).values() for part in layers):
+    if any(
+        isinstance(part.forward, Again) for layers in model.stacks().values() for part in layers
+    ):
         raise ConfigError(
             "scores of attention are compared, and engine.checkpointing forgets them; leave it "
             "out, or set objective.attention = 0"

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.data.corpus import Corpus
-from regard.methods.distill.layers import Heard, listening, stacks
+from regard.methods.distill.layers import Heard, listening
 from regard.methods.distill.parts import (
     SOFT,
     TEXT,
@@ -242,7 +242,7 @@ class Distil(Objective):
             return {}
         return {
             name: mapped(self.options.mapping, len(held), self.teacher.layers[name])
-            for name, held in stacks(plain(model)).items()
+            for name, held in plain(model).stacks().items()
         }
 
     # -- learning

@@ -168,7 +168,7 @@ class Experiment:
         if late:
             notes.append(f"{late:,} of {len(self.cells):,} probes were still getting better at the "
                          f"last of {last} epochs; --epochs allows more")  # fmt: skip
-        return {"run": self.plan.run, "family": self.frozen.reader.family,
+        return {"run": self.plan.run, "family": self.frozen.reader.model.family.name,
                 "depth": self.frozen.reader.depth, "notes": notes}  # fmt: skip
 
 

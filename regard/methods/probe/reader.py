@@ -113,7 +113,7 @@ class Reader(Embedder):
         inner = min(len(before), count), max(count - len(after), 0)
         if self.pooling == "mean":
             span = (item, 0, count)
-        elif self.family in ("bert", "longformer"):
+        elif self.model.summary_row == "first":
             span = (item, 0, 1)
         else:
             span = (item, count - 1, count)

@@ -130,7 +130,7 @@ def digest(reader: Reader, rows: Sequence[Row], layers: Sequence[int]) -> str:
     """Of everything the states depend on."""
     found = hashlib.blake2b(digest_size=16)
     model = reader.model  # whose parts may differ in more than their weights
-    facts = [FORMAT, reader.family, repr(model.config), model.extensions, *layers]
+    facts = [FORMAT, model.family.name, repr(model.config), model.extensions, *layers]
     found.update(json.dumps(facts).encode())
     for name, value in model.state_dict().items():
         found.update(name.encode())

@@ -21,7 +21,6 @@ from regard.attention.kernels import How
 from regard.attention.pattern import Pattern
 from regard.core.errors import InputError
 from regard.formats.directory import Loaded
-from regard.models.base import EncoderDecoder
 from regard.models.extensions.pruned import networks_of, sites
 from regard.models.state import State
 from regard.objectives.base import Batch, Objective
@@ -184,7 +183,7 @@ def surprise(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> Tensor
     from regard.decoding.decode_state import right_padded
     from regard.objectives.reading import read_on
 
-    if isinstance(model, EncoderDecoder):
+    if model.kind == "encoder-decoder":
         source, real = right_padded([source for source, _ in pairs], model.device)
         begun = [[model.config.start, *target[:-1]] for _, target in pairs]
         hidden, firsts = model(source, right_padded(begun, model.device)[0], real), [0] * len(pairs)

@@ -22,7 +22,6 @@ from tokenizers import Tokenizer as Fast
 from regard.core.errors import ConfigError
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import BESIDE, Loaded, heads_in, save
-from regard.models.bert import Bert
 
 UNUSED = re.compile(r"\[unused\d+\]")
 WORDS = ("embeddings.tokens.weight", "output.weight", "output.bias")  # with a row for each word
@@ -32,7 +31,7 @@ BATCH = 1000  # texts
 def trim(loaded: Loaded, texts: Iterable[str], size: int, out: Path) -> dict[str, Any]:
     """Writes the model with `size` words; gives how large it was and is."""
     model, tokenizer = loaded.model, loaded.tokenizer
-    if not isinstance(model, Bert) or model.extensions or tokenizer is None:
+    if WORDS[0] not in model.state_dict() or model.extensions or tokenizer is None:
         raise ConfigError(
             f"{loaded.path} is a {model.family.name}; the vocabulary of a plain bert with its "
             "tokenizer can be made smaller"
@@ -47,7 +46,7 @@ def trim(loaded: Loaded, texts: Iterable[str], size: int, out: Path) -> dict[str
     kept = chosen(held, counted(fast, texts), min(size, model.config.vocabulary))
     config = model.config
     smaller = config.replace(vocabulary=len(kept), padding=kept.index(config.padding))
-    made = Bert(smaller, heads_in(model))
+    made = type(model)(smaller, heads_in(model))
     rows = torch.tensor(kept)
     state = {k: v[rows] if k in WORDS else v for k, v in model.state_dict().items()}
     made.load_state_dict(state)
