@@ -67,7 +67,7 @@ class LSTM(Model):
                 if pair is None
                 else (pair[None, :, 0].contiguous(), pair[None, :, 1].contiguous())
             )
-            y, end = layer(x, before) if real is None else padded(layer, x, real, before)
+            y, end = recur(layer, x, before) if real is None else padded(layer, x, real, before)
             ends.append(torch.stack([end[0][0], end[1][0]], 1))  # [B, 2, width]
             x = self.dropout(y)
         if state is not None:
@@ -75,6 +75,30 @@ class LSTM(Model):
             state.length += tokens.size(1)
         result: Tensor = x
         return result
+
+
+HALF_ON_CPU: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def recur(
+    layer: nn.Module, x: Tensor, before: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """A layer over its rows. oneDNN refuses an LSTM in bfloat16 on a processor without AVX-512;
+    there it is computed in 32 bits.
+    """
+    if HALF_ON_CPU or not x.is_cpu:
+        y, end = layer(x, before)
+        return y, end
+    with torch.autocast("cpu", enabled=False):
+        own: Tensor = layer.weight_ih_l0  # type: ignore[assignment]
+        wide = torch.promote_types(own.dtype, torch.float32)
+        first = None if before is None else (before[0].to(wide), before[1].to(wide))
+        if own.dtype == wide:
+            y, end = layer(x.to(wide), first)
+            return y, end
+        weights = {name: value.to(wide) for name, value in layer.named_parameters()}
+        y, (h, c) = torch.func.functional_call(layer, weights, (x.to(wide), first))
+        return y.to(x.dtype), (h.to(x.dtype), c.to(x.dtype))
 
 
 def padded(
@@ -85,7 +109,7 @@ def padded(
     h, c = before or (empty, empty)
     rows = []
     for t in range(x.size(1)):
-        y, (next_h, next_c) = layer(x[:, t : t + 1], (h, c))
+        y, (next_h, next_c) = recur(layer, x[:, t : t + 1], (h, c))
         here = real[:, t][None, :, None]
         h, c = torch.where(here, next_h, h), torch.where(here, next_c, c)
         rows.append(y)
