@@ -170,8 +170,10 @@ def plain_int8(
 ) -> Tensor:
     """The same in torch: rounded to bytes with `planes` 1; with 2 the numbers are as they are."""
     rows = rounded(x) if planes == 1 else x
+    rows = rows.reshape(-1, x.size(-1)).contiguous()  # sums then do not depend on how x lies
     with torch.autocast(x.device.type, enabled=False):
         y = F.linear(rows, weight.to(x.dtype)) * scale.to(x.dtype)
+    y = y.view(*x.shape[:-1], -1) if x.numel() else y.new_empty(*x.shape[:-1], weight.size(0))
     return y if bias is None else y + bias.to(x.dtype)
 
 
