@@ -55,8 +55,8 @@ def weight(place: Path, pattern: str) -> int:
 def ours(model: Path, kind: str | None) -> tuple[Continue, int]:
     import torch
 
+    from regard.api import load
     from regard.decoding import generate
-    from regard.formats.directory import load
     from regard.models.extensions import extend
     from regard.training.hardware import quick_malloc
 

@@ -124,8 +124,8 @@ def padding(run: Any) -> float:
 
 
 def tested(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]:
+    from regard.api import load
     from regard.evaluation.predict import Predictor
-    from regard.formats.directory import load
 
     examples = read(data.test, task.task)
     predicted = [one.value for one in Predictor(load(run), precision)(examples)]
@@ -134,8 +134,8 @@ def tested(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]
 
 def talked(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]:
     """The perplexity of the replies, and what the model itself replies to a first turn."""
+    from regard.api import load
     from regard.data.examples import Dialogue
-    from regard.formats.directory import load
     from regard.tasks.as_text import TextPredictor
 
     found = json.loads((run / "run.json").read_text(encoding="utf-8"))["valid"]

@@ -21,7 +21,7 @@ def measured(run: Path, rows: int, data: str = "") -> dict[str, Any]:
     """The figures of a run's validation with so many rows remembered."""
     import torch
 
-    from regard.formats.directory import load
+    from regard.api import load
     from regard.objectives.recurrent import configured
     from regard.training import recipe as recipes
     from regard.training.build import validation_for

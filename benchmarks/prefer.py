@@ -141,7 +141,7 @@ def written(objective: Any, model: Any, most: int = 2**31) -> list[tuple[list[st
 
 def pairs_of(place: Path, split: str, seed: int) -> list[dict[str, Any]]:
     """Of each group those that ask back, each beside one that does not."""
-    from regard.formats.directory import load
+    from regard.api import load
 
     made = []
     for turns, replies in written(objective_on(place, split, seed), load(place / "start").model):
@@ -157,7 +157,7 @@ def measured(run: Path, place: Path, seed: int) -> dict[str, Any]:
     """How often it asks back, and how far it is from the start, on unseen prompts."""
     import torch
 
-    from regard.formats.directory import load
+    from regard.api import load
     from regard.training.parallel import Group
     from regard.training.train_module import Learner
     from regard.training.validate import validate

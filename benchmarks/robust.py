@@ -139,9 +139,9 @@ def files(data: Path, out: Path, examples: int) -> tuple[Path, Path]:
 
 def cell(name: str, seed: int, options: Any) -> dict[str, Any]:
     """One method with one seed."""
+    from regard.api import load
     from regard.cli.main import main as regard
     from regard.evaluation.predict import Predictor
-    from regard.formats.directory import load
 
     train, test = files(options.data, options.out, options.examples)
     run = options.out / "runs" / f"{name}-{seed}"

@@ -106,9 +106,9 @@ def forward(task: str, out: Path, precision: str, at_once: bool) -> float:
     """Seconds of the model with its head, on batches that are there."""
     import torch
 
+    from regard.api import load
     from regard.evaluation.parallel_inference import side_by_side
     from regard.evaluation.predict import Predictor, by_tokens, fitting, portions
-    from regard.formats.directory import load
     from regard.training.train_module import autocast, evaluating, moved
 
     asked = Predictor(load(out / task), precision)

@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 
 import torch
 
+from regard.api import Loaded, load
 from regard.data.corpus import Corpus
 from regard.decoding.pieces import Voice
-from regard.formats.directory import Loaded, load, save
+from regard.formats.directory import save
 from regard.metrics.figures import measured
 from regard.objectives.pairs import Pairs, PairsOptions
 from regard.training.build import model_for, objective_for, settle_batch

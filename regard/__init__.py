@@ -15,8 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regard.api import Loaded, load
     from regard.attention.recorder import record
-    from regard.formats.directory import Loaded, load, save
+    from regard.formats.directory import save
     from regard.models import count_parameters, create, sizes
 
 __version__ = "0.1.0"
@@ -33,8 +34,8 @@ __all__ = [
 ]
 
 HOMES = {
-    "Loaded": "regard.formats.directory",
-    "load": "regard.formats.directory",
+    "Loaded": "regard.api",
+    "load": "regard.api",
     "save": "regard.formats.directory",
     "count_parameters": "regard.models",
     "create": "regard.models",

@@ -14,13 +14,16 @@ says so, and which could. Nothing heavy is imported before the first question.
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard.core.errors import InputError
+from regard.formats import directory
+from regard.formats.directory import Loaded as Checkpoint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from regard.decoding.generation import Generation
     from regard.decoding.prompts import Prompt
     from regard.evaluation.predictors import Asked
-    from regard.formats.directory import Loaded
     from regard.tasks.labelled import Prediction
 
 # Characters of scripts without spaces; else words, and the punctuation around them.
@@ -60,8 +62,8 @@ class Tagging(NamedTuple):
     score: float | None
 
 
-class Methods:
-    """The questions of `Loaded`, which gives a model, its tokenizer and its path."""
+class Loaded(Checkpoint):
+    """An opened model with everything that belongs to it, and what can be asked of it."""
 
     _asked: tuple[Any, ...] = ()  # what was asked last, and what answered it
 
@@ -156,7 +158,7 @@ class Methods:
         from regard.data.examples import Preference
         from regard.methods.preference.run import check_reward
 
-        check_reward(cast("Loaded", self))
+        check_reward(self)
         texts, one = listed(replies)
         visible(texts, "reply")
         given: list[Any] = [prompts] * len(texts) if isinstance(prompts, str) else [*prompts]
@@ -199,7 +201,7 @@ class Methods:
         """
         from regard.decoding.generation import generate
 
-        made: list[Any] = generate(cast("Loaded", self), prompts, **options)
+        made: list[Any] = generate(self, prompts, **options)
         if options.get("samples", 1) == 1 and options.get("best", 1) == 1:
             made = [found[0] for found in made]
         ids = not isinstance(prompts, str) and len(prompts) > 0 and isinstance(prompts[0], int)
@@ -209,14 +211,14 @@ class Methods:
         """The same text piece by piece, as soon as it is certain."""
         from regard.decoding.generation import stream
 
-        return stream(cast("Loaded", self), prompt, **options)
+        return stream(self, prompt, **options)
 
     def fill(self, texts: str | Sequence[str], **options: Any) -> Filled | list[Filled]:
         """Texts with their blanks ([MASK] or ___) filled; options top, order, tokens, batch."""
         from regard.decoding.filling import fill
 
         given, one = listed(texts)
-        made: Any = given_back(fill(cast("Loaded", self), given, **options), one)
+        made: Any = given_back(fill(self, given, **options), one)
         return made
 
     def embed(
@@ -234,7 +236,7 @@ class Methods:
 
         given, one = listed(texts)
         made = embed(
-            cast("Loaded", self),
+            self,
             given,
             pooling=pooling,
             layer=layer,
@@ -243,6 +245,16 @@ class Methods:
         )
         vectors: np.ndarray = made[0] if one else made
         return vectors
+
+
+def load(path: str | os.PathLike[str], **options: Any) -> Loaded:
+    """Opens a model directory, or a name of the hub that is on this machine.
+
+    Options are `download` (fetch a name of the hub), `ignore_unknown`, `heads` and `dtype`, as
+    `regard.formats.directory.load` says.
+    """
+    found = directory.load(path, **options)
+    return Loaded(found.model, found.tokenizer, found.source, found.path)
 
 
 # -- how they ask

@@ -298,10 +298,12 @@ def embed(
             f"--out is {out}; give a name that ends in .npy, without --json or --jsonl"
         )
     from regard.cli.asked import examples_given
+    from regard.evaluation.embeddings import embed as embedded
 
     found, notes = examples_given("embed", texts or [], file, field or [], form)
     loaded = opened(model, download)
-    vectors = loaded.embed(
+    vectors = embedded(
+        loaded,
         [example.text for example in found],
         pooling=pooling, layer=layer, normalize=not raw, precision=precision,
     )  # fmt: skip

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.api import Methods
 from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.data.tokenizer import Tokenizer
 from regard.formats.empty import empty, extensions_of
@@ -35,8 +34,8 @@ CONFIG_LIMIT = 2**24  # bytes of a config.json that are still believable
 
 
 @dataclass
-class Loaded(Methods):
-    """An opened model with everything that belongs to it, and what can be asked of it."""
+class Loaded:
+    """An opened model directory: the model and what belongs to it."""
 
     model: Any
     tokenizer: Tokenizer | None = None

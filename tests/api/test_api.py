@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import regard
-from regard.api import WORD, Entity
+from regard.api import WORD, Entity, Loaded, load
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.examples import Labelled, Pair, Question
 from regard.decoding import fill, generate
 from regard.evaluation.predict import Predictor
-from regard.formats.directory import Loaded, load, save
+from regard.formats.directory import save
 from regard.models.gpt import GPT, GPTConfig
 from tests.tasks import tuning
 from tests.tasks.world import World, texts

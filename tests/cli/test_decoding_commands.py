@@ -10,10 +10,10 @@ import torch
 import typer
 from typer.testing import CliRunner, Result
 
+from regard.api import Loaded, load
 from regard.cli import chat, fill, generate
 from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
 from regard.decoding import generate as run
-from regard.formats.directory import Loaded, load
 from regard.models.bert import Bert
 from tests.decoding.small import talking, tokenizer
 from tests.laws.zoo import BERT, Specimen, everything

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.api import Loaded
 from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import train
-from regard.formats.directory import Loaded
 from regard.models.base import EncoderDecoder
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.xlnet import XLNet

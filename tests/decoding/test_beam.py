@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from regard.api import Loaded
 from regard.core.errors import ConfigError
 from regard.decoding import generate
 from regard.decoding.beam import Beams, Rules, common, paper
 from regard.decoding.decode_state import reader_for
-from regard.formats.directory import Loaded
 from regard.models.gpt import GPT
 from regard.models.t5 import T5
 from tests.decoding.small import ALL, SHORT, draw, from_scratch, speaker

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from regard.api import Loaded
 from regard.core.errors import FormatError, InputError
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.dialogue import Dialogue, render, template_of
 from regard.decoding.options import Options
-from regard.formats.directory import Loaded
 from regard.models.t5 import T5
 from tests.decoding.small import talking, tokenizer
 from tests.laws.zoo import T5_SMALL, Specimen, everything

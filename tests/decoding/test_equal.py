@@ -10,8 +10,8 @@ import pytest
 import torch
 import transformers
 
+from regard.api import Loaded
 from regard.decoding import generate
-from regard.formats.directory import Loaded
 from tests.decoding.small import draw
 from tests.equal.reference import ours, scramble
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 import transformers
 
+from regard.api import Loaded
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.tokenizer import Tokenizer, word_pieces
 from regard.decoding import fill
 from regard.decoding.filling import Filled, Masked, Writing, coder, filler_for
 from regard.decoding.generation import Generation
-from regard.formats.directory import Loaded
 from regard.models.bert import Bert
 from regard.models.longformer import Longformer
 from regard.models.t5 import T5

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from regard.api import Loaded
 from regard.core.errors import ConfigError, InputError, RegardError, UnknownName
 from regard.decoding import generate, stream
 from regard.decoding.prompts import Prompts
-from regard.formats.directory import Loaded
 from regard.models.bert import Bert, BertConfig
 from regard.models.longformer import Longformer
 from regard.models.xlnet import XLNet
@@ -134,7 +134,7 @@ def test_ids_outside_the_vocabulary() -> None:
 
 def test_a_published_bert_says_what_it_is(tmp_path: Path) -> None:
     """A classifier as it is opened from its directory."""
-    from regard.formats.directory import load
+    from regard.api import load
 
     model = Bert(BertConfig(vocabulary=40, width=16, layers=1, heads=2, hidden=16), {"classify": 2})
     Loaded(model.initialise()).save(tmp_path / "bert")

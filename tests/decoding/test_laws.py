@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from regard.api import Loaded
 from regard.core.errors import InputError
 from regard.decoding import generate
 from regard.decoding.decode_state import Recomputing, reader_for
-from regard.formats.directory import Loaded
 from regard.models.transformer_xl import TransformerXL
 from tests.decoding.small import ALL, SHORT, draw, from_scratch, naive, score, speaker
 from tests.laws.zoo import XL, Specimen, model_of

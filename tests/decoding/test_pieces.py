@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.api import Loaded
 from regard.core.errors import ConfigError, InputError
 from regard.decoding import generate, stream
 from regard.decoding.generation import Generation
 from regard.decoding.pieces import WINDOW, Pieces, Stops, Voice
-from regard.formats.directory import Loaded
 from tests.decoding.small import SHORT, TEXT, model_of, talking, tokenizer
 from tests.laws.zoo import few
 

@@ -12,7 +12,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from regard.formats.directory import Loaded, load
+from regard.api import Loaded, load
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()

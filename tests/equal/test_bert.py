@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.formats.directory import load
+from regard.api import load
 from tests.equal.reference import (
     all_close,
     close,

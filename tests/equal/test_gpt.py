@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 
-from regard.formats.directory import load
+from regard.api import load
 from tests.equal.reference import (
     all_close,
     close,

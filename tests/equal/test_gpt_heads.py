@@ -11,8 +11,9 @@ import transformers as hf
 from torch import Tensor
 
 import regard
+from regard.api import Loaded, load
 from regard.core.errors import ConfigError, UnknownName
-from regard.formats.directory import Loaded, heads_in, load, save
+from regard.formats.directory import heads_in, save
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.heads import Last
 from tests.equal.reference import marks, ours, position_ids, same_config, scramble, theirs, words

@@ -10,8 +10,9 @@ import torch
 import transformers
 from torch import Tensor
 
+from regard.api import Loaded, load
 from regard.core.errors import ConfigError
-from regard.formats.directory import Loaded, load, save
+from regard.formats.directory import save
 from regard.formats.format import unstacked
 from regard.formats.longformer import LONGFORMER
 from regard.models.bert import Bert, BertConfig

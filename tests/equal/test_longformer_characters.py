@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import regard
+from regard.api import load
 from regard.attention.attention import Attention
 from regard.core.errors import ConfigError
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.models.longformer_characters import CharacterLongformer, CharacterLongformerConfig
 from tests.equal.reference import close, marks, scramble, words
 

@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import regard
-from regard.formats.directory import load, save
+from regard.api import load
+from regard.formats.directory import save
 from tests.equal.reference import (
     all_close,
     close,

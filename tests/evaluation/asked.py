@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from regard.api import Loaded
 from regard.evaluation.likelihood import Ask
-from regard.formats.directory import Loaded
 from regard.models.base import EncoderDecoder
 from regard.models.xlnet import XLNet
 from tests.decoding.small import tokenizer

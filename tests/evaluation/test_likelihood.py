@@ -10,10 +10,10 @@ import torch
 import transformers as hf
 
 import regard
+from regard.api import Loaded
 from regard.core.errors import ConfigError, InputError
 from regard.evaluation import likelihood
 from regard.evaluation.likelihood import Ask, Scorer, score
-from regard.formats.directory import Loaded
 from regard.models.gpt import GPT
 from tests.decoding.small import ALL, talking, tokenizer
 from tests.evaluation.asked import directly, speaking

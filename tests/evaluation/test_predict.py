@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.api import load
 from regard.core.seeding import keyed
 from regard.data.examples import Labelled
 from regard.evaluation import predict
 from regard.evaluation.predict import Predictor
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from tests.tasks.judging import FAMILIES, TOKENIZER, WORDS, model_of
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from regard.api import load
 from regard.cli.main import main
-from regard.formats.directory import load
 from tests.tasks import tuning
 from tests.tasks.world import World, alternatives, questions, texts
 

@@ -15,6 +15,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from regard.api import Loaded
 from regard.cli import prompt as command
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Answer, Choice, Dialogue, Example, Labelled, Pair, Question
@@ -22,7 +23,7 @@ from regard.data.vocabulary import train
 from regard.evaluation.demonstrations import Shots
 from regard.evaluation.likelihood import Ask
 from regard.evaluation.prompting import evaluate, score
-from regard.formats.directory import Loaded, save
+from regard.formats.directory import save
 from regard.models.gpt import GPT, GPTConfig
 from regard.tasks.templates import lowered
 from tests.decoding.small import talking

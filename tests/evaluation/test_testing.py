@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.api import load
 from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
 from regard.data.corpus import Corpus
 from regard.data.examples import Labelled, Question, Tagged
 from regard.evaluation.language_modeling import limited
 from regard.evaluation.predictors import learners, predictor_for
 from regard.evaluation.test import Plan, examine
-from regard.formats.directory import load
 from regard.metrics.figures import METRICS
 from regard.metrics.significance import compare
 from regard.tasks.targets import language_of, unseen_labels

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import torch
 
+from regard.api import load
 from regard.evaluation.embeddings import Embedder
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.tasks.text_forms import ids_of
 from tests.tasks.judging import ID, MARKS, TOKENIZER, model_of
 

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import regard
+from regard.api import load
 from regard.core.errors import ConfigError, FormatError, InputError, RegardError, UnknownName
-from regard.formats.directory import describe, load
+from regard.formats.directory import describe
 from tests.formats.conftest import COMMON, SIZES, Directory
 
 Copy = Callable[[str], Directory]

@@ -16,9 +16,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import regard
+from regard.api import load
 from regard.core.errors import FormatError, RegardError
 from regard.formats import directory as exchange
-from regard.formats.directory import describe, load, save
+from regard.formats.directory import describe, save
 from regard.models.base import EncoderDecoder
 from tests.formats.conftest import COMMON, SIZES, Directory
 

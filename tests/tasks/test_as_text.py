@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.api import load
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.core.seeding import keyed, seed_torch
 from regard.data.corpus import Corpus
@@ -22,7 +23,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding import dialogue as chat
 from regard.decoding import generate
 from regard.decoding.options import Options
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig

@@ -10,11 +10,12 @@ import torch
 import transformers
 from torch.nn import functional as F
 
+from regard.api import load
 from regard.core.errors import InputError
 from regard.data.examples import Choice, Place
 from regard.data.special_tokens import special_of
 from regard.evaluation.predict import Predictor
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.tasks.choose import ASKED, Choose
 from regard.training.recipe import make

@@ -10,11 +10,12 @@ import pytest
 import torch
 import transformers
 
+from regard.api import load
 from regard.core.errors import InputError
 from regard.data.examples import Labelled
 from regard.data.special_tokens import special_of
 from regard.evaluation.predict import Predictor
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.training.recipe import Recipe, make
 from tests.tasks.judging import (

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from regard.api import load
 from regard.core.errors import ConfigError, FormatError, InputError
 from regard.core.seeding import keyed
 from regard.data.examples import Tagged
@@ -29,7 +30,7 @@ from regard.data.tags import (
     write,
 )
 from regard.data.tokenizer import Tokenizer
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.models.gpt import GPT, GPTConfig
 from regard.objectives.base import Loss
 from regard.tasks.crf import CRF

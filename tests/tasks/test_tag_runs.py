@@ -13,12 +13,13 @@ import transformers as hf
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 from typer.testing import CliRunner
 
+from regard.api import load
 from regard.cli.main import app
 from regard.core.errors import InputError
 from regard.data.examples import Tagged
 from regard.evaluation.predict import Predictor
 from regard.evaluation.test import examine
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.models.bert import Bert, BertConfig
 from regard.training.recipe import Recipe, make

@@ -12,6 +12,7 @@ import transformers
 from tokenizers import Tokenizer as Fast
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from regard.api import load
 from regard.core.errors import ConfigError
 from regard.data.examples import Labelled, Tagged
 from regard.data.labelled import Examples, examples_for
@@ -19,7 +20,7 @@ from regard.data.special_tokens import special_of
 from regard.data.tags import labels
 from regard.data.tokenizer import Tokenizer
 from regard.evaluation.predict import Predictor
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.tasks.classify import Classify

@@ -22,6 +22,8 @@ from torch import Tensor
 from regard.core.errors import InputError
 from regard.core.seeding import keyed
 from regard.data.corpus import Corpus
+from regard.decoding.filling import fill
+from regard.decoding.generation import generate
 from regard.formats.directory import Loaded, load
 from regard.lab.compare.blanks import Blanks, sees_both_sides
 from regard.lab.compare.insight import BROKEN, attended, probed, sentence_of
@@ -242,13 +244,13 @@ def samples(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> l
 def sample(loaded: Loaded, prompt: str, recipe: Recipe, extent: Extent) -> dict[str, str]:
     if recipe.objective["name"] in ("masked", "span"):
         blanked = blank_in(prompt)
-        filled: Any = loaded.fill(blanked)
+        (filled,) = fill(loaded, blanked)
         return {"prompt": blanked, "text": filled.text, "kind": "filled"}
     options: dict[str, Any] = {
         "tokens": extent.tokens, "temperature": 0.8, "top_k": 40, "seed": extent.seed,
     }  # fmt: skip
-    found = loaded.generate(prompt, **options)
-    return {"prompt": prompt, "text": found.text, "kind": "generated"}
+    ((generation,),) = generate(loaded, prompt, **options)
+    return {"prompt": prompt, "text": generation.text or "", "kind": "generated"}
 
 
 def beginnings(corpus: Corpus, count: int = 2, tokens: int = 8) -> list[str]:

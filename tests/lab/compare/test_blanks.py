@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from regard.api import Loaded
 from regard.core.errors import InputError
 from regard.core.seeding import keyed
 from regard.data.corpus import Corpus
-from regard.formats.directory import Loaded
 from regard.lab.compare.blanks import Blanks, sees_both_sides
 from regard.lab.compare.measures import Extent, judged
 from regard.lab.compare.pairs import Pair, exact, minimal_pairs, preferred, pseudo, swapped_tokens

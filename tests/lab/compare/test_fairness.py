@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from regard.api import load
 from regard.data.corpus import Corpus
-from regard.formats.directory import load
 from regard.lab.compare.comparison import Cell, Comparison, Plan
 from regard.lab.compare.lineup import USUAL, Budget, Entry
 from regard.lab.compare.measures import Extent, bits, exact, measure, words_to_hide

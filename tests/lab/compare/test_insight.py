@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from regard.api import Loaded, load
 from regard.attention.recorder import record
 from regard.data.corpus import Corpus
 from regard.data.tokenizer import Tokenizer
-from regard.formats.directory import Loaded, load, save
+from regard.formats.directory import save
 from regard.lab.compare.costs import fresh, held_at_once, passed, reading
 from regard.lab.compare.insight import attended, labels_of, probed, sentence_of
 from regard.lab.compare.measures import Extent, beginnings, samples

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from regard.api import Loaded
 from regard.cli.main import main
 from regard.data.special_tokens import special_of
-from regard.formats.directory import Loaded
 from regard.lab.draw.attention import look
 from regard.lab.look import look as page
 from regard.lab.look.tokens import tokens_of

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from regard.api import Loaded
 from regard.attention.recorder import record
 from regard.data.knowledge.graph import Graph
-from regard.formats.directory import Loaded
 from regard.methods.finetune.run import finetune
 from regard.models.base import Config, Model
 from regard.models.bert import Bert, BertConfig

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import regard
+from regard.api import Loaded
 from regard.cli.main import main
 from regard.core.errors import ConfigError, InputError, StorageError
 from regard.data.special_tokens import special_of
-from regard.formats.directory import Loaded
 from regard.lab.look import look, packing
 from regard.lab.look.recorded import Side
 from regard.lab.look.rollout import Rollout

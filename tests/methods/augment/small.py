@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from regard.api import load
 from regard.data.examples import Pair
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.models.t5 import T5, T5Config
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.tasks.as_text import TextPredictor

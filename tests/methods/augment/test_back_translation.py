@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from regard.api import load
 from regard.core.errors import ConfigError
 from regard.data.augment.examples import Settings
 from regard.data.examples import Choice, Labelled, Pair, Question, Tagged
-from regard.formats.directory import load
 from regard.methods.augment.back_translation import Back, respaced
 from regard.tasks.as_text import TextPredictor
 from tests.methods.augment.small import fates, translator

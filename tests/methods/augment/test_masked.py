@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from regard.api import Loaded, load
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.augment.examples import Settings
 from regard.data.augment.words import split
 from regard.data.examples import Labelled, Tagged
 from regard.decoding import fill
-from regard.formats.directory import Loaded, load
 from regard.methods.augment.masked import Masked
 from tests.methods.augment.small import translator
 from tests.tasks import tuning

@@ -10,9 +10,10 @@ from tokenizers import Tokenizer as Fast
 from tokenizers import models
 
 import regard
+from regard.api import load
 from regard.core.errors import ConfigError, RegardError
 from regard.data.tokenizer import Tokenizer
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.methods.distill import sequence
 from regard.methods.distill.run import Asked, distil
 from regard.methods.finetune.run import finetune

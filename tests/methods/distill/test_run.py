@@ -13,12 +13,13 @@ import typer
 from typer.testing import CliRunner
 
 import regard
+from regard.api import load
 from regard.cli.distil import register
 from regard.core.errors import ConfigError, InputError, RegardError
 from regard.data.corpus import Corpus
 from regard.data.readers import read
 from regard.evaluation.predict import Predictor
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.methods.distill import sequence
 from regard.methods.distill.run import NEVER, Asked, distil
 from regard.methods.distill.sequence import teach_pairs

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from regard.api import Loaded, load
 from regard.core.errors import RegardError
-from regard.formats.directory import Loaded, load, save
+from regard.formats.directory import save
 from regard.methods.distill.layers import stacks
 from regard.methods.distill.student import make_student, shape_of, spread, student_of
 from regard.models import create, family_of

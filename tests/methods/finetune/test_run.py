@@ -13,13 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from regard.api import load
 from regard.cli.main import main
 from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import read_marker
 from regard.data.examples import Labelled
 from regard.data.labelled import examples_for
 from regard.evaluation.predict import Predictor
-from regard.formats.directory import load
 from regard.methods.finetune import folds as crossing
 from regard.methods.finetune.multi_stage import Stages, amount, asked, digest, write_plan
 from regard.methods.finetune.run import finetune

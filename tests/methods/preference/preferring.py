@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.api import load
 from regard.core.seeding import keyed
 from regard.data.examples import Preference
 from regard.data.labelled import Examples
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.objectives.base import Batch, Loss
 from tests.objectives.rules import tiny
 from tests.tasks.judging import TOKENIZER, build, ids, model_of

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from regard.api import load
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Place, Preference
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.methods.preference import replies
 from regard.methods.preference.dpo import Prefer
 from regard.methods.preference.replies import log_probabilities

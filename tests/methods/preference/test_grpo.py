@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from regard.api import load
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.core.seeding import seed_torch
 from regard.data.examples import Preference
 from regard.data.special_tokens import special_of
 from regard.decoding.decode_state import Recomputing, Remembering
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.methods.preference import rewards
 from regard.methods.preference.grpo import Reinforce, advantages, clipped
 from regard.methods.preference.replies import k3, log_probabilities

@@ -10,8 +10,8 @@ import torch
 from tokenizers import Tokenizer as Fast
 from tokenizers import decoders, models, pre_tokenizers
 
+from regard.api import Loaded
 from regard.data.tokenizer import Tokenizer
-from regard.formats.directory import Loaded
 from regard.methods.probe.trees import Tree
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig

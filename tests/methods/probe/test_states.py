@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.api import Loaded
 from regard.attention.pattern import Causal, Full
 from regard.attention.position import View
 from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
-from regard.formats.directory import Loaded
 from regard.methods.probe import states as made
 from regard.methods.probe.reader import Reader, Row, portions
 from regard.methods.probe.states import chosen_layers, digest, states_of, untrained

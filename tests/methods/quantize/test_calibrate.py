@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from regard.api import load
 from regard.attention.native.int8 import quantised
 from regard.cli.main import main
 from regard.core.errors import ConfigError, InputError
-from regard.formats.directory import load
 from regard.methods.quantize.calibrate import TEXTS, Watching, cut, texts_of
 from regard.methods.quantize.run import Plan, quantize
 from tests.tasks import tuning

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+from regard.api import load
 from regard.cli.main import main
 from regard.core.errors import ConfigError, RegardError, StorageError, UnknownName
 from regard.evaluation import test as testing
-from regard.formats.directory import load, save
+from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.methods.quantize.run import Plan, quantize, share_kept
 from regard.models import create

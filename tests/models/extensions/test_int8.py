@@ -14,11 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.api import Loaded, load
 from regard.attention.attention import Attention
 from regard.attention.native.int8 import kernel
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.decoding import generate
-from regard.formats.directory import Loaded, describe, load, save
+from regard.formats.directory import describe, save
 from regard.models import create
 from regard.models.bert import Bert
 from regard.models.extensions import extend

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 import regard
+from regard.api import Loaded
 from regard.core.errors import ConfigError, InputError
 from regard.decoding import generate
-from regard.formats.directory import Loaded, save
+from regard.formats.directory import save
 from regard.models import create
 from regard.models.extensions import extend
 from regard.models.extensions.pointer import band

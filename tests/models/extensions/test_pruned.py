@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 import regard
+from regard.api import Loaded
 from regard.attention.position import Relative
 from regard.core.errors import ConfigError, UnknownName
 from regard.core.seeding import keyed
 from regard.decoding import generate
-from regard.formats.directory import Loaded, save
+from regard.formats.directory import save
 from regard.methods.prune.importance import gated
 from regard.methods.prune.run import remove
 from regard.models import create
