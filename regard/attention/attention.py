@@ -27,6 +27,10 @@ class Projection(nn.Linear):
         super().__init__(width, 3 * heads * size, bias)
         self.heads, self.size = heads, size
 
+    def parts(self) -> list[int]:
+        """How many rows of the matrix are query, key and value."""
+        return [self.heads * self.size] * 3
+
     def forward(self, x: Tensor) -> Triple:  # type: ignore[override]
         q, k, v = self.part(x, 0, 3)
         return q, k, v

@@ -47,7 +47,7 @@ def levels(model: nn.Module) -> list[list[nn.Parameter]]:
 
 
 def layers_of(model: Any) -> list[nn.Module]:
-    return blocks(model) or list(model.layers)  # an LSTM has no blocks
+    return blocks(model) or list(getattr(model, "layers", ()))  # an LSTM has no blocks
 
 
 def freeze(recipe: Recipe, model: nn.Module, processes: int) -> None:

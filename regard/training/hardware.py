@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from regard.models.adaptive import AdaptiveOutput
 from regard.models.longformer import LongAttention
 from regard.models.output import CHUNK
 
-FASTER = 1.2  # bf16 has to beat fp32 by this much before it is called fast
+MULTIPLY_BF16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # of x86, and of ARM
 UNLIMITED = 2**60  # a limit of a control group that is none
 
 # -- speed
@@ -55,16 +55,28 @@ def measured(dtype: torch.dtype, seconds: float, device: str, threads: int) -> f
 
 
 def fast_bf16(device: torch.device | str) -> bool:
-    """Are products in bf16 faster than in fp32 here? On a CPU that is measured: a processor may
-    know the numbers and still be slow with them.
+    """Has this machine instructions for products in bf16? It is asked and not timed: a command must
+    choose the same precision on a busy machine as on an idle one.
+
+    oneDNN takes bf16 on every CPU with AVX-512, but says in its guide to data types that it is slow
+    without instructions for it, so a CPU must have these too. Of MPS nothing is promised.
     """
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type != "cpu":
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
-    half, single = (gemm_peak(dtype, 0.05) for dtype in (torch.bfloat16, torch.float32))
-    return half > FASTER * single
+    flags = cpu_flags()
+    return any(flags.get(name, False) for name in MULTIPLY_BF16) and bool(
+        torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+
+
+def cpu_flags() -> Mapping[str, Any]:
+    """What the CPU says it can do, by the names of `torch.cpu.get_capabilities`."""
+    if hasattr(torch.cpu, "get_capabilities"):
+        return torch.cpu.get_capabilities()
+    return {"avx512_bf16": torch.cpu._is_avx512_bf16_supported()}  # an older torch tells less
 
 
 # -- memory
@@ -274,7 +286,9 @@ def output_numbers(model: Any) -> int:
 
 # -- what a step keeps in memory
 
-STATE = {"adam": 2, "adamw": 2, "bert-adam": 3, "adafactor": 0, "sgd": 0}  # copies of the weights
+STATE = {  # copies of the weights
+    "adam": 2, "adamw": 2, "bert-adam": 3, "adafactor": 0, "sgd": 0, "muon": 2,
+}  # fmt: skip
 WIDTH = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}  # bytes of a number in a product
 CACHE = 2**26  # what the libraries of matrix products keep for themselves, about
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
+from regard.training.freezing import levels
+from regard.training.muon import HIDDEN, Muon, hidden_matrices
 
 UNDECAYED_RANK = 1  # norms and biases are vectors
 DECAYED_VECTORS = {
@@ -103,8 +106,11 @@ def size_of(x: Tensor) -> Tensor:
     return y
 
 
-def groups_of(model: nn.Module, decay: float, fall: float = 1.0) -> list[dict[str, Any]]:
-    """ "decay" and "plain": norms and biases are not pulled towards zero.
+def groups_of(
+    model: nn.Module, decay: float, fall: float = 1.0, hidden: Collection[Tensor] = ()
+) -> list[dict[str, Any]]:
+    """ "decay" and "plain": norms and biases are not pulled towards zero. The matrices in `hidden`
+    stand in groups of this name, and decay.
 
     A group's rate is the schedule's times its `scale`. Where rates fall, layer m of n has fall to
     the power n - m, the embeddings are layer 0, and what stands on top has the whole rate (Yang et
@@ -112,25 +118,24 @@ def groups_of(model: nn.Module, decay: float, fall: float = 1.0) -> list[dict[st
     """
     scales: dict[int, float] = {}
     if fall != 1.0:
-        from regard.training.freezing import levels
-
         lower = levels(model)
         scales = {
             id(p): fall ** (len(lower) - 1 - m) for m, level in enumerate(lower) for p in level
         }
+    matrices = set(map(id, hidden))
     found: dict[tuple[str, float], list[Tensor]] = {}
     for name, p in model.named_parameters():
         if p.requires_grad:
             vector = p.dim() <= UNDECAYED_RANK and name.rpartition(".")[2] not in DECAYED_VECTORS
-            kind = "plain" if vector else "decay", scales.get(id(p), 1.0)
-            found.setdefault(kind, []).append(p)
+            kind = HIDDEN if id(p) in matrices else "plain" if vector else "decay"
+            found.setdefault((kind, scales.get(id(p), 1.0)), []).append(p)
     return [
-        {"name": name, "params": params, "scale": scale, "weight_decay": decay * (name == "decay")}
+        {"name": name, "params": params, "scale": scale, "weight_decay": decay * (name != "plain")}
         for (name, scale), params in sorted(found.items(), key=lambda kind: kind[0])
     ]
 
 
-NAMES = ("adam", "adamw", "bert-adam", "adafactor", "sgd")
+NAMES = ("adam", "adamw", "bert-adam", "adafactor", "sgd", "muon")
 
 
 def optimizer(
@@ -143,16 +148,20 @@ def optimizer(
     decay: float = 0.0,
     fall: float = 1.0,  # the rate of a layer, times that of the one above it
     momentum: float = 0.0,  # of "sgd"
+    products: torch.dtype | None = None,  # of "muon": what it multiplies in; None: as the weights
+    keep_zeros: bool = False,  # of "muon": the others leave a weight without a gradient as it is
 ) -> Optimizer:
     """Build it after the model has been moved or sharded.
 
     "adamw" decouples the decay from the gradient; "adam" has none. Of Adafactor, `epsilon` is what
-    is added to the squared gradient (T5: 1e-30).
+    is added to the squared gradient (T5: 1e-30). "muon" is for the matrices of the layers, with
+    AdamW of the same rate, the `betas` and the `epsilon` for all other weights.
     """
     check(name, rate, betas, epsilon, decay)
     if not 0 < fall <= 1:
         raise ConfigError(f"optimizer.fall is {fall:g}; it must be over 0 and at most 1")
-    groups = groups_of(model, decay, fall)
+    parts = dict(hidden_matrices(model)) if name == "muon" else {}
+    groups = groups_of(model, decay, fall, parts)
     if not groups:
         raise ConfigError("the model has no weight that learns; free at least one")
     made: Optimizer
@@ -164,7 +173,11 @@ def optimizer(
         made = torch.optim.SGD(groups, rate, momentum, foreach=True)
     else:
         fused = all(p.device.type in ("cpu", "cuda") for g in groups for p in g["params"])
-        made = torch.optim.AdamW(groups, rate, betas, epsilon, fused=fused)
+        adamw = partial(torch.optim.AdamW, lr=rate, betas=betas, eps=epsilon, fused=fused)
+        if name == "muon":
+            made = Muon(groups, adamw, rate, parts, products=products, keep_zeros=keep_zeros)
+        else:
+            made = adamw(groups)
     return made
 
 

@@ -179,6 +179,8 @@ def optimizer_for(recipe: Recipe, model: Any) -> torch.optim.Optimizer:
         epsilon=chosen.epsilon,
         decay=chosen.decay,
         fall=chosen.fall,
+        products=torch.bfloat16 if recipe.engine.precision == "bf16" else None,
+        keep_zeros=chosen.zeros,
     )
 
 

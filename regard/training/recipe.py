@@ -45,7 +45,7 @@ class Budget:
 class Optimizer:
     """What is "paper" or below 0 is taken from the model's paper."""
 
-    name: str = "paper"
+    name: str = "paper"  # adam, adamw, bert-adam, adafactor, sgd, muon
     rate: float = -1.0  # the highest rate; -1: the paper's, raised for narrower models
     betas: list[float] = field(default_factory=list)
     epsilon: float = -1.0

@@ -17,6 +17,7 @@ from regard.training.hardware import fast_bf16
 from regard.training.parallel import Group
 from regard.training.recipe import Recipe
 
+ADAMS = ("adam", "adamw", "bert-adam")  # their settings are those of Muon's vectors too
 DEFAULT_MINUTES = 10.0
 HIGHEST = 4.0  # a narrow model's rate is at most so many times the paper's
 
@@ -54,13 +55,14 @@ def settle_optimizer(recipe: Recipe, model: Any) -> None:
     """What the recipe leaves to the paper."""
     kind, paper = family(recipe), paper_of(recipe)
     chosen, planned = recipe.optimizer, recipe.schedule
-    own = chosen.name in ("paper", paper.optimizer)
+    adam = paper.optimizer in ADAMS
+    own = chosen.name in ("paper", paper.optimizer) or (chosen.name == "muon" and adam)
     width = model.config.width
     if chosen.rate < 0:
         chosen.rate = paper.lr
         if recipe.examples.task:
             pass  # what was learned before is to be kept, whatever the width
-        elif paper.optimizer in ("adam", "adamw", "bert-adam") and paper.schedule != "noam":
+        elif adam and paper.schedule != "noam":
             usual = FAMILIES[kind].config().width  # type: ignore[attr-defined]
             chosen.rate *= min(max(1.0, usual / width), HIGHEST)
     chosen.name = paper.optimizer if chosen.name == "paper" else chosen.name

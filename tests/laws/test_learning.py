@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.models import output
 from regard.models.state import State
 from regard.models.transformer_xl import TransformerXL
+from regard.training.optimizer import NAMES, optimizer
 from tests.laws.zoo import ZOO, Specimen, Text, close, collate, few
 
 each = pytest.mark.parametrize("specimen", ZOO, ids=str)
@@ -115,6 +116,22 @@ def test_a_step_downhill_goes_down(specimen: Specimen) -> None:
                 p.add_(p.grad, alpha=sign * size)
             losses.append(specimen.loss(model, batch).item())
     assert (losses[0] - losses[1]) / (2 * size) == pytest.approx(square, rel=1e-4)
+
+
+@each
+@pytest.mark.parametrize("name", NAMES)
+def test_a_first_step_of_every_optimizer_goes_down(specimen: Specimen, name: str) -> None:
+    """It moves every weight that has a gradient, and no other."""
+    model = specimen.fresh(torch.float64)
+    batch = collate(texts_of(specimen, [6, 4], 5))
+    before = specimen.loss(model, batch)
+    before.backward()
+    weights = {key: p.detach().clone() for key, p in model.named_parameters()}
+    optimizer(name, model, rate=1e-6, epsilon=1e-30 if name == "adafactor" else 1e-12).step()
+    assert specimen.loss(model, batch).item() < before.item()
+    for key, p in model.named_parameters():
+        reached = p.grad is not None and bool(p.grad.any())
+        assert torch.equal(p, weights[key]) is not reached, key
 
 
 REMEMBERING = [s for s in ZOO if "memory" in s.config.__dataclass_fields__ and s.stepwise]

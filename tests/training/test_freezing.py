@@ -116,7 +116,7 @@ def changed(before: Path, after: Path) -> set[str]:
     return {name for name in one.keys() & two.keys() if not torch.equal(one[name], two[name])}
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "bert-adam", "adafactor", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "bert-adam", "adafactor", "sgd", "muon"])
 def test_frozen_weights_stay_to_the_bit(
     optimizer: str, bert: Path, reviews: Path, tmp_path: Path
 ) -> None:
@@ -132,7 +132,7 @@ def test_frozen_weights_stay_to_the_bit(
     assert after["classifier.weight"].abs().sum() > 0
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "bert-adam", "adafactor", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "bert-adam", "adafactor", "sgd", "muon"])
 def test_pruned_weights_stay_away(
     optimizer: str, bert: Path, reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +179,7 @@ def test_thawed_layers_learn_from_their_step_on(bert: Path, reviews: Path, tmp_p
         assert kept["frozen"] == 3 and kept["thaw"] == 4
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "bert-adam", "adafactor", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "bert-adam", "adafactor", "sgd", "muon"])
 @pytest.mark.parametrize("frozen", [{"frozen": 1}, {"thaw": 2}, {"frozen": 2, "thaw": 3}])
 def test_resumed_equals_uninterrupted(
     frozen: dict[str, int],
@@ -291,12 +291,16 @@ def test_a_model_needs_something_that_learns() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ddp", "fsdp", "local-sgd"])
+@pytest.mark.parametrize(
+    ("kind", "optimizer"),
+    [("ddp", "paper"), ("fsdp", "paper"), ("fsdp", "muon"), ("local-sgd", "paper")],
+)
 def test_frozen_under_several_processes(
-    kind: str, bert: Path, reviews: Path, tmp_path: Path
+    kind: str, optimizer: str, bert: Path, reviews: Path, tmp_path: Path
 ) -> None:
+    chosen = {"frozen": 2, "name": optimizer}
     made = tuning.recipe(
-        bert, reviews, optimizer={"frozen": 2}, engine={"parallel": kind, "warmup": 2, "every": 2},
+        bert, reviews, optimizer=chosen, engine={"parallel": kind, "warmup": 2, "every": 2},
         checkpoint={"every": 4}, budget={"steps": 8},
     )  # fmt: skip
     file = tmp_path / "frozen.toml"

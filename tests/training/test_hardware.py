@@ -6,6 +6,9 @@ import json
 import platform
 import subprocess
 import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,7 +29,7 @@ MEASURE = """
 import json, sys, torch
 from contextlib import nullcontext
 from regard.models import create
-from regard.training.machine import memory, training_memory
+from regard.training.hardware import memory, training_memory
 from regard.training.optimizer import optimizer
 
 torch.set_num_threads(1)
@@ -137,23 +140,55 @@ def test_the_peak_is_measured_once():
     first = gemm_peak(torch.float32, 0.02)
     assert 1e8 < first < 1e16
     assert gemm_peak(torch.float32, 0.02) == first
-    assert isinstance(fast_bf16("cpu"), bool)
-    assert fast_bf16("meta") is False
 
 
-def test_bf16_is_fast_only_if_it_is_faster(monkeypatch):
-    speeds = {torch.float32: 100.0, torch.bfloat16: 110.0}
-    monkeypatch.setattr(machine, "gemm_peak", lambda dtype, seconds: speeds[dtype])
+FLAGS = {  # what processors say of themselves, and whether products in bf16 are fast there
+    "AMD Zen 3": ({"avx2"}, False),
+    "AMD Zen 4": ({"avx2", "avx512_f", "avx512_vnni", "avx512_bf16"}, True),
+    "Intel Skylake-X": ({"avx2", "avx512_f"}, False),
+    "Intel Ice Lake": ({"avx2", "avx512_f", "avx512_vnni"}, False),
+    "Intel Sapphire Rapids": ({"avx512_f", "avx512_bf16", "amx_tile", "amx_bf16"}, True),
+    "Intel Arrow Lake": ({"avx2", "avx_vnni", "avx_ne_convert"}, False),
+    "Graviton 2": ({"neon", "dot"}, False),
+    "Graviton 3": ({"neon", "dot", "bf16", "i8mm", "sve", "sve_bf16"}, True),
+}
+
+
+@pytest.mark.parametrize("processor", FLAGS)
+def test_bf16_is_fast_where_there_are_instructions_for_it(processor, monkeypatch):
+    flags, fast = FLAGS[processor]
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(flags, True))
+    for library in (True, False):  # a build without oneDNN has no use for the instructions
+        ops = SimpleNamespace(_is_mkldnn_bf16_supported=lambda library=library: library)
+        monkeypatch.setattr(torch.ops, "mkldnn", ops)
+        assert fast_bf16("cpu") == (fast and library)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert not fast_bf16("cpu")
-    speeds[torch.bfloat16] = 200.0
-    assert fast_bf16("cpu")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_of_this_processor_the_system_says_the_same():
+    words = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    assert fast_bf16("cpu") == bool(words & {"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
+
+
+def test_no_load_changes_the_precision(monkeypatch):
+    """Where nothing is timed nothing can be late."""
+    idle = fast_bf16("cpu")
+
+    def late():
+        raise AssertionError("the precision was chosen with a stopwatch")
+
+    monkeypatch.setattr(time, "perf_counter", late)
+    assert fast_bf16("cpu") == idle
+    assert fast_bf16("meta") is False and fast_bf16("mps") is False
 
 
 def test_memory_of_a_process():
     """A new one: this one may have memory left of earlier tests, which it takes again."""
     asked = """
 import json, torch
-from regard.training.machine import memory
+from regard.training.hardware import memory
 before = memory()
 held = torch.ones(2**25)  # 128 MiB
 print(json.dumps([before, memory()]))

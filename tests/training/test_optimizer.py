@@ -26,7 +26,9 @@ from tests.models.small import SMALL, small
 
 
 class Toy(nn.Module):
-    """A matrix, a vector, a cube, an embedding with rows that never occur, and an unused weight."""
+    """A matrix, a vector, a cube, an embedding with rows that never occur, an unused weight, and a
+    layer.
+    """
 
     def __init__(self, dtype=torch.float64):
         super().__init__()
@@ -37,11 +39,13 @@ class Toy(nn.Module):
 
         self.matrix, self.bias, self.cube = weight(7, 5), weight(5), weight(2, 3, 5)
         self.words, self.unused = weight(11, 7), weight(4, 4)
+        self.layers = nn.ModuleList([nn.Linear(5, 5, bias=False)])
+        self.layers[0].weight = weight(5, 5)
 
     def forward(self, step):
         draw = torch.Generator().manual_seed(100 + step)
         rows = self.words[torch.randint(0, 5, (6,), generator=draw)]
-        hidden = (rows @ self.matrix + self.bias).tanh()
+        hidden = self.layers[0]((rows @ self.matrix + self.bias).tanh())
         return (hidden[:, None] * self.cube[0]).pow(2).sum() + (self.cube[1] * hidden[0]).sum()
 
 

@@ -1,0 +1,119 @@
+"""Muon (Jordan et al. 2024): the steps of matrices are orthogonal, all other weights have AdamW.
+
+The algorithm is that of `torch.optim.Muon`, equal to the bit where products are in bf16. The class
+itself is not used, for three reasons: it takes a whole parameter as one matrix, and a projection
+holds three; its products are always in bf16, which without instructions for it is tens of times
+slower than fp32; and torch has had it since 2.9 only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from regard.attention.attention import Projection
+from regard.training.freezing import layers_of
+
+HIDDEN = "hidden"  # the name of the groups that Muon changes
+MOMENTUM = 0.95
+POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # a, b, c of aX + b(XXᵀ)X + c(XXᵀ)²X
+ROUNDS = 5
+SMALLEST = 1e-7  # norm that is divided by
+MATCH = 0.2  # the root mean square of AdamW's steps, over its rate (Liu et al. 2025, 2.2)
+
+
+def hidden_matrices(model: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
+    """Each matrix of the layers once, with the row counts of the matrices that it holds: a
+    projection those of query, key and value, an LSTM those of its gates. Embeddings, outputs and
+    heads are no part of the layers.
+    """
+    seen: set[int] = set()
+    for layer in layers_of(model):
+        for part in layer.modules():
+            if isinstance(part, nn.Linear):
+                matrices = [part.weight]
+                rows = part.parts() if isinstance(part, Projection) else [part.out_features]
+            elif isinstance(part, nn.RNNBase):
+                matrices = [p for p in part.parameters() if p.dim() == 2]
+                rows = [part.hidden_size] * (matrices[0].size(0) // part.hidden_size)
+            else:
+                continue
+            for matrix in matrices:
+                if id(matrix) not in seen:
+                    seen.add(id(matrix))
+                    yield matrix, rows
+
+
+class Muon(Optimizer):
+    """Matrices in groups named "hidden" follow Muon, with Nesterov's momentum; the others AdamW.
+
+    A step of a matrix has the root mean square of one of AdamW: 0.2 · √(larger side) times an
+    orthogonal matrix. So one rate and one decay, tuned for AdamW, serve both (Liu et al. 2025). The
+    other convention, √(rows / columns) if above 1, asks for a rate that grows with √width; at a
+    width of 100 it is twice this one, so that 5e-3 suits small GPTs in both.
+    """
+
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        others: Callable[[list[dict[str, Any]]], Optimizer],
+        lr: float,
+        parts: Mapping[Tensor, list[int]],  # row counts of what each matrix holds
+        *,
+        products: torch.dtype | None = None,  # of the iteration; None: that of the weights
+        keep_zeros: bool = False,  # an orthogonal step has no zeros where its gradient has some
+    ) -> None:
+        super().__init__(groups, {"lr": lr})
+        self.parts, self.products, self.keep_zeros = parts, products, keep_zeros
+        self.hidden = [g for g in self.param_groups if g["name"] == HIDDEN]
+        rest = [g for g in self.param_groups if g["name"] != HIDDEN]
+        self.others = others(rest) if rest else None
+        if self.others is not None:  # its groups and its state are ours
+            self.others.param_groups, self.others.state = rest, self.state
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.hidden:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.change(p, p.grad, group["lr"], group["weight_decay"])
+        if self.others is not None:
+            self.others.step()
+
+    def change(self, p: Any, grad: Tensor, lr: float, decay: float) -> None:
+        state = self.state[p]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(p)
+        momentum = state["momentum_buffer"].lerp_(grad, 1 - MOMENTUM)
+        direction: Any = grad.lerp(momentum, MOMENTUM)
+        p.mul_(1 - lr * decay)
+        whole, rows, sharded = p, self.parts[p], getattr(p, "placements", None)
+        if sharded is not None:
+            whole, direction = p.full_tensor(), direction.full_tensor()
+        for weight, part in zip(whole.split(rows), direction.split(rows), strict=True):
+            update = orthogonal(part, self.products or p.dtype)
+            if self.keep_zeros:
+                update = update.masked_fill(weight == 0, 0.0)
+            weight.add_(update, alpha=-lr * (MATCH * math.sqrt(max(weight.shape))))
+        if sharded is not None:
+            from torch.distributed.tensor import distribute_tensor
+
+            p.copy_(distribute_tensor(whole, p.device_mesh, sharded))
+
+
+def orthogonal(matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    """About U Vᵀ of a matrix U S Vᵀ, by Newton and Schulz: singular values become 0.7 to 1.2."""
+    x = matrix.to(dtype)
+    wide = matrix.size(0) <= matrix.size(1)
+    x = x if wide else x.T
+    x = x / x.norm().clamp(min=SMALLEST)
+    a, b, c = POLYNOMIAL
+    for _ in range(ROUNDS):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x if wide else x.T
