@@ -44,10 +44,11 @@ $(READY): pyproject.toml constraints.txt
 test: lint ## check style and types, then run all tests
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
 
-lint: $(READY) ## check style and types
+lint: $(READY) ## check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(READY) ## put the code into the project's style
 	$(BIN)/ruff check --fix-only --quiet .

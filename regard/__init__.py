@@ -14,13 +14,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from regard.core.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from regard.api import Loaded, load
     from regard.attention.recorder import record
     from regard.formats.directory import save
     from regard.models import count_parameters, create, sizes
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Loaded",

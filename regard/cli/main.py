@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 import typer
 
-from regard import __version__
 from regard.cli import (
     ask,
     augment,
@@ -40,6 +39,7 @@ from regard.cli import (
     train,
 )
 from regard.core.errors import RegardError, UnknownName
+from regard.core.version import VERSION
 
 # Rich would make the help prettier and twice as slow; a paragraph after \b keeps its line breaks.
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False}
@@ -98,7 +98,7 @@ def misuse(error: Any) -> str:
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        print(f"regard {__version__}")
+        print(f"regard {VERSION}")
         raise typer.Exit()
 
 

@@ -9,8 +9,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import regard
 from regard.core.files import read_json
+from regard.core.version import VERSION
 from regard.lab.compare.comparison import RUNS, Comparison, Plan
 from regard.lab.compare.lineup import Budget
 
@@ -61,7 +61,7 @@ def spelt(budget: Budget) -> str:
 
 
 def versions() -> dict[str, str]:
-    found = {"regard": regard.__version__, "python": platform.python_version()}
+    found = {"regard": VERSION, "python": platform.python_version()}
     return found | {name: importlib.metadata.version(name) for name in LIBRARIES}
 
 
