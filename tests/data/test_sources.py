@@ -170,6 +170,9 @@ def test_broken_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_half_a_character_in_json(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "a\\ud800b \\ud83d\\ude00"}')
+    other = tmp_path / "b.jsonl"  # broken where nobody looks
+    other.write_text('{"text": "a", "id": "\\ud800"}')
+    assert read(other, work=tmp_path, broken="refuse") == ["a"]
     assert read(file, work=tmp_path) == ["a\ufffdb 😀"]
     assert read(file, work=tmp_path, broken="skip") == ["ab 😀"]
     with pytest.raises(InputError, match="half a character"):
@@ -189,6 +192,7 @@ def test_half_a_character_in_json(tmp_path: Path) -> None:
         ("a.csv", b"id,body\n1,x\n", "unknown field 'text'"),
         ("a.csv", b"id,text\n1\n", r"a\.csv:2: 1 columns instead of 2 or more"),
         ("a.csv", b'id,text\n1,"' + b"x,\n" * 50, "is a quote left open"),
+        ("a.tsv", b"id\ttext\n1\ta\rb\n", r"a\.tsv:2: no tsv"),
         ("a.parquet", b"no parquet", "not readable as parquet"),
     ],
 )
