@@ -22,12 +22,11 @@ from regard.data.examples import (
     Question,
     Tagged,
 )
+from regard.data.files import TextFile, suffix_of
 from regard.data.labelled import noted, of_entities
 from regard.data.read_examples import Maker
 from regard.data.read_fields import Fields
-from regard.data.read_lines import content, decoded, numbered
-from regard.data.read_records import mended
-from regard.data.readers import BY_SUFFIX, PACKED, read
+from regard.data.readers import BY_SUFFIX, read
 
 READ_AS = {"embed": "classify"}  # other commands are read as the task of their name
 PARTS = {  # texts of one example, in a line with tabs between them
@@ -56,7 +55,7 @@ def examples_given(
     problems, fields = Problems(), chosen(field)
     task = READ_AS.get(command, command)
     found: list[Example]
-    if file is not None and (form or form_of(file)) != "lines":
+    if file is not None and (form or BY_SUFFIX.get(suffix_of(file), "lines")) != "lines":
         found = read(
             str(file), task, problems=problems, fields=fields, form=form, classes=True,
             offsets=False,
@@ -71,12 +70,6 @@ def examples_given(
     if asks is not None:
         found = [replace(one, asks=asks) if isinstance(one, Choice) else one for one in found]
     return [bare(example) for example in found], noted(problems)
-
-
-def form_of(file: Path) -> str:
-    """By its name; "lines" where that says nothing."""
-    suffixes = [suffix.lower() for suffix in file.suffixes if suffix.lower() not in PACKED]
-    return BY_SUFFIX.get(suffixes[-1] if suffixes else "", "lines")
 
 
 def arguments(
@@ -97,28 +90,25 @@ def lines_given(
     command: str, file: Path | None, problems: Problems
 ) -> Iterator[tuple[Place, list[str] | dict[str, Any]]]:
     """The texts of each line, or the record that it holds."""
-    for place, line in plain_lines(file, problems):
-        values = json_record(line)
+    if file is not None and not file.is_file():
+        raise InputError(f"--file is {file}, which is no file")
+    source = TextFile(file or Path(STDIN), STDIN if file is None else str(file), problems)
+    for number, line in source.lines() if file is not None else standard_input(source):
+        values, place = json_record(line), Place(source.name, number)
         if values is not None:
-            yield place, mended(values, place, problems)
+            yield place, source.mended(values, number)
         else:
             yield place, [line] if command in WHOLE or command == "tag" else line.split("\t")
 
 
-def plain_lines(file: Path | None, problems: Problems) -> Iterator[tuple[Place, str]]:
-    if file is not None:
-        if not file.is_file():
-            raise InputError(f"--file is {file}, which is no file")
-        for number, line in numbered(file, str(file), problems):
-            yield Place(str(file), number), content(line)
-        return
+def standard_input(source: TextFile) -> Iterator[tuple[int, str]]:
     if sys.stdin.isatty():
         raise InputError("TEXT is missing; give texts, --file, or lines on standard input")
-    given = sys.stdin.buffer.read()  # as UTF-8, whatever the terminal speaks
-    if not given.strip():
+    data = sys.stdin.buffer.read()  # as UTF-8, whatever the terminal speaks
+    if not data.strip():
         raise InputError(f"{STDIN} is empty; give a text a line")
-    for number, raw in enumerate(given.removesuffix(b"\n").split(b"\n"), 1):
-        yield Place(STDIN, number), content(decoded(raw, STDIN, number, problems))
+    for number, raw in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
+        yield number, source.line(raw, number)
 
 
 def json_record(line: str) -> dict[str, Any] | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.reading import Download, Field, Format, Header
-from regard.core.errors import InputError
+from regard.core.errors import FormatError, InputError
+
+if TYPE_CHECKING:
+    from regard.data.check import Measure
 
 SHOWN = 10  # problems of a kind
 CLASSES = 20  # in the table
@@ -75,13 +78,30 @@ def check(
 
     options = Options(form, chosen(field or []), header, classes, download=download)
     shown = (0 if as_json else SHOWN) if limit is None else limit
-    report = run(data, task, options, against=against or None, model=model, keep=shown or None)
+    measure = None if model is None else measure_of(model)
+    report = run(data, task, options, against=against or None, measure=measure, keep=shown or None)
     if as_json:
         print(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
     else:
         print("\n".join(in_lines(report)))
     if not report.ok:
         raise typer.Exit(2)
+
+
+def measure_of(directory: str) -> Measure:
+    """The tokenizer and the context of a model; its weights are not read."""
+    from regard.data.check import Measure
+    from regard.data.tokenizer import Tokenizer
+    from regard.formats.directory import configure, locate, read_config
+    from regard.formats.registry import format_of
+
+    path = locate(directory, download=False)
+    table = read_config(path)
+    config = configure(format_of(table["model_type"]), table)
+    tokenizer = Tokenizer.open(path)
+    if tokenizer is None:
+        raise FormatError(f"{directory} has no tokenizer, so its tokens cannot be counted")
+    return Measure(directory, tokenizer, getattr(config, "context", None))
 
 
 def chosen(given: list[str]) -> dict[str, str]:

@@ -1,8 +1,7 @@
-"""A data directory is made beside its place: nothing half written ever stands there."""
+"""A directory is made beside its place: nothing half written ever stands there."""
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -10,18 +9,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from regard.core.errors import InputError, StorageError
-from regard.data.corpus import MARKER
+from regard.core.files import flush_directory
 
 
-def check_place(out: Path, force: bool) -> None:
-    """Refuses a place that holds something, before any work."""
+def check_place(out: Path, force: bool, marker: str) -> None:
+    """Refuses a place that holds something, before any work. `marker` is the name of the file that
+    shows that a directory was made in this way: others are never replaced.
+    """
     if not out.exists() and not out.is_symlink():
         return
     if not out.is_dir():
         raise StorageError(f"{out} is a file; give --out a directory that does not exist yet")
     if not any(out.iterdir()):
         return
-    if not (out / MARKER).is_file():
+    if not (out / marker).is_file():
         raise StorageError(
             f"{out} exists and is no prepared text; give --out another place (it is not deleted)"
         )
@@ -30,8 +31,8 @@ def check_place(out: Path, force: bool) -> None:
 
 
 @contextmanager
-def workplace(out: Path, force: bool) -> Iterator[Path]:
-    """A hidden directory beside `out` that becomes it at the end, or vanishes."""
+def hidden_beside(out: Path) -> Iterator[Path]:
+    """A hidden directory beside `out`; it is gone at the end, unless it was moved."""
     work = out.parent / f".{out.name}.{secrets.token_hex(4)}.part"
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,6 @@ def workplace(out: Path, force: bool) -> Iterator[Path]:
         raise StorageError(f"{out} cannot be written: {error.strerror}") from None
     try:
         yield work
-        move(work, out, force)
     except OSError as error:
         name = str(error.filename or work)
         if name.startswith(str(work)):
@@ -52,9 +52,17 @@ def workplace(out: Path, force: bool) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def move(work: Path, out: Path, force: bool) -> None:
+@contextmanager
+def workplace(out: Path, force: bool, marker: str) -> Iterator[Path]:
+    """A hidden directory beside `out` that becomes it at the end, or vanishes."""
+    with hidden_beside(out) as work:
+        yield work
+        move(work, out, force, marker)
+
+
+def move(work: Path, out: Path, force: bool, marker: str) -> None:
     """In one step; what was there is gone only when the new is in its place."""
-    check_place(out, force)
+    check_place(out, force, marker)
     old = work.with_suffix(".old")
     if out.exists() and any(out.iterdir()):
         out.rename(old)
@@ -65,8 +73,4 @@ def move(work: Path, out: Path, force: bool) -> None:
             old.rename(out)
         raise
     shutil.rmtree(old, ignore_errors=True)
-    descriptor = os.open(out.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    flush_directory(out.parent)

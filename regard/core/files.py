@@ -1,28 +1,88 @@
-"""JSON on disk: read with a clear error, written whole or not at all."""
+"""Files written whole or not at all, and JSON that is read with a clear error."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from regard.core.errors import StorageError
+from regard.core.errors import RegardError, StorageError
+
+LARGEST = 2**28  # bytes of a JSON file that is read whole
 
 
-def read_json(file: Path) -> dict[str, Any] | None:
-    """What a file holds; None where there is none."""
+@contextmanager
+def replacing(file: Path, *, flush: bool = False) -> Iterator[Path]:
+    """A hidden name beside a file: what is written there becomes the file, whole or not at all.
+
+    `flush`: the content is on the disk before the name is.
+    """
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        yield part
+        if flush:
+            flush_file(part)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_bytes(file: Path, content: bytes, *, flush: bool = False) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file, flush=flush) as part:
+        part.write_bytes(content)
+
+
+def write_text(file: Path, text: str, *, errors: str = "strict", flush: bool = False) -> None:
+    write_bytes(file, text.encode("utf-8", errors), flush=flush)
+
+
+def write_json(file: Path, value: Any, *, indent: int = 2, flush: bool = False) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    write_text(file, text + "\n", flush=flush)
+
+
+def read_json(
+    file: Path,
+    *,
+    error: type[RegardError] = StorageError,
+    advice: str = "remove it to make it again",
+) -> dict[str, Any] | None:
+    """The object that a file holds; None where there is no file."""
     if not file.is_file():
         return None
+    size = file.stat().st_size
+    if size > LARGEST:
+        raise error(f"{file} has {size:,} bytes, more than {LARGEST:,}; {advice}")
     try:
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise StorageError(f"{file} is damaged ({error}); remove it to make it again") from None
-    return found
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as reason:
+        raise error(f"{file} is not valid JSON: it is damaged ({reason}); {advice}") from None
+    if not isinstance(value, dict):
+        raise error(f"{file} holds {type(value).__name__} instead of an object; {advice}")
+    return value
 
 
-def write_json(file: Path, value: Any) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.part")
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    part.write_text(text + "\n", encoding="utf-8")
-    part.replace(file)
+def flush_file(file: Path) -> None:
+    """Puts the content of a file on the disk."""
+    with file.open("rb+") as handle:
+        os.fsync(handle.fileno())
+
+
+def flush_directory(directory: Path) -> None:
+    """Puts the names in a directory on the disk."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def give_usual_rights(file: Path) -> None:
+    """The rights that any new file has; safetensors lets only the owner read."""
+    mask = os.umask(0)
+    os.umask(mask)
+    file.chmod(0o666 & ~mask)

@@ -6,10 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from regard.core.errors import FormatError, InputError
+from regard.core.errors import InputError
 from regard.data.example_views import fingerprint, inputs, is_labelled, labels_of, leaks, parts
 from regard.data.examples import (
     SEVERITIES,
@@ -23,6 +22,7 @@ from regard.data.examples import (
     Tagged,
 )
 from regard.data.readers import Given, Options, Reader
+from regard.data.tokenizer import Tokenizer
 
 IMBALANCE = 10  # so many times larger than the smallest class
 SHARES = {"median": 0.5, "95%": 0.95, "max": 1.0}
@@ -293,19 +293,8 @@ def changes(before: Iterable[str], after: Iterable[str]) -> str:
 class Measure:
     """Counts tokens as a model would see them."""
 
-    def __init__(self, directory: str) -> None:
-        from regard.data.tokenizer import Tokenizer
-        from regard.formats.directory import configure, locate, read_config
-        from regard.formats.registry import format_of
-
-        path: Path = locate(directory, download=False)
-        given = read_config(path)
-        config = configure(format_of(given["model_type"]), given)
-        self.context: int | None = getattr(config, "context", None)
-        tokenizer = Tokenizer.open(path)
-        if tokenizer is None:
-            raise FormatError(f"{directory} has no tokenizer, so its tokens cannot be counted")
-        self.directory, self.tokenizer = directory, tokenizer
+    def __init__(self, directory: str, tokenizer: Tokenizer, context: int | None) -> None:
+        self.directory, self.tokenizer, self.context = directory, tokenizer, context
         self.counts: Counter[int] = Counter()
         self.over = 0
 
@@ -332,13 +321,12 @@ def check(
     options: Options | None = None,
     *,
     against: Given | None = None,
-    model: str | None = None,
+    measure: Measure | None = None,
     keep: int | None = 1000,
 ) -> Report:
-    """Reads everything once. `against` is the data learned from; `model` counts tokens."""
+    """Reads everything once. `against` is the data learned from; `measure` counts tokens."""
     chosen = options or Options()
     problems = Problems(keep)
     reader = Reader(given, task, chosen, problems)
     other = None if against is None else Other.read(against, task, chosen)
-    measure = None if model is None else Measure(model)
     return Report(Checker(reader, other, measure).run(), problems)

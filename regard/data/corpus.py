@@ -10,7 +10,6 @@ Pairs (a source and its target) are documents of exactly two sentences.
 
 from __future__ import annotations
 
-import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -22,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from regard.core.errors import FormatError, UnknownName
+from regard.core.files import read_json, write_json
 from regard.data.tokenizer import Tokenizer
 
 FORMAT = 1
@@ -151,12 +151,7 @@ def finish(file: BinaryIO) -> None:
 
 def write_marker(directory: Path, facts: dict[str, Any]) -> None:
     """data.json, last of all and in one move: a directory without it is not finished."""
-    part = directory / f".{MARKER}.part"
-    with part.open("w", encoding="utf-8") as file:
-        json.dump({"format": FORMAT, **facts}, file, indent=2, ensure_ascii=False)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(directory / MARKER)
+    write_json(directory / MARKER, {"format": FORMAT, **facts}, flush=True)
 
 
 class Corpus:
@@ -237,15 +232,12 @@ def mapped(file: Path, dtype: Any, count: int) -> np.ndarray:
 
 def read_marker(directory: Path) -> dict[str, Any]:
     file = directory / MARKER
-    if not file.is_file():
+    facts = read_json(file, error=FormatError, advice="prepare the text again")
+    if facts is None:
         raise FormatError(
             f"{directory} has no {MARKER}, so it is no prepared text (or was not finished); "
             f"make it with 'regard prepare SOURCE --out {directory}'"
         )
-    try:
-        facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FormatError(f"{file} is not valid JSON: {error}; prepare the text again") from None
     if facts.get("format") != FORMAT:
         raise FormatError(f"{file} is of format {facts.get('format')}; this version reads {FORMAT}")
     return facts

@@ -1,31 +1,46 @@
-"""Files as blocks of text: compression, broken UTF-8, and never more than a block in memory."""
+"""Files of text: compression, broken UTF-8, lines with numbers, and never much in memory."""
 
 from __future__ import annotations
 
 import gzip
+import importlib
+import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from regard.core.errors import InputError
+from regard.data.examples import Place, Problems
 
 BLOCK = 2**20  # bytes
-RECORD = 2**25  # characters of the longest line of jsonl, csv or tsv: such a line is read whole
+RECORD = 2**25  # characters of the longest line or field: it is read whole
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+PACKED = (".gz", ".zst")
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 BROKEN = ("replace", "refuse", "skip")
 MARK = "\ufeff"  # some programs write it at the start of a UTF-8 file
+REPLACED = "\ufffd"
 
 
-@dataclass
-class Tally:
-    """What is counted while reading."""
+def needed(module: str, why: str, extra: str = "data") -> Any:
+    """An optional library, or an error that says how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"{why}, which needs the library {module!r} ({error}); "
+            f"install it with: pip install 'regard[{extra}]'"
+        ) from None
 
-    read: int = 0  # bytes of the files themselves, compressed as they are
-    broken: int = 0  # places where the bytes are no UTF-8
-    blank: int = 0  # records without text
+
+def suffix_of(path: Path) -> str:
+    """The ending that says the format, in small letters; what says the compression is left out."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    while suffixes and suffixes[-1] in PACKED:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
 
 
 def opened(file: Path, name: str) -> IO[bytes]:
@@ -42,7 +57,7 @@ def opened(file: Path, name: str) -> IO[bytes]:
         )
         return reader
     suffix = file.suffix.lower()
-    if magic and suffix in (".gz", ".zst"):
+    if magic and suffix in PACKED:
         raw.close()
         raise InputError(
             f"{name} is named {suffix} but is not compressed so; give the file its right name"
@@ -50,55 +65,143 @@ def opened(file: Path, name: str) -> IO[bytes]:
     return raw
 
 
-def needed(module: str, why: str, extra: str = "data") -> Any:
-    """An optional library, or an error that says how to get it."""
-    import importlib
+@dataclass
+class Tally:
+    """What is counted while reading."""
 
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(
-            f"{why}, which needs the library {module!r} ({error}); "
-            f"install it with: pip install 'regard[{extra}]'"
-        ) from None
+    read: int = 0  # bytes of the files themselves, compressed as they are
+    broken: int = 0  # places where the bytes are no UTF-8
+    blank: int = 0  # records without text
 
 
-def blocks(file: Path, name: str, tally: Tally) -> Iterator[bytes]:
-    """The content in blocks; refuses what is no text."""
-    with opened(file, name) as stream:
-        raw = getattr(stream, "fileobj", None)  # of gzip: where the compressed file stands
-        before, offset = tally.read, 0
-        while True:
-            try:
-                block = stream.read(BLOCK)
-            except Exception as error:
-                if isinstance(error, DAMAGED) or type(error).__name__ == "ZstdError":
-                    raise InputError(f"{name} is damaged ({error}); get it anew") from None
-                raise
-            if not block:
-                break
-            if b"\0" in block:
+@dataclass
+class TextFile:
+    """A file to be read, and what happens when something in it is wrong.
+
+    With `problems` every problem is collected there, and broken characters are replaced. Without
+    them the first error is raised, and `broken` says what happens to broken characters.
+    """
+
+    path: Path
+    name: str
+    problems: Problems | None = None
+    broken: str = "replace"
+    tally: Tally = field(default_factory=Tally)
+
+    def wrong(self, line: int, kind: str, message: str, severity: str = "error") -> None:
+        place = Place(self.name, line)
+        if self.problems is not None:
+            self.problems.add(place, kind, message, severity)
+        elif severity == "error":
+            raise InputError(f"{place}: {message}")
+
+    def damaged(self, line: int, count: int, message: str) -> None:
+        """So many characters of a line (0: of the file) are broken."""
+        self.tally.broken += count
+        if self.problems is None and self.broken == "refuse":
+            advice = "mend it, or choose --broken replace or --broken skip"
+            raise InputError(f"{Place(self.name, line)}: {message}; {advice}")
+        self.wrong(line, "broken-utf8", f"{message}; replaced by {REPLACED}", "warning")
+
+    def blocks(self) -> Iterator[bytes]:
+        """The content in blocks; refuses what is no text."""
+        with opened(self.path, self.name) as stream:
+            raw = getattr(stream, "fileobj", None)  # of gzip: where the compressed file stands
+            before, offset = self.tally.read, 0
+            while True:
+                try:
+                    block = stream.read(BLOCK)
+                except Exception as error:
+                    if isinstance(error, DAMAGED) or type(error).__name__ == "ZstdError":
+                        message = f"{self.name} is damaged ({error}); get it anew"
+                        raise InputError(message) from None
+                    raise
+                if not block:
+                    break
+                if b"\0" in block:
+                    raise InputError(
+                        f"{self.name} is a binary file: byte {offset + block.index(0):,} is zero; "
+                        "give text in UTF-8 (convert UTF-16 with: iconv -f utf-16 -t utf-8)"
+                    )
+                offset += len(block)
+                self.tally.read = before + (raw.tell() if raw is not None else offset)
+                yield block
+
+    def texts(self) -> Iterator[str]:
+        """The decoded content in blocks; a character is never cut."""
+        rest, offset = b"", 0
+        for block in self.blocks():
+            block = rest + block
+            cut = len(block) - unfinished(block)
+            text = self.decoded(block[:cut], offset=offset)
+            rest = block[cut:]
+            yield text.removeprefix(MARK) if offset == 0 else text
+            offset += cut
+        if rest:
+            yield self.decoded(rest, offset=offset)
+
+    def lines(self, *, ends: bool = False) -> Iterator[tuple[int, str]]:
+        """Numbers and lines, with their ends or without; broken bytes are told with their line."""
+        parts: list[bytes] = []
+        number, length = 1, 0
+        for block in self.blocks():
+            *whole, rest = block.split(b"\n")
+            for line in whole:
+                yield number, self.line(b"".join((*parts, line, b"\n")), number, ends)
+                parts.clear()
+                number, length = number + 1, 0
+            parts.append(rest)
+            length += len(rest.decode(errors="ignore"))
+            if length > RECORD:
                 raise InputError(
-                    f"{name} is a binary file: byte {offset + block.index(0):,} is zero; give text "
-                    "in UTF-8 (convert UTF-16 with: iconv -f utf-16 -t utf-8)"
+                    f"{self.name}:{number}: the line is longer than {RECORD:,} characters; a "
+                    "record is read whole, so give one example a line, and long documents as text "
+                    "files (--split-by file)"
                 )
-            offset += len(block)
-            tally.read = before + (raw.tell() if raw is not None else offset)
-            yield block
+        if any(parts):
+            yield number, self.line(b"".join(parts), number, ends)
 
+    def line(self, data: bytes, number: int, ends: bool = False) -> str:
+        text = self.decoded(data, number)
+        text = text.removeprefix(MARK) if number == 1 else text
+        return text if ends else text.removesuffix("\n").removesuffix("\r")
 
-def texts(file: Path, name: str, broken: str, tally: Tally) -> Iterator[str]:
-    """The decoded content in blocks; a character is never cut."""
-    rest, offset = b"", 0
-    for block in blocks(file, name, tally):
-        block = rest + block
-        cut = len(block) - unfinished(block)
-        text = decoded(block[:cut], name, offset, broken, tally)
-        rest = block[cut:]
-        yield text.removeprefix(MARK) if offset == 0 else text
-        offset += cut
-    if rest:
-        yield decoded(rest, name, offset, broken, tally)
+    def whole(self) -> str:
+        """The text of a file that can only be read as one."""
+        silent = TextFile(self.path, self.name)
+        text = "".join(silent.texts())
+        if silent.tally.broken:
+            line = text.count("\n", 0, text.index(REPLACED)) + 1
+            places = f"{silent.tally.broken:,} places from here on are no UTF-8"
+            self.damaged(line, silent.tally.broken, places)
+        return text
+
+    def decoded(self, data: bytes, line: int = 0, offset: int = 0) -> str:
+        """`offset`: where the data stands in the file, if no line is known."""
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            text = data.decode(errors="replace")
+            count = text.count(REPLACED) - data.count(REPLACED.encode())
+            byte = f"{error.start + 1} of the line" if line else f"{offset + error.start:,}"
+            self.damaged(line, count, f"byte {byte} is no UTF-8 ({error.reason})")
+            return data.decode(errors="ignore") if self.broken == "skip" else text
+
+    def mended(self, values: dict[str, Any], line: int) -> dict[str, Any]:
+        """Without halves of characters, which an escape in JSON can bring and UTF-8 cannot hold."""
+        text = json.dumps(values, ensure_ascii=False)
+        try:
+            text.encode()
+            return values
+        except UnicodeEncodeError as error:
+            half = f"{error.object[error.start]!a}"
+        repaired = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        count = repaired.count(REPLACED) - text.count(REPLACED)
+        self.damaged(line, count, f"an escape holds half a character ({half})")
+        if self.broken == "skip":
+            repaired = text.encode(errors="ignore").decode()
+        result: dict[str, Any] = json.loads(repaired)
+        return result
 
 
 def unfinished(block: bytes) -> int:
@@ -110,54 +213,3 @@ def unfinished(block: bytes) -> int:
         whole = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
         return length if whole > length else 0
     return 0
-
-
-def decoded(block: bytes, name: str, offset: int, broken: str, tally: Tally) -> str:
-    try:
-        return block.decode()
-    except UnicodeDecodeError as error:
-        if broken == "refuse":
-            raise InputError(
-                f"{name} is not UTF-8 at byte {offset + error.start:,} ({error.reason}); convert "
-                "it, or choose --broken replace or --broken skip"
-            ) from None
-        text = block.decode(errors="replace")
-        tally.broken += text.count("\ufffd") - block.count("\ufffd".encode())
-        return text if broken == "replace" else block.decode(errors="ignore")
-
-
-def mended(text: str, name: str, broken: str, tally: Tally) -> str:
-    """A text without lone surrogates, which an escape in JSON can bring and UTF-8 cannot hold."""
-    try:
-        text.encode()
-        return text
-    except UnicodeEncodeError as error:
-        if broken == "refuse":
-            raise InputError(
-                f"{name} holds half a character ({error.object[error.start]!a}); mend it, or "
-                "choose --broken replace or --broken skip"
-            ) from None
-        whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        tally.broken += whole.count("\ufffd") - text.count("\ufffd")
-        return whole if broken == "replace" else text.encode(errors="ignore").decode()
-
-
-def lines(file: Path, name: str, broken: str, tally: Tally) -> Iterator[str]:
-    """Whole lines with their ends, for the formats in which a line is a record."""
-    parts: list[str] = []
-    length = count = 0
-    for text in texts(file, name, broken, tally):
-        found = text.split("\n")
-        for line in found[:-1]:
-            yield "".join((*parts, line, "\n"))
-            parts.clear()
-            length, count = 0, count + 1
-        parts.append(found[-1])
-        length += len(found[-1])
-        if length > RECORD:
-            raise InputError(
-                f"line {count + 1:,} of {name} is longer than {RECORD:,} characters; a record is "
-                "read whole, so give long documents as text files (--split-by file)"
-            )
-    if length:
-        yield "".join(parts)

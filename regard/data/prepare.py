@@ -76,10 +76,10 @@ def prepare(plan: Plan, *, quiet: bool = True) -> dict[str, Any]:
     >>> prepare(Plan(("book.txt",), Path("data")))["splits"]["train"]["tokens"]
     """
     began = time.monotonic()
-    check_place(plan.out, plan.force)
+    check_place(plan.out, plan.force, MARKER)
     existing = opened_tokenizer(plan) if plan.tokenizer not in KINDS else None
     progress = Progress(quiet=quiet)
-    with workplace(plan.out, plan.force) as work:
+    with workplace(plan.out, plan.force, MARKER) as work:
         try:
             summary = Preparing(plan, work, existing, progress).run()
         finally:

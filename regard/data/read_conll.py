@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 
 from regard.core.errors import InputError
-from regard.data.examples import Place, Problems, Tagged
-from regard.data.read_lines import content, numbered
+from regard.data.examples import Place, Tagged
+from regard.data.files import TextFile
 
 PEEK = 2000  # lines that decide how many columns there are
 LONGEST = 100_000  # words of a sentence
@@ -49,31 +48,31 @@ class Columns:
         return cells
 
 
-def conll(path: Path, name: str, chosen: Mapping[str, str], problems: Problems) -> Iterator[Tagged]:
+def conll(file: TextFile, chosen: Mapping[str, str]) -> Iterator[Tagged]:
     """`chosen` may name the columns of words and tags, counted from 1."""
     ahead: list[Sentence] = []
     count = 0
-    found = sentences(path, name, problems)
-    for sentence in found:
+    stream = sentences(file)
+    for sentence in stream:
         ahead.append(sentence)
         count += len(sentence.lines)
         if count >= PEEK:
             break
     if not ahead:
         return
-    columns = settle(ahead, name, chosen)
-    for sentence in chain(ahead, found):
-        words, tags = read_sentence(sentence, columns, name, problems)
+    columns = settle(ahead, file.name, chosen)
+    for sentence in chain(ahead, stream):
+        words, tags = read_sentence(sentence, columns, file)
         if words:
-            place = Place(name, sentence.lines[0][0])
+            place = Place(file.name, sentence.lines[0][0])
             yield Tagged(tuple(words), tags, place, sentence.id or str(place))
 
 
-def sentences(path: Path, name: str, problems: Problems) -> Iterator[Sentence]:
+def sentences(file: TextFile) -> Iterator[Sentence]:
     """Lines between blank ones; lines that begin a document or comment on it are not words."""
     sentence = Sentence()
-    for number, raw in numbered(path, name, problems):
-        line = content(raw).strip(" ")
+    for number, text in file.lines():
+        line = text.strip(" ")
         if not line.strip():
             if sentence.lines:
                 yield sentence
@@ -87,8 +86,8 @@ def sentences(path: Path, name: str, problems: Problems) -> Iterator[Sentence]:
             sentence.lines.append((number, line))
             if len(sentence.lines) > LONGEST:
                 raise InputError(
-                    f"{name}:{number}: a sentence of more than {LONGEST:,} lines; a blank line "
-                    "ends a sentence"
+                    f"{file.name}:{number}: a sentence of more than {LONGEST:,} lines; a blank "
+                    "line ends a sentence"
                 )
     if sentence.lines:
         yield sentence
@@ -125,7 +124,7 @@ def column(role: str, given: str, width: int, name: str) -> int:
 
 
 def read_sentence(
-    sentence: Sentence, columns: Columns, name: str, problems: Problems
+    sentence: Sentence, columns: Columns, file: TextFile
 ) -> tuple[list[str], tuple[str, ...] | None]:
     """Words and tags; no words if a line is wrong, and every wrong line is said."""
     words: list[str] = []
@@ -137,12 +136,12 @@ def read_sentence(
             continue  # two words written as one (3-4), or one that is not written (3.1)
         kind, trouble = wrong(cells, columns)
         if trouble:
-            problems.add(Place(name, number), kind, f"{trouble}; the sentence is left out")
+            file.wrong(number, kind, f"{trouble}; the sentence is left out")
             good = False
             continue
         if len(cells) > columns.width:
-            problems.add(
-                Place(name, number),
+            file.wrong(
+                number,
                 "ragged-line",
                 f"{len(cells)} columns where most lines have {columns.width}; the rest "
                 f"({' '.join(cells[columns.width :])!r}) is not used",

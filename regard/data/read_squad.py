@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from regard.data.examples import Place, Problems
-from regard.data.read_lines import whole
-from regard.data.read_records import Record, as_record, json_array, json_lines, mended
+from regard.data.examples import Place
+from regard.data.files import TextFile
+from regard.data.records import Record, as_record, json_array, json_lines
 
 
 class Lines:
@@ -29,58 +28,56 @@ class Lines:
         return self.line
 
 
-def squad(path: Path, name: str, problems: Problems) -> Iterator[Record]:
+def squad(file: TextFile) -> Iterator[Record]:
     """A record a question: id, question, context, answers and, in 2.0, is_impossible.
 
     A list of questions, or questions line by line, are read as such.
     """
-    text = whole(path, name, problems)
+    text = file.whole()
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         if str(error).startswith("Extra data"):
-            yield from json_lines(path, name, problems)
+            yield from json_lines(file)
             return
-        place = Place(name, getattr(error, "lineno", 1))
-        problems.add(place, "malformed-record", f"no JSON: {error}; nothing of the file was read")
+        message = f"no JSON: {error}; nothing of the file was read"
+        file.wrong(getattr(error, "lineno", 1), "malformed-record", message)
         return
     if isinstance(content, list):
-        yield from json_array(path, name, problems)
+        yield from json_array(file)
     elif isinstance(content, dict) and "data" in content:
         if "\\u" in text:
-            content = mended(content, Place(name, 1), problems)
-        yield from questions(content, name, Lines(text), problems)
+            content = file.mended(content, 1)
+        yield from questions(content, file, Lines(text))
     else:
-        yield from as_record(content, Place(name, 1), problems, "\\u" in text)
+        yield from as_record(file, 1, content, "\\u" in text)
 
 
-def questions(
-    content: dict[str, Any], name: str, lines: Lines, problems: Problems
-) -> Iterator[Record]:
+def questions(content: dict[str, Any], file: TextFile, lines: Lines) -> Iterator[Record]:
     number = 0
-    for article in entries(content, "data", Place(name, 1), problems):
-        for paragraph in entries(article, "paragraphs", Place(name, lines.line), problems):
+    for article in entries(content, "data", 1, file):
+        for paragraph in entries(article, "paragraphs", lines.line, file):
             context = paragraph.get("context")
-            for question in entries(paragraph, "qas", Place(name, lines.line), problems):
+            for question in entries(paragraph, "qas", lines.line, file):
                 number += 1
-                given = question.get("id")
-                line = lines.find(given if isinstance(given, str) else question.get("question"))
-                same = {"id": f"{name}#{number}", "context": context}
-                yield Record(Place(name, line), same | question)
+                name = question.get("id")
+                line = lines.find(name if isinstance(name, str) else question.get("question"))
+                same = {"id": f"{file.name}#{number}", "context": context}
+                yield Record(Place(file.name, line), same | question)
 
 
 def entries(
-    value: dict[str, Any], field: str, place: Place, problems: Problems
+    value: dict[str, Any], field: str, line: int, file: TextFile
 ) -> Iterator[dict[str, Any]]:
     """The objects of a list in a field."""
-    found = value.get(field)
-    if not isinstance(found, list):
+    objects = value.get(field)
+    if not isinstance(objects, list):
         there = ", ".join(map(repr, value)) or "none"
-        problems.add(place, "missing-field", f"no list {field!r}; there are: {there}")
+        file.wrong(line, "missing-field", f"no list {field!r}; there are: {there}")
         return
-    for each in found:
+    for each in objects:
         if isinstance(each, dict):
             yield each
         else:
             kind = type(each).__name__
-            problems.add(place, "malformed-record", f"{field!r} holds {kind} among its objects")
+            file.wrong(line, "malformed-record", f"{field!r} holds {kind} among its objects")

@@ -22,13 +22,24 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from regard.core.errors import InputError, UnknownName
-from regard.data.examples import TASKS, Example, Place, Problems
+from regard.data.examples import TASKS, Example, Pair, Place, Problems
+from regard.data.files import PACKED, TextFile, suffix_of
 from regard.data.read_conll import conll
 from regard.data.read_examples import Maker
 from regard.data.read_fields import NEEDED, Fields
-from regard.data.read_lines import parallel
-from regard.data.read_records import HUB, Record, hub, json_array, json_lines, plain_lines, table
 from regard.data.read_squad import squad
+from regard.data.records import (
+    HUB,
+    Columns,
+    Record,
+    check_download,
+    hub,
+    json_array,
+    json_lines,
+    parallel,
+    plain_lines,
+    table,
+)
 
 FORMATS = {
     "jsonl": (".jsonl", ".ndjson"),
@@ -38,7 +49,6 @@ FORMATS = {
     "conll": (".conll", ".conll03", ".conllu", ".bio", ".bioes", ".iob", ".iob2", ".iobes"),
     "lines": (".txt", ".text"),
 }
-PACKED = (".gz", ".zst")
 BY_SUFFIX = {suffix: form for form, suffixes in FORMATS.items() for suffix in suffixes}
 SIDES = ("translate", "summarise")  # may come as two files
 
@@ -99,10 +109,7 @@ class Reader:
             raise InputError(f"{name} is a directory; name the files in it")
         if self.options.form is not None:
             return self.options.form
-        suffixes = [suffix.lower() for suffix in path.suffixes]
-        while suffixes and suffixes[-1] in PACKED:
-            suffixes.pop()
-        form = BY_SUFFIX.get(suffixes[-1] if suffixes else "", "")
+        form = BY_SUFFIX.get(suffix_of(path), "")
         if self.task == "tag" and form in ("", "tsv", "lines"):
             return "conll"
         if not form and self.task not in SIDES:
@@ -139,16 +146,31 @@ class Reader:
                     f"{len(self.names)} files with plain text among them; give one table, or "
                     "exactly two text files whose lines belong together"
                 )
-            yield from parallel(Path(self.names[0]), Path(self.names[1]), self.problems)
+            yield from self.pairs(*(self.opened(name) for name in self.names))
             return
         for name in self.names:
             yield from self.file(name, self.forms[name])
+
+    def opened(self, name: str) -> TextFile:
+        return TextFile(Path(name), name, self.problems)
+
+    def pairs(self, left: TextFile, right: TextFile) -> Iterator[Pair]:
+        """Two files whose lines belong together."""
+        for number, source, target in parallel(left, right):
+            if source.strip() and target.strip():
+                yield Pair(source, target, Place(left.name, number), f"{left.name}:{number}")
+            elif source.strip() or target.strip():
+                empty, other = (left, right) if target.strip() else (right, left)
+                message = f"the line is empty, but the same line of {other.name} is not"
+                empty.wrong(number, "empty-text", message)
+            else:
+                left.wrong(number, "blank-line", "the line is empty in both files", "note")
 
     def file(self, name: str, form: str) -> Iterator[Example]:
         if form == "conll":
             if self.task != "tag":
                 raise InputError(f"{name}: conll holds words with tags; --task tag reads it")
-            yield from conll(Path(name), name, self.options.fields, self.problems)
+            yield from conll(self.opened(name), self.options.fields)
             return
         fields = Fields(self.task, self.options.fields)
         make = Maker(
@@ -166,13 +188,13 @@ class Reader:
 
     def records(self, name: str, form: str, fields: Fields) -> Iterator[Record]:
         if form == "hub":
-            return hub(name.removeprefix(HUB), self.options.download)
-        path = Path(name)
+            check_download(name, self.options.download)
+            return hub(name)
+        file = self.opened(name)
         if form == "jsonl":
-            return json_lines(path, name, self.problems)
+            return json_lines(file)
         if form == "json":
-            read_as = squad if self.task == "answer" else json_array
-            return read_as(path, name, self.problems)
+            return squad(file) if self.task == "answer" else json_array(file)
         if self.task == "converse":
             raise InputError(f"{name}: a dialogue is a list of turns; give jsonl with 'turns'")
         if form == "lines":
@@ -180,8 +202,36 @@ class Reader:
                 raise InputError(
                     f"{name}: a text a line is not enough for {self.task}; give jsonl, csv or tsv"
                 )
-            return plain_lines(path, name, NEEDED[self.task][0], self.problems)
-        return table(path, name, form, self.options.header, fields, self.problems)
+            return plain_lines(file, NEEDED[self.task][0])
+        return table(file, form, lambda row, place: self.first_line(row, place, fields))
+
+    def first_line(self, row: list[str], place: Place, fields: Fields) -> Columns | None:
+        """Without a line that names the columns, their names are numbers."""
+        header = self.options.header
+        names = [cell.strip() for cell in row]
+        if header or (header is None and fields.fits(names)):
+            if len(set(names)) < len(names):
+                twice = next(cell for cell in names if names.count(cell) > 1)
+                self.problems.add(place, "malformed-record", f"the header names {twice!r} twice")
+                return None
+            trouble = fields.missing(names)
+            columns = Columns({name: number for number, name in enumerate(names)}, True)
+        else:
+            trouble = fields.number(len(row), names)
+            columns = Columns({str(number + 1): number for number in range(len(row))}, False)
+        if trouble:
+            self.problems.add(place, "missing-field", trouble)
+            return None
+        if header is None and not columns.named:
+            where = ", ".join(f"{role} from column {key}" for role, key in fields.found.items())
+            self.problems.add(
+                place,
+                "no-header",
+                f"no known field is named here, so this is an example ({where}); if it is a "
+                "header, say --header and name the fields with --field",
+                "note",
+            )
+        return columns
 
 
 def read(

@@ -1,4 +1,8 @@
-"""Records of jsonl, csv, tsv, parquet and datasets of the Hub: the fields asked for, as text."""
+"""The one reader of records: jsonl, json, csv, tsv, parquet, plain lines, datasets of the Hub.
+
+Texts to learn from (`sources`) and examples of tasks (`readers`) are both read here. A record has
+its place and a name for each value. Where `fields` are given, a record holds these alone.
+"""
 
 from __future__ import annotations
 
@@ -7,143 +11,216 @@ import gzip
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from regard.core.errors import InputError, UnknownName
-from regard.data.files import RECORD, Tally, lines, mended, needed, opened
+from regard.data import files
+from regard.data.examples import Place
+from regard.data.files import TextFile, needed, opened
 
 ROWS = 256  # of parquet at a time
+HUB = "hub:"
 
 
-def records(
-    file: Path,
-    name: str,
-    form: str,
-    fields: Sequence[str],
-    broken: str,
-    tally: Tally,
-    *,
-    headless: bool = False,
-) -> Iterator[tuple[str, ...]]:
-    """The fields of each record. `headless`: a table without these names holds them in order."""
-    if form == "jsonl":
-        rows = json_lines(file, name, fields, broken, tally)
-    elif form == "parquet":
-        rows = parquet(file, name, fields)
-    else:
-        rows = table(file, name, form, fields, broken, tally, headless)
-    for values in rows:
-        yield tuple(mended(value, name, broken, tally) for value in values)
+class Record(NamedTuple):
+    place: Place
+    values: dict[str, Any]
 
 
-def json_lines(
-    file: Path, name: str, fields: Sequence[str], broken: str, tally: Tally
-) -> Iterator[tuple[str, ...]]:
-    for number, line in enumerate(lines(file, name, broken, tally), 1):
-        if not line.strip():
-            continue
-        where = f"line {number:,} of {name}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"{where} is not valid JSON: {error}; jsonl holds one object a line"
-            ) from None
-        if not isinstance(record, dict):
-            raise InputError(f"{where} is {type(record).__name__}, not an object with fields")
-        yield tuple(as_text(chosen(record, field, where), field, where) for field in fields)
+class Columns(NamedTuple):
+    """What the first line of a table says: where each field stands, counted from 0."""
+
+    places: Mapping[str, int]
+    named: bool  # the line names the fields, and is no record itself
+    exact: bool = True  # a line may have no column beyond these
 
 
-def chosen(record: dict[str, Any], field: str, where: str) -> Any:
-    if field not in record:
-        raise UnknownName("field", field, map(str, record), f"(in {where}; choose with --field)")
-    return record[field]
+FirstLine = Callable[[list[str], Place], Columns | None]  # None: the table cannot be read
 
 
-def as_text(value: Any, field: str, where: str) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise InputError(
-            f"the field {field!r} of {where} is {type(value).__name__}, not text; "
-            "choose another with --field"
+def check_known(fields: Sequence[str] | None, known: Iterable[str], where: object) -> None:
+    names = list(map(str, known))
+    for field in fields or ():
+        if field not in names:
+            raise UnknownName("field", field, names, f"(in {where}; choose with --field)")
+
+
+# -- lines
+
+
+def plain_lines(file: TextFile, field: str) -> Iterator[Record]:
+    """A text a line."""
+    for number, line in file.lines():
+        yield Record(Place(file.name, number), {field: line})
+
+
+def parallel(left: TextFile, right: TextFile) -> Iterator[tuple[int, str, str]]:
+    """Number, line of one file, line of the other, for two files whose lines belong together."""
+    counts = [0, 0]
+    for number, both in enumerate(zip_longest(left.lines(), right.lines()), 1):
+        counts = [count + (side is not None) for count, side in zip(counts, both, strict=True)]
+        if both[0] is not None and both[1] is not None:
+            yield number, both[0][1], both[1][1]
+    if counts[0] != counts[1]:
+        left.wrong(
+            0,
+            "unequal-files",
+            f"lines: {counts[0]:,} here but {counts[1]:,} in {right.name}; line n of one must "
+            "belong to line n of the other",
         )
-    return value
 
 
-def table(
-    file: Path,
-    name: str,
-    form: str,
-    fields: Sequence[str],
-    broken: str,
-    tally: Tally,
-    headless: bool,
-) -> Iterator[tuple[str, ...]]:
-    """csv with quotes; in tsv a quotation mark is a character like any other."""
-    csv.field_size_limit(RECORD)
-    source = lines(file, name, broken, tally)
-    if form == "tsv":
-        reader = csv.reader(source, delimiter="\t", quoting=csv.QUOTE_NONE)
-    else:
-        reader = csv.reader(source)
-    places: list[int] | None = None
-    try:
-        for row in reader:
-            if not row:
+# -- JSON
+
+
+def json_lines(file: TextFile, fields: Sequence[str] | None = None) -> Iterator[Record]:
+    for number, line in file.lines():
+        if not line.strip():
+            blank(file, number)
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+            column = getattr(error, "colno", 1)
+            file.wrong(
+                number,
+                "malformed-record",
+                f"not valid JSON at character {column}: {reason}; jsonl holds one object a line",
+            )
+            continue
+        yield from as_record(file, number, value, "\\u" in line, fields)
+
+
+def as_record(
+    file: TextFile, line: int, value: Any, escapes: bool, fields: Sequence[str] | None = None
+) -> Iterator[Record]:
+    place = Place(file.name, line)
+    if not isinstance(value, dict):
+        kind = type(value).__name__
+        file.wrong(line, "malformed-record", f"{kind} instead of an object with fields")
+        return
+    if fields is not None:
+        check_known(fields, value, place)
+        value = {field: value[field] for field in fields}
+    yield Record(place, file.mended(value, line) if escapes else value)
+
+
+def blank(file: TextFile, line: int) -> None:
+    file.wrong(line, "blank-line", "the line is empty", "note")
+
+
+def json_array(file: TextFile) -> Iterator[Record]:
+    """A list of objects; the file is read as one. Objects one after the other are jsonl."""
+    text = file.whole()
+    at = visible(text, 0)
+    if text[at : at + 1] != "[":
+        yield from json_lines(file)
+        return
+    escapes, decoder = "\\u" in text, json.JSONDecoder()
+    line, counted = 1, 0
+    at = visible(text, at + 1)
+    while text[at : at + 1] != "]":
+        line, counted = line + text.count("\n", counted, at), at
+        try:
+            value, at = decoder.raw_decode(text, at)
+            yield from as_record(file, line, value, escapes)
+            at = visible(text, at)
+            if text[at : at + 1] == ",":
+                at = visible(text, at + 1)
+            elif text[at : at + 1] != "]":
+                raise json.JSONDecodeError("expected ',' or ']'", text, at)
+        except (ValueError, RecursionError) as error:
+            place = getattr(error, "lineno", line)
+            message = f"no JSON: {error}; nothing after it was read"
+            file.wrong(place, "malformed-record", message)
+            return
+
+
+def visible(text: str, at: int) -> int:
+    """Where the next character stands that is no white space."""
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+# -- tables
+
+
+def table(file: TextFile, form: str, first_line: FirstLine) -> Iterator[Record]:
+    """The rows of csv or tsv; `first_line` says what the first one means."""
+    columns: Columns | None = None
+    width = 0
+    for line, row in (quoted if form == "csv" else tabbed)(file):
+        place = Place(file.name, line)
+        if not row or (file.problems is not None and len(row) == 1 and not row[0].strip()):
+            blank(file, line)
+            continue
+        if columns is None:
+            columns = first_line(row, place)
+            if columns is None:
+                return
+            width = max(columns.places.values()) + 1
+            if columns.named:
                 continue
-            where = f"line {reader.line_num:,} of {name}"
-            if places is None:
-                places = columns(row, fields, where, headless)
-                if places is not None:
-                    continue
-                places = list(range(len(fields)))
-            if len(row) <= max(places):
-                raise InputError(
-                    f"{where} has {len(row)} columns, expected {max(places) + 1} or more"
-                )
-            yield tuple(row[place] for place in places)
-    except csv.Error as error:
-        raise InputError(
-            f"line {reader.line_num:,} of {name} is no {form}: {error}; is a quote left open?"
-        ) from None
+        if len(row) < width or (columns.exact and len(row) > width):
+            what = f"{width}" if columns.exact else f"{width} or more"
+            advice = "is a text with a comma without quotes?" if form == "csv" else "a stray tab?"
+            file.wrong(line, "ragged-line", f"{len(row)} columns instead of {what}; {advice}")
+            continue
+        yield Record(place, {name: row[number] for name, number in columns.places.items()})
 
 
-def columns(
-    header: list[str], fields: Sequence[str], where: str, headless: bool
-) -> list[int] | None:
-    """Where the fields stand by the first line; None if that line holds values already."""
-    if all(field in header for field in fields):
-        return [header.index(field) for field in fields]
-    if headless and len(header) >= len(fields):
-        return None
-    missing = next(field for field in fields if field not in header)
-    raise UnknownName("field", missing, header, f"({where} names the columns)")
+def tabbed(file: TextFile) -> Iterator[tuple[int, list[str]]]:
+    """In tsv a quotation mark is a character like any other."""
+    for number, line in file.lines():
+        if file.problems is None and "\r" in (line := line.rstrip("\r")):
+            file.wrong(number, "malformed-record", "no tsv: a line break (\\r) inside the line")
+        yield number, line.split("\t") if line else []
 
 
-def parquet(file: Path, name: str, fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    pyarrow = needed("pyarrow.parquet", f"{name} is parquet")
-    with whole_file(file, name) as stream:
+def quoted(file: TextFile) -> Iterator[tuple[int, list[str]]]:
+    """Lines of csv by the number at which they begin. Text may have quotes at odd places."""
+    csv.field_size_limit(files.RECORD)
+    lines = (line for _, line in file.lines(ends=True))
+    reader = csv.reader(lines, strict=file.problems is not None)
+    while True:
+        begin = reader.line_num + 1
+        try:
+            yield begin, next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            file.wrong(
+                begin,
+                "malformed-record",
+                f"no csv: {error} (up to line {reader.line_num:,}); is a quote left open? "
+                'inside quotes a quote is written twice: ""',
+            )
+
+
+def parquet(file: TextFile, fields: Sequence[str]) -> Iterator[Record]:
+    pyarrow = needed("pyarrow.parquet", f"{file.name} is parquet")
+    with on_disk(file.path, file.name) as stream:
         try:
             content = pyarrow.ParquetFile(stream)
         except Exception as error:
-            raise InputError(f"{name} is not readable as parquet: {error}") from None
-        known = content.schema_arrow.names
-        for field in fields:
-            if field not in known:
-                raise UnknownName("field", field, known, f"(in {name}; choose with --field)")
+            raise InputError(f"{file.name} is not readable as parquet: {error}") from None
+        check_known(fields, content.schema_arrow.names, file.name)
+        number = 0
         for batch in content.iter_batches(batch_size=ROWS, columns=list(fields)):
-            lists = [batch.column(field).to_pylist() for field in fields]
-            for values in zip(*lists, strict=True):
-                yield tuple(as_text(v, f, name) for v, f in zip(values, fields, strict=True))
+            for values in batch.to_pylist():
+                number += 1
+                yield Record(Place(file.name, number), values)
 
 
-def whole_file(file: Path, name: str) -> IO[bytes]:
+def on_disk(path: Path, name: str) -> IO[bytes]:
     """Parquet is read from its end, so a compressed one is unpacked to the disk first."""
-    stream = opened(file, name)
-    if not isinstance(stream, gzip.GzipFile) and file.suffix.lower() != ".zst":
+    stream = opened(path, name)
+    if not isinstance(stream, gzip.GzipFile) and path.suffix.lower() != ".zst":
         return stream
     unpacked: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     with stream:
@@ -152,25 +229,51 @@ def whole_file(file: Path, name: str) -> IO[bytes]:
     return unpacked
 
 
-def hub_rows(name: str) -> Any:
-    """A dataset of the Hub: NAME, NAME@CONFIGURATION, NAME#SPLIT or NAME@CONFIGURATION#SPLIT."""
-    datasets = needed("datasets", f"hub:{name} is a dataset of the Hugging Face Hub", "hub-data")
-    rest, _, split = name.partition("#")
+# -- the Hub
+
+
+def check_download(name: str, download: bool) -> None:
+    if not download:
+        raise InputError(
+            f"{name} is fetched from the network; allow it with --download, or give files"
+        )
+
+
+def hub(name: str, fields: Sequence[str] | None = None) -> Iterator[Record]:
+    """Rows of a dataset: hub:NAME, hub:NAME@CONFIGURATION, hub:NAME@CONFIGURATION#SPLIT.
+
+    Numbers of classes become their names, unless certain fields are asked for.
+    """
+    datasets = needed("datasets", f"{name} is a dataset of the Hugging Face Hub", "hub-data")
+    rest, _, split = name.removeprefix(HUB).partition("#")
     path, _, configuration = rest.partition("@")
     try:
-        return datasets.load_dataset(path, configuration or None, split=split or "train")
+        rows = datasets.load_dataset(path, configuration or None, split=split or "train")
     except Exception as error:
-        raise InputError(f"hub:{name} cannot be had: {error}") from None
+        raise InputError(f"{name} cannot be had: {error}") from None
+    classes: dict[str, list[str] | None] = {}
+    if fields is None:
+        classes = {field: class_names(feature) for field, feature in rows.features.items()}
+    else:
+        check_known(fields, rows.column_names, name)
+        rows = rows.select_columns(list(fields))
+    for number, row in enumerate(rows, 1):
+        values = {field: in_words(value, classes.get(field)) for field, value in row.items()}
+        yield Record(Place(name, number), values)
 
 
-def hub(name: str, fields: Sequence[str], broken: str, tally: Tally) -> Iterator[tuple[str, ...]]:
-    """The fields of a dataset of the Hub, as texts."""
-    rows = hub_rows(name)
-    for field in fields:
-        if field not in rows.column_names:
-            raise UnknownName("field", field, rows.column_names, f"(in hub:{name})")
-    for row in rows.select_columns(list(fields)):
-        yield tuple(
-            mended(as_text(row[field], field, f"hub:{name}"), f"hub:{name}", broken, tally)
-            for field in fields
-        )
+def class_names(feature: Any) -> list[str] | None:
+    """Of a class, or of a list of classes."""
+    inner = getattr(feature, "feature", feature)
+    names: list[str] | None = getattr(inner, "names", None)
+    return names
+
+
+def in_words(value: Any, names: list[str] | None) -> Any:
+    if names is None:
+        return value
+    if isinstance(value, list):
+        return [in_words(each, names) for each in value]
+    if isinstance(value, int):
+        return names[value] if 0 <= value < len(names) else None  # -1: the label is kept secret
+    return value

@@ -12,14 +12,24 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from regard.core.errors import InputError, UnknownName
 from regard.data import builtin
-from regard.data.files import BROKEN, Tally, lines, texts
-from regard.data.records import hub, records
+from regard.data.examples import Place
+from regard.data.files import BROKEN, Tally, TextFile, suffix_of
+from regard.data.records import (
+    HUB,
+    Columns,
+    check_download,
+    check_known,
+    hub,
+    json_lines,
+    parallel,
+    parquet,
+    table,
+)
 
 PIECE = 2**20  # characters
 SPLIT_BY = ("blank", "line", "file")
@@ -32,7 +42,6 @@ FORMATS = {
 }
 BY_SUFFIX = {suffix: form for form, suffixes in FORMATS.items() for suffix in suffixes}
 STANDARD_INPUT = "-"
-HUB = "hub:"
 
 BLANK = re.compile(r"\n(?:[^\S\n]*\n)+")
 LEADING = re.compile(r"(?:[^\S\n]*\n)+")
@@ -79,10 +88,9 @@ class Source:
     def size(self) -> int:
         return self.path.stat().st_size if self.path is not None else 0
 
-    @property
-    def file(self) -> Path:
+    def file(self, reading: Reading, tally: Tally) -> TextFile:
         assert self.path is not None, self.name
-        return self.path
+        return TextFile(self.path, self.name, None, reading.broken, tally)
 
 
 def find(given: Sequence[str], reading: Reading, work: Path) -> list[Source]:
@@ -103,11 +111,8 @@ def find_one(name: str, reading: Reading, work: Path) -> list[Source]:
             raise UnknownName("built-in text", name, [builtin.NAME])
         return [Source(name, "builtin")]
     if name.startswith(HUB):
-        if not reading.download:
-            raise InputError(
-                f"{name} is fetched from the network; allow it with --download, or give files"
-            )
-        return [Source(name.removeprefix(HUB), "hub")]
+        check_download(name, reading.download)
+        return [Source(name, "hub")]
     path = Path(name)
     if path.is_dir():
         return in_directory(path, reading)
@@ -126,7 +131,7 @@ def named(path: Path, reading: Reading) -> Source:
     """A file that was asked for by its name: whatever it is called, it is read."""
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty; give a file with text")
-    return Source(str(path), reading.form or form_of(path) or "text", path)
+    return Source(str(path), reading.form or BY_SUFFIX.get(suffix_of(path), "text"), path)
 
 
 def in_directory(path: Path, reading: Reading) -> list[Source]:
@@ -134,7 +139,7 @@ def in_directory(path: Path, reading: Reading) -> list[Source]:
     found = []
     for file in sorted(path.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
-        form = form_of(file)
+        form = BY_SUFFIX.get(suffix_of(file))
         if form and not hidden and file.is_file() and file.stat().st_size:
             found.append(Source(str(file), reading.form or form, file))
     if not found:
@@ -143,13 +148,6 @@ def in_directory(path: Path, reading: Reading) -> list[Source]:
             "also with .gz or .zst"
         )
     return found
-
-
-def form_of(path: Path) -> str | None:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    while suffixes and suffixes[-1] in (".gz", ".zst"):
-        suffixes.pop()
-    return BY_SUFFIX.get(suffixes[-1]) if suffixes else None
 
 
 def copied_input(work: Path) -> Path:
@@ -171,20 +169,42 @@ def pieces(source: Source, reading: Reading, tally: Tally) -> Iterator[Piece]:
     if source.form == "builtin":
         for text in builtin.python_docs():
             yield Piece(text, True)
-    elif source.form == "hub":
-        for (text,) in hub(source.name, [reading.field], reading.broken, tally):
-            yield from in_pieces(text, tally)
     elif source.form == "text":
-        content = texts(source.file, source.name, reading.broken, tally)
-        yield from {"blank": by_blank_lines, "line": by_lines, "file": by_file}[reading.split_by](
-            content
-        )
+        content = source.file(reading, tally).texts()
+        split = {"blank": by_blank_lines, "line": by_lines, "file": by_file}[reading.split_by]
+        yield from split(content)
     else:
-        rows = records(
-            source.file, source.name, source.form, [reading.field], reading.broken, tally
-        )
-        for (text,) in rows:
+        for (text,) in fields_of(source, [reading.field], reading, tally):
             yield from in_pieces(text, tally)
+
+
+def fields_of(
+    source: Source, fields: Sequence[str], reading: Reading, tally: Tally, headless: bool = False
+) -> Iterator[tuple[str, ...]]:
+    """The fields of each record, as text. `headless`: a table may hold them in order, unnamed."""
+
+    def first_line(row: list[str], place: Place) -> Columns:
+        if headless and len(row) >= len(fields) and not set(fields) <= set(row):
+            return Columns({field: number for number, field in enumerate(fields)}, False, False)
+        check_known(fields, row, f"the header at {place}")
+        return Columns({field: row.index(field) for field in fields}, True, False)
+
+    if source.form == "hub":
+        records = hub(source.name, fields)
+    elif source.form == "jsonl":
+        records = json_lines(source.file(reading, tally), fields)
+    elif source.form == "parquet":
+        records = parquet(source.file(reading, tally), fields)
+    else:
+        records = table(source.file(reading, tally), source.form, first_line)
+    for place, values in records:
+        for field, value in values.items():
+            if not isinstance(value, str | None):
+                raise InputError(
+                    f"the field {field!r} of {place} is {type(value).__name__}, not text; "
+                    "choose another with --field"
+                )
+        yield tuple(values[field] or "" for field in fields)
 
 
 def visible(given: Iterator[Piece]) -> Iterator[Piece]:
@@ -257,16 +277,10 @@ def pairs(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iterator
         return
     fields = [reading.source_field, reading.target_field]
     for source in sources:
-        if source.form == "hub":
-            rows = hub(source.name, fields, reading.broken, tally)
-        elif source.form == "builtin":
+        if source.form == "builtin":
             raise InputError(f"{source.name} is plain text and holds no pairs")
-        else:
-            rows = records(
-                source.file, source.name, source.form, fields, reading.broken, tally, headless=True
-            )
-        for row in rows:
-            yield from checked(row[0], row[1], source.name, tally)
+        for left, right in fields_of(source, fields, reading, tally, headless=True):
+            yield from checked(left, right, source.name, tally)
 
 
 def aligned(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iterator[tuple[str, str]]:
@@ -275,15 +289,9 @@ def aligned(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iterat
             f"--pairs was given {len(sources)} sources with plain text among them; give tables of "
             "two columns (tsv, csv, jsonl, parquet), or exactly two text files, line by line"
         )
-    left, right = (lines(source.file, source.name, reading.broken, tally) for source in sources)
-    for number, (a, b) in enumerate(zip_longest(left, right), 1):
-        if a is None or b is None:
-            short, long = (sources[0], sources[1]) if a is None else (sources[1], sources[0])
-            raise InputError(
-                f"{short.name} has {number - 1:,} lines and {long.name} has more; "
-                "line n of one must belong to line n of the other"
-            )
-        yield from checked(a.rstrip("\r\n"), b.rstrip("\r\n"), sources[0].name, tally)
+    left, right = (source.file(reading, tally) for source in sources)
+    for _, a, b in parallel(left, right):
+        yield from checked(a.rstrip("\r"), b.rstrip("\r"), left.name, tally)
 
 
 def checked(a: str, b: str, name: str, tally: Tally) -> Iterator[tuple[str, str]]:

@@ -31,6 +31,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from regard.core.errors import ConfigError, FormatError, InputError
+from regard.core.files import give_usual_rights, replacing
 
 FORMAT = "regard-ngram-1"
 FALLBACK = (0.5, 1.0, 1.5)  # KenLM's
@@ -240,15 +241,9 @@ class Ngram:
         }
         facts = {"order": self.order, "vocabulary": self.vocabulary, "end": self.end}
         about = json.dumps(facts | {"tokens": self.tokens, "seconds": self.seconds})
-        part = path.with_name(f".{path.name}.part")
-        try:
+        with replacing(path) as part:
             save_file(arrays, part, {"format": FORMAT, "model": about})
-            mask = os.umask(0)
-            os.umask(mask)
-            part.chmod(0o666 & ~mask)  # safetensors lets only the owner read
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+            give_usual_rights(part)
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> Ngram:

@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
+from regard.core.files import replacing, write_json
 from regard.core.progress import Progress
 from regard.data.corpus import MARKER
 from regard.data.example_views import is_labelled
 from regard.data.examples import Dialogue, Example, Problems
+from regard.data.files import PACKED
 from regard.data.labelled import check_tags, files_of, noted
-from regard.data.readers import BY_SUFFIX, PACKED, read
+from regard.data.readers import BY_SUFFIX, read
 from regard.data.sources import BY_SUFFIX as TEXT_BY_SUFFIX
 from regard.data.tags import repair, scheme_of
 from regard.evaluation.page import write_page
@@ -342,15 +344,10 @@ def write(out: Path, result: dict[str, Any], rows: Iterator[dict[str, Any]]) -> 
     """Each file is written beside its place, then moved there."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        part = out / f".{ANSWERS}.part"
-        with part.open("w", encoding="utf-8") as file:
-            for row in rows:
-                file.write(in_line(row))
-        part.replace(out / ANSWERS)
+        with replacing(out / ANSWERS) as part, part.open("w", encoding="utf-8") as file:
+            file.writelines(map(in_line, rows))
         write_page(out / PAGE, result)
-        part = out / f".{FACTS}.part"
-        part.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        part.replace(out / FACTS)
+        write_json(out / FACTS, result)
     except OSError as error:
         raise StorageError(
             f"the results cannot be written to {out}: {error.strerror}; give --out another place"

@@ -7,13 +7,10 @@ refuses everything else a pickle can ask for, before it is built.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import shutil
 import warnings
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import FormatError
+from regard.core.files import replacing
 from regard.formats.weights import write_weights
 
 PICKLE, INDEX, TARGET = "pytorch_model.bin", "pytorch_model.bin.index.json", "model.safetensors"
@@ -113,14 +111,3 @@ def apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
             result[name] = tensor.clone(memory_format=torch.contiguous_format)
         owners.add(storage.data_ptr())
     return result
-
-
-@contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """A temporary name to write to; it becomes `target` whole, or not at all."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        yield temporary
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)

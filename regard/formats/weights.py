@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from regard.core.errors import FormatError
+from regard.core.files import flush_file, give_usual_rights
 from regard.formats.format import Format
 
 ALIGNED = 64  # bytes: elsewhere products take another way, and the last bit may differ
@@ -143,8 +143,5 @@ def materialise(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype)
 def write_weights(tensors: dict[str, Tensor], file: Path) -> None:
     """Writes and flushes one safetensors file."""
     save_file(tensors, file, metadata={"format": "pt"})
-    with file.open("rb+") as handle:
-        os.fsync(handle.fileno())
-    mask = os.umask(0)
-    os.umask(mask)
-    file.chmod(0o666 & ~mask)  # safetensors lets only the owner read
+    flush_file(file)
+    give_usual_rights(file)

@@ -162,7 +162,7 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
     Words(form.closed(splits["train"]), tokenizer)
     vocabulary = max(tokenizer.ready.get_vocab().values()) + 1
     dtype = "uint16" if vocabulary <= WIDEST else "uint32"
-    with workplace(place, force=True) as work:
+    with workplace(place, True, MARKER) as work:
         longest, target, about = 0, 0, {}
         for name, examples in splits.items():
             written = Written(Writer(work, name, dtype), special.unknown)

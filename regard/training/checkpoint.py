@@ -34,6 +34,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.core.errors import StorageError
+from regard.core.files import flush_directory
 
 FORMAT = 1
 MARKER = "checkpoint.json"
@@ -249,13 +250,13 @@ class Draft:
         self.write_bytes(FACTS, self.facts)
         marker = {"format": FORMAT, "step": self.step, "best": self.best, "files": dict(files)}
         for directory in {(self.path / name).parent for name in files}:
-            flush(directory)
+            flush_directory(directory)
         self.write_bytes(MARKER, json.dumps(marker, indent=1).encode())
-        flush(self.path)
+        flush_directory(self.path)
         again = [order(p)[1] for p in checkpoints.entries() if order(p)[0] == self.step]
         name = f"step-{self.step:08d}" + (f".{max(again) + 1}" if again else "")
         target = self.path.rename(checkpoints.directory / name)
-        flush(checkpoints.directory)
+        flush_directory(checkpoints.directory)
         checkpoints.prune(target)
         return target
 
@@ -356,15 +357,6 @@ def write_pieces(file: Path, parts: Iterator[memoryview]) -> dict[str, Any]:
         handle.flush()
         os.fsync(handle.fileno())
     return {"bytes": size, "sha256": found.hexdigest()}
-
-
-def flush(directory: Path) -> None:
-    """Puts the names in a directory on the disk."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def amount(size: int) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
+from regard.core.files import write_text
 
 Table = dict[str, Any]
 
@@ -210,9 +211,7 @@ def find(name: str) -> Path:
 
 
 def write(recipe: Recipe, path: Path) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(dump(recipe), encoding="utf-8")
-    part.replace(path)
+    write_text(path, dump(recipe))
 
 
 def dump(recipe: Recipe) -> str:

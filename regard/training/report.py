@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from regard.core.files import write_text
 from regard.report.curves import STYLE, Line, Panel, inline, smooth
 from regard.training.progress import Record, duration, number, read_metrics, size
 
@@ -286,7 +287,5 @@ def text_of(path: Path) -> str:
 
 def replace(path: Path, text: str) -> Path:
     """Written whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8", errors="replace")
-    part.replace(path)
+    write_text(path, text, errors="replace")
     return path

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
 import os, sys
 from pathlib import Path
-from regard.training.lock import RunLock
+from regard.core.lock import RunLock
 forks, (there, here) = sys.argv[2] == "fork", os.pipe()
 with RunLock(Path(sys.argv[1])):
     if forks and os.fork() == 0:

@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from regard.cli import check as command
+from regard.cli.check import measure_of
 from regard.core.errors import FormatError, InputError, UnknownName
 from regard.data.check import Report, check
 from regard.data.example_views import fingerprint
@@ -214,7 +215,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_too_long_for_a_model(write: Write, model: Path) -> None:
     pairs = [{"a": "a b", "b": "c", "label": "x"}, {"a": "a b", "b": "c a", "label": "y"}]
-    report = check(write("a.jsonl", rows(*pairs)), "entail", model=str(model))
+    report = check(write("a.jsonl", rows(*pairs)), "entail", measure=measure_of(str(model)))
     assert kinds(report) == ["warning too-long 2"]
     assert "7 tokens; the model reads 6" in report.problems.kept[0].message
     assert report.summary["model"] == {
@@ -238,14 +239,14 @@ def test_too_long_for_a_model(write: Write, model: Path) -> None:
 def test_what_a_model_reads_at_once(
     write: Write, model: Path, task: str, record: dict[str, Any], tokens: int
 ) -> None:
-    report = check(write("a.jsonl", rows(record)), task, model=str(model))
+    report = check(write("a.jsonl", rows(record)), task, measure=measure_of(str(model)))
     assert report.summary["model"]["tokens"]["max"] == tokens
 
 
-def test_a_model_needs_a_tokenizer(good: Path, model: Path, tmp_path: Path) -> None:
+def test_a_model_needs_a_tokenizer(model: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
     with pytest.raises(FormatError, match="has no tokenizer"):
-        check(good, "classify", model=str(tmp_path))
+        measure_of(str(tmp_path))
 
 
 # -- the command

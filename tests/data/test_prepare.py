@@ -316,7 +316,7 @@ def test_nothing_to_see(make: Make, source: Path, tmp_path: Path) -> None:
 LONG = """
 import sys
 from pathlib import Path
-from regard.text.prepare import Plan, prepare
+from regard.data.prepare import Plan, prepare
 plan = Plan((sys.argv[1],), Path(sys.argv[2]), tokenizer=sys.argv[3])
 summary = prepare(plan)
 status = Path("/proc/self/status").read_text()

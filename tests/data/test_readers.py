@@ -331,7 +331,7 @@ def test_a_format_may_be_said(write: Write) -> None:
 
 
 def test_a_line_without_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.data.read_lines.RECORD", 100)
+    monkeypatch.setattr("regard.data.files.RECORD", 100)
     with pytest.raises(InputError, match=r"a.jsonl:2: the line is longer"):
         read(write("a.jsonl", '{"text": "a"}\n' + "x" * 200), "classify")
 

@@ -163,13 +163,16 @@ def test_broken_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             found = documents(find([str(file)], reading, tmp_path), reading, tally)
             assert "".join(piece.text for piece in found) == text
             assert tally.broken == 3
-        with pytest.raises(InputError, match=r"a\.txt is not UTF-8 at byte 5"):
+        with pytest.raises(InputError, match=r"a\.txt: byte 5 is no UTF-8"):
             read(file, work=tmp_path, broken="refuse")
 
 
 def test_half_a_character_in_json(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "a\\ud800b \\ud83d\\ude00"}')
+    other = tmp_path / "b.jsonl"  # broken where nobody looks
+    other.write_text('{"text": "a", "id": "\\ud800"}')
+    assert read(other, work=tmp_path, broken="refuse") == ["a"]
     assert read(file, work=tmp_path) == ["a\ufffdb 😀"]
     assert read(file, work=tmp_path, broken="skip") == ["ab 😀"]
     with pytest.raises(InputError, match="half a character"):
@@ -183,12 +186,13 @@ def test_half_a_character_in_json(tmp_path: Path) -> None:
         ("a.txt", b"PNG\x00\x01", "a.txt is a binary file: byte 3"),
         ("a.txt.gz", b"plain text", "named .gz but is not compressed"),
         ("a.txt.gz", gzip.compress(b"text" * 99, mtime=0)[:-9], "a.txt.gz is damaged"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": ', "line 2 of .*a.jsonl is not valid JSON"),
-        ("a.jsonl", b"[1]", "is list, not an object"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": ', r"a\.jsonl:2: not valid JSON"),
+        ("a.jsonl", b"[1]", r"a\.jsonl:1: list instead of an object"),
         ("a.jsonl", b'{"text": 3}', "is int, not text"),
         ("a.csv", b"id,body\n1,x\n", "unknown field 'text'"),
-        ("a.csv", b"id,text\n1\n", "line 2 of .*a.csv has 1 columns"),
-        ("a.csv", b'id,text\n1,"' + b"x," * 50, "is a quote left open"),
+        ("a.csv", b"id,text\n1\n", r"a\.csv:2: 1 columns instead of 2 or more"),
+        ("a.csv", b'id,text\n1,"' + b"x,\n" * 50, "is a quote left open"),
+        ("a.tsv", b"id\ttext\n1\ta\rb\n", r"a\.tsv:2: no tsv"),
         ("a.parquet", b"no parquet", "not readable as parquet"),
     ],
 )
@@ -198,7 +202,7 @@ def test_bad_files(
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
     if "quote" in message:
-        monkeypatch.setattr("regard.data.records.RECORD", 40)
+        monkeypatch.setattr(files, "RECORD", 40)
     file = tmp_path / name
     file.write_bytes(content)
     with pytest.raises(RegardError, match=message):
@@ -247,7 +251,7 @@ def test_pairs(tmp_path: Path) -> None:
         assert found(*names) == expected
     (tmp_path / "b.txt").write_text("他说\n", "utf-8")
     for names, message in {
-        ("a.txt", "b.txt"): "b.txt has 1 lines and .*a.txt has more",
+        ("a.txt", "b.txt"): r"a\.txt: lines: 2 here but 1 in .*b\.txt",
         ("a.txt",): "exactly two text files",
         ("a.txt", "a.jsonl"): "exactly two text files",
     }.items():
@@ -278,7 +282,7 @@ def test_too_long_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(files, "RECORD", 50)
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "a"}\n{"text": "' + "b" * 60)
-    with pytest.raises(InputError, match=r"line 2 of .* is longer than 50"):
+    with pytest.raises(InputError, match=r"a\.jsonl:2: the line is longer than 50"):
         read(file, work=tmp_path)
 
 

@@ -358,7 +358,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from tests.training.test_checkpoint import fill, state
-from regard.errors import StorageError
+from regard.core.errors import StorageError
 checkpoints = fill(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
@@ -384,7 +384,7 @@ def test_an_interrupt_leaves_nothing_half_written(
     def interrupted(directory: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "flush", interrupted)
+    monkeypatch.setattr(checkpoint, "flush_directory", interrupted)
     with pytest.raises(KeyboardInterrupt):
         checkpoints.save(30, state(30), {"step": 30})
     assert names(tmp_path) == ["step-00000010", "step-00000020"]

@@ -9,6 +9,6 @@
 | realign.py | answers and tags, where the words around them change |
 | clean.py | texts reduced to small letters, as in the code of Wei & Zou |
 
->>> augmenter = Settings(("swap", "delete"), share=0.1, copies=4, seed=1).build()
+>>> augmenter = Augmenter(Settings(("swap", "delete"), share=0.1, copies=4, seed=1))
 >>> augmenter.variants([Labelled("a very moving film", label="good")])
 """

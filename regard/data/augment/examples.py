@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,10 +29,6 @@ from regard.data.augment.thesaurus import Listed, Thesaurus, open_thesaurus
 from regard.data.augment.words import LANGUAGES, Sentence, Unit, is_one_word, split, whole
 from regard.data.examples import Choice, Example, Labelled, Pair, Question, Tagged
 
-if TYPE_CHECKING:
-    from regard.methods.augment.back_translation import Back
-    from regard.methods.augment.masked import Masked
-
 METHODS = (*eda.METHODS, "masked", "back")
 BY_THESAURUS = ("synonyms", "insert")
 BY_MODEL = ("masked", "back")
@@ -40,6 +36,23 @@ MOST = 10_000  # variants of one example
 CHUNK = 64  # examples whose variants are made together
 ROOM = 2**16  # keys of the sentences that such a chunk translates
 PURPOSE = "augment"
+
+
+class WordModel(Protocol):
+    """A model that writes other words into a sentence (`regard.methods.augment.masked`)."""
+
+    def __call__(self, sentence: Sentence, share: float, dice: np.random.Generator) -> Sentence: ...
+
+
+class Translator(Protocol):
+    """Models that write texts anew (`regard.methods.augment.back_translation`)."""
+
+    there_and_back: bool
+
+    @property
+    def notes(self) -> list[str]: ...
+
+    def __call__(self, texts: Sequence[str], first: int) -> list[str]: ...
 
 
 class Spot(NamedTuple):
@@ -122,9 +135,6 @@ class Settings:
         free = {"back", "masked"} if self.rule == "tinybert" else {"back"}
         return bool(set(self.methods) - free)
 
-    def build(self) -> Augmenter:
-        return Augmenter(self)
-
 
 def check_methods(methods: Sequence[str]) -> None:
     if not methods:
@@ -137,37 +147,18 @@ def check_methods(methods: Sequence[str]) -> None:
 
 
 class Augmenter:
-    """Makes variants; opens the files and models that its methods need."""
+    """Makes variants. `regard.methods.augment.build` opens the models of methods that need one."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: Settings, masked: WordModel | None = None, back: Translator | None = None
+    ) -> None:
+        for method, model in (("masked", masked), ("back", back)):
+            assert (method in settings.methods) == (model is not None), method
+        self.settings, self.masked, self.back = settings, masked, back
         self.thesaurus: Thesaurus | None = None
-        self.masked: Masked | None = None
-        self.back: Back | None = None
         self.cuts = False  # has a text been cut into words? what is tagged comes in words
         if set(BY_THESAURUS) & set(settings.methods):
             self.thesaurus = open_thesaurus(settings.thesaurus)
-        if settings.masked:
-            from regard.formats.directory import load
-            from regard.methods.augment.masked import Masked
-
-            self.masked = Masked(load(settings.masked), top=settings.top, rule=settings.rule)
-        if settings.away:
-            self.back = self.translators()
-
-    def translators(self) -> Back:
-        from regard.formats.directory import load
-        from regard.methods.augment.back_translation import Back
-
-        given = self.settings
-        return Back(
-            load(given.away),
-            load(given.home) if given.home else None,
-            seed=given.seed,
-            temperature=given.temperature,
-            beams=given.beams,
-            prefixes=given.prefixes,
-        )
 
     @property
     def notes(self) -> list[str]:

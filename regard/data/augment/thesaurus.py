@@ -21,7 +21,7 @@ from typing import Protocol
 
 from regard.core.errors import FormatError, InputError
 from regard.data.examples import Place, Problems
-from regard.data.read_lines import content, numbered
+from regard.data.files import TextFile
 
 WORDNET = "wordnet"
 PARTS = ("noun", "verb", "adj", "adv")
@@ -120,8 +120,8 @@ class Listed:
 
 
 def entries(path: Path, problems: Problems) -> Iterator[tuple[Place, str, list[str]]]:
-    for number, line in numbered(path, str(path), problems):
-        place, text = Place(str(path), number), content(line)
+    for number, text in TextFile(path, str(path), problems).lines():
+        place = Place(str(path), number)
         if not text.strip():
             continue
         word, *synonyms = (cell.strip() for cell in text.split("\t"))

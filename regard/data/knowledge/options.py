@@ -12,6 +12,7 @@ from regard.data.knowledge.graph import MOST
 FAMILIES = ("bert", "longformer", "xlnet")
 FILE = "knowledge.tsv"  # beside a model that has learned with it
 TASKS = ("classify", "entail", "similar", "choose", "tag")
+KINDS = ("word", "number", "punctuation", "mark")  # classes of tokens, by number
 OF_GRAPH = ("entity", "related", "relation")  # rules that a graph is needed for
 OF_MODE = {  # what one of the two alone heeds
     "tree": ("branches", "depth", "predicate", "matrix"),

@@ -17,11 +17,11 @@ import numpy as np
 
 from regard.core.errors import FormatError
 from regard.data.knowledge.graph import Graph, Longest, Match
+from regard.data.knowledge.options import KINDS
 from regard.data.knowledge.tree import Grower, Node, Tree
 from regard.data.tags import spaced
 from regard.data.tokenizer import Tokenizer
 from regard.data.words import Words, kind
-from regard.models.extensions.guide import KINDS
 
 ANY = "*"  # the first relation of a table of edges: all of them
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import InputError, StorageError, UnknownName
+from regard.core.files import replacing
 from regard.lab.draw.masks import masks, order
 from regard.report.drawings import WIDEST, Bars, Curves, Heat, Picture, check_range
 
@@ -200,9 +201,8 @@ def write(picture: Picture, out: Path) -> None:
     """By the ending of the name; written whole, or not at all."""
     kind = ending(out)
     made = picture.svg().encode("utf-8") if kind == ".svg" else picture.png()
-    part = out.with_name(f".{out.name}.part")
     try:
-        part.write_bytes(made)
-        part.replace(out)
+        with replacing(out) as part:
+            part.write_bytes(made)
     except OSError as error:
         raise StorageError(f"{out} cannot be written: {error.strerror}; give another") from None

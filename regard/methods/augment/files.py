@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from regard.core.errors import ConfigError, InputError, StorageError
+from regard.core.files import replacing
 from regard.data.examples import (
     TASKS,
     Choice,
@@ -27,9 +27,9 @@ from regard.data.examples import (
     Question,
     Tagged,
 )
+from regard.data.files import PACKED, TextFile
 from regard.data.labelled import of_entities
-from regard.data.read_lines import content, numbered
-from regard.data.readers import BY_SUFFIX, PACKED, Options, Reader
+from regard.data.readers import BY_SUFFIX, Options, Reader
 from regard.data.tags import detect
 
 TEXT = "text"  # a text a line, for pre-training that goes on
@@ -78,8 +78,8 @@ def read_text(name: str, problems: Problems) -> Source:
     if not path.is_file():
         raise InputError(f"{name} is no file; give a text, or --task for labelled examples")
     made = Source(TEXT, [], "lines")
-    for number, raw in numbered(path, name, problems):
-        line, place = content(raw), Place(name, number)
+    for number, line in TextFile(path, name, problems).lines():
+        place = Place(name, number)
         if line.strip():
             made.examples.append(Labelled(line, place=place, id=str(place)))
             made.blanks.append(blank)
@@ -140,14 +140,10 @@ def check_out(out: Path) -> None:
 def written(out: Path) -> Iterator[IO[str]]:
     """A file that is whole or not there."""
     check_out(out)
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")
-    try:
-        with part.open("x", encoding="utf-8", newline="") as file:
+    with replacing(out) as part:
+        with part.open("w", encoding="utf-8", newline="") as file:
             yield file
         check_out(out)
-        part.rename(out)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 class Writer:

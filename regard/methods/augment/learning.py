@@ -20,6 +20,7 @@ from regard.data.example_views import parts
 from regard.data.examples import Example
 from regard.data.labelled import of_entities
 from regard.data.tags import scheme_of
+from regard.methods.augment.build import build
 from regard.models import FAMILIES
 from regard.tasks.paper_defaults import OBJECTIVES
 
@@ -58,7 +59,7 @@ def vary(objective: Any, recipe: Recipe) -> None:
         given.share = published(len(reads.corpus))[0]
     tags = reads.corpus.labels if reads.name == "tag" else []
     scheme = scheme_of(tags) if tags and of_entities(tags) else ""
-    made = Variants(settings(given, scheme).build(), given.chance, recipe.seed)
+    made = Variants(build(settings(given, scheme)), given.chance, recipe.seed)
     settle_digest(given)
     if reads.name != "tag" and given.language != "en":
         check_words(reads.corpus.examples)

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from regard.core.errors import ConfigError
 from regard.data.augment.examples import BY_MODEL, CHUNK, Augmenter, Settings, Variant
 from regard.data.examples import Example, Tagged
+from regard.methods.augment.build import build
 
 AHEAD = 4  # chunks for each process that may wait to be written
 
@@ -27,7 +28,7 @@ def augmented(
         raise ConfigError(
             "a model uses all cores of one process; leave --processes out with masked and back"
         )
-    augmenter = settings.build()  # what is wrong with a thesaurus is said here, not by a worker
+    augmenter = build(settings)  # what is wrong with a thesaurus is said here, not by a worker
     if processes == 1:
         for first in range(0, len(examples), CHUNK):
             yield from augmenter.variants(examples[first : first + CHUNK], first)
@@ -56,7 +57,7 @@ WORKER: dict[str, Augmenter] = {}
 
 
 def prepare_worker(settings: Settings) -> None:
-    WORKER["own"] = settings.build()
+    WORKER["own"] = build(settings)
 
 
 def in_worker(examples: Sequence[Example], first: int) -> list[list[Variant]]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from regard.core.atomic_dir import workplace
 from regard.core.errors import ConfigError, FormatError
-from regard.data.corpus import SPLITS, Corpus, Writer, read_marker, write_marker
+from regard.data.corpus import MARKER, SPLITS, Corpus, Writer, read_marker, write_marker
 from regard.data.tokenizer import FILES
 from regard.decoding.generation import generate
 from regard.formats.directory import Loaded
@@ -147,7 +147,7 @@ def write_pairs(
 ) -> None:
     """As `regard prepare` writes them; nothing half written ever stands there."""
     end, tokenizer = corpus.special.end, corpus.tokenizer
-    with workplace(out, False) as work:
+    with workplace(out, False, MARKER) as work:
         writer = Writer(work, "train", facts["dtype"])
         for index, ids in enumerate(lines_of(notes)):
             source = source_of(corpus, index)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import ConfigError
-from regard.core.files import write_json
+from regard.core.files import replacing, write_json
 from regard.data.examples import Example, Problems
 from regard.data.labelled import fingerprint, read_all
 from regard.evaluation.predictors import predictor_for
@@ -49,19 +49,18 @@ def write_labels(recipe: Recipe, out: Path, stages: Stages) -> None:
             examples.append(example)
     kept: Counter[str] = Counter(dict.fromkeys(ask.labels, 0))
     highest = 0.0
-    part_file = out / f".{SURE}.part"
-    with part_file.open("w", encoding="utf-8") as file:
-        for example, said in zip(examples, ask.stream(examples), strict=True):
-            if said.score is None:
-                raise ConfigError(f"{recipe.model} does not say how sure it is of its labels")
-            highest = max(highest, said.score)
-            if said.score >= stages.confidence and said.value in kept:
-                kept[said.value] += 1
-                record = as_record(recipe, example, said.value, said.score)
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
-    summary = {"asked": len(examples), "kept": dict(kept), "highest": highest, **left_out}
-    write_json(out / SUMMARY, summary)
-    part_file.replace(out / SURE)
+    with replacing(out / SURE) as part_file:
+        with part_file.open("w", encoding="utf-8") as file:
+            for example, said in zip(examples, ask.stream(examples), strict=True):
+                if said.score is None:
+                    raise ConfigError(f"{recipe.model} does not say how sure it is of its labels")
+                highest = max(highest, said.score)
+                if said.score >= stages.confidence and said.value in kept:
+                    kept[said.value] += 1
+                    record = as_record(recipe, example, said.value, said.score)
+                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        summary = {"asked": len(examples), "kept": dict(kept), "highest": highest, **left_out}
+        write_json(out / SUMMARY, summary)
 
 
 def texts_in(recipe: Recipe) -> set[bytes]:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from regard.core.errors import ConfigError, FormatError, InputError, StorageError
+from regard.core.files import read_json, write_text
 from regard.core.lock import RunLock
 from regard.core.progress import Progress
 from regard.formats.directory import Loaded, load
@@ -50,8 +51,9 @@ def probe(plan: Plan, out: Path, *, quiet: bool = False) -> dict[str, Any]:
 def resume(out: Path, *, quiet: bool = False) -> dict[str, Any]:
     """Goes on where a probing was stopped, with the same data and model."""
     plan, digests = read_plan(out)
-    if (out / RESULT).is_file():
-        return {**read_json(out / RESULT), "outcome": "done", "out": str(out)}
+    result = read_json(out / RESULT, error=ConfigError)
+    if result is not None:
+        return {**result, "outcome": "done", "out": str(out)}
     made = Experiment(plan, out, load(plan.run, download=plan.download), question(plan), quiet)
     for what, now in made.digests().items():
         if digests.get(what) != now:
@@ -194,23 +196,12 @@ def read_cells(file: Path) -> dict[Key, dict[str, Any]]:
     return found
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except ValueError as error:
-        raise ConfigError(f"{file} is not valid JSON: {error}") from None
-
-
 def write_json(file: Path, value: dict[str, Any]) -> None:
     write(file, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def write(file: Path, text: str) -> None:
-    """Whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(file)
+        write_text(file, text)
     except OSError as error:
         raise StorageError(f"{file} cannot be written: {error.strerror or error}") from None

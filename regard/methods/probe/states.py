@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.core.atomic_dir import hidden_beside
 from regard.core.errors import ConfigError, StorageError
 from regard.core.seeding import seed_torch
 from regard.formats.directory import Loaded
@@ -149,9 +149,7 @@ def write(
     tell: Tell,
 ) -> None:
     """Beside its place first; the directory then moves there in one step."""
-    part = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
-    try:
-        part.mkdir(parents=True)
+    with hidden_beside(place) as part:
         room, size = shutil.disk_usage(part).free, 4 * int(np.prod(shape))
         if size + SPARE > room:
             raise StorageError(
@@ -170,12 +168,6 @@ def write(
         except OSError:  # another process was quicker
             if not (place / "states.json").is_file():
                 raise
-    except OSError as error:
-        raise StorageError(
-            f"the states could not be written to {place.parent}: {error.strerror or error}"
-        ) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def opened(file: Path, shape: tuple[int, ...]) -> np.ndarray:

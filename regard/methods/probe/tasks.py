@@ -12,10 +12,11 @@ import numpy as np
 
 from regard.core.errors import InputError, UnknownName
 from regard.data.examples import Labelled, Problems, Tagged
+from regard.data.files import TextFile
 from regard.data.labelled import divide, noted
-from regard.data.read_records import json_lines
 from regard.data.readers import Reader as FileReader
 from regard.data.readers import read
+from regard.data.records import json_lines
 from regard.methods.probe.control import control_labels
 from regard.methods.probe.plan import LIMIT
 from regard.methods.probe.probes import IGNORED, Labels
@@ -200,7 +201,7 @@ def tagged(name: str, reading: Reading) -> bool:
         return True
     form = reading.form or FileReader(name, "tag").forms[name]
     if form == "jsonl":
-        for _, values in json_lines(Path(name), name, Problems()):
+        for _, values in json_lines(TextFile(Path(name), name, Problems())):
             return any(str(key).lower() in ("words", "tokens") for key in values)
     return form == "conll" and ".tsv" not in [x.lower() for x in Path(name).suffixes]
 

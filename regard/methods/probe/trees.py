@@ -16,7 +16,7 @@ import numpy as np
 
 from regard.core.errors import InputError
 from regard.data.examples import NOWHERE, Place, Problems
-from regard.data.read_lines import content, numbered
+from regard.data.files import TextFile
 
 COLUMNS = 10
 PUNCTUATION = ("PUNCT", "punct")  # its part of speech, its relation
@@ -94,8 +94,7 @@ def read_trees(
 
 def stream(path: Path, problems: Problems) -> Iterator[Tree | None]:
     lines: list[tuple[int, str]] = []
-    for number, raw in numbered(path, str(path), problems):
-        line = content(raw)
+    for number, line in TextFile(path, str(path), problems).lines():
         if line.strip():
             if not line.startswith("#"):
                 lines.append((number, line))

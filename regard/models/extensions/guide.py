@@ -17,8 +17,7 @@ from regard.attention.pattern import Pattern
 from regard.attention.position import View
 from regard.attention.tree_pattern import Places, places
 from regard.core.errors import ConfigError, InputError, UnknownName
-
-KINDS = ("word", "number", "punctuation", "mark")  # classes of tokens, by number
+from regard.data.knowledge.options import KINDS
 
 
 @dataclass(frozen=True)

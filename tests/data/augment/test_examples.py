@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.data.augment.eda import METHODS
-from regard.data.augment.examples import CHUNK, Settings
+from regard.data.augment.examples import CHUNK, Augmenter, Settings
 from regard.data.examples import (
     Answer,
     Choice,
@@ -42,7 +42,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def variants(example: Example, own: str, **changes: Any) -> list[tuple[str, Any]]:
     given: dict[str, Any] = {"copies": 12, "share": 0.2, "thesaurus": own, "seed": 3}
-    made = Settings(METHODS, **(given | changes)).build()
+    made = Augmenter(Settings(METHODS, **(given | changes)))
     return [(v.method, v.example) for v in made.variants([example])[0]]
 
 
@@ -185,7 +185,7 @@ def test_the_seed_decides(own: str) -> None:
     first = list(augmented(examples, settings))
     assert first == list(augmented(examples, settings)) and len(first) == len(examples)
     assert first != list(augmented(examples, replace(settings, seed=6)))
-    alone = settings.build().variants(examples[CHUNK : CHUNK + 3], CHUNK)
+    alone = Augmenter(settings).variants(examples[CHUNK : CHUNK + 3], CHUNK)
     assert alone == first[CHUNK : CHUNK + 3]  # whatever else is asked for
 
 
@@ -238,7 +238,7 @@ def test_unknown_names() -> None:
 )
 def test_tasks_whose_answer_would_have_to_change(example: Example, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        Settings(("swap",)).build().variants([example])
+        Augmenter(Settings(("swap",))).variants([example])
 
 
 def test_models_take_one_process(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from regard.core.errors import ConfigError
 from regard.data.augment.examples import Settings
 from regard.data.examples import Choice, Labelled, Pair, Question, Tagged
 from regard.methods.augment.back_translation import Back, respaced
+from regard.methods.augment.build import build
 from regard.tasks.as_text import TextPredictor
 from tests.methods.augment.small import fates, translator
 
@@ -64,14 +65,14 @@ def test_labels_stay(models: tuple[str, str]) -> None:
         Choice("the film was dull", ("a plot", "the actor was poor"), None, 1),
         Question("the film", "the plot was warm", (), True),
     ]
-    made = settings(models, beams=0).build().variants(examples)
+    made = build(settings(models, beams=0)).variants(examples)
     assert [len(each) for each in made] == [2, 2, 2, 2]
     one, two, three, four = ([v.example for v in each] for each in made)
     assert all(e.label == "bad" and e.text != "the film was dull" for e in one)  # type: ignore[union-attr]
     assert all(e.label == "neutral" for e in two)  # type: ignore[union-attr]
     assert all(e.label == 1 and len(e.choices) == 2 for e in three)  # type: ignore[union-attr]
     assert all(e.passage == "the plot was warm" and e.impossible for e in four)  # type: ignore[union-attr]
-    assert made == settings(models, beams=0).build().variants(examples)
+    assert made == build(settings(models, beams=0)).variants(examples)
 
 
 def test_a_source_for_a_target(models: tuple[str, str], tmp_path: Path) -> None:
@@ -81,25 +82,25 @@ def test_a_source_for_a_target(models: tuple[str, str], tmp_path: Path) -> None:
     (one, new), (two, other) = list(kept.items())[:2]
     given = [Pair("x", one), Pair("y", lost[0]), Pair("z", f"{one}\n\n{two}"),
              Pair("w", f"{one}\n\n{lost[0]}")]  # fmt: skip
-    made: Any = settings((model, ""), copies=1).build().variants(given)
+    made: Any = build(settings((model, ""), copies=1)).variants(given)
     assert [v.example.target for (v,) in made] == [pair.target for pair in given]
     # a target of which a sentence is lost is no source: that would teach to copy it
     assert [v.example.source for (v,) in made] == [new, "y", f"{new}\n\n{other}", "w"]
     with pytest.raises(ConfigError, match=r"by one model \(--back\)"):
-        settings(models).build().variants(given)
+        build(settings(models)).variants(given)
     with pytest.raises(ConfigError, match="no target"):
-        settings(models, home="").build().variants([Pair("x")])
+        build(settings(models, home="")).variants([Pair("x")])
 
 
 def test_what_is_refused(models: tuple[str, str]) -> None:
     with pytest.raises(ConfigError, match="a translation has other words"):
-        settings(models).build().variants([Tagged(("a",), ("O",))])
+        build(settings(models)).variants([Tagged(("a",), ("O",))])
     with pytest.raises(ConfigError, match="is in another language; give the model for the way"):
-        settings(models, home="").build().variants([Labelled("a", label="x")])
+        build(settings(models, home="")).variants([Labelled("a", label="x")])
     with pytest.raises(ConfigError, match="temperature 0"):
         Back(load(models[1]), temperature=0)
     with pytest.raises(ConfigError, match="has to be told the languages"):
-        settings(models, prefixes=(None, None)).build()
+        build(settings(models, prefixes=(None, None)))
 
 
 @pytest.mark.parametrize(
@@ -139,11 +140,11 @@ def test_beams_are_asked_once_for_each_text(
 
     monkeypatch.setattr(TextPredictor, "answers", answers)
     examples = [Labelled("the film was dull", label="bad"), Labelled("the plot", label="good")]
-    searches = settings(models, copies=5).build()
+    searches = build(settings(models, copies=5))
     made: Any = searches.variants(examples)
     assert asked == [2, 2] and [len({v.example.text for v in each}) for each in made] == [1, 1]
     assert any("its variants by 'back' repeat it" in note for note in searches.notes)
-    draws = settings(models, copies=5, beams=0).build()
+    draws = build(settings(models, copies=5, beams=0))
     made = draws.variants(examples)
     assert asked[2:] == [10, 10] and any(len({v.example.text for v in e}) > 1 for e in made)
-    assert draws.notes == settings(models, copies=1).build().notes == []
+    assert draws.notes == build(settings(models, copies=1)).notes == []

@@ -14,6 +14,7 @@ from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.augment.examples import Settings
 from regard.data.examples import Choice, Labelled, Tagged
 from regard.data.words import chinese_cutter
+from regard.methods.augment.build import build
 from regard.methods.augment.learning import Variants, check
 from regard.methods.finetune.run import finetune
 from regard.tasks.choose import Choose
@@ -30,7 +31,7 @@ TEXTS = ["a b c d e f g h", "c d e a f", "g h i j k l b a c"]
 
 def varied(made: Any, *methods: str, chance: float = 1.0, seed: int = 1, scheme: str = "") -> Any:
     settings = Settings(methods or ("swap", "delete"), share=0.3, scheme=scheme)
-    made.variants = Variants(settings.build(), chance, seed)
+    made.variants = Variants(build(settings), chance, seed)
     return made
 
 
@@ -108,7 +109,7 @@ def test_what_is_longer_than_all_examples_is_not_read(tmp_path: Path) -> None:
     file = listed(tmp_path / "own.tsv", "a\tb b b b b b", "c\td")
     made = classify("bert")
     settings = Settings(("insert",), share=1.0, thesaurus=str(file))
-    made.variants = Variants(settings.build(), 1.0, 1)
+    made.variants = Variants(build(settings), 1.0, 1)
     sizes = [len(made.sample(epoch, i)["tokens"]) for epoch in range(20) for i in range(3)]
     assert max(sizes) <= made.largest and len(set(sizes)) > 3
 

@@ -15,6 +15,7 @@ from regard.data.augment.examples import Settings
 from regard.data.augment.words import split
 from regard.data.examples import Labelled, Tagged
 from regard.decoding import fill
+from regard.methods.augment.build import build
 from regard.methods.augment.masked import Masked
 from tests.methods.augment.small import translator
 from tests.tasks import tuning
@@ -113,11 +114,11 @@ def test_it_is_one_of_the_methods(tmp_path: Path) -> None:
     sharpened(load(tuning.bert(tmp_path / "a"))).save(tmp_path / "bert")
     settings = Settings(("masked",), masked=str(tmp_path / "bert"), copies=3, share=0.2)
     examples = [Labelled(TEXT, label="bad"), Labelled("Film", label="good")]
-    first, second = settings.build().variants(examples)
+    first, second = build(settings).variants(examples)
     assert all(v.example.label == "bad" and v.example.text != TEXT for v in first)
     assert all(v.example.text[0].isupper() for v in second)
     given = Tagged(("warm", "film", "."), ("O", "B-X", "O"))
-    tagged = Settings(("masked",), masked=str(tmp_path / "bert"), scheme="bio").build()
+    tagged = build(Settings(("masked",), masked=str(tmp_path / "bert"), scheme="bio"))
     for variant in tagged.variants([given])[0]:
         made: Any = variant.example
         assert made.words[1:] == ("film", ".") and made.tags == given.tags
