@@ -70,15 +70,27 @@ NORM_PLACES: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
 
 
 class Block(nn.Module):
-    """Attention, then the position-wise network; each with its residual and norm."""
+    """Attention, then the position-wise network; each with its residual and norm.
+
+    `run` is how a call becomes a computation. It is called with the block and its inputs, and it
+    calls `compute`: at once (`directly`), or again on the way back to save memory.
+    """
 
     def __init__(self, attention: PostNorm, feed_forward: PostNorm) -> None:
         super().__init__()
         self.attention, self.feed_forward = attention, feed_forward
+        self.run: Callable[..., Tensor] = directly
 
-    def forward(self, x: Tensor, *context: Any) -> Tensor:
+    def forward(self, *inputs: Any) -> Tensor:
+        return self.run(self, *inputs)
+
+    def compute(self, x: Tensor, *context: Any) -> Tensor:
         y: Tensor = self.feed_forward(self.attention(x, *context))
         return y
+
+
+def directly(block: Block, *inputs: Any) -> Tensor:
+    return block.compute(*inputs)
 
 
 class CrossBlock(Block):
@@ -88,6 +100,6 @@ class CrossBlock(Block):
         super().__init__(attention, feed_forward)
         self.cross = cross
 
-    def forward(self, x: Tensor, own: tuple[Any, ...], source: tuple[Any, ...]) -> Tensor:
+    def compute(self, x: Tensor, own: tuple[Any, ...], source: tuple[Any, ...]) -> Tensor:
         y: Tensor = self.feed_forward(self.cross(self.attention(x, *own), *source))
         return y

@@ -141,7 +141,7 @@ def objective_for(loaded: Loaded, corpus: Corpus, plan: Plan) -> Objective:
     samples = samples or max(1, STEP // length)
     if kind is Recurrent:  # streams no shorter than a segment
         samples = max(1, min(samples, len(corpus) // length))
-    made = kind(
+    made = kind.build(
         corpus, options_of(kind, options), length=length, batch=samples, seed=seed, learning=False
     )
     made.check(loaded.model)

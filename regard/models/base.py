@@ -152,7 +152,8 @@ class EncoderDecoder(Model):
         return "cross"
 
     def start(self, batch: int, capacity: int) -> State:
-        return State(caches(self.decoder_blocks, batch, capacity))
+        own = self.output.caches(batch, capacity)
+        return State([*caches(self.decoder_blocks, batch, capacity), *own])
 
     def project_source(self, encoded: Tensor) -> list[Fixed]:
         """The encoder's output as each decoder layer reads it, projected once."""

@@ -127,7 +127,7 @@ class GPT(Model):
     def start(self, batch: int, capacity: int) -> State:
         c = self.config
         check_length(capacity, c.context)
-        return State(caches(self.blocks, batch, capacity))
+        return State([*caches(self.blocks, batch, capacity), *self.output.caches(batch, capacity)])
 
     def forward(
         self,
@@ -143,15 +143,14 @@ class GPT(Model):
         """
         c = self.config
         check_tokens(tokens, c.vocabulary)
-        real, past, memories = recall(state, real, tokens, c.layers)
+        marks, past, memories = recall(state, real, tokens, c.layers)
         check_length(past + tokens.size(1), c.context)
-        at = positions(real, past, tokens.size(1), tokens.device)
+        at = positions(marks, past, tokens.size(1), tokens.device)
         x = self.dropout(self.tokens(tokens) + self.positions(at))
-        views = self.views(x, real, past, prefix)
+        views = self.views(x, marks, past, prefix)
         for i, block in enumerate(self.blocks):
             x = block(x, views[i % len(views)], memories[i])
-        y: Tensor = self.norm(x)
-        return y
+        return self.output.rows(self.norm(x), tokens, real, state)
 
     def views(self, x: Tensor, real: Tensor | None, past: int, prefix: Tensor | None) -> list[View]:
         """What the layers see, in turn: everything before them, and with GPT-3 a band of it."""

@@ -59,7 +59,8 @@ class LSTM(Model):
         """tokens [B, T] -> hidden states [B, T, width]. Padding leaves the state as it was."""
         check_tokens(tokens, self.config.vocabulary)
         x = self.dropout(self.tokens(tokens))
-        pairs = state.hidden if state is not None and state.hidden else [None] * len(self.layers)
+        count = len(self.layers)
+        pairs = state.hidden[:count] if state is not None and state.hidden else [None] * count
         ends = []
         for layer, pair in zip(self.layers, pairs, strict=True):
             before = (
@@ -71,10 +72,9 @@ class LSTM(Model):
             ends.append(torch.stack([end[0][0], end[1][0]], 1))  # [B, 2, width]
             x = self.dropout(y)
         if state is not None:
-            state.hidden = [end.detach() for end in ends]
+            state.hidden = [*(end.detach() for end in ends), *state.hidden[count:]]
             state.length += tokens.size(1)
-        result: Tensor = x
-        return result
+        return self.output.rows(x, tokens, real, state)
 
 
 HALF_ON_CPU: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()

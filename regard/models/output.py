@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.attention.memory import Growing
 from regard.attention.precision import working_dtype
+from regard.models.state import State
 
 CHUNK = 2**25  # logits in memory at a time
 ALIGNED = 64  # a row of logits begins at a multiple: products into other rows are a third slower
@@ -160,6 +162,19 @@ class Output(nn.Module):
             self.register_buffer("bias", torch.zeros(weight.size(0)))
         self.scale = scale
         self.transform = nn.Identity() if transform is None else transform
+
+    def rows(
+        self, hidden: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
+    ) -> Tensor:
+        """What a model gives back for its hidden states [B, T, width]: they themselves, unless an
+        output needs more of a row. A model that goes on with a text ends its forward with this; the
+        tokens, their marks and the state are those that it was called with.
+        """
+        return hidden
+
+    def caches(self, batch: int, capacity: int) -> list[Growing]:
+        """What `rows` remembers, beside the caches of the layers: nothing."""
+        return []
 
     def prepare(self, hidden: Tensor) -> Tensor:
         y: Tensor = self.transform(hidden)

@@ -39,10 +39,12 @@ class Limits(NamedTuple):
     def remember(self, state: State, inputs: list[Tensor], real: Tensor | None) -> None:
         """Keeps the last rows of each layer's input; nothing will flow back into them."""
         joined = [x.detach() for x in inputs]
+        count = len(inputs)
         if state.hidden:
-            joined = [torch.cat(pair, 1) for pair in zip(state.hidden, joined, strict=True)]
+            own = state.hidden[:count]
+            joined = [torch.cat(pair, 1) for pair in zip(own, joined, strict=True)]
         start = max(0, joined[0].size(1) - self.memory)
-        state.hidden = [x[:, start:] for x in joined]
+        state.hidden = [*(x[:, start:] for x in joined), *state.hidden[count:]]
         state.real = None if real is None else real[:, start:]
         state.length += inputs[0].size(1)
 

@@ -18,7 +18,8 @@ class State:
     """Handed to `model(..., state=state)`, which updates it.
 
     A cache for each of `layers`, or what each layer had as input, `hidden` [B, M, width] (an LSTM:
-    its pair of vectors). `real` marks which remembered rows are no padding, so that positions go on
+    its pair of vectors); behind those of the layers stands what an output remembers, if it does
+    (`Output.rows`). `real` marks which remembered rows are no padding, so that positions go on
     counting real tokens.
     """
 
@@ -88,7 +89,7 @@ def recall(
         return real, 0, [HERE] * layers
     past = state.length
     marks = state.extend(real, tokens)
-    return marks, past, list(state.layers) if state.layers else [HERE] * layers
+    return marks, past, [*state.layers[:layers]] if state.layers else [HERE] * layers
 
 
 def everything(real: Tensor | None, rows: int, dtype: torch.dtype) -> Pattern:

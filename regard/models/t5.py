@@ -164,12 +164,12 @@ class T5(EncoderDecoder):
     ) -> Tensor:
         x = self.embed(target)
         dtype, rows = working_dtype(x), target.size(1)
-        real, past, memories = recall(state, real, target, len(self.decoder_blocks))
-        own = self.decoder.view(causal(real, past, dtype), past, rows, dtype)
+        marks, past, memories = recall(state, real, target, len(self.decoder_blocks))
+        own = self.decoder.view(causal(marks, past, dtype), past, rows, dtype)
         cross = View(everything(source_real, rows, dtype))
         for block, memory, read in zip(self.decoder_blocks, memories, source, strict=True):
             x = block(x, (own, memory), (cross, read))
-        return self.decoder.finish(x)
+        return self.output.rows(self.decoder.finish(x), target, real, state)
 
 
 def t5(layers: int, width: int, hidden: int, heads: int, size: int = 64) -> T5Config:

@@ -138,14 +138,13 @@ class Transformer(EncoderDecoder):
     ) -> Tensor:
         check_tokens(target, self.config.vocabulary)
         rows = target.size(1)
-        real, past, memories = recall(state, real, target, len(self.decoder_blocks))
-        x = self.embed(target, positions(real, past, rows, target.device))
+        marks, past, memories = recall(state, real, target, len(self.decoder_blocks))
+        x = self.embed(target, positions(marks, past, rows, target.device))
         dtype = working_dtype(x)
-        own, cross = View(causal(real, past, dtype)), View(everything(source_real, rows, dtype))
+        own, cross = View(causal(marks, past, dtype)), View(everything(source_real, rows, dtype))
         for block, memory, read in zip(self.decoder_blocks, memories, source, strict=True):
             x = block(x, (own, memory), (cross, read))
-        y: Tensor = self.decoder_norm(x)
-        return y
+        return self.output.rows(self.decoder_norm(x), target, real, state)
 
 
 SIZES = {

@@ -127,16 +127,15 @@ class TransformerXL(Model):
         x = self.dropout(self.tokens(tokens))
         pasts = state.hidden if state is not None and state.hidden else []
         past = pasts[0].size(1) if pasts else 0
-        real = joined_marks(None if state is None else state.real, real, past, tokens)
-        view = self.view(x, past, real)
+        marks = joined_marks(None if state is None else state.real, real, past, tokens)
+        view = self.view(x, past, marks)
         inputs = []
         for i, block in enumerate(self.blocks):
             inputs.append(x)
             x = block(x, view, Segment(self.recalled(block, pasts[i])) if pasts else HERE)
         if state is not None:
-            self.limits.remember(state, inputs, real)
-        y: Tensor = self.dropout(x)
-        return y
+            self.limits.remember(state, inputs, marks)
+        return self.output.rows(self.dropout(x), tokens, real, state)
 
     def view(self, x: Tensor, past: int, real: Tensor | None) -> View:
         rows, keys = x.size(1), past + x.size(1)

@@ -67,6 +67,13 @@ class Objective:
         if len(self) == 0:
             raise too_short(corpus, length)
 
+    @classmethod
+    def build(cls, corpus: Corpus, options: Any, *, learning: bool, **sizes: int) -> Objective:
+        """One to learn by, or one that validates what learns by this: mostly of the same kind.
+        `sizes` are length, batch and seed.
+        """
+        return cls(corpus, options, learning=learning, **sizes)
+
     def prepare(self) -> None:
         """What is computed once."""
 
@@ -121,7 +128,9 @@ class Objective:
         return {} if torch.compiler.is_compiling() else self.counts(batch)
 
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
-        """`model` may be anything that is called like one of ours and has an `output`."""
+        """`model` may be anything that is called like one of ours and answers as one of ours does
+        by its `output`, `read`, `heads`, `training` and `modules`.
+        """
         raise NotImplementedError
 
     def begin(self, model: Any, rows: int) -> State | None:

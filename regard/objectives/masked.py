@@ -19,6 +19,7 @@ from regard.models.output import CHUNK, Output
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
 from regard.objectives.causal import choose, padding, ring, shifted
+from regard.objectives.reading import inner, takes
 
 HIDE, KEEP = 0.8, 0.1  # of the chosen tokens; the rest become any entry of the vocabulary
 COUNTED = 2**22  # tokens at a time
@@ -200,7 +201,7 @@ class Masked(Objective):
 
     def read(self, model: Any, batch: Batch) -> Tensor:
         tokens, extra = batch["tokens"], {}
-        if self.options.global_first and hasattr(model.config, "window"):
+        if self.options.global_first and takes(model, "global_tokens"):
             extra["global_tokens"] = tokens.new_zeros(tokens.size(0), 1)
         hidden: Tensor = model(tokens, batch.get("real"), batch.get("segments"), **extra)
         return hidden
@@ -250,7 +251,7 @@ def guesses(name: str, model: Any, rows: Tensor, batch: Batch) -> Loss:
         count = float(count)
     loss = Loss({name: model.output.surprisal(rows, wanted, shares)}, {name: count})
     if not model.training:
-        loss.seen[f"{name}_right"] = right(model.output, rows, wanted, shares), count
+        loss.seen[f"{name}_right"] = right(inner(model).output, rows, wanted, shares), count
     return loss
 
 

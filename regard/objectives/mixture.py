@@ -91,7 +91,7 @@ class Mixture(Objective):
         for name in part.options:
             if name not in known:
                 raise UnknownName(f"option of {part.objective!r}", name, known)
-        return found(
+        return found.build(
             self.corpus_of(part),
             found.Options(**part.options),
             length=part.length or self.length,

@@ -64,7 +64,7 @@ def surprise(
     model: Any, hidden: Tensor, targets: Tensor, scored: Tensor, soft: Soft | None = None
 ) -> Tensor:
     """Summed nats of the targets [B, T] that count, from hidden states [B, T, width]."""
-    output, shares = inner(model).output, None
+    output, shares = model.output, None
     if torch.compiler.is_compiling():  # which wants to know all shapes beforehand
         rows, words, shares = hidden.flatten(0, 1), targets.flatten(), scored.flatten().float()
     else:

@@ -379,7 +379,7 @@ def wide_rows(counts: Tensor) -> Tensor:
 
 def span_of(model: Any) -> Span | None:
     """XLNet's head, where a model has it: others' XLNets may score ends as BERT does."""
-    heads = inner(model).heads
+    heads = model.heads
     found: Span | None = heads["span"] if "span" in list(heads) else None
     return found
 

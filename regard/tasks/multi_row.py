@@ -21,7 +21,6 @@ from regard.data.batching import Rows
 from regard.data.examples import Example
 from regard.data.input_formats import Framed, bare
 from regard.objectives.base import Batch, Sample
-from regard.objectives.reading import inner
 from regard.tasks.labelled import ROWS, LabelledObjective
 
 LANGUAGE = "language"  # the name of the second loss
@@ -154,7 +153,7 @@ class Several(LabelledObjective):
             parts = rows.flatten(0, 1), words.flatten(), shares.flatten()
         else:
             parts = rows[scored], words[scored], shares[scored]
-        return {LANGUAGE: inner(model).output.surprisal(*parts)}
+        return {LANGUAGE: model.output.surprisal(*parts)}
 
     def targets_in(self, batch: Batch) -> int:
         return int(batch["real"][:, 1:].sum()) if self.reads_on else 0

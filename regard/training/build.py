@@ -111,7 +111,7 @@ def objective_for(recipe: Recipe, split: str) -> Objective:
         corpus = Corpus.open(recipe.data, split)
         if split == "train" and len(corpus) < recipe.batch.length:
             raise too_short(corpus, recipe.batch.length)
-    made = found(
+    made = found.build(
         corpus,
         options_of(found, options),
         length=recipe.batch.length,

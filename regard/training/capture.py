@@ -1,4 +1,4 @@
-"""A model that an objective asks as always, while it is noted down what was asked.
+"""A model as an objective asks it, while it is noted down what was asked.
 
 An objective says only how much was lost. What has to look behind that (two passes that are to
 agree, a student that is to follow its teacher) hands it a `Watched` model and finds there which
@@ -11,21 +11,22 @@ distributions it learned from:
     seen.scores     # what heads said, by `read` or, of a head with several answers, by its methods
 
 All tensors are part of the graph. Logits of words are not among them: they are made where they
-are used, a few rows at a time (`seen.output(rows)`; an adaptive output gives log-probabilities,
-which a softmax leaves as they are).
+are used, a few rows at a time (`seen.model.output(rows)`; an adaptive output gives
+log-probabilities, which a softmax leaves as they are).
 
-`isinstance` takes a watched model for the one inside of it, so objectives need not know of it.
+A `Watched` model is no model. It has what `Objective.loss` may ask of one, and no more; what kind
+of model is inside, an objective learns from `reading.inner`, as with any other wrapper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
-ANSWERS = ("ends", "unanswerable")  # methods of a head that are answers of their own
+from regard.models.output import Soft
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,34 +50,23 @@ class Scores:
 
 
 class Watched:
-    """Read everywhere as the model itself; what is set goes to the model, too."""
-
-    __slots__ = ("hidden", "model", "scores", "words")
-
-    model: Any
-    hidden: list[Tensor]
-    words: list[Words]
-    scores: list[Scores]
-
     def __init__(self, model: Any) -> None:
         self.model = model
-        self.hidden, self.words, self.scores = [], [], []
+        self.hidden: list[Tensor] = []
+        self.words: list[Words] = []
+        self.scores: list[Scores] = []
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:  # for isinstance
-        return type(self.model)
+    def modules(self) -> Iterator[nn.Module]:
+        """For `reading.inner`, which finds the model among them."""
+        parts: Iterator[nn.Module] = self.model.modules()
+        return parts
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
+    @property
+    def training(self) -> bool:
+        return bool(self.model.training)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in Watched.__slots__:
-            object.__setattr__(self, name, value)
-        else:
-            setattr(self.model, name, value)
-
-    def __call__(self, *given: Any, **more: Any) -> Tensor:
-        y: Tensor = self.model(*given, **more)
+    def __call__(self, *inputs: Any, **named: Any) -> Tensor:
+        y: Tensor = self.model(*inputs, **named)
         self.hidden.append(y)
         return y
 
@@ -86,8 +76,8 @@ class Watched:
 
     @property
     def heads(self) -> dict[str, WatchedHead]:
-        held: nn.ModuleDict = self.model.heads
-        return {name: WatchedHead(name, head, self.scores) for name, head in held.items()}
+        heads: nn.ModuleDict = self.model.heads
+        return {name: WatchedHead(name, head, self.scores) for name, head in heads.items()}
 
     def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
         y: Tensor = self.model.read(head, hidden, real)
@@ -96,31 +86,19 @@ class Watched:
 
 
 class WatchedOutput:
-    """The output of a watched model. Its logits are not noted: only what learns is."""
+    """The output of a watched model, as far as something is learned from it."""
 
     def __init__(self, output: Any, words: list[Words]) -> None:
-        self.inside, self.words = output, words
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inside, name)
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        y: Tensor = self.inside(hidden)
-        return y
+        self.output, self.words = output, words
 
     def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
-        return self.noted(self.inside.surprisal(hidden, targets, shares), hidden, targets, shares)
+        return self.noted(self.output.surprisal(hidden, targets, shares), hidden, targets, shares)
 
     def softened(
-        self, hidden: Tensor, targets: Tensor, soft: Any, shares: Tensor | None = None
+        self, hidden: Tensor, targets: Tensor, soft: Soft, shares: Tensor | None = None
     ) -> Tensor:
-        nats = self.inside.softened(hidden, targets, soft, shares)
+        nats = self.output.softened(hidden, targets, soft, shares)
         return self.noted(nats, hidden, targets, shares)
-
-    def each(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Without a gradient, so nothing is learned from it."""
-        y: Tensor = self.inside.each(hidden, targets)
-        return y
 
     def noted(self, nats: Tensor, hidden: Tensor, targets: Tensor, shares: Tensor | None) -> Tensor:
         self.words.append(Words(hidden, targets, shares, nats))
@@ -131,19 +109,17 @@ class WatchedHead:
     """A head, called by itself; as XLNet's, which is asked for starts, ends and more."""
 
     def __init__(self, name: str, head: Any, scores: list[Scores]) -> None:
-        self.name, self.inside, self.scores = name, head, scores
+        self.name, self.head, self.scores = name, head, scores
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.inside, name)
-        return self.noting(f"{self.name}.{name}", found) if name in ANSWERS else found
+    def __call__(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        return self.noted("", self.head(hidden, real))
 
-    def __call__(self, *given: Any, **more: Any) -> Tensor:
-        return self.noting(self.name, self.inside)(*given, **more)
+    def ends(self, hidden: Tensor, start: Tensor) -> Tensor:
+        return self.noted(".ends", self.head.ends(hidden, start))
 
-    def noting(self, name: str, ask: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def asked(*given: Any, **more: Any) -> Tensor:
-            y = ask(*given, **more)
-            self.scores.append(Scores(name, y))
-            return y
+    def unanswerable(self, hidden: Tensor, starts: Tensor, real: Tensor | None = None) -> Tensor:
+        return self.noted(".unanswerable", self.head.unanswerable(hidden, starts, real))
 
-        return asked
+    def noted(self, answer: str, y: Tensor) -> Tensor:
+        self.scores.append(Scores(self.name + answer, y))
+        return y

@@ -62,7 +62,9 @@ def agreeing(objective: Objective, weight: float, calls: Calls | None = None) ->
 
 
 class Agree:
-    """An objective whose loss is that of two passes; all else is as it was."""
+    """What a loop asks of the objective that it learns by, with the loss of two passes. All else
+    (samples, heads, figures) is asked of the objective inside.
+    """
 
     def __init__(self, objective: Objective, weight: float, calls: Calls | None = None) -> None:
         if objective.name not in KNOWN:
@@ -71,15 +73,19 @@ class Agree:
                 f"{objective.name!r} says; these can agree: {', '.join(KNOWN)}"
             )
         self.inner, self.calls = objective, calls
+        self.length, self.recurrent = objective.length, objective.recurrent
         self.names = list(objective.counts(objective.collate([objective.get(0)])))
         own = objective.weights
         self.weights = own | {name + APART: weight * own.get(name, 1.0) for name in self.names}
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
     def __len__(self) -> int:
         return len(self.inner)
+
+    def begin(self, model: Any, rows: int) -> State | None:
+        return self.inner.begin(model, rows)
+
+    def tokens_in(self, batch: Batch) -> int | None:
+        return self.inner.tokens_in(batch)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         found = self.inner.counts(batch)
@@ -98,8 +104,8 @@ class Agree:
 
     def apart(self, one: Watched, two: Watched, batch: Batch) -> dict[str, Tensor]:
         """Summed as the losses are, for each of them."""
-        like = next(one.parameters())
-        found = {name: torch.zeros((), device=like.device) for name in self.names}
+        device = next(one.model.parameters()).device
+        found = {name: torch.zeros((), device=device) for name in self.names}
         taken: set[str] = set()
         for a, b in zip(one.scores, two.scores, strict=True):
             name = LOSSES.get(a.head, a.head)

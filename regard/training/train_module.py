@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from regard.attention.block import Block, CrossBlock
+from regard.attention.block import Block
 from regard.models.state import State
 from regard.objectives.base import Batch, Objective
 
@@ -74,38 +74,37 @@ def moved(batch: Batch, device: torch.device, dtype: torch.dtype | None = None) 
 def checkpoint_blocks(model: nn.Module) -> None:
     """Each block forgets its activations and computes them again when they are needed."""
     for block in blocks(model):
-        block.forward = Again(block)
+        block.run = recomputed
 
 
 def blocks(model: nn.Module) -> list[Any]:
     """All layers of a model, an encoder's and a decoder's alike."""
-    return [part for part in model.modules() if isinstance(part, Block | CrossBlock)]
+    return [part for part in model.modules() if isinstance(part, Block)]
 
 
-class Again:
-    """A block's forward. On the way back it is in the mode of the way there: an objective may have
-    put the model at rest only while it asked.
+def recomputed(block: Block, *inputs: Any) -> Tensor:
+    """A block's `run` that keeps only the inputs, and computes the rest again for the gradient."""
+    if not torch.is_grad_enabled():
+        return block.compute(*inputs)
+    if torch.compiler.is_compiling():  # a graph has one mode, there and back
+        y: Tensor = checkpoint(block.compute, *inputs, use_reentrant=False)
+    else:
+        y = checkpoint(in_mode, block, block.training, *inputs, use_reentrant=False)
+    return y
+
+
+def in_mode(block: Block, training: bool, *inputs: Any) -> Tensor:
+    """On the way back a block is in the mode of the way there: an objective may have put the model
+    at rest only while it asked.
     """
-
-    def __init__(self, block: nn.Module) -> None:
-        self.block, self.forward = block, block.forward
-
-    def __call__(self, *inputs: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return self.forward(*inputs)
-        if torch.compiler.is_compiling():  # a graph has one mode, there and back
-            return checkpoint(self.forward, *inputs, use_reentrant=False)
-        return checkpoint(self.as_then, self.block.training, *inputs, use_reentrant=False)
-
-    def as_then(self, training: bool, *inputs: Any) -> Any:
-        now = self.block.training
+    now = block.training
+    if now != training:
+        block.train(training)
+    try:
+        return block.compute(*inputs)
+    finally:
         if now != training:
-            self.block.train(training)
-        try:
-            return self.forward(*inputs)
-        finally:
-            if now != training:
-                self.block.train(now)
+            block.train(now)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from regard.attention.dropout import Dropout
 from regard.core.errors import ConfigError
 from regard.data.examples import Choice, Labelled
 from regard.models.bert import Bert
+from regard.models.output import Soft
 from regard.models.state import State
 from regard.objectives.base import Batch, Objective
 from regard.objectives.reading import inner
@@ -328,12 +329,13 @@ def test_an_objective_that_says_nothing_known() -> None:
         agreeing(Strange(), 1.0)
 
 
-def test_a_watched_model_is_taken_for_the_model() -> None:
+def test_a_watched_model_answers_as_the_model_does() -> None:
     model = judging.model_of("bert", {"masked": 0, "classify": 2})
     seen = Watched(model)
-    assert isinstance(seen, Bert) and inner(seen) is seen and seen.config is model.config
-    seen.mark = 3
-    assert model.mark == 3
+    assert not isinstance(seen, Bert) and inner(seen) is model
+    assert [seen.training, model.train() and seen.training, model.eval() and seen.training] == [
+        False, True, False,
+    ]  # fmt: skip
     tokens = torch.randint(6, 20, (2, 5))
     hidden = seen(tokens)
     assert torch.equal(hidden, model(tokens)) and seen.hidden == [hidden]
@@ -343,8 +345,11 @@ def test_a_watched_model_is_taken_for_the_model() -> None:
     (asked,) = seen.words
     assert asked.hidden is rows and asked.targets is wanted and asked.shares is None
     assert asked.nats is nats
-    assert torch.equal(seen.output(rows), model.output(rows))
-    assert torch.equal(seen.output.each(rows, wanted), model.output.each(rows, wanted))
-    said = seen.read("classify", hidden)
-    assert [(one.head, one.scores) for one in seen.scores] == [("classify", said)]
-    assert len(seen.words) == 1
+    soft = Soft(0.9, 0.01)
+    assert torch.equal(
+        seen.output.softened(rows, wanted, soft), model.output.softened(rows, wanted, soft)
+    )
+    said, alone = seen.read("classify", hidden), seen.heads["classify"](hidden)
+    assert torch.equal(said, alone) and torch.equal(said, model.read("classify", hidden))
+    noted = [(one.head, one.scores) for one in seen.scores]
+    assert noted == [("classify", said), ("classify", alone)] and len(seen.words) == 2

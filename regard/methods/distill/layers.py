@@ -22,6 +22,7 @@ from regard.attention.block import CrossBlock
 from regard.attention.kernels import How
 from regard.attention.pattern import Pattern
 from regard.core.errors import ConfigError
+from regard.training.train_module import blocks, recomputed
 
 
 class Scores(NamedTuple):
@@ -65,11 +66,7 @@ def listening(model: Any, *, attention: bool) -> Iterator[dict[str, Heard]]:
 
 def check_kept(model: Any) -> None:
     """A layer that computes itself again on the way back would not compute its scores again."""
-    from regard.training.train_module import Again
-
-    if any(
-        isinstance(part.forward, Again) for layers in model.stacks().values() for part in layers
-    ):
+    if any(block.run is recomputed for block in blocks(model)):
         raise ConfigError(
             "scores of attention are compared, and engine.checkpointing forgets them; leave it "
             "out, or set objective.attention = 0"

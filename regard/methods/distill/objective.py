@@ -112,14 +112,16 @@ class Distil(Objective):
     name = "distil"
     inner: Objective
 
-    def __new__(cls, corpus: Corpus, options: Any, *, learning: bool = True, **sizes: int) -> Any:
+    @classmethod
+    def build(cls, corpus: Corpus, options: Any, *, learning: bool, **sizes: int) -> Objective:
         """To validate, the objective inside is all that is needed: no teacher is asked."""
-        return super().__new__(cls) if learning else inside(corpus, options, False, sizes)
+        kind = cls if learning else inside
+        return kind(corpus, options, learning=learning, **sizes)
 
     def prepare(self) -> None:
         o = self.options
         sizes = {"length": self.length, "batch": self.batch, "seed": self.seed}
-        self.inner = inside(self.corpus, o, True, sizes)
+        self.inner = inside(self.corpus, o, learning=self.learning, **sizes)
         self.length, self.recurrent = self.inner.length, self.inner.recurrent  # type: ignore[misc]
         self.chosen = chosen(o)
         self.wanted = {part for part in PARTS if getattr(self.chosen, part)}
@@ -317,7 +319,7 @@ def as_it_is(rows: Tensor) -> Tensor:
 # -- options
 
 
-def inside(corpus: Any, options: Any, learning: bool, sizes: dict[str, int]) -> Objective:
+def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Objective:
     """The objective that is distilled."""
     known = (*TEXT, *LABELLED)
     if not options.of:

@@ -22,6 +22,7 @@ from regard.methods.distill.losses import (
     squares,
     word_divergence,
 )
+from regard.models.output import Soft
 from regard.objectives.base import Batch, Objective
 from regard.objectives.source import SourceTarget
 from regard.tasks.multi_row import LANGUAGE
@@ -34,29 +35,27 @@ REFUSED = "answerable"  # the loss of XLNet's second answer: is there one in the
 
 
 class Unscored(Watched):
-    """Read as the model, but what its guesses of words lose is not computed: nobody asks, and it
-    is the dearest part. It says that it learns, so that nobody counts what it guesses right.
+    """A watched model that computes no loss of guessed words: nobody asks for it, and it is the
+    dearest part. An objective takes it for one that learns, so nobody counts what it guesses right.
     """
 
-    __slots__ = ()
-    training = True
+    @property
+    def training(self) -> bool:
+        return True
 
     @property
     def output(self) -> WatchedOutput:
-        return WatchedOutput(Unasked(self.model.output), self.words)
+        return UnscoredOutput(self.model.output, self.words)
 
 
-class Unasked:
-    def __init__(self, output: Any) -> None:
-        self.inside = output
+class UnscoredOutput(WatchedOutput):
+    def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
+        return self.noted(hidden.new_zeros(()), hidden, targets, shares)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inside, name)
-
-    def surprisal(self, hidden: Tensor, *rest: Any) -> Tensor:
-        return hidden.new_zeros(())
-
-    softened = surprisal
+    def softened(
+        self, hidden: Tensor, targets: Tensor, soft: Soft, shares: Tensor | None = None
+    ) -> Tensor:
+        return self.surprisal(hidden, targets, shares)
 
 
 # -- which rows count

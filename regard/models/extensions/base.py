@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any, ClassVar, Self, get_type_hints
 
 import torch
+from torch import nn
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.data.tokenizer import Tokenizer
@@ -56,6 +58,15 @@ class Extension:
 
     def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
         """The first values of new weights, on a model that does not get them from a file."""
+
+
+def adopt(part: nn.Module, plain: nn.Module) -> None:
+    """Begins `part`, which will stand in the place of `plain`, with all that `plain` has under the
+    same names. Weights are not copied, so what is tied to them stays tied.
+    """
+    nn.Module.__init__(part)
+    for name, value in vars(plain).items():
+        vars(part)[name] = copy(value) if isinstance(value, dict | set) else value
 
 
 @contextmanager

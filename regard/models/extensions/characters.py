@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from regard.core.errors import ConfigError, UnknownName
 from regard.data.tokenizer import Tokenizer
 from regard.models.adaptive import AdaptiveEmbedding
-from regard.models.extensions.base import Extension
+from regard.models.extensions.base import Extension, adopt
 
 PADDING, OTHER = 0, 1  # behind a spelling's end; a character too rare to have a number
 FIRST = 2
@@ -108,9 +108,11 @@ class Spelling(nn.Module):
 
 
 class Spelled(nn.Module):
-    """Makes a table of tokens one whose vectors know how the tokens are spelled."""
+    """Stands in the place of a table of tokens; its vectors know how the tokens are spelled."""
 
-    spelling: Spelling
+    def __init__(self, plain: nn.Module, spelling: Spelling) -> None:
+        adopt(self, plain)
+        self.spelling = spelling
 
     def forward(self, tokens: Tensor) -> Tensor:
         y: Tensor = self.spelling(tokens, super().forward(tokens))
@@ -128,9 +130,9 @@ class SpelledAdaptive(Spelled, AdaptiveEmbedding):
 KINDS: dict[type, type] = {nn.Embedding: SpelledEmbedding, AdaptiveEmbedding: SpelledAdaptive}
 
 
-def tokens_of(model: Any) -> Any:
-    """The table that a model looks its tokens up in."""
-    return model.tokens if hasattr(model, "tokens") else model.embeddings.tokens
+def owner_of(model: Any) -> Any:
+    """The module whose `tokens` are the table that a model looks its tokens up in."""
+    return model if hasattr(model, "tokens") else model.embeddings
 
 
 class Characters(Extension):
@@ -149,9 +151,9 @@ class Characters(Extension):
                 )
 
     def apply(self, model: Any) -> None:
-        table, c = tokens_of(model), model.config
-        table.__class__ = KINDS[type(table)]  # the same weights under the same names
-        table.spelling = Spelling(c.vocabulary, c.width, self.options)
+        owner, c = owner_of(model), model.config
+        spelling = Spelling(c.vocabulary, c.width, self.options)
+        owner.tokens = KINDS[type(owner.tokens)](owner.tokens, spelling)
 
     def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
         """Spellings come from the tokenizer's own entries, with what marks the start of a word."""
@@ -160,7 +162,7 @@ class Characters(Extension):
                 "characters need a tokenizer that says how tokens are spelled: "
                 'extend(model, "characters", tokenizer=…) with one that has a tokenizer.json'
             )
-        spelling: Any = tokens_of(model).spelling
+        spelling: Any = owner_of(model).tokens.spelling
         spelling.table.copy_(spellings(tokenizer, spelling.table.size(0), self.options))
         with torch.no_grad():
             for name, value in spelling.named_parameters():

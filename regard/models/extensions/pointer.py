@@ -15,7 +15,6 @@ its output; what is before the rows of a call goes along in the state like every
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -28,7 +27,7 @@ from regard.core.errors import ConfigError, InputError
 from regard.data.tokenizer import Tokenizer
 from regard.models.adaptive import AdaptiveOutput
 from regard.models.base import EncoderDecoder
-from regard.models.extensions.base import Extension
+from regard.models.extensions.base import Extension, adopt
 from regard.models.gpt import GPT
 from regard.models.lstm import LSTM
 from regard.models.output import CHUNK, Output, Soft
@@ -37,7 +36,6 @@ from regard.models.transformer_xl import TransformerXL
 
 LARGEST = 2**24  # ids that 32 bits hold exactly
 CACHED = (GPT, EncoderDecoder)  # their past is a cache for each layer; that of others hidden states
-ARGUMENTS = {True: ("source", "source_real", "real", "state"), False: ("real", "state", "prefix")}
 
 
 @dataclass(frozen=True)
@@ -129,9 +127,41 @@ def mixed(words: Tensor, mass: Tensor) -> Tensor:
 
 
 class PointerOutput(Output):
-    """An output whose rows also point. A model's own output becomes one, with all it holds."""
+    """An output whose rows also point. It stands in the place of a model's own, with all that has.
 
-    pointer: Pointing
+    `layers` is how many hidden states the model itself puts into a state; those of a pointer stand
+    behind them.
+    """
+
+    def __init__(self, plain: Output, pointer: Pointing, layers: int) -> None:
+        adopt(self, plain)
+        self.pointer, self.layers = pointer, layers
+
+    def rows(
+        self, hidden: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
+    ) -> Tensor:
+        """With what they point to."""
+        pointer = self.pointer
+        if state is None:
+            past = nothing(hidden, tokens)
+        elif state.layers:
+            cache = state.layers[-1]
+            if not isinstance(cache, Remembered):
+                raise InputError("this state holds nothing to point to; begin with model.start")
+            past = recalled(cache, state, pointer.window)
+            remember(cache, hidden, tokens)
+        else:
+            own, before = state.hidden[: self.layers], state.hidden[self.layers :]
+            past = unpacked(*before) if before else nothing(hidden, tokens)
+            state.hidden = [*own, packed(past, hidden, tokens, real, pointer.window)]
+        y: Tensor = pointer(hidden, tokens, real, past)
+        return y
+
+    def caches(self, batch: int, capacity: int) -> list[Growing]:
+        like = self.pointer.sentinel
+        keys = like.new_zeros(batch, 1, capacity, self.pointer.width)
+        ids = like.new_zeros(batch, 1, capacity, 1, dtype=torch.float32)
+        return [Remembered(keys, ids)]
 
     def forward(self, rows: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary."""
@@ -203,62 +233,6 @@ class Remembered(Growing):
     """Beside the caches of the layers: hidden rows [B, 1, capacity, width] and ids [.., 1]."""
 
 
-class Starts:
-    """In place of `model.start`: where there are caches there is one more."""
-
-    def __init__(self, model: Any) -> None:
-        self.model, self.start = model, model.start
-
-    def __call__(self, batch: int, capacity: int) -> State:
-        state: State = self.start(batch, capacity)
-        like = self.model.output.pointer.sentinel
-        keys = like.new_zeros(batch, 1, capacity, self.model.config.width)
-        ids = like.new_zeros(batch, 1, capacity, 1, dtype=torch.float32)
-        state.layers.append(Remembered(keys, ids))
-        return state
-
-
-class Reads:
-    """In place of a model's `forward` (or `decode`): rows with what they point to."""
-
-    def __init__(self, model: Any, read: Callable[..., Tensor]) -> None:
-        self.model, self.read = model, read
-        self.names = ARGUMENTS[isinstance(model, EncoderDecoder)]
-        self.layers = 0 if isinstance(model, CACHED) else model.config.layers
-
-    def __call__(self, tokens: Tensor, *rest: Any, **named: Any) -> Tensor:
-        given = dict(zip(self.names, rest, strict=False)) | named
-        state, real, pointer = given.get("state"), given.get("real"), self.model.output.pointer
-        if state is None:
-            hidden = self.read(tokens, **given)
-            first: Tensor = pointer(hidden, tokens, real, nothing(hidden, tokens))
-            return first
-        cache, held = self.taken(state)
-        hidden = self.read(tokens, **given)
-        if cache is None:
-            past = nothing(hidden, tokens) if held is None else unpacked(held)
-            state.hidden = [*state.hidden, packed(past, hidden, tokens, real, pointer.window)]
-        else:
-            past = recalled(cache, state, pointer.window)
-            remember(cache, hidden, tokens)
-            state.layers.append(cache)
-        y: Tensor = pointer(hidden, tokens, real, past)
-        return y
-
-    def taken(self, state: State) -> tuple[Remembered | None, Tensor | None]:
-        """The model must not find in its state what it did not put there."""
-        if state.layers:
-            cache = state.layers[-1]
-            if not isinstance(cache, Remembered):
-                raise InputError("this state holds nothing to point to; begin with model.start")
-            del state.layers[-1]
-            return cache, None
-        if len(state.hidden) <= self.layers:
-            return None, None
-        *state.hidden, held = state.hidden
-        return None, held
-
-
 def nothing(hidden: Tensor, tokens: Tensor) -> Past:
     empty = tokens[:, :0]
     return Past(hidden.detach()[:, :0], empty, empty.bool())
@@ -321,15 +295,9 @@ class Pointer(Extension):
 
     def apply(self, model: Any) -> None:
         c, output = model.config, model.output
-        output.__class__ = OUTPUTS[type(output)]  # the same weights under the same names
-        output.pointer = Pointing(c.width, c.vocabulary, self.options.window)
-        cached, pair = isinstance(model, CACHED), isinstance(model, EncoderDecoder)
-        if cached:
-            model.start = Starts(model)
-        if pair:
-            model.decode = Reads(model, model.decode)
-        else:
-            model.forward = Reads(model, model.forward)
+        pointer = Pointing(c.width, c.vocabulary, self.options.window)
+        layers = 0 if isinstance(model, CACHED) else c.layers
+        model.output = OUTPUTS[type(output)](output, pointer, layers)
 
     def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
         with torch.no_grad():

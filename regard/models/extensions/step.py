@@ -78,10 +78,10 @@ class SmallBlock(Block):
         super().__init__(like.attention, like.feed_forward)
         self.part: BlockPart | None = None  # addresses of the weights, made when they are wanted
 
-    def forward(self, x: Tensor, *context: Any) -> Tensor:
+    def compute(self, x: Tensor, *context: Any) -> Tensor:
         if len(context) == 2 and self.can_step(x, *context):
             return self.step(x, *context)
-        return super().forward(x, *context)
+        return super().compute(x, *context)
 
     def can_step(self, x: Tensor, view: View, memory: Any) -> bool:
         """One row a text, behind a cache with room, and nobody looks or learns."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention.recorder import record
-from regard.core.errors import ConfigError
+from regard.core.errors import ConfigError, FormatError
 from regard.methods.distill import losses as losses
 from regard.methods.distill.layers import listening
 from regard.methods.distill.objective import STYLES, Distil
@@ -268,8 +268,11 @@ def test_the_teacher_is_no_part_of_the_student(corpora: dict[str, Any], tmp_path
 
 def test_what_validates_is_the_objective_inside(corpora: dict[str, Any]) -> None:
     """So no teacher is needed to test a student."""
-    made = make(Distil, corpora["text"], of="masked", teacher="gone", learning=False)
+    options = Distil.Options(of="masked", teacher="gone")
+    made = Distil.build(corpora["text"], options, learning=False, length=8, batch=4, seed=0)
     assert type(made) is Masked and not made.learning
+    with pytest.raises(FormatError, match="gone"):
+        Distil.build(corpora["text"], options, learning=True, length=8, batch=4, seed=0)
 
 
 def test_samples_come_as_those_of_the_objective_inside(

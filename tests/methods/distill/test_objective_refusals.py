@@ -9,7 +9,6 @@ import pytest
 
 from regard.core.errors import ConfigError, RegardError
 from regard.formats.directory import save
-from regard.methods.distill.layers import stacks
 from regard.methods.distill.objective import Distil
 from regard.methods.distill.teacher import mapped
 from regard.models.extensions import extend
@@ -162,8 +161,8 @@ def test_tasks_that_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_every_family_has_its_stacks() -> None:
-    assert {name: len(held) for name, held in stacks(tiny("t5")).items()} == {
+    assert {name: len(held) for name, held in tiny("t5").stacks().items()} == {
         "encoder": 2,
         "decoder": 2,
     }
-    assert [*stacks(tiny("lstm"))] == [""] and len(stacks(tiny("lstm"))[""]) == 2
+    assert [len(held) for held in tiny("lstm").stacks().values()] == [2]

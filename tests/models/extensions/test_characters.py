@@ -19,8 +19,8 @@ from regard.models.extensions.characters import (
     OTHER,
     PADDING,
     Characters,
+    owner_of,
     spellings,
-    tokens_of,
 )
 from regard.training.run import train
 from tests.decoding.small import tokenizer
@@ -36,9 +36,9 @@ def spelled(specimen: Specimen, dtype: torch.dtype = torch.float64, **options: A
     model = extend(specimen.fresh(dtype), "characters", chosen, tokenizer("wordpiece"))
     dice = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for value in tokens_of(model).spelling.parameters():
+        for value in owner_of(model).tokens.spelling.parameters():
             value.normal_(0.0, 0.3, generator=dice)
-        tokens_of(model).spelling.characters.weight[PADDING] = 0.0
+        owner_of(model).tokens.spelling.characters.weight[PADDING] = 0.0
     return model
 
 
@@ -68,7 +68,7 @@ def test_the_mixture(specimen: Specimen, network: str) -> None:
     plain = specimen.fresh(torch.float64)
     model = spelled(specimen, network=network)
     tokens = torch.tensor([[3, 17, 3, 5], [28, 0, 9, 17]])
-    e, table = tokens_of(plain)(tokens), tokens_of(model)
+    e, table = owner_of(plain).tokens(tokens), owner_of(model).tokens
     spelling = table.spelling
     g = torch.sigmoid(spelling.gate(e))
     expected = torch.empty_like(e)
@@ -98,8 +98,8 @@ def test_shut_gates_are_the_plain_model(network: str) -> None:
     specimen = next(s for s in ZOO if s.name == "bert")
     plain, model = specimen.fresh(torch.float64), spelled(specimen, network=network)
     with torch.no_grad():
-        tokens_of(model).spelling.gate.weight.zero_()
-        tokens_of(model).spelling.gate.bias.fill_(-60.0)
+        owner_of(model).tokens.spelling.gate.weight.zero_()
+        owner_of(model).tokens.spelling.gate.bias.fill_(-60.0)
     given = collate([specimen.text(5, 0)]).inputs
     close(model(**given), plain(**given), 1e-12)
 
@@ -120,8 +120,8 @@ def test_saved_and_loaded_is_the_same(name: str, network: str, tmp_path: Path) -
     given = collate([specimen.text(5, 0)]).inputs
     assert loaded.model.extensions == model.extensions
     assert torch.equal(loaded.model(**given), model(**given))
-    table = tokens_of(loaded.model).spelling.table
-    assert table.dtype == torch.int32 and torch.equal(table, tokens_of(model).spelling.table)
+    table = owner_of(loaded.model).tokens.spelling.table
+    assert table.dtype == torch.int32 and torch.equal(table, owner_of(model).tokens.spelling.table)
 
 
 def test_gradients_reach_characters_and_words() -> None:

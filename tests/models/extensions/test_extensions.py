@@ -10,6 +10,8 @@ from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.formats.directory import describe, save
 from regard.models import create
 from regard.models.extensions import EXTENSIONS, extend, extension
+from tests.decoding.small import tokenizer
+from tests.laws.zoo import ZOO
 
 
 def gpt():
@@ -41,6 +43,25 @@ def test_an_extended_model_is_read_back_bit_for_bit(tmp_path):
     tokens = torch.arange(12)[None]
     assert torch.equal(again(tokens), model(tokens))
     assert describe(path)["extensions"] == model.extensions
+
+
+@pytest.mark.parametrize("name", ["characters", "pointer"])
+@pytest.mark.parametrize(
+    "specimen", [s for s in ZOO if s.name in ("gpt2", "transformer-xl", "transformer", "lstm")],
+    ids=str,
+)  # fmt: skip
+def test_a_part_that_is_replaced_keeps_its_weights(specimen, name):
+    """The same ones under the same names, tied as they were; the old part stays what it was."""
+    model = specimen.fresh()
+    before = dict(model.named_parameters(remove_duplicate=False))
+    order, old = list(model.state_dict()), {"characters": model.tokens, "pointer": model.output}
+    names, kind = list(old[name].state_dict()), type(old[name])
+    extend(model, name, tokenizer=tokenizer("wordpiece"))
+    after = dict(model.named_parameters(remove_duplicate=False))
+    assert all(after[key] is value for key, value in before.items())
+    assert [key for key in model.state_dict() if key in order] == order
+    assert type(old[name]) is kind and list(old[name].state_dict()) == names
+    assert not any("forward" in vars(part) for part in model.modules())
 
 
 def test_refusals(tmp_path):

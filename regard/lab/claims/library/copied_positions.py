@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from copy import copy
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Self
 
 import torch
 
@@ -18,6 +18,8 @@ from regard.lab.claims.engine.followed import Followed, Found
 from regard.lab.claims.engine.rules import All, Ratio, Within
 from regard.lab.claims.engine.small import judged, task
 from regard.lab.claims.engine.texts import refrains
+from regard.objectives.base import Batch, Sample
+from regard.objectives.masked import Masked
 
 SHORT, LONG, WINDOW = 64, 512, 64  # a window of the old length, as in the paper
 RUN = Trained(
@@ -57,23 +59,24 @@ def lengthened(arm: str, seed: int, room: Room) -> Found:
             "right": inside["masked_accuracy"],
         }
         for name, pair in measured.items()
-        for inside in [judged(pair[0], without_seams(pair[1]))]
+        for inside in [judged(pair[0], WithoutSeams.of(pair[1]))]
     }
 
 
-def without_seams(given: Any) -> Any:
+class WithoutSeams(Masked):
     """The same task, but words at the first and last place of a copy do not count: the short model
     has only ever seen the marks of a text there.
     """
-    made = copy(given)
 
-    def collate(samples: Any) -> Any:
-        batch = given.collate(samples)
+    @classmethod
+    def of(cls, plain: Masked) -> Self:
+        sizes = {"length": plain.length, "batch": plain.batch, "seed": plain.seed}
+        return cls(plain.corpus, plain.options, learning=plain.learning, **sizes)
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        batch = super().collate(samples)
         places = batch["targets"] % SHORT
         return batch | {"shares": batch["shares"] * ((places > 0) & (places < SHORT - 1))}
-
-    made.collate = collate
-    return made
 
 
 CLAIM = Claim(
