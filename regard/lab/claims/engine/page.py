@@ -16,7 +16,7 @@ from regard.lab.claims.engine.chart import drawn
 from regard.lab.claims.engine.claim import Claim, Said
 from regard.lab.claims.engine.experiment import Computed
 from regard.lab.claims.engine.rules import standard_error
-from regard.lab.claims.engine.words import MARKS, VERDICTS, WORDS, effort, reasons, ruled
+from regard.lab.claims.engine.words import MARKS, VERDICTS, WORDS, effort, reasons
 from regard.report.curves import STYLE
 from regard.training.report import PAGE, replace
 
@@ -89,7 +89,7 @@ def page(claim: Claim, facts: dict[str, Any]) -> str:
 def rule_of(claim: Claim, facts: dict[str, Any]) -> list[Said]:
     """The rule by which it was judged, even if the claim's is another one by now."""
     given = str(facts["rule"])
-    return ruled(claim.rule) if given == claim.rule.words else [Said(given, given)]
+    return claim.rule.parts() if given == claim.rule.words else [Said(given, given)]
 
 
 def cautions(claim: Claim, facts: dict[str, Any]) -> list[str]:

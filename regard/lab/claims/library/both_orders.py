@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from regard.lab.claims.engine.checkpoints import GPT, TUNING
 from regard.lab.claims.engine.claim import Cell, Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Room
-from regard.lab.claims.engine.finetuning import Tuned
+from regard.lab.claims.engine.finetuning import GPT, TUNING, Tuned
 from regard.lab.claims.engine.labelled_texts import Files, same_moods
 from regard.lab.claims.engine.rules import All, Less
 
 
 def turned(run: Path, files: Files, cell: Cell, room: Room) -> dict[str, float]:
     """How far the probability of "same" moves when the two texts change places."""
-    import json
-
     import regard
 
     lines = files["test"].read_text(encoding="utf-8").splitlines()[:200]
