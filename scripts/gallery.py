@@ -21,8 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from regard.lab.claims import names
-from regard.lab.claims.engine import claim
+from regard.lab.claims import claim, names
 from regard.lab.claims.engine.page import NAME
 from regard.lab.claims.engine.run import FACTS
 from regard.lab.claims.engine.words import MARKS

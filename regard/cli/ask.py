@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,7 +101,8 @@ def classify(
       regard classify reviewer --file reviews.csv --field text=review --jsonl
       regard classify judge "A man sleeps." --pair "A man is awake."
     """
-    run("classify", **locals())
+    request = Request(model, texts, file, field, form, precision, download, as_json, as_lines)
+    run("classify", request, pair=pair)
 
 
 def tag(
@@ -123,7 +125,8 @@ def tag(
       regard tag tagger --file sentences.txt --jsonl > tagged.jsonl
       regard tag tagger --file words.conll --json
     """
-    run("tag", **locals())
+    request = Request(model, texts, file, field, form, precision, download, as_json, as_lines)
+    run("tag", request)
 
 
 def answer(
@@ -151,7 +154,8 @@ def answer(
       regard answer reader "Who sat?" "The cat sat on the mat."
       regard answer reader --file squad.json --jsonl > answers.jsonl
     """
-    run("answer", **locals())
+    request = Request(model, texts, file, field, form, precision, download, as_json, as_lines)
+    run("answer", request)
 
 
 def choose(
@@ -183,7 +187,8 @@ def choose(
       regard choose chooser "The ground was wet." "It had rained." "The sun shone." --asks cause
       regard choose chooser --file copa.jsonl --jsonl
     """
-    run("choose", **locals())
+    request = Request(model, texts, file, field, form, precision, download, as_json, as_lines)
+    run("choose", request, asks=asks)
 
 
 def similar(
@@ -212,7 +217,8 @@ def similar(
       regard similar judge "A man plays a guitar." "Someone makes music."
       regard similar judge --file pairs.tsv > scores.txt
     """
-    run("similar", **locals())
+    request = Request(model, texts, file, field, form, precision, download, as_json, as_lines)
+    run("similar", request)
 
 
 def translate(
@@ -238,7 +244,8 @@ def translate(
       regard translate t5-small "Good morning." --prefix "translate English to German: "
       regard translate translator < book.en > book.zh
     """
-    run("translate", **locals())
+    request = Request(model, texts, file, field, form, precision, download, as_json, as_lines)
+    run("translate", request, beams=beams, tokens=tokens, alpha=alpha, prefix=prefix)
 
 
 def summarise(
@@ -263,7 +270,8 @@ def summarise(
       regard summarise editor --file articles.jsonl --beams 4
       regard summarise editor "$(cat article.txt)" --tokens 60
     """
-    run("summarise", **locals())
+    request = Request(model, texts, file, field, form, precision, download, as_json, as_lines)
+    run("summarise", request, beams=beams, tokens=tokens, alpha=alpha, prefix=prefix)
 
 
 def embed(
@@ -297,10 +305,10 @@ def embed(
         raise InputError(
             f"--out is {out}; give a name that ends in .npy, without --json or --jsonl"
         )
-    from regard.cli.asked import examples_given
     from regard.evaluation.embeddings import embed as embedded
 
-    found, notes = examples_given("embed", texts or [], file, field or [], form)
+    request = Request(model, texts, file, field, form, precision, download, as_json, as_lines)
+    found, notes = request.examples("embed")
     loaded = opened(model, download)
     vectors = embedded(
         loaded,
@@ -320,42 +328,58 @@ def embed(
             print(json.dumps({"vector": row}) if as_lines else " ".join(f"{x:.6g}" for x in row))
 
 
+@dataclass(frozen=True)
+class Request:
+    """What is common to all of these commands."""
+
+    model: str
+    texts: list[str] | None
+    file: Path | None
+    field: list[str] | None
+    form: str | None
+    precision: str
+    download: bool
+    as_json: bool
+    as_lines: bool
+
+    def examples(
+        self, command: str, pair: str | None = None, asks: str | None = None
+    ) -> tuple[list[Any], list[str]]:
+        """The examples, and what a user should know of them."""
+        from regard.cli.asked import examples_given
+
+        texts, field = self.texts or [], self.field or []
+        return examples_given(command, texts, self.file, field, self.form, pair, asks)
+
+
 def run(
     command: str,
+    request: Request,
     *,
-    model: str,
-    texts: list[str] | None,
-    file: Path | None,
-    field: list[str] | None,
-    form: str | None,
-    precision: str,
-    download: bool,
-    as_json: bool,
-    as_lines: bool,
     pair: str | None = None,
     asks: str | None = None,
-    **decoding: Any,
+    **decoding: float | str | None,
 ) -> None:
     """Reads, asks and prints; what cannot be read is refused before a model is opened."""
-    if as_json and as_lines:
+    if request.as_json and request.as_lines:
         raise InputError("--json prints one object and --jsonl many; choose one of them")
-    from regard.cli.asked import check_pairs, described, examples_given, in_line
+    from regard.cli.asked import check_pairs, described, in_line
 
-    found, notes = examples_given(command, texts or [], file, field or [], form, pair, asks)
-    loaded = opened(model, download)
+    found, notes = request.examples(command, pair, asks)
+    loaded = opened(request.model, request.download)
     from regard.evaluation.predictors import check_task, predictor_for
 
     task = check_task(loaded, WANTED[command])
-    check_pairs(found, task, model)
-    how = {name: value for name, value in decoding.items() if value is not None}
-    asked = predictor_for(loaded, task=task, precision=precision, **how)
+    check_pairs(found, task, request.model)
+    how: dict[str, Any] = {k: value for k, value in decoding.items() if value is not None}
+    asked = predictor_for(loaded, task=task, precision=request.precision, **how)
     answers = zip(found, asked.stream(found), strict=True)
-    if as_json:
+    if request.as_json:
         rows = [described(example, said, asked.labels) for example, said in answers]
-        made = {"model": model, "task": task, "answers": rows}
+        made = {"model": request.model, "task": task, "answers": rows}
         print(json.dumps(made, indent=2, ensure_ascii=False))
     else:
-        for line in lines(answers, described if as_lines else in_line, asked.labels):
+        for line in lines(answers, described if request.as_lines else in_line, asked.labels):
             print(line, flush=True)
     tell([*notes, *asked.notes])
 

@@ -245,12 +245,12 @@ def all_names() -> list[str]:
 
 def row_of(name: str, out: Path) -> dict[str, Any]:
     from regard.core.files import read_json
+    from regard.lab.claims import claim as find
     from regard.lab.claims.engine.run import FACTS
-    from regard.lab.claims.engine.source import declared
 
-    facts = read_json(out / name / FACTS) or {}
-    results = {key: facts.get(key) for key in ("verdict", "effort")}
-    return {"name": name} | declared(name) | results
+    facts, card = read_json(out / name / FACTS) or {}, find(name)
+    declared = {"statement": card.statement.en, "source": card.source, "minutes": card.minutes}
+    return {"name": name} | declared | {key: facts.get(key) for key in ("verdict", "effort")}
 
 
 def gallery(out: Path) -> None:

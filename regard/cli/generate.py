@@ -90,11 +90,12 @@ def generate(
       regard generate ./my-t5 "translate English to German: Hello" --beams 4
       regard generate ./my-marian - --lines --beams 4 --json < sentences.txt
     """
-    names = """tokens minimum temperature top_k top_p typical repetition no_repeat seed samples
-        beams best alpha penalty stopping truncate""".split()
-    here = locals()
-    options: dict[str, Any] = {name: here[name] for name in names}
-    options["stop"] = stop_words(stop)
+    options: dict[str, Any] = {
+        "tokens": tokens, "minimum": minimum, "temperature": temperature, "top_k": top_k,
+        "top_p": top_p, "typical": typical, "repetition": repetition, "no_repeat": no_repeat,
+        "seed": seed, "samples": samples, "beams": beams, "best": best, "alpha": alpha,
+        "penalty": penalty, "stopping": stopping, "truncate": truncate, "stop": stop_words(stop),
+    }  # fmt: skip
     given = gather(prompts or [], file, lines)
     several = len(given) > 1 or samples > 1 or best > 1 or beams > 1
     if streamed and (several or as_json):

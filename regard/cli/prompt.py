@@ -118,9 +118,10 @@ def prompt(
     """
     from regard.evaluation.prompting import Options
 
-    names = "shots draw fixed score tokens beams language length limit seed".split()
-    here = locals()
-    options: dict[str, Any] = {name: here[name] for name in names}
+    options: dict[str, Any] = {
+        "shots": shots, "draw": draw, "fixed": fixed, "score": score, "tokens": tokens,
+        "beams": beams, "language": language, "length": length, "limit": limit, "seed": seed,
+    }  # fmt: skip
     options["labels"] = mapping("label", "pos=great", label or [])
     for name, text in (("template", template), ("instruction", instruction),
                        ("separator", separator), ("neutral", neutral)):  # fmt: skip

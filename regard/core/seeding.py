@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-import torch
 
 LARGEST = 2**63 - 1
 
@@ -29,4 +28,6 @@ def permutation(count: int, *key: int | str) -> np.ndarray:
 
 def seed_torch(*key: int | str) -> None:
     """Sets the generators that dropout draws from, on every device."""
+    import torch
+
     torch.manual_seed(int(keyed(*key).integers(LARGEST)))

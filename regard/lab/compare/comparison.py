@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,13 @@ from regard.core.files import read_json, write_json
 from regard.core.lock import RunLock
 from regard.data.corpus import MARKER, read_marker
 from regard.lab.compare.lineup import NGRAM, Budget, Entry
+from regard.objectives import objective
 from regard.training.progress import read_metrics
 
 PLAN, CELLS, RUNS, DATA = "compare.json", "cells", "runs", "data"
 COSTS = "costs"  # a cell for all models
 LOOK = 0.5  # seconds between two looks at a run
+TURNING = ("shift", "two_directions", "pairs")  # options that change the order of the text
 PATIENCE = 60.0  # seconds that a run may take to save itself
 
 
@@ -272,7 +274,7 @@ class Comparison:
         }[plan.budget.kind]
         settings = [
             *budget, f"batch.length={plan.length}", f"batch.samples={plan.samples}",
-            "batch.order=streams", *OWN.get(entry.objective, ()),
+            "batch.order=streams", *reading_in_order(entry.objective),
             *plan.settings,
         ]  # fmt: skip
         words = ["--out", str(run), "--seed", str(cell.seed), "--objective", entry.objective]
@@ -329,15 +331,10 @@ def curve_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return curve
 
 
-# What keeps a model's reading in the order of the text, and from left to right at the end.
-OWN = {
-    "causal": ("objective.shift=false",),
-    "recurrent": ("objective.shift=false",),
-    "prefix": ("objective.shift=false",),
-    "masked": ("objective.shift=false",),
-    "span": ("objective.shift=false",),
-    "permuted": ("objective.two_directions=false", "objective.pairs=false"),
-}
+def reading_in_order(name: str) -> list[str]:
+    """What keeps an objective's reading in the order of the text, and from left to right."""
+    options = {field.name for field in fields(objective(name).Options)}
+    return [f"objective.{key}=false" for key in TURNING if key in options]
 
 
 def die_with_parent() -> None:

@@ -8,34 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from regard.core.errors import ConfigError, UnknownName
-from regard.models import family_of
+from regard.models import FAMILIES, family_of
 from regard.objectives import OBJECTIVES
 
 NGRAM = "ngram"
-# One of each family, each with the objective of its paper; where that one reads pairs of places
-# (the next sentence), its main part: every model is to read the same text in the same order.
-USUAL = {
-    "transformer": "prefix",
-    "gpt": "causal",
-    "bert": "masked",
-    "transformer-xl": "recurrent",
-    "xlnet": "permuted",
-    "t5": "span",
-    "longformer": "masked",
-    "longformer-characters": "causal",
-    "lstm": "recurrent",
-}
-DEFAULT = ("transformer", "gpt", "bert", "transformer-xl", "xlnet", "t5", "longformer", "lstm")
-# What else reads plain text from its beginning to its end, can be learned by the family at every
-# size, and leaves something to measure.
-OTHERS = {
-    "transformer": ("span",),
-    "gpt": ("prefix",),
-    "transformer-xl": ("causal",),
-    "xlnet": ("causal", "prefix"),
-    "t5": ("prefix",),
-    "lstm": ("causal",),
-}
 PATTERN = re.compile(r"(?P<model>[\w.-]+)(?::(?P<objective>[\w-]+))?(?:@(?P<size>[\w-]+))?")
 
 
@@ -49,7 +25,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        usual = USUAL.get(family_of(self.model).name)
+        usual = family_of(self.model).running_objective
         objective = "" if self.objective == usual else f"-{self.objective}"
         return f"{self.model}{objective}{'-' + self.size if self.size else ''}"
 
@@ -63,23 +39,25 @@ class Entry:
                 "as in gpt:causal@tiny"
             )
         model, objective, size = found["model"], found["objective"], found["size"] or ""
-        family = family_of(model).name
-        objective = objective or USUAL[family]
+        family = family_of(model)
+        objective = objective or family.running_objective
         if objective not in OBJECTIVES:
             raise UnknownName("objective", objective, OBJECTIVES)
-        known = (USUAL[family], *OTHERS.get(family, ()))
+        known = (family.running_objective, *family.other_objectives)
         if objective not in known:
             raise ConfigError(
-                f"{text}: {family} cannot be compared by {objective!r}, which it cannot learn from "
-                f"plain text, or of which nothing is measured; it can be by {' or '.join(known)}"
+                f"{text}: {family.name} cannot be compared by {objective!r}, which it cannot learn "
+                f"from plain text, or of which nothing is measured; it can be by "
+                f"{' or '.join(known)}"
             )
         return cls(model, objective, size)
 
 
 def lineup(words: Iterable[str]) -> list[Entry]:
-    """The entries named, each once; none named: one of each family."""
-    given = [word for word in words if word.strip()]
-    entries = [Entry.of(word) for word in given or DEFAULT if word.strip() != NGRAM]
+    """The entries named, each once; none named: one of each family that is compared."""
+    chosen = [word for word in words if word.strip()]
+    chosen = chosen or [name for name, family in FAMILIES.items() if family.compared]
+    entries = [Entry.of(word) for word in chosen if word.strip() != NGRAM]
     names = [entry.name for entry in entries]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

@@ -10,6 +10,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 from regard.lab.compare.lineup import NGRAM, Budget
@@ -33,8 +34,6 @@ from regard.lab.compare.page_parts import (
     t,
     value,
 )
-from regard.lab.compare.page_script import SCRIPT
-from regard.lab.compare.page_style import STYLE
 from regard.lab.compare.page_words import WORDS
 from regard.lab.compare.tables import PREFIX
 from regard.lab.compare.verdict import BITS, HIDDEN, PAIRS, PROBE, PSEUDO, Measure, Said, listed
@@ -86,17 +85,17 @@ def page(report: Report) -> str:
         attention(report),
         repeat(report),
     ]
-    heading = report["title"]
+    heading, here = report["title"], files("regard.lab.compare")
     return PAGE.format(
         title=safe(heading["en"]),
-        style=STYLE,
+        style=(here / "page.css").read_text(encoding="utf-8"),
         shapes=shapes(),
         skip=t("skip"),
         heading=know(heading),
         facts=facts(report),
         body="\n".join(part for part in parts if part),
         data=embedded(data_of(report)),
-        script=SCRIPT,
+        script=(here / "page.js").read_text(encoding="utf-8"),
     )
 
 

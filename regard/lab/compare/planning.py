@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.errors import ConfigError
-from regard.lab.compare.comparison import Plan
+from regard.lab.compare.comparison import TURNING, Plan
 from regard.lab.compare.lineup import Budget, Entry
 from regard.models.family import SHAPES
 from regard.training import recipe as recipes
@@ -23,9 +23,7 @@ SETTLED = {
     "batch.samples": "use --samples",
     "batch.order": "all read the text in its order",
     "objective.name": "use --models MODEL:OBJECTIVE",
-    "objective.shift": "all read the text in its order",
-    "objective.two_directions": "all read the text in its order",
-    "objective.pairs": "all read the text in its order",
+    **{f"objective.{key}": "all read the text in its order" for key in TURNING},
 }
 
 

@@ -105,8 +105,8 @@ WORDS: dict[str, tuple[str, str]] = {
         "Point at a token to see its weights; click or press Enter to hold it. Stronger colour is "
         "more weight: full colour is what nine rows in ten do not exceed, and at least four times "
         "an even share.",
-        "指向一个词元可查看其权重；点击或按回车固定。颜色越深权重越大：最深表示九成的行不超过的权重，"
-        "且不低于平均份额的四倍。",
+        "指向一个词元可查看其权重；点击或按回车固定。颜色越深权重越大：最深表示九成的行不超过的权"
+        "重，且不低于平均份额的四倍。",
     ),
     "looks_at": ("{token} looks at", "{token} 看向"),
     "seen_by": ("{token} is looked at by", "看向 {token} 的有"),

@@ -17,13 +17,22 @@ from regard.core.errors import ConfigError
 from regard.data.corpus import Corpus
 from regard.lab.claims import claim, names
 from regard.lab.claims.engine.claim import Axis, Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Computed, Room
-from regard.lab.claims.engine.finetuning import Provided, Shrinks
-from regard.lab.claims.engine.followed import Followed
-from regard.lab.claims.engine.rules import All, Less, Outgrows, Peak, Ratio, Rising, Slope, Within
+from regard.lab.claims.engine.experiment import Computed, Followed, Room
+from regard.lab.claims.engine.rules import (
+    All,
+    Less,
+    Outgrows,
+    Peak,
+    Provided,
+    Ratio,
+    Rising,
+    Shrinks,
+    Slope,
+    Within,
+)
 from regard.lab.claims.engine.run import run, setting
 from regard.lab.claims.engine.texts import ciphers, numerals, spelled
-from regard.lab.claims.engine.words import chinese, reasons, ruled
+from regard.lab.claims.engine.words import reasons
 
 QUICK = ("scaling", "path-length", "accumulation", "in-context", "window", "evaluation-speed")
 TINY = 0.004  # of the usual steps
@@ -66,13 +75,13 @@ def test_a_rule_asks_for_arms_and_places_that_there_are(name):
 def test_everything_is_said_in_both_languages(name):
     made = claim(name)
     said = [made.statement, made.setting, *made.notes, *(c.title for c in made.charts)]
-    for each in [*said, *ruled(made.rule)]:
+    for each in [*said, *made.rule.parts()]:
         assert each.en and any("\u4e00" <= letter <= "\u9fff" for letter in each.zh)
 
 
 @pytest.mark.parametrize("name", names())
 def test_a_rule_names_the_same_numbers_in_both_languages(name):
-    for said in ruled(claim(name).rule):
+    for said in claim(name).rule.parts():
         english, other = (
             set(re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?%?", text)) for text in (said.en, said.zh)
         )
@@ -88,9 +97,10 @@ def test_what_decided_is_told_in_both_languages():
 
 
 def test_rules_in_chinese_name_their_bounds():
-    assert chinese(Ratio("x", "a", "b", least=2.0, at=8)) == "a 的 x 是 b 的至少 2 倍（在 8 处）"
-    assert "至多 -1" in chinese(Within("x", "a", most=-1.0))
-    assert "5%" in chinese(Less("x", "a", "b", margin=0.05))
+    ratio = Ratio("x", "a", "b", least=2.0, at=8)
+    assert ratio.said.zh == "a 的 x 是 b 的至少 2 倍（在 8 处）"
+    assert "至多 -1" in Within("x", "a", most=-1.0).said.zh
+    assert "5%" in Less("x", "a", "b", margin=0.05).said.zh
 
 
 # -- one training for several cells
@@ -114,7 +124,7 @@ def test_what_is_followed_is_learned_once(tmp_path, together, calls):
         arms = ("a", "b") if together else (arm,)
         return {(a, at): {"x": at * seed + (a == "b")} for at in (1, 2, 3) for a in arms}
 
-    facts = run(toy(Followed("toy", learn, together)), tmp_path)
+    facts = run(toy(Followed(learn, together)), tmp_path)
     assert len(seen) == len(set(seen)) == calls
     found = {(c["arm"], c["at"], c["seed"]): c["figures"]["x"] for c in facts["cells"]}
     assert found["b", 3, 2] == 7 and found["a", 1, 1] == 1 and len(found) == 12

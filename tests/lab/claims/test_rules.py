@@ -18,7 +18,7 @@ from regard.lab.claims.engine.rules import (
     Slope,
     Within,
     slope,
-)  # fmt: skip
+)
 from regard.lab.claims.engine.run import run
 
 

@@ -20,7 +20,7 @@ from regard.lab.claims import claim, names
 from regard.lab.claims.engine.cache import once
 from regard.lab.claims.engine.parallel import Several
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def test_what_is_shared_is_made_once(tmp_path: Path) -> None:

@@ -15,8 +15,17 @@ from regard.lab.claims import claim
 from regard.lab.claims.engine import labelled_texts
 from regard.lab.claims.engine.claim import Cell
 from regard.lab.claims.engine.experiment import Room
-from regard.lab.claims.engine.finetuning import Alike, Provided, Shrinks, Start, Tuned, filled
-from regard.lab.claims.engine.rules import NOT, REPRODUCED, UNDECIDED, Less, Within
+from regard.lab.claims.engine.finetuning import Start, Tuned, filled
+from regard.lab.claims.engine.rules import (
+    NOT,
+    REPRODUCED,
+    UNDECIDED,
+    Alike,
+    Less,
+    Provided,
+    Shrinks,
+    Within,
+)
 from regard.lab.claims.engine.run import run
 from regard.objectives import masked
 from tests.tasks.tuning import stop

@@ -10,9 +10,10 @@ import torch
 from regard.api import load
 from regard.data.corpus import Corpus
 from regard.lab.compare.comparison import Cell, Comparison, Plan
-from regard.lab.compare.lineup import USUAL, Budget, Entry
+from regard.lab.compare.lineup import Budget, Entry
 from regard.lab.compare.measures import Extent, bits, exact, measure, words_to_hide
 from regard.lab.compare.verdict import KEPT
+from regard.models import FAMILIES
 from regard.models.state import State
 from regard.models.xlnet import XLNet
 from regard.objectives.base import streams
@@ -82,7 +83,7 @@ def mended(source, target):
     return np.array([own for token in source for own in spans.get(token, [token])])
 
 
-@pytest.mark.parametrize("model", USUAL)
+@pytest.mark.parametrize("model", FAMILIES)
 def test_every_model_reads_the_same_bytes_in_the_same_order(model, where):
     """Each place of a step reads on in a stretch of the text, which is that of all models."""
     made = recipe_of(model, where)
@@ -100,7 +101,7 @@ def test_every_model_reads_the_same_bytes_in_the_same_order(model, where):
         assert len(found) == 1 and len(read) >= 5 * 30
 
 
-@pytest.mark.parametrize("model", USUAL)
+@pytest.mark.parametrize("model", FAMILIES)
 def test_budgets_in_tokens_and_operations_are_kept_within_a_twentieth(model, where, tmp_path):
     def spent(kind, amount):
         budget = {"steps": 0, "tokens": 0, kind: amount}

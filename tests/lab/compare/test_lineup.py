@@ -3,14 +3,16 @@
 import pytest
 
 from regard.core.errors import ConfigError, UnknownName
-from regard.lab.compare.lineup import DEFAULT, Budget, Entry, lineup
+from regard.lab.compare.lineup import Budget, Entry, lineup
 from regard.lab.compare.planning import planned
 
 
 def test_by_default_one_of_each_family():
     entries = lineup([])
-    assert [entry.model for entry in entries] == list(DEFAULT)
-    assert {entry.name for entry in entries} == set(DEFAULT)
+    usual = "transformer gpt bert transformer-xl xlnet t5 longformer lstm".split()
+    assert [entry.model for entry in entries] == [entry.name for entry in entries] == usual
+    objectives = "prefix causal masked recurrent permuted span masked recurrent".split()
+    assert [entry.objective for entry in entries] == objectives
 
 
 def test_an_entry_names_model_objective_and_size():

@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 from html import unescape
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from regard.lab.compare.lineup import Budget, lineup
 from regard.lab.compare.page import allowance, embedded, unfolded
 from regard.lab.compare.page_figures import breaks, curve_panels, samples
 from regard.lab.compare.page_parts import INKS, SHAPES
-from regard.lab.compare.page_style import DARK, LIGHT
 from regard.lab.compare.page_words import WORDS
 from regard.lab.compare.repeat import command, spelt
 from regard.lab.compare.report import report_of, write_report
@@ -239,8 +239,12 @@ def lab(rgb: np.ndarray) -> np.ndarray:
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-@pytest.mark.parametrize(("inks", "ground"), [(LIGHT, "#ffffff"), (DARK, "#181d25")])
-def test_inks_are_told_apart_by_every_eye(inks, ground):
+@pytest.mark.parametrize(("place", "ground"), [(0, "#ffffff"), (1, "#181d25")])
+def test_inks_are_told_apart_by_every_eye(place, ground):
+    style = (files("regard.lab.compare") / "page.css").read_text(encoding="utf-8")
+    every = re.findall(r"--i\d+: (#[0-9a-f]{6})", style)  # those of a light page, and of a dark one
+    inks = every[INKS * place :][:INKS]
+    assert len(every) == 2 * INKS
     assert len(inks) == len(SHAPES) == len(set(SHAPES)) == INKS
     for sight in SIGHT.values():
         seen = [lab(np.array(sight) @ linear(ink)) for ink in inks]

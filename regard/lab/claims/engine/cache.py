@@ -1,19 +1,33 @@
-"""What several claims use is made once, by whoever asks first."""
+"""What several claims use is made once, by whoever asks first; and a mark of the code that made it,
+so that nobody takes what other code has measured for their own.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+SHOWS = {"claim", "rules", "words", "chart", "page", "gallery", "parallel"}  # they do not measure
+ENGINE = tuple(
+    file for file in sorted(Path(__file__).parent.glob("*.py")) if file.stem not in SHOWS
+)
 
-def once(out: Path, mark: str, make: Callable[[], Any]) -> Path:
-    """`out`, which is whole when it has the file `mark`; others who want it wait meanwhile."""
-    if not (out / mark).is_file():
+
+def mark(*files: str | Path) -> str:
+    """Of the bytes of these files: a comment counts as well."""
+    code = b"".join(Path(file).read_bytes() for file in files)
+    return hashlib.blake2b(code, digest_size=4).hexdigest()
+
+
+def once(out: Path, whole: str, make: Callable[[], Any]) -> Path:
+    """`out`, which is whole when it has the file `whole`; others who want it wait meanwhile."""
+    if not (out / whole).is_file():
         with alone(out):
-            if not (out / mark).is_file():
+            if not (out / whole).is_file():
                 make()
     return out
 

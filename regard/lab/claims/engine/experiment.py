@@ -1,4 +1,5 @@
-"""The two kinds of experiments: models that are trained, and numbers that are computed.
+"""Kinds of experiments: models that are trained, numbers that are computed, and trainings that
+serve several cells.
 
 Training goes through the one loop, by a recipe: an experiment only says which keys of the recipe
 its arms and its axis set, and which figures of a run it looks at.
@@ -6,15 +7,29 @@ its arms and its axis set, and which figures of a run it looks at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from regard.core.files import read_json, write_json
+from regard.lab.claims.engine.cache import ENGINE, mark
 from regard.lab.claims.engine.claim import Cell, Experiment
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe, Table
+
+Figures = dict[str, float]
+Found = Mapping[tuple[str, float], Figures]  # (arm, place) -> figures
+
+# What claims do not want to wait for.
+QUIET: Table = {
+    "engine": {"compile": "no"},
+    "checkpoint": {"minutes": 1e9, "keep": 1},
+}
 
 
 @dataclass(frozen=True)
@@ -24,14 +39,17 @@ class Room:
     place: Path  # for texts and runs; kept between cells
     effort: float = 1.0  # times the usual number of steps
 
+    def steps(self, usual: int) -> int:
+        return max(1, round(usual * self.effort))
+
 
 @dataclass(frozen=True)
 class Computed(Experiment):
     """A function of (arm, place, seed): no training, or one too special for a recipe."""
 
-    function: Callable[[str, float, int], dict[str, float]]
+    function: Callable[[str, float, int], Figures]
 
-    def figures(self, cell: Cell, room: Any) -> dict[str, float]:
+    def figures(self, cell: Cell, room: Any) -> Figures:
         return self.function(cell.arm, cell.at, cell.seed)
 
 
@@ -49,47 +67,69 @@ class Trained(Experiment):
     arms: Mapping[str, Table]
     along: str = ""  # a key such as "shape.heads"
     steps: int = 300
-    look: Callable[[Path, Cell], dict[str, float]] | None = None
+    look: Callable[[Path, Cell], Figures] | None = None
     whole: Sequence[str] = ("shape.heads", "shape.layers", "batch.length")  # keys of whole numbers
     alike: Table = field(default_factory=lambda: dict(QUIET))
 
-    def figures(self, cell: Cell, room: Room) -> dict[str, float]:
-        with TemporaryDirectory(prefix="claim-", dir=room.place) as work:
-            out = Path(work, "run")
-            facts = learned(self.recipe(cell, room), out)
+    def figures(self, cell: Cell, room: Room) -> Figures:
+        with self.trained(cell, room) as (run, facts):
             found = {name: float(value) for name, value in facts["valid"].items()}
             found |= {
                 "seconds": facts["progress"]["seconds"],
                 "tokens": float(facts["progress"]["tokens"]),
                 "parameters": float(facts["model"]["parameters"]),
-                "loss": last_loss(out),
+                "loss": last_loss(run),
             }
-            return found if self.look is None else found | self.look(out, cell)
+            return found if self.look is None else found | self.look(run, cell)
+
+    @contextmanager
+    def trained(self, cell: Cell, room: Room) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """The directory of a run, which is gone afterwards, and what the run says of itself."""
+        from regard.training.run import train
+
+        with TemporaryDirectory(prefix="claim-", dir=room.place) as work:
+            out = Path(work, "run")
+            yield out, finished(train(self.recipe(cell, room), out, display="silent"))
 
     def recipe(self, cell: Cell, room: Room) -> Recipe:
         axis: Table = {}
         if self.along:
             value = int(cell.at) if self.along in self.whole else cell.at
             axis = recipes.overrides([f"{self.along}={value}"])
-        steps = {"budget": {"steps": max(1, round(self.steps * room.effort))}}
+        steps = {"budget": {"steps": room.steps(self.steps)}}
         data = {"data": str(self.text(room.place)), "seed": cell.seed}
         return recipes.make(self.alike, self.common, steps, self.arms[cell.arm], axis, data)
 
 
-# What claims do not want to wait for.
-QUIET: Table = {
-    "engine": {"compile": "no"},
-    "checkpoint": {"minutes": 1e9, "keep": 1},
-}
+@dataclass(frozen=True)
+class Followed(Experiment):
+    """What is learned once for all places of the axis, or `together` for all arms as well.
 
-
-def learned(recipe: Recipe, out: Path) -> dict[str, Any]:
-    """A run from beginning to end. One that was stopped has saved itself, but its cell is not
-    done.
+    The function is called as (arm, seed, room), with the arm "" where all are one. What it found
+    waits beside the texts until its last cell has been asked for.
     """
-    from regard.training.run import train
 
-    facts = train(recipe, out, display="silent")
+    function: Callable[[str, int, Room], Found]
+    together: bool = False
+
+    def figures(self, cell: Cell, room: Room) -> Figures:
+        arm, source = "" if self.together else cell.arm, inspect.getfile(self.function)
+        whose = f"{Path(source).stem} {self.function.__name__} {arm} {cell.seed} {room.effort:g}"
+        name = f"{whose} {mark(*ENGINE, source)}".replace(" ", "-").replace("/", "-")
+        file = room.place / "followed" / f"{name}.json"
+        waiting: dict[str, Figures] | None = read_json(file)
+        if waiting is None:
+            found = self.function(arm, cell.seed, room)
+            waiting = {f"{arm} | {at:g}": figures for (arm, at), figures in found.items()}
+            write_json(file, waiting)
+        wanted = f"{cell.arm} | {cell.at:g}"
+        if wanted == list(waiting)[-1]:
+            file.unlink()
+        return waiting[wanted]
+
+
+def finished(facts: dict[str, Any]) -> dict[str, Any]:
+    """A run that was asked to stop ends in good order, with weights that are no result."""
     if facts["outcome"] == "interrupted":
         raise KeyboardInterrupt
     return facts
@@ -101,3 +141,23 @@ def last_loss(run: Path) -> float:
     losses = [r["loss"] for r in read_metrics(run / "metrics.jsonl") if "loss" in r]
     tail = losses[-max(1, len(losses) // 10) :]
     return sum(tail) / len(tail)
+
+
+def opened(run: Path) -> tuple[Any, Any]:
+    """The unseen text of a run, and what it has learned."""
+    from regard.data.corpus import Corpus
+    from regard.formats.directory import load
+
+    return Corpus.open(recipes.read(run / "recipe.toml")["data"], "valid"), load(run)
+
+
+def seconds(work: Callable[[], Any], least: float = 0.2, rounds: int = 3) -> float:
+    """The shortest of several passes: what disturbs only ever adds."""
+    work()
+    best, spent, count = float("inf"), 0.0, 0
+    while spent < least or count < rounds:
+        began = time.perf_counter()
+        work()
+        took = time.perf_counter() - began
+        best, spent, count = min(best, took), spent + took, count + 1
+    return best

@@ -8,7 +8,7 @@ model on examples that it has not seen, and nothing is chosen by them.
 from __future__ import annotations
 
 import hashlib
-import math
+import inspect
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -17,22 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from regard.lab.claims.engine.cache import once
+from regard.lab.claims.engine.cache import ENGINE, mark, once
 from regard.lab.claims.engine.claim import Cell, Experiment
-from regard.lab.claims.engine.experiment import QUIET, Room
-from regard.lab.claims.engine.labelled_texts import Files
-from regard.lab.claims.engine.rules import (
-    NOT,
-    REPRODUCED,
-    TIMES,
-    UNDECIDED,
-    Found,
-    Rule,
-    Ruling,
-    Values,
-    where,
-)
-from regard.lab.claims.engine.source import mark
+from regard.lab.claims.engine.experiment import QUIET, Room, finished
+from regard.lab.claims.engine.labelled_texts import Files, mood_text
 from regard.training import recipe as recipes
 from regard.training.recipe import Table
 
@@ -52,8 +40,8 @@ class Start:
 
     def trained(self, seed: int, room: Room) -> Path:
         out = self.place(room, f"{seed}-{room.effort:g}")
-        steps = max(1, round(self.steps * room.effort))
-        make = partial(kept, out, lambda made: self.train(seed, room, steps, made))
+        steps = room.steps(self.steps)
+        make = partial(whole, out, lambda made: self.train(seed, room, steps, made))
         return once(out, "config.json", make)
 
     def fresh(self, seed: int, room: Room) -> Path:
@@ -66,7 +54,7 @@ class Start:
             with TemporaryDirectory(prefix="start-", dir=room.place) as work:
                 self.train(seed, room, 1, Path(work, "once"))  # for its shape and its words
                 read = load(Path(work, "once"))
-                kept(out, lambda made: untrained(read, seed).save(made))
+                whole(out, lambda made: untrained(read, seed).save(made))
 
         return once(out, "config.json", make)
 
@@ -74,7 +62,7 @@ class Start:
         from regard.training.run import train
 
         own = {"data": str(self.text(room.place)), "seed": seed, "budget": {"steps": steps}}
-        whole(train(recipes.make(QUIET, ALIKE, self.common, own), out, display="silent"))
+        finished(train(recipes.make(QUIET, ALIKE, self.common, own), out, display="silent"))
 
     def place(self, room: Room, which: str) -> Path:
         """Its settings are part of the name: one that was trained otherwise is another."""
@@ -83,11 +71,11 @@ class Start:
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        made_by = mark(self.text.__module__), mark(type(self).__module__)
-        return self.name, self.common, self.steps, *made_by
+        made_by = mark(*ENGINE, inspect.getfile(self.text), inspect.getfile(type(self)))
+        return self.name, self.common, self.steps, made_by
 
 
-def kept(out: Path, make: Callable[[Path], Any]) -> None:
+def whole(out: Path, make: Callable[[Path], Any]) -> None:
     """Makes a directory beside its place and moves it there: whole, or not there at all."""
     with TemporaryDirectory(prefix="start-", dir=out.parent) as work:
         made = Path(work, "model")
@@ -126,7 +114,12 @@ class Tuned(Experiment):
             files = self.examples(Path(work), cell.seed, labels)
             out = Path(work, "run")
             recipe = self.recipe(cell, room, model, files)
-            found = measured(whole(finetune(recipe, out, display="silent")))
+            facts = finished(finetune(recipe, out, display="silent"))
+            found = {name: float(value) for name, value in facts["valid"].items()}
+            if "accuracy" in found:
+                found["error"] = 1.0 - found["accuracy"]
+            found["seconds"] = float(facts["progress"]["seconds"])
+            found["parameters"] = float(facts["model"]["parameters"])
             return found if self.look is None else found | self.look(out, files, cell, room)
 
     def recipe(self, cell: Cell, room: Room, model: Path, files: Files) -> recipes.Recipe:
@@ -138,7 +131,7 @@ class Tuned(Experiment):
             "data": str(files["train"]),
             "seed": cell.seed,
             "examples": {"valid": str(files["test"])},
-            "budget": {"steps": max(1, round(self.steps * room.effort))},
+            "budget": {"steps": room.steps(self.steps)},
         }
         return recipes.make(self.alike, self.common, own, filled(self.arms[cell.arm], files), axis)
 
@@ -171,92 +164,24 @@ def filled(table: Table, files: Files) -> Table:
     return {key: value(held) for key, held in table.items()}
 
 
-def whole(facts: dict[str, Any]) -> dict[str, Any]:
-    """A run that was asked to stop ends in good order, with weights that are no result."""
-    if facts["outcome"] == "interrupted":
-        raise KeyboardInterrupt
-    return facts
+# -- tiny models that several claims begin with: they have read made texts, and no label
 
+SHAPE: Table = {"layers": 4, "width": 64, "heads": 4, "hidden": 256}
+READING: Table = {
+    "batch": {"samples": 32, "length": 26},
+    "shape": SHAPE,
+    "optimizer": {"name": "adamw", "rate": 3e-3},
+    "schedule": {"name": "linear", "warmup": 0.1},
+    "validation": {"samples": 200},
+}
+MASKED: Table = {"name": "masked", "documents": "separate", "share": 0.3}
+GPT = Start("moods-gpt", mood_text, READING | {"model": "gpt"}, steps=300)
+BERT = Start("moods-bert", mood_text, READING | {"model": "bert", "objective": MASKED}, steps=400)
 
-def measured(facts: dict[str, Any]) -> dict[str, float]:
-    """What a run says of itself."""
-    found = {name: float(value) for name, value in facts["valid"].items()}
-    if "accuracy" in found:
-        found["error"] = 1.0 - found["accuracy"]
-    return found | {
-        "seconds": float(facts["progress"]["seconds"]),
-        "parameters": float(facts["model"]["parameters"]),
-    }
-
-
-# -- rules of differences
-
-
-@dataclass(frozen=True)
-class Shrinks(Rule):
-    """What one arm is above another is more at one place than at another."""
-
-    figure: str
-    arm: str  # the better one: its figure is the lower
-    other: str
-    first: float
-    last: float
-
-    @property
-    def words(self) -> str:
-        return (
-            f"{self.figure} of {self.other!r} less that of {self.arm!r} is larger at "
-            f"{self.first:g} than at {self.last:g}, by more than the noise"
-        )
-
-    def judge(self, values: Values) -> Ruling:
-        gaps, noise = [], 0.0
-        for at in (self.first, self.last):
-            one, two = (Found.of(values, arm, at, self.figure) for arm in (self.arm, self.other))
-            gaps.append(two.mean - one.mean)
-            noise = math.hypot(noise, TIMES * one.error, TIMES * two.error)
-        told = f"{self.figure}, difference at {self.first:g}: {gaps[0]:.4g}, at {self.last:g}: "
-        told += f"{gaps[1]:.4g}, noise {noise:.2g}"
-        fell = gaps[0] - gaps[1]
-        return Ruling(REPRODUCED if fell > noise else NOT if fell < -noise else UNDECIDED, told)
-
-
-@dataclass(frozen=True)
-class Alike(Rule):
-    """Two arms differ by less than so much; noise that is larger decides nothing."""
-
-    figure: str
-    arm: str
-    other: str
-    within: float
-    at: float = 0.0
-
-    @property
-    def words(self) -> str:
-        arms = f"{self.arm!r} and of {self.other!r}"
-        return f"{self.figure} of {arms} differ by at most {self.within:g}{where(self.at)}"
-
-    def judge(self, values: Values) -> Ruling:
-        one, two = (Found.of(values, arm, self.at, self.figure) for arm in (self.arm, self.other))
-        gap, noise = abs(one.mean - two.mean), TIMES * math.hypot(one.error, two.error)
-        told = f"{self.figure}{where(self.at)}: {self.arm} {one}, {self.other} {two}"
-        if gap > max(self.within, noise):
-            return Ruling(NOT, told)
-        return Ruling(REPRODUCED if gap + noise <= self.within else UNDECIDED, told)
-
-
-@dataclass(frozen=True)
-class Provided(Rule):
-    """A rule that says nothing where what it builds on was not learned here."""
-
-    condition: Rule
-    rule: Rule
-
-    @property
-    def words(self) -> str:
-        return f"{self.rule.words}; undecided unless {self.condition.words}"
-
-    def judge(self, values: Values) -> Ruling:
-        first, then = self.condition.judge(values), self.rule.judge(values)
-        verdict = then.verdict if first.verdict == REPRODUCED else UNDECIDED
-        return Ruling(verdict, f"{then.because}; {first.because}")
+# How a task is learned from moods.
+TUNING: Table = {
+    "examples": {"task": "classify"},
+    "batch": {"samples": 16, "length": 10},
+    "optimizer": {"name": "adamw", "rate": 1e-3},
+    "schedule": {"name": "linear", "warmup": 0.1},
+}

@@ -12,22 +12,12 @@ from regard.lab.claims import claim as find
 from regard.lab.claims import names
 from regard.lab.claims.engine.chart import drawn
 from regard.lab.claims.engine.claim import Claim
-from regard.lab.claims.engine.page import NAME, SWITCH, badge, bar, both, section, whole
+from regard.lab.claims.engine.page import NAME, badge, bar, both, section, whole
 from regard.lab.claims.engine.run import FACTS
 from regard.lab.claims.engine.words import MARKS, WORDS, effort
 from regard.training.report import replace
 
 GALLERY = "gallery.html"
-CARDS = """<style>
-  .counts { display: flex; flex-wrap: wrap; gap: .5rem 1rem; margin: 1rem 0 1.5rem }
-  .cards { display: grid; gap: 1rem; padding: 0; list-style: none;
-    grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)) }
-  .cards > li { border: 1px solid var(--rule); border-radius: 8px; padding: .9rem 1rem;
-    display: flex; flex-direction: column; gap: .5rem }
-  .cards h2 { font-size: 1rem; margin: 0 } .cards p { margin: 0; font-size: .9rem }
-  .cards svg { width: 100%; height: auto; margin-top: auto } .cards a { color: inherit }
-  body { max-width: 1400px }
-</style>"""
 
 
 def write_gallery(out: Path) -> Path:
@@ -44,16 +34,14 @@ def gallery(found: dict[str, dict[str, Any] | None]) -> str:
     cards = "".join(card(find(name), facts) for name, facts in done.items())
     waiting = "".join(f"<li>{line(find(n))}</li>" for n, facts in found.items() if facts is None)
     parts = [
-        CARDS,
         bar("<span>regard</span>"),
         f"<h1>{both(WORDS['title'])}</h1>",
         f"<p>{both(WORDS['about'])}</p>",
         f'<div class="counts">{shown}</div>' if shown else "",
         f'<ul class="cards">{cards}</ul>' if cards else "",
         section("waiting", f"<ul>{waiting}</ul>" if waiting else ""),
-        SWITCH,
     ]
-    return whole(WORDS["title"].en, [part for part in parts if part])
+    return whole(WORDS["title"].en, parts, "gallery.css")
 
 
 def card(claim: Claim, facts: dict[str, Any]) -> str:

@@ -17,8 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from regard.core.seeding import keyed, permutation
-from regard.lab.claims.engine.cache import once
-from regard.lab.claims.engine.source import mark
+from regard.lab.claims.engine.cache import mark, once
 
 Files = dict[str, Path]
 Record = dict[str, Any]
@@ -60,7 +59,7 @@ def prepared(
     from regard.data.corpus import MARKER
     from regard.data.sources import Reading
 
-    out = place / f"{name}-{mark(__name__)}"
+    out = place / f"{name}-{mark(__file__)}"
 
     def make() -> None:
         with TemporaryDirectory(prefix="made-", dir=place) as work:

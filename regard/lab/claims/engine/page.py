@@ -9,6 +9,7 @@ import json
 import statistics
 from collections.abc import Iterable
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,45 +17,12 @@ from regard.lab.claims.engine.chart import drawn
 from regard.lab.claims.engine.claim import Claim, Said
 from regard.lab.claims.engine.experiment import Computed
 from regard.lab.claims.engine.rules import standard_error
-from regard.lab.claims.engine.words import MARKS, VERDICTS, WORDS, effort, reasons, ruled
+from regard.lab.claims.engine.words import MARKS, VERDICTS, WORDS, effort, reasons
 from regard.report.curves import STYLE
 from regard.training.report import PAGE, replace
 
 NAME = "claim.html"
-LOOK = """
-  html:not([lang=zh]) .zh, html[lang=zh] .en { display: none }
-  nav { display: flex; justify-content: space-between; gap: 1rem; margin-bottom: 1rem }
-  nav a { color: inherit } nav button { font: inherit; font-size: .9rem; color: inherit;
-    background: var(--inset); border: 1px solid var(--rule); border-radius: 6px;
-    padding: .15rem .7rem; cursor: pointer }
-  .badge { display: inline-block; padding: .1rem .7rem; border-radius: 1rem; font-weight: 600;
-    color: #fff; background: #4b5563 }
-  .badge.yes { background: #047857 } .badge.no { background: #b91c1c }
-  .badge.open { background: #92400e }
-  ul { padding-left: 1.2rem } li { overflow-wrap: anywhere }
-  summary { cursor: pointer; margin: 1rem 0 .5rem } code { overflow-wrap: anywhere }
-  .curves { grid-template-columns: repeat(auto-fit, minmax(min(100%, 28rem), 1fr)) }
-  .curves > * { min-width: 0; max-width: 46rem }
-  .curves svg { min-width: 27rem; box-sizing: border-box }
-  .wide th, .wide td { white-space: nowrap; overflow-wrap: normal }
-  @media (forced-colors: active) { .badge { border: 1px solid } }"""
-
-SWITCH = """<script>
-(function () {
-  var root = document.documentElement, button = document.getElementById("language"), held = null;
-  function speak(language) {
-    root.lang = language;
-    button.textContent = language === "zh" ? "English" : "中文";
-    button.lang = language === "zh" ? "en" : "zh";
-  }
-  try { held = localStorage.getItem("regard-language"); } catch (error) { held = null; }
-  speak(held === "zh" || held === "en" ? held : /^zh/i.test(navigator.language) ? "zh" : "en");
-  button.addEventListener("click", function () {
-    speak(root.lang === "zh" ? "en" : "zh");
-    try { localStorage.setItem("regard-language", root.lang); } catch (error) { held = null; }
-  });
-})();
-</script>"""
+HERE = files("regard.lab.claims.engine")
 
 
 def write_page(claim: Claim, facts: dict[str, Any], place: Path) -> Path:
@@ -81,15 +49,14 @@ def page(claim: Claim, facts: dict[str, Any]) -> str:
         f"<details><summary>{both(WORDS['cells'])}</summary>{cells(claim, facts)}</details>",
         section("repeat", f"<pre>{escape(command(facts))}</pre>"),
         data(facts),
-        SWITCH,
     ]
-    return whole(claim.statement.en, [part for part in parts if part])
+    return whole(claim.statement.en, parts)
 
 
 def rule_of(claim: Claim, facts: dict[str, Any]) -> list[Said]:
     """The rule by which it was judged, even if the claim's is another one by now."""
     given = str(facts["rule"])
-    return ruled(claim.rule) if given == claim.rule.words else [Said(given, given)]
+    return claim.rule.parts() if given == claim.rule.words else [Said(given, given)]
 
 
 def cautions(claim: Claim, facts: dict[str, Any]) -> list[str]:
@@ -100,8 +67,12 @@ def cautions(claim: Claim, facts: dict[str, Any]) -> list[str]:
     return [word for word, holds in given.items() if holds]
 
 
-def whole(title: str, parts: Iterable[str]) -> str:
-    return PAGE.format(title=escape(title), style=STYLE + LOOK, body="\n".join(parts))
+def whole(title: str, parts: Iterable[str], *styles: str) -> str:
+    """A page in both languages; `styles` are files that add to how it looks."""
+    looks = [(HERE / name).read_text(encoding="utf-8") for name in ("claim.css", *styles)]
+    switch = (HERE / "language.js").read_text(encoding="utf-8")
+    body = "\n".join([*(part for part in parts if part), f"<script>\n{switch}</script>"])
+    return PAGE.format(title=escape(title), style=STYLE + "\n" + "\n".join(looks), body=body)
 
 
 def bar(left: str) -> str:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from regard.core.bilingual import Said
 
 REPRODUCED, NOT, UNDECIDED = "reproduced", "not reproduced", "inconclusive at this scale"
 TIMES = 2.0  # standard errors that make a difference
@@ -39,167 +41,263 @@ class Found(NamedTuple):
 
 
 class Rule:
-    """Subclasses say in words what they ask, and judge."""
+    """Subclasses say what they ask in both languages, and judge."""
+
+    @property
+    def said(self) -> Said:
+        raise NotImplementedError
 
     @property
     def words(self) -> str:
-        raise NotImplementedError
+        return self.said.en
+
+    def parts(self) -> list[Said]:
+        """What is asked, one sentence a part."""
+        return [self.said]
 
     def judge(self, values: Values) -> Ruling:
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Less(Rule):
-    """The figure of one arm is smaller than that of another, by more than noise and a margin."""
+class OfArm(Rule):
+    """A rule about one figure of one arm."""
 
     figure: str
     arm: str
+
+    def along(self, values: Values, beyond: float = 0.0) -> dict[float, Found]:
+        """The figure at every place of the axis, in order."""
+        places = sorted(at for arm, at in values if arm == self.arm and at >= beyond)
+        return {at: Found.of(values, self.arm, at, self.figure) for at in places}
+
+
+@dataclass(frozen=True)
+class OfTwo(OfArm):
+    """A rule about one figure of two arms."""
+
     other: str
+
+    def both(self, values: Values, at: float) -> tuple[Found, Found]:
+        one, two = (Found.of(values, arm, at, self.figure) for arm in (self.arm, self.other))
+        return one, two
+
+    def told(self, at: float, one: Found, two: Found) -> str:
+        return f"{self.figure}{where(at)}: {self.arm} {one}, {self.other} {two}"
+
+
+@dataclass(frozen=True)
+class Less(OfTwo):
+    """The figure of one arm is smaller than that of another, by more than noise and a margin."""
+
     at: float = 0.0
     margin: float = 0.0  # of the other's mean, as a share
 
     @property
-    def words(self) -> str:
+    def said(self) -> Said:
         by = f"{self.margin:.0%} beyond " if self.margin else ""
         below = f"{self.figure} of {self.arm!r} is below that of {self.other!r}{where(self.at)}"
-        return f"{below} by more than {by}the noise"
+        far = f"除去噪声仍超过 {self.margin:.0%}" if self.margin else "超过噪声"
+        return Said(
+            f"{below} by more than {by}the noise",
+            f"{self.arm} 的 {self.figure} 低于 {self.other}{where_zh(self.at)}，差距{far}",
+        )
 
     def judge(self, values: Values) -> Ruling:
-        one = Found.of(values, self.arm, self.at, self.figure)
-        other = Found.of(values, self.other, self.at, self.figure)
-        noise = TIMES * math.hypot(one.error, other.error)
-        gap = other.mean - one.mean - self.margin * abs(other.mean)
-        told = f"{self.figure}{where(self.at)}: {self.arm} {one}, {self.other} {other}"
-        return Ruling(REPRODUCED if gap > noise else NOT if gap < -noise else UNDECIDED, told)
+        one, two = self.both(values, self.at)
+        gap = two.mean - one.mean - self.margin * abs(two.mean)
+        return Ruling(beyond_noise(gap, one, two), self.told(self.at, one, two))
 
 
 @dataclass(frozen=True)
-class Ratio(Rule):
+class Ratio(OfTwo):
     """One arm's figure is between `least` and `most` times another's."""
 
-    figure: str
-    arm: str
-    other: str
     least: float = -math.inf
     most: float = math.inf
     at: float = 0.0
 
     @property
-    def words(self) -> str:
-        bounds = [f"at least {self.least:g}"] if self.least > -math.inf else []
-        bounds += [f"at most {self.most:g}"] if self.most < math.inf else []
-        times = f"{' and '.join(bounds)} times {self.other!r}'s{where(self.at)}"
-        return f"{self.figure} of {self.arm!r} is {times}"
-
-    def judge(self, values: Values) -> Ruling:
-        one = Found.of(values, self.arm, self.at, self.figure)
-        other = Found.of(values, self.other, self.at, self.figure)
-        ratio = over(one, other)
-        told = f"{self.figure}{where(self.at)}: {self.arm} {one}, {self.other} {other}"
-        return Ruling(bounded(ratio, self.least, self.most), f"{told}, ratio {ratio.mean:.3g}")
-
-
-@dataclass(frozen=True)
-class Outgrows(Rule):
-    """One arm's figure over another's rises from one end of the axis to the other."""
-
-    figure: str
-    arm: str
-    other: str
-
-    @property
-    def words(self) -> str:
-        return (
-            f"{self.figure} of {self.arm!r} over {self.other!r}'s rises along the axis by more "
-            "than the noise"
+    def said(self) -> Said:
+        least, most = bounds(self.least, self.most)
+        times = f"{least} times {self.other!r}'s{where(self.at)}"
+        return Said(
+            f"{self.figure} of {self.arm!r} is {times}",
+            f"{self.arm} 的 {self.figure} 是 {self.other} 的{most}倍{where_zh(self.at)}",
         )
 
     def judge(self, values: Values) -> Ruling:
-        places = sorted(at for arm, at in values if arm == self.arm)
-        arms = (self.arm, self.other)
-        ratios = [over(*(Found.of(values, arm, at, self.figure) for arm in arms)) for at in places]
-        told = ", ".join(f"{at:g}: {each}" for at, each in zip(places, ratios, strict=True))
-        told = f"{self.figure}, {self.arm} over {self.other}: {told}"
-        gap = ratios[-1].mean - ratios[0].mean
-        noise = TIMES * math.hypot(ratios[0].error, ratios[-1].error)
-        verdict = REPRODUCED if gap > noise else NOT if gap < -noise else UNDECIDED
-        return Ruling(verdict, told)
+        one, two = self.both(values, self.at)
+        ratio = over(one, two)
+        told = f"{self.told(self.at, one, two)}, ratio {ratio.mean:.3g}"
+        return Ruling(bounded(ratio, self.least, self.most), told)
 
 
 @dataclass(frozen=True)
-class Within(Rule):
-    """A figure lies between two numbers, for one arm, at one place or at all of them."""
+class Alike(OfTwo):
+    """Two arms differ by less than so much; noise that is larger decides nothing."""
 
-    figure: str
-    arm: str
+    within: float
+    at: float = 0.0
+
+    @property
+    def said(self) -> Said:
+        arms = f"{self.arm!r} and of {self.other!r}"
+        return Said(
+            f"{self.figure} of {arms} differ by at most {self.within:g}{where(self.at)}",
+            f"{self.arm} 与 {self.other} 的 {self.figure} 相差至多 "
+            f"{self.within:g}{where_zh(self.at)}",
+        )
+
+    def judge(self, values: Values) -> Ruling:
+        one, two = self.both(values, self.at)
+        gap, noise = abs(one.mean - two.mean), noise_of(one, two)
+        told = self.told(self.at, one, two)
+        if gap > max(self.within, noise):
+            return Ruling(NOT, told)
+        return Ruling(REPRODUCED if gap + noise <= self.within else UNDECIDED, told)
+
+
+@dataclass(frozen=True)
+class Shrinks(OfTwo):
+    """What one arm is above another is more at one place than at another. `arm` is the better one:
+    its figure is the lower.
+    """
+
+    first: float
+    last: float
+
+    @property
+    def said(self) -> Said:
+        return Said(
+            f"{self.figure} of {self.other!r} less that of {self.arm!r} is larger at "
+            f"{self.first:g} than at {self.last:g}, by more than the noise",
+            f"{self.other} 与 {self.arm} 的 {self.figure} 之差在 {self.first:g} 处比在 "
+            f"{self.last:g} 处大，超过噪声",
+        )
+
+    def judge(self, values: Values) -> Ruling:
+        pairs = [self.both(values, at) for at in (self.first, self.last)]
+        gaps = [two.mean - one.mean for one, two in pairs]
+        four = [found for pair in pairs for found in pair]
+        told = f"{self.figure}, difference at {self.first:g}: {gaps[0]:.4g}, at {self.last:g}: "
+        told += f"{gaps[1]:.4g}, noise {noise_of(*four):.2g}"
+        return Ruling(beyond_noise(gaps[0] - gaps[1], *four), told)
+
+
+@dataclass(frozen=True)
+class Outgrows(OfTwo):
+    """One arm's figure over another's rises from one end of the axis to the other."""
+
+    @property
+    def said(self) -> Said:
+        return Said(
+            f"{self.figure} of {self.arm!r} over {self.other!r}'s rises along the axis by more "
+            "than the noise",
+            f"{self.arm} 与 {self.other} 的 {self.figure} 之比沿横轴上升，幅度超过噪声",
+        )
+
+    def judge(self, values: Values) -> Ruling:
+        ratios = {at: over(*self.both(values, at)) for at in self.along(values)}
+        told = f"{self.figure}, {self.arm} over {self.other}: {listed(ratios)}"
+        first, last = ends(ratios.values())
+        return Ruling(beyond_noise(last.mean - first.mean, first, last), told)
+
+
+@dataclass(frozen=True)
+class Within(OfArm):
+    """A figure lies between two numbers, for one arm, at every place."""
+
     least: float = -math.inf
     most: float = math.inf
 
     @property
-    def words(self) -> str:
-        bounds = [f"at least {self.least:g}"] if self.least > -math.inf else []
-        bounds += [f"at most {self.most:g}"] if self.most < math.inf else []
-        return f"{self.figure} of {self.arm!r} is {' and '.join(bounds)} everywhere"
+    def said(self) -> Said:
+        english, chinese = bounds(self.least, self.most)
+        return Said(
+            f"{self.figure} of {self.arm!r} is {english} everywhere",
+            f"{self.arm} 的 {self.figure} 处处{chinese}",
+        )
 
     def judge(self, values: Values) -> Ruling:
-        found = {at: Found.of(values, a, at, self.figure) for a, at in values if a == self.arm}
-        told = ", ".join(
-            f"{at:g}: {each}" if len(found) > 1 else str(each) for at, each in sorted(found.items())
-        )
+        found = self.along(values)
         verdicts = {bounded(each, self.least, self.most) for each in found.values()}
+        told = listed(found) if len(found) > 1 else str(next(iter(found.values())))
         return Ruling(worst(verdicts), f"{self.figure} of {self.arm}: {told}")
 
 
 @dataclass(frozen=True)
-class Slope(Rule):
+class Slope(OfArm):
     """On logarithmic axes a figure grows with a power between `least` and `most`."""
 
-    figure: str
-    arm: str
     least: float
     most: float
     beyond: float = 0.0  # only places from here on: what is constant has faded there
 
     @property
-    def words(self) -> str:
+    def said(self) -> Said:
         since = f", at {self.beyond:g} and beyond" if self.beyond else ""
+        from_here = f"（自 {self.beyond:g} 起）" if self.beyond else ""
         power = f"a power from {self.least:g} to {self.most:g}{since}"
-        return f"{self.figure} of {self.arm!r} grows with {power}"
+        return Said(
+            f"{self.figure} of {self.arm!r} grows with {power}",
+            f"{self.arm} 的 {self.figure} 按 {self.least:g} 到 {self.most:g} 次幂变化{from_here}",
+        )
 
     def judge(self, values: Values) -> Ruling:
-        places = sorted(at for arm, at in values if arm == self.arm and at >= self.beyond)
-        means = [Found.of(values, self.arm, at, self.figure).mean for at in places]
+        found = self.along(values, self.beyond)
+        places = list(found)
         rows = ([row[self.figure] for row in values[self.arm, at]] for at in places)
         seeds = zip(*rows, strict=False)  # as many as all places have
-        powers = [slope(places, list(each)) for each in seeds]
-        power = Found(slope(places, means), standard_error(powers))
+        powers = [slope(places, each) for each in seeds]
+        power = Found(slope(places, [f.mean for f in found.values()]), standard_error(powers))
         told = f"{self.figure} of {self.arm} grows with the power {power}"
         return Ruling(bounded(power, self.least, self.most), told)
 
 
 @dataclass(frozen=True)
-class Peak(Rule):
+class Straight(OfArm):
+    """On logarithmic axes the means lie on a line: no further from it than `most`, relatively."""
+
+    most: float
+
+    @property
+    def said(self) -> Said:
+        return Said(
+            f"{self.figure} of {self.arm!r} is within {self.most:.0%} of a power everywhere",
+            f"{self.arm} 的 {self.figure} 处处与某个幂函数相差不超过 {self.most:.0%}",
+        )
+
+    def judge(self, values: Values) -> Ruling:
+        means = {at: found.mean for at, found in self.along(values).items()}
+        power = slope(list(means), list(means.values()))
+        rest = [math.log(v) - power * math.log(p) for p, v in means.items()]
+        middle = sum(rest) / len(rest)
+        farthest = max(abs(math.expm1(r - middle)) for r in rest)
+        told = f"{self.figure} of {self.arm} is at most {farthest:.2%} from a power"
+        return Ruling(REPRODUCED if farthest <= self.most else NOT, told)
+
+
+@dataclass(frozen=True)
+class Peak(OfArm):
     """Along the axis a figure is best inside, and worse at both ends by more than the noise."""
 
-    figure: str
-    arm: str
     falling: bool = True  # is less better?
 
     @property
-    def words(self) -> str:
-        return f"{self.figure} of {self.arm!r} is best inside and worse at both ends"
+    def said(self) -> Said:
+        return Said(
+            f"{self.figure} of {self.arm!r} is best inside and worse at both ends",
+            f"{self.arm} 的 {self.figure} 在中间最好，两端都更差",
+        )
 
     def judge(self, values: Values) -> Ruling:
-        places = sorted(at for arm, at in values if arm == self.arm)
-        found = [Found.of(values, self.arm, at, self.figure) for at in places]
+        along = self.along(values)
+        found, told = list(along.values()), f"{self.figure}: {listed(along)}"
         sign = 1.0 if self.falling else -1.0
         best = min(range(len(found)), key=lambda i: sign * found[i].mean)
-        told = ", ".join(f"{at:g}: {each}" for at, each in zip(places, found, strict=True))
-        told = f"{self.figure}: {told}"
-        ends = [found[0], found[-1]]
-        gaps = [sign * (end.mean - found[best].mean) for end in ends]
-        noise = [TIMES * math.hypot(end.error, found[best].error) for end in ends]
+        gaps = [sign * (end.mean - found[best].mean) for end in ends(found)]
+        noise = [noise_of(end, found[best]) for end in ends(found)]
         if 0 < best < len(found) - 1 and all(g > n for g, n in zip(gaps, noise, strict=True)):
             return Ruling(REPRODUCED, told)
         if best in (0, len(found) - 1) and max(gaps) > max(noise):
@@ -208,28 +306,25 @@ class Peak(Rule):
 
 
 @dataclass(frozen=True)
-class Rising(Rule):
+class Rising(OfArm):
     """A figure rises (or falls) from one end of the axis to the other, by more than the noise."""
 
-    figure: str
-    arm: str
     falls: bool = False
 
     @property
-    def words(self) -> str:
+    def said(self) -> Said:
         does = "falls" if self.falls else "rises"
-        return f"{self.figure} of {self.arm!r} {does} along the axis by more than the noise"
+        return Said(
+            f"{self.figure} of {self.arm!r} {does} along the axis by more than the noise",
+            f"{self.arm} 的 {self.figure} 沿横轴{'下降' if self.falls else '上升'}，幅度超过噪声",
+        )
 
     def judge(self, values: Values) -> Ruling:
-        places = sorted(at for arm, at in values if arm == self.arm)
-        first, last = (
-            Found.of(values, self.arm, at, self.figure) for at in (places[0], places[-1])
-        )
+        along = self.along(values)
+        first, last = ends(along.values())
         gap = (last.mean - first.mean) * (-1.0 if self.falls else 1.0)
-        noise = TIMES * math.hypot(first.error, last.error)
-        told = f"{self.figure} of {self.arm}: {places[0]:g}: {first}, {places[-1]:g}: {last}"
-        verdict = REPRODUCED if gap > noise else NOT if gap < -noise else UNDECIDED
-        return Ruling(verdict, told)
+        told = f"{self.figure} of {self.arm}: {min(along):g}: {first}, {max(along):g}: {last}"
+        return Ruling(beyond_noise(gap, first, last), told)
 
 
 @dataclass(frozen=True)
@@ -242,14 +337,52 @@ class All(Rule):
     def words(self) -> str:
         return "; and ".join(rule.words for rule in self.rules)
 
+    def parts(self) -> list[Said]:
+        return [said for rule in self.rules for said in rule.parts()]
+
     def judge(self, values: Values) -> Ruling:
         rulings = [rule.judge(values) for rule in self.rules]
         told = "; ".join(ruling.because for ruling in rulings)
         return Ruling(worst({ruling.verdict for ruling in rulings}), told)
 
 
+@dataclass(frozen=True)
+class Provided(Rule):
+    """A rule that says nothing where what it builds on was not learned here."""
+
+    condition: Rule
+    rule: Rule
+
+    @property
+    def words(self) -> str:
+        return f"{self.rule.words}; undecided unless {self.condition.words}"
+
+    def parts(self) -> list[Said]:
+        unless = [
+            Said(f"undecided unless {said.en}", f"前提（否则无法判定）：{said.zh}")
+            for said in self.condition.parts()
+        ]
+        return [*self.rule.parts(), *unless]
+
+    def judge(self, values: Values) -> Ruling:
+        first, then = self.condition.judge(values), self.rule.judge(values)
+        verdict = then.verdict if first.verdict == REPRODUCED else UNDECIDED
+        return Ruling(verdict, f"{then.because}; {first.because}")
+
+
 def worst(verdicts: set[str]) -> str:
     return next((v for v in (NOT, UNDECIDED) if v in verdicts), REPRODUCED)
+
+
+def noise_of(*found: Found) -> float:
+    """The difference between such means that counts."""
+    return math.hypot(*(TIMES * each.error for each in found))
+
+
+def beyond_noise(gap: float, *found: Found) -> str:
+    """Is a gap that should be over 0 larger than the noise of the means that it is taken from?"""
+    noise = noise_of(*found)
+    return REPRODUCED if gap > noise else NOT if gap < -noise else UNDECIDED
 
 
 def bounded(found: Found, least: float, most: float) -> str:
@@ -269,9 +402,30 @@ def standard_error(numbers: list[float]) -> float:
     return statistics.stdev(numbers) / math.sqrt(len(numbers))
 
 
+def bounds(least: float, most: float) -> Said:
+    """The bounds that there are."""
+    low, high = least > -math.inf, most < math.inf
+    english = [f"at least {least:g}"] * low + [f"at most {most:g}"] * high
+    chinese = [f"至少 {least:g}"] * low + [f"至多 {most:g}"] * high
+    return Said(" and ".join(english), "、".join(chinese) + " ")
+
+
 def where(at: float) -> str:
     """The place on the axis that a rule looks at; 0 where there is no axis."""
     return f" at {at:g}" if at else ""
+
+
+def where_zh(at: float) -> str:
+    return f"（在 {at:g} 处）" if at else ""
+
+
+def listed(found: Mapping[float, Found]) -> str:
+    return ", ".join(f"{at:g}: {each}" for at, each in found.items())
+
+
+def ends(found: Iterable[Found]) -> tuple[Found, Found]:
+    each = list(found)
+    return each[0], each[-1]
 
 
 def over(one: Found, other: Found) -> Found:
@@ -282,7 +436,7 @@ def over(one: Found, other: Found) -> Found:
     return Found(ratio, math.hypot(one.error, ratio * other.error) / abs(other.mean))
 
 
-def slope(places: list[float], values: list[float]) -> float:
+def slope(places: Sequence[float], values: Sequence[float]) -> float:
     """Of the straight line through the logarithms, by least squares."""
     x, y = [math.log(p) for p in places], [math.log(max(v, 1e-300)) for v in values]
     if len(x) < 2:

@@ -16,10 +16,11 @@ from typing import Any
 
 from regard.core.files import read_json, write_json
 from regard.core.lock import RunLock
+from regard.lab.claims import library
+from regard.lab.claims.engine.cache import ENGINE, mark
 from regard.lab.claims.engine.claim import Cell, Claim
 from regard.lab.claims.engine.experiment import Room
 from regard.lab.claims.engine.rules import Values
-from regard.lab.claims.engine.source import mark
 
 CELLS, FACTS, TEXTS = "cells", "claim.json", "texts"
 Tell = Callable[[Cell, dict[str, float]], None]
@@ -59,8 +60,9 @@ def run(
 
 def setting(claim: Claim) -> str:
     """A mark of what is done: in its own words, as the experiment's numbers and tables, as code."""
-    done = claim.setting.en, claim.experiment, mark(f"library.{claim.name.replace('-', '_')}")
-    told = re.sub(r" at 0x[0-9a-f]+", "", repr(done))
+    own = Path(library.__file__).with_name(f"{claim.name.replace('-', '_')}.py")
+    code = mark(*ENGINE, *([own] if own.is_file() else []))  # a claim of elsewhere has no file here
+    told = re.sub(r" at 0x[0-9a-f]+", "", repr((claim.setting.en, claim.experiment, code)))
     return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from regard.attention.position import sinusoids
 from regard.core.seeding import seed_torch
 from regard.data.corpus import Corpus
+from regard.lab.claims.engine.experiment import Room
+from regard.lab.claims.engine.texts import python_docs
 from regard.models import create
 from regard.objectives import objective
 from regard.objectives.base import Objective
@@ -20,8 +22,11 @@ from regard.training.schedule import schedule
 from regard.training.train_module import Learner
 from regard.training.validate import validate
 
+XL: dict[str, Any] = {
+    "head_size": 32, "cutoffs": (), "ratio": 1, "memory": 0, "same_length": False, "clamp": 0,
+}  # fmt: skip
 SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "heads": 4, "hidden": 512}
-KINDS = ("learned", "sinusoids", "integers", "unit")
+READ = 16384  # tokens of unseen text, the same at every length
 
 
 def task(name: str, data: Path, split: str, length: int, batch: int, seed: int, **o: Any) -> Any:
@@ -82,11 +87,46 @@ class Counted(nn.Module):
         return y
 
 
-def gpt_with(kind: str, vocabulary: int, context: int, seed: int) -> Any:
-    """A GPT whose positions are of one of KINDS."""
+def model_with(positions: str, vocabulary: int, context: int, seed: int) -> Any:
+    """A GPT with learned positions or `Counted` ones; a Transformer-XL for `relative` ones."""
     seed_torch(seed, "weights")
+    if positions == "relative":
+        return create("transformer-xl", vocabulary=vocabulary, **SHAPE, **XL)
     model: Any = create("gpt", vocabulary=vocabulary, context=context, **SHAPE)
-    if kind != "learned":
-        c = model.config
-        model.positions = Counted(kind, c.width, c.start_std)
+    if positions != "learned":
+        model.positions = Counted(positions, model.config.width, model.config.start_std)
     return model
+
+
+def bits_at_lengths(
+    positions: str, lengths: tuple[int, ...], seed: int, room: Room
+) -> dict[int, float]:
+    """Bits per byte of a model that learns from pieces of 64 tokens and reads others."""
+    data = python_docs(room.place)
+    learning = task("causal", data, "train", 64, 16, seed)
+    model = model_with(positions, learning.corpus.vocabulary, max(lengths), seed)
+    learn(model, learning, room.steps(300), 1e-3, seed)
+    return {
+        n: judged(model, task("causal", data, "valid", n, 8, seed), READ // n)["bits_per_byte"]
+        for n in lengths
+    }
+
+
+class BatchNorm(nn.Module):
+    """Batch norm of rows: every component over all rows of all texts, padding among them."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.norm(x.flatten(0, -2)).view_as(x)
+        return y
+
+
+def with_batch_norms(model: nn.Module) -> None:
+    """Every layer norm becomes a batch norm."""
+    for part in list(model.modules()):
+        for name, child in list(part.named_children()):
+            if isinstance(child, nn.LayerNorm):
+                setattr(part, name, BatchNorm(child.normalized_shape[0]))

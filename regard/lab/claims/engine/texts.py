@@ -12,8 +12,7 @@ from typing import Any
 
 from regard.core.seeding import keyed
 from regard.data.corpus import MARKER
-from regard.lab.claims.engine.cache import once
-from regard.lab.claims.engine.source import mark
+from regard.lab.claims.engine.cache import mark, once
 
 TASKS, SYMBOLS, SHOTS = 8, 12, 8  # of `ciphers`
 ONES = (
@@ -25,7 +24,7 @@ TENS = "- - twenty thirty forty fifty sixty seventy eighty ninety".split()
 
 def home(place: Path, name: str) -> Path:
     """Where a text is kept: one that other code has made is another."""
-    return place / f"{name}-{mark(__name__)}"
+    return place / f"{name}-{mark(__file__)}"
 
 
 def python_docs(place: Path, vocabulary: int = 2000) -> Path:

@@ -1,26 +1,11 @@
-"""What the pages of claims say, in both languages; rules are read aloud in either."""
+"""What the pages of claims say, in both languages."""
 
 from __future__ import annotations
 
-import math
 import re
 
-from regard.lab.claims.engine.claim import Said
-from regard.lab.claims.engine.finetuning import Alike, Provided, Shrinks
-from regard.lab.claims.engine.rules import (
-    NOT,
-    REPRODUCED,
-    UNDECIDED,
-    All,
-    Less,
-    Outgrows,
-    Peak,
-    Ratio,
-    Rising,
-    Rule,
-    Slope,
-    Within,
-)
+from regard.core.bilingual import Said
+from regard.lab.claims.engine.rules import NOT, REPRODUCED, UNDECIDED
 
 VERDICTS = {
     REPRODUCED: Said("reproduced", "得到复现"),
@@ -84,54 +69,6 @@ def effort(facts: dict[str, object]) -> Said:
         f"{en}, {share:g} times the usual effort",
         f"{seeds} 个随机种子，通常工作量的 {share:g} 倍",
     )
-
-
-def ruled(rule: Rule) -> list[Said]:
-    """What a rule asks for, one sentence a part."""
-    if isinstance(rule, All):
-        return [said for part in rule.rules for said in ruled(part)]
-    if isinstance(rule, Provided):
-        unless = [
-            Said(f"undecided unless {said.en}", f"前提（否则无法判定）：{said.zh}")
-            for said in ruled(rule.condition)
-        ]
-        return [*ruled(rule.rule), *unless]
-    return [Said(rule.words, chinese(rule))]
-
-
-def chinese(rule: Rule) -> str:
-    match rule:
-        case Less(figure, arm, other, at, margin):
-            by = f"除去噪声仍超过 {margin:.0%}" if margin else "超过噪声"
-            return f"{arm} 的 {figure} 低于 {other}{place(at)}，差距{by}"
-        case Ratio(figure, arm, other, least, most, at):
-            return f"{arm} 的 {figure} 是 {other} 的{between(least, most)}倍{place(at)}"
-        case Outgrows(figure, arm, other):
-            return f"{arm} 与 {other} 的 {figure} 之比沿横轴上升，幅度超过噪声"
-        case Within(figure, arm, least, most):
-            return f"{arm} 的 {figure} 处处{between(least, most)}"
-        case Slope(figure, arm, least, most, beyond):
-            since = f"（自 {beyond:g} 起）" if beyond else ""
-            return f"{arm} 的 {figure} 按 {least:g} 到 {most:g} 次幂变化{since}"
-        case Peak(figure, arm):
-            return f"{arm} 的 {figure} 在中间最好，两端都更差"
-        case Rising(figure, arm, falls):
-            return f"{arm} 的 {figure} 沿横轴{'下降' if falls else '上升'}，幅度超过噪声"
-        case Shrinks(figure, arm, other, first, last):
-            return f"{other} 与 {arm} 的 {figure} 之差在 {first:g} 处比在 {last:g} 处大，超过噪声"
-        case Alike(figure, arm, other, within, at):
-            return f"{arm} 与 {other} 的 {figure} 相差至多 {within:g}{place(at)}"
-    return str(getattr(rule, "chinese", rule.words))
-
-
-def between(least: float, most: float) -> str:
-    parts = [f"至少 {least:g} "] if least > -math.inf else []
-    parts += [f"至多 {most:g} "] if most < math.inf else []
-    return "、".join(part.strip() for part in parts) + " "
-
-
-def place(at: float) -> str:
-    return f"（在 {at:g} 处）" if at else ""
 
 
 def reasons(because: str, along: bool) -> list[Said]:

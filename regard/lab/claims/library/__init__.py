@@ -1,1 +1,48 @@
-"""One file a claim."""
+"""One file a claim, and their names, in the order in which they are listed.
+
+A file declares CLAIM, all that is said of a claim and the rule by which it is judged. What is
+computed is imported inside of its functions: a list of claims needs no torch.
+"""
+
+NAMES = (
+    "accumulation",
+    "adaptive-softmax",
+    "adversarial",
+    "attention-is-kernel-regression",
+    "augmentation",
+    "both-orders",
+    "copied-positions",
+    "distillation",
+    "effective-context",
+    "evaluation-speed",
+    "extrapolation",
+    "feed-forward-is-convolution",
+    "freezing",
+    "heads",
+    "hybrid",
+    "in-context",
+    "knowledge",
+    "label-smoothing",
+    "layer-wise-rates",
+    "long-documents",
+    "masking-80-10-10",
+    "mixed-precision",
+    "next-sentence",
+    "norm-kinds",
+    "path-length",
+    "permutation-vs-masking",
+    "pre-norm-warm-up",
+    "pretraining",
+    "probing",
+    "quadratic",
+    "quantization",
+    "recurrence",
+    "rejected-positions",
+    "repetition",
+    "scale",
+    "scaling",
+    "shift",
+    "tying",
+    "window",
+    "word-order",
+)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch.nn import functional as F
-
 from regard.lab.claims.engine.claim import Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Computed
 from regard.lab.claims.engine.rules import All, Within
-from regard.models import create
+from regard.training.recipe import Table
 
-SHAPE: dict[str, Any] = {
+SHAPE: Table = {
     "layers": 2, "width": 32, "heads": 2, "vocabulary": 50, "context": 16, "dropout": 0.0,
     "dropout_attention": 0.0, "dropout_embedding": 0.0,
 }  # fmt: skip
@@ -20,13 +17,18 @@ SHAPE: dict[str, Any] = {
 
 def figures(arm: str, at: float, seed: int) -> dict[str, float]:
     """The gradient of four ragged micro-batches beside that of all texts at once."""
+    import torch
+    from torch.nn import functional as F
+
+    from regard.models import create
+
     torch.manual_seed(seed)
     model: Any = create("gpt", **SHAPE).double()
     lengths = torch.randint(3, 16, (12,))
     tokens = torch.randint(0, 50, (12, 17))
     counted = torch.arange(16)[None] < lengths[:, None]
 
-    def gradient(parts: list[slice], each: bool) -> torch.Tensor:
+    def gradient(parts: list[slice], each: bool) -> Any:
         model.zero_grad()
         for part in parts:
             logits = model.logits(model(tokens[part, :-1]))

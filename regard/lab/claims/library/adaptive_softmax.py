@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from regard.lab.claims.engine.claim import Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Trained
-from regard.lab.claims.engine.finetuning import Provided
-from regard.lab.claims.engine.rules import All, Ratio, Within
+from regard.lab.claims.engine.experiment import Trained, opened, seconds
+from regard.lab.claims.engine.rules import All, Provided, Ratio, Within
 from regard.lab.claims.engine.texts import many_words
-from regard.lab.claims.engine.timing import seconds
-from regard.training import recipe as recipes
 
 ROWS = 2048
 
 
 def output(run: Path, cell: Cell) -> dict[str, float]:
     """Seconds of the output alone, forward and backward, for words as frequent as in the text."""
-    from regard.data.corpus import Corpus
-    from regard.formats.directory import load
+    import torch
 
-    corpus = Corpus.open(recipes.read(run / "recipe.toml")["data"], "valid")
-    model: Any = load(run).model
+    corpus, loaded = opened(run)
+    model = loaded.model
     words = torch.from_numpy(corpus.read(0, ROWS)).long()
     draw = torch.Generator().manual_seed(cell.seed)
     rows = torch.randn(ROWS, model.config.width, generator=draw, requires_grad=True)
@@ -49,8 +42,7 @@ CLAIM = Claim(
         "with one of three clusters whose rare ones are narrower. Seconds of the output are taken "
         "alone.",
         "两层的 Transformer-XL 以整词（16,000 个）阅读：一次用完整 softmax，一次用三簇的自适应 "
-        "softmax，"
-        "稀有簇的向量更窄。单独计输出层的秒数。",
+        "softmax，稀有簇的向量更窄。单独计输出层的秒数。",
     ),
     arms=("full", "adaptive"),
     experiment=Trained(

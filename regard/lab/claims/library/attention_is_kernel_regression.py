@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import torch
-
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Computed
 from regard.lab.claims.engine.rules import All, Less, Within
-from regard.lab.draw.kernel_regression import gaussian, regress
 
 
 def figures(arm: str, points: float, seed: int) -> dict[str, float]:
     """A noisy sine: what both make of it, how they differ, and how far they are from the truth."""
+    import torch
+
+    from regard.lab.draw.kernel_regression import gaussian, regress
+
     draw = torch.Generator().manual_seed(seed)
     k = torch.rand(int(points), 1, generator=draw, dtype=torch.float64) * 6
     v = k.sin() + 0.1 * torch.randn(k.shape, generator=draw, dtype=torch.float64)

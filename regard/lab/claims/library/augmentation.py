@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from regard.lab.claims.engine.checkpoints import GPT, TUNING
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
-from regard.lab.claims.engine.finetuning import LABELS, Shrinks, Tuned
+from regard.lab.claims.engine.finetuning import GPT, LABELS, TUNING, Tuned
 from regard.lab.claims.engine.labelled_texts import moods
-from regard.lab.claims.engine.rules import All, Less
+from regard.lab.claims.engine.rules import All, Less, Shrinks
 
 METHODS = ["synonyms", "insert", "swap", "delete"]
 
@@ -22,9 +21,8 @@ CLAIM = Claim(
         "A GPT of four layers that has read nothing learns from few to many labelled sentences, as "
         "they are, or half of the time as variants. The thesaurus gives two words of the same "
         "shade for each. As many steps each.",
-        "没读过任何文本的四层 GPT，从少到多的标注句学习：原样，"
-        "或一半时间读变体。同义词表为每个词给出两个同类词。"
-        "步数相同。",
+        "没读过任何文本的四层 GPT，从少到多的标注句学习：原样，或一半时间读变体。"
+        "同义词表为每个词给出两个同类词。步数相同。",
     ),
     arms=("plain", "augmented"),
     axis=Axis(Said("labelled sentences", "标注句数"), (50, 200, 1600), logarithmic=True),

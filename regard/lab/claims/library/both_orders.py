@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from regard.lab.claims.engine.checkpoints import GPT, TUNING
 from regard.lab.claims.engine.claim import Cell, Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Room
-from regard.lab.claims.engine.finetuning import Tuned
+from regard.lab.claims.engine.finetuning import GPT, TUNING, Tuned
 from regard.lab.claims.engine.labelled_texts import Files, same_moods
 from regard.lab.claims.engine.rules import All, Less
 
 
 def turned(run: Path, files: Files, cell: Cell, room: Room) -> dict[str, float]:
     """How far the probability of "same" moves when the two texts change places."""
-    import json
-
-    import regard
+    from regard.data.examples import Labelled
+    from regard.evaluation.predictors import predictor_for
+    from regard.formats.directory import load
 
     lines = files["test"].read_text(encoding="utf-8").splitlines()[:200]
     pairs = [json.loads(line) for line in lines]
     first, second = ([pair[f"sentence{i}"] for pair in pairs] for i in (1, 2))
-    model = regard.load(run)
+    predict = predictor_for(load(run))
     both = [
-        [said.scores["same"] for said in model.classify(a, b)]
+        [answer.scores["same"] for answer in predict(list(map(Labelled, a, b)))]
         for a, b in ((first, second), (second, first))
     ]
     moved = [abs(a - b) for a, b in zip(*both, strict=True)]

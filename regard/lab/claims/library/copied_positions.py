@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Self
-
-import torch
+from typing import Any
 
 from regard.core.seeding import seed_torch
 from regard.lab.claims.engine.claim import Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Room, Trained, learned
-from regard.lab.claims.engine.finetuning import Provided
-from regard.lab.claims.engine.followed import Followed, Found
-from regard.lab.claims.engine.rules import All, Ratio, Within
-from regard.lab.claims.engine.small import judged, task
+from regard.lab.claims.engine.experiment import Followed, Found, Room, Trained
+from regard.lab.claims.engine.rules import All, Provided, Ratio, Within
 from regard.lab.claims.engine.texts import refrains
-from regard.objectives.base import Batch, Sample
-from regard.objectives.masked import Masked
 
 SHORT, LONG, WINDOW = 64, 512, 64  # a window of the old length, as in the paper
 RUN = Trained(
@@ -38,14 +28,15 @@ RUN = Trained(
 
 def lengthened(arm: str, seed: int, room: Room) -> Found:
     """Hidden words guessed by the short model, and by the long ones before any training."""
+    import torch
+
     from regard.formats.directory import load
+    from regard.lab.claims.engine.small import judged, task
     from regard.models.longformer import lengthen
 
     data = refrains(room.place)
-    with TemporaryDirectory(prefix="claim-", dir=room.place) as work:
-        out = Path(work, "run")
-        learned(RUN.recipe(Cell("", 0.0, seed), room), out)
-        model = load(out).model.eval()
+    with RUN.trained(Cell("", 0.0, seed), room) as (run, _):
+        model = load(run).model.eval()
     short = task("masked", data, "valid", SHORT, 32, seed)
     long = task("masked", data, "valid", LONG, 4, seed, global_first=False)
     copied, random = (lengthen(model, LONG, WINDOW).eval() for _ in range(2))
@@ -59,24 +50,24 @@ def lengthened(arm: str, seed: int, room: Room) -> Found:
             "right": inside["masked_accuracy"],
         }
         for name, pair in measured.items()
-        for inside in [judged(pair[0], WithoutSeams.of(pair[1]))]
+        for inside in [judged(pair[0], without_seams(pair[1]))]
     }
 
 
-class WithoutSeams(Masked):
+def without_seams(plain: Any) -> Any:
     """The same task, but words at the first and last place of a copy do not count: the short model
     has only ever seen the marks of a text there.
     """
+    from regard.objectives.masked import Masked
 
-    @classmethod
-    def of(cls, plain: Masked) -> Self:
-        sizes = {"length": plain.length, "batch": plain.batch, "seed": plain.seed}
-        return cls(plain.corpus, plain.options, learning=plain.learning, **sizes)
+    class WithoutSeams(Masked):
+        def collate(self, samples: Any) -> Any:
+            batch = super().collate(samples)
+            places = batch["targets"] % SHORT
+            return batch | {"shares": batch["shares"] * ((places > 0) & (places < SHORT - 1))}
 
-    def collate(self, samples: Sequence[Sample]) -> Batch:
-        batch = super().collate(samples)
-        places = batch["targets"] % SHORT
-        return batch | {"shares": batch["shares"] * ((places > 0) & (places < SHORT - 1))}
+    sizes = {"length": plain.length, "batch": plain.batch, "seed": plain.seed}
+    return WithoutSeams(plain.corpus, plain.options, learning=plain.learning, **sizes)
 
 
 CLAIM = Claim(
@@ -100,7 +91,7 @@ CLAIM = Claim(
         "每份复制的首尾两处不参与裁决：短模型在那里只见过文本的起止标记。",
     ),
     arms=("short", "copied", "random"),
-    experiment=Followed("copied-positions", lengthened, together=True),
+    experiment=Followed(lengthened, together=True),
     rule=Provided(
         Within("right", "short", least=0.5),
         All((

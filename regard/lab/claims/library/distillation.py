@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.lab.claims.engine.checkpoints import GPT, TUNING
 from regard.lab.claims.engine.claim import Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import QUIET, Room
-from regard.lab.claims.engine.finetuning import ALIKE, ByArm, Start, Tuned, whole
+from regard.lab.claims.engine.experiment import QUIET, Room, finished, seconds
+from regard.lab.claims.engine.finetuning import ALIKE, GPT, TUNING, ByArm, Start, Tuned
 from regard.lab.claims.engine.labelled_texts import Files, moods
 from regard.lab.claims.engine.rules import All, Ratio
-from regard.lab.claims.engine.timing import seconds
 from regard.training import recipe as recipes
 
 
@@ -28,7 +26,7 @@ class Student(Start):
         own = {"data": str(self.text(room.place)), "seed": seed, "budget": {"steps": steps}}
         asked = Asked(str(self.teacher.trained(seed, room)), "layers=2")
         recipe = recipes.make(QUIET, ALIKE, self.common, own)
-        whole(distil(recipe, out, asked, display="silent"))
+        finished(distil(recipe, out, asked, display="silent"))
 
     @property
     def settings(self) -> tuple[Any, ...]:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from regard.lab.claims.engine.claim import Axis, Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Room, Trained
-from regard.lab.claims.engine.followed import Followed, Found
+from regard.lab.claims.engine.experiment import Followed, Found, Room, Trained, opened
 from regard.lab.claims.engine.rules import All, Less
 from regard.lab.claims.engine.texts import python_docs
-from regard.training import recipe as recipes
 
 CONTEXTS, SCORED, STRIDE, LENGTH = (8, 16, 32, 64, 128, 256), 8, 128, 64
 GAIN = 0.01  # of the loss: what a longer context must bring to count
@@ -22,12 +17,12 @@ GAIN = 0.01  # of the loss: what a longer context must bring to count
 
 def bits(run: Path, cell: Cell) -> dict[str, float]:
     """Of the same words, with so many words before the first of them and no more."""
-    from regard.data.corpus import Corpus
-    from regard.formats.directory import load
+    import torch
+
     from regard.objectives.reading import read_on
 
-    corpus = Corpus.open(recipes.read(run / "recipe.toml")["data"], "valid")
-    model: Any = load(run).model.eval()
+    corpus, loaded = opened(run)
+    model = loaded.model.eval()
     size = max(CONTEXTS) + SCORED
     starts = range(0, len(corpus) - size, STRIDE)
     text = torch.stack([torch.from_numpy(corpus.read(a, a + size)).long() for a in starts])
@@ -82,8 +77,7 @@ CLAIM = Claim(
     name="effective-context",
     statement=Said(
         "A Transformer-XL makes use of a longer context than an LSTM, and both of a longer one "
-        "than "
-        "a Transformer without memory.",
+        "than a Transformer without memory.",
         "Transformer-XL 能利用的上下文比 LSTM 长，两者都比没有记忆的 Transformer 长。",
     ),
     source="Dai et al. 2019, 4.3 and table 8",
@@ -92,12 +86,11 @@ CLAIM = Claim(
         "the same words are guessed with 8 to 256 words before them. The effective context is "
         "where the last doubling led that still lowered the loss by 1%.",
         "三者都用 64 个词元的片段训练，Transformer-XL 另有 128 的记忆；再以 8 到 256 "
-        "个前文词元猜同样的词。"
-        "有效上下文是指最后一次翻倍仍使损失下降 1% 的长度。",
+        "个前文词元猜同样的词。有效上下文是指最后一次翻倍仍使损失下降 1% 的长度。",
     ),
     arms=("transformer-xl", "lstm", "gpt"),
     axis=Axis(Said("words before", "前文长度"), CONTEXTS, logarithmic=True),
-    experiment=Followed("effective-context", contexts),
+    experiment=Followed(contexts),
     rule=All((
         Less("effective", "gpt", "lstm", at=8),
         Less("effective", "lstm", "transformer-xl", at=8),

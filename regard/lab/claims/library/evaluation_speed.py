@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Computed
+from regard.lab.claims.engine.experiment import Computed, seconds
 from regard.lab.claims.engine.rules import All, Outgrows, Ratio
-from regard.lab.claims.engine.timing import seconds
-from regard.models import create
 
 SHAPE: dict[str, Any] = {"layers": 4, "width": 128, "heads": 4, "hidden": 512, "vocabulary": 200}
 XL: dict[str, Any] = {"head_size": 32, "cutoffs": (), "ratio": 1, "clamp": 0}
@@ -19,6 +15,10 @@ SEGMENT = 128  # rows read at a time with a memory
 
 def figures(arm: str, length: float, seed: int) -> dict[str, float]:
     """Seconds for one word, each with `length` words of context before it."""
+    import torch
+
+    from regard.models import create
+
     torch.manual_seed(seed)
     context = int(length)
     model: Any

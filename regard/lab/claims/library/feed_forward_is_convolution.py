@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-from torch.nn import functional as F
+from typing import Any
 
-from regard.attention.block import FeedForward
 from regard.core.seeding import seed_torch
 from regard.lab.claims.engine.claim import Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Computed
@@ -14,6 +12,11 @@ from regard.lab.claims.engine.rules import All, Within
 
 def figures(arm: str, at: float, seed: int) -> dict[str, float]:
     """The network beside two convolutions over the text, of one position or of three."""
+    import torch
+    from torch.nn import functional as F
+
+    from regard.attention.block import FeedForward
+
     draw = torch.Generator().manual_seed(seed)
     seed_torch(seed, "weights")
     network = FeedForward(32, 64, "relu").double()
@@ -21,7 +24,7 @@ def figures(arm: str, at: float, seed: int) -> dict[str, float]:
     wide, narrow = network.wide, network.narrow
     reach = 1 if arm == "of one position" else 3
 
-    def kernel(weight: torch.Tensor) -> torch.Tensor:
+    def kernel(weight: Any) -> Any:
         around = torch.randn(*weight.shape, reach, generator=draw, dtype=torch.float64)
         around[..., reach // 2] = weight
         return around

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from regard.lab.claims.engine.checkpoints import GPT, TUNING
 from regard.lab.claims.engine.claim import Chart, Claim, Said
-from regard.lab.claims.engine.finetuning import Tuned
+from regard.lab.claims.engine.finetuning import GPT, TUNING, Tuned
 from regard.lab.claims.engine.labelled_texts import same_moods
 from regard.lab.claims.engine.rules import All, Less
 

@@ -6,25 +6,21 @@ import math
 from pathlib import Path
 
 from regard.lab.claims.engine.claim import Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Trained
+from regard.lab.claims.engine.experiment import Trained, opened
 from regard.lab.claims.engine.rules import All, Less
-from regard.lab.claims.engine.small import judged, task
 from regard.lab.claims.engine.texts import python_docs
-from regard.training import recipe as recipes
 
 
 def both_ways(run: Path, cell: Cell) -> dict[str, float]:
     """Of unseen text: bits of the next word, and of hidden words."""
-    from regard.formats.directory import load
+    from regard.lab.claims.engine.small import judged, task
 
-    data = Path(recipes.read(run / "recipe.toml")["data"])
-    model = load(run).model
-    on = judged(model, task("causal", data, "valid", 64, 16, 0), 200)
-    hidden = judged(model, task("masked", data, "valid", 64, 16, 0), 200)
-    return {
-        "next": on["bits_per_byte"],
-        "hidden": math.log2(hidden["masked_perplexity"]),
-    }
+    corpus, loaded = opened(run)
+    ways = ("causal", "masked")
+    on, hidden = (
+        judged(loaded.model, task(way, corpus.directory, "valid", 64, 16, 0), 200) for way in ways
+    )
+    return {"next": on["bits_per_byte"], "hidden": math.log2(hidden["masked_perplexity"])}
 
 
 PARTS = [{"objective": "causal", "share": 0.5}, {"objective": "masked", "share": 0.5}]
@@ -68,10 +64,9 @@ CLAIM = Claim(
     minutes=5,
     notes=(
         Said(
-            "The paper measures on benchmarks and lets hidden words be guessed one place "
-            "earlier, so "
-            "that both ways share their form; here each keeps its own. In a short run half of the "
-            "samples is half of the learning, so a defeat says little of long ones.",
+            "The paper measures on benchmarks and lets hidden words be guessed one place earlier, "
+            "so that both ways share their form; here each keeps its own. In a short run half of "
+            "the samples is half of the learning, so a defeat says little of long ones.",
             "论文在基准上测量，并把被遮的词放到前一个位置去猜，使两种方式形式一致；这里各按原样。"
             "训练很短时，一半的样本就是一半的学习，所以输了也说明不了长训练的情形。",
         ),

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 
 from regard.lab.claims.engine.claim import Axis, Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Room, Trained
-from regard.lab.claims.engine.finetuning import Provided
-from regard.lab.claims.engine.followed import Followed, Found
-from regard.lab.claims.engine.rules import All, Less, Rising, Within
+from regard.lab.claims.engine.experiment import Followed, Found, Room, Trained, opened
+from regard.lab.claims.engine.rules import All, Less, Provided, Rising, Within
 from regard.lab.claims.engine.texts import SHOTS, ciphers
-from regard.training import recipe as recipes
 
 
 def accuracies(run: Path, cell: Cell) -> dict[str, float]:
     """Of the answers in unseen lines, by the number of examples before them."""
-    from regard.data.corpus import Corpus
-    from regard.formats.directory import load
+    import torch
 
-    corpus = Corpus.open(recipes.read(run / "recipe.toml")["data"], "valid")
-    model: Any = load(run).model.eval()
+    corpus, loaded = opened(run)
+    model = loaded.model.eval()
     starts = np.asarray(corpus.documents)[:-1].tolist()
     lines = np.stack([corpus.read(start, start + 2 * SHOTS) for start in starts])
     tokens = torch.from_numpy(lines).long()
@@ -79,7 +73,7 @@ CLAIM = Claim(
     ),
     arms=("small", "large"),
     axis=Axis(Said("examples before", "前面的例子数"), tuple(range(SHOTS))),
-    experiment=Followed("in-context", shots),
+    experiment=Followed(shots),
     rule=Provided(
         Within("last", "large", least=0.5),
         All((

@@ -30,10 +30,8 @@ CLAIM = Claim(
         "Which of two colours has a made creature? Only a graph says so, and no creature of the "
         "test was met before. A BERT that has read nothing learns it without the graph, with its "
         "facts as branches under the visible matrix, and with the same branches seen by all.",
-        "某虚构生物是两种颜色中的哪一种？只有图谱知道，且测试中的生物从未见过。"
-        "没读过文本的 BERT 分三种方式学习："
-        "无图谱；"
-        "以可见矩阵约束的分支；同样的分支但人人可见。",
+        "某虚构生物是两种颜色中的哪一种？只有图谱知道，且测试中的生物从未见过。没读过文本的 BERT "
+        "分三种方式学习：无图谱；以可见矩阵约束的分支；同样的分支但人人可见。",
     ),
     arms=("no knowledge", "visible matrix", "seen by all"),
     experiment=Tuned(

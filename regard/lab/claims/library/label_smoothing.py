@@ -8,25 +8,21 @@ from pathlib import Path
 import numpy as np
 
 from regard.lab.claims.engine.claim import Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Trained
-from regard.lab.claims.engine.finetuning import Provided
-from regard.lab.claims.engine.rules import All, Less, Ratio, Within
+from regard.lab.claims.engine.experiment import Trained, opened
+from regard.lab.claims.engine.rules import All, Less, Provided, Ratio, Within
 from regard.lab.claims.engine.texts import numerals
-from regard.training import recipe as recipes
 
 ASKED = 300  # pairs that are written out
 
 
 def exact(run: Path, cell: Cell) -> dict[str, float]:
     """How many targets are written without a mistake, word by word and the likeliest first."""
-    from regard.data.corpus import Corpus
     from regard.decoding.generation import generate
-    from regard.formats.directory import load
 
-    corpus = Corpus.open(recipes.read(run / "recipe.toml")["data"], "valid")
+    corpus, loaded = opened(run)
     edges = np.asarray(corpus.sentences)[: 2 * ASKED + 1].tolist()
     parts = [corpus.read(a, b).tolist() for a, b in pairwise(edges)]
-    written = generate(load(run), parts[::2], tokens=20, temperature=0)
+    written = generate(loaded, parts[::2], tokens=20, temperature=0)
     right = [
         made[0].ids[: len(target)] == target
         for made, target in zip(written, parts[1::2], strict=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from regard.lab.claims.engine.checkpoints import GPT, TUNING
 from regard.lab.claims.engine.claim import Chart, Claim, Said
-from regard.lab.claims.engine.finetuning import Alike, Tuned
+from regard.lab.claims.engine.finetuning import GPT, TUNING, Tuned
 from regard.lab.claims.engine.labelled_texts import moods
+from regard.lab.claims.engine.rules import Alike
 
 CLAIM = Claim(
     name="layer-wise-rates",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from regard.lab.claims.engine.claim import Axis, Cell, Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Room
-from regard.lab.claims.engine.finetuning import Shrinks, Start, Tuned
+from regard.lab.claims.engine.finetuning import Start, Tuned
 from regard.lab.claims.engine.labelled_texts import long_moods, mood_text
-from regard.lab.claims.engine.rules import All, Less, Rising
+from regard.lab.claims.engine.rules import All, Less, Rising, Shrinks
 from regard.training.recipe import Table
 
 SHORT, LONG = 64, 514  # tokens of a truncated text, and of the longest

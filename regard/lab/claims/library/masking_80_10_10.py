@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.lab.claims.engine.checkpoints import BERT, TUNING
 from regard.lab.claims.engine.claim import Cell, Chart, Claim, Experiment, Said
 from regard.lab.claims.engine.experiment import Room
-from regard.lab.claims.engine.finetuning import ByArm, Provided, Start, Tuned
+from regard.lab.claims.engine.finetuning import BERT, TUNING, ByArm, Start, Tuned
 from regard.lab.claims.engine.labelled_texts import shades
-from regard.lab.claims.engine.rules import Less, Within
-from regard.objectives import masked
+from regard.lab.claims.engine.rules import Less, Provided, Within
 
 SPLITS = {"80/10/10": (0.8, 0.1), "100/0/0": (1.0, 0.0), "80/20/0": (0.8, 0.2),
           "0/0/100": (0.0, 0.0)}  # fmt: skip
@@ -23,6 +21,8 @@ SPLITS = {"80/10/10": (0.8, 0.1), "100/0/0": (1.0, 0.0), "80/20/0": (0.8, 0.2),
 @contextmanager
 def split(hide: float, keep: float) -> Iterator[None]:
     """What a masked objective does to the words it chooses; the rest become any word."""
+    from regard.objectives import masked
+
     before = masked.HIDE, masked.KEEP
     masked.HIDE, masked.KEEP = hide, keep
     try:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from regard.lab.claims.engine.claim import Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Trained
-from regard.lab.claims.engine.finetuning import ALIKE, Provided
+from regard.lab.claims.engine.experiment import Trained, opened
+from regard.lab.claims.engine.finetuning import ALIKE
 from regard.lab.claims.engine.labelled_texts import story_text
-from regard.lab.claims.engine.rules import All, Less, Within
+from regard.lab.claims.engine.rules import All, Less, Provided, Within
 
 TASKS = {"next": "trained on next", "order": "trained on order"}
 LENGTH = 30
@@ -21,13 +20,10 @@ def both(run: Path, cell: Cell) -> dict[str, float]:
     """
     import torch
 
-    from regard.data.corpus import Corpus
-    from regard.formats.directory import load
     from regard.objectives.sentences import Options, Sentences
-    from regard.training import recipe as recipes
 
-    model: Any = load(run).model.eval()
-    corpus = Corpus.open(Path(recipes.read(run / "recipe.toml")["data"]), "valid")
+    corpus, loaded = opened(run)
+    model = loaded.model.eval()
     found = {}
     for task in TASKS:
         options = Options(task=task, short=0.0)
@@ -100,8 +96,8 @@ CLAIM = Claim(
             "question would answer the second, too: what is tested is which cue is learned. One "
             "that only knows the order is right about three of four pairs when asked what comes "
             "next: sentences from elsewhere are of a later stage half of the time.",
-            "下一句绝不会属于更早的阶段，因此第一问若答得完美，"
-            "第二问也就会了：检验的是模型学到哪种线索。只懂顺序的模型，被问下一句时四对里能答对三对："
+            "下一句绝不会属于更早的阶段，因此第一问若答得完美，第二问也就会了："
+            "检验的是模型学到哪种线索。只懂顺序的模型，被问下一句时四对里能答对三对："
             "来自别处的句子有一半属于更后的阶段。",
         ),
         Said(
@@ -111,10 +107,10 @@ CLAIM = Claim(
             "words for each, or stages without gaps), a model that learned what comes next got "
             "the order right, too (0.97 to 1.0), against the claim. A topic that is easier than "
             "the order is what makes the difference.",
-            "这个文本是试出来的，结论取决于它。试过约十五种文本，各一个种子：若六个以上的词里只有一两个"
-            "透露阶段，顺序根本学不会；若主题比阶段更难辨认（每个主题 15 个词，或阶段没有跳跃），"
-            "学下一句的模型也能答对顺序（0.97 到 1.0），与这一说法相反。"
-            "差别来自主题比顺序更容易。",
+            "这个文本是试出来的，结论取决于它。试过约十五种文本，各一个种子："
+            "若六个以上的词里只有一两个透露阶段，顺序根本学不会；若主题比阶段更难辨认（每个主题 "
+            "15 个词，或阶段没有跳跃），学下一句的模型也能答对顺序（0.97 到 1.0），"
+            "与这一说法相反。差别来自主题比顺序更容易。",
         ),
     ),
 )  # fmt: skip

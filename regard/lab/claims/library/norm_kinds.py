@@ -5,42 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from torch import Tensor, nn
-
 from regard.core.seeding import seed_torch
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Room
-from regard.lab.claims.engine.finetuning import Provided
-from regard.lab.claims.engine.followed import Followed, Found
-from regard.lab.claims.engine.rules import All, Less, Within
-from regard.lab.claims.engine.small import SHAPE, judged, learn, task
+from regard.lab.claims.engine.experiment import Followed, Found, Room
+from regard.lab.claims.engine.rules import All, Less, Provided, Within
 from regard.lab.claims.engine.texts import paragraphs
-from regard.models import create
 
 LENGTH, STEPS, SIZES = 64, 300, (4, 16)
 
 
-class Batch(nn.Module):
-    """Batch norm of rows: every component over all rows of all texts, padding among them."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.norm(x.flatten(0, -2)).view_as(x)
-        return y
-
-
-def exchange(model: nn.Module) -> None:
-    """Every layer norm becomes a batch norm."""
-    for part in list(model.modules()):
-        for name, child in list(part.named_children()):
-            if isinstance(child, nn.LayerNorm):
-                setattr(part, name, Batch(child.normalized_shape[0]))
-
-
 def sizes(arm: str, seed: int, room: Room) -> Found:
+    from regard.lab.claims.engine.small import SHAPE, judged, learn, task, with_batch_norms
+    from regard.models import create
+
     data = paragraphs(room.place)
     found: dict[tuple[str, float], dict[str, float]] = {}
     for size in SIZES:
@@ -50,8 +27,8 @@ def sizes(arm: str, seed: int, room: Room) -> Found:
         words = given.corpus.vocabulary
         model = create("bert", vocabulary=words, context=LENGTH, **SHAPE)
         if arm == "batch norm":
-            exchange(model)
-        learn(model, given, max(1, round(STEPS * room.effort)), 1e-3, seed)
+            with_batch_norms(model)
+        learn(model, given, room.steps(STEPS), 1e-3, seed)
         valid = task("masked", data, "valid", LENGTH, 32, seed, **options)
         figures = judged(model, valid, 800)
         found[arm, size] = {"bits": math.log2(figures["masked_perplexity"])}
@@ -74,7 +51,7 @@ CLAIM = Claim(
     ),
     arms=("layer norm", "batch norm"),
     axis=Axis(Said("texts of a batch", "每批文本数"), SIZES),
-    experiment=Followed("norm-kinds", sizes),
+    experiment=Followed(sizes),
     rule=Provided(
         Within("bits", "layer norm", most=9.5),
         All(tuple(Less("bits", "layer norm", "batch norm", at=size) for size in SIZES)),

@@ -4,43 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from regard.core.seeding import seed_torch
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Computed
+from regard.lab.claims.engine.experiment import Computed, seconds
 from regard.lab.claims.engine.rules import All, Ratio, Slope, Within
-from regard.lab.claims.engine.timing import seconds
-from regard.models import create
 
 WIDTH, WORDS = 128, 100
 LONGEST = 1024
 
 
 def model_of(arm: str, seed: int) -> Any:
+    from regard.models import create
+
     seed_torch(seed, "weights")
-    if arm == "lstm":
-        return create("lstm", layers=2, width=WIDTH, vocabulary=WORDS).eval()
-    shape: dict[str, Any] = {
-        "layers": 2,
-        "width": WIDTH,
-        "heads": 4,
-        "vocabulary": WORDS,
-        "context": LONGEST,
-    }
-    return create("gpt", **shape).eval()
+    more: dict[str, Any]
+    name, more = ("lstm", {}) if arm == "lstm" else ("gpt", {"heads": 4, "context": LONGEST})
+    return create(name, layers=2, width=WIDTH, vocabulary=WORDS, **more).eval()
 
 
 def figures(arm: str, length: float, seed: int) -> dict[str, float]:
     """How much of the last row's gradient reaches the first word, beside what reaches the word
     just before it; how many operations wait for each other; and seconds for the whole text.
     """
+    import torch
+
     model, rows = model_of(arm, seed).double(), int(length)  # what reaches far is tiny
     draw = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, WORDS, (1, rows), generator=draw)
-    kept: list[torch.Tensor] = []
+    kept: list[Any] = []
 
-    def keep(module: Any, given: Any, made: torch.Tensor) -> None:
+    def keep(module: Any, given: Any, made: Any) -> None:
         made.retain_grad()
         kept.append(made)
 
@@ -50,7 +43,6 @@ def figures(arm: str, length: float, seed: int) -> dict[str, float]:
     steps = longest_chain(last.grad_fn)
     last.backward()
     hook.remove()
-    assert kept[0].grad is not None
     reached = kept[0].grad[0].norm(dim=-1)
     model.float()
     with torch.inference_mode():
@@ -91,9 +83,8 @@ CLAIM = Claim(
         "row with respect to the first word, over that with respect to the word just before the "
         "last; the longest chain of operations each of which has to wait for the one before it; "
         "and (not judged) the seconds for one text.",
-        "两层、宽 128 的 GPT 与 LSTM，均为初始权重。"
-        "量最后一行对第一个词的梯度与对前一个词的梯度之比，必须一个等一个的运算链最长有多长，"
-        "以及读一段文本的秒数（不参与裁决）。",
+        "两层、宽 128 的 GPT 与 LSTM，均为初始权重。量最后一行对第一个词的梯度与对前一个词的梯度之"
+        "比，必须一个等一个的运算链最长有多长，以及读一段文本的秒数（不参与裁决）。",
     ),
     arms=("attention", "lstm"),
     axis=Axis(Said("length", "长度"), (4, 16, 64, 256, LONGEST), logarithmic=True),

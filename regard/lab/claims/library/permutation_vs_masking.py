@@ -7,25 +7,22 @@ from pathlib import Path
 
 from regard.core.seeding import keyed
 from regard.lab.claims.engine.claim import Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Trained
+from regard.lab.claims.engine.experiment import Trained, opened
 from regard.lab.claims.engine.rules import All, Less
 from regard.lab.claims.engine.texts import python_docs
-from regard.training import recipe as recipes
 
 ASKED, ROW = 500, 62  # hidden words, tokens around each
 
 
 def blanks(run: Path, cell: Cell) -> dict[str, float]:
     """One word of a stretch is hidden and all others are seen; the same ones for everybody."""
-    from regard.data.corpus import Corpus
-    from regard.formats.directory import load
     from regard.lab.compare.blanks import Blanks
 
-    corpus = Corpus.open(recipes.read(run / "recipe.toml")["data"], "valid")
+    corpus, loaded = opened(run)
     draw = keyed(0, "blanks")
     starts = draw.integers(len(corpus) - ROW, size=ASKED).tolist()
     rows = [corpus.read(start, start + ROW).tolist() for start in starts]
-    guesses = Blanks(load(run), corpus.special)(rows, draw.integers(ROW, size=ASKED).tolist())
+    guesses = Blanks(loaded, corpus.special)(rows, draw.integers(ROW, size=ASKED).tolist())
     nats = -sum(guess.logprob for guess in guesses) / len(guesses)
     right = sum(guess.right for guess in guesses) / len(guesses)
     return {"bits": nats / math.log(2), "right": right, "wrong": 1 - right}
@@ -70,8 +67,8 @@ CLAIM = Claim(
     notes=(
         Said(
             "The paper compares after fine-tuning, with a memory and far more text. A single "
-            "hidden "
-            "word is what BERT is trained for, which XLNet sees only at the end of an order.",
+            "hidden word is what BERT is trained for, which XLNet sees only at the end of an "
+            "order.",
             "论文比较的是微调之后的结果，有记忆，文本也多得多。单个隐去的词正是 BERT 训练的内容，"
             "而 XLNet 只在顺序的末尾遇到这种情形。",
         ),

@@ -5,18 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-
 from regard.core.seeding import seed_torch
 from regard.lab.claims.engine.claim import Axis, Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Room, Trained
-from regard.lab.claims.engine.finetuning import Provided
-from regard.lab.claims.engine.followed import Followed, Found
-from regard.lab.claims.engine.rules import All, Less, Ratio, Rising, Within
-from regard.lab.claims.engine.small import task
+from regard.lab.claims.engine.experiment import Followed, Found, Room, Trained
+from regard.lab.claims.engine.rules import All, Less, Provided, Ratio, Rising, Within
 from regard.lab.claims.engine.texts import numerals
-from regard.models import create
-from regard.training.loop import Diverged
 
 LAYERS, SAMPLES, LENGTH = 6, 64, 32
 SHAPE: dict[str, Any] = {"layers": LAYERS, "width": 64, "heads": 2, "hidden": 256}
@@ -41,6 +34,9 @@ RUNS = Trained(
 
 def layers(arm: str, seed: int, room: Room) -> Found:
     """How well it learns, and at each layer of the decoder the gradient before the first step."""
+    from regard.lab.claims.engine.small import task
+    from regard.training.loop import Diverged
+
     given = task("pairs", numerals(room.place), "train", LENGTH, SAMPLES, seed, smoothing=0.0)
     norms = gradients(given, arm.split(",")[0], seed)
     try:
@@ -58,6 +54,10 @@ def layers(arm: str, seed: int, room: Room) -> Found:
 
 def gradients(given: Any, norm: str, seed: int) -> list[float]:
     """Of the second matrix of each position-wise network, as in the paper's figure."""
+    import torch
+
+    from regard.models import create
+
     seed_torch(seed, "weights")
     words = given.corpus.vocabulary
     model: Any = create("transformer", norm=norm, vocabulary=words, **SHAPE).eval()
@@ -83,13 +83,12 @@ CLAIM = Claim(
         "and without clipping. Before the first step the length of the gradient is taken at every "
         "layer of the decoder. A run whose loss is no number any more counts as a guess by chance.",
         "每边六层、宽 64 的 Transformer，两种归一化位置，学习把数写成英文，"
-        "有或没有五分之一步数的预热，"
-        "学习率 0.001，不裁剪梯度。第一步之前先量解码器每一层梯度的长度。"
-        "损失不再是数的训练，按随机猜测计。",
+        "有或没有五分之一步数的预热，学习率 0.001，不裁剪梯度。第一步之前先量解码器每一层梯度的长"
+        "度。损失不再是数的训练，按随机猜测计。",
     ),
     arms=tuple(RUNS.arms),
     axis=Axis(Said("layer of the decoder", "解码器的层"), tuple(range(1, LAYERS + 1))),
-    experiment=Followed("pre-norm-warm-up", layers),
+    experiment=Followed(layers),
     rule=Provided(
         Within("perplexity", "pre, warm-up", most=10),
         All((
@@ -112,11 +111,11 @@ CLAIM = Claim(
             "behind hardly did (2.89 and 2.92). How much a warm-up is needed depends on the rate. "
             "After 600 steps three seeds do not decide (2.75 ± 0.03 with a warm-up, 3.11 ± 0.21 "
             "without); with --effort 2.5, which is 1,500 steps, they do.",
-            "学习率与步数是在几次单种子的试跑之后选定的。学习率加倍、步数减半时，层后归一化两种情况都"
-            "学不会（有预热 7.9，没有 12.0），而两种归一化都因预热而更好；学习率减半、600 步时，"
-            "层后归一化几乎不受影响（2.89 与 2.92）。预热有多必要，取决于学习率。"
-            "600 步时三个种子尚无定论（有预热 2.75 ± 0.03，没有 3.11 ± 0.21）；"
-            "用 --effort 2.5（1,500 步）则有。",
+            "学习率与步数是在几次单种子的试跑之后选定的。学习率加倍、步数减半时，"
+            "层后归一化两种情况都学不会（有预热 7.9，没有 12.0），而两种归一化都因预热而更好；"
+            "学习率减半、600 步时，层后归一化几乎不受影响（2.89 与 2.92）。预热有多必要，"
+            "取决于学习率。600 步时三个种子尚无定论（有预热 2.75 ± 0.03，没有 3.11 ± 0.21）；用 "
+            "--effort 2.5（1,500 步）则有。",
         ),
         Said(
             "Numbers can be spelled at a perplexity of about 4.6 without looking at the digits: "
@@ -129,8 +128,7 @@ CLAIM = Claim(
             "begin smaller, its layers hardly change their rows at first, and the gradients of all "
             "layers are then alike with either norm.",
             "这与权重的初值有关：这里与论文相同（Glorot）。GPT 的初值更小，"
-            "各层起初几乎不改变其输入，"
-            "两种归一化下各层梯度都差不多。",
+            "各层起初几乎不改变其输入，两种归一化下各层梯度都差不多。",
         ),
     ),
 )  # fmt: skip

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from regard.lab.claims.engine.checkpoints import GPT, TUNING
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
-from regard.lab.claims.engine.finetuning import LABELS, Shrinks, Tuned
+from regard.lab.claims.engine.finetuning import GPT, LABELS, TUNING, Tuned
 from regard.lab.claims.engine.labelled_texts import moods
-from regard.lab.claims.engine.rules import All, Less
+from regard.lab.claims.engine.rules import All, Less, Shrinks
 
 CLAIM = Claim(
     name="pretraining",

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from regard.lab.claims.engine.checkpoints import GPT
 from regard.lab.claims.engine.claim import Axis, Cell, Chart, Claim, Experiment, Said
 from regard.lab.claims.engine.experiment import Room
-from regard.lab.claims.engine.finetuning import Start
+from regard.lab.claims.engine.finetuning import GPT, Start
 from regard.lab.claims.engine.labelled_texts import shades
 from regard.lab.claims.engine.rules import All, Less, Within
 

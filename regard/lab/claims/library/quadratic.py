@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import torch
-
-from regard.attention.kernels import How
-from regard.attention.pattern import Full
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Computed
+from regard.lab.claims.engine.experiment import Computed, seconds
 from regard.lab.claims.engine.rules import All, Slope
-from regard.lab.claims.engine.timing import seconds
 
 
 def figures(arm: str, length: float, seed: int) -> dict[str, float]:
+    import torch
+
+    from regard.attention.kernels import How
+    from regard.attention.pattern import Full
+
     draw = torch.Generator().manual_seed(seed)
     rows = int(length)
     if arm == "attention":

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.lab.claims.engine.checkpoints import GPT, TUNING
 from regard.lab.claims.engine.claim import Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Room
-from regard.lab.claims.engine.finetuning import Alike, Tuned
+from regard.lab.claims.engine.experiment import Room, seconds
+from regard.lab.claims.engine.finetuning import GPT, TUNING, Tuned
 from regard.lab.claims.engine.labelled_texts import Files, moods
-from regard.lab.claims.engine.rules import All, Less, Ratio
-from regard.lab.claims.engine.timing import seconds
+from regard.lab.claims.engine.rules import Alike, All, Less, Ratio
 from regard.training.recipe import Table
 
 LARGER: Table = {"vocabulary": 8000, "width": 768, "layers": 4, "heads": 12, "hidden": 3072,

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Room
-from regard.lab.claims.engine.followed import Followed, Found
+from regard.lab.claims.engine.experiment import Followed, Found, Room
 from regard.lab.claims.engine.rules import All, Less
-from regard.lab.claims.engine.small import KINDS, gpt_with, judged, learn, task
-from regard.lab.claims.engine.texts import python_docs
 
-TRAINED, LENGTHS, STEPS = 64, (16, 64, 256), 300
-READ = 16384  # tokens of unseen text, the same at every length
+LENGTHS = (16, 64, 256)
 
 
 def lengths(arm: str, seed: int, room: Room) -> Found:
-    data = python_docs(room.place)
-    given = task("causal", data, "train", TRAINED, 16, seed)
-    model = gpt_with(arm, given.corpus.vocabulary, max(LENGTHS), seed)
-    learn(model, given, max(1, round(STEPS * room.effort)), 1e-3, seed)
-    found = {
-        n: judged(model, task("causal", data, "valid", n, 8, seed), READ // n) for n in LENGTHS
-    }
-    return {(arm, n): {"bits_per_byte": each["bits_per_byte"]} for n, each in found.items()}
+    from regard.lab.claims.engine.small import bits_at_lengths
+
+    bits = bits_at_lengths(arm, LENGTHS, seed, room)
+    return {(arm, n): {"bits_per_byte": each} for n, each in bits.items()}
 
 
 CLAIM = Claim(
@@ -36,12 +28,11 @@ CLAIM = Claim(
         "vector times 0, 1, 2, …, and the same vector times numbers from 0 to 1. They learn from "
         "pieces of 64 tokens and read pieces of 16, 64 and 256.",
         "四个只在位置上不同的 GPT：学得的表、正弦、学得的向量乘 0、1、2……、同一向量乘 0 到 1 "
-        "之间的数。"
-        "用 64 个词元的片段训练，再读 16、64、256 的片段。",
+        "之间的数。用 64 个词元的片段训练，再读 16、64、256 的片段。",
     ),
-    arms=KINDS,
+    arms=("learned", "sinusoids", "integers", "unit"),
     axis=Axis(Said("length read", "阅读长度"), LENGTHS, logarithmic=True),
-    experiment=Followed("rejected-positions", lengths),
+    experiment=Followed(lengths),
     rule=All(tuple(
         Less("bits_per_byte", "sinusoids", other, at=at)
         for other in ("integers", "unit")
@@ -52,8 +43,7 @@ CLAIM = Claim(
     notes=(
         Said(
             "A number added to every component alike would be taken out again by the first norm, "
-            "so "
-            "here it comes with a vector.",
+            "so here it comes with a vector.",
             "若给每个分量加同一个数，第一层归一化就会把它减掉，所以这里给它配一个向量。",
         ),
     ),

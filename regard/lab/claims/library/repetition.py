@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.core.seeding import keyed
 from regard.lab.claims.engine.claim import Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Room, Trained, learned
-from regard.lab.claims.engine.finetuning import Provided
-from regard.lab.claims.engine.followed import Followed, Found
-from regard.lab.claims.engine.rules import All, Less, Ratio, Within
+from regard.lab.claims.engine.experiment import Followed, Found, Room, Trained
+from regard.lab.claims.engine.rules import All, Less, Provided, Ratio, Within
 from regard.lab.claims.engine.texts import python_docs
 
 TEXTS, PROMPT, TOKENS, GRAM = 20, 16, 100, 4
@@ -49,10 +45,8 @@ def ways(arm: str, seed: int, room: Room) -> Found:
     starts = draw.integers(len(corpus) - PROMPT - TOKENS, size=TEXTS).tolist()
     prompts = [corpus.read(a, a + PROMPT).tolist() for a in starts]
     texts = [corpus.read(a + PROMPT, a + PROMPT + TOKENS).tolist() for a in starts]
-    with TemporaryDirectory(prefix="claim-", dir=room.place) as work:
-        out = Path(work, "run")
-        facts = learned(RUN.recipe(Cell("", 0.0, seed), room), out)
-        loaded = load(out)
+    with RUN.trained(Cell("", 0.0, seed), room) as (run, facts):
+        loaded = load(run)
         made = {"people": texts}
         for way, options in WAYS.items():
             found = generate(loaded, prompts, tokens=TOKENS, end=(), seed=seed, **options)
@@ -75,17 +69,14 @@ CLAIM = Claim(
     source="Holtzman et al. 2020, sections 3 and 5",
     setting=Said(
         "A GPT of two layers learns from the reference of Python and goes on with 20 beginnings "
-        "for "
-        "100 tokens: greedily, by sampling, from the nucleus of 0.9, and greedily with a penalty "
-        "of "
-        "1.3. The share of runs of four tokens that had been there before, beside that of the "
-        "text itself.",
+        "for 100 tokens: greedily, by sampling, from the nucleus of 0.9, and greedily with a "
+        "penalty of 1.3. The share of runs of four tokens that had been there before, beside that "
+        "of the text itself.",
         "两层的 GPT 学 Python 参考文档，再把 20 个开头各续写 100 个词元：贪心、采样、0.9 "
-        "的核采样、带 1.3 惩罚的贪心。"
-        "看四词元片段中重复出现的比例，并与原文对照。",
+        "的核采样、带 1.3 惩罚的贪心。看四词元片段中重复出现的比例，并与原文对照。",
     ),
     arms=("people", *WAYS),
-    experiment=Followed("repetition", ways, together=True),
+    experiment=Followed(ways, together=True),
     rule=Provided(
         Within("bits_per_byte", "greedy", most=2.6),
         All((

@@ -2,52 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Trained
-from regard.lab.claims.engine.rules import (
-    NOT,
-    REPRODUCED,
-    All,
-    Found,
-    Rising,
-    Rule,
-    Ruling,
-    Slope,
-    Values,
-    slope,
-)
+from regard.lab.claims.engine.rules import All, Rising, Slope, Straight
 from regard.lab.claims.engine.texts import python_docs
-
-
-@dataclass(frozen=True)
-class Straight(Rule):
-    """On logarithmic axes the means lie on a line: no further from it than `most`, relatively."""
-
-    figure: str
-    arm: str
-    most: float
-
-    @property
-    def words(self) -> str:
-        return f"{self.figure} of {self.arm!r} is within {self.most:.0%} of a power everywhere"
-
-    @property
-    def chinese(self) -> str:
-        return f"{self.arm} 的 {self.figure} 处处与某个幂函数相差不超过 {self.most:.0%}"
-
-    def judge(self, values: Values) -> Ruling:
-        places = sorted(at for arm, at in values if arm == self.arm)
-        means = [Found.of(values, self.arm, at, self.figure).mean for at in places]
-        power = slope(places, means)
-        rest = [math.log(v) - power * math.log(p) for p, v in zip(places, means, strict=True)]
-        middle = sum(rest) / len(rest)
-        farthest = max(abs(math.expm1(r - middle)) for r in rest)
-        told = f"{self.figure} of {self.arm} is at most {farthest:.2%} from a power"
-        return Ruling(REPRODUCED if farthest <= self.most else NOT, told)
-
 
 CLAIM = Claim(
     name="scale",
@@ -90,8 +48,7 @@ CLAIM = Claim(
             "more text; here all sizes stop after the same few steps. The exponent in the width is "
             "twice that in the parameters.",
             "已发表的参数量指数是 0.076，那些模型在多得多的文本上训练到头；"
-            "这里各规模都只走同样少的步数。"
-            "以宽度计的指数是以参数计的两倍。",
+            "这里各规模都只走同样少的步数。以宽度计的指数是以参数计的两倍。",
         ),
     ),
 )  # fmt: skip

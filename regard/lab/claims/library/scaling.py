@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Any
 
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Computed
@@ -16,6 +15,8 @@ def figures(arm: str, width: float, seed: int) -> dict[str, float]:
     """Random queries and keys: how far scores spread, what of a gradient comes through, and what
     can be learned by it.
     """
+    import torch
+
     draw = torch.Generator().manual_seed(seed)
     size = int(width)
     times = size**-0.5 if arm == "scaled" else 1.0
@@ -32,15 +33,17 @@ def figures(arm: str, width: float, seed: int) -> dict[str, float]:
     }
 
 
-def learned(size: int, times: float, draw: torch.Generator) -> float:
+def learned(size: int, times: float, draw: Any) -> float:
     """The squared error of a lookup: each row is to find its own value by its key, through queries
     that a matrix makes of the keys and that begin as random as they are.
     """
+    import torch
+
     keys, values = (torch.randn(ROWS, n, generator=draw) for n in (size, VALUES))
     matrix = (torch.randn(size, size, generator=draw) * size**-0.5).requires_grad_()
     optimizer = torch.optim.Adam([matrix], lr=RATE)
 
-    def error() -> Tensor:
+    def error() -> Any:
         found = (keys @ matrix @ keys.T * times).softmax(-1) @ values
         return (found - values).square().mean()
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-import torch
-
-from regard.attention.position import sinusoids
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Computed
 from regard.lab.claims.engine.rules import All, Within
@@ -14,9 +12,11 @@ from regard.lab.claims.engine.rules import All, Within
 WIDTH, POSITIONS = 64, 4096
 
 
-def rotation(distance: int) -> torch.Tensor:
+def rotation(distance: int) -> Any:
     """The map that takes every position to the one `distance` further, made without looking at
     any."""
+    import torch
+
     half = torch.arange(WIDTH // 2, dtype=torch.float64)
     angle = distance * torch.exp(half * -(math.log(10000.0) / (WIDTH / 2)))
     cosine, sine = torch.diag(angle.cos()), torch.diag(angle.sin())
@@ -25,6 +25,10 @@ def rotation(distance: int) -> torch.Tensor:
 
 def figures(arm: str, distance: float, seed: int) -> dict[str, float]:
     """How far the rotated positions are from the real ones, everywhere."""
+    import torch
+
+    from regard.attention.position import sinusoids
+
     draw = torch.Generator().manual_seed(seed)
     far = int(distance)
     at = torch.arange(POSITIONS + far)

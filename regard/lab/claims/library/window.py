@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from regard.attention.kernels import How
-from regard.attention.pattern import Full, Pattern
-from regard.attention.window import Window
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Computed
+from regard.lab.claims.engine.experiment import Computed, seconds
 from regard.lab.claims.engine.rules import All, Ratio, Slope
-from regard.lab.claims.engine.timing import seconds
-from regard.models import create
+from regard.training.recipe import Table
 
-SHAPE: dict[str, Any] = {
-    "layers": 2,
-    "width": 128,
-    "heads": 4,
-    "hidden": 256,
-    "vocabulary": 100,
-    "context": 16384,
-}
+SHAPE: Table = {
+    "layers": 2, "width": 128, "heads": 4, "hidden": 256, "vocabulary": 100, "context": 16384,
+}  # fmt: skip
 WINDOWS = {"window 128": 128, "window 512": 512, "window 2048": 2048}
 
 
 def figures(arm: str, length: float, seed: int) -> dict[str, float]:
+    import torch
+
+    from regard.models import create
+
     torch.manual_seed(seed)
     more: dict[str, Any]
     name, more = ("bert", {}) if arm == "full" else ("longformer", {"window": WINDOWS[arm]})
@@ -41,6 +34,12 @@ def figures(arm: str, length: float, seed: int) -> dict[str, float]:
 
 def attention_alone(arm: str, rows: int) -> float:
     """Seconds of one layer's weighted sums, without the projections and the network around."""
+    import torch
+
+    from regard.attention.kernels import How
+    from regard.attention.pattern import Full, Pattern
+    from regard.attention.window import Window
+
     size = SHAPE["width"] // SHAPE["heads"]
     q, k, v = (torch.randn(1, SHAPE["heads"], rows, size) for _ in range(3))
     pattern: Pattern = Full()

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from regard.lab.claims.engine.claim import Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Computed
 from regard.lab.claims.engine.rules import All, Within
-from regard.models import create
+from regard.training.recipe import Table
 
-SHAPE: dict[str, Any] = {
-    "layers": 2,
-    "width": 64,
-    "heads": 4,
-    "hidden": 128,
-    "vocabulary": 50,
-    "context": 16,
-}
+SHAPE: Table = {
+    "layers": 2, "width": 64, "heads": 4, "hidden": 128, "vocabulary": 50, "context": 16,
+}  # fmt: skip
 
 
 def figures(arm: str, at: float, seed: int) -> dict[str, float]:
     """How much the mean of all rows changes when words change places."""
+    import torch
+
+    from regard.models import create
+
     torch.manual_seed(seed)
     model: Any = create("bert", **SHAPE).double().eval()
     for p in model.parameters():

@@ -1,9 +1,5 @@
-"""The script of a comparison's page: language, pictures, and what a pointer or a key shows.
-
-Everything is drawn from the JSON that the page holds, and becomes text or numbers, never markup.
-"""
-
-SCRIPT = r"""
+// Language, pictures, and what a pointer or a key shows. Everything is drawn from the JSON that the
+// page holds, and becomes text or numbers, never markup.
 (() => {
 'use strict';
 const data = JSON.parse(document.getElementById('data').textContent);
@@ -278,4 +274,3 @@ addEventListener('resize', () => { if (innerWidth !== wide) { wide = innerWidth;
 addEventListener('scroll', hush, { passive: true });
 speak((navigator.language || 'en').toLowerCase().startsWith('zh') ? 'zh' : 'en');
 })();
-"""
