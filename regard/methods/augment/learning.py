@@ -124,8 +124,9 @@ def check(recipe: Recipe) -> None:
     task = recipe.examples.task
     name = str(asked.get("of") or asked.get("name") or OBJECTIVES.get(task, task))
     kind = family(recipe) if is_directory(recipe.model) else ""
-    if name not in VARIED or FAMILIES[kind].writes_tasks:
-        by = f" by {kind}" if FAMILIES[kind].writes_tasks else ""
+    writes = bool(kind) and FAMILIES[kind].writes_tasks
+    if name not in VARIED or writes:
+        by = f" by {kind}" if writes else ""
         raise ConfigError(
             f"augment.methods is set, and {task or name}{by} is not varied on the fly; that is for "
             "classify, entail, similar, choose and tag by a model that labels (bert, xlnet, "

@@ -65,7 +65,8 @@ class Masked:
                 "words are replaced by a masked model: bert, longformer, xlnet"
             )
         self.filler, self.model, self.top, self.rule = filler, filler.model, top, rule
-        if rule == "tinybert" and not {"order", "segments"} <= self.model.accepts:
+        masks = self.model.fills == "masked" and "order" in self.model.accepts
+        if rule == "tinybert" and not masks:
             name = type(self.model).__name__
             raise ConfigError(f"TinyBERT's rule is for bert, and this is a {name}; choose 'some'")
         known = Words(filler.words, self.model.config.vocabulary)
