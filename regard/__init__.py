@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from regard.core.version import VERSION as __version__
+from regard.core import VERSION as __version__
 
 if TYPE_CHECKING:
     from regard.api import Loaded, load

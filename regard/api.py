@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard.core.errors import InputError
-from regard.formats import directory
-from regard.formats.directory import Loaded as Checkpoint
+from regard.formats.checkpoint import Loaded as Checkpoint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -253,6 +252,8 @@ def load(path: str | os.PathLike[str], **options: Any) -> Loaded:
     Options are `download` (fetch a name of the hub), `ignore_unknown`, `heads` and `dtype`, as
     `regard.formats.directory.load` says.
     """
+    from regard.formats import directory
+
     found = directory.load(path, **options)
     return Loaded(found.model, found.tokenizer, found.source, found.path)
 

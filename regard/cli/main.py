@@ -38,8 +38,8 @@ from regard.cli import (
     test,
     train,
 )
+from regard.core import VERSION
 from regard.core.errors import RegardError, UnknownName
-from regard.core.version import VERSION
 
 # Rich would make the help prettier and twice as slow; a paragraph after \b keeps its line breaks.
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False}

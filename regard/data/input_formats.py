@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from regard.core.errors import ConfigError
-from regard.data.corpus import Special
+
+if TYPE_CHECKING:
+    from regard.data.corpus import Special
 
 
 @dataclass(frozen=True)

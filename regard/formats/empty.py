@@ -11,7 +11,6 @@ from torch.overrides import TorchFunctionMode
 from regard.core.errors import ConfigError, UnknownName
 from regard.formats.format import Format
 from regard.models import FAMILIES
-from regard.models.extensions import EXTENSIONS, extend
 from regard.models.heads import Heads
 
 
@@ -38,6 +37,8 @@ def empty(
         with torch.device("meta"), Undrawn():
             model = model_class(config, heads) if found.takes_heads else model_class(config)
             for name, options in (extensions or {}).items():
+                from regard.models.extensions import extend
+
                 extend(model, name, options)
             return model
     except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what numbers can count
@@ -51,6 +52,10 @@ def extensions_of(given: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(
             f"config.json: regard_extensions is {held!r}; it must be a table of tables"
         )
+    if not held:
+        return {}
+    from regard.models.extensions import EXTENSIONS
+
     unknown = [name for name in held if name not in EXTENSIONS]
     if unknown:
         raise UnknownName("extension", unknown[0], EXTENSIONS, "(in config.json)")

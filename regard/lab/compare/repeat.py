@@ -9,8 +9,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from regard.core import VERSION
 from regard.core.files import read_json
-from regard.core.version import VERSION
 from regard.lab.compare.comparison import RUNS, Comparison, Plan
 from regard.lab.compare.lineup import Budget
 
