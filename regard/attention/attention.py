@@ -35,7 +35,7 @@ class Projection(nn.Linear):
 
     def parts(self) -> list[int]:
         """How many rows of the matrix are query, key and value."""
-        return [self.heads * self.size] * 3
+        return [count * self.size for count in (self.heads, self.kv_heads, self.kv_heads)]
 
     def forward(self, x: Tensor) -> Triple:  # type: ignore[override]
         q, k, v = self.part(x, 0, 3)
@@ -50,10 +50,10 @@ class Projection(nn.Linear):
 
     def part(self, x: Tensor, start: int, end: int) -> tuple[Tensor, ...]:
         """Parts start … end of (query, key, value), each [B, its heads, rows, D]."""
-        counts = (self.heads, self.kv_heads, self.kv_heads)
-        first, last = sum(counts[:start]) * self.size, sum(counts[:end]) * self.size
-        y = self.rows(x, first, last).unflatten(-1, (-1, self.size)).transpose(1, 2)
-        parts: tuple[Tensor, ...] = y.split(counts[start:end], 1)
+        rows = self.parts()
+        y = self.rows(x, sum(rows[:start]), sum(rows[:end]))
+        y = y.unflatten(-1, (-1, self.size)).transpose(1, 2)
+        parts: tuple[Tensor, ...] = y.split([n // self.size for n in rows[start:end]], 1)
         return parts
 
     def rows(self, x: Tensor, start: int, end: int) -> Tensor:
