@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.attention import kernels
 from regard.attention.attention import Attention, Projection
+from regard.attention.bigbird import BigBird
 from regard.attention.kernels import How
 from regard.attention.memory import Growing
 from regard.attention.pattern import Causal, Full, Ordered, Pattern
@@ -161,6 +162,7 @@ def patterns(dtype: torch.dtype) -> dict[str, Pattern]:
         "ordered": Ordered(order, order, dtype),
         "padded": causal(real, 0, dtype),
         "window": Window(3, 2, 40, dtype, CPU, real, far),
+        "bigbird": BigBird(4, 1, 2, 40, dtype, CPU, real, far),
         "dilated": Dilated(3, 2, 2, real, dtype),
     }
 
