@@ -21,15 +21,21 @@ def unseen(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tenso
 
 
 class Projection(nn.Linear):
-    """Query, key and value as one matrix [3 · heads · size, width], usable whole or in part."""
+    """Query, key and value as one matrix [(heads + 2 · kv_heads) · size, width], usable whole or
+    in part. With fewer `kv_heads` each of them serves a group of neighbouring queries (Ainslie et
+    al. 2023).
+    """
 
-    def __init__(self, width: int, heads: int, size: int, bias: bool) -> None:
-        super().__init__(width, 3 * heads * size, bias)
-        self.heads, self.size = heads, size
+    def __init__(
+        self, width: int, heads: int, size: int, bias: bool, kv_heads: int | None = None
+    ) -> None:
+        shared = heads if kv_heads is None else kv_heads
+        super().__init__(width, (heads + 2 * shared) * size, bias)
+        self.heads, self.kv_heads, self.size = heads, shared, size
 
     def parts(self) -> list[int]:
         """How many rows of the matrix are query, key and value."""
-        return [self.heads * self.size] * 3
+        return [count * self.size for count in (self.heads, self.kv_heads, self.kv_heads)]
 
     def forward(self, x: Tensor) -> Triple:  # type: ignore[override]
         q, k, v = self.part(x, 0, 3)
@@ -43,12 +49,17 @@ class Projection(nn.Linear):
         return k, v
 
     def part(self, x: Tensor, start: int, end: int) -> tuple[Tensor, ...]:
-        """Parts start … end of (query, key, value), each [B, H, rows, D]."""
-        inner = self.heads * self.size
-        chosen = slice(start * inner, end * inner)
-        y = F.linear(x, self.weight[chosen], None if self.bias is None else self.bias[chosen])
-        parts = y.unflatten(-1, (end - start, self.heads, self.size)).permute(2, 0, 3, 1, 4)
-        return tuple(parts.unbind(0))
+        """Parts start … end of (query, key, value), each [B, its heads, rows, D]."""
+        rows = self.parts()
+        y = self.rows(x, sum(rows[:start]), sum(rows[:end]))
+        y = y.unflatten(-1, (-1, self.size)).transpose(1, 2)
+        parts: tuple[Tensor, ...] = y.split([n // self.size for n in rows[start:end]], 1)
+        return parts
+
+    def rows(self, x: Tensor, start: int, end: int) -> Tensor:
+        """The product with rows start … end of the matrix."""
+        chosen = slice(start, end)
+        return F.linear(x, self.weight[chosen], None if self.bias is None else self.bias[chosen])
 
 
 class Attention(nn.Module):
@@ -60,6 +71,7 @@ class Attention(nn.Module):
         heads: int,
         *,
         size: int | None = None,  # of a head; width / heads unless given
+        kv_heads: int | None = None,  # heads of keys and values; as many as of queries unless given
         bias: bool = True,
         scale: float | None = None,  # 1 / √size unless given
         dropout: float = 0.0,  # of the weights
@@ -67,7 +79,7 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         size = width // heads if size is None else size
-        self.project = Projection(width, heads, size, bias)
+        self.project = Projection(width, heads, size, bias, kv_heads)
         self.out = nn.Linear(heads * size, width, bias)
         self.score = Plain() if score is None else score
         self.scale = size**-0.5 if scale is None else scale
@@ -76,7 +88,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, view: View, memory: Memory = HERE) -> Tensor:
         q, k, v = memory.read(x, self.project)
-        q, bias = self.score(q, view, self.scale)
+        q, k, bias = self.score(q, k, view, self.scale)
+        k, v = memory.keep(k, v)
         how = How(bias, self.scale, self.dropout * self.training)
         y: Tensor = self.out(self.kernel(view.pattern, q, k, v, how).transpose(1, 2).flatten(2))
         return y

@@ -1,6 +1,7 @@
 """The weighted sum itself, as free functions.
 
-Letters: B batch, H heads, Q query rows, K key rows, D width of a head.
+Letters: B batch, H heads, Q query rows, K key rows, D width of a head. Keys and values may have
+fewer heads, G: each serves H / G neighbouring heads of queries, and is not copied for them.
 PyTorch's fused kernel serves wherever it is fast. On a CPU it is slow with dropout on the weights,
 with a bias that is learned, and to learn from bf16; there `Explicit` does the same sum with plain
 matrix products, as long as its matrix of weights is small.
@@ -32,8 +33,8 @@ class How(NamedTuple):
 
 def attend(
     q: Tensor,  # [B, H, Q, D]
-    k: Tensor,  # [B, H, K, D]
-    v: Tensor,  # [B, H, K, D]
+    k: Tensor,  # [B, G, K, D]
+    v: Tensor,  # [B, G, K, D]
     how: How,
     mask: Tensor | None = None,  # added to the scores: 0 where visible, -inf where not
     causal: bool = False,  # the last row sees the last key
@@ -54,35 +55,42 @@ def attend(
         mask = bias if mask is None else bias + mask
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
-    return F.scaled_dot_product_attention(q, k, v, mask, rate, causal, scale=scale)
+    grouped = q.size(1) != k.size(1)
+    return F.scaled_dot_product_attention(
+        q, k, v, mask, rate, causal, scale=scale, enable_gqa=grouped
+    )
 
 
 class Explicit(torch.autograd.Function):
-    """Attention by matrix products with a backward of its own; the weights are stored once."""
+    """Attention by matrix products with a backward of its own; the weights are stored once. The
+    queries that share a head of keys stand below each other, as if they were more rows.
+    """
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
         q, k, v, mask, bias, scale, rate = given
-        heads = q.shape[:2]
+        shape, heads, rows = q.shape, k.shape[:2], q.size(1) * q.size(2) // k.size(1)
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = (x.flatten(0, 1) for x in (q, k, v))
-            q = q * scale
-            scores = torch.bmm(q, k.mT).unflatten(0, heads)
-            keep = keep_mask(scores.shape, rate, scores.device).flatten(0, 1) if rate else None
-            weights, used = (w.flatten(0, 1) for w in passes.weigh(scores, bias, mask, keep))
+            q = (q * scale).reshape(k.size(0), rows, q.size(-1))
+            scores = torch.bmm(q, k.mT)
+            keep = keep_mask(scores.shape, rate, scores.device) if rate else None
+            scores = scores.view(*shape[:3], k.size(1))
+            pair = passes.weigh(scores, bias, mask, keep)
+            weights, used = (w.view(k.size(0), rows, k.size(1)) for w in pair)
             out, kept = torch.bmm(used, v), 1.0 - dropped(rate) / GRAIN
             ctx.save_for_backward(q, k, v, weights, keep)
-            ctx.constants = heads, scale, kept, None if bias is None else bias.shape
-            y: Tensor = (out if kept == 1.0 else out.div_(kept)).unflatten(0, heads)
+            ctx.constants = shape, heads, scale, kept, None if bias is None else bias.shape
+            y: Tensor = (out if kept == 1.0 else out.div_(kept)).view(*shape[:3], v.size(-1))
             return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, weights, keep = ctx.saved_tensors
-        heads, scale, kept, bias_shape = ctx.constants
+        shape, heads, scale, kept, bias_shape = ctx.constants
         with torch.autocast(grad.device.type, enabled=False):
-            grad = grad.flatten(0, 1).to(v.dtype)
+            grad = grad.to(v.dtype).reshape(*weights.shape[:2], v.size(-1))
             grad = grad if kept == 1.0 else grad / kept
             grad_scores, used = passes.weigh_back(torch.bmm(grad, v.mT), weights, keep)
             grad_v = torch.bmm(used.mT, grad)
@@ -90,6 +98,6 @@ class Explicit(torch.autograd.Function):
             grad_k = torch.bmm(grad_scores.mT, q)
             grad_bias = None
             if bias_shape is not None and ctx.needs_input_grad[4]:
-                grad_bias = grad_scores.unflatten(0, heads).sum_to_size(bias_shape)
-            grads = (g.unflatten(0, heads) for g in (grad_q, grad_k, grad_v))
-            return *grads, None, grad_bias, None, None
+                grad_bias = grad_scores.view(*shape[:3], k.size(1)).sum_to_size(bias_shape)
+            pair = (g.unflatten(0, heads) for g in (grad_k, grad_v))
+            return grad_q.view(shape), *pair, None, grad_bias, None, None

@@ -2,12 +2,14 @@
 
 A Memory answers one question for an Attention: given the rows `x` and the fused projection, which
 queries, keys and values take part? It owns every kind of past: none, hidden states, a cache, …
+It answers in two steps: `read` gives what has to be placed by the Score, and `keep` takes the
+placed keys and gives all there are. So a cache holds keys that were placed once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,15 +19,21 @@ from regard.core.errors import InputError
 if TYPE_CHECKING:
     from regard.attention.attention import Projection
 
-Pair = tuple[Tensor, Tensor]  # keys, values: [B, H, rows, D]
+Pair = tuple[Tensor, Tensor]  # keys, values: [B, kv_heads, rows, D]
 Triple = tuple[Tensor, Tensor, Tensor]  # queries, keys, values
 
 
-class Memory(Protocol):
-    def read(self, x: Tensor, project: Projection) -> Triple: ...
+class Memory:
+    """Subclasses give `read`, and `keep` where something is remembered."""
+
+    def read(self, x: Tensor, project: Projection) -> Triple:
+        raise TypeError(f"{type(self).__name__} does not say what there is to read")
+
+    def keep(self, k: Tensor, v: Tensor) -> Pair:
+        return k, v
 
 
-class Here:
+class Here(Memory):
     """Self-attention: the rows read each other."""
 
     def read(self, x: Tensor, project: Projection) -> Triple:
@@ -37,7 +45,7 @@ HERE = Here()
 
 
 @dataclass(frozen=True)
-class Segment:
+class Segment(Memory):
     """Transformer-XL: the hidden states of earlier segments (no gradient) stand before the rows."""
 
     past: Tensor  # [B, M, width]
@@ -49,7 +57,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(Memory):
     """An encoder's output, projected once: the same keys and values for every row and step."""
 
     pairs: Pair
@@ -62,22 +70,25 @@ class Fixed:
 
 
 @dataclass
-class Growing:
+class Growing(Memory):
     """The cache of one layer: a buffer allocated once, and how much of it is filled."""
 
-    keys: Tensor  # [B, H, capacity, D]
+    keys: Tensor  # [B, kv_heads, capacity, D]
     values: Tensor
     length: int = 0
 
     def read(self, x: Tensor, project: Projection) -> Triple:
         q, k, v = project(x)
-        end, room = self.length + x.size(1), self.keys.size(2)
+        return q, k, v
+
+    def keep(self, k: Tensor, v: Tensor) -> Pair:
+        end, room = self.length + k.size(2), self.keys.size(2)
         if end > room:  # a single row would be dropped in silence
             raise InputError(f"{end} rows do not fit a memory made for {room}; start a larger one")
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
         self.length = end
-        return q, self.keys[:, :, :end], self.values[:, :, :end]
+        return self.keys[:, :, :end], self.values[:, :, :end]
 
     def reorder(self, chosen: Tensor) -> None:
         """Beams: row i continues what row chosen[i] was."""

@@ -1,10 +1,10 @@
-"""How position enters: counted, as sinusoids, or as Transformer-XL's relative score."""
+"""How position enters: counted, as sinusoids, as Transformer-XL's relative score, or turned in."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -92,6 +92,25 @@ class Distances:
         return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
+class Turns(NamedTuple):
+    """The angles of rotary positions, built once a forward: each [B|1, 1, rows, D / 2]."""
+
+    cosines: Tensor
+    sines: Tensor
+
+    @classmethod
+    def of(cls, at: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Self:
+        """Rows that stand at `at` [B|1, rows] turn pair i by the angle at · frequencies[i]."""
+        angles = at.float()[:, None, :, None] * frequencies
+        return cls(angles.cos().to(dtype), angles.sin().to(dtype))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [B, H, rows, D], whose numbers i and i + D / 2 are a pair."""
+        first, second = x.chunk(2, -1)
+        cos, sin = self
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
 @dataclass(frozen=True)
 class View:
     """What one forward hands to every layer: who sees whom, and where everything stands."""
@@ -99,13 +118,17 @@ class View:
     pattern: Pattern
     bias: Tensor | None = None  # added to all scores, shared by the layers: T5's buckets
     distances: Distances | None = None
+    turns: Turns | None = None
+
+
+Placed = tuple[Tensor, Tensor, Tensor | None]  # queries, keys, and what is added to the scores
 
 
 class Plain(nn.Module):
     """Position is already in the rows, or in the shared bias."""
 
-    def forward(self, q: Tensor, view: View, scale: float) -> tuple[Tensor, Tensor | None]:
-        return q, view.bias
+    def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
+        return q, k, view.bias
 
 
 class Relative(nn.Module):
@@ -119,9 +142,19 @@ class Relative(nn.Module):
         self.u, self.v = u, v
         self.distance = nn.Linear(width, u.numel(), bias=False)
 
-    def forward(self, q: Tensor, view: View, scale: float) -> tuple[Tensor, Tensor | None]:
+    def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
         assert view.distances is not None
         table, rows = view.distances.table, view.pattern.rows(q + self.v.to(q.dtype)[:, None])
         far = (self.distance(table) * scale).unflatten(-1, self.u.shape).permute(0, 2, 3, 1)
         bias = view.distances.place(rows, far.to(rows.dtype))
-        return q + self.u.to(q.dtype)[:, None], bias
+        return q + self.u.to(q.dtype)[:, None], k, bias
+
+
+class Rotary(nn.Module):
+    """Queries and keys are turned by angles that grow with their positions, so that a product of
+    two depends on their distance alone (Su et al. 2021, 3.4.2). A cache holds turned keys.
+    """
+
+    def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
+        assert view.turns is not None
+        return view.turns(q), view.turns(k), view.bias

@@ -85,7 +85,9 @@ def watching(name: str, recording: Recording, inner: Kernel) -> Kernel:
     """Keeps what goes into the kernel that was there before, and lets it work."""
 
     def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
-        queries, keys, values = (x.detach().clone() for x in (q, k, v))
+        groups = q.size(1) // k.size(1)  # every head is shown with the keys that it reads
+        queries = q.detach().clone()
+        keys, values = (x.detach().repeat_interleave(groups, 1) for x in (k, v))
         bias = None if how.bias is None else how.bias.detach().clone()
         kept = how._replace(bias=bias, rate=0.0)
         recording.layers.append(Seen(name, queries, keys, values, kept, pattern))

@@ -137,7 +137,8 @@ def masks(
     kind: Annotated[
         str,
         typer.Argument(
-            metavar="KIND", help="full, causal, prefix, window, longformer, xlnet, knowledge."
+            metavar="KIND",
+            help="full, causal, prefix, window, longformer, bigbird, xlnet, knowledge.",
         ),
     ] = "causal",
     length: Annotated[int, typer.Option(help="Rows.")] = 16,
@@ -145,9 +146,13 @@ def masks(
     prefix: Annotated[int | None, typer.Option(help="prefix: rows that see each other.")] = None,
     window: Annotated[int | None, typer.Option(help="window, longformer: both sides.")] = None,
     globals_: Annotated[
-        int | None, typer.Option("--globals", help="longformer: global tokens.")
+        int | None, typer.Option("--globals", help="longformer, bigbird: global tokens.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="xlnet: draws the order.")] = None,
+    block: Annotated[int | None, typer.Option(help="bigbird: tokens of a block.")] = None,
+    random: Annotated[int | None, typer.Option(help="bigbird: blocks that are drawn.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="xlnet: draws the order; bigbird: draws the blocks.")
+    ] = None,
     memory: Annotated[int | None, typer.Option(help="xlnet: remembered rows before.")] = None,
     branches: Annotated[int | None, typer.Option(help="knowledge: branches of a word.")] = None,
     out: Out = None,
@@ -162,8 +167,8 @@ def masks(
     """
     from regard.lab.draw import pictures
 
-    given = {"past": past, "prefix": prefix, "window": window, "globals": globals_, "seed": seed,
-             "memory": memory, "branches": branches}  # fmt: skip
+    given = {"past": past, "prefix": prefix, "window": window, "globals": globals_, "block": block,
+             "random": random, "seed": seed, "memory": memory, "branches": branches}  # fmt: skip
     options = {name: value for name, value in given.items() if value is not None}
     show(pictures.masks(kind, length, **options), out, as_json)
 

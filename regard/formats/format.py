@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -54,6 +54,7 @@ class Name:
     zeros: int | None = (
         None  # they have a vector of this size where we have none: zeros, never trained
     )
+    shares: tuple[int, ...] = ()  # rows of each of theirs within ours; equally many unless given
 
     def layers(self, count: int) -> Iterator[Name]:
         """The same name for each layer."""
@@ -62,7 +63,7 @@ class Name:
             return
         for i in range(count):
             theirs = tuple(t.replace("{i}", str(i)) for t in self.theirs)
-            yield Name(self.ours.replace("{i}", str(i)), theirs, self.form, self.zeros)
+            yield replace(self, ours=self.ours.replace("{i}", str(i)), theirs=theirs)
 
 
 def name(ours: str, *theirs: str, form: Form = SAME) -> Name:
@@ -241,8 +242,8 @@ def stacked(parts: list[Tensor], entry: Name) -> Tensor:
 
 
 def unstacked(value: Tensor, entry: Name) -> dict[str, Tensor]:
-    """Ours in their form: equal shares along the first dimension."""
-    parts = value.chunk(len(entry.theirs))
+    """Ours in their form: shares along the first dimension."""
+    parts = value.split(entry.shares) if entry.shares else value.chunk(len(entry.theirs))
     return {
         key: entry.form.save(part).contiguous()
         for key, part in zip(entry.theirs, parts, strict=True)

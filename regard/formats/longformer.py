@@ -4,29 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.formats.bert import FIELDS, block, embeddings, projections
-from regard.formats.format import Field, Format, Name, both, name
+from regard.formats.bert import block, embeddings, projections
+from regard.formats.format import Field, Format, Name, both
+from regard.formats.roberta import FIELDS, heads_of, read_positions, write_positions
 from regard.models.heads import Heads
 from regard.models.longformer import LongformerConfig
-
-HEADS = {
-    "pool": both("heads.pool.dense", "longformer.pooler.dense"),
-    "classify": [
-        *both("heads.classify.dense", "classifier.dense"),
-        *both("heads.classify.out", "classifier.out_proj"),
-    ],
-    "choose": [
-        *both("heads.choose.dense", "longformer.pooler.dense"),
-        *both("heads.choose.out", "classifier"),
-    ],
-    "tag": both("heads.tag.out", "classifier"),
-    "answer": both("heads.answer.out", "qa_outputs"),
-    "masked": [
-        *both("output.transform.dense", "lm_head.dense"),
-        *both("output.transform.norm", "lm_head.layer_norm"),
-        name("output.bias", "lm_head.bias"),
-    ],
-}
 
 
 def names(config: LongformerConfig, heads: Heads) -> list[Name]:
@@ -37,7 +19,7 @@ def names(config: LongformerConfig, heads: Heads) -> list[Name]:
         *projections(f"{ours}.wide", theirs, "_global"),
         *both(f"{ours}.local.out", f"{theirs}.output.dense"),
         *block("longformer."),
-        *(entry for head in heads for entry in HEADS[head]),
+        *heads_of("longformer.", heads),
     ]
 
 
@@ -48,15 +30,6 @@ def windows(value: Any) -> Any:
 
 def written(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def read(given: dict[str, Any]) -> dict[str, Any]:
-    """Their table of positions begins with the rows of padding; ours counts real positions."""
-    return {"context": given.get("max_position_embeddings", 512) - given.get("pad_token_id", 1) - 1}
-
-
-def write(config: LongformerConfig) -> dict[str, Any]:
-    return {"max_position_embeddings": config.context + config.first_position}
 
 
 LONGFORMER = Format(
@@ -70,14 +43,13 @@ LONGFORMER = Format(
         "LongformerForTokenClassification": {"tag": 2},
         "LongformerForQuestionAnswering": {"answer": 2},
     },
-    fields={k: v for k, v in FIELDS.items() if k not in ("dropout_head", "context")}
+    fields={k: v for k, v in FIELDS.items() if k != "dropout_head"}
     | {
-        "padding": Field("pad_token_id", 1),
         "window": Field("attention_window", 512, windows, written),
     },
     fixed={"position_embedding_type": "absolute", "tie_word_embeddings": True},
-    reads=read,
-    writes=write,
+    reads=read_positions,
+    writes=write_positions,
     inert=frozenset(
         "max_position_embeddings attention_mode attention_dilation autoregressive "
         "ignore_attention_mask onnx_export sep_token_id".split()

@@ -23,6 +23,8 @@ FILES = {
     "marian": "transformer",
     "xlnet": "xlnet",
     "transfo-xl": "transformer_xl",
+    "llama": "llama",
+    "roberta": "roberta",
 }
 BESIDE = "crf."  # a part that a task adds, and keeps in a file of its own
 OWN = "regard-"  # types of our own, which transformers refuses

@@ -27,6 +27,8 @@ MODULES = {  # family: the file that ends with its card
     "longformer": "longformer",
     "longformer-characters": "longformer_characters",
     "lstm": "lstm",
+    "llama": "llama",
+    "roberta": "roberta",
 }
 
 

@@ -43,6 +43,11 @@ class BertConfig(Config):
     start_std: float = 0.02
     padding: int = 0  # the id of [PAD]
 
+    @property
+    def first_position(self) -> int:
+        """Rows of the position table before this one belong to nobody."""
+        return 0
+
 
 class Embeddings(nn.Module):
     """Word, position and segment, summed and normed."""
@@ -50,14 +55,16 @@ class Embeddings(nn.Module):
     def __init__(self, c: BertConfig) -> None:
         super().__init__()
         self.tokens = nn.Embedding(c.vocabulary, c.width)
-        self.positions = nn.Embedding(c.context, c.width)
+        self.first = c.first_position
+        self.positions = nn.Embedding(c.first_position + c.context, c.width)
         self.segments = nn.Embedding(c.segments, c.width)
         self.norm = nn.LayerNorm(c.width, c.epsilon)
         self.dropout = Dropout(c.dropout)
 
     def forward(self, tokens: Tensor, at: Tensor, segments: Tensor | None) -> Tensor:
         segment = self.segments.weight[0] if segments is None else self.segments(segments)
-        y: Tensor = self.dropout(self.norm(self.tokens(tokens) + segment + self.positions(at)))
+        position = self.positions(at + self.first)
+        y: Tensor = self.dropout(self.norm(self.tokens(tokens) + segment + position))
         return y
 
 
@@ -69,6 +76,7 @@ class Bert(Encoder):
     accepts = frozenset({"segments", "order", "known"})
 
     PRETRAINING: Heads = {"masked": 0, "next": 2}
+    GUESSING: str | None = None  # the activation before words are guessed; the layers' unless given
 
     def __init__(self, config: BertConfig, heads: Heads | None = None) -> None:
         super().__init__()
@@ -77,7 +85,7 @@ class Bert(Encoder):
         self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
         heads = self.PRETRAINING if heads is None else heads
         if "masked" in heads:
-            transform = Transform(c.width, c.activation, c.epsilon)
+            transform = Transform(c.width, self.GUESSING or c.activation, c.epsilon)
             self.output = Output(self.embeddings.tokens.weight, bias="learned", transform=transform)
         self.add_heads(heads, self.head)
 

@@ -58,9 +58,9 @@ class Config:
 
 
 POSITIVE = {
-    "vocabulary", "context", "width", "layers", "heads", "hidden", "head_size", "window", "band",
-    "embedding", "ratio", "buckets", "segments", "decoder_layers", "decoder_heads",
-    "decoder_hidden",
+    "vocabulary", "context", "width", "layers", "heads", "kv_heads", "hidden", "head_size",
+    "window", "band", "embedding", "ratio", "buckets", "segments", "decoder_layers",
+    "decoder_heads", "decoder_hidden",
 }  # fmt: skip
 MOST_LAYERS = 10_000  # of anything believable
 CHOICES = {

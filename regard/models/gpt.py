@@ -61,10 +61,16 @@ class GPT(Model):
         self.positions = nn.Embedding(c.context, c.width)
         self.dropout = Dropout(c.dropout_embedding)
         self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
-        self.norm = nn.LayerNorm(c.width, c.epsilon) if c.norm == "pre" else nn.Identity()
+        self.norm: nn.Module = (
+            nn.LayerNorm(c.width, c.epsilon) if c.norm == "pre" else nn.Identity()
+        )
         self.output = Output(self.tokens.weight)
-        held = {name: classes for name, classes in (heads or {}).items() if name != "masked"}
-        self.heads = nn.ModuleDict({name: self.head(c, name, k) for name, k in held.items()})
+        self.add_heads(heads or {})
+
+    def add_heads(self, heads: Heads) -> None:
+        """One module for each head but "masked", which is the output."""
+        others = {name: classes for name, classes in heads.items() if name != "masked"}
+        self.heads = nn.ModuleDict({n: self.head(self.config, n, k) for n, k in others.items()})
 
     @staticmethod
     def block(c: GPTConfig) -> Block:
@@ -113,13 +119,15 @@ class GPT(Model):
         return "kv_cache"
 
     def grow_vocabulary(self, vocabulary: int) -> None:
-        old = self.tokens.weight
-        new = old.new_empty(vocabulary - old.size(0), old.size(1)).normal_(
-            std=self.config.start_std
-        )
-        self.tokens.weight = nn.Parameter(torch.cat([old.detach(), new]), old.requires_grad)
-        self.tokens.num_embeddings = vocabulary
-        self.output.weight = self.tokens.weight
+        def larger(old: Tensor) -> nn.Parameter:
+            new = old.new_empty(vocabulary - old.size(0), old.size(1))
+            rows = [old.detach(), new.normal_(std=self.config.start_std)]
+            return nn.Parameter(torch.cat(rows), old.requires_grad)
+
+        old, output = self.tokens.weight, getattr(self, "output", None)
+        self.tokens.weight, self.tokens.num_embeddings = larger(old), vocabulary
+        if output is not None:
+            output.weight = self.tokens.weight if output.weight is old else larger(output.weight)
         if hasattr(self.tokens, "spelling"):  # the extension "characters"
             self.tokens.spelling.grow(vocabulary)  # type: ignore[operator, union-attr]
         self.config = self.config.replace(vocabulary=vocabulary)
@@ -146,35 +154,46 @@ class GPT(Model):
         marks, past, memories = recall(state, real, tokens, c.layers)
         check_length(past + tokens.size(1), c.context)
         at = positions(marks, past, tokens.size(1), tokens.device)
-        x = self.dropout(self.tokens(tokens) + self.positions(at))
-        views = self.views(x, marks, past, prefix)
+        x = self.embed(tokens, at)
+        views = self.views(x, at, marks, past, prefix)
         for i, block in enumerate(self.blocks):
             x = block(x, views[i % len(views)], memories[i])
+        return self.finish(x, tokens, real, state)
+
+    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
+        """The rows of the first layer, of tokens that stand at `at` [B|1, T]."""
+        y: Tensor = self.dropout(self.tokens(tokens) + self.positions(at))
+        return y
+
+    def finish(
+        self, x: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
+    ) -> Tensor:
+        """What the rows of the last layer become."""
         return self.output.rows(self.norm(x), tokens, real, state)
 
-    def views(self, x: Tensor, real: Tensor | None, past: int, prefix: Tensor | None) -> list[View]:
+    def views(
+        self, x: Tensor, at: Tensor, real: Tensor | None, past: int, prefix: Tensor | None
+    ) -> list[View]:
         """What the layers see, in turn: everything before them, and with GPT-3 a band of it."""
-        dtype = working_dtype(x)
-        if prefix is not None:
-            return [View(self.prefixed(prefix, real, past, x, dtype))]
-        dense = View(causal(real, past, dtype))
-        if self.config.band is None:
+        dense, band = View(seen_before(x, real, past, prefix)), self.config.band
+        if band is None:
             return [dense]
-        return [dense, View(banded(self.config.band, real, past, x, dtype))]
-
-    def prefixed(
-        self, prefix: Tensor, real: Tensor | None, past: int, x: Tensor, dtype: torch.dtype
-    ) -> Pattern:
-        """Causal, but the prefix is all of order 0."""
-        if self.config.band is not None:
+        if prefix is not None:
             raise InputError(
-                f"every second layer of this GPT sees a band of {self.config.band} rows, and a "
+                f"every second layer of this GPT sees a band of {band} rows, and a "
                 "band has no prefix; choose a GPT without 'band'"
             )
-        place = positions(real, 0, past + x.size(1), x.device)
-        order = (place - prefix[:, None] + 1).clamp_min(0)
-        keys = order if real is None else torch.where(real, order, Ordered.HIDDEN)
-        return Ordered(order[:, past:], keys, dtype)
+        return [dense, View(banded(band, real, past, x, working_dtype(x)))]
+
+
+def seen_before(x: Tensor, real: Tensor | None, past: int, prefix: Tensor | None) -> Pattern:
+    """Causal, but a prefix is all of order 0."""
+    if prefix is None:
+        return causal(real, past, working_dtype(x))
+    place = positions(real, 0, past + x.size(1), x.device)
+    order = (place - prefix[:, None] + 1).clamp_min(0)
+    keys = order if real is None else torch.where(real, order, Ordered.HIDDEN)
+    return Ordered(order[:, past:], keys, working_dtype(x))
 
 
 def banded(band: int, real: Tensor | None, past: int, x: Tensor, dtype: torch.dtype) -> Pattern:

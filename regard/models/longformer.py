@@ -22,21 +22,18 @@ from regard.attention.window import Window
 from regard.core.errors import ConfigError, InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Encoder, check_length, check_tokens, normal
-from regard.models.bert import Bert, BertConfig, Embeddings
+from regard.models.bert import Bert, Embeddings
 from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.heads import Heads, Rows, Summary, Transform
 from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
+from regard.models.roberta import RobertaConfig
 from regard.models.state import everything
 
 
 @dataclass(frozen=True)
-class LongformerConfig(BertConfig):
-    vocabulary: int = 50265
+class LongformerConfig(RobertaConfig):
     context: int = 4096
-    segments: int = 1
-    epsilon: float = 1e-5
-    padding: int = 1
     window: int | tuple[int, ...] = 512  # both sides together; one number, or one a layer
 
     def check(self) -> None:
@@ -50,11 +47,6 @@ class LongformerConfig(BertConfig):
     @property
     def windows(self) -> tuple[int, ...]:
         return (self.window,) * self.layers if isinstance(self.window, int) else tuple(self.window)
-
-    @property
-    def first_position(self) -> int:
-        """Rows of the position table before this one belong to padding (RoBERTa's convention)."""
-        return self.padding + 1
 
 
 @dataclass(frozen=True)
@@ -99,7 +91,7 @@ class Longformer(Encoder):
     def __init__(self, config: LongformerConfig, heads: Heads | None = None) -> None:
         super().__init__()
         c = self.config = config
-        self.embeddings = Embeddings(c.replace(context=c.context + c.first_position))
+        self.embeddings = Embeddings(c)
         self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
         heads = {"masked": 0} if heads is None else heads
         if "masked" in heads:
@@ -140,7 +132,7 @@ class Longformer(Encoder):
         c = self.config
         check_tokens(tokens, c.vocabulary)
         check_length(tokens.size(1), c.context)
-        at = known.positions(real, tokens.size(1), tokens.device) + c.first_position
+        at = known.positions(real, tokens.size(1), tokens.device)
         x = self.embeddings(tokens, at, segments)
         views = self.views(x, real, global_tokens, known)
         for block, window in zip(self.blocks, c.windows, strict=True):
@@ -190,7 +182,7 @@ def lengthen(encoder: Bert, context: int = 4096, window: int | tuple[int, ...] =
     config = LongformerConfig(**vars(c) | {"context": context, "window": window})
     long = Longformer(config, heads).to(next(encoder.parameters()).dtype)
     weights = {k: v for k, v in encoder.state_dict().items() if not k.startswith("heads.next.")}
-    old = weights.pop("embeddings.positions.weight")
+    old = weights.pop("embeddings.positions.weight")[c.first_position :]
     unread = config.first_position  # rows before the first position
     before = old.repeat(-(-unread // old.size(0)), 1)[:unread]
     repeated = old.repeat(-(-context // old.size(0)), 1)[:context]

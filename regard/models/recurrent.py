@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.attention import Projection
-from regard.attention.memory import Memory, Triple
+from regard.attention.memory import Memory, Pair, Triple
 from regard.attention.pattern import Ordered
-from regard.attention.position import Relative, View
+from regard.attention.position import Placed, Relative, View
 from regard.models.state import State
 
 ALL = sys.maxsize
@@ -50,7 +50,7 @@ class Limits(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Content:
+class Content(Memory):
     """XLNet: the rows are [content ; query]; only a past and the first `rows` can be read."""
 
     rows: int
@@ -60,9 +60,12 @@ class Content:
         q, k, v = self.memory.read(x[:, : self.rows], project)
         return torch.cat([q, project.queries(x[:, self.rows :])], 2), k, v
 
+    def keep(self, k: Tensor, v: Tensor) -> Pair:
+        return self.memory.keep(k, v)
+
 
 @dataclass(frozen=True)
-class Beside:
+class Beside(Memory):
     """Rows that read other rows, as they are given, and not each other."""
 
     rows: Tensor  # [B, K, width]
@@ -105,11 +108,11 @@ class RelativeSegments(Relative):
         super().__init__(width, u, v)
         self.s, self.segment = s, nn.Parameter(torch.zeros(2, *s.shape))
 
-    def forward(self, q: Tensor, view: View, scale: float) -> tuple[Tensor, Tensor | None]:
-        content, bias = super().forward(q, view, scale)
+    def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
+        content, k, bias = super().forward(q, k, view, scale)
         assert view.distances is not None and bias is not None
         if view.distances.differs is None:
-            return content, bias
+            return content, k, bias
         step = (self.segment[1] - self.segment[0]).to(q.dtype) * scale
         change = torch.einsum("bhqd,hd->bhq", q + self.s.to(q.dtype)[:, None], step)
-        return content, torch.addcmul(bias, change[..., None], view.distances.differs)
+        return content, k, torch.addcmul(bias, change[..., None], view.distances.differs)

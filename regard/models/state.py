@@ -76,7 +76,7 @@ def caches(blocks: Iterable[Any], batch: int, capacity: int) -> list[Growing]:
 
     def buffer(part: Any) -> Tensor:
         like = part.layer.project
-        return part.norm.weight.new_zeros(batch, like.heads, capacity, like.size)  # type: ignore[no-any-return]
+        return part.norm.weight.new_zeros(batch, like.kv_heads, capacity, like.size)  # type: ignore[no-any-return]
 
     return [Growing(buffer(block.attention), buffer(block.attention)) for block in blocks]
 

@@ -241,7 +241,8 @@ def attention_products(part: Attention, block: Any, rows: int, source: int, keys
     project, out = part.project.weight.numel(), part.out.weight.numel()
     inner = part.project.heads * part.project.size
     if getattr(block, "cross", None) is not None and part is block.cross.layer:
-        return rows * (project / 3 + out) + source * project * 2 / 3 + 2 * rows * inner * source
+        asking = inner * part.project.in_features
+        return rows * (asking + out) + source * (project - asking) + 2 * rows * inner * source
     relative = inner * keys if isinstance(part.score, Relative) else 0.0
     return rows * (project + out + 2 * inner * keys + relative)
 
@@ -366,7 +367,8 @@ def block_bytes(
             total += inside * (2 * half + (half + 1) * bool(part.dropout.rate))
         elif isinstance(part, Attention):
             inner = part.project.heads * part.project.size
-            total += rows * ((2 * exact + half) * width + 6 * inner * half)
+            shared = part.project.kv_heads * part.project.size
+            total += rows * ((2 * exact + half) * width + (2 * inner + 4 * shared) * half)
             relative = isinstance(part.score, Relative)
             if part.dropout or relative or (half == 2 and keys <= SHORT):
                 copies = 1 + 3 * relative

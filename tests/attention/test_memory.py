@@ -81,6 +81,7 @@ def test_growing_never_moves() -> None:
     keys, values = memory.keys, memory.values
     for cut in cuts(6, 1, 2):
         _, k, v = memory.read(numbers(1, 6, WIDTH)[:, cut], attention.project)
+        k, v = memory.keep(k, v)
         assert k.data_ptr() == keys.data_ptr() and v.data_ptr() == values.data_ptr()
         assert k.shape[2] == v.shape[2] == cut.stop
 
@@ -90,9 +91,9 @@ def test_growing_never_moves() -> None:
 def test_a_full_cache_refuses(more: int) -> None:
     """One row too many must not vanish: a single row would fit the empty slice behind the end."""
     attention, memory = layer(), cache(1, 4)
-    memory.read(numbers(1, 4, WIDTH), attention.project)
+    attention(numbers(1, 4, WIDTH), View(Causal()), memory)
     with pytest.raises(InputError, match="4"):
-        memory.read(numbers(1, more, WIDTH), attention.project)
+        attention(numbers(1, more, WIDTH), View(Causal(4)), memory)
     assert memory.length == 4
 
 
@@ -233,7 +234,7 @@ def test_extend_from_padding_on() -> None:
 def test_state_reorders_everything() -> None:
     attention, source = layer(), numbers(2, 3, WIDTH)
     memory = cache(2, 3)
-    memory.read(source, attention.project)
+    memory.keep(*memory.read(source, attention.project)[1:])
     keys, pairs = memory.keys.clone(), attention.project.pairs(source)
     state = State(
         [memory], [source], [Fixed(pairs)], source_real=mark(2, 3, CPU), real=torch.eye(2) > 0

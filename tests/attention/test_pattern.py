@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, create_mask
 
 from regard.attention import pattern as module
+from regard.attention.bigbird import BigBird, drawn_blocks
 from regard.attention.kernels import How
 from regard.attention.pattern import Causal, Full, Ordered, Pattern
 from regard.attention.window import Window
@@ -158,6 +159,17 @@ def packed(dice: Dice, dtype: torch.dtype) -> Case:
     return Case(pattern, told(batch, rows, rows, rule))
 
 
+def scattered(dice: Dice, batch: int, length: int) -> Tensor:
+    """Global tokens that stand anywhere, in different numbers per example: [B, G], -1 is none."""
+    count = dice.number(1, 4)
+    far = torch.full((batch, count), -1)
+    for b in range(batch):
+        chosen = torch.randperm(length, generator=dice.generator)[: dice.number(0, count)]
+        places = torch.randperm(count, generator=dice.generator)[: len(chosen)]
+        far[b, places] = chosen
+    return far
+
+
 def window(dice: Dice, dtype: torch.dtype) -> Case:
     """Padding, and global keys that stand anywhere, in different numbers per example."""
     batch, length = dice.number(1, 3), dice.number(1, 80)
@@ -165,12 +177,7 @@ def window(dice: Dice, dtype: torch.dtype) -> Case:
     real = dice.marks(batch, length) if dice.coin() else None
     far = None
     if dice.coin() and (after > 0 or before == 0):
-        count = dice.number(1, 4)
-        far = torch.full((batch, count), -1)
-        for b in range(batch):
-            chosen = torch.randperm(length, generator=dice.generator)[: dice.number(0, count)]
-            places = torch.randperm(count, generator=dice.generator)[: len(chosen)]
-            far[b, places] = chosen
+        far = scattered(dice, batch, length)
 
     def rule(b: int, i: int, j: int) -> bool:
         near = i - before <= j <= i + after
@@ -194,12 +201,29 @@ def dilated(dice: Dice, dtype: torch.dtype) -> Case:
     return Case(pattern, told(batch, length, length, rule))
 
 
+def bigbird(dice: Dice, dtype: torch.dtype) -> Case:
+    """Global tokens read and are read; blocks read their window and those that were drawn."""
+    batch, length, block = dice.number(1, 3), dice.number(1, 60), dice.number(1, 7)
+    side, random = dice.number(0, 2), dice.number(0, 3)
+    real = dice.marks(batch, length) if dice.coin() else None
+    far = scattered(dice, batch, length) if dice.coin() else None
+    pattern = BigBird(block, side, random, length, dtype, CPU, real, far, dice.seed, layer=1)
+    drawn = drawn_blocks(-(-length // block), side, random, dice.seed, 1).tolist()
+
+    def rule(b: int, i: int, j: int) -> bool:
+        near = abs(i // block - j // block) <= side or j // block in drawn[i // block]
+        everywhere = far is not None and (j in far[b].tolist() or i in far[b].tolist())
+        return (near or everywhere) and (real is None or bool(real[b, j]))
+
+    return Case(pattern, told(batch, length, length, rule))
+
+
 CASES = [
     full, causal_square, causal_past, causal_padded, everything_padded, bidirectional, prefix,
-    permuted, floored, packed, window, dilated,
+    permuted, floored, packed, window, dilated, bigbird,
 ]  # fmt: skip
 PREDICATES = CASES
-DENSE = [case for case in CASES if case not in (window, dilated)]
+DENSE = [case for case in CASES if case not in (window, dilated, bigbird)]
 every = pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 types = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 Maker = Callable[[Dice, torch.dtype], Case]
@@ -466,3 +490,40 @@ def test_transformer_xl_golden_masks() -> None:
     assert drawn(Causal(2).dense(1, 3, 5, CPU)[0]) == ["11100", "11110", "11111"]
     same = Ordered(at, order, torch.float32, floor=at - 1)
     assert drawn(same.dense(1, 3, 5, CPU)[0]) == ["01100", "00110", "00011"]
+
+
+# ------------------------------------------------------------- random blocks
+
+
+@few
+@given(blocks=st.integers(1, 40), side=st.integers(0, 3), random=st.integers(0, 5), seed=DRAW)
+def test_drawn_blocks(blocks: int, side: int, random: int, seed: int) -> None:
+    """As many as there are, each once, none of the window's; the key decides."""
+    table = drawn_blocks(blocks, side, random, seed, 2)
+    assert (table == drawn_blocks(blocks, side, random, seed, 2)).all()
+    for i, row in enumerate(table.tolist()):
+        outside = [j for j in range(blocks) if abs(i - j) > side]
+        chosen = [j for j in row if j >= 0]
+        assert len(chosen) == len(set(chosen)) == min(random, len(outside))
+        assert set(chosen) <= set(outside)
+
+
+def test_layers_draw_their_own_blocks_and_all_are_drawn() -> None:
+    tables = [drawn_blocks(64, 1, 3, seed, layer) for seed, layer in ((0, 0), (0, 1), (1, 0))]
+    assert not any((a == b).all() for a, b in ((tables[0], t) for t in tables[1:]))
+    fifth = {int(j) for layer in range(200) for j in drawn_blocks(64, 1, 3, 0, layer)[5]}
+    assert fifth == set(range(64)) - {4, 5, 6}
+
+
+def test_bigbird_grows_with_the_length() -> None:
+    """Twice the length is twice the scores, not four times; nothing of length² is stored."""
+
+    def scores(length: int) -> int:
+        pattern = BigBird(8, 1, 3, length, torch.float32, CPU, None, torch.tensor([[0]]))
+        return pattern.blocks * pattern.block * pattern.mask.size(-1)
+
+    assert scores(2048) == 2 * scores(1024) == 4 * scores(512)
+    with pytest.raises(ValueError, match="bias"):
+        small = BigBird(2, 1, 1, 4, torch.float32, CPU)
+        q = numbers(1, 1, 4, 2)
+        small.attend(q, q, q, How(torch.zeros(1, 1, 4, 4)))

@@ -330,7 +330,7 @@ def geometry_of(window: Window, step: int = 1) -> Distances:
 def reproduces(attention: Attention, x: Tensor, view: View) -> None:
     """The weights shown to who looks give the output, whatever the layout of the bias."""
     q, k, v = attention.project(x)
-    q, bias = attention.score(q, view, attention.scale)
+    q, k, bias = attention.score(q, k, view, attention.scale)
     weights = view.pattern.weights(q, k, How(bias, attention.scale)).double()
     assert weights.shape == (*q.shape[:3], k.size(2))
     close(attention.out((weights @ v).transpose(1, 2).flatten(2)), attention(x, view), 1e-5)
@@ -385,10 +385,10 @@ def test_relative_under_dropout_in_bf16() -> None:
 
 
 def test_plain_adds_the_shared_bias() -> None:
-    q, bias = numbers(1, 2, 3, 4), numbers(1, 2, 3, 3)
+    q, k, bias = numbers(1, 2, 3, 4), numbers(1, 2, 3, 4, seed=1), numbers(1, 2, 3, 3)
     pattern: Pattern = Full()
-    content, found = Plain()(q, View(pattern, bias), 0.5)
-    assert content is q and found is bias
+    content, same, found = Plain()(q, k, View(pattern, bias), 0.5)
+    assert content is q and same is k and found is bias
     attention = Attention(8, 2)
     x = numbers(2, 3, 8)
     q, k, v = attention.project(x)

@@ -20,9 +20,11 @@ from regard.attention.memory import Fixed
 from regard.models.base import Config, EncoderDecoder, Model
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
+from regard.models.llama import Llama, LlamaConfig
 from regard.models.longformer import Longformer, LongformerConfig
 from regard.models.longformer_characters import CharacterLongformer, CharacterLongformerConfig
 from regard.models.lstm import LSTM, LSTMConfig
+from regard.models.roberta import Roberta, RobertaConfig
 from regard.models.state import State
 from regard.models.t5 import T5, T5Config
 from regard.models.transformer import Transformer, TransformerConfig
@@ -279,6 +281,12 @@ T5_NEW = T5_SMALL.replace(gated=True, tied=False, scaled=False, activation="gelu
 CHARACTERS = CharacterLongformerConfig(
     **SMALL | {"heads": 4, "layers": 3}, hidden=24, windows=(2, 3, 4), dilations=(1, 2, 3)
 )
+LLAMA = LlamaConfig(**SMALL, hidden=24, context=96, rope_theta=50.0, dropout=0.1)
+LLAMA_GROUPED = LLAMA.replace(
+    heads=4, kv_heads=2, head_size=6, bias=True, tied=True, dropout_attention=0.1,
+    rope_scaling=(4.0, 1.0, 4.0, 16.0),
+)  # fmt: skip
+ROBERTA = RobertaConfig(**SMALL, hidden=24, context=96)
 ORDERED = ("tokens", "segments", "order")
 GLOBAL = ("tokens", "global_tokens")
 
@@ -319,6 +327,9 @@ ZOO = (
     long("longformer-global", LONG, *GLOBAL),
     long("longformer-one-layer", LONG.replace(layers=1, window=4), *GLOBAL),
     Specimen("characters", CharacterLongformer, CHARACTERS, causal_neighbours, stretch=7),
+    reader("llama", Llama, LLAMA),
+    reader("llama-grouped", Llama, LLAMA_GROUPED),
+    Specimen("roberta", Roberta, ROBERTA, everything, embedding="embeddings.tokens"),
     reader("lstm", LSTM, LSTMConfig(VOCABULARY, 16)),
 )
 STEPWISE = tuple(specimen for specimen in ZOO if specimen.stepwise)

@@ -83,6 +83,22 @@ def longformer(length: int, window: int, globals: int) -> Heat:
     return Heat(title, values, local.rows, local.columns)
 
 
+def bigbird(length: int, block: int, random: int, globals: int, seed: int) -> Heat:
+    """Blocks that read themselves, their neighbours and a few that are drawn; global tokens."""
+    import torch
+
+    from regard.attention.bigbird import BigBird
+
+    if block < 1:
+        raise InputError(f"a block of {block} tokens; it has at least 1")
+    if globals > length:
+        raise InputError(f"{globals} global tokens in a text of {length}; choose fewer")
+    far, cpu = torch.arange(globals)[None] if globals else None, torch.device("cpu")
+    pattern = BigBird(block, 1, random, length, torch.float32, cpu, None, far, seed)
+    title = f"BigBird, blocks of {block}, {random} drawn" + (f", {globals} global" * bool(globals))
+    return seen(title, pattern, length, length)
+
+
 def xlnet(length: int, seed: int, memory: int) -> Heat:
     """The content stream of one permutation; `order` draws both streams."""
     rank = ranks(length, seed)
@@ -134,6 +150,7 @@ MASKS: dict[str, tuple[Callable[..., Heat], dict[str, int]]] = {  # with their o
     "prefix": (prefix, {"prefix": 5}),
     "window": (window, {"window": 4}),
     "longformer": (longformer, {"window": 4, "globals": 1}),
+    "bigbird": (bigbird, {"block": 2, "random": 1, "globals": 1, "seed": 1}),
     "xlnet": (xlnet, {"seed": 1, "memory": 0}),
     "knowledge": (knowledge, {"branches": 1}),
 }

@@ -222,6 +222,12 @@ def heads_to_go(model: nn.Module, share: float) -> int:
     counts = [len(remaining(parts[0])) for parts in sites(model).values()]
     total, layers = sum(counts), len(counts)
     goal = round(share * total)
+    projections = [parts[0].project for parts in sites(model).values()]
+    if any(project.kv_heads != project.heads for project in projections):
+        raise ConfigError(
+            "heads of this model share their keys and values in groups, which stay or go whole; "
+            "name the heads of whole groups with --head-list"
+        )
     if not goal:
         raise ConfigError(f"a share of {share:g} of {total} heads is none; give a larger one")
     if goal > total - layers:

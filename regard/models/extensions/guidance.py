@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from regard.attention.attention import Attention
 from regard.attention.pattern import Pattern
-from regard.attention.position import View
+from regard.attention.position import Placed, View
 from regard.core.errors import ConfigError, InputError
 from regard.data.tokenizer import Tokenizer
 from regard.models.extensions.base import Extension
@@ -138,11 +138,11 @@ class Guided(nn.Module):
         self.weights = Weights(*shape, start) if learned else Constant(shape, 1.0)
         self.gate = Gate(heads, size) if o.gated else Open()
 
-    def forward(self, q: Tensor, view: View, scale: float) -> tuple[Tensor, Tensor | None]:
-        asked, bias = self.inner(q, view, scale)
+    def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
+        asked, k, bias = self.inner(q, k, view, scale)
         features: Tensor | None = getattr(view, "features", None)
         if features is None or self.strength.silent() or self.weights.silent():
-            return asked, bias
+            return asked, k, bias
         if features.size(1) != self.rules:
             raise InputError(
                 f"the guide has {features.size(1)} rules, and this model has learned with "
@@ -151,7 +151,7 @@ class Guided(nn.Module):
         each = self.weights(features) * self.strength(features)  # [rules, heads]
         added = torch.einsum("fh,bfqk->bhqk", each, features)
         added = self.gate(added, q, view.pattern)
-        return asked, added if bias is None else bias + added
+        return asked, k, added if bias is None else bias + added
 
     def reset(self) -> None:
         for part in (self.strength, self.weights, self.gate):

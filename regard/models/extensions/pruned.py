@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention
 from regard.attention.block import FeedForward, Gated
-from regard.attention.position import Plain, Relative, View
+from regard.attention.position import Placed, Plain, Relative, Rotary, View
 from regard.core.errors import ConfigError, UnknownName
 from regard.models.extensions.base import Extension
 from regard.models.gpt import GPT
 from regard.models.recurrent import RelativeSegments
 
 BY_HEAD = {"u": 0, "v": 0, "s": 0, "segment": 1}  # parameters of a score, and where heads count
-SCORES = (Plain, Relative, RelativeSegments)
+SCORES = (Plain, Relative, RelativeSegments, Rotary)
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class Remaining(nn.Module):
         super().__init__()
         self.score, self.kept, self.shared = score, list(kept), list(shared)
 
-    def forward(self, q: Tensor, view: View, scale: float) -> tuple[Tensor, Tensor | None]:
+    def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
         if view.bias is not None and view.bias.size(1) > 1:
             view = replace(view, bias=view.bias[:, self.kept])
         if not self.shared:
-            query, bias = self.score(q, view, scale)
-            return query, bias
+            query, key, bias = self.score(q, k, view, scale)
+            return query, key, bias
         index = torch.tensor(self.kept, device=q.device)
         chosen = {n: getattr(self.score, n).index_select(BY_HEAD[n], index) for n in self.shared}
         score = copy(self.score)  # of this call alone: others may read the score meanwhile
         score._parameters = {**self.score._parameters, **chosen}
-        query, bias = score(q, view, scale)
-        return query, bias
+        query, key, bias = score(q, k, view, scale)
+        return query, key, bias
 
 
 class Pruned(Extension):
@@ -132,6 +132,13 @@ def check_heads(name: str, kept: Any, attention: Attention) -> None:
         raise ConfigError(f"every head of {name} would be removed; leave at least one of {held}")
     if list(kept) != sorted(set(kept)) or not set(kept) <= set(held):
         raise ConfigError(f"{name} has the heads {held}; {list(kept)} cannot remain of them")
+    each = attention.project.heads // attention.project.kv_heads
+    for group in (held[i : i + each] for i in range(0, len(held), each)):
+        if set(group) & set(kept) and not set(group) <= set(kept):
+            raise ConfigError(
+                f"the heads {group} of {name} share their keys and values, so they stay or go "
+                f"together; {list(kept)} cannot remain"
+            )
     score: Any = attention.score
     if type(score.score if isinstance(score, Remaining) else score) not in SCORES:
         raise ConfigError(
@@ -151,9 +158,13 @@ def cut_heads(
     heads = torch.tensor([held.index(head) for head in kept])
     rows = (heads[:, None] * size + torch.arange(size)).flatten()
     for part in parts:
-        every = torch.arange(3)[:, None] * (len(held) * size) + rows
-        narrow(part.project, 0, every.flatten())
-        part.project.heads = len(kept)
+        project = part.project
+        each = project.heads // project.kv_heads  # heads that share keys and values
+        shared_heads = heads[::each] // each
+        first, second = project.heads, project.heads + project.kv_heads  # of keys, of values
+        every = torch.cat([heads, first + shared_heads, second + shared_heads])
+        narrow(project, 0, (every[:, None] * size + torch.arange(size)).flatten())
+        project.heads, project.kv_heads = len(heads), len(shared_heads)
         inner, picked = cut_score(part.score, heads, rows, shared)
         wanted = bool(picked) or (told and isinstance(inner, Plain))
         part.score = Remaining(inner, kept, picked) if wanted else inner

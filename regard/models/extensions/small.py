@@ -136,18 +136,16 @@ class SmallProjection(Projection):
     def __init__(self, like: Projection, kind: str) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = like.in_features, like.out_features
-        self.heads, self.size = like.heads, like.size
+        self.heads, self.kv_heads, self.size = like.heads, like.kv_heads, like.size
         self.matrix, self.bias = Matrix(like.weight, kind), like.bias
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
         return self.matrix.weight
 
-    def part(self, x: Tensor, start: int, end: int) -> tuple[Tensor, ...]:
-        inner = self.heads * self.size
-        y = self.matrix(x, self.bias, start * inner, end * inner)
-        parts = y.unflatten(-1, (end - start, self.heads, self.size)).permute(2, 0, 3, 1, 4)
-        return tuple(parts.unbind(0))
+    def rows(self, x: Tensor, start: int, end: int) -> Tensor:
+        y: Tensor = self.matrix(x, self.bias, start, end)
+        return y
 
 
 class SmallEmbedding(nn.Module):

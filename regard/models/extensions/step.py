@@ -63,6 +63,7 @@ def fits(block: nn.Module) -> bool:
         and all(part.in_features < LONGEST for part in parts)
         and all(isinstance(norm, nn.LayerNorm) and norm.bias is not None for norm in norms)
         and type(attention.score) is Plain
+        and parts[0].kv_heads == parts[0].heads
         and (network.activation is F.relu or is_gelu_tanh(network.activation))
     )
 

@@ -73,7 +73,7 @@ class Knowledge(Known):
         features = self.guide.of(asking).features(pattern, dtype)
         if not torch.compiler.is_compiling() and not bool(features.any()):
             return View(pattern, bias, distances)  # nothing to say: the plain model, to the bit
-        return GuidedView(pattern, bias, distances, features)
+        return GuidedView(pattern, bias, distances, features=features)
 
     def only_text(self, past: int, targets: Tensor | None) -> None:
         if past or targets is not None:

@@ -57,12 +57,13 @@ def every() -> list[Any]:
         pictures.positions(length=6, width=8),
         pictures.schedules(["noam", "cosine"], steps=50),
         pictures.masks("longformer", 9),
+        pictures.masks("bigbird", 12, random=2),
         pictures.order(["你", "<b>", "c"]),
         pictures.parameters("bert-tiny"),
     ]
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_every_picture_has_every_form(number: int) -> None:
     made = every()[number]
     root = ElementTree.fromstring(made.svg())

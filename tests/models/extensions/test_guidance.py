@@ -147,8 +147,8 @@ def test_the_formula(side: int, gated: bool) -> None:
         pattern = Window(side, side, 70, q.dtype, q.device, None, far)
     guide = Guide(Tokens(tokens), rules(RULES))
     view = GuidedView(pattern, features=guide.features(pattern, q.dtype))
-    asked, bias = score(q, view, size**-0.5)
-    found = pattern.attend(asked, k, v, How(bias, size**-0.5))
+    asked, keys, bias = score(q, k, view, size**-0.5)
+    found = pattern.attend(asked, keys, v, How(bias, size**-0.5))
 
     at = torch.arange(70)
     same = (tokens[:, :, None] == tokens[:, None, :]) & (at[:, None] != at)

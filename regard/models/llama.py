@@ -1,0 +1,233 @@
+"""Llama (Touvron et al. 2023a) and its kin: a GPT of other bricks.
+
+Rotary positions, RMSNorm before each sub-layer, a gated network with SiLU, no biases. From Llama 2
+on (Touvron et al. 2023b) large sizes group their queries; from Llama 3.1 on (Dubey et al. 2024)
+slow rotations are stretched for a longer context. The pairs that turn together stand half a head
+apart, as in Hugging Face's weights; the authors' own files interleave them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.attention import Attention
+from regard.attention.block import Block, Gated, PreNorm
+from regard.attention.dropout import Dropout
+from regard.attention.position import Rotary, Turns, View
+from regard.attention.precision import working_dtype
+from regard.core.errors import ConfigError
+from regard.data.input_formats import InputFormat, PassageFormat, parts
+from regard.models.base import Config, Model, normal
+from regard.models.family import Family, PaperDefaults, Shape
+from regard.models.gpt import GPT, seen_before
+from regard.models.heads import Heads
+from regard.models.output import Output
+from regard.models.state import State
+
+
+@dataclass(frozen=True)
+class LlamaConfig(Config):
+    vocabulary: int = 32000
+    context: int = 2048
+    width: int = 4096
+    layers: int = 32
+    heads: int = 32
+    kv_heads: int | None = None  # heads of keys and values; `heads` unless given
+    head_size: int | None = None  # width / heads unless given
+    hidden: int = 11008
+    activation: str = "silu"
+    bias: bool = False  # of the attention's matrices
+    tied: bool = False  # is the output the table of the tokens?
+    rope_theta: float = 10000.0
+    rope_scaling: tuple[float, ...] = ()  # Llama 3.1: factor, low and high frequency, old context
+    dropout: float = 0.0
+    dropout_attention: float = 0.0
+    dropout_head: float = 0.1  # before a classifier
+    epsilon: float = 1e-6
+    start_std: float = 0.02
+
+    def check(self) -> None:
+        super().check()
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            raise ConfigError(
+                f"kv_heads is {self.kv_heads}, and heads {self.heads}; each of them serves equally "
+                "many heads, so choose a number that divides heads"
+            )
+        if self.size % 2:
+            raise ConfigError(f"heads of {self.size} numbers cannot be turned in pairs; it is odd")
+        if self.rope_theta <= 1.0:
+            raise ConfigError(f"rope_theta is {self.rope_theta}; it must be above 1")
+        if len(self.rope_scaling) not in (0, 4):
+            raise ConfigError(
+                f"rope_scaling is {self.rope_scaling}; it must be four numbers (factor, low and "
+                "high frequency, old context), or none"
+            )
+
+    @property
+    def size(self) -> int:
+        """Numbers of a head."""
+        return self.width // self.heads if self.head_size is None else self.head_size
+
+    def frequencies(self, device: torch.device) -> Tensor:
+        """The angle by which each pair of numbers turns from one position to the next."""
+        exponents = torch.arange(0, self.size, 2, device=device).float() / self.size
+        fast = 1.0 / self.rope_theta**exponents
+        if not self.rope_scaling:
+            return fast
+        factor, low, high, old = self.rope_scaling
+        turns = old * fast / (2 * math.pi)  # how often a pair turns within the old context
+        share = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+        return (1 - share) * fast / factor + share * fast
+
+
+class Llama(GPT):
+    """A language model, or with other heads than "masked" a reader without an output."""
+
+    config: LlamaConfig
+
+    def __init__(self, config: LlamaConfig, heads: Heads | None = None) -> None:
+        Model.__init__(self)  # a GPT's table of positions is not built
+        c = self.config = config
+        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.dropout = Dropout(c.dropout)
+        self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
+        self.norm = nn.RMSNorm(c.width, c.epsilon)
+        heads = {"masked": 0} if heads is None else heads
+        if "masked" in heads:
+            table = self.tokens.weight
+            table = table if c.tied else nn.Parameter(torch.empty_like(table))
+            self.output = Output(table)
+        self.add_heads(heads)
+
+    @staticmethod
+    def block(c: LlamaConfig) -> Block:  # type: ignore[override]
+        attention = Attention(
+            c.width, c.heads, size=c.size, kv_heads=c.kv_heads, bias=c.bias,
+            dropout=c.dropout_attention, score=Rotary(),
+        )  # fmt: skip
+        network = Gated(c.width, c.hidden, c.activation, bias=False)
+
+        def residual(layer: nn.Module) -> PreNorm:
+            return PreNorm(layer, nn.RMSNorm(c.width, c.epsilon), c.dropout)
+
+        return Block(residual(attention), residual(network))
+
+    def initialise(self) -> Self:
+        """N(0, 0.02), the output onto the residual path too."""
+        normal(self, self.config.start_std)
+        if hasattr(self, "output") and not self.config.tied:
+            nn.init.normal_(self.output.weight, std=self.config.start_std)
+        return self
+
+    @property
+    def decoding(self) -> str:
+        return "kv_cache" if hasattr(self, "output") else ""
+
+    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
+        y: Tensor = self.dropout(self.tokens(tokens))
+        return y
+
+    def finish(
+        self, x: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
+    ) -> Tensor:
+        """Without an output the rows are given as they are."""
+        if hasattr(self, "output"):
+            return super().finish(x, tokens, real, state)
+        y: Tensor = self.norm(x)
+        return y
+
+    def views(
+        self, x: Tensor, at: Tensor, real: Tensor | None, past: int, prefix: Tensor | None
+    ) -> list[View]:
+        turns = Turns.of(at, self.config.frequencies(x.device), working_dtype(x))
+        return [View(seen_before(x, real, past, prefix), turns=turns)]
+
+
+def llama(layers: int, width: int, heads: int, hidden: int, **more: Any) -> LlamaConfig:
+    return LlamaConfig(layers=layers, width=width, heads=heads, hidden=hidden, **more)
+
+
+LLAMA2: dict[str, Any] = {"context": 4096, "epsilon": 1e-5}
+LLAMA3: dict[str, Any] = {
+    "vocabulary": 128256, "context": 8192, "epsilon": 1e-5, "rope_theta": 5e5, "kv_heads": 8
+}  # fmt: skip
+SIZES = {
+    "llama-7b": llama(32, 4096, 32, 11008),
+    "llama-13b": llama(40, 5120, 40, 13824),
+    "llama-33b": llama(60, 6656, 52, 17920),
+    "llama-65b": llama(80, 8192, 64, 22016),
+    "llama2-7b": llama(32, 4096, 32, 11008, **LLAMA2),
+    "llama2-13b": llama(40, 5120, 40, 13824, **LLAMA2),
+    "llama2-70b": llama(80, 8192, 64, 28672, kv_heads=8, **LLAMA2),
+    "llama3-8b": llama(32, 4096, 32, 14336, **LLAMA3),
+    "llama3-70b": llama(80, 8192, 64, 28672, **LLAMA3),
+    "llama3.2-1b": llama(
+        16, 2048, 32, 8192, **LLAMA3 | {"context": 131072}, tied=True,
+        rope_scaling=(32.0, 1.0, 4.0, 8192.0),
+    ),
+    "tinyllama-1.1b": llama(22, 2048, 32, 5632, kv_heads=4, epsilon=1e-5),
+    "smollm2-135m": llama(
+        30, 576, 9, 1536, vocabulary=49152, context=8192, kv_heads=3, epsilon=1e-5, tied=True,
+        rope_theta=1e5, start_std=1 / 24,
+    ),
+    "smollm2-360m": llama(
+        32, 960, 15, 2560, vocabulary=49152, context=8192, kv_heads=5, epsilon=1e-5, tied=True,
+        rope_theta=1e5,
+    ),
+}  # fmt: skip
+
+
+def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
+    """A gated network has three matrices: two thirds as wide it is as large as a plain one."""
+    return shape.fields() | {"hidden": -(-8 * shape.width // 3 // 32) * 32}
+
+
+_training = PaperDefaults(
+    3e-4, betas=(0.9, 0.95), weight_decay=0.1, schedule="cosine", warmup=2000, min_lr_ratio=0.1,
+    steps=250_000, batch_size=2048, seq_len=2048,
+)  # fmt: skip
+_longer = _training.replace(eps=1e-5, steps=500_000, batch_size=1024, seq_len=4096)
+
+FAMILY = Family(
+    name="llama",
+    model=Llama,
+    config=LlamaConfig,
+    paper="Touvron et al., LLaMA: Open and Efficient Foundation Language Models",
+    year=2023,
+    later=(
+        ("llama2", "Touvron et al., Llama 2: Open Foundation and Fine-Tuned Chat Models", 2023),
+        ("llama3", "Dubey et al., The Llama 3 Herd of Models", 2024),
+        ("tinyllama", "Zhang et al., TinyLlama: An Open-Source Small Language Model", 2024),
+        ("smollm2", "Ben Allal et al., SmolLM2: When Smol Goes Big", 2025),
+    ),
+    sizes=SIZES,
+    objective="causal",
+    other_objectives=("prefix",),
+    training={
+        "": _training,
+        "llama-33b": _training.replace(lr=1.5e-4, steps=350_000),
+        "llama-65b": _training.replace(lr=1.5e-4, steps=350_000),
+        "llama2": _longer,
+        "llama2-70b": _longer.replace(lr=1.5e-4),
+    },
+    finetuning={
+        "": PaperDefaults(
+            2e-5, weight_decay=0.1, schedule="cosine", min_lr_ratio=0.1, batch_size=64,
+            seq_len=512, epochs=2,
+            differs="the papers tune on instructions alone; this is what Llama 2 did, with "
+            "shorter rows",
+        ),
+    },
+    laptop=laptop,
+    # As GPT's: the last row speaks for the text.
+    input_format=InputFormat(parts("start a cls"), parts("start a sep b cls"), segments=False),
+    passage_format=PassageFormat(
+        ("start", "question", "sep", "passage", "cls"), (0,) * 5, length=512
+    ),
+    task_tokens=("start", "sep", "cls"),
+)  # fmt: skip
