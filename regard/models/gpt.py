@@ -165,9 +165,7 @@ class GPT(Model):
         y: Tensor = self.dropout(self.tokens(tokens) + self.positions(at))
         return y
 
-    def finish(
-        self, x: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
-    ) -> Tensor:
+    def finish(self, x: Tensor, tokens: Tensor, real: Tensor | None, state: State | None) -> Tensor:
         """What the rows of the last layer become."""
         return self.output.rows(self.norm(x), tokens, real, state)
 

@@ -132,9 +132,7 @@ class Llama(GPT):
         y: Tensor = self.dropout(self.tokens(tokens))
         return y
 
-    def finish(
-        self, x: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
-    ) -> Tensor:
+    def finish(self, x: Tensor, tokens: Tensor, real: Tensor | None, state: State | None) -> Tensor:
         """Without an output the rows are given as they are."""
         if hasattr(self, "output"):
             return super().finish(x, tokens, real, state)

@@ -21,7 +21,7 @@ from regard.core.seeding import keyed
 from regard.decoding import generate
 from regard.formats.directory import save
 from regard.methods.prune.importance import gated
-from regard.methods.prune.run import remove
+from regard.methods.prune.run import heads_to_go, remove
 from regard.models import create
 from regard.models.extensions import extend
 from regard.models.extensions.pruned import networks_of, remaining, sites
@@ -45,10 +45,13 @@ def drawn(model: Any, seed: int = 0) -> tuple[dict[str, list[int]], dict[str, li
     dice = keyed(seed, "pruned")
     heads = {}
     for number, (name, parts) in enumerate(sites(model).items()):
-        held = remaining(parts[0])
-        count = int(dice.integers(1, len(held))) if len(held) > 1 and number != 1 else 0
+        held, project = remaining(parts[0]), parts[0].project
+        each = project.heads // project.kv_heads
+        groups = [held[i : i + each] for i in range(0, len(held), each)]
+        count = int(dice.integers(1, len(groups))) if len(groups) > 1 and number != 1 else 0
         if count:
-            heads[name] = sorted(dice.choice(held, count, replace=False).tolist())
+            chosen = dice.choice(len(groups), count, replace=False)
+            heads[name] = sorted(head for group in chosen for head in groups[group])
     units = {}
     for name, network in networks_of(model).items():
         size = network.wide.out_features
@@ -246,3 +249,16 @@ def test_a_shared_score_stays_whole_while_a_part_of_it_is_used(
     monkeypatch.setattr(Relative, "forward", spied)
     xl(**batch(specimen).inputs)
     assert len(seen) > 1 and set(seen) == {(4, 4)}
+
+
+def test_heads_that_share_keys_are_not_parted() -> None:
+    specimen = next(s for s in ATTENTIVE if s.name == "llama-grouped")
+    model, name = specimen.fresh(), "blocks.0.attention.layer"
+    with pytest.raises(ConfigError, match=r"\[0, 1\] .* share their keys and values"):
+        remove(model, {name: [0]}, {})
+    with pytest.raises(ConfigError, match=r"groups.*--head-list"):
+        heads_to_go(specimen.fresh(), 0.5)
+    smaller = specimen.fresh()
+    remove(smaller, {name: [0, 1]}, {})
+    project = smaller.blocks[0].attention.layer.project
+    assert (project.heads, project.kv_heads) == (2, 1)
