@@ -188,7 +188,7 @@ def learn(family: str, where: Path, steps: int) -> Path:
             "examples": {"task": "answer"},
             "batch": {"samples": 16, "length": 24},
             "budget": {"steps": steps},
-            "optimizer": {"rate": 0.005},
+            "optimizer": {"rate": 0.003 if family == "bert" else 0.005},
             "engine": {"precision": "fp32", "compile": "no", "device": "cpu"},
         }
     )
@@ -214,7 +214,7 @@ def score(found: list[Prediction], examples: list[Question]) -> float:
     return sum(right) / len(right)
 
 
-@pytest.mark.parametrize(("family", "steps"), [("bert", 320), ("gpt", 120), ("xlnet", 100)])
+@pytest.mark.parametrize(("family", "steps"), [("bert", 320), ("gpt", 180), ("xlnet", 100)])
 def test_learns_and_is_the_same_when_opened(family: str, steps: int, tmp_path: Path) -> None:
     run = learn(family, tmp_path, steps)
     facts = json.loads((run / "task.json").read_text())
