@@ -90,7 +90,11 @@ def test_guidance_is_learned_kept_and_asked(place: Path) -> None:
         for value in scores:
             value.fill_(3.0)
     assert regard.load(out).classify("the actor of the film was").score == before
-    assert loaded.classify("the actor of the film was").score != before
+    plain = regard.load(out)
+    for opened in (loaded, plain):  # a tiny model's answer moves less than fp32 can tell
+        opened.model.double()
+    guided, unguided = (one.classify("the actor of the film was").score for one in (loaded, plain))
+    assert guided != unguided
 
 
 def test_the_kept_graph_must_be_the_one(place: Path) -> None:
