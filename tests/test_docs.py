@@ -356,7 +356,7 @@ def test_a_written_pattern_memory_and_score() -> None:
     seen = (rows >= keys) & ((rows - keys < 3) | ((rows - keys) % 3 == 0))
     assert torch.equal(strided(step=3).dense(1, 7, 7, x.device)[0].bool(), seen)
     attention = Attention(8, 2)
-    learned = made("class Persistent:", *names)["Persistent"]
+    learned = made("class Persistent(Memory):", *names, "regard.attention.memory")["Persistent"]
     pairs = (numbers(1, 2, 3, 4, seed=1), numbers(1, 2, 3, 4, seed=2))
     y = attention(x, View(Causal(past=3)), learned(pairs))
     assert y.shape == x.shape and not torch.equal(y, attention(x, View(Causal())))
