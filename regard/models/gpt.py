@@ -173,14 +173,15 @@ class GPT(Model):
         self, x: Tensor, at: Tensor, real: Tensor | None, past: int, prefix: Tensor | None
     ) -> list[View]:
         """What the layers see, in turn: everything before them, and with GPT-3 a band of it."""
-        dense, band = View(seen_before(x, real, past, prefix)), self.config.band
-        if band is None:
-            return [dense]
-        if prefix is not None:
+        band = self.config.band
+        if band is not None and prefix is not None:
             raise InputError(
                 f"every second layer of this GPT sees a band of {band} rows, and a "
                 "band has no prefix; choose a GPT without 'band'"
             )
+        dense = View(seen_before(x, real, past, prefix))
+        if band is None:
+            return [dense]
         return [dense, View(banded(band, real, past, x, working_dtype(x)))]
 
 

@@ -515,7 +515,10 @@ def test_wrong_models_and_settings_are_refused(home: Path, tmp_path: Path) -> No
     refused(tagging, out, ConfigError, "cannot tag words; these can: .*bert")
     bert = recipe(model(home, "bert"), pairs, "translate")
     refused(
-        bert, out, ConfigError, "bert cannot learn translate as text; these can: transformer, t5, gpt"
+        bert,
+        out,
+        ConfigError,
+        "bert cannot learn translate as text; these can: transformer, t5, gpt",
     )
     gpt = recipe(model(home, "gpt"), pairs, "classify")
     refused(gpt, out, ConfigError, "gpt cannot learn classify as text; these can: t5, transformer$")
