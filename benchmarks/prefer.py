@@ -82,8 +82,8 @@ def place_of(options: Any, seed: int) -> Path:
 
 def start(options: Any, seed: int) -> dict[str, Any]:
     """The dialogue model, and the pairs of its replies."""
-    from regard.data.readers import read
     from regard.methods.finetune.run import finetune
+    from regard.tasks import read
     from regard.training import recipe as recipes
 
     place, began = place_of(options, seed), time.perf_counter()
@@ -115,9 +115,9 @@ def start(options: Any, seed: int) -> dict[str, Any]:
 
 def objective_on(place: Path, split: str, seed: int) -> Any:
     """What writes replies to the prompts of a split and knows the rule."""
-    from regard.data.labelled import Examples, tokenizer_of
-    from regard.data.readers import read
     from regard.methods.preference.grpo import Reinforce, ReinforceOptions
+    from regard.tasks import read
+    from regard.tasks.corpus import Examples, tokenizer_of
 
     examples = read(place / f"{split}.prompts.jsonl", "prefer")
     given = Examples("prefer", examples, tokenizer_of(str(place / "start")), split="valid")

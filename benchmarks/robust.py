@@ -35,8 +35,8 @@ from page import SURE, cells, in_process, judged, once, put, spread, table
 from page import replace as write
 
 from regard.core.seeding import keyed
-from regard.data.readers import read
-from regard.metrics.figures import METRICS
+from regard.tasks import read
+from regard.tasks import task as task_named
 from regard.training.hardware import quick_malloc
 from regard.training.recipe import make, overrides
 from regard.training.robust import passes, settle_robust
@@ -157,7 +157,9 @@ def cell(name: str, seed: int, options: Any) -> dict[str, Any]:
     scores = {}
     for kind in TESTS:
         said = [one.value for one in predict(disturbed(examples, kind))]
-        scores[kind] = METRICS[TASK.task](gold(TASK.task, examples), said)[TASK.measure]
+        scores[kind] = (
+            task_named(TASK.task).metric([])(gold(TASK.task, examples), said).figures[TASK.measure]
+        )
     shutil.rmtree(run, ignore_errors=True)
     return {
         "method": name,

@@ -34,8 +34,9 @@ from finetune_sides import minilm
 from finetune_tasks import in_columns, in_lines
 from page import cells, goal, in_process, once, put, replace, table
 
-from regard.data.readers import read
-from regard.evaluation.predict import CHUNK, FEW, ROWS
+from regard.evaluation.predict import CHUNK
+from regard.tasks import read
+from regard.tasks.inference import FEW, ROWS
 from regard.training.hardware import quick_malloc
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -107,8 +108,9 @@ def forward(task: str, out: Path, precision: str, at_once: bool) -> float:
     import torch
 
     from regard.api import load
-    from regard.evaluation.parallel_inference import side_by_side
-    from regard.evaluation.predict import Predictor, by_tokens, fitting, portions
+    from regard.evaluation.predict import Predictor
+    from regard.tasks.inference import by_tokens, fitting, portions
+    from regard.tasks.parallel_inference import side_by_side
     from regard.training.train_module import autocast, evaluating, moved
 
     asked = Predictor(load(out / task), precision)

@@ -45,7 +45,7 @@ from page import apart, goal, in_process, once, plain, put, replace, spread, tab
 from page import cells as cells_in
 from translate_sides import SAMPLES, SIDES, SMOOTHING, Job
 
-from regard.data.readers import read
+from regard.tasks import read
 from regard.tasks.text_forms import divide_pairs
 from regard.training.hardware import quick_malloc
 

@@ -18,7 +18,7 @@ from regard.api import Loaded, load
 from regard.data.corpus import Corpus
 from regard.decoding.pieces import Voice
 from regard.formats.directory import save
-from regard.metrics.figures import measured
+from regard.metrics.text import Translation
 from regard.objectives.pairs import Pairs, PairsOptions
 from regard.training.build import model_for, objective_for, settle_batch
 from regard.training.checkpoint import Checkpoints, mean, weights_of
@@ -384,7 +384,7 @@ def perplexity(job: Job, loaded: Loaded) -> float:
 def scored(job: Job, said: list[str]) -> tuple[dict[str, float], str]:
     """sacreBLEU (tokenizer zh) and chrF, and the signature of the first."""
     gold = [row["target"] for row in held_out(job)]
-    asked = measured("translate", gold, said, language="zh")
+    asked = Translation(gold, said, language="zh")
     figures = {name: float(asked.figures[name]) for name in ("bleu", "chrf")}
     return figures, asked.details["signatures"]["bleu"]
 

@@ -15,11 +15,10 @@ says so, and which could. Nothing heavy is imported before the first question.
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from regard.core.errors import InputError
 from regard.formats.checkpoint import Loaded as Checkpoint
@@ -32,39 +31,34 @@ if TYPE_CHECKING:
     from regard.decoding.generation import Generation
     from regard.decoding.prompts import Prompt
     from regard.evaluation.predictors import Asked
-    from regard.tasks.labelled import Prediction
-
-# Characters of scripts without spaces; else words, and the punctuation around them.
-WORD = re.compile(
-    "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
-    r"|[@#]?\w+(?:[-'’.,&/@:_]\w+)*|[^\w\s]"
-)
-
-
-class Entity(NamedTuple):
-    """Words first … last of a sentence, counted from 0."""
-
-    kind: str
-    text: str
-    first: int
-    last: int
-
-
-class Tagging(NamedTuple):
-    """A sentence with a tag for each word. `score` is the mean probability of the tags; tags that
-    are no entities', such as parts of speech, give none.
-    """
-
-    words: list[str]
-    tags: list[str]
-    entities: list[Entity]
-    score: float | None
+    from regard.tasks.base import Prediction
 
 
 class Loaded(Checkpoint):
     """An opened model with everything that belongs to it, and what can be asked of it."""
 
     _asked: tuple[Any, ...] = ()  # what was asked last, and what answered it
+
+    def predict(self, records: Any, **decoding: Any) -> Any:
+        """What the model says of records of the task that it has learned: each a table of values by
+        their roles, such as {"text": …, "mention": …}, or a text. One gives one Prediction.
+        """
+        from regard.data.problems import Place, Problems
+        from regard.data.read_fields import Fields, parsed
+        from regard.data.readers import Options
+        from regard.evaluation.predictors import task_of
+        from regard.tasks import task
+
+        one, kind = isinstance(records, str | dict), task(task_of(self))
+        problems, options = Problems(), Options(classes=True, offsets=False)
+        examples = []
+        for number, record in enumerate([records] if one else records, 1):
+            place = Place(f"record {number}")
+            values = kind.from_texts([record], place) if isinstance(record, str) else dict(record)
+            examples.append(parsed(place, values, Fields(kind, {}), problems, options))
+        problems.refuse()
+        bare = [example.without_gold() for example in examples if example is not None]
+        return given_back(ask(self, (kind.name,), bare, decoding), one)
 
     # -- labels
 
@@ -90,6 +84,7 @@ class Loaded(Checkpoint):
         One text gives one Tagging; a list, whatever it holds, is a list of sentences.
         """
         from regard.data.examples import Tagged
+        from regard.tasks.tag import WORD, tagging
 
         given, one = listed(sentences)
         cut = [WORD.findall(s) if isinstance(s, str) else [*map(str, s)] for s in given]
@@ -276,15 +271,6 @@ def ask(
             stacklevel=4,
         )
     return found
-
-
-def tagging(words: Sequence[str], said: Prediction, known: Sequence[str]) -> Tagging:
-    from regard.data.labelled import of_entities
-    from regard.data.tags import entities
-
-    spans = entities(said.value) if of_entities(known) else []
-    found = [Entity(kind, " ".join(words[start:end]), start, end - 1) for kind, start, end in spans]
-    return Tagging(list(words), list(said.value), found, said.score)
 
 
 def predictor(loaded: Any, tasks: tuple[str, ...], options: dict[str, Any]) -> Asked:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.data.examples import Example, Problems
+from regard.data.examples import Example
+from regard.data.problems import Problems
 from regard.data.readers import Options, Reader
+from regard.tasks import task as task_named
 
 Write = Callable[[str, str | bytes], Path]
 
@@ -16,14 +18,14 @@ Write = Callable[[str, str | bytes], Path]
 def seen(path: Path | Sequence[Path], task: str, **options: Any) -> tuple[list[Any], list[str]]:
     """The examples, and the problems as `severity kind line`."""
     problems = Problems(keep=None)
-    examples: list[Example] = list(Reader(path, task, Options(**options), problems))
+    examples: list[Example] = list(Reader(path, task_named(task), Options(**options), problems))
     return examples, [f"{p.severity} {p.kind} {p.place.line}" for p in problems.kept]
 
 
 def told(path: Path | Sequence[Path], task: str, **options: Any) -> str:
     """What is said of them."""
     problems = Problems(keep=None)
-    list(Reader(path, task, Options(**options), problems))
+    list(Reader(path, task_named(task), Options(**options), problems))
     return "\n".join(str(problem) for problem in problems.kept)
 
 

@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 from regard.cli.main import main
 from regard.cli.recipes import HERE, register
-from regard.data.examples import TASKS
 from regard.models import family_of
 from regard.objectives import objective
-from regard.tasks.paper_defaults import OBJECTIVES
+from regard.tasks import TASKS, objective_of
 from regard.training import recipe as recipes
 from regard.training.build import options_of
 from regard.training.optimizer import check as check_optimizer
@@ -43,7 +42,7 @@ def test_every_word_is_known(file: Path) -> None:
     task = found.examples.task
     assert not task or task in TASKS
     options = dict(found.objective)
-    name = options.pop("name", OBJECTIVES.get(task, "pairs"))  # T5 learns every task as text
+    name = options.pop("name", objective_of(task) or "pairs")  # T5 learns every task as text
     options_of(objective(str(name)), options)
     if found.model:
         family_of(found.model)

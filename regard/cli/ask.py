@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -375,21 +375,17 @@ def run(
     asked = predictor_for(loaded, task=task, precision=request.precision, **how)
     answers = zip(found, asked.stream(found), strict=True)
     if request.as_json:
-        rows = [described(example, said, asked.labels) for example, said in answers]
+        rows = [described(task, example, said, asked.labels) for example, said in answers]
         made = {"model": request.model, "task": task, "answers": rows}
         print(json.dumps(made, indent=2, ensure_ascii=False))
     else:
-        for line in lines(answers, described if request.as_lines else in_line, asked.labels):
-            print(line, flush=True)
+        for example, said in answers:
+            if request.as_lines:
+                row = described(task, example, said, asked.labels)
+                print(json.dumps(row, ensure_ascii=False), flush=True)
+            else:
+                print(in_line(task, example, said, asked.labels), flush=True)
     tell([*notes, *asked.notes])
-
-
-def lines(
-    answers: Iterator[Any], form: Callable[[Any, Any, list[str]], Any], labels: list[str]
-) -> Iterator[str]:
-    for example, said in answers:
-        made = form(example, said, labels)
-        yield made if isinstance(made, str) else json.dumps(made, ensure_ascii=False)
 
 
 def opened(model: str, download: bool) -> Any:

@@ -164,8 +164,7 @@ def augment(
     from regard.data.augment.clean import clean_example
     from regard.data.augment.eda import METHODS, published
     from regard.data.augment.examples import Settings
-    from regard.data.examples import Problems
-    from regard.data.labelled import noted
+    from regard.data.problems import Problems
     from regard.data.readers import Options
     from regard.methods.augment.files import check_out, form_for, read_source
 
@@ -201,7 +200,7 @@ def augment(
     )  # fmt: skip
     check_numbers(settings, share, temperature)
     written_as = form_for(out, held)
-    report = Report(out, settings, noted(problems))
+    report = Report(out, settings, problems.notes())
     report.write(held, written_as, processes, originals, distinct, quiet)
     if as_json:
         print(json.dumps(report.table(), indent=2, ensure_ascii=False))
@@ -315,9 +314,7 @@ def essence(example: Any) -> Any:
 
 def in_line(example: Any) -> str:
     """What a person sees of an example."""
-    from regard.data.example_views import parts
-
-    return " | ".join(" ".join(text.split()) for _, text in parts(example))
+    return " | ".join(" ".join(text.split()) for _, text in example.parts())
 
 
 def around(text: str, old: str) -> str:

@@ -12,7 +12,7 @@ from regard.cli.reading import Download, Field, Format, Header
 from regard.core.errors import FormatError, InputError
 
 if TYPE_CHECKING:
-    from regard.data.check import Measure
+    from regard.tasks.check import Measure
 
 SHOWN = 10  # problems of a kind
 CLASSES = 20  # in the table
@@ -73,8 +73,8 @@ def check(
     """
     if limit is not None and limit < 0:
         raise InputError(f"--limit is {limit}; give 0 for all, or a number above")
-    from regard.data.check import check as run
     from regard.data.readers import Options
+    from regard.tasks.check import check as run
 
     options = Options(form, chosen(field or []), header, classes, download=download)
     shown = (0 if as_json else SHOWN) if limit is None else limit
@@ -90,10 +90,10 @@ def check(
 
 def measure_of(directory: str) -> Measure:
     """The tokenizer and the context of a model; its weights are not read."""
-    from regard.data.check import Measure
     from regard.data.tokenizer import Tokenizer
     from regard.formats.directory import configure, locate, read_config
     from regard.formats.registry import format_of
+    from regard.tasks.check import Measure
 
     path = locate(directory, download=False)
     table = read_config(path)
@@ -119,8 +119,7 @@ def chosen(given: list[str]) -> dict[str, str]:
 
 def in_lines(report: Any) -> Iterator[str]:
     """The report for people: what is there, then what is wrong, the worst first."""
-    from regard.data.check import ranked
-    from regard.data.examples import KINDS, SEVERITIES
+    from regard.data.problems import KINDS, SEVERITIES
 
     summary = report.summary
     forms = ", ".join(summary["formats"])
@@ -134,7 +133,7 @@ def in_lines(report: Any) -> Iterator[str]:
         yield from length_table(summary)
     yield ""
     yield ", ".join(counted(report.problems.count(each), each) for each in SEVERITIES)
-    for (severity, kind), count in ranked(report.problems):
+    for (severity, kind), count in report.problems.ranked():
         yield ""
         yield f"{severity} {kind}: {KINDS[kind]} ({count:,})"
         found = report.problems.of(severity, kind)

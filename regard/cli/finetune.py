@@ -285,8 +285,8 @@ def check_knowledge(made: Any, resume: bool) -> None:
     """Refuses what is learned as text, where there are no rows to put knowledge into."""
     if resume or not made.objective.get("knowledge"):
         return
-    from regard.data.knowledge.options import check_use
     from regard.methods.finetune.run import check as check_model
+    from regard.tasks.knowledge import check_use
     from regard.training.build import family
 
     check_model(made)

@@ -130,12 +130,11 @@ def prompt(
     Options.of(options)  # what cannot be is refused before anything is opened
     from regard.cli.generate import opened
     from regard.core.progress import Progress
-    from regard.data.examples import Problems
-    from regard.data.labelled import noted
-    from regard.data.readers import read
+    from regard.data.problems import Problems
     from regard.evaluation.preflight import check_place
     from regard.evaluation.prompting import evaluate
     from regard.evaluation.test import told
+    from regard.tasks import read
 
     if out is not None:
         check_place(out)
@@ -153,7 +152,7 @@ def prompt(
     finally:
         progress.close()
     found = {"data": data, "shots_from": shots_from or data, **found, "model": model}
-    found["notes"][:0] = noted(problems)
+    found["notes"][:0] = problems.notes()
     predictions = found.pop("predictions")
     if out is not None:
         write(out, found, predictions)

@@ -1,26 +1,96 @@
-"""What labelled data holds: an example of each kind of task, and what can be wrong with a file."""
+"""What labelled data holds: an example of each kind.
+
+An example knows what it holds: its texts, its labels, its right answer. What a task makes of it is
+said in `regard.tasks`, one file a task; a task may bring a kind of example of its own.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from regard.core.errors import InputError, UnknownName
+from regard.data.problems import NOWHERE, Place
 
-
-class Place(NamedTuple):
-    """A line of a file, counted from 1; line 0 is the file as a whole."""
-
-    file: str = ""
-    line: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file
+SPACE = re.compile(r"\s+")
 
 
-NOWHERE = Place()
+def fingerprint(text: str) -> bytes:
+    """The same for texts that differ in white space alone."""
+    plain = SPACE.sub(" ", text).strip()
+    return hashlib.blake2b(plain.encode("utf-8", "replace"), digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """What every kind of example can be asked. A kind says at least its `parts` and its `gold`."""
+
+    if TYPE_CHECKING:  # the last two fields of every kind
+
+        @property
+        def place(self) -> Place: ...
+        @property
+        def id(self) -> str: ...
+
+    @property
+    def gold(self) -> Any:
+        """The right answer, as the metrics want it."""
+        raise NotImplementedError
+
+    @property
+    def labelled(self) -> bool:
+        """Is the right answer known?"""
+        return self.gold is not None
+
+    def without_gold(self) -> Self:
+        return self
+
+    def renamed(self, name: str) -> Self:
+        return replace(self, id=name)  # type: ignore[call-arg]
+
+    def labels(self) -> list[str]:
+        """The classes or tags that it shows."""
+        return []
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        """The texts by what they are."""
+        raise NotImplementedError
+
+    def inputs(self) -> Iterator[tuple[str, str | None]]:
+        """What a model is given at once: a text, or two."""
+        first, *rest = (text for _, text in self.parts())
+        yield first, rest[0] if rest else None
+
+    def leaks(self) -> Iterator[tuple[str, str]]:
+        """What must not be in both files: the input as a whole."""
+        yield "text", "\0".join(text for _, text in self.parts())
+
+    def group(self) -> str:
+        """Examples of one group stay together where data are divided."""
+        return "\0".join(text for _, text in self.leaks())
+
+    def stratum(self) -> str:
+        """What should be spread evenly where data are divided."""
+        return next(iter(self.labels()), "")
+
+    def asked(self) -> str:
+        """All but the answer: the same for two examples that ask the same."""
+        return "\0".join(text for part, text in self.parts() if part != "target")
+
+    def texts(self) -> list[str]:
+        """What is read, not what is to be answered or chosen."""
+        hidden = ("target", "choice")
+        return [text for part, text in self.parts() if part not in hidden and text.strip()]
+
+    def record(self) -> Iterator[tuple[str, Any]]:
+        """The values by their roles, as a file of records holds them."""
+        raise NotImplementedError
+
+    def shown(self) -> Any:
+        """What a page shows of it, beside the right answer."""
+        raise NotImplementedError
 
 
 class Answer(NamedTuple):
@@ -31,7 +101,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class Labelled(Example):
     """A text or two with a class (a name) or a score (a number); None: without label."""
 
     text: str
@@ -40,9 +110,32 @@ class Labelled:
     place: Place = NOWHERE
     id: str = ""
 
+    @property
+    def gold(self) -> str | float | None:
+        return self.label
+
+    def without_gold(self) -> Self:
+        return replace(self, label=None)
+
+    def labels(self) -> list[str]:
+        return [self.label] if isinstance(self.label, str) else []
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        yield "text", self.text
+        if self.pair is not None:
+            yield "pair", self.pair
+
+    def record(self) -> Iterator[tuple[str, Any]]:
+        yield from self.parts()
+        if self.label is not None:
+            yield "label", self.label
+
+    def shown(self) -> Any:
+        return self.text if self.pair is None else {"text": self.text, "pair": self.pair}
+
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class Tagged(Example):
     """The words of a sentence and a tag for each."""
 
     words: tuple[str, ...]
@@ -50,9 +143,36 @@ class Tagged:
     place: Place = NOWHERE
     id: str = ""
 
+    @property
+    def gold(self) -> list[str] | None:
+        return None if self.tags is None else list(self.tags)
+
+    def without_gold(self) -> Self:
+        return replace(self, tags=None)
+
+    def labels(self) -> list[str]:
+        return list(self.tags or ())
+
+    def stratum(self) -> str:
+        """Which kinds of entities a sentence holds."""
+        from regard.data.tags import kinds_of
+
+        return " ".join(sorted(kinds_of(self.tags or ())))
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        yield "sentence", " ".join(self.words)
+
+    def record(self) -> Iterator[tuple[str, Any]]:
+        yield "words", list(self.words)
+        if self.tags is not None:
+            yield "tags", list(self.tags)
+
+    def shown(self) -> Any:
+        return list(self.words)
+
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Question(Example):
     """`impossible`: the passage does not answer it. No answers otherwise: they are not known."""
 
     question: str
@@ -62,9 +182,42 @@ class Question:
     place: Place = NOWHERE
     id: str = ""
 
+    @property
+    def gold(self) -> list[str]:
+        """Empty where the passage does not answer it."""
+        return list(dict.fromkeys(answer.text for answer in self.answers))
+
+    @property
+    def labelled(self) -> bool:
+        return self.impossible or bool(self.answers)
+
+    def without_gold(self) -> Self:
+        return replace(self, answers=(), impossible=False)
+
+    def labels(self) -> list[str]:
+        return ["no answer" if self.impossible else "answer"] if self.labelled else []
+
+    def group(self) -> str:
+        return self.passage
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        yield "question", self.question
+        yield "passage", self.passage
+
+    def record(self) -> Iterator[tuple[str, Any]]:
+        yield from self.parts()
+        if self.labelled:
+            texts = [answer.text for answer in self.answers]
+            starts = [answer.start for answer in self.answers]
+            yield "answers", {"text": texts, "answer_start": starts}
+            yield "impossible", self.impossible
+
+    def shown(self) -> Any:
+        return dict(self.parts())
+
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Example):
     """`asks` is what is asked of the premise, such as cause or effect; `label` counts from 0."""
 
     premise: str
@@ -74,9 +227,43 @@ class Choice:
     place: Place = NOWHERE
     id: str = ""
 
+    @property
+    def gold(self) -> int | None:
+        return self.label
+
+    def without_gold(self) -> Self:
+        return replace(self, label=None)
+
+    def labels(self) -> list[str]:
+        return [] if self.label is None else [str(self.label)]
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        yield "premise", self.premise
+        if self.asks is not None:
+            yield "asks", self.asks
+        for choice in self.choices:
+            yield "choice", choice
+
+    def inputs(self) -> Iterator[tuple[str, str | None]]:
+        for choice in self.choices:
+            yield self.premise, choice
+
+    def record(self) -> Iterator[tuple[str, Any]]:
+        yield "premise", self.premise
+        if self.asks is not None:
+            yield "asks", self.asks
+        yield "choices", list(self.choices)
+        if self.label is not None:  # a number that is also a choice would be taken for the choice
+            among = str(self.label) in self.choices
+            yield "label", self.choices[self.label] if among else self.label
+
+    def shown(self) -> Any:
+        asks = {"asks": self.asks} if self.asks else {}
+        return {"premise": self.premise, **asks, "choices": list(self.choices)}
+
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Example):
     """A text and its translation or summary."""
 
     source: str
@@ -84,9 +271,33 @@ class Pair:
     place: Place = NOWHERE
     id: str = ""
 
+    @property
+    def gold(self) -> str | None:
+        return self.target
+
+    def without_gold(self) -> Self:
+        return replace(self, target=None)
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        yield "source", self.source
+        if self.target is not None:
+            yield "target", self.target
+
+    record = parts
+
+    def inputs(self) -> Iterator[tuple[str, str | None]]:
+        yield from ((text, None) for _, text in self.parts())
+
+    def leaks(self) -> Iterator[tuple[str, str]]:
+        """Either side."""
+        yield from ((part, f"{part}\0{text}") for part, text in self.parts())
+
+    def shown(self) -> Any:
+        return self.source
+
 
 @dataclass(frozen=True, slots=True)
-class Dialogue:
+class Dialogue(Example):
     """Turns in their order; `roles` says who speaks, where the file does."""
 
     turns: tuple[str, ...]
@@ -94,9 +305,32 @@ class Dialogue:
     place: Place = NOWHERE
     id: str = ""
 
+    @property
+    def gold(self) -> str:
+        return self.turns[-1]
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        yield from (("turn", turn) for turn in self.turns)
+
+    def inputs(self) -> Iterator[tuple[str, str | None]]:
+        yield "\n".join(self.turns), None
+
+    def asked(self) -> str:
+        return "\0".join(self.turns[:-1])
+
+    def texts(self) -> list[str]:
+        """The turns stay together."""
+        return ["\n".join(self.turns)]
+
+    def record(self) -> Iterator[tuple[str, Any]]:
+        yield "turns", list(self.turns)
+
+    def shown(self) -> Any:
+        return list(self.turns[:-1])
+
 
 @dataclass(frozen=True, slots=True)
-class Preference:
+class Preference(Example):
     """The reply to a prompt that people chose, and the one they rejected; without them a prompt
     alone. The prompt of a dialogue is the turns before the reply, with `roles` where known.
     """
@@ -108,103 +342,36 @@ class Preference:
     place: Place = NOWHERE
     id: str = ""
 
+    @property
+    def gold(self) -> int:
+        return 0  # of the two replies the chosen one stands first
 
-Example: TypeAlias = Labelled | Tagged | Question | Choice | Pair | Dialogue | Preference
+    @property
+    def labelled(self) -> bool:
+        return self.chosen is not None
 
-TASKS: dict[str, type[Example]] = {
-    "classify": Labelled,
-    "entail": Labelled,
-    "similar": Labelled,
-    "tag": Tagged,
-    "answer": Question,
-    "choose": Choice,
-    "translate": Pair,
-    "summarise": Pair,
-    "converse": Dialogue,
-    "prefer": Preference,
-}
+    @property
+    def prompt_text(self) -> str:
+        return self.prompt if isinstance(self.prompt, str) else "\n".join(self.prompt)
 
-KINDS = {
-    "malformed-record": "lines that are no record of this format",
-    "missing-field": "records without a field that the task needs",
-    "wrong-type": "fields that hold something else than the task needs",
-    "empty-text": "texts without a visible character",
-    "missing-label": "records without a label in a file with labels",
-    "ragged-line": "lines with another number of columns, or words and tags that do not match",
-    "tag-sequence": "tags that cannot follow one another",
-    "answer-offset": "answers that are not where their offset says",
-    "contradiction": "facts of one record that exclude each other",
-    "not-a-number": "scores that are no numbers",
-    "label-range": "labels that point to no choice",
-    "uneven-choices": "questions with another number of choices than the first",
-    "short-dialogue": "dialogues in which nobody replies",
-    "equal-replies": "pairs whose chosen and rejected replies are the same",
-    "unequal-files": "parallel files of different length",
-    "duplicate-id": "ids that occur twice",
-    "duplicate-text": "texts that occur twice",
-    "leaked-text": "texts that the other file holds as well",
-    "unknown-label": "labels that the other file never shows",
-    "single-class": "data of one class",
-    "imbalance": "classes of very different size",
-    "too-long": "texts longer than the model's context",
-    "broken-utf8": "bytes that are no UTF-8",
-    "blank-line": "lines without content",
-    "no-header": "tables whose first line names no known field",
-    "no-examples": "data without a single example",
-}
-SEVERITIES = ("error", "warning", "note")
+    def parts(self) -> Iterator[tuple[str, str]]:
+        yield "prompt", self.prompt_text
+        if self.chosen is not None and self.rejected is not None:
+            yield from (("chosen", self.chosen), ("rejected", self.rejected))
 
+    def inputs(self) -> Iterator[tuple[str, str | None]]:
+        for reply in (self.chosen, self.rejected):
+            yield f"{self.prompt_text}{reply or ''}", None
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """An error leaves its record out; a warning or a note is about an example that is kept."""
+    def leaks(self) -> Iterator[tuple[str, str]]:
+        """The prompt, if there is one."""
+        if self.prompt:
+            yield "prompt", self.prompt_text
+        else:
+            yield "text", "\0".join(text for _, text in self.parts())
 
-    place: Place
-    kind: str
-    message: str
-    severity: str = "error"
+    def record(self) -> Iterator[tuple[str, Any]]:
+        yield from self.parts()
 
-    def __str__(self) -> str:
-        return f"{self.place}: {self.message}"
-
-
-@dataclass
-class Problems:
-    """Collects what is wrong, so that all of it is seen at once.
-
-    Counts are exact. Of each kind and severity only the first `keep` are kept (None: all), so that
-    a file in which every line is wrong costs no more memory than another.
-    """
-
-    keep: int | None = 1000
-    kept: list[Problem] = field(default_factory=list)
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # by severity and kind
-
-    def add(self, place: Place, kind: str, message: str, severity: str = "error") -> None:
-        assert kind in KINDS and severity in SEVERITIES, (kind, severity)
-        self.counts[severity, kind] += 1
-        if self.keep is None or self.counts[severity, kind] <= self.keep:
-            self.kept.append(Problem(place, kind, message, severity))
-
-    def count(self, severity: str) -> int:
-        return sum(count for (found, _), count in self.counts.items() if found == severity)
-
-    def of(self, severity: str, kind: str) -> list[Problem]:
-        return [p for p in self.kept if (p.severity, p.kind) == (severity, kind)]
-
-    def refuse(self, skip: Collection[str] = (), shown: int = 10) -> None:
-        """Raises if there is an error of a kind that is not to be skipped."""
-        for kind in skip:
-            if kind not in KINDS:
-                raise UnknownName("kind of problem", kind, KINDS)
-        counts = {k: n for (s, k), n in self.counts.items() if s == "error" and k not in skip}
-        if not counts:
-            return
-        found = [p for p in self.kept if p.severity == "error" and p.kind in counts]
-        total = sum(counts.values())
-        kinds = ", ".join(f"{kind} {count:,}" for kind, count in counts.items())
-        lines = [f"the data has {total:,} error{'s' if total > 1 else ''} ({kinds}):"]
-        lines += [f"  {problem}" for problem in found[:shown]]
-        if total > shown:
-            lines.append(f"  and {total - shown:,} more; `regard check` lists them")
-        raise InputError("\n".join(lines))
+    def shown(self) -> Any:
+        return {"prompt": self.prompt_text, "replies": [self.chosen, self.rejected]}

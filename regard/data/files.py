@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from regard.core.errors import InputError
-from regard.data.examples import Place, Problems
+from regard.data.problems import Place, Problems
 
 BLOCK = 2**20  # bytes
 RECORD = 2**25  # characters of the longest line or field: it is read whole

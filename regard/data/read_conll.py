@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from regard.core.errors import InputError
-from regard.data.examples import Place, Tagged
+from regard.data.examples import Tagged
 from regard.data.files import TextFile
+from regard.data.problems import Place
 
 PEEK = 2000  # lines that decide how many columns there are
 LONGEST = 100_000  # words of a sentence

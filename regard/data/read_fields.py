@@ -1,95 +1,23 @@
-"""Which field of a record plays which role of a task: by the names in use, or as chosen."""
+"""Which field of a record plays which role of a task: by the names in use, or as chosen.
+
+A `Schema` says what a task's records look like; `Fields` finds its roles in one file; a `Record` is
+what a task makes an example of.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.core.errors import UnknownName
+from regard.data.problems import Place, Problems
 
-ONE = "text sentence review content document tweet comment body"
-FIRST = "premise sentence1 a text1 question1 sentence_a #1_string question text sentence"
-SECOND = "hypothesis sentence2 b text2 question2 sentence_b #2_string sentence pair text_pair"
-CLASS = (
-    "label labels class category gold_label sentiment entailment_label entailment_judgment "
-    "quality is_duplicate stars"
-)
+if TYPE_CHECKING:
+    from regard.data.examples import Example
+    from regard.data.readers import Options
+
 ID = "id idx guid uid pairid pair_id key example_id"
-
-# In order of preference; a field plays one role. Letters of either case, blanks as underscores.
-NAMES: dict[str, dict[str, str]] = {
-    "classify": {
-        "text": f"{ONE} {FIRST}",
-        "pair": SECOND.replace(" sentence ", " "),
-        "label": CLASS,
-        "id": ID,
-    },
-    "entail": {"text": FIRST, "pair": SECOND, "label": CLASS, "id": ID},
-    "similar": {
-        "text": FIRST,
-        "pair": SECOND,
-        "label": f"similarity score relatedness relatedness_score similarity_score {CLASS}",
-        "id": ID,
-    },
-    "tag": {"words": "words tokens", "tags": "tags ner_tags labels ner pos_tags label", "id": ID},
-    "answer": {
-        "question": "question query",
-        "passage": "passage context paragraph document text",
-        "answers": "answers answer answer_text",
-        "start": "answer_start start",
-        "impossible": "is_impossible impossible",
-        "id": ID,
-    },
-    "choose": {
-        "premise": "premise article passage context ctx startphrase sent1 question",
-        "choices": "choices options endings alternatives",
-        "asks": "asks question",
-        "label": "label answer answerkey gold",
-        "id": ID,
-    },
-    "translate": {"source": "source src a", "target": "target tgt b", "id": ID},
-    "summarise": {
-        "source": "source document article text dialogue",
-        "target": "target summary highlights abstract",
-        "id": ID,
-    },
-    "converse": {"turns": "turns messages dialog dialogue utterances conversation", "id": ID},
-    "prefer": {
-        "prompt": "prompt question instruction query context input turns text",
-        "chosen": "chosen preferred better accepted chosen_response",
-        "rejected": "rejected dispreferred worse refused rejected_response",
-        "id": f"{ID} prompt_id",
-    },
-}
-NEEDED = {
-    "classify": ("text",),
-    "entail": ("text", "pair"),
-    "similar": ("text", "pair"),
-    "tag": ("words",),
-    "answer": ("question", "passage"),
-    "choose": ("premise", "choices"),
-    "translate": ("source",),
-    "summarise": ("source",),
-    "converse": ("turns",),
-    "prefer": ("prompt",),  # replies are written to prompts alone
-}
-# Tables without a header, by their number of columns.
-ORDER: dict[str, dict[int, tuple[str, ...]]] = {
-    "classify": {1: ("text",), 2: ("text", "label"), 3: ("text", "pair", "label")},
-    "entail": {2: ("text", "pair"), 3: ("text", "pair", "label")},
-    "similar": {2: ("text", "pair"), 3: ("text", "pair", "label")},
-    "tag": {1: ("words",), 2: ("words", "tags")},
-    "answer": {
-        2: ("question", "passage"),
-        3: ("question", "passage", "answers"),
-        4: ("question", "passage", "answers", "start"),
-    },
-    "choose": {},
-    "translate": {1: ("source",), **dict.fromkeys(range(2, 9), ("source", "target"))},
-    "summarise": {1: ("source",), 2: ("source", "target")},
-    "converse": {},
-    "prefer": {1: ("prompt",), 3: ("prompt", "chosen", "rejected")},
-}
 NUMBERED = ("choice", "ending", "option", "alternative", "answer")  # choice1, ending0, …
 
 
@@ -101,16 +29,42 @@ class Bad(Exception):
         self.kind, self.message = kind, message
 
 
+class Schema:
+    """What the records of a task look like, and how one of them becomes an example."""
+
+    name: ClassVar[str]
+    # Of each role the names in use, in order of preference; a field plays one role. Letters are of
+    # either case, blanks are underscores.
+    roles: ClassVar[Mapping[str, str]]
+    needed: ClassVar[tuple[str, ...]]  # roles that every record must have
+    columns: ClassVar[Mapping[int, tuple[str, ...]]] = {}  # of tables without a header, by width
+    listed: ClassVar[str] = ""  # the role that may come as choice1, choice2, …
+    in_columns: ClassVar[bool] = False  # may it come as CoNLL, a word a line?
+    in_two_files: ClassVar[bool] = False  # may it come as two files whose lines belong together?
+    in_squad: ClassVar[bool] = False  # is a json file in SQuAD's layout?
+    in_tables: ClassVar[bool] = True
+    unique_ids: ClassVar[bool] = False  # is an id that occurs twice an error?
+
+    def parse(self, record: Record) -> Example:
+        """The example that a record holds; what is wrong is raised as `Bad`."""
+        raise NotImplementedError
+
+    def unpacked(self, values: dict[str, Any], chosen: Mapping[str, str]) -> dict[str, Any]:
+        """A record whose fields are inside of another one."""
+        return values
+
+
 class Fields:
     """The roles of one file, settled by its header or its first good record."""
 
-    def __init__(self, task: str, chosen: Mapping[str, str]) -> None:
+    def __init__(self, schema: Schema, chosen: Mapping[str, str]) -> None:
         for role in chosen:
-            if role not in NAMES[task]:
-                raise UnknownName(f"role of a field for {task}", role, NAMES[task])
-        self.task, self.chosen = task, dict(chosen)
+            if role not in schema.roles:
+                raise UnknownName(f"role of a field for {schema.name}", role, schema.roles)
+        self.schema, self.chosen = schema, dict(chosen)
         self.found: dict[str, str] = {}
         self.seen: tuple[str, ...] = ()  # the fields of the record before
+        self.first: dict[str, Any] = {}  # what a task remembers of the first record
 
     def settle(self, names: Iterable[str], table: bool = False) -> dict[str, str]:
         """A field for every role that has one, roles found before first."""
@@ -123,26 +77,27 @@ class Fields:
                 found[role] = name
             elif table and name.isdecimal() and 1 <= int(name) <= len(given):
                 found[role] = given[int(name) - 1]
-        for role, known in NAMES[self.task].items():
+        for role, known in self.schema.roles.items():
             if role in found or role in self.chosen:
                 continue
             free = (plain[name] for name in known.split() if name in plain)
             name = next((name for name in free if name not in found.values()), "")
             if name:
                 found[role] = name
-            elif role == "choices" and (several := numbered_fields(given)):
+            elif role == self.schema.listed and (several := numbered_fields(given)):
                 found[role] = ", ".join(several)
         return found
 
     def complaint(self, found: Mapping[str, str], names: Iterable[str]) -> str:
         """What is missing, what is there instead and how to name it; empty if all is there."""
-        wanted = dict.fromkeys((*NEEDED[self.task], *self.chosen))
+        wanted = dict.fromkeys((*self.schema.needed, *self.chosen))
         for role in wanted:
             if role not in found:
                 there = ", ".join(repr(name) for name in names) or "none"
+                task = self.schema.name
                 what = f"no field {self.chosen[role]!r}" if role in self.chosen else "no field"
                 return (
-                    f"{what} for the {role} that {self.task} needs; there are: {there}; name the "
+                    f"{what} for the {role} that {task} needs; there are: {there}; name the "
                     f"right one with --field {role}=NAME"
                 )
         return ""
@@ -153,7 +108,7 @@ class Fields:
         A lone "a" may as well be a text: as a name it counts beside "b".
         """
         named = {role: name for role, name in self.chosen.items() if not name.isdecimal()}
-        alone = Fields(self.task, named)
+        alone = Fields(self.schema, named)
         found = alone.settle(names)
         letters = {name.casefold() for name in found.values()} & {"a", "b"}
         return not alone.complaint(found, names) and len(letters) != 1
@@ -170,15 +125,15 @@ class Fields:
             numbers = [str(number) for number in range(1, width + 1)]
             self.found = {role: name for role, name in self.chosen.items() if name in numbers}
             trouble = self.complaint(self.found, first)
-        elif width in ORDER[self.task]:
-            roles = ORDER[self.task][width]
+        elif width in self.schema.columns:
+            roles = self.schema.columns[width]
             self.found = {role: str(number) for number, role in enumerate(roles, 1)}
             trouble = ""
         else:
             shown = ", ".join(repr(cell[:30]) for cell in first)
-            role = NEEDED[self.task][0]
+            role, task = self.schema.needed[0], self.schema.name
             trouble = (
-                f"{width} columns without a header that {self.task} knows ({shown}); name them "
+                f"{width} columns without a header that {task} knows ({shown}); name them "
                 f"with --field {role}=NAME and so on, or by number with --field {role}=1"
             )
         self.seen = tuple(str(number) for number in range(1, width + 1))
@@ -199,7 +154,7 @@ class Fields:
         """The value; None if there is none. What the task needs must be there."""
         name = self.found.get(role)
         if name is None or name not in values:
-            if role in NEEDED[self.task] and (name is not None or not self.found):
+            if role in self.schema.needed and (name is not None or not self.found):
                 there = ", ".join(map(repr, values)) or "none"
                 wanted = f"no field for the {role}" if name is None else f"no field {name!r}"
                 raise Bad("missing-field", f"{wanted}; there are: {there}")
@@ -232,3 +187,62 @@ def numbered_fields(names: Iterable[str]) -> list[str]:
         if len(found) > 1:
             return [found[number] for number in sorted(found)]
     return []
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record on its way to an example."""
+
+    values: Mapping[str, Any]
+    place: Place
+    fields: Fields
+    problems: Problems
+    options: Options
+
+    @property
+    def id(self) -> str:
+        name = self.get("id")
+        return str(self.place) if name is None or name == "" else str(name)
+
+    def get(self, role: str) -> Any:
+        return self.fields.get(role, self.values)
+
+    def text(self, role: str) -> str:
+        return self.fields.text(role, self.values)
+
+    def has(self, role: str) -> bool:
+        """Does the file have such a field at all?"""
+        return self.fields.known(role)
+
+    def field(self, role: str) -> str:
+        """The name that the role has in this file."""
+        return self.fields.found[role]
+
+    def warn(self, kind: str, message: str) -> None:
+        self.problems.add(self.place, kind, message, "warning")
+
+
+def parsed(
+    place: Place, values: dict[str, Any], fields: Fields, problems: Problems, options: Options
+) -> Example | None:
+    """The example of a record, or None and a problem."""
+    try:
+        values = fields.schema.unpacked(values, fields.chosen)
+        fields.take(values)
+        return fields.schema.parse(Record(values, place, fields, problems, options))
+    except Bad as bad:
+        problems.add(place, bad.kind, bad.message)
+        return None
+
+
+def short(text: str, most: int = 40) -> str:
+    return repr(text if len(text) <= most else f"{text[: most - 1]}…")
+
+
+def as_words(value: Any, role: str) -> tuple[str, ...]:
+    """A list, or a text with blanks between the words."""
+    if isinstance(value, str):
+        return tuple(value.split())
+    if isinstance(value, list | tuple) and all(isinstance(each, str | int) for each in value):
+        return tuple(str(each) for each in value)
+    raise Bad("wrong-type", f"the {role} are {type(value).__name__}, not a list of texts")

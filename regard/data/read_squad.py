@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from regard.data.examples import Place
 from regard.data.files import TextFile
+from regard.data.problems import Place
 from regard.data.records import Record, as_record, json_array, json_lines
 
 

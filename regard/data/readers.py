@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from regard.core.errors import InputError, UnknownName
-from regard.data.examples import TASKS, Example, Pair, Place, Problems
+from regard.data.examples import Example, Pair
 from regard.data.files import PACKED, TextFile, suffix_of
+from regard.data.problems import Place, Problems
 from regard.data.read_conll import conll
-from regard.data.read_examples import Maker
-from regard.data.read_fields import NEEDED, Fields
+from regard.data.read_fields import Fields, Schema, parsed
 from regard.data.read_squad import squad
 from regard.data.records import (
     HUB,
@@ -50,7 +50,6 @@ FORMATS = {
     "lines": (".txt", ".text"),
 }
 BY_SUFFIX = {suffix: form for form, suffixes in FORMATS.items() for suffix in suffixes}
-SIDES = ("translate", "summarise")  # may come as two files
 
 Given: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -83,21 +82,19 @@ class Reader:
     def __init__(
         self,
         given: Given,
-        task: str,
+        schema: Schema,
         options: Options | None = None,
         problems: Problems | None = None,
     ) -> None:
-        if task not in TASKS:
-            raise UnknownName("task", task, TASKS)
         names = [given] if isinstance(given, str | os.PathLike) else list(given)
         self.names = [os.fspath(name) for name in names]
         if not self.names:
             raise InputError("no data given; name a file, or hub:NAME")
-        self.task, self.options = task, options or Options()
+        self.schema, self.options = schema, options or Options()
         self.problems = problems if problems is not None else Problems()
         self.forms = {name: self.form_of(name) for name in self.names}
         self.fields: dict[str, dict[str, str]] = {}  # of each file: what was read as what
-        Fields(task, self.options.fields)  # refuses unknown roles before anything is read
+        Fields(schema, self.options.fields)  # refuses unknown roles before anything is read
 
     def form_of(self, name: str) -> str:
         if name.startswith(HUB):
@@ -110,9 +107,9 @@ class Reader:
         if self.options.form is not None:
             return self.options.form
         form = BY_SUFFIX.get(suffix_of(path), "")
-        if self.task == "tag" and form in ("", "tsv", "lines"):
+        if self.schema.in_columns and form in ("", "tsv", "lines"):
             return "conll"
-        if not form and self.task not in SIDES:
+        if not form and not self.schema.in_two_files:
             raise InputError(
                 f"{name}: its name says no format; known are {', '.join(BY_SUFFIX)}, also with "
                 f"{' or '.join(PACKED)}; or say --format, one of {', '.join(FORMATS)}"
@@ -129,8 +126,8 @@ class Reader:
             yield example
 
     def repeated(self, example: Example, first: Place) -> bool:
-        """Says so; answers are told apart by their ids alone, so there the second is left out."""
-        fatal = self.task == "answer"
+        """Says so; where examples are told apart by their ids alone the second is left out."""
+        fatal = self.schema.unique_ids
         self.problems.add(
             example.place,
             "duplicate-id",
@@ -140,7 +137,7 @@ class Reader:
         return fatal
 
     def examples(self) -> Iterator[Example]:
-        if self.task in SIDES and "lines" in self.forms.values() and len(self.names) > 1:
+        if self.schema.in_two_files and "lines" in self.forms.values() and len(self.names) > 1:
             if len(self.names) != 2 or set(self.forms.values()) != {"lines"}:
                 raise InputError(
                     f"{len(self.names)} files with plain text among them; give one table, or "
@@ -168,20 +165,13 @@ class Reader:
 
     def file(self, name: str, form: str) -> Iterator[Example]:
         if form == "conll":
-            if self.task != "tag":
+            if not self.schema.in_columns:
                 raise InputError(f"{name}: conll holds words with tags; --task tag reads it")
             yield from conll(self.opened(name), self.options.fields)
             return
-        fields = Fields(self.task, self.options.fields)
-        make = Maker(
-            self.task,
-            fields,
-            self.problems,
-            classes=self.options.classes,
-            offsets=self.options.offsets,
-        )
+        fields = Fields(self.schema, self.options.fields)
         for place, values in self.records(name, form, fields):
-            example = make(place, values)
+            example = parsed(place, values, fields, self.problems, self.options)
             if example is not None:
                 yield example
         self.fields[name] = fields.found
@@ -194,15 +184,16 @@ class Reader:
         if form == "jsonl":
             return json_lines(file)
         if form == "json":
-            return squad(file) if self.task == "answer" else json_array(file)
-        if self.task == "converse":
+            return squad(file) if self.schema.in_squad else json_array(file)
+        if not self.schema.in_tables:
             raise InputError(f"{name}: a dialogue is a list of turns; give jsonl with 'turns'")
         if form == "lines":
-            if len(NEEDED[self.task]) > 1:
+            if len(self.schema.needed) > 1:
                 raise InputError(
-                    f"{name}: a text a line is not enough for {self.task}; give jsonl, csv or tsv"
+                    f"{name}: a text a line is not enough for {self.schema.name}; give jsonl, csv "
+                    "or tsv"
                 )
-            return plain_lines(file, NEEDED[self.task][0])
+            return plain_lines(file, self.schema.needed[0])
         return table(file, form, lambda row, place: self.first_line(row, place, fields))
 
     def first_line(self, row: list[str], place: Place, fields: Fields) -> Columns | None:
@@ -236,7 +227,7 @@ class Reader:
 
 def read(
     given: Given,
-    task: str,
+    schema: Schema,
     *,
     skip: Collection[str] = (),
     problems: Problems | None = None,
@@ -248,9 +239,9 @@ def read(
     counted in `problems`. Give `problems` to see them, and warnings and notes.
     """
     found = problems if problems is not None else Problems()
-    reader = Reader(given, task, Options(**options), found)
+    reader = Reader(given, schema, Options(**options), found)
     examples = list(reader)
     found.refuse(skip)
     if not examples:
-        raise InputError(f"{', '.join(reader.names)} holds no example for {task}")
+        raise InputError(f"{', '.join(reader.names)} holds no example for {schema.name}")
     return examples

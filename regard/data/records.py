@@ -18,8 +18,8 @@ from typing import IO, Any, NamedTuple
 
 from regard.core.errors import InputError, UnknownName
 from regard.data import files
-from regard.data.examples import Place
 from regard.data.files import TextFile, needed, opened
+from regard.data.problems import Place
 
 ROWS = 256  # of parquet at a time
 HUB = "hub:"

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from regard.core.errors import InputError, UnknownName
 from regard.data import builtin
-from regard.data.examples import Place
 from regard.data.files import BROKEN, Tally, TextFile, suffix_of
+from regard.data.problems import Place
 from regard.data.records import (
     HUB,
     Columns,

@@ -186,6 +186,25 @@ def labels(kinds: Iterable[str], scheme: str = "bio") -> list[str]:
     return [OUTSIDE, *(join(letter, kind) for kind in sorted(set(kinds)) for letter in letters)]
 
 
+def is_tag(tag: str) -> bool:
+    try:
+        split(tag)
+    except InputError:
+        return False
+    return True
+
+
+def of_entities(tags: Iterable[str]) -> bool:
+    """BIO or its kin? Others, such as parts of speech, are each word's own."""
+    return all(map(is_tag, tags))
+
+
+def kinds_of(tags: Iterable[str]) -> set[str]:
+    """The kinds of entities, "" among them for a word outside; none where tags are not of such."""
+    names = set(tags)
+    return {split(tag)[1] for tag in names} if of_entities(names) else set()
+
+
 def scheme_of(labels: Iterable[str]) -> str:
     """The scheme that legal tags of these labels are in."""
     letters = {split(label)[0] for label in labels}

@@ -8,16 +8,9 @@ import numpy as np
 
 from regard.core.errors import ConfigError, InputError
 from regard.core.seeding import keyed
-from regard.data.example_views import is_labelled, labels_of, parts
-from regard.data.examples import Dialogue, Example
+from regard.data.examples import Example
 
 DRAWS = ("uniform", "balanced")
-
-
-def asked(example: Example) -> str:
-    """What is the same for two examples that ask the same: all but the answer."""
-    texts = [text for part, text in parts(example) if part != "target"]
-    return "\0".join(texts[:-1] if isinstance(example, Dialogue) else texts)
 
 
 class Shots:
@@ -37,11 +30,10 @@ class Shots:
         self.place: dict[str, int] = {}
         self.classes: dict[str, list[int]] = {}
         for example in pool if count else ():
-            one_turn = isinstance(example, Dialogue) and len(example.turns) < 2
-            if not is_labelled(example) or one_turn or asked(example) in self.place:
+            if not example.labelled or not example.asked() or example.asked() in self.place:
                 continue
-            self.place[asked(example)] = len(self.pool)
-            for label in labels_of(example):
+            self.place[example.asked()] = len(self.pool)
+            for label in example.labels():
                 self.classes.setdefault(label, []).append(len(self.pool))
             self.pool.append(example)
         if count and draw == "balanced" and not self.classes:
@@ -50,7 +42,7 @@ class Shots:
 
     def of(self, number: int, example: Example) -> list[Example]:
         """The demonstrations for an example, which has this number in its data."""
-        own = self.place.get(asked(example), -1) if self.count else -1
+        own = self.place.get(example.asked(), -1) if self.count else -1
         left = len(self.pool) - (own >= 0)
         if self.count > left:
             raise InputError(

@@ -23,8 +23,8 @@ from regard.data.corpus import Special
 from regard.data.input_formats import Framed, framed
 from regard.data.special_tokens import special_of
 from regard.decoding.prompts import readable
-from regard.evaluation.predict import by_tokens, fitting
 from regard.formats.directory import Loaded
+from regard.tasks.inference import by_tokens, fitting
 from regard.training.train_module import autocast, blocks, evaluating
 
 POOLING = ("mean", "first", "last")

@@ -26,6 +26,7 @@ from regard.evaluation.preflight import check_used
 from regard.formats.directory import Loaded
 from regard.metrics.bootstrap import between, counts
 from regard.metrics.figures import jsonable, summarise
+from regard.metrics.numbers import Modelling
 from regard.metrics.significance import compare
 from regard.objectives import objective as find
 from regard.objectives.base import Loss, Objective
@@ -197,7 +198,12 @@ def begin(objective: Causal | Recurrent, sample: int) -> int:
 def measured_documents(found: Reading, plan: Plan) -> dict[str, Any]:
     """Perplexity and bits a byte, with intervals over documents."""
     result = summarise(
-        "model", found.gold, found.nats, seed=plan.seed, resamples=plan.resamples, worst=plan.worst
+        Modelling,
+        found.gold,
+        found.nats,
+        seed=plan.seed,
+        resamples=plan.resamples,
+        worst=plan.worst,
     )
     tokenizer = found.corpus.tokenizer
     for row in result["worst"]:
@@ -207,7 +213,7 @@ def measured_documents(found: Reading, plan: Plan) -> dict[str, Any]:
         row["gold"] = {"tokens": tokens, "bytes": size}
         row["predicted"] = {"nats": found.nats[row["index"]]}
         row["loss"] = -row.pop("score")
-    return result | about(found.objective) | {"units": "documents"}
+    return {"task": "model"} | result | about(found.objective) | {"units": "documents"}
 
 
 # -- what another objective measures
@@ -345,7 +351,7 @@ def against_reader(
     gold = found.gold if alike else [(size, size) for _, size in found.gold]
     names = names_of(plan.against, run)
     made = compare(
-        "model", gold, theirs.nats, found.nats, names=names, seed=plan.seed,
+        Modelling, gold, theirs.nats, found.nats, names=names, seed=plan.seed,
         resamples=plan.resamples,
     )  # fmt: skip
     if not alike:

@@ -25,9 +25,9 @@ from torch import Tensor
 from regard.core.errors import ConfigError, InputError
 from regard.decoding.decode_state import at_rest, reader_for, right_padded
 from regard.decoding.prompts import Prompts, readable
-from regard.evaluation.predict import TOKENS, by_tokens
 from regard.formats.directory import Loaded
 from regard.models.output import CHUNK
+from regard.tasks.inference import TOKENS, by_tokens
 
 SHARED = 32  # tokens from which on it pays to read a context once for several completions
 

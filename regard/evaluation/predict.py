@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from regard.core.errors import ConfigError, FormatError
 from regard.data.examples import Example
-from regard.data.labelled import Examples
-from regard.evaluation.parallel_inference import side_by_side
 from regard.formats.directory import Loaded
-from regard.objectives import LABELLED
 from regard.objectives import objective as find
-from regard.tasks.labelled import TASK, LabelledObjective, Prediction
-from regard.tasks.task_tokens import MARKED, marked
+from regard.tasks import TASKS
+from regard.tasks import task as find_task
+from regard.tasks.base import Prediction, Task
+from regard.tasks.corpus import Examples
+from regard.tasks.inference import ROWS, portions, said_of
+from regard.tasks.labelled import TASK, LabelledObjective
+from regard.tasks.task_tokens import marked
 from regard.training.build import options_of
-from regard.training.train_module import autocast, evaluating, moved
 
 CHUNK = 1024  # examples that are encoded together
-TOKENS = 8192  # of a batch, padding included
-FEW = 2048  # of a batch on a CPU, where what is still in its caches is fast
-ROWS = 256  # of a batch
 LENGTH = 512  # tokens of a row, where a model has no last position
-HEADS = {"classify": "classify", "tag": "tag", "answer": "answer", "span": "answer",
-         "choose": "choose"}  # fmt: skip
 
 
 class Predictor:
@@ -88,47 +81,6 @@ class Predictor:
         return objective.merge(said_of(objective, self.model, self.precision))
 
 
-def said_of(objective: LabelledObjective, model: Any, precision: str = "fp32") -> list[Any]:
-    """What a model says of each row of an objective."""
-    like = next(model.parameters())
-
-    def ask(places: list[int]) -> list[Any]:
-        batch = objective.collate([objective.sample(0, place) for place in places])
-        with torch.no_grad(), autocast(like.device, precision):
-            return objective.predict(model, moved(batch, like.device, like.dtype))
-
-    found: list[Any] = [None] * len(objective)
-    batches = list(by_tokens(objective.rows.sizes, fitting(like.device)))
-    with evaluating(model):
-        for places, said in zip(batches, side_by_side(ask, batches, like.device), strict=True):
-            for place, one in zip(places, said, strict=True):
-                found[place] = one
-    return found
-
-
-def fitting(device: torch.device) -> int:
-    """Tokens of a batch with which a device is fast."""
-    return FEW if device.type == "cpu" else TOKENS
-
-
-def portions(examples: Iterable[Example], size: int) -> Iterator[list[Example]]:
-    rest = iter(examples)
-    while part := list(islice(rest, size)):
-        yield part
-
-
-def by_tokens(sizes: np.ndarray, tokens: int = TOKENS) -> Iterator[list[int]]:
-    """Rows of similar size, as many as fit a batch."""
-    batch: list[int] = []
-    for place in np.argsort(-sizes, kind="stable").tolist():  # the widest first: it sets the memory
-        if batch and (len(batch) == ROWS or (len(batch) + 1) * sizes[batch[0]] > tokens):
-            yield batch
-            batch = []
-        batch.append(place)
-    if batch:
-        yield batch
-
-
 def facts_of(loaded: Loaded) -> dict[str, Any]:
     """What a model has learned: task.json, or what the configuration of others says."""
     file = Path(loaded.path or "") / TASK
@@ -141,24 +93,33 @@ def facts_of(loaded: Loaded) -> dict[str, Any]:
         if not known:
             raise FormatError(f"{file} must name task, objective, labels and length")
         return facts
-    held = [HEADS[name] for name in getattr(loaded.model, "heads", {}) if name in HEADS]
-    if not held:
+    held = headed_task(loaded.model, loaded.source)
+    if held is None:
+        able = [name for name in TASKS if find_task(name).has_objective]
         raise ConfigError(
             f"{loaded.path or 'this model'} has learned no task that can be asked; fine-tune it "
-            f"first ('regard finetune'), for one of {', '.join(LABELLED)}"
+            f"first ('regard finetune'), for one of {', '.join(able)}"
         )
-    task = held[0]
     given = loaded.source.get("id2label") or {}
-    labels = (
-        [str(given[key]) for key in sorted(given, key=int)] if task in ("classify", "tag") else []
-    )
-    if task == "classify" and len(labels) == 1:
-        task, labels = "similar", []
-    family = loaded.model.family.name
-    bare = {"marks": False} if family == "gpt" and task in MARKED else {}  # as others train it
+    labels = [str(given[key]) for key in sorted(given, key=int)] if held.names_labels else []
+    name, card = held.name, loaded.model.family
+    if held.name == "classify" and len(labels) == 1:
+        name, labels = "similar", []
+    bare = {"marks": False} if card.task_tokens and held.between_marks else {}  # others' models
     return {
-        "task": task,
-        "objective": {"name": "classify" if task == "similar" else task, "family": family, **bare},
+        "task": name,
+        "objective": {"name": held.objective().name, "family": card.name, **bare},
         "labels": labels,
         "length": getattr(loaded.config, "context", None) or LENGTH,
     }
+
+
+def headed_task(model: Any, source: Mapping[str, Any] | None = None) -> Task | None:
+    """The task of the first head that a model has; of several the one of its problem type."""
+    kind = (source or {}).get("problem_type")
+    tasks = [task for task in map(find_task, TASKS) if task.problem_type in ("", kind)]
+    for head in getattr(model, "heads", {}):
+        able = [task for task in tasks if head in task.heads]
+        if able:
+            return max(able, key=lambda task: task.problem_type == kind)
+    return None

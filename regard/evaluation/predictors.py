@@ -5,20 +5,20 @@ What writes text is imported where it is needed: a test of labels starts without
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from regard.core.errors import ConfigError, UnknownName
-from regard.data.examples import TASKS, Example
-from regard.evaluation.predict import HEADS, Predictor, facts_of
+from regard.data.examples import Example
+from regard.evaluation.predict import Predictor, facts_of, headed_task
 from regard.formats.directory import Loaded, load
-from regard.objectives import objective
-from regard.tasks.labelled import TASK, LabelledObjective, Prediction
-from regard.tasks.paper_defaults import OBJECTIVES, TEXT
+from regard.tasks import task as find
+from regard.tasks.base import Prediction
+from regard.tasks.labelled import TASK, LabelledObjective
 from regard.training.run import pick_device
 
-ALIKE = ("classify", "entail")  # one thing under two names
 PRECISIONS = ("fp32", "bf16")
 
 
@@ -28,8 +28,9 @@ class Asked(Protocol):
     task: str
     labels: list[str]
     length: int  # tokens that it reads at once
-    cut: int  # texts that were longer, so far
 
+    @property
+    def cut(self) -> int: ...  # texts that were longer, so far
     @property
     def notes(self) -> list[str]: ...  # what became of long texts, so far
     def __call__(self, examples: Iterable[Example]) -> list[Prediction]: ...
@@ -39,40 +40,24 @@ class Asked(Protocol):
 class LabelPredictor(Predictor):
     """Counts what it cuts, and what it reads in windows."""
 
-    cut = long = windows = read = 0
-    widest = 0  # tokens of a question
+    def __init__(self, loaded: Loaded, precision: str = "fp32", length: int = 0) -> None:
+        super().__init__(loaded, precision, length)
+        self.counts: Counter[str] = Counter()
+        self.last: LabelledObjective | None = None
+
+    @property
+    def cut(self) -> int:
+        return self.counts["cut"]
 
     def encode(self, examples: Sequence[Example]) -> LabelledObjective:
-        made: Any = super().encode(examples)
-        self.cut += made.cut
-        self.read += len(examples)
-        if made.name == "answer":
-            self.long += made.told["long"]
-            self.windows += made.told["windows"]
-            self.widest = made.layout.question
-        elif made.name == "tag":
-            self.long += made.long
-        return cast(LabelledObjective, made)
+        self.last = made = super().encode(examples)
+        self.counts += made.cuts()
+        return made
 
     @property
     def notes(self) -> list[str]:
         """As the objective says it of the data that it learns from, here of all examples."""
-        asked, made = self.task == "answer", []
-        of = f"{self.long:,} of {self.read:,}"
-        if self.long and asked:
-            made.append(
-                f"{of} questions do not fit {self.length:,} tokens with their passage, which is "
-                f"read in {self.windows:,} windows"
-            )
-        elif self.long:
-            made.append(
-                f"{of} sentences have more than {self.length:,} tokens and are read in several "
-                "windows"
-            )
-        if self.cut:
-            what, most = ("questions", self.widest) if asked else ("texts", self.length)
-            made.append(f"{self.cut:,} {what} have more than {most:,} tokens and were cut")
-        return made
+        return [] if self.last is None else self.last.cut_notes(self.counts)
 
 
 def predictor_for(
@@ -86,7 +71,7 @@ def predictor_for(
     if precision not in PRECISIONS:
         raise UnknownName("precision", precision, PRECISIONS)
     if writes(loaded, task):
-        from regard.tasks.as_text import TextPredictor
+        from regard.evaluation.text_predictor import TextPredictor
 
         return TextPredictor(loaded, task=task, precision=precision, **decoding)
     made = LabelPredictor(loaded, precision)
@@ -110,14 +95,14 @@ def kept(loaded: Loaded) -> bool:
 
 
 def headed(loaded: Loaded) -> bool:
-    return any(name in HEADS for name in getattr(loaded.model, "heads", {}))
+    return headed_task(loaded.model) is not None
 
 
 def task_of(loaded: Loaded, task: str = "") -> str:
     """The task a model has learned, or can do as it is; "" for one that only reads on."""
     if kept(loaded) or headed(loaded):
         return str(facts_of(loaded)["task"])
-    from regard.tasks.as_text import facts_for
+    from regard.evaluation.text_predictor import facts_for
 
     try:
         return str(facts_for(loaded, task)["task"])
@@ -128,11 +113,10 @@ def task_of(loaded: Loaded, task: str = "") -> str:
 def check_task(loaded: Loaded, wanted: Collection[str]) -> str:
     """The task of a model, one of those wanted; else who could learn it."""
     for name in wanted:
-        if name not in TASKS:
-            raise UnknownName("task", name, TASKS)
+        find(name)  # refuses what is no task
     name = next(iter(wanted))
     found = task_of(loaded, name)
-    if found in wanted or (found in ALIKE and not set(ALIKE).isdisjoint(wanted)):
+    if found in wanted or (found and {*find(found).asked_as} & {*wanted}):
         return found
     state = f"has learned {found}" if found else "has learned no task"
     raise ConfigError(
@@ -143,12 +127,11 @@ def check_task(loaded: Loaded, wanted: Collection[str]) -> str:
 
 def learners(task: str) -> list[str]:
     """The families that can learn a task."""
-    from regard.tasks.as_text import READERS, writers
+    from regard.tasks.as_text import writers
 
-    if task in TEXT:
-        return [*writers(), *READERS]
-    found: Any = objective(OBJECTIVES[task])
-    return [*found.FAMILIES, *(writers() if task != "tag" else ())]
+    kind = find(task)
+    headed = kind.objective().learners() if kind.has_objective else []
+    return [*headed, *(name for name in writers(kind) if name not in headed)]
 
 
 def opened(run: str) -> Loaded:

@@ -13,20 +13,8 @@ from typing import Any
 
 from regard.core.errors import ConfigError, InputError, StorageError
 from regard.metrics.answers import tongue
-from regard.metrics.text import bleu
+from regard.metrics.base import Measured
 
-LABELS = ("sklearn.metrics", "scipy.sparse")
-LIBRARIES = {  # that measure a task; all come with regard[tasks]
-    "classify": LABELS,
-    "entail": LABELS,
-    "choose": ("sklearn.metrics",),
-    "tag": ("seqeval.metrics",),
-    "words": ("sklearn.metrics",),
-    "similar": ("scipy.stats",),
-    "translate": ("sacrebleu.metrics",),
-    "converse": ("sacrebleu.metrics",),
-    "summarise": ("rouge_score.rouge_scorer",),
-}
 OF = {
     "strict": "for entities",
     "language": "for what is written",
@@ -63,29 +51,28 @@ def check_used(plan: Any, used: dict[str, bool], what: str) -> None:
             )
 
 
-def check_measures(task: str, language: str = "") -> None:
+def check_measures(metric: type[Measured], what: str, language: str = "") -> None:
     """Are the libraries there that will measure the answers? They are not imported here: that takes
     a second, in which a model can work (`meanwhile`).
     """
-    for library in LIBRARIES.get(task, ()):
+    for library in metric.libraries:
         name = library.partition(".")[0]
         if find_spec(name) is None:
             raise InputError(
-                f"answers to {task} are measured by the library {name!r}, which is not there; "
+                f"answers to {what} are measured by the library {name!r}, which is not there; "
                 "install it with: pip install 'regard[tasks]'"
             )
-    if task in ("translate", "converse"):
-        bleu(language)  # may need more to cut a language
+    metric.check_language(language)
 
 
 @contextmanager
-def meanwhile(task: str) -> Iterator[None]:
+def meanwhile(metric: type[Measured]) -> Iterator[None]:
     """Imports what will measure the answers while the model works. Whoever needs it says that it
     is broken.
     """
 
     def bring() -> None:
-        for library in LIBRARIES.get(task, ()):
+        for library in metric.libraries:
             with suppress(ImportError):
                 import_module(library)
 

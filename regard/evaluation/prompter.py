@@ -10,31 +10,26 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.data.example_views import is_labelled
-from regard.data.examples import Choice, Dialogue, Example, Labelled, Pair, Question
-from regard.data.labelled import labels_in
+from regard.data.examples import Example
 from regard.decoding.generation import generate
 from regard.decoding.prompts import readable
 from regard.evaluation.demonstrations import DRAWS, Shots
 from regard.evaluation.likelihood import Ask, Likelihood, Scorer, size
 from regard.evaluation.preflight import check_language
 from regard.formats.directory import Loaded
+from regard.tasks.base import Task, classes_in
 from regard.tasks.templates import (
-    UNANSWERABLE,
     Template,
-    alternatives,
     answer_of,
     listed,
+    prompted,
     usual_neutral,
     usual_separator,
-    usual_template,
     values_of,
     words_for,
 )
 
 SCORES = ("raw", "token", "byte", "calibrated")
-CHOOSING = ("classify", "entail", "similar", "choose")  # the others are answered in free form
-TOKENS = {"answer": 32, "translate": 64, "summarise": 100, "converse": 48}  # of an answer
 REMEMBERED = 2**14  # answers to neutral contexts
 
 T = TypeVar("T")
@@ -96,19 +91,21 @@ class Prompter:
         self,
         loaded: Loaded,
         examples: Sequence[Example],
-        task: str,
+        task: Task,
         pool: Sequence[Example] | None,
         options: Options,
     ) -> None:
         self.loaded, self.examples, self.task, self.options = loaded, examples, task, options
-        usual = usual_template(task, examples)  # refuses a task that has none
-        check_examples(examples, task)
+        check_examples(examples, prompted(task))
+        usual = task.template(examples)
         self.template = Template(usual if options.template is None else options.template, task)
         self.words: dict[str, str] = {}
-        if task in CHOOSING and task != "choose":
-            self.words = words_for(task, classes_in([*examples, *(pool or ())]), options.labels)
+        if task.has_words:
+            self.words = words_for(task, labels_among([*examples, *(pool or ())]), options.labels)
         elif options.labels:
-            raise ConfigError(f"{task} has no labels, so there are no words to choose for them")
+            raise ConfigError(
+                f"{task.name} has no labels, so there are no words to choose for them"
+            )
         self.labels = listed(list(self.words.values()))
         self.separator = (
             usual_separator(self.template.text) if options.separator is None else options.separator
@@ -119,13 +116,13 @@ class Prompter:
             options.seed,
         )  # fmt: skip
         self.scorer = Scorer(loaded, options.length)
-        self.tokens = options.tokens or TOKENS.get(task, 0)
+        self.tokens = options.tokens or task.answer_tokens
         self.dropped = self.short = self.cut = 0  # shots left out, of how many prompts; prompts cut
 
     # -- prompts
 
     def values(self, example: Example) -> dict[str, str]:
-        made = values_of(example, self.labels)
+        made = values_of(self.task, example, self.labels)
         self.template.check(example, made)
         return made
 
@@ -180,14 +177,9 @@ class Chooser(Prompter):
                     "words that it knows with --label LABEL=WORD"
                 )
 
-    def completions(self, example: Example) -> list[str]:
-        if isinstance(example, Choice):
-            return alternatives(example, self.template)
-        return list(self.words.values())
-
-    def names(self, example: Example) -> list[Any]:
-        """Of the completions: labels, or numbers of choices."""
-        return list(range(len(example.choices)) if isinstance(example, Choice) else self.words)
+    def completions(self, example: Example) -> dict[Any, str]:
+        """The answers to choose from, by labels or numbers of choices."""
+        return self.task.completions(example, self.template.answer, self.words)
 
     def asks(
         self, shots: Sequence[Example], example: Example, blank: str | None = None
@@ -197,7 +189,7 @@ class Chooser(Prompter):
         if blank is not None:
             values |= {name: blank for name in values if name not in ("labels", "link")}
         context, gap = self.prompt(shots, values)
-        return self.scorer.asks(context, [gap + text for text in self.completions(example)])
+        return self.scorer.asks(context, [gap + t for t in self.completions(example).values()])
 
     def answer(self, numbers: Sequence[int]) -> list[Row]:
         held: list[tuple[list[Example], list[Ask], list[list[Ask]]]] = []
@@ -211,7 +203,7 @@ class Chooser(Prompter):
             blanks = [self.asks(shots, example, blank) for blank in self.options.blank]
             if not blanks:
                 gap = self.prompt((), self.values(example))[1]
-                texts = self.completions(example)
+                texts = self.completions(example).values()
                 blanks = [self.scorer.asks(self.neutral, [gap + text for text in texts])]
             cut = self.scorer.cut
             held.append((shots, cut(asks), [cut(each) for each in blanks]))
@@ -238,8 +230,8 @@ class Chooser(Prompter):
         blanks: Sequence[Sequence[Ask]],
     ) -> Row:
         example = self.examples[number]
-        assert isinstance(example, Labelled | Choice)
-        texts, names = self.completions(example), self.names(example)
+        completions = self.completions(example)
+        texts, names = list(completions.values()), list(completions)
         found = [Likelihood(p, size(text)) for p, text in zip(logprobs, texts, strict=True)]
         raw = [each.total for each in found]
         neutral = self.neutrally([[sum(self.known[ask]) for ask in each] for each in blanks])
@@ -253,7 +245,7 @@ class Chooser(Prompter):
         return {
             "id": example.id,
             "number": number,
-            "gold": example.label,
+            "gold": example.gold,
             "predicted": said[self.options.score],
             "by": said,
             "scores": {name: dict(zip(names, v, strict=True)) for name, v in scores.items()},
@@ -290,8 +282,8 @@ class Writer(Prompter):
             {
                 "id": self.examples[number].id,
                 "number": number,
-                "gold": gold_text(self.examples[number]),
-                "predicted": self.said(found[0].text or ""),
+                "gold": self.examples[number].gold,
+                "predicted": self.task.written((found[0].text or "").strip()),
                 "shots": [shot.id for shot in shots],
             }
             for number, found, shots in zip(numbers, made, held, strict=True)
@@ -320,20 +312,15 @@ class Writer(Prompter):
             ids.append(prompts.config.end)
         return ids or prompts.encode("")
 
-    def said(self, text: str) -> str:
-        text = text.strip()
-        silent = self.task == "answer" and text.lower().rstrip(".") == UNANSWERABLE
-        return "" if silent else text
-
 
 def prompter_for(
     loaded: Loaded,
     examples: Sequence[Example],
-    task: str,
+    task: Task,
     pool: Sequence[Example] | None,
     options: Options,
 ) -> Prompter:
-    kind = Chooser if task in CHOOSING else Writer
+    kind = Chooser if task.chooses else Writer
     return kind(loaded, examples, task, pool, options)
 
 
@@ -353,50 +340,24 @@ def shared(values: Sequence[float]) -> list[float]:
     return [math.exp(value - log_sum(values)) for value in values]
 
 
-def gold_text(example: Example) -> Any:
-    match example:
-        case Question():
-            return [answer.text for answer in example.answers]
-        case Pair():
-            return example.target
-        case Dialogue():
-            return example.turns[-1]
-    raise InputError(f"{example.place}: nothing is written for {type(example).__name__}")
-
-
-def check_examples(examples: Sequence[Example], task: str) -> None:
+def check_examples(examples: Sequence[Example], task: Task) -> None:
     """Refuses what cannot be measured: no examples, no labels, scores instead of classes."""
     if not examples:
         raise InputError("there are no examples to ask a model about")
     for example in examples:
-        if not is_labelled(example):
+        if not example.labelled:
             raise InputError(
                 f"{example.place}: the example has no label, and without one no answer can be "
                 "called right; give labelled data"
             )
-        if isinstance(example, Dialogue) and len(example.turns) < 2:
-            raise InputError(f"{example.place}: one turn; there is no reply to compare with")
-        label = example.label if isinstance(example, Labelled) else None
-        if isinstance(label, float) or (task == "similar" and fraction(str(label))):
-            raise InputError(
-                f"{example.place}: the label is the score {label}, and a prompt chooses among "
-                "classes; give classes, or fine-tune a model for scores"
-            )
+        task.check_prompted(example)
 
 
-def classes_in(examples: Sequence[Example]) -> list[str]:
-    found = {e.label for e in examples if isinstance(e, Labelled) and isinstance(e.label, str)}
-    if len(found) < 2:
+def labels_among(examples: Sequence[Example]) -> list[str]:
+    labels = {label for example in examples for label in example.labels()}
+    if len(labels) < 2:
         raise InputError(
-            f"all examples have the label {next(iter(found))!r}; to choose takes at least 2 classes"
+            f"all examples have the label {next(iter(labels))!r}; to choose takes at least 2 "
+            "classes"
         )
-    return labels_in(examples, "classify")
-
-
-def fraction(label: str) -> bool:
-    """A number that is not whole."""
-    try:
-        number = float(label)
-    except ValueError:
-        return False
-    return math.isfinite(number) and not number.is_integer()
+    return classes_in(examples)

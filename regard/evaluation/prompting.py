@@ -29,19 +29,18 @@ from regard.data.examples import Example
 from regard.evaluation.likelihood import Likelihood, score
 from regard.evaluation.preflight import check_measures, check_used, meanwhile
 from regard.evaluation.prompter import (
-    CHOOSING,
     SCORES,
     Options,
     Prompter,
     Row,
-    gold_text,
     prompter_for,
     shared,
 )
 from regard.formats.directory import Loaded
+from regard.metrics.base import Measured
 from regard.metrics.bootstrap import mean_interval
 from regard.metrics.figures import summarise
-from regard.tasks.targets import language_of
+from regard.tasks import task as find
 
 __all__ = ["SCORES", "Likelihood", "Options", "evaluate", "score"]
 
@@ -66,34 +65,37 @@ def evaluate(
     how far it is.
     """
     chosen = Options.of(options)
-    check_used(chosen, dict.fromkeys(OPEN if task in CHOOSING else CLOSED, False), task)
-    prompter = prompter_for(loaded, examples, task, pool, chosen)
-    kind, language = "classify" if task == "similar" else task, ""
-    if task not in CHOOSING:
-        language = chosen.language or language_of([gold_text(example) for example in examples])
-    check_measures(kind, language)
+    kind = find(task)
+    check_used(chosen, dict.fromkeys(OPEN if kind.chooses else CLOSED, False), task)
+    prompter = prompter_for(loaded, examples, kind, pool, chosen)
+    metric, options = kind.metric(list(prompter.words)), {}
+    if not kind.chooses:
+        gold = [example.gold for example in examples]
+        options = kind.metric_options([], gold, strict=False, language=chosen.language)
+    check_measures(metric, task, options.get("language", ""))
     numbers = list(range(len(examples)))
     if chosen.limit is not None and chosen.limit < len(examples):
         drawn = permutation(len(examples), chosen.seed, "limit")
         numbers = sorted(drawn[: chosen.limit].tolist())
     rows: list[Row] = []
-    with meanwhile(kind):
+    with meanwhile(metric):
         for start in range(0, len(numbers), PORTION):
             rows += prompter.answer(numbers[start : start + PORTION])
             watch("asking", len(rows), len(numbers))
-    return report(prompter, rows, kind, language)
+    return report(prompter, rows, metric, options)
 
 
-def report(asker: Prompter, rows: list[Row], kind: str, language: str) -> dict[str, Any]:
-    options, choosing = asker.options, asker.task in CHOOSING
+def report(
+    asker: Prompter, rows: list[Row], metric: type[Measured], more: dict[str, Any]
+) -> dict[str, Any]:
+    options, choosing = asker.options, asker.task.chooses
     gold, predicted = [row["gold"] for row in rows], [row["predicted"] for row in rows]
     numbers = [row["number"] for row in rows]
     texts = [asker.template.context(asker.values(asker.examples[i])) for i in numbers]
-    more: dict[str, Any] = {"language": language}
     if choosing:
-        more = {"scores": [beliefs(row, options.score, asker.task) for row in rows]}
+        more = {"scores": [beliefs(row, options.score) for row in rows]}
     found = summarise(
-        kind,
+        metric,
         gold,
         predicted,
         texts=texts,
@@ -102,7 +104,7 @@ def report(asker: Prompter, rows: list[Row], kind: str, language: str) -> dict[s
         **more,
     )
     asked = {
-        "task": asker.task,
+        "task": asker.task.name,
         "model": str(asker.loaded.path or ""),
         "shots": options.shots,
         "draw": options.draw,
@@ -116,17 +118,16 @@ def report(asker: Prompter, rows: list[Row], kind: str, language: str) -> dict[s
         neutral = {"blank": list(options.blank)} if options.blank else {"neutral": asker.neutral}
         asked |= {"score": options.score, **neutral, **compared(rows, options)}
     else:
-        asked["language"] = language
+        asked |= more
     lengths = {"dropped_shots": asker.dropped, "shortened": asker.short, "cut": asker.cut}
     notes = list(notes_on(asker, len(rows)))
     return found | asked | lengths | {"notes": notes, "predictions": rows}
 
 
-def beliefs(row: Row, score: str, task: str) -> Any:
+def beliefs(row: Row, score: str) -> dict[Any, float]:
     """What is believed of each answer: the scores that decide, as shares of 1."""
     scores: dict[Any, float] = row["scores"][score]
-    shares = shared(list(scores.values()))
-    return shares if task == "choose" else dict(zip(scores, shares, strict=True))
+    return dict(zip(scores, shared(list(scores.values())), strict=True))
 
 
 def compared(rows: list[Row], options: Options) -> dict[str, Any]:

@@ -20,13 +20,11 @@ from regard.core.errors import ConfigError, InputError, StorageError, UnknownNam
 from regard.core.files import replacing, write_json
 from regard.core.progress import Progress
 from regard.data.corpus import MARKER
-from regard.data.example_views import is_labelled
-from regard.data.examples import Dialogue, Example, Problems
+from regard.data.examples import Example
 from regard.data.files import PACKED
-from regard.data.labelled import check_tags, files_of, noted
-from regard.data.readers import BY_SUFFIX, read
+from regard.data.problems import Problems
+from regard.data.readers import BY_SUFFIX
 from regard.data.sources import BY_SUFFIX as TEXT_BY_SUFFIX
-from regard.data.tags import repair, scheme_of
 from regard.evaluation.page import write_page
 from regard.evaluation.predictors import (
     PRECISIONS,
@@ -47,33 +45,16 @@ from regard.evaluation.preflight import (
     meanwhile,
 )
 from regard.formats.directory import Loaded
+from regard.metrics.base import Measured
 from regard.metrics.figures import jsonable, summarise
 from regard.metrics.significance import compare
-from regard.tasks.labelled import Prediction
-from regard.tasks.targets import (
-    NONE,
-    gold_of,
-    kind_of,
-    options_of,
-    readable,
-    scores_of,
-    text_of,
-    thresholds,
-    unseen_labels,
-    unseen_note,
-    values_of,
-    void_note,
-)
-from regard.tasks.text_forms import exchanges
+from regard.tasks import read
+from regard.tasks import task as find
+from regard.tasks.base import Prediction
+from regard.tasks.corpus import files_of
+from regard.tasks.labelled_text import NONE
 
 PAGE, FACTS, ANSWERS = "report.html", "test.json", "predictions.jsonl"
-SAID = {  # where a task can be answered in two ways
-    "classify": "classes",
-    "similar": "scores",
-    "tag": "entities",
-    "words": "a tag for each word",
-}
-
 Watch = Callable[[str, int, int], None]  # (what, done, of)
 
 
@@ -166,46 +147,60 @@ def examine_task(
 ) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     """All that can be refused is refused before anything is asked."""
     asked, other = both(loaded, run, plan)
-    kind = kind_of(asked)
+    task, labels = find(asked.task), asked.labels
+    metric = task.metric(labels)
     examples, notes = examples_of(data, asked, plan)
-    gold = [gold_of(example, asked.labels) for example in examples]
-    options = options_of(kind, asked, gold, plan)
-    check_used(plan, {"strict": kind == "tag", "language": "language" in options,
+    gold = [task.gold(example, labels) for example in examples]
+    options = task.metric_options(labels, gold, strict=plan.strict, language=plan.language)
+    check_used(plan, {"strict": metric.has_schemes, "language": "language" in options,
                       "length": False, "split": False}, asked.task)  # fmt: skip
-    check_measures(kind, options.get("language", ""))
-    with meanwhile(kind):
+    check_measures(metric, asked.task, options.get("language", ""))
+    with meanwhile(metric):
         said = answers(asked, examples, watch)
-    values, void = values_of(asked, said, gold)
+    values, void = task.values(labels, said, gold)
     result = summarise(
-        kind,
-        readable(kind, gold),
-        readable(kind, values),
-        scores=scores_of(kind, said),
-        texts=[text_of(example) for example in examples],
+        metric,
+        task.readable(gold, labels),
+        task.readable(values, labels),
+        scores=scores_of(metric, said),
+        texts=[example.shown() for example in examples],
         seed=plan.seed,
         resamples=plan.resamples,
         worst=plan.worst,
         **options,
     )
     explain(result["worst"], examples, said)
-    result |= thresholds(gold, said, options) if kind == "answer" else {}
-    unseen = unseen_labels(examples, asked.labels)
-    notes += [unseen_note(unseen, len(examples), asked)] if unseen else []
+    result |= task.more_figures(gold, said, options)
+    unseen = task.unseen(examples, labels)
+    notes += [task.unseen_note(unseen, len(examples), labels)] if unseen else []
     notes += [void_note(asked, void)] if void else []
     notes += asked.notes
     result |= {"task": asked.task, "options": options, "unseen": unseen, "notes": notes}
     if other is not None:
-        theirs, void = against(other, asked, examples, gold, watch)
+        found, void = task.values(other.labels, answers(other, examples, watch), gold)
+        theirs = task.aligned(found, other.labels, labels)
         notes += [f"{plan.against}: {void_note(other, void)}"] if void else []
         result["comparison"] = compare(  # above 0: the tested run is higher
-            kind,
-            *(readable(kind, side) for side in (gold, theirs, values)),
+            metric,
+            *(task.readable(side, labels) for side in (gold, theirs, values)),
             names=names_of(plan.against, run),
             seed=plan.seed,
             resamples=plan.resamples,
             **options,
         )
     return result, predictions(examples, gold, said)
+
+
+def void_note(asked: Asked, void: int) -> str:
+    return f"{void:,} answers were {find(asked.task).void_words(asked.labels)}"
+
+
+def scores_of(metric: type[Measured], said: Sequence[Prediction]) -> list[Any] | None:
+    """What the model thought of its answers, where the metric has a use for it."""
+    if not metric.calibrates:
+        return None
+    found = [one.score if one.scores is None else one.scores for one in said]
+    return None if any(one is None for one in found) else found
 
 
 def explain(worst: list[dict[str, Any]], examples: Sequence[Example], said: Any) -> None:
@@ -221,31 +216,29 @@ def explain(worst: list[dict[str, Any]], examples: Sequence[Example], said: Any)
 def examples_of(data: Sequence[str], asked: Asked, plan: Plan) -> tuple[list[Example], list[str]]:
     """The examples that are tested, all with a right answer, and what was left out."""
     problems = Problems()
-    classes = asked.task == "similar" and bool(asked.labels)
+    task, classes = find(asked.task), bool(asked.labels)
     files = [file for name in data for file in files_of(name, asked.task)]
     found = read(
         files, asked.task, skip=plan.skip, problems=problems, classes=classes, offsets=False,
         **plan.reading,
     )  # fmt: skip
-    notes = noted(problems)
-    if asked.task == "tag":
-        check_tags(found, asked.labels)
-    known = [example for example in found if is_labelled(example)]
+    notes = problems.notes()
+    task.check_tested(found, asked.labels)
+    known = [example for example in found if example.labelled]
     if not known:
         raise InputError(
             f"{', '.join(data)} holds no right answers for {asked.task}, so nothing can be tested; "
             f"'regard check {data[0]} --task {asked.task}' says what it holds"
         )
     if missing := len(found) - len(known):
-        first = next(example for example in found if not is_labelled(example))
+        first = next(example for example in found if not example.labelled)
         if "missing-label" not in plan.skip:
             raise InputError(
                 f"{missing:,} of {len(found):,} examples have no right answer, the first is at "
                 f"{first.place}; --skip missing-label leaves them out"
             )
         notes.append(f"{missing:,} examples were left out: they have no right answer")
-    if asked.task == "converse":  # every reply is one
-        known = [talk for one in known if isinstance(one, Dialogue) for talk in exchanges(one)]
+    known = task.expanded(known)
     if plan.limit and plan.limit < len(known):
         notes.append(f"only the first {plan.limit:,} of {len(known):,} examples were tested")
         known = known[: plan.limit]
@@ -275,10 +268,11 @@ def both(loaded: Loaded, run: str, plan: Plan) -> tuple[Asked, Asked | None]:
     if not plan.against:
         return asked, None
     other = asking(models[1], plan, check_task(models[1], [asked.task]))
-    if kind_of(asked) != kind_of(other):
+    ours, theirs = (find(each.task).kind_of(each.labels) for each in (asked, other))
+    if ours != theirs:
         raise ConfigError(
-            f"{run} answers {asked.task} with {SAID[kind_of(asked)]} and {plan.against} with "
-            f"{SAID[kind_of(other)]}; they cannot be compared"
+            f"{run} answers {asked.task} with {ours} and {plan.against} with {theirs}; they cannot "
+            "be compared"
         )
     return asked, other
 
@@ -287,16 +281,6 @@ def asking(loaded: Loaded, plan: Plan, task: str) -> Asked:
     """A run that has learned its task has a prefix of its own."""
     given = {k: v for k, v in plan.decoding.items() if k != "prefix" or not kept(loaded)}
     return predictor_for(loaded, task=task, precision=plan.precision, **given)
-
-
-def against(
-    other: Asked, asked: Asked, examples: Sequence[Example], gold: Sequence[Any], watch: Watch
-) -> tuple[list[Any], int]:
-    """What the other run says, in the tags of the tested one; and how much of it means nothing."""
-    theirs, void = values_of(other, answers(other, examples, watch), gold)
-    if kind_of(asked) == "tag" and scheme_of(other.labels) != scheme_of(asked.labels):
-        theirs = [repair(tags, scheme_of(asked.labels)) for tags in theirs]
-    return theirs, void
 
 
 # -- what is left
@@ -331,7 +315,7 @@ def predictions(
     examples: Sequence[Example], gold: Sequence[Any], said: Sequence[Prediction]
 ) -> Iterator[dict[str, Any]]:
     for example, right, one in zip(examples, gold, said, strict=True):
-        text = text_of(example)
+        text = example.shown()
         row: dict[str, Any] = {"id": example.id, "place": str(example.place)}
         row |= text if isinstance(text, dict) else {"text": text}
         row |= {"gold": right, "predicted": one.value}

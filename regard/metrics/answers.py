@@ -65,6 +65,8 @@ class Answers(Measured):
     prediction counts as none. Accepted answers of which nothing is left count as no answer.
     """
 
+    scored = "silence"
+
     def __init__(
         self,
         gold: Gold,
@@ -120,6 +122,9 @@ class Answers(Measured):
     @cached_property
     def each(self) -> list[float]:
         return self.silenced(self.raw[1])
+
+    def thought(self, i: int, row: Any) -> dict[str, float]:
+        return {}
 
     @cached_property
     def details(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,13 @@ class Measured:
 
     falling = False  # lower is better
     flawless = 1.0  # what `each` is for an example without fault
+    libraries: ClassVar[tuple[str, ...]] = ()  # that measure it; all come with regard[tasks]
+    has_schemes: ClassVar[bool] = False  # can it be strict about what a scheme of tags allows?
+    scored: ClassVar[str | None] = None  # the option that what the model thought is given as
+    calibrates: ClassVar[bool] = False  # is what the model thought a probability of its answer?
     shares: tuple[str, ...] = ()  # figures that are the share of examples with `each` = 1
 
-    def __init__(self, gold: Sequence[Any], predicted: Sequence[Any]) -> None:
+    def __init__(self, gold: Sequence[Any], predicted: Sequence[Any], **options: Any) -> None:
         self.count = paired(gold, predicted)
         self.gold, self.predicted = gold, predicted
 
@@ -57,6 +61,24 @@ class Measured:
     def details(self) -> dict[str, Any]:
         """What a page shows beside the figures; may be written as JSON."""
         return {}
+
+    def belief(self, row: Any, label: Any) -> float:
+        """The probability of a label; a single number is that of the predicted one."""
+        if isinstance(row, int | float | np.number):
+            return float(row)
+        return float(row.get(label, 0.0) if isinstance(row, Mapping) else row[label])
+
+    def thought(self, i: int, row: Any) -> dict[str, float]:
+        """What the model's own score says of an example: its loss, or how sure it was."""
+        return {"loss": float(row)}
+
+    def sides(self, i: int, text: Any) -> dict[str, Any]:
+        """What was right and what was said of an example."""
+        return {"gold": self.gold[i], "predicted": self.predicted[i]}
+
+    @classmethod
+    def check_language(cls, language: str) -> None:
+        """Refuses a language that it cannot cut here."""
 
 
 def paired(gold: Sequence[Any], predicted: Sequence[Any]) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ SCHEMES = {  # which letters may begin a tag
     "IOBES": "IOBES",
     "BILOU": "BILOU",
 }
+SMALLEST = 1e-12  # a probability of 0 would be an endless loss
 LOOSE = "IOBES"  # what seqeval understands unless it is strict
 
 
@@ -47,6 +49,8 @@ def coded(gold: Labels, predicted: Labels) -> tuple[list[Hashable], Codes, Codes
 class Classification(Measured):
     """Averages of F1 run over the labels that occur, in gold or predicted, as scikit-learn's."""
 
+    libraries: ClassVar[tuple[str, ...]] = ("sklearn.metrics", "scipy.sparse")
+    calibrates = True
     shares = ("accuracy", "micro_f1")
 
     def __init__(self, gold: Labels, predicted: Labels) -> None:
@@ -110,6 +114,12 @@ class Classification(Measured):
     def each(self) -> list[float]:
         return [float(x) for x in self.true == self.claimed]
 
+    def thought(self, i: int, row: Any) -> dict[str, float]:
+        sure = {"confidence": self.belief(row, self.predicted[i])}
+        if not isinstance(row, int | float | np.number):
+            sure["loss"] = -math.log(max(self.belief(row, self.gold[i]), SMALLEST))
+        return sure
+
     @cached_property
     def details(self) -> dict[str, Any]:
         """The report of each class, and the confusion matrix: rows are gold, columns predicted."""
@@ -125,6 +135,8 @@ class Classification(Measured):
 
 class Choice(Classification):
     """The right one of several alternatives; they have nothing in common but their place."""
+
+    libraries = ("sklearn.metrics",)
 
     @cached_property
     def figures(self) -> Figures:
@@ -162,6 +174,8 @@ class Tagging(Measured):
     entities that the scheme allows.
     """
 
+    libraries = ("seqeval.metrics",)
+    has_schemes = True
     gold: list[list[str]]
     predicted: list[list[str]]
 
@@ -272,6 +286,21 @@ class Tagging(Measured):
     def details(self) -> dict[str, Any]:
         return {"classes": per_class(self.types, *self.of_types, self.counts.sum(0)[:, 1])}
 
+    def sides(self, i: int, text: Any) -> dict[str, Any]:
+        """Only the entities."""
+        whole = isinstance(text, list | tuple) and len(text) == len(self.gold[i])
+        gold, predicted = (named(side[i], text if whole else None) for side in self.spans)
+        return {"gold": gold, "predicted": predicted}
+
+
+def named(spans: set[Span], words: Sequence[str] | None) -> list[str]:
+    """Entities in words, or by the places of theirs where the words are not known."""
+    made = []
+    for kind, first, last in sorted(spans, key=lambda span: span[1:]):
+        inside = f"{first}–{last}" if words is None else " ".join(words[first : last + 1])
+        made.append(f"{kind}: {inside}")
+    return made
+
 
 def scheme_of(mode: str, scheme: str) -> Any:
     """The class of seqeval for strict reading; None for conlleval's."""
@@ -287,6 +316,7 @@ def scheme_of(mode: str, scheme: str) -> Any:
 class Words(Measured):
     """Tags that are each word's own, such as parts of speech: the share that is right."""
 
+    libraries = ("sklearn.metrics",)
     gold: list[list[str]]
     predicted: list[list[str]]
 

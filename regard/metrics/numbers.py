@@ -18,6 +18,7 @@ from regard.metrics.base import Array, Figures, Measured, Weighted, ratio
 class Similarity(Measured):
     """Correlations; NaN where one side is constant, for then there is none."""
 
+    libraries = ("scipy.stats",)
     flawless = 0.0
 
     def __init__(self, gold: Sequence[float], predicted: Sequence[float]) -> None:

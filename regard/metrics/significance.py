@@ -18,16 +18,16 @@ import numpy.typing as npt
 
 from regard.core.errors import InputError
 from regard.core.seeding import keyed
-from regard.metrics.base import Array, Weighted
+from regard.metrics.base import Array, Measured, Weighted
 from regard.metrics.bootstrap import CELLS, between, counts
-from regard.metrics.figures import jsonable, measured
+from regard.metrics.figures import jsonable
 
 Places = npt.NDArray[np.intp]
 SLACK = 1e-10  # two differences that are equal but for rounding
 
 
 def compare(
-    task: str,
+    metric: type[Measured],
     gold: Sequence[Any],
     first: Sequence[Any],
     second: Sequence[Any],
@@ -49,7 +49,7 @@ def compare(
                 f"{len(gold):,} examples but {len(side):,} predictions of {name}; "
                 "two runs are compared on the same examples"
             )
-    pooled = measured(task, [*gold, *gold], [*first, *second], **options)
+    pooled = metric([*gold, *gold], [*first, *second], **options)
     examples = len(gold)
     pairs = zip(first, second, strict=True)
     differing = np.array([i for i, (a, b) in enumerate(pairs) if differ(a, b)], dtype=np.intp)
@@ -70,7 +70,7 @@ def compare(
         rows[name] = row
     main = next(iter(rows))
     made: dict[str, Any] = jsonable({
-        "task": task, "names": names, "examples": examples, "differing": len(differing),
+        "names": names, "examples": examples, "differing": len(differing),
         "main": main, "verdict": rows[main]["verdict"], "figures": rows,
         "level": level, "resamples": resamples, "seed": seed,
     })  # fmt: skip

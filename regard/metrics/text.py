@@ -25,7 +25,16 @@ ROUGE = ("rouge1", "rouge2", "rougeL")
 ORDERS = 4  # BLEU's n-grams
 BETA = 2  # chrF weighs recall twice as much
 SINGLE = f"{HAN}\u3040-\u30ff"
+LETTER = re.compile(r"[^\W\d_]")
+HAN_LETTER = re.compile(f"[{HAN}]")
 WORD = re.compile(f"[{SINGLE}]|(?:(?![{SINGLE}_])\\w)+")
+
+
+def language_of(gold: Sequence[Any]) -> str:
+    """Chinese where most letters are Han; all others are cut as English is."""
+    texts = [text for one in gold for text in ([one] if isinstance(one, str) else one)]
+    sample = "".join(texts[:1000])
+    return "zh" if 2 * len(HAN_LETTER.findall(sample)) > len(LETTER.findall(sample)) else "en"
 
 
 def references(gold: Gold) -> list[list[str]]:
@@ -66,6 +75,7 @@ def chrf() -> Any:
 class Translation(Measured):
     """BLEU and chrF of the whole, not the mean over texts: counts are summed first."""
 
+    libraries = ("sacrebleu.metrics",)
     flawless = 100.0
 
     def __init__(
@@ -74,6 +84,10 @@ class Translation(Measured):
         super().__init__(gold, predicted)
         self.references = references(gold)
         self.scorers = {"bleu": bleu(language, tokenizer), "chrf": chrf()}
+
+    @classmethod
+    def check_language(cls, language: str) -> None:
+        bleu(language)  # may need more to cut a language
 
     @cached_property
     def rows(self) -> dict[str, list[list[int]]]:
@@ -153,6 +167,8 @@ class AnyScript:
 
 class Summary(Measured):
     """The mean F1 of ROUGE-1, -2 and -L; the best of a text's references for each."""
+
+    libraries = ("rouge_score.rouge_scorer",)
 
     def __init__(
         self, gold: Gold, predicted: Sequence[str], *, language: str = "en", stemmer: bool = False

@@ -96,6 +96,7 @@ class Family:
     compared: bool = True  # does it stand in a comparison that names no models?
     input_format: InputFormat | None = None  # how a text, or two, are laid out for a head
     passage_format: PassageFormat | None = None  # how a question and its passage are laid out
+    answer_head: str = "answer"  # or "span", which seeks the end for a given start
     task_tokens: tuple[str, ...] = ()  # roles that a task adds to a tokenizer that lacks them
     writes_tasks: bool = False  # it learns every task as text
     task_prefixes: bool = False  # the paper puts the name of a task before its text

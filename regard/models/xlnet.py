@@ -258,6 +258,7 @@ FAMILY = Family(
     input_format=InputFormat(
         parts("a sep cls:2"), parts("a sep b:1 sep:1 cls:2"), left=True, beyond=4
     ),
+    answer_head="span",
     # run_squad.py of zihangdai/xlnet: the passage first, <cls> last
     passage_format=PassageFormat(
         ("passage", "sep", "question", "sep", "cls"), (0, 0, 1, 1, 2), 3, length=512, answer=64

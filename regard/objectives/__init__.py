@@ -20,22 +20,26 @@ OBJECTIVES = {  # name: (module, class)
     "span": ("objectives.span", "Span"),
     "pairs": ("objectives.pairs", "Pairs"),
     "mixture": ("objectives.mixture", "Mixture"),
-    "classify": ("tasks.classify", "Classify"),
-    "choose": ("tasks.choose", "Choose"),
-    "tag": ("tasks.tag", "Tag"),
-    "answer": ("tasks.answer", "Answer"),
     "distil": ("methods.distill.objective", "Distil"),
     "reward": ("methods.preference.reward_model", "Reward"),
     "prefer": ("methods.preference.dpo", "Prefer"),
     "reinforce": ("methods.preference.grpo", "Reinforce"),
 }
-LABELLED = ("classify", "choose", "tag", "answer")  # learn from examples, not from a corpus
 
 
 def objective(name: str) -> type[Objective]:
-    """The class of an objective."""
+    """The class of an objective; what learns a task with a head stands in the task's file."""
     if name not in OBJECTIVES:
-        raise UnknownName("objective", name, OBJECTIVES)
+        learners: dict[str, type[Objective]] = import_module("regard.tasks").objectives()
+        if name not in learners:
+            raise UnknownName("objective", name, [*OBJECTIVES, *learners])
+        return learners[name]
     file, kind = OBJECTIVES[name]
     found: type[Objective] = getattr(import_module(f"regard.{file}"), kind)
+    return found
+
+
+def for_task(task: str) -> str:
+    """The objective that learns a task with a head; "" where none does."""
+    found: str = import_module("regard.tasks").objective_of(task)
     return found

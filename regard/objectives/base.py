@@ -45,6 +45,7 @@ class Objective:
 
     Options: ClassVar[type]
     name: ClassVar[str]
+    labelled: ClassVar[bool] = False  # does it learn from labelled examples, not from text?
     recurrent: ClassVar[bool] = False  # samples are contiguous streams and a state goes along
     in_streams: bool = False  # samples that stand alone come in the order of such streams
     weights: dict[str, float]  # of the sums; 1 unless set
@@ -73,6 +74,14 @@ class Objective:
         `sizes` are length, batch and seed.
         """
         return cls(corpus, options, learning=learning, **sizes)
+
+    @classmethod
+    def open_corpus(cls, recipe: Any, split: str) -> Any:
+        """What a recipe names as the data of a split."""
+        corpus = Corpus.open(recipe.data, split)
+        if split == "train" and len(corpus) < recipe.batch.length:
+            raise too_short(corpus, recipe.batch.length)
+        return corpus
 
     def prepare(self) -> None:
         """What is computed once."""

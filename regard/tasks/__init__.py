@@ -1,1 +1,67 @@
-"""What people do with a model: labelled data, fine-tuning, prompting, testing."""
+"""All tasks by name. TASKS is the only registry: everything about a task stands in its file, which
+is imported when the task is asked for. Importing this package imports no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from regard.core.errors import UnknownName
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from regard.data.examples import Example
+    from regard.data.problems import Problems
+    from regard.data.readers import Given
+    from regard.tasks.base import Task
+    from regard.tasks.labelled import LabelledObjective
+
+TASKS = {  # name: the file that ends with the task
+    "classify": "classify",
+    "entail": "entail",
+    "similar": "similar",
+    "tag": "tag",
+    "answer": "answer",
+    "choose": "choose",
+    "translate": "translate",
+    "summarise": "summarise",
+    "converse": "converse",
+    "prefer": "prefer",
+    "multilabel": "multilabel",
+    "link": "link",
+}
+
+
+def task(name: str) -> Task:
+    if name not in TASKS:
+        raise UnknownName("task", name, TASKS)
+    found: Task = import_module(f"regard.tasks.{TASKS[name]}").TASK
+    return found
+
+
+def objectives() -> dict[str, type[LabelledObjective]]:
+    """What learns with a head, by its own name: several tasks may share one."""
+    classes = [task(name).objective() for name in TASKS if task(name).has_objective]
+    return {found.name: found for found in classes}
+
+
+def objective_of(name: str) -> str:
+    """The name of what learns a task with a head; "" where nothing does."""
+    known = name in TASKS and task(name).has_objective
+    return task(name).objective().name if known else ""
+
+
+def read(
+    given: Given,
+    name: str,
+    *,
+    skip: Collection[str] = (),
+    problems: Problems | None = None,
+    **options: Any,
+) -> list[Example]:
+    """All examples for a task: `regard.data.readers.read`, with the task by its name."""
+    from regard.data import readers
+
+    return readers.read(given, task(name), skip=skip, problems=problems, **options)

@@ -1,404 +1,220 @@
 """Questions about a passage, answered by a piece of it (SQuAD).
 
-BERT, Longformer and GPT score every position as the start and as the end of the answer (Devlin et
-al. 2018, 4.2). XLNet seeks the end for a given start, the gold one while it learns, and has a
-logit of its own for "no answer" (run_squad.py of zihangdai/xlnet). A row is a window; a question
-has as many as its passage needs.
+What learns it is in `answer_objective.py`.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from regard.data.examples import Answer, Example, Question
+from regard.data.read_fields import ID, Bad, Record, short
+from regard.tasks.base import Prediction
+from regard.tasks.written import Written
 
-from regard.attention.precision import wide
-from regard.core.errors import ConfigError, InputError
-from regard.data.batching import Rows
-from regard.data.input_formats import PassageFormat
-from regard.data.windows import Missing, Read, Window, bare, cuts, teaches
-from regard.models import FAMILIES
-from regard.models.heads import Span
-from regard.objectives.base import Batch, Loss, Objective, Sample
-from regard.objectives.causal import choose
-from regard.objectives.reading import inner
-from regard.tasks.labelled import LabelledObjective, Prediction
-from regard.tasks.spans import (
-    Reply,
-    Spans,
-    beam_spans,
-    beam_starts,
-    best_spans,
-    null_scores,
-    reply,
-    tune,
-)
+if TYPE_CHECKING:
+    from regard.metrics.base import Measured
+    from regard.tasks.labelled import LabelledObjective
 
-LONG = "longformer"
-BEST = 20  # candidates of a question
-SHOWN = 3  # answers not found that a note names
+NO_ANSWER = "no answer"  # as a model writes it
+UNANSWERABLE = "unanswerable"  # in a prompt: the answer that a passage does not give
 
 
-@dataclass(frozen=True)
-class AnswerOptions:
-    """What is 0 is that of the family's layout."""
-
-    family: str = ""  # settled: how a question and a passage are laid out
-    stride: int = 0  # tokens by which a window moves
-    question: int = 0  # the most tokens of a question
-    answer: int = 0  # the most tokens of an answer that is given
-    impossible: str = "auto"  # may there be no answer? yes, no; auto: where the data says so
-    tau: float | None = None  # no answer where its score is above this; None: best in validation
-    marks: bool = True  # False: a GPT reads question and passage with nothing around them
-
-
-class Said(NamedTuple):
-    """What a model says of a window, best first."""
-
-    scores: list[float]
-    starts: list[int]
-    ends: list[int]
-    null: float | None  # of the null answer
-    versus: bool  # does the null answer compete with the spans?
-
-
-class Answer(LabelledObjective):
-    Options: ClassVar[type] = AnswerOptions
+class AnswerTask(Written):
     name = "answer"
-    FAMILIES = ("bert", "longformer", "gpt", "xlnet")
+    example = Question
+    roles: ClassVar[Mapping[str, str]] = {
+        "question": "question query",
+        "passage": "passage context paragraph document text",
+        "answers": "answers answer answer_text",
+        "start": "answer_start start",
+        "impossible": "is_impossible impossible",
+        "id": ID,
+    }
+    needed = ("question", "passage")
+    columns: ClassVar[Mapping[int, tuple[str, ...]]] = {
+        2: ("question", "passage"),
+        3: ("question", "passage", "answers"),
+        4: ("question", "passage", "answers", "start"),
+    }
+    in_squad = True
+    unique_ids = True
+    answers = ("answers", "start", "impossible")
+    partly = True
+    varied = True
+    heads = ("answer", "span")
+    fields = ("question", "passage")
+    answer_fields = ("answer",)
+    answer_tokens = 32
+    one_at_a_time = True
+    record_texts = ("question", "passage")
+    needs_records = True
 
-    def prepare(self) -> None:
-        choose("impossible", self.options.impossible, ("auto", "yes", "no"))
-        if self.options.impossible == "auto":
-            self.options = replace(self.options, impossible=self.seen_impossible())
-        self.refuse = self.options.impossible == "yes"
-        super().prepare()
-        self.conditional = self.options.family == "xlnet"
-        if self.conditional and self.refuse:
-            self.weights = {"answerable": 0.5}
+    # -- data
 
-    def seen_impossible(self) -> str:
-        """What is asked of a model must not depend on what a test holds."""
-        examples: Any = self.corpus.examples if self.corpus.split in ("train", "valid") else ()
-        return "yes" if any(example.impossible for example in examples) else "no"
-
-    # -- windows
-
-    def settled(self) -> dict[str, Any]:
-        return {"impossible": self.options.impossible}
-
-    def encode(self) -> tuple[Rows, Rows]:
-        self.layout = layout_of(self.options, self.length)
-        self.frame = replace(self.frame, left=False, beyond=self.layout.beyond)
-        self.told: Counter[str] = Counter()
-        self.lost: list[str] = []
-        self.reads: list[Read] = []  # for `merge`: learning needs none, and they take memory
-        rows: list[np.ndarray] = []
-        segments: list[np.ndarray] = []
-        marks: list[list[int]] = []
-        examples: Any = self.corpus.examples
-        for read, missing in cuts(
-            examples, self.corpus.tokenizer, self.corpus.special, self.layout
-        ):
-            known = [teaches(read, window, self.refuse) for window in read.windows]
-            self.remember(read, missing, sum(known))
-            for window, taught in zip(read.windows, known, strict=True):
-                if taught or not self.learning:
-                    rows.append(np.array(window.ids, np.int32))
-                    segments.append(np.array(window.segments, np.int8))
-                    marks.append(marks_of(window, taught))
-        if not rows:
-            raise InputError(
-                f"none of the {len(examples):,} questions of the {self.corpus.split} data has an "
-                f"answer to learn{self.why()}"
+    def parse(self, record: Record) -> Example:
+        question, passage = record.text("question"), record.text("passage")
+        value = record.get("answers")
+        answers = read_answers(value, record.get("start"))
+        impossible = record.get("impossible")
+        if isinstance(impossible, str):
+            impossible = impossible.strip().lower() in ("true", "1", "yes")
+        if impossible and answers:
+            record.warn(
+                "contradiction",
+                f"{record.id}: has no answer, it says, and {answers[0][0]!r} as one; the answer is "
+                "not used",
             )
-        self.marks = np.array(marks, np.int32)
-        return rows, segments
+            answers = []
+        none = bool(impossible) or (value is not None and not answers)
+        spans = placed(answers, passage, record)
+        return Question(question, passage, spans, none, record.place, record.id)
 
-    def remember(self, read: Read, missing: Sequence[Missing], known: int) -> None:
-        """What has to be told of a question, and itself where it will be answered."""
-        example = read.example
-        self.told["windows"] += len(read.windows) if len(read.windows) > 1 else 0
-        self.told["long"] += len(read.windows) > 1
-        self.told["missing"] += len(missing)
-        self.cut += read.cut
-        for one in missing[: SHOWN - len(self.lost)]:
-            self.lost.append(f"{example.place}: {one}" if example.place.file else str(one))
-        if known == 0:
-            torn, refused = read.gold is not None, example.impossible
-            self.told["torn" if torn else "refused" if refused else "unknown"] += 1
-        if not self.learning:
-            self.reads.append(read)
+    # -- learning and measuring
 
-    def why(self) -> str:
-        told = "; ".join(self.trouble())
-        return f": {told}" if told else ""
+    def objective(self) -> type[LabelledObjective]:
+        from regard.tasks.answer_objective import Answer
 
-    def trouble(self) -> list[str]:
-        """What of the data cannot be learned from; a test may well have no answers."""
-        told, made = self.told, []
-        if told["missing"]:
-            made.append(
-                f"{told['missing']:,} answers of the {self.corpus.split} data were not found and "
-                f"are skipped, such as {'; '.join(self.lost)}"
-            )
-        if self.corpus.split == "test":
-            return made
-        kinds = {
-            "torn": f"have an answer that no window of {self.length} tokens holds whole",
-            "refused": "have no answer in their passage, which is not learned (impossible = no)",
-            "unknown": "have no known answer",
-        }
-        made += [
-            f"{told[kind]:,} questions of the {self.corpus.split} data {words} and do not count"
-            for kind, words in kinds.items()
-            if told[kind]
-        ]
-        return made
+        return Answer
 
-    @property
-    def note(self) -> str:
-        told, split = list(self.corpus.notes), self.corpus.split
-        if self.told["long"]:
-            told.append(
-                f"{self.told['long']:,} of {len(self.corpus):,} questions of the {split} data do "
-                f"not fit {self.length} tokens with their passage, which is read in "
-                f"{self.told['windows']:,} windows"
-            )
-        if self.cut:
-            told.append(
-                f"{self.cut:,} questions of the {split} data have more than "
-                f"{self.layout.question} tokens and were cut"
-            )
-        return "; ".join([*told, *self.trouble()])
-
-    def extra(self, index: int) -> Sample:
-        return {"marks": self.marks[index]}
-
-    def collate(self, samples: Sequence[Sample]) -> Batch:
-        """passage: where an answer may end. fullest: where it may begin. eligible: the passage and
-        cls, over which XLNet normalises. wide: what Longformer makes global. known [B]: does the
-        target count?
-        """
-        batch = super().collate(samples)
-        marks = batch.pop("marks").long()
-        at = torch.arange(batch["tokens"].size(1))
-
-        def within(column: int) -> Tensor:
-            return (at >= marks[:, column, None]) & (at < marks[:, column + 1, None])
-
-        cls, passage = marks[:, 0], within(3)
-        return batch | {
-            "cls": cls,
-            "question": within(1),
-            "passage": passage,
-            "fullest": within(5),
-            "eligible": passage | (at == cls[:, None]),
-            "start": marks[:, 7],
-            "end": marks[:, 8],
-            "known": marks[:, 9].bool(),
-            # What stands before the first separator, as TriviaQA's authors and transformers do.
-            "wide": wide_rows(marks[:, 2]),
-        }
-
-    def global_rows(self, batch: Batch) -> Tensor:
-        wide: Tensor = batch["wide"]
-        return wide
-
-    # -- learning
-
-    def heads(self) -> dict[str, int]:
-        return {"span": 0} if self.conditional else {"answer": 2}
-
-    def check(self, model: Any) -> None:
-        super().check(model)
-        if not {"answer", "span"} & set(inner(model).heads):
-            raise ConfigError("this model has no head that finds answers; fine-tune it first")
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        known = float(batch["known"].sum())
-        return {self.name: known} | dict.fromkeys(self.weights, known)
-
-    def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
-        """The mean of the nats of start and end, each normalised over the real positions, or with
-        XLNet over the passage and cls. (BERT's authors and transformers normalise over padding as
-        well, so that a loss depends on how far a batch was padded.)
-        """
-        hidden, start, end = self.hidden(model, batch), batch["start"], batch["end"]
-        known, span = batch["known"], span_of(model)
-        if span is None:
-            starts, ends = wide(model.read("answer", hidden, batch["real"])).unbind(-1)
-            inside = batch["real"]
-        else:
-            starts, ends = wide(span(hidden)), wide(span.ends(hidden, start))
-            inside = batch["eligible"]
-        starts, ends = starts.masked_fill(~inside, -math.inf), ends.masked_fill(~inside, -math.inf)
-        nats = (cross(starts, start) + cross(ends, end)) / 2
-        sums = {self.name: (nats * known).sum()}
-        if span is not None and self.refuse:
-            none = wide(span.unanswerable(hidden, starts.to(hidden.dtype), inside))
-            wanted = (start == batch["cls"]).to(none.dtype)
-            nats = F.binary_cross_entropy_with_logits(none, wanted, reduction="none")
-            sums["answerable"] = (nats * known).sum()
-        # XLNet's ends are those of the gold start; with another start it is not exact anyway.
-        exact = (starts.argmax(1) == start) & (ends.argmax(1) == end) & known
-        return Loss(sums, self.counted(batch), {"exact": (exact.sum(), known.sum())})
-
-    def measure(self, totals: Loss) -> dict[str, float]:
-        exact, of = totals.seen["exact"]
-        loss = sum(
-            self.weights.get(name, 1.0) * float(total) / max(totals.counts[name], 1e-9)
-            for name, total in totals.sums.items()
-        )
-        return {"exact_windows": float(exact) / max(of, 1), "loss": loss}
-
-    def better(self, new: float, old: float) -> bool:
-        return new > old
-
-    # -- answers
-
-    def predict(self, model: Any, batch: Batch) -> list[Any]:
-        hidden, span = self.hidden(model, batch), span_of(model)
-        found = self.beams(span, hidden, batch) if span else self.spans(model, hidden, batch)
-        spans, nulls = found
-        told = [None] * len(spans.scores) if nulls is None else nulls.tolist()
-        scores, starts, ends = (column.tolist() for column in spans)
-        rows = zip(scores, starts, ends, told, strict=True)
-        return [Said(*row, versus=span is None) for row in rows]
-
-    def spans(self, model: Any, hidden: Tensor, batch: Batch) -> tuple[Spans, Tensor | None]:
-        starts, ends = model.read("answer", hidden, batch["real"]).unbind(-1)
-        found = best_spans(
-            starts, ends, batch["fullest"], batch["passage"],
-            longest=self.layout.answer, count=BEST,
-        )  # fmt: skip
-        return found, null_scores(starts, ends, batch["cls"]) if self.refuse else None
-
-    def beams(self, span: Span, hidden: Tensor, batch: Batch) -> tuple[Spans, Tensor | None]:
-        starts, eligible = span(hidden), batch["eligible"]
-        known, places = beam_starts(starts, batch["fullest"], eligible)
-        ends = torch.stack([span.ends(hidden, place) for place in places.unbind(1)], 1)
-        found = beam_spans(
-            known, places, ends, batch["passage"], eligible, longest=self.layout.answer
-        )
-        if not self.refuse:
-            return found, None
-        return found, wide(span.unanswerable(hidden, starts, eligible))
-
-    def merge(self, found: list[Any]) -> list[Prediction]:
-        tau = self.options.tau or 0.0
-        return [prediction(one, tau, versus) for one, versus in self.replies(found)]
-
-    def replies(self, found: list[Any]) -> Iterator[tuple[Reply, bool]]:
-        """Of each question, and whether the null answer competes with its spans."""
-        at = 0
-        for read in self.reads:
-            said: list[Said] = found[at : at + len(read.windows)]
-            at += len(read.windows)
-            rows = [list(zip(*one[:3], strict=True)) for one in said]
-            nulls = [one.null for one in said if one.null is not None]
-            null, versus = min(nulls, default=None), said[0].versus
-            yield reply(read, rows, null, versus=versus, count=BEST), versus
-
-    def concluded(self, model: Any, valid: Objective | None) -> None:
-        """Without a tau of its own a model that may refuse gets the one that is best for what
-        validates (Devlin et al. 2018, 4.3).
-        """
-        if self.refuse and self.options.tau is None and isinstance(valid, Answer):
-            self.options = replace(self.options, tau=valid.best_tau(model))
-
-    def best_tau(self, model: Any) -> float | None:
-        """By F1; None where the examples are not of both kinds, so that nothing can be chosen."""
-        from regard.evaluation.predict import said_of
+    def metric(self, labels: Sequence[str]) -> type[Measured]:
         from regard.metrics.answers import Answers
-        from regard.tasks.targets import language_of
 
-        nulls, texts, gold = [], [], []
-        for read, (one, _) in zip(self.reads, self.replies(said_of(self, model)), strict=True):
-            known = read.example.impossible or read.example.answers
-            if known and one.candidates and one.null is not None:
-                nulls.append(one.null)
-                texts.append(one.candidates[0].text)
-                gold.append([answer.text for answer in read.example.answers])
-        answerable = [bool(answers) for answers in gold]
-        if len({*answerable}) < 2:
-            return None
-        scores = Answers(gold, texts, language=language_of(gold)).raw[1]
-        return tune(nulls, scores, answerable)[0]
+        return Answers
 
-    def about(self) -> dict[str, Any]:
-        """transformers' Longformer finds the end of a question by the separator it is told."""
-        if self.conditional:
+    def more_figures(
+        self, gold: Sequence[Any], predictions: Sequence[Prediction], options: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Which thresholds of no answer would have been best, where the model can say that."""
+        from regard.metrics.answers import Answers
+
+        tables = [one.scores for one in predictions if isinstance(one.scores, dict)]
+        known = all(isinstance(table.get("null"), int | float) for table in tables)
+        if len(tables) < len(predictions) or not known:
             return {}
-        more = {"sep_token_id": self.corpus.special.sep} if self.options.family == LONG else {}
-        return {"id2label": {"0": "start", "1": "end"}, "label2id": {"start": 0, "end": 1}, **more}
+        best = [table["candidates"][0][0] if table.get("candidates") else "" for table in tables]
+        nulls = [float(table["null"]) for table in tables]
+        low = min(nulls) - 1e-6  # scores may lie below 0, where probabilities do not
+        measured = Answers(gold, best, silence=[null - low for null in nulls], **options)
+        found = measured.details["thresholds"]
+        shifted = {k: v + low if k.endswith("_threshold") else v for k, v in found.items()}
+        return {"thresholds": shifted}
+
+    # -- as text
+
+    def source(self, example: Example) -> str:
+        if not isinstance(example, Question):
+            return super().source(example)
+        return f"question: {example.question} context: {example.passage}"
+
+    def target(self, example: Example) -> str:
+        if not isinstance(example, Question) or not example.labelled:
+            return super().target(example)
+        return NO_ANSWER if example.impossible else example.answers[0].text
+
+    def closed(self, examples: Sequence[Example], labels: Sequence[str]) -> list[str]:
+        return [NO_ANSWER]
+
+    def value(self, example: Example, word: str | None, text: str, labels: Sequence[str]) -> Any:
+        return text if word is None else ""
+
+    # -- by a prompt
+
+    def template(self, examples: Sequence[Any]) -> str:
+        """GPT-2's (Radford et al. 2019, 3.5)."""
+        return "{passage}\nQ: {question}\nA: {answer}"
+
+    def prompt_values(self, example: Any, labels: str) -> dict[str, str | None]:
+        return {"question": example.question, "passage": example.passage}
+
+    def prompt_answer(self, example: Any, field: str, words: Mapping[str, str]) -> str | None:
+        return example.answers[0].text if example.answers else UNANSWERABLE
+
+    def written(self, text: str) -> str:
+        return "" if text.lower().rstrip(".") == UNANSWERABLE else text
+
+    # -- on the command line
+
+    def line(self, example: Any, prediction: Prediction, labels: Sequence[str]) -> str:
+        return " ".join(prediction.value.split()) or "(no answer)"
 
 
-def layout_of(options: AnswerOptions, length: int) -> PassageFormat:
-    given = {name: getattr(options, name) for name in ("stride", "question", "answer")}
-    for name, value in given.items():
-        if value < 0:
-            raise ConfigError(f"objective.{name} is {value}; it must be positive, or 0 by default")
-    if not options.marks and options.family != "gpt":
-        raise ConfigError(f"{options.family} cannot do without marks; only gpt can")
-    layout = FAMILIES[options.family].passage_format
-    assert layout is not None  # the families of this task have one
-    layout = layout if options.marks else bare(layout)
-    return replace(layout, length=length, **{name: n for name, n in given.items() if n})
+def placed(
+    answers: list[tuple[str, int | None]], passage: str, record: Record
+) -> tuple[Answer, ...]:
+    """The answers that are where they say; a question keeps those that are."""
+    good, wrong, name = [], [], record.id
+    for text, start in answers:
+        trouble = misplaced(text, start, passage) if record.options.offsets else ""
+        if trouble:
+            wrong.append(f"{name}: {trouble}")
+            continue
+        good.append(Answer(text, passage.find(text) if start is None else start))
+        if start is None and passage.count(text) > 1:
+            record.warn(
+                "answer-offset",
+                f"{name}: the answer {short(text)} has no offset and occurs "
+                f"{passage.count(text)} times; the first is taken",
+            )
+    if wrong and not good:
+        raise Bad("answer-offset", "; ".join(dict.fromkeys(wrong)))
+    for message in wrong:
+        record.warn("answer-offset", f"{message}; others are right")
+    return tuple(good)
 
 
-def marks_of(window: Window, known: bool) -> list[int]:
-    """cls, the ranges of question, passage and of what has its fullest context here, the target,
-    and whether it counts.
-    """
-    fullest = window.first + (window.fullest.index(True) if any(window.fullest) else 0)
-    return [
-        window.cls,
-        *window.question,
-        window.first,
-        window.first + window.count,
-        fullest,
-        fullest + sum(window.fullest),
-        *window.target,
-        int(known),
-    ]
+def read_answers(given: Any, start: Any) -> list[tuple[str, int | None]]:
+    """Texts with offsets from every layout in use; an offset may be missing."""
+    if given is None:
+        return []
+    if isinstance(given, dict):  # of lists, as on the Hub
+        texts, starts = given.get("text", []), given.get("answer_start")
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        starts = [starts] if isinstance(starts, int) else starts or [None] * len(texts)
+        if len(texts) != len(starts):
+            raise Bad("wrong-type", f"{len(texts)} answers but {len(starts)} offsets")
+        found = list(zip(texts, starts, strict=True))
+    elif isinstance(given, list):
+        found = [
+            (a.get("text"), a.get("answer_start", a.get("start"))) if isinstance(a, dict) else a
+            for a in given
+        ]
+        found = [(each, None) if isinstance(each, str) else each for each in found]
+    else:
+        found = [(given, None if start in (None, "") else start)] if given != "" else []
+    answers: list[tuple[str, int | None]] = []
+    for each in found:
+        if not isinstance(each, tuple) or not isinstance(each[0], str):
+            raise Bad("wrong-type", f"an answer is {type(each).__name__}, not text with offset")
+        at = each[1]
+        if isinstance(at, str) and at.strip().isdecimal():
+            at = int(at)
+        if at is not None and not isinstance(at, int):
+            raise Bad("wrong-type", f"the offset of {short(each[0])} is {at!r}, not a number")
+        answers.append((each[0], at))
+    return answers
 
 
-def wide_rows(counts: Tensor) -> Tensor:
-    """The first so many rows of each window [B, G], -1 where one has fewer."""
-    at = torch.arange(int(counts.max()))
-    return torch.where(at < counts[:, None], at, -1)
+def misplaced(text: str, start: int | None, passage: str) -> str:
+    """What is wrong with an answer's place; empty if nothing."""
+    if not text.strip():
+        return "the answer is empty"
+    if start is not None and start >= 0 and passage.startswith(text, start):
+        return ""
+    nearest = nearest_place(text, start or 0, passage)
+    if start is None:
+        return "" if nearest >= 0 else f"the answer {short(text)} is nowhere in the passage"
+    there = short(passage[start : start + len(text)]) if 0 <= start < len(passage) else "nothing"
+    where = f"the nearest place is {nearest}" if nearest >= 0 else "it is nowhere in the passage"
+    return f"the answer {short(text)} is not at character {start}, there is {there}; {where}"
 
 
-def span_of(model: Any) -> Span | None:
-    """XLNet's head, where a model has it: others' XLNets may score ends as BERT does."""
-    heads = model.heads
-    found: Span | None = heads["span"] if "span" in list(heads) else None
-    return found
+def nearest_place(text: str, start: int, passage: str) -> int:
+    """Where the text is found nearest to `start`; -1 if nowhere."""
+    places = (passage.rfind(text, 0, max(0, start) + len(text)), passage.find(text, max(0, start)))
+    found = [place for place in places if place >= 0]
+    return min(found, key=lambda place: abs(place - start), default=-1)
 
 
-def cross(scores: Tensor, gold: Tensor) -> Tensor:
-    return F.cross_entropy(scores, gold, reduction="none")
-
-
-def prediction(reply: Reply, tau: float, versus: bool) -> Prediction:
-    """Probabilities are those among the candidates and, where there may be none, no answer."""
-    none, share = None, 1.0
-    if reply.null is not None and versus:
-        none = 1.0 - sum(one.probability for one in reply.candidates)
-    elif reply.null is not None:
-        none = 1.0 / (1.0 + math.exp(-max(reply.null, -700.0)))
-        share = 1.0 - none
-    candidates = [(c.text, c.begin, c.end, share * c.probability) for c in reply.candidates]
-    scores = {"null": reply.null, "candidates": candidates}
-    best = reply.found(tau)
-    if best is None:
-        return Prediction("", none, scores)
-    return Prediction(best.text, share * best.probability, scores)
+TASK = AnswerTask()

@@ -7,60 +7,43 @@ translate, summarise, converse. text_forms.py says how each task is put in words
     regard finetune my-t5 --task entail --data sick.jsonl --out run
     regard finetune my-gpt --task converse --data talks.jsonl --out run     # then: regard chat run
 
-A translator may also begin without any weights; its run is asked in the same way:
+A translator may also begin without any weights:
 
     regard prepare en-zh.tsv --pairs --out data
     regard train transformer data --size small --out run --minutes 30
-
-    >>> ask = TextPredictor(regard.load("run"), beams=4)
-    >>> ask([Pair("The cat sat on the mat.")])[0].value
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from regard.core.atomic_dir import workplace
-from regard.core.errors import ConfigError, InputError, RegardError, UnknownName
+from regard.core.errors import ConfigError, InputError, RegardError
 from regard.core.lock import RunLock
 from regard.data.corpus import MARKER, Writer, read_marker, write_marker
-from regard.data.examples import TASKS, Example, Pair, Problems
-from regard.data.labelled import (
-    check_labels,
-    divide,
-    labels_in,
-    noted,
-    read_all,
-    settle_digest,
-    tokenizer_of,
-)
+from regard.data.examples import Example, Pair
 from regard.data.prepare import WIDEST
+from regard.data.problems import Problems
 from regard.data.special_tokens import completed, special_of
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.generation import Decoder, Generation
-from regard.decoding.options import Options
-from regard.evaluation.predict import ROWS, by_tokens, facts_of, portions
-from regard.formats.directory import Loaded, configure, read_config
+from regard.formats.directory import configure, read_config
 from regard.formats.registry import format_of
 from regard.models import FAMILIES
-from regard.objectives import objective as find
-from regard.tasks.labelled import TASK, Prediction
-from regard.tasks.paper_defaults import TEXT
-from regard.tasks.text_forms import PREFIXES, Form, Scribe, Words, divide_pairs
-from regard.training import recipe as recipes
+from regard.tasks import task as find
+from regard.tasks.base import Task
+from regard.tasks.corpus import divide, read_all, settle_digest, tokenizer_of
+from regard.tasks.inference import portions
+from regard.tasks.labelled import TASK, text_writers
+from regard.tasks.text_forms import Form, Scribe, Words, divide_pairs
 from regard.training.build import family
 from regard.training.progress import watch
 from regard.training.recipe import Recipe
 from regard.training.run import (
-    RECIPE,
     check_place,
     company,
     pick_device,
@@ -69,12 +52,10 @@ from regard.training.run import (
     write_json,
 )
 
-READERS = ("gpt", "transformer-xl", "lstm", "longformer-characters")  # go on with a text
 DATA = "data"  # of a run: its examples as prepared pairs
 CHUNK = 1024  # examples that are put in words together
 LENGTH = 512  # tokens of a source, where nothing says how many
 LEAST = 4  # tokens of a pair
-TOKENS = 128  # of a target, where nothing says how many
 
 
 # -- learning
@@ -110,16 +91,15 @@ def finetune_as_text(recipe: Recipe, out: Path, *, display: str = "auto") -> dic
 def check(recipe: Recipe) -> str:
     """Refuses what this model cannot learn so; gives its family."""
     kind, given = family(recipe), recipe.examples
-    card = FAMILIES[kind]
-    if given.task not in TASKS:
-        raise UnknownName("task", given.task, TASKS)
-    if given.task == "tag":
-        able = ", ".join(getattr(find("tag"), "FAMILIES", ()))
-        raise ConfigError(f"{kind} writes texts and cannot tag words; these can: {able}")
-    if not card.writes_tasks and (given.task not in TEXT or kind not in READERS):
-        able = ", ".join([*writers(), *READERS] if given.task in TEXT else writers())
-        raise ConfigError(f"{kind} cannot learn {given.task} as text; these can: {able}")
-    if given.task == "converse" and given.prefix not in ("", "paper"):
+    task = find(given.task)
+    if not task.writable:
+        able = ", ".join(task.objective().learners()) if task.has_objective else "none"
+        raise ConfigError(f"{kind} writes texts and cannot {task.name} words; these can: {able}")
+    if kind not in writers(task):
+        raise ConfigError(
+            f"{kind} cannot learn {task.name} as text; these can: {', '.join(writers(task))}"
+        )
+    if task.in_turns and given.prefix not in ("", "paper"):
         raise ConfigError(
             f"examples.prefix is {given.prefix!r}, but 'regard chat' shows turns as they are; "
             "leave it out"
@@ -132,15 +112,21 @@ def check(recipe: Recipe) -> str:
     return kind
 
 
-def writers() -> list[str]:
-    """The families that learn every task as text."""
-    return [name for name, card in FAMILIES.items() if card.writes_tasks]
+def writers(task: Task) -> list[str]:
+    """The families that learn a task as text: those that write every task so, and, where a text is
+    learned from a text, those that go on with one.
+    """
+    if not task.writable:
+        return []
+    every = text_writers()
+    go_on = [n for n, card in FAMILIES.items() if card.model.causal and n not in every]
+    return [*every, *go_on] if task.text_only else every
 
 
-def prefix_of(prefix: str, task: str, kind: str) -> str:
+def prefix_of(prefix: str, task: Task, kind: str) -> str:
     if prefix != "paper":
         return prefix
-    return PREFIXES.get(task, "") if FAMILIES[kind].task_prefixes else ""
+    return task.prefix if FAMILIES[kind].task_prefixes else ""
 
 
 def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
@@ -154,12 +140,13 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
     length = recipe.batch.length or min(
         FAMILIES[kind].finetuned(given.task).seq_len or LENGTH, context or 2**62
     )
-    form = Form(given.task, prefix_of(given.prefix, given.task, kind), given.labels)
+    task = find(given.task)
+    form = Form(task, prefix_of(given.prefix, task, kind), given.labels)
     tokenizer = plain(tokenizer_of(recipe.model))
     special = special_of(tokenizer, recipe.model)
     special = replace(special, end=config.end) if FAMILIES[kind].writes_tasks else special
     scribe = Scribe(form, tokenizer, special.end, FAMILIES[kind].writes_tasks)
-    Words(form.closed(splits["train"]), tokenizer)
+    Words(task.closed(splits["train"], form.labels), tokenizer)
     vocabulary = max(tokenizer.ready.get_vocab().values()) + 1
     dtype = "uint16" if vocabulary <= WIDEST else "uint32"
     with workplace(place, True, MARKER) as work:
@@ -184,7 +171,7 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
         )  # fmt: skip
     write_json(
         out / TASK,
-        {"task": form.task, "objective": {"name": "pairs"}, "labels": form.labels,
+        {"task": task.name, "objective": {"name": "pairs"}, "labels": form.labels,
          "length": length, "prefix": form.prefix, "form": "text", "tokens": min(target, length)},
     )  # fmt: skip
 
@@ -223,11 +210,12 @@ def divided(recipe: Recipe, display: str) -> dict[str, list[Example]]:
     if given.more:
         found = [*found, *read_all(given.more, recipe, problems)]
     settle_digest(recipe)
-    if given.task in ("classify", "entail", "similar"):
-        given.labels = given.labels or labels_in(found, given.task)
-        check_labels(found, given.labels, recipe.data, given.task)
-        check_labels(valid, given.labels, given.valid or recipe.data, given.task)
-    for line in noted(problems):
+    task = find(given.task)
+    if task.writable:
+        given.labels = given.labels or task.labels_in(found)
+        task.check_labels(found, given.labels, recipe.data)
+        task.check_labels(valid, given.labels, given.valid or recipe.data)
+    for line in problems.notes():
         watch(display).note(line)
     return {"train": found, "valid": valid}
 
@@ -240,130 +228,3 @@ def plain(tokenizer: Tokenizer) -> Tokenizer:
         if held.pop("chat_template", None) is not None:
             files["tokenizer_config.json"] = json.dumps(held, indent=2).encode()
     return Tokenizer(tokenizer.fast, files)
-
-
-# -- answering
-
-
-class TextPredictor:
-    """Asks a model that writes its answers. Greedy, unless decoding options say otherwise
-    (`beams=4, alpha=0.6` is what the papers translate and summarise with).
-
-    The directory says the task: task.json of 'regard finetune'; a run of 'regard train' on pairs
-    is a translator, and so is a published Marian. Of a published T5 `task` has to say it, and of
-    translate a `prefix` that names the languages. Of a dialogue the last turn is what is asked for:
-    give "" there.
-    """
-
-    def __init__(
-        self,
-        loaded: Loaded,
-        *,
-        task: str = "",
-        prefix: str | None = None,
-        length: int = 0,
-        **options: Any,
-    ) -> None:
-        facts = facts_for(loaded, task)
-        self.loaded, self.task, self.labels = loaded, str(facts["task"]), list(facts["labels"])
-        if options.get("precision") == "fp32":
-            options["precision"] = "own"
-        self.options = Options.of({"tokens": facts["tokens"]} | options)
-        self.batch = self.options.batch if "batch" in options else ROWS
-        self.decoder = Decoder(loaded, self.options)
-        self.tokenizer = self.decoder.prompts.words()
-        pair, ends = self.decoder.prompts.pair, self.decoder.prompts.ends()
-        before = facts["prefix"] if prefix is None else prefix
-        if before is None:
-            raise ConfigError(
-                f"{loaded.path or 'this T5'} has to be told the languages of a translation: say "
-                "prefix='translate English to German: ' (--prefix on the command line)"
-            )
-        form = Form(self.task, before, self.labels)
-        self.scribe = Scribe(form, self.tokenizer, ends[0], pair)
-        self.length: int = length or facts["length"]
-        self.room = self.length
-        if not pair:
-            self.room = max(self.length - self.options.tokens, self.length // 2)
-        self.cut = 0  # sources that were too long, so far
-
-    @property
-    def notes(self) -> list[str]:
-        """What became of sources that were too long, so far."""
-        if not self.cut:
-            return []
-        what = f"{self.cut:,} {{}} have more than {self.room:,} tokens"
-        if self.task == "converse":
-            return [
-                what.format("dialogues") + " before the reply; their oldest turns were left out"
-            ]
-        return [what.format("texts") + " and were cut"]
-
-    def __call__(self, examples: Iterable[Example]) -> list[Prediction]:
-        return list(self.stream(examples))
-
-    def stream(self, examples: Iterable[Example]) -> Iterator[Prediction]:
-        """Answers in the order of the examples."""
-        number = self.options.first
-        for part in portions(examples, CHUNK):
-            yield from self.answers(part, number)
-            number += len(part)
-
-    def answers(self, examples: Sequence[Example], number: int) -> list[Prediction]:
-        prompts, cut = self.scribe.sources(examples, self.room)
-        self.cut += cut
-        found: list[Any] = [None] * len(prompts)
-        words = Words(self.scribe.form.closed(examples), self.tokenizer)
-        rows = self.options.beams * self.options.samples
-        sizes = np.array([(len(ids) + self.options.tokens) * rows for ids in prompts])
-        with self.decoder.ready():
-            for fitting in by_tokens(sizes):
-                for at in range(0, len(fitting), self.batch):
-                    places = fitting[at : at + self.batch]
-                    made = self.decoder.run(
-                        [prompts[i] for i in places], [number + i for i in places]
-                    )
-                    for place, best in zip(places, made, strict=True):
-                        found[place] = self.prediction(examples[place], best[0], words)
-        return found
-
-    def prediction(self, example: Example, made: Generation, words: Words) -> Prediction:
-        ids = made.ids[:-1] if made.reason == "end" else made.ids
-        text = (made.text or "") if made.reason == "stop" else self.tokenizer.decode(ids)
-        word = words.find(ids, text)
-        value = self.scribe.form.value(example, word, text.strip())
-        sure = math.exp(made.logprob) if self.labels or self.task == "choose" else None
-        return Prediction(value, sure)
-
-
-def facts_for(loaded: Loaded, task: str) -> dict[str, Any]:
-    """What a model writes: by task.json, by its recipe, or by what is asked of it."""
-    place, context = loaded.path, getattr(loaded.config, "context", None)
-    published: dict[str, Any] = {"labels": [], "prefix": "", "tokens": TOKENS}
-    if place is not None and (place / TASK).is_file():
-        facts = published | facts_of(loaded)
-        if facts["objective"].get("name") != "pairs":
-            raise ConfigError(f"{place} has learned {facts['task']} by its labels, not as text")
-        if task not in ("", facts["task"]):
-            raise ConfigError(f"{place} has learned {facts['task']}; {task} was asked of it")
-        return facts
-    kind = loaded.model.family.name
-    able: Sequence[str] = {"t5": [*TASKS], "transformer": TEXT}.get(kind, ())
-    if place is not None and (place / RECIPE).is_file():
-        held = recipes.make(recipes.read(place / RECIPE))
-        if held.objective.get("name") == "pairs":
-            length = held.batch.length or LENGTH
-            return published | {"task": task or "translate", "length": length, "tokens": length}
-        able = ()
-    elif kind == "transformer":
-        task = task or "translate"
-    if task not in able or task == "tag":
-        raise ConfigError(
-            f"{place or 'this model'} has not learned to write answers"
-            + (f" for {task}" if task else "")
-            + "; fine-tune it first ('regard finetune'), or train it on pairs ('regard prepare "
-            "--pairs')"
-        )
-    named = (kind, task) == ("t5", "translate")  # by its languages, which nobody knows here
-    return published | {"task": task, "prefix": None if named else prefix_of("paper", task, kind),
-                        "length": min(context or LENGTH, LENGTH)}  # fmt: skip

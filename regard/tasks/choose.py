@@ -6,9 +6,10 @@ GPT-1: Radford et al. 2018, 3.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,11 +17,17 @@ from torch import Tensor
 
 from regard.attention.precision import wide
 from regard.core.errors import InputError
-from regard.data.examples import Choice
+from regard.data.examples import Choice, Example
 from regard.data.input_formats import Framed, framed
+from regard.data.problems import Place
+from regard.data.read_fields import ID, Bad, Record, numbered_fields
 from regard.objectives.base import Batch, Loss, Sample
-from regard.tasks.labelled import Prediction
+from regard.tasks.base import Prediction, Task
+from regard.tasks.labelled import LabelledObjective
 from regard.tasks.multi_row import Several, SeveralOptions
+
+if TYPE_CHECKING:
+    from regard.metrics.base import Measured
 
 # What COPA asks, in its own words (Roemmele et al. 2011); other questions are asked as they are.
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
@@ -36,7 +43,6 @@ class ChooseOptions(SeveralOptions):
 class Choose(Several):
     Options: ClassVar[type] = ChooseOptions
     name = "choose"
-    FAMILIES = ("bert", "xlnet", "longformer", "gpt")
 
     def prepare(self) -> None:
         self.gold = self.answers()
@@ -63,8 +69,7 @@ class Choose(Several):
         return self.groups_of(self.corpus.examples)
 
     def groups_of(self, examples: Any) -> Iterator[list[Framed]]:
-        first = self.options.family == "gpt"
-        return self.asked_first(examples) if first else self.asked_second(examples)
+        return self.asked_first(examples) if self.causal else self.asked_second(examples)
 
     def asked_first(self, examples: Sequence[Choice]) -> Iterator[list[Framed]]:
         """The question behind the premise, then the choice: so GPT-1 reads them."""
@@ -171,3 +176,192 @@ def answered(example: Choice, choice: str) -> str:
 
 def joined(*texts: str) -> str:
     return " ".join(filter(None, texts))
+
+
+# -- the task
+
+LINKS = {"cause": "because", "effect": "so"}  # COPA's questions (Brown et al. 2020, appendix G)
+
+
+class ChooseTask(Task):
+    name = "choose"
+    example = Choice
+    roles: ClassVar[Mapping[str, str]] = {
+        "premise": "premise article passage context ctx startphrase sent1 question",
+        "choices": "choices options endings alternatives",
+        "asks": "asks question",
+        "label": "label answer answerkey gold",
+        "id": ID,
+    }
+    needed = ("premise", "choices")
+    listed = "choices"
+    varied = True
+    heads = ("choose",)
+    prefix = "copa "
+    void = "none of the choices and count as wrong"
+    fields = ("premise", "asks", "stem", "link")
+    answer_fields = ("choice", "ending")
+    chooses = True
+    one_at_a_time = True
+    needs_records = True
+
+    # -- data
+
+    def parse(self, record: Record) -> Example:
+        premise = record.text("premise")
+        choices, keys = listed_choices(record)
+        if len(choices) < 2:
+            raise Bad("uneven-choices", f"{len(choices)} to choose from; two are needed at least")
+        for number, text in enumerate(choices):
+            if not isinstance(text, str):
+                raise Bad("wrong-type", f"choice {number} is {type(text).__name__}, not text")
+            if not text.strip():
+                raise Bad("empty-text", f"choice {number} is empty")
+        label = pointed(record.get("label"), choices, keys) if record.has("label") else None
+        first = record.fields.first.setdefault("choices", len(choices))
+        if len(choices) != first:
+            record.warn(
+                "uneven-choices",
+                f"{len(choices)} to choose from, but the first question has {first}",
+            )
+        asks = record.get("asks")
+        if asks is not None and not isinstance(asks, str):
+            raise Bad("wrong-type", f"what is asked is {type(asks).__name__}, not text")
+        return Choice(premise, tuple(choices), asks or None, label, record.place, record.id)
+
+    # -- learning and measuring
+
+    def objective(self) -> type[LabelledObjective]:
+        return Choose
+
+    def metric(self, labels: Sequence[str]) -> type[Measured]:
+        from regard.metrics import labels as metrics
+
+        return metrics.Choice
+
+    def values(
+        self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]
+    ) -> tuple[list[Any], int]:
+        """A model that writes its answer may have written none of the choices."""
+        values = [one.value for one in predictions]
+        return values, sum(isinstance(value, str) for value in values)
+
+    # -- as text
+
+    def source(self, example: Example) -> str:
+        if not isinstance(example, Choice):
+            return super().source(example)
+        named = [f"{spelled(i)}: {text}" for i, text in enumerate(example.choices)]
+        asks = [f"question: {example.asks}"] if example.asks is not None else []
+        return " ".join([*named, f"premise: {example.premise}", *asks])
+
+    def target(self, example: Example) -> str:
+        label = getattr(example, "label", None)
+        return spelled(label) if isinstance(label, int) else super().target(example)
+
+    def closed(self, examples: Sequence[Example], labels: Sequence[str]) -> list[str]:
+        most = max((len(e.choices) for e in examples if isinstance(e, Choice)), default=0)
+        return [spelled(i) for i in range(most)]
+
+    def value(self, example: Any, word: str | None, text: str, labels: Sequence[str]) -> Any:
+        known = [spelled(i) for i in range(len(example.choices))]
+        return known.index(word) if word in known else text
+
+    def is_sure(self, labels: Sequence[str]) -> bool:
+        return True
+
+    # -- by a prompt
+
+    def template(self, examples: Sequence[Any]) -> str:
+        """GPT-3's for COPA, Story Cloze and HellaSwag (Brown et al. 2020, appendix G)."""
+        asks = {example.asks for example in examples}
+        if asks <= set(LINKS):
+            return "{stem} {link} {ending}"
+        return "{premise} {choice}" if None in asks else "{premise}\nQ: {asks}\nA: {choice}"
+
+    def prompt_values(self, example: Any, labels: str) -> dict[str, str | None]:
+        stem = example.premise.rstrip().removesuffix(".")
+        link = LINKS.get(example.asks or "")
+        return {"premise": example.premise, "asks": example.asks, "stem": stem, "link": link}
+
+    def prompt_answer(self, example: Any, field: str, words: Mapping[str, str]) -> str | None:
+        if example.label is None:
+            return None
+        return self.completions(example, field, words)[example.label]
+
+    def completions(self, example: Any, field: str, words: Mapping[str, str]) -> dict[Any, str]:
+        """An ending is a choice as the rest of a sentence."""
+        change = lowered if field == "ending" else str
+        return {i: change(text) for i, text in enumerate(example.choices)}
+
+    # -- on the command line
+
+    def from_texts(self, texts: list[str], place: Place) -> dict[str, Any]:
+        if len(texts) < 3:
+            raise InputError(f"{place}: {len(texts)} texts; give a premise and two choices or more")
+        return {"premise": texts[0], "choices": texts[1:]}
+
+    def answer_text(self, example: Any, value: Any) -> Any:
+        return value if isinstance(value, str) else example.choices[value]
+
+    def described(
+        self, example: Any, prediction: Prediction, labels: Sequence[str]
+    ) -> dict[str, Any]:
+        text = {"text": self.answer_text(example, prediction.value)}
+        row = super().described(example, prediction, labels)
+        return {"value": row.pop("value")} | text | row
+
+
+def listed_choices(record: Record) -> tuple[list[Any], list[str]]:
+    """The texts, and the names under which a label may point to them."""
+    name, values = record.field("choices"), record.values
+    if name not in values:
+        several = numbered_fields(values)
+        if not several:
+            raise Bad("missing-field", f"no field {name!r}; there are: {', '.join(values)}")
+        while several and values[several[-1]] in (None, ""):  # a table of uneven questions
+            several.pop()
+        return [values[key] for key in several], several
+    value = values[name]
+    if isinstance(value, dict) and isinstance(value.get("text"), list):
+        return value["text"], [str(label) for label in value.get("label", [])]
+    if not isinstance(value, list):
+        kind = type(value).__name__
+        raise Bad("wrong-type", f"the choices ({name!r}) are {kind}, not a list")
+    return value, []
+
+
+def pointed(value: Any, choices: list[str], keys: list[str]) -> int:
+    """The index that a label means: a number from 0, the choice's own name, a letter, its text."""
+    if value is None or value == "":
+        raise Bad("missing-label", "no label")
+    text = str(value).strip()
+    if text in keys:
+        return keys.index(text)
+    counted = isinstance(value, int) and not isinstance(value, bool)
+    if text in choices and not counted:
+        return choices.index(text)
+    if len(text) == 1 and "A" <= text <= "Z":
+        index = ord(text) - ord("A")
+    elif isinstance(value, bool | float) or not text.removeprefix("-").isdecimal():
+        raise Bad("not-a-number", f"the label is {value!r}, not the number of a choice")
+    else:
+        index = int(text)
+    if not 0 <= index < len(choices):
+        raise Bad(
+            "label-range",
+            f"the label is {value!r}, but there are {len(choices)} choices, counted from 0",
+        )
+    return index
+
+
+def spelled(index: int) -> str:
+    return f"choice{index + 1}"
+
+
+def lowered(text: str) -> str:
+    """As the rest of a sentence: with a small initial, but for "I"."""
+    return text if re.match(r"I\b", text) else text[:1].lower() + text[1:]
+
+
+TASK = ChooseTask()

@@ -6,7 +6,7 @@ its extract token (Radford et al. 2018, 3.3), Longformer from <s>, which sees ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,10 +18,13 @@ from regard.attention.precision import wide
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Labelled
 from regard.data.input_formats import Framed, framed
+from regard.data.problems import Place
+from regard.data.read_fields import ID
 from regard.models.heads import last_row
 from regard.objectives.base import Batch, Loss, Sample
 from regard.objectives.causal import choose
-from regard.tasks.labelled import Prediction
+from regard.tasks.base import Prediction
+from regard.tasks.labelled_text import CLASS, FIRST, SECOND, LabelledText
 from regard.tasks.multi_row import Several, SeveralOptions
 
 
@@ -34,31 +37,33 @@ class ClassifyOptions(SeveralOptions):
 class Classify(Several):
     Options: ClassVar[type] = ClassifyOptions
     name = "classify"
-    FAMILIES = ("bert", "xlnet", "longformer", "gpt")
 
     def prepare(self) -> None:
         choose("weights", self.options.weights, ("equal", "balanced"))
         self.regression = not self.corpus.labels
         if self.regression and self.corpus.task != "similar":
             raise InputError(f"{self.corpus.task} needs classes, and the data has none")
-        self.several = self.in_both_orders()
         super().prepare()
         self.gold = self.answers()
         if self.corpus.split in ("train", "valid") and not self.known.any():
             raise InputError(f"none of the examples of the {self.corpus.split} data has a label")
         self.shares = self.class_shares()
 
+    def prepare_rows(self) -> None:
+        self.several = self.in_both_orders()
+        super().prepare_rows()
+
     def in_both_orders(self) -> bool:
         """Similarity has no order (Radford et al. 2018, 3.3)."""
         options, task = self.options, self.corpus.task
         if options.both_orders is None:
-            return options.family == "gpt" and options.marks and task == "similar"
+            return self.causal and options.marks and task == "similar"
         if not isinstance(options.both_orders, bool):
             raise ConfigError(f"objective.both_orders is {options.both_orders!r}; true or false")
-        if options.both_orders and (options.family != "gpt" or task != "similar"):
+        if options.both_orders and (not self.causal or task != "similar"):
             raise ConfigError(
-                f"objective.both_orders is for the similarity of two texts and for gpt; this is "
-                f"{task} with {options.family}"
+                "objective.both_orders is for the similarity of two texts and for a model that "
+                f"reads from left to right, such as gpt; this is {task} with {options.family}"
             )
         return options.both_orders
 
@@ -198,3 +203,41 @@ def pearson(totals: Loss) -> float:
     across = means["xy"] - means["x"] * means["y"]
     spread = (means["xx"] - means["x"] ** 2) * (means["yy"] - means["y"] ** 2)
     return across / spread**0.5 if spread > 0 else 0.0
+
+
+# -- the task
+
+
+class ClassifyTask(LabelledText):
+    """Of one text, or of two."""
+
+    name = "classify"
+    roles: ClassVar[Mapping[str, str]] = {
+        "text": f"text sentence review content document tweet comment body {FIRST}",
+        "pair": SECOND.replace(" sentence ", " "),
+        "label": CLASS,
+        "id": ID,
+    }
+    needed = ("text",)
+    columns: ClassVar[Mapping[int, tuple[str, ...]]] = {
+        1: ("text",),
+        2: ("text", "label"),
+        3: ("text", "pair", "label"),
+    }
+    pseudo = True
+    asked_as = ("entail",)
+    heads = ("classify",)
+    names_labels = True
+    sides = ("text", "pair")
+    prefix = "classify "
+
+    def template(self, examples: Sequence[Any]) -> str:
+        """In the form of entail."""
+        paired = all(example.pair is not None for example in examples)
+        return "{text}\n" + "{pair}\n" * paired + "Question: {labels}?\nAnswer: {label}"
+
+    def from_texts(self, texts: list[str], place: Place) -> dict[str, Any]:
+        return {"text": texts[0]} if len(texts) == 1 else super().from_texts(texts, place)
+
+
+TASK = ClassifyTask()

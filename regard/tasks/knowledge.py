@@ -20,12 +20,15 @@ from regard.attention.tree_pattern import Branches
 from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
 from regard.data.batching import Ragged, Rows
 from regard.data.knowledge.graph import Graph
-from regard.data.knowledge.options import FILE, OF_GRAPH, KnowledgeOptions, check_use
+from regard.data.knowledge.options import FILE, OF_GRAPH, KnowledgeOptions
 from regard.data.knowledge.source import ANY, Source, open_source
 from regard.data.tags import IGNORED
+from regard.models import FAMILIES
 from regard.models.extensions import extend, extension
 from regard.models.extensions.guide import Guide, Tokens, rules
 from regard.models.extensions.tree_knowledge import Knowledge
+from regard.objectives import objective
+from regard.tasks import TASKS, objective_of
 
 TREE = np.dtype([(name, np.int32) for name in ("soft", "line", "word", "owner")])
 ENTITY = np.dtype([("entity", np.int32)])  # the number of an entity's name; 0 is none
@@ -294,6 +297,19 @@ class Informed:
         """Writes the graph beside a model; gives what its task.json says of it."""
         self.graph.write(out / FILE)
         return self.settled() | {"file": FILE}
+
+
+def check_use(family: str, task: str) -> None:
+    """Refuses models that cannot be told what is known, and tasks that have no rows for it."""
+    able = [name for name, card in FAMILIES.items() if "known" in card.model.accepts]
+    if family not in able:
+        raise ConfigError(
+            f"knowledge is for encoders ({', '.join(able)}); this model is a {family}"
+        )
+    kinds = {name: objective(learner) for name in TASKS if (learner := objective_of(name))}
+    informed = [name for name, kind in kinds.items() if hasattr(kind.Options(), "knowledge")]
+    if task not in informed:
+        raise ConfigError(f"knowledge is for {', '.join(informed)}; this is {task}")
 
 
 def tensors(held: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:

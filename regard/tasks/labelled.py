@@ -5,11 +5,12 @@ wants it, and answers that are made with the same code that learns them.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -18,55 +19,75 @@ from torch import Tensor
 from regard.core.errors import ConfigError
 from regard.data.batching import Ragged, Rows, by_length, padded
 from regard.data.input_formats import InputFormat
-from regard.data.labelled import Examples
 from regard.models import FAMILIES
+from regard.models.family import Family
 from regard.objectives.base import Batch, Objective, Sample
 from regard.objectives.reading import check_room, inner
+from regard.tasks import task as find
+from regard.tasks.base import Prediction
+from regard.tasks.corpus import Examples, labelled_data
 from regard.tasks.knowledge import Informed
 from regard.tasks.task_tokens import grown
-
-if TYPE_CHECKING:
-    from regard.methods.augment.learning import Variants
+from regard.training.recipe import Recipe
 
 TASK = "task.json"
 ROWS = ("tokens", "segments", "facts")  # what a sample has for each of its tokens
 
 
-class Prediction(NamedTuple):
-    """What a model says of one example.
-
-    `value` is what a metric compares with the gold answer. `score` is the probability of it where
-    there is one. `scores` are those of all labels or choices.
-    """
-
-    value: Any
-    score: float | None = None
-    scores: Any = None
+def text_writers() -> list[str]:
+    """The families that learn every task as text."""
+    return [name for name, card in FAMILIES.items() if card.writes_tasks]
 
 
-def input_format_of(family: str) -> InputFormat:
-    layout = FAMILIES[family].input_format
-    if layout is None:
-        raise ConfigError(f"{family} has no layout of a text for a head")
-    return layout
+class Variants(Protocol):
+    """What an example may be read as, in an epoch; None: as it is."""
+
+    def of(self, example: Any, epoch: int, index: int) -> Any: ...
 
 
 class LabelledObjective(Objective):
     """A subclass gives `encode` (the rows), `loss`, and `predict` with `merge` (the answers)."""
 
     corpus: Examples  # type: ignore[assignment]
-    family: str  # how rows are framed; from the options
-    FAMILIES: ClassVar[tuple[str, ...]]  # whose models can learn it so
+    labelled = True
     variants: Variants | None = None  # of the examples, in what learns
+    varies: ClassVar[bool] = False  # can it read variants?
+
+    @classmethod
+    def suits(cls, card: Family) -> bool:
+        """Can the models of a family learn it so? They need a layout of texts for a head."""
+        return card.input_format is not None
+
+    @classmethod
+    def learners(cls) -> list[str]:
+        """Encoders first: the papers of the others learned something else."""
+        able = [card for card in FAMILIES.values() if cls.suits(card)]
+        return [card.name for card in sorted(able, key=lambda card: card.model.causal)]
+
+    @classmethod
+    def open_corpus(cls, recipe: Recipe, split: str) -> Examples:
+        return labelled_data(recipe, split)
+
+    @property
+    def causal(self) -> bool:
+        """Does its model read from left to right?"""
+        return self.card.model.causal
 
     def prepare(self) -> None:
-        if self.options.family not in self.FAMILIES:
-            others = " (t5 and transformer learn it as text)" if self.corpus.task != "tag" else ""
+        family, task = self.options.family, find(self.corpus.task)
+        if family not in FAMILIES or not self.suits(FAMILIES[family]):
+            writers = text_writers()
+            others = f" ({' and '.join(writers)} learn it as text)" if task.writable else ""
             raise ConfigError(
-                f"{self.options.family or 'this model'} cannot learn {self.corpus.task} so; these "
-                f"can: {', '.join(self.FAMILIES)}{others}"
+                f"{family or 'this model'} cannot learn {task.name} so; these can: "
+                f"{', '.join(self.learners())}{others}"
             )
-        self.frame: InputFormat = input_format_of(self.options.family)
+        self.card = FAMILIES[family]
+        assert self.card.input_format is not None
+        self.frame: InputFormat = self.card.input_format
+        self.prepare_rows()
+
+    def prepare_rows(self) -> None:
         self.cut = 0  # rows that were too long
         rows, segments = self.encode()
         self.knowledge = Informed.of(self)  # None: nothing but the examples
@@ -179,7 +200,7 @@ class LabelledObjective(Objective):
     def hidden(self, model: Any, batch: Batch) -> Tensor:
         """Hidden states [B, T, width]."""
         tokens, real, extra = batch["tokens"], batch["real"], {}
-        if self.options.family == "gpt":
+        if self.causal:
             ahead: Tensor = model(tokens)  # padding stands behind: no row before can see it
             return ahead
         if self.frame.segments:
@@ -196,7 +217,7 @@ class LabelledObjective(Objective):
         return batch["tokens"].new_zeros(batch["tokens"].size(0), 1)
 
     def fitted(self, model: Any) -> Any:
-        if self.options.family == "gpt":
+        if self.card.task_tokens:
             return grown(model, max(self.corpus.vocabulary, self.corpus.special.ids()[-1] + 1))
         model = LabelledObjective.opened(self, model, None)
         return model if self.knowledge is None else self.knowledge.fitted(model)
@@ -215,6 +236,16 @@ class LabelledObjective(Objective):
             self.knowledge.check(inner(model))
 
     # -- answers
+
+    def cut_notes(self, counts: Counter[str]) -> list[str]:
+        """What became of texts that are too long, of all that `cuts` counted."""
+        if not counts["cut"]:
+            return []
+        return [f"{counts['cut']:,} texts have more than {self.length:,} tokens and were cut"]
+
+    def cuts(self) -> Counter[str]:
+        """How many examples were cut, or read in windows."""
+        return Counter(examples=len(self.corpus), cut=self.cut)
 
     def predict(self, model: Any, batch: Batch) -> list[Any]:
         """What the model says of each row, as plain values."""

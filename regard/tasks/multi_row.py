@@ -20,6 +20,8 @@ from regard.core.errors import ConfigError
 from regard.data.batching import Rows
 from regard.data.examples import Example
 from regard.data.input_formats import Framed, bare
+from regard.models import FAMILIES
+from regard.models.family import Family
 from regard.objectives.base import Batch, Sample
 from regard.tasks.labelled import ROWS, LabelledObjective
 
@@ -40,20 +42,24 @@ class Several(LabelledObjective):
 
     several = True  # False: every sample is one row
 
-    def prepare(self) -> None:
+    varies = True
+
+    def prepare_rows(self) -> None:
         self.auxiliary = self.language_weight()
         self.weights = {LANGUAGE: self.auxiliary} if self.auxiliary else {}
-        super().prepare()
+        super().prepare_rows()
 
     def language_weight(self) -> float:
         given, family = self.options.auxiliary, self.options.family
         if given is None:
-            return PAPER if family == "gpt" else 0.0
+            return PAPER if self.causal else 0.0
         if isinstance(given, bool) or not isinstance(given, int | float) or given < 0:
             raise ConfigError(f"objective.auxiliary is {given!r}; it must be a number from 0 on")
-        if given and family != "gpt":
+        if given and not self.causal:
+            able = [name for name in self.learners() if FAMILIES[name].model.causal]
             raise ConfigError(
-                f"objective.auxiliary is {given:g}, but {family} is no language model; only gpt is"
+                f"objective.auxiliary is {given:g}, but {family} is no language model; "
+                f"{', '.join(able)} can learn so"
             )
         return float(given)
 
@@ -61,8 +67,7 @@ class Several(LabelledObjective):
 
     def encode(self) -> tuple[Rows, Rows]:
         if not self.options.marks:
-            if self.options.family != "gpt":
-                raise ConfigError(f"{self.options.family} cannot do without marks; only gpt can")
+            check_bare(self.card)
             self.frame = bare(self.frame)
         self.lengths: list[np.ndarray] = []  # of the rows of each sample that has several
         rows, segments = [], []
@@ -129,7 +134,7 @@ class Several(LabelledObjective):
         """Others find a GPT's last token by what padding is."""
         special = self.corpus.special
         pad = special.end if special.pad is None else special.pad
-        return super().about() | ({"pad_token_id": pad} if self.options.family == "gpt" else {})
+        return super().about() | ({"pad_token_id": pad} if self.causal else {})
 
     # -- the language model beside the task
 
@@ -157,6 +162,13 @@ class Several(LabelledObjective):
 
     def targets_in(self, batch: Batch) -> int:
         return int(batch["real"][:, 1:].sum()) if self.reads_on else 0
+
+
+def check_bare(card: Family) -> None:
+    """Refuses a model that has read its marks since its pre-training."""
+    if not card.task_tokens:
+        able = [name for name, other in FAMILIES.items() if other.task_tokens]
+        raise ConfigError(f"{card.name} cannot do without marks; only {', '.join(able)} can")
 
 
 def divided(sample: Sample) -> list[Sample]:

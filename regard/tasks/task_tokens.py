@@ -14,9 +14,8 @@ from regard.core.errors import InputError
 from regard.data.corpus import Special
 from regard.data.special_tokens import KEYS, SPELLINGS, completed, special_of
 from regard.data.tokenizer import Tokenizer
-
-MARKS = ("start", "sep", "cls")  # of a GPT, which reads raw text before it learns a task
-MARKED = ("classify", "entail", "similar", "choose", "answer")  # texts stand between marks
+from regard.models import FAMILIES
+from regard.tasks import task as find
 
 
 def marked(
@@ -27,16 +26,15 @@ def marked(
     `marks` are those around the texts, which a task may do without. A token that ends a text is
     always needed: published GPT-1 has none.
     """
-    if family != "gpt":
+    roles = FAMILIES[family].task_tokens if family else ()
+    if not roles:
         return tokenizer
-    if task in MARKED and marks:
-        return extended(tokenizer, name)
+    if marks and find(task).between_marks:
+        return extended(tokenizer, name, roles)
     return tokenizer if roles_of(tokenizer, name) else extended(tokenizer, name, ("end",))
 
 
-def extended(
-    tokenizer: Tokenizer, name: str = "the model", roles: tuple[str, ...] = MARKS
-) -> Tokenizer:
+def extended(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> Tokenizer:
     """With a token for each of the roles; the same one if it has them all. Its files say so, for
     us and for transformers.
     """

@@ -25,27 +25,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.data.examples import Choice, Dialogue, Example, Labelled, Pair, Question
+from regard.data.examples import Example
+from regard.tasks import TASKS
+from regard.tasks import task as find
+from regard.tasks.base import Task
 
-LABELLED = (("text", "pair", "labels"), ("label",))
-FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of a task: to read; to answer
-    "classify": LABELLED,
-    "entail": LABELLED,
-    "similar": LABELLED,
-    "choose": (("premise", "asks", "stem", "link"), ("choice", "ending")),
-    "answer": (("question", "passage"), ("answer",)),
-    "translate": (("source",), ("target",)),
-    "summarise": (("source",), ("target",)),
-    "converse": (("history",), ("reply",)),
-}
-LINKS = {"cause": "because", "effect": "so"}  # COPA's questions (Brown et al. 2020, appendix G)
-ENTAILED = {  # and the words for them, in the order in which a prompt names them
-    "entailment": "True",
-    "contradiction": "False",
-    "not_entailment": "False",
-    "neutral": "Neither",
-}
-UNANSWERABLE = "unanswerable"  # the answer to a question that its passage does not answer
 PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
@@ -59,12 +43,9 @@ class Part(NamedTuple):
 class Template:
     """A template of one task, checked when it is made."""
 
-    def __init__(self, text: str, task: str) -> None:
-        if task not in FIELDS:
-            raise UnknownName("task", task, FIELDS, "(tasks of a prompt)")
-        self.text, self.task = text, task
-        readable, answers = FIELDS[task]
-        self.parts = split(text, known=(*readable, *answers), task=task)
+    def __init__(self, text: str, task: Task) -> None:
+        self.text, self.task, answers = text, prompted(task), task.answer_fields
+        self.parts = split(text, known=(*task.fields, *answers), task=task.name)
         places = [i for i, (name, field) in enumerate(self.parts) if field and name in answers]
         if places != [len(self.parts) - 1]:
             ends = " or ".join(f"{{{name}}}" for name in answers)
@@ -118,82 +99,31 @@ def split(text: str, known: Sequence[str], task: str) -> list[Part]:
 # -- what examples hold
 
 
-def values_of(example: Example, labels: str = "") -> dict[str, str]:
+def prompted(task: Task) -> Task:
+    """Refuses a task that no prompt asks."""
+    if not task.answer_fields:
+        able = [name for name in TASKS if find(name).answer_fields]
+        raise UnknownName("task", task.name, able, "(tasks of a prompt)")
+    return task
+
+
+def values_of(task: Task, example: Example, labels: str = "") -> dict[str, str]:
     """The fields of an example that are there to be read."""
-    match example:
-        case Labelled():
-            made = {"text": example.text, "pair": example.pair, "labels": labels}
-        case Choice():
-            link = LINKS.get(example.asks or "")
-            stem = example.premise.rstrip().removesuffix(".")
-            made = {"premise": example.premise, "asks": example.asks, "stem": stem, "link": link}
-        case Question():
-            made = {"question": example.question, "passage": example.passage}
-        case Pair():
-            made = {"source": example.source}
-        case Dialogue():
-            made = {"history": "\n".join(example.turns[:-1])}
-        case _:
-            made = {}
+    made = task.prompt_values(example, labels)
     return {name: value for name, value in made.items() if value is not None}
 
 
 def answer_of(example: Example, template: Template, words: Mapping[str, str]) -> str:
     """The right answer, as a demonstration writes it; the example must have one."""
-    match example:
-        case Labelled(label=str(label)):
-            return words[label]
-        case Choice(label=int(label)):
-            return alternatives(example, template)[label]
-        case Question():
-            return example.answers[0].text if example.answers else UNANSWERABLE
-        case Pair(target=str(target)):
-            return target
-        case Dialogue():
-            return example.turns[-1]
-    raise InputError(f"{example.place}: the example has no answer, so nothing can be shown by it")
-
-
-def alternatives(example: Choice, template: Template) -> list[str]:
-    if template.answer == "choice":
-        return list(example.choices)
-    return [lowered(choice) for choice in example.choices]
-
-
-def lowered(text: str) -> str:
-    """As the rest of a sentence: with a small initial, but for "I"."""
-    if re.match(r"I\b", text):
-        return text
-    return text[:1].lower() + text[1:]
+    answer = template.task.prompt_answer(example, template.answer, words)
+    if answer is None:
+        raise InputError(
+            f"{example.place}: the example has no answer, so nothing can be shown by it"
+        )
+    return answer
 
 
 # -- what is done unless asked otherwise
-
-
-def usual_template(task: str, examples: Sequence[Example]) -> str:
-    """The published forms where there are some.
-
-    translate, answer and summarise are GPT-2's (Radford et al. 2019, 3.5 to 3.8), entail is GPT-3's
-    for ANLI and RTE, choose is GPT-3's for COPA, Story Cloze and HellaSwag (Brown et al. 2020,
-    appendix G); classify and similar take the form of entail.
-    """
-    if task not in FIELDS:
-        raise UnknownName("task", task, FIELDS, "(tasks of a prompt)")
-    if task == "choose":
-        asks = {e.asks for e in examples if isinstance(e, Choice)}
-        if asks <= set(LINKS):
-            return "{stem} {link} {ending}"
-        return "{premise} {choice}" if None in asks else "{premise}\nQ: {asks}\nA: {choice}"
-    paired = all(isinstance(e, Labelled) and e.pair is not None for e in examples)
-    return {
-        "classify": "{text}\n" + "{pair}\n" * paired + "Question: {labels}?\nAnswer: {label}",
-        "entail": "{text}\nQuestion: {pair} {labels}?\nAnswer: {label}",
-        "similar": "{text}\n{pair}\nQuestion: {labels}?\nAnswer: {label}",
-        "answer": "{passage}\nQ: {question}\nA: {answer}",
-        "translate": "{source} = {target}",
-        "summarise": "{source}\nTL;DR: {target}",
-        "converse": "{history}\n{reply}",
-    }[task]
 
 
 def usual_separator(template: str) -> str:
@@ -206,18 +136,15 @@ def usual_neutral(template: Template) -> str:
     return "A:" if template.text.endswith(f"A: {{{template.answer}}}") else "Answer:"
 
 
-def words_for(task: str, labels: Sequence[str], chosen: Mapping[str, str]) -> dict[str, str]:
-    """A word for each label: as chosen, GPT-3's for entailment, or the label itself."""
+def words_for(task: Task, labels: Sequence[str], chosen: Mapping[str, str]) -> dict[str, str]:
+    """A word for each label: as chosen, else as the task has it."""
     for label, word in chosen.items():
         if label not in labels:
             raise UnknownName("label", label, labels, "(labels of the data)")
         if not word.strip():
             raise ConfigError(f"the word for the label {label!r} is empty; give a visible one")
-    order = list(labels)
-    made = {label: label for label in order}
-    if task == "entail" and all(label.lower() in ENTAILED for label in order):
-        order.sort(key=lambda label: list(ENTAILED).index(label.lower()))
-        made = {label: ENTAILED[label.lower()] for label in order}
+    made = task.prompt_words(labels)
+    order = list(made)
     made |= chosen
     for label in order:
         same = [other for other in order if made[other].strip() == made[label].strip()]

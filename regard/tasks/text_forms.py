@@ -18,118 +18,26 @@ where it names two languages. Other models have none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from regard.core.errors import ConfigError, InputError
-from regard.data.example_views import fingerprint, leaks
-from regard.data.examples import Choice, Dialogue, Example, Labelled, Pair, Question
+from regard.data.examples import Dialogue, Example, Pair, fingerprint
 from regard.data.tokenizer import Tokenizer
-from regard.data.windows import as_text
-
-PREFIXES = {
-    "translate": "translate: ",
-    "summarise": "summarize: ",
-    "classify": "classify ",
-    "entail": "mnli ",
-    "similar": "stsb ",
-    "choose": "copa ",
-}
-NAMES = {  # what stands before a text and before its pair
-    "classify": ("text", "pair"),
-    "entail": ("premise", "hypothesis"),
-    "similar": ("sentence1", "sentence2"),
-}
-NO_ANSWER = "no answer"
-STEPS = 5  # of a score, between two whole numbers
+from regard.tasks.base import Task
 
 
 @dataclass(frozen=True)
 class Form:
-    """One task as text. `labels` are the classes; `similar` without any is a score."""
+    """One task as text. `labels` are the classes, where it has some."""
 
-    task: str
+    task: Task
     prefix: str = ""
     labels: Sequence[str] = field(default_factory=list)
 
     def source(self, example: Example) -> str:
-        match example:
-            case Labelled():
-                sides = [*zip(NAMES[self.task], (example.text, example.pair), strict=True)]
-                if self.task == "entail":
-                    sides.reverse()
-                body = " ".join(f"{name}: {text}" for name, text in sides if text is not None)
-            case Question():
-                body = as_text(example.question, example.passage)
-            case Choice():
-                named = [f"{choice(i)}: {text}" for i, text in enumerate(example.choices)]
-                body = " ".join([*named, f"premise: {example.premise}"])
-                if example.asks is not None:
-                    body += f" question: {example.asks}"
-            case Pair():
-                body = example.source
-            case _:
-                raise InputError(f"{example.place}: {type(example).__name__} is not {self.task}")
-        return self.prefix + body
-
-    def target(self, example: Example) -> str:
-        """What is to be written; refuses an example that does not say it."""
-        match example:
-            case Labelled(label=str(label)):
-                return label
-            case Labelled(label=float(label)):
-                return score(label)
-            case Question(impossible=True):
-                return NO_ANSWER
-            case Question(answers=(first, *_)):
-                return first.text
-            case Choice(label=int(label)):
-                return choice(label)
-            case Pair(target=str(target)):
-                return target
-        where = str(example.place) or "an example"
-        raise InputError(f"{where} has no label or target, so nothing can be learned from it")
-
-    def closed(self, examples: Sequence[Example]) -> list[str]:
-        """Words with a meaning of their own, which an answer must match."""
-        if self.task == "answer":
-            return [NO_ANSWER]
-        if self.task == "choose":
-            most = max((len(e.choices) for e in examples if isinstance(e, Choice)), default=0)
-            return [choice(i) for i in range(most)]
-        return list(self.labels)
-
-    def value(self, example: Example, word: str | None, text: str) -> Any:
-        """What was written as an answer to the task; `word` is the closed one that it is. What
-        means nothing stays as it is: it counts as wrong. Of a score it is NaN.
-        """
-        if self.task == "similar" and not self.labels:
-            return number(text)
-        if self.task == "answer":
-            return text if word is None else ""
-        if isinstance(example, Choice):
-            known = [choice(i) for i in range(len(example.choices))]
-            return known.index(word) if word in known else text
-        return text if word is None else word
-
-
-def choice(index: int) -> str:
-    return f"choice{index + 1}"
-
-
-def score(value: float) -> str:
-    """Rounded to the nearest 0.2, as T5's STS-B."""
-    return f"{round(value * STEPS) / STEPS + 0.0:.1f}"
-
-
-def number(text: str) -> float:
-    try:
-        found = float(compact(text))
-    except ValueError:
-        return math.nan
-    return found if math.isfinite(found) else math.nan
+        return self.prefix + self.task.source(example)
 
 
 def compact(text: str) -> str:
@@ -163,18 +71,6 @@ class Words:
 
 
 # -- dialogue
-
-
-def exchanges(dialogue: Dialogue) -> Iterator[Dialogue]:
-    """Each reply with all that was said before it: a dialogue of n turns gives n - 1. A system
-    does not reply, and is not replied to.
-    """
-    roles = dialogue.roles or ("",) * len(dialogue.turns)
-    for last in range(1, len(dialogue.turns)):
-        if roles[last] != "system" and set(roles[:last]) != {"system"}:
-            named = dialogue.roles and dialogue.roles[: last + 1]
-            turns = dialogue.turns[: last + 1]
-            yield Dialogue(turns, named, dialogue.place, f"{dialogue.id}#{last}")
 
 
 def shown(dialogue: Dialogue, memory: int | None) -> tuple[list[str], list[str]]:
@@ -218,7 +114,7 @@ class Scribe:
 
     def sources(self, examples: Sequence[Example], room: int) -> tuple[list[list[int]], int]:
         """The ids of each source, at most so many, and how many were cut."""
-        if self.form.task == "converse":
+        if self.form.task.in_turns:
             return self.contexts(examples, [room] * len(examples))
         found = ids_of(self.tokenizer, [self.form.source(e) for e in examples])
         cut = sum(len(ids) >= room for ids in found)
@@ -248,14 +144,14 @@ class Scribe:
         """Source, target and the bytes of both. A context is cut here, where its turns are known;
         other sources are cut by the objective.
         """
-        if self.form.task == "converse":
-            talks = [d for e in examples if isinstance(e, Dialogue) for d in exchanges(e)]
+        if self.form.task.in_turns:
+            talks: list[Any] = self.form.task.expanded(examples)
             targets = self.closed([talk.turns[-1] for talk in talks])
             rooms = [max(length - len(ids), length - length // 2) for ids in targets]
             sources, _ = self.contexts(talks, rooms)
             sizes = [bytes_of(*talk.turns[-2:]) for talk in talks]
         else:
-            texts = [(self.form.source(e), self.form.target(e)) for e in examples]
+            texts = [(self.form.source(e), self.form.task.target(e)) for e in examples]
             sources, targets = (self.closed(side) for side in zip(*texts, strict=True))
             sizes = [bytes_of(*both) for both in texts]
         yield from zip(sources, targets, sizes, strict=True)
@@ -313,7 +209,7 @@ def connected(pairs: Sequence[Pair]) -> list[list[int]]:
     seen: dict[bytes, int] = {}
     keys = []
     for i, pair in enumerate(pairs):
-        sides = [fingerprint(text) for _, text in leaks(pair)]
+        sides = [fingerprint(text) for _, text in pair.leaks()]
         keys.append(b"".join(sides))
         for side in sides:
             parent[root(i)] = root(seen.setdefault(side, i))

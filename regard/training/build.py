@@ -11,7 +11,6 @@ import torch
 from regard.core.errors import ConfigError, InputError, RegardError, UnknownName
 from regard.core.seeding import seed_torch
 from regard.data.corpus import Corpus, read_marker
-from regard.data.labelled import examples_for
 from regard.formats.directory import (
     configure,
     heads_of,
@@ -24,16 +23,14 @@ from regard.formats.registry import format_of
 from regard.models import FAMILIES, family_of
 from regard.models.config import fits
 from regard.models.extensions import extend, extension, place_of
-from regard.objectives import LABELLED
+from regard.objectives import for_task
 from regard.objectives import objective as find
-from regard.objectives.base import Objective, too_short
-from regard.tasks.paper_defaults import OBJECTIVES
+from regard.objectives.base import Objective
 from regard.training.recipe import Recipe
 from regard.training.shapes import check_vocabulary, fitted
 
 LENGTH = 256  # tokens of a sample, unless the recipe says so
 STEP = 4096  # tokens of a step, unless the recipe says so
-PREFERENCES = ("reward", "prefer", "reinforce")  # learn from examples of the task "prefer"
 
 
 def is_directory(model: str) -> bool:
@@ -51,7 +48,7 @@ def family(recipe: Recipe) -> str:
 
 def labelled(recipe: Recipe) -> bool:
     """Does the recipe learn from examples, not from prepared text?"""
-    return learned(recipe) in (*LABELLED, *PREFERENCES)
+    return find(learned(recipe)).labelled
 
 
 def learned(recipe: Recipe) -> str:
@@ -65,8 +62,8 @@ def settle_objective(recipe: Recipe) -> None:
     if task == "prefer":
         recipe.objective = {"name": "prefer"} | recipe.objective | {"family": kind}
         return
-    if task and not FAMILIES[kind].writes_tasks and task in OBJECTIVES:
-        recipe.objective = {"name": OBJECTIVES[task]} | recipe.objective | {"family": kind}
+    if task and not FAMILIES[kind].writes_tasks and (learner := for_task(task)):
+        recipe.objective = {"name": learner} | recipe.objective | {"family": kind}
         return
     facts = read_marker(Path(recipe.data))
     own = "pairs" if facts.get("kind") == "pairs" else FAMILIES[kind].objective
@@ -104,15 +101,8 @@ def objective_for(recipe: Recipe, split: str) -> Objective:
     """The objective on one split; for validation nothing depends on the epoch."""
     options = dict(recipe.objective)
     found = find(str(options.pop("name")))
-    corpus: Any
-    if labelled(recipe):
-        corpus = examples_for(recipe, split)
-    else:
-        corpus = Corpus.open(recipe.data, split)
-        if split == "train" and len(corpus) < recipe.batch.length:
-            raise too_short(corpus, recipe.batch.length)
     made = found.build(
-        corpus,
+        find(learned(recipe)).open_corpus(recipe, split),
         options_of(found, options),
         length=recipe.batch.length,
         batch=recipe.batch.samples,

@@ -13,13 +13,14 @@ import pytest
 import torch
 
 import regard
-from regard.api import WORD, Entity, Loaded, load
+from regard.api import Loaded, load
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.examples import Labelled, Pair, Question
 from regard.decoding import fill, generate
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.models.gpt import GPT, GPTConfig
+from regard.tasks.tag import WORD, Entity
 from tests.tasks import tuning
 from tests.tasks.world import World, texts
 
@@ -127,7 +128,7 @@ def test_the_same_question_is_prepared_once(world):
 
 
 def test_translate(world):
-    from regard.tasks.as_text import TextPredictor
+    from regard.evaluation.text_predictor import TextPredictor
 
     loaded, many = load(world.run("translator")), texts(3, 4)
     wanted = TextPredictor(load(world.run("translator")), beams=2, tokens=6)

@@ -13,9 +13,7 @@ from typer.testing import CliRunner, Result
 import regard
 from regard.cli import chat, check, generate, prefer
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.data.check import check as checked
 from regard.data.examples import Preference
-from regard.data.readers import read
 from regard.evaluation.test import examine
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
@@ -23,6 +21,8 @@ from regard.methods.preference.dpo import Prefer
 from regard.methods.preference.run import METHODS, recipe_for
 from regard.methods.preference.run import prefer as run
 from regard.models.extensions import extend
+from regard.tasks import read
+from regard.tasks.check import check as checked
 from regard.training.recipe import Recipe, make
 from tests.methods.preference.preferring import gpt, planted
 from tests.tasks.judging import TOKENIZER, model_of, tokenizer, write
@@ -232,7 +232,7 @@ def test_refusals(model: Path, judge: Path, pairs: Path, tmp_path: Path) -> None
         ((model, "--data", pairs, *new, "--method", "reward", "--beta", 1), ConfigError, "--beta"),
         ((model, "--data", pairs, *new, "--method", "grpo"), ConfigError, "no reward was given"),
         (("gpt2", "--data", pairs, *new), ConfigError, "is no model directory"),
-        ((bert, "--data", pairs, *new), ConfigError, "these can: gpt, transformer-xl, lstm"),
+        ((bert, "--data", pairs, *new), ConfigError, "these can: gpt, transformer-xl"),
         ((judge, "--data", pairs, *new), ConfigError, "is a reward model"),
         ((model, "--data", long, *new, "examples.share=0"), InputError, "all 1 pairs"),
         ((model, "--data", pairs, *new, "--field", "prompt=question"), InputError, "'question'"),
@@ -331,7 +331,7 @@ def test_prompts_that_both_files_hold_are_told(tmp_path: Path) -> None:
 
 
 def test_pairs_of_one_prompt_validate_together(tmp_path: Path) -> None:
-    from regard.data.labelled import divide
+    from regard.tasks.corpus import divide
 
     given = [Preference(f"prompt {i // 5}", f"{i}", "x") for i in range(100)]
     held = divide(given, 0.2, 0, 0)

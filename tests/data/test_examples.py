@@ -7,15 +7,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from regard.core.errors import InputError, UnknownName
-from regard.data.examples import (
-    KINDS,
-    TASKS,
-    Labelled,
-    Place,
-    Problem,
-    Problems,
-    Question,
-)
+from regard.data.examples import Labelled, Question
+from regard.data.problems import KINDS, Place, Problem, Problems
 
 
 def test_places_read_like_a_compilers() -> None:
@@ -32,11 +25,6 @@ def test_examples_are_frozen_values() -> None:
     with pytest.raises(FrozenInstanceError):
         Labelled("a").text = "b"  # type: ignore[misc]
     assert not Question("q", "p").impossible
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_every_example_has_a_place_and_an_id(task: str) -> None:
-    assert {"place", "id"} <= set(TASKS[task].__dataclass_fields__)
 
 
 def test_counts_are_exact_beyond_what_is_kept() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from regard.evaluation.page import LONGEST, said, shown, write_page
 from regard.evaluation.page_words import CHINESE, NAMES
-from regard.metrics.figures import summarise
 from regard.metrics.significance import compare
+from tests.metrics.kinds import summarise
 
 pytest.importorskip("sklearn")
 

@@ -10,9 +10,9 @@ import torch
 from regard.api import load
 from regard.core.seeding import keyed
 from regard.data.examples import Labelled
-from regard.evaluation import predict
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
+from regard.tasks import inference
 from tests.tasks.judging import FAMILIES, TOKENIZER, WORDS, model_of
 
 
@@ -42,7 +42,7 @@ def test_batches_at_once_say_what_one_says(
     texts = [" ".join(dice.choice(WORDS[:12], 1 + n % 14)) for n in range(60)]
     examples = [Labelled(text) for text in texts]
     alone = [Predictor(load(tmp_path))([example])[0] for example in examples]
-    monkeypatch.setattr(predict, "FEW", 48)
+    monkeypatch.setattr(inference, "FEW", 48)
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:

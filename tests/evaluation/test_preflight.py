@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from regard.core.errors import ConfigError, InputError, StorageError
-from regard.evaluation.preflight import LIBRARIES, check_language, check_measures, check_place
-from regard.evaluation.test import Plan, examine, place, stem
+from regard.evaluation.preflight import check_language, check_measures, check_place
+from regard.evaluation.test import Plan, examine, place, stem, void_note
 from regard.methods.finetune.run import finetune
-from regard.metrics.figures import KINDS, measured
-from regard.tasks.labelled import Prediction
-from regard.tasks.targets import NONE, kind_of, values_of, void_note
+from regard.metrics.labels import Classification
+from regard.metrics.text import Translation
+from regard.tasks import task as task_named
+from regard.tasks.base import Prediction
+from regard.tasks.labelled_text import NONE
 from tests.evaluation.test_page import Page
+from tests.metrics.kinds import KINDS
 from tests.tasks import tuning
 from tests.tasks.world import World, rows, texts
 
@@ -36,8 +39,7 @@ class Asked:
 
 
 def values(task: str, labels: list[str], said: list[Any], gold: list[Any]) -> Any:
-    asked: Any = Asked(task, labels)
-    return values_of(asked, [Prediction(value) for value in said], gold)
+    return task_named(task).values(labels, [Prediction(value) for value in said], gold)
 
 
 # -- before anything is asked
@@ -77,10 +79,10 @@ def test_a_place_without_access(tmp_path: Path) -> None:
 @pytest.mark.parametrize("library", ["sklearn", "scipy", "seqeval", "sacrebleu", "rouge_score"])
 def test_a_missing_library_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    for task, needs in LIBRARIES.items():
-        if any(name.startswith(library) for name in needs):
+    for metric in KINDS.values():
+        if any(name.startswith(library) for name in metric.libraries):
             with pytest.raises(InputError, match=rf"'{library}'.*pip install 'regard\[tasks\]'"):
-                check_measures(task, "en")
+                check_measures(metric, "a task", "en")
 
 
 def test_no_answers_are_lost_to_a_missing_library(
@@ -94,22 +96,22 @@ def test_no_answers_are_lost_to_a_missing_library(
 
 def test_a_language_that_needs_more(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sacrebleu")
-    check_measures("translate", "de")
+    check_measures(Translation, "translate", "de")
     monkeypatch.setitem(sys.modules, "MeCab", None)
     with pytest.raises(InputError, match="cannot cut the language 'ja'"):
-        check_measures("translate", "ja")
+        check_measures(Translation, "translate", "ja")
 
 
 def test_every_library_that_measures_is_known() -> None:
-    assert set(LIBRARIES) | {"answer", "model"} == set(KINDS)
     own: dict[str, list[Any]] = {
         "tag": [["B-x"], ["O"]], "words": [["x"], ["y"]], "similar": [1.0, 2.0], "choose": [0, 1],
     }  # fmt: skip
-    for task, needs in LIBRARIES.items():
-        for library in needs:
+    for name, metric in KINDS.items():
+        assert metric.libraries or name in ("answer", "model")
+        for library in metric.libraries:
             pytest.importorskip(library.partition(".")[0])
-        right = own.get(task, ["x", "y"])
-        assert measured(task, right, right).figures
+        right = own.get(name, ["x", "y"])
+        assert not metric.libraries or metric(right, right).figures
 
 
 @pytest.mark.parametrize(
@@ -170,8 +172,7 @@ def test_what_a_model_writes_for_a_label(world: World, tmp_path: Path) -> None:
 
 
 def test_entailment_is_classification(world: World, tmp_path: Path) -> None:
-    asked: Any = Asked("entail", ["a"])
-    assert kind_of(asked) == "classify"
+    assert task_named("entail").metric(["a"]) is Classification
     data = [world.data("entail")]
     plan = Plan(out=tmp_path / "t", against=world.run("reviewer"), resamples=60)
     found = examine(world.run("entailer"), data, plan)

@@ -25,7 +25,7 @@ from regard.evaluation.likelihood import Ask
 from regard.evaluation.prompting import evaluate, score
 from regard.formats.directory import save
 from regard.models.gpt import GPT, GPTConfig
-from regard.tasks.templates import lowered
+from regard.tasks.choose import lowered
 from tests.decoding.small import talking
 from tests.evaluation.asked import directly, speaking
 from tests.files import Write

@@ -16,11 +16,12 @@ from regard.data.examples import Labelled, Question, Tagged
 from regard.evaluation.language_modeling import limited
 from regard.evaluation.predictors import learners, predictor_for
 from regard.evaluation.test import Plan, examine
-from regard.metrics.figures import METRICS
-from regard.metrics.significance import compare
-from regard.tasks.targets import language_of, unseen_labels
+from regard.metrics.labels import Tagging
+from regard.metrics.text import language_of
+from regard.tasks import task
 from regard.training.run import train
 from tests.evaluation.test_page import Page
+from tests.metrics.kinds import compare
 from tests.tasks import tuning
 from tests.tasks.world import World, conll, rows
 from tests.training import small
@@ -245,11 +246,11 @@ def test_sentences_without_entities_change_nothing(quiet):
     nothing = [["O", "O"]] * quiet
     gold = [*nothing, ["B-a", "O"], ["O", "O"], ["B-b", "I-b"], *nothing]
     said = [*nothing, ["B-a", "O"], ["B-a", "O"], ["O", "B-b"], *nothing]
-    found = METRICS["tag"](gold, said)
+    found = Tagging(gold, said).figures
     assert found["f1"] == pytest.approx(seqeval.f1_score(gold, said))
     assert found["macro_f1"] == pytest.approx(seqeval.f1_score(gold, said, average="macro"))
     assert found["accuracy"] == pytest.approx(seqeval.accuracy_score(gold, said))
-    assert METRICS["tag"]([["O"]], [["O"]])["f1"] == 0
+    assert Tagging([["O"]], [["O"]]).figures["f1"] == 0
 
 
 # -- language models
@@ -415,6 +416,8 @@ def test_the_language_is_seen_by_its_letters():
 
 def test_unseen_labels():
     seen = [Labelled("a", label="x"), Labelled("b", label="y"), Labelled("c", label="y")]
-    assert unseen_labels(seen, ["x"]) == {"y": 2} and unseen_labels(seen, []) == {}
+    assert (
+        task("classify").unseen(seen, ["x"]) == {"y": 2} and task("classify").unseen(seen, []) == {}
+    )
     tagged = [Tagged(("a", "b", "c"), ("B-p", "I-p", "B-q"))]
-    assert unseen_labels(tagged, ["O", "B-p", "I-p"]) == {"q": 1}
+    assert task("tag").unseen(tagged, ["O", "B-p", "I-p"]) == {"q": 1}

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from regard.cli import test as command
 from regard.core.errors import InputError
 from regard.evaluation.test import Plan, examine
-from regard.tasks.labelled import Prediction
-from regard.tasks.targets import thresholds
+from regard.tasks import task
+from regard.tasks.base import Prediction
 from tests.tasks import tuning
 from tests.tasks.world import World, rows
 
@@ -82,9 +82,9 @@ def test_the_best_threshold_may_lie_below_zero():
         Prediction("", None, {"null": null, "candidates": [("word", 0, 4, 1.0)]})
         for null in (-3.0, -2.0, -1.0, 2.0)
     ]
-    found = thresholds([["word"], ["word"], [], []], said, {})["thresholds"]
+    found = task("answer").more_figures([["word"], ["word"], [], []], said, {})["thresholds"]
     assert found["best_f1"] == 1.0 and found["best_f1_threshold"] == pytest.approx(-2.0)
-    assert thresholds([["word"]], [Prediction("word", 0.5)], {}) == {}
+    assert task("answer").more_figures([["word"]], [Prediction("word", 0.5)], {}) == {}
 
 
 def test_translations_are_sacrebleus(world, tmp_path):

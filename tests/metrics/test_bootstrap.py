@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from regard.core.errors import ConfigError, InputError
 from regard.metrics.base import mean
 from regard.metrics.bootstrap import between, counts, intervals, mean_interval, values
-from regard.metrics.figures import measured
+from tests.metrics.kinds import measured
 
 
 def test_a_resample_draws_as_many_examples_as_there_are():

@@ -13,16 +13,17 @@ from torch import Tensor
 
 from regard.core.seeding import keyed
 from regard.data.examples import Answer as Gold
-from regard.data.examples import Place, Question
-from regard.data.labelled import Examples
+from regard.data.examples import Question
+from regard.data.problems import Place
 from regard.data.tokenizer import Tokenizer, word_pieces
 from regard.formats.directory import save
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.longformer import Longformer, LongformerConfig
 from regard.models.xlnet import XLNet, XLNetConfig
-from regard.tasks.answer import Answer, AnswerOptions
-from regard.tasks.labelled import Prediction
+from regard.tasks.answer_objective import Answer, AnswerOptions
+from regard.tasks.base import Prediction
+from regard.tasks.corpus import Examples
 
 MARKS = "[PAD] [UNK] [CLS] [SEP] [BOS] [EOS] [MASK]".split()
 WORDS = "a b c d e f g h i j q r here where".split()

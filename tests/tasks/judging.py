@@ -14,13 +14,13 @@ from torch import Tensor
 
 from regard.core.seeding import keyed, seed_torch
 from regard.data.examples import Example, Labelled
-from regard.data.labelled import Examples
 from regard.data.tokenizer import Tokenizer
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.longformer import Longformer, LongformerConfig
 from regard.models.xlnet import XLNet, XLNetConfig
 from regard.objectives.base import Batch, Loss
+from regard.tasks.corpus import Examples
 from regard.tasks.labelled import LabelledObjective
 from regard.training.train_module import moved
 

@@ -9,7 +9,6 @@ import torch
 
 from regard.core.seeding import keyed
 from regard.data.examples import Tagged
-from regard.data.labelled import Examples
 from regard.data.special_tokens import completed, special_of
 from regard.data.tags import labels, write
 from regard.data.tokenizer import Tokenizer, word_pieces
@@ -17,7 +16,8 @@ from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.longformer import Longformer, LongformerConfig
 from regard.models.xlnet import XLNet, XLNetConfig
-from regard.tasks.tag import Tag, TagOptions
+from regard.tasks.corpus import Examples
+from regard.tasks.tag_objective import Tag, TagOptions
 
 NAMES = ["anna", "bert", "carl"]
 PLACES = ["rome", "oslo"]

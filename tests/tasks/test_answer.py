@@ -20,14 +20,14 @@ import regard
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Answer as Gold
 from regard.data.examples import Question
-from regard.data.labelled import Examples
 from regard.data.tokenizer import Tokenizer
 from regard.data.windows import cuts
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.metrics.answers import overlap
 from regard.models import FAMILIES as CARDS
-from regard.tasks.answer import Answer, AnswerOptions, Said
+from regard.tasks.answer_objective import Answer, AnswerOptions, Said
+from regard.tasks.corpus import Examples
 from regard.tasks.task_tokens import extended
 from tests.data.windowing import collate, to_learn
 from tests.tasks.answers import (
@@ -46,6 +46,8 @@ from tests.tasks.answers import (
 )
 
 # -- windows
+
+MARKS = ("start", "sep", "cls")  # of a GPT
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,9 @@ def test_notes_of_what_is_long() -> None:
 
 
 def test_bad_options() -> None:
-    with pytest.raises(ConfigError, match="cannot learn answer so; these can: bert, longformer"):
+    with pytest.raises(
+        ConfigError, match="cannot learn answer so; these can: bert, xlnet, longformer"
+    ):
         objective("transformer-xl", [SIX])
     with pytest.raises(ConfigError, match="impossible is 'maybe'; it must be one of auto"):
         objective("bert", [SIX], impossible="maybe")
@@ -385,7 +389,7 @@ def gpt_objective(tokenizer: Tokenizer, length: int, **options: Any) -> Answer:
 
 
 def test_gpt_learns_new_marks() -> None:
-    tokenizer = extended(plain())
+    tokenizer = extended(plain(), "the model", MARKS)
     made = gpt_objective(tokenizer, 9)
     tokens = batch_of(made)["tokens"]
     found = tokenizer.tokens(tokens[0, :9].tolist())

@@ -23,8 +23,8 @@ from regard.data.examples import Question
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
-from regard.tasks.answer import Answer
-from regard.tasks.labelled import Prediction
+from regard.tasks.answer_objective import Answer
+from regard.tasks.base import Prediction
 from regard.training.recipe import make
 from tests.tasks.answers import (
     FAMILIES,

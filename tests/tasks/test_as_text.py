@@ -23,6 +23,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding import dialogue as chat
 from regard.decoding import generate
 from regard.decoding.options import Options
+from regard.evaluation.text_predictor import TextPredictor
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.models.bert import Bert, BertConfig
@@ -31,8 +32,10 @@ from regard.models.lstm import LSTM, LSTMConfig
 from regard.models.t5 import T5, T5Config
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.models.transformer_xl import TransformerXL, TransformerXLConfig
-from regard.tasks.as_text import TextPredictor, finetune_as_text
-from regard.tasks.text_forms import Form, Words, divide_pairs, exchanges
+from regard.tasks import task as task_named
+from regard.tasks.as_text import finetune_as_text
+from regard.tasks.converse import exchanges
+from regard.tasks.text_forms import Form, Words, divide_pairs
 from regard.training.recipe import Recipe, make
 from regard.training.run import train
 from tests.files import rows
@@ -136,49 +139,57 @@ def texts_of(run: Path, split: str = "train") -> set[tuple[str, str]]:
 # -- in words
 
 
+def form(task: str, prefix: str = "") -> Form:
+    return Form(task_named(task), prefix)
+
+
 def test_the_forms_of_t5() -> None:
     """As in the preprocessors of T5's authors, and in Raffel et al. 2019, appendix D."""
     forms: dict[str, tuple[Form, Any, str]] = {
         "stsb sentence1: A. sentence2: B.": (
-            Form("similar", "stsb "), Labelled("A.", "B.", 3.25), "3.2"),
+            form("similar", "stsb "), Labelled("A.", "B.", 3.25), "3.2"),
         "mnli hypothesis: B. premise: A.": (
-            Form("entail", "mnli "), Labelled("A.", "B.", "neutral"), "neutral"),
-        "classify text: A.": (Form("classify", "classify "), Labelled("A.", label="pos"), "pos"),
-        "text: A. pair: B.": (Form("classify"), Labelled("A.", "B.", "pos"), "pos"),
+            form("entail", "mnli "), Labelled("A.", "B.", "neutral"), "neutral"),
+        "classify text: A.": (form("classify", "classify "), Labelled("A.", label="pos"), "pos"),
+        "text: A. pair: B.": (form("classify"), Labelled("A.", "B.", "pos"), "pos"),
         "question: Who? context: A passage.": (
-            Form("answer"), Question("Who?", "A passage.", (Answer("A", 0),)), "A"),
+            form("answer"), Question("Who?", "A passage.", (Answer("A", 0),)), "A"),
         "question: Why? context: A passage.": (
-            Form("answer"), Question("Why?", "A passage.", impossible=True), "no answer"),
+            form("answer"), Question("Why?", "A passage.", impossible=True), "no answer"),
         "copa choice1: One. choice2: Two. premise: P. question: effect": (
-            Form("choose", "copa "), Choice("P.", ("One.", "Two."), "effect", 1), "choice2"),
+            form("choose", "copa "), Choice("P.", ("One.", "Two."), "effect", 1), "choice2"),
         "choice1: One. choice2: Two. premise: P.": (
-            Form("choose"), Choice("P.", ("One.", "Two."), None, 0), "choice1"),
+            form("choose"), Choice("P.", ("One.", "Two."), None, 0), "choice1"),
         "translate English to German: A.": (
-            Form("translate", "translate English to German: "), Pair("A.", "B."), "B."),
+            form("translate", "translate English to German: "), Pair("A.", "B."), "B."),
     }  # fmt: skip
-    for source, (form, example, target) in forms.items():
-        assert form.source(example) == source
-        assert form.target(example) == target
+    for source, (put, example, target) in forms.items():
+        assert put.source(example) == source
+        assert put.task.target(example) == target
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0, "0.0"), (5.0, "5.0"), (3.849, "3.8"), (4.95, "5.0"), (-0.01, "0.0")]
 )
 def test_scores_are_rounded_to_fifths(value: float, text: str) -> None:
-    assert Form("similar").target(Labelled("a", "b", value)) == text
+    assert task_named("similar").target(Labelled("a", "b", value)) == text
+
+
+def meant(task: str, example: Any, word: str | None, text: str, labels: Any = ()) -> Any:
+    return task_named(task).value(example, word, text, labels)
 
 
 def test_what_is_written_means_something_or_stays_as_it_is() -> None:
     two = Choice("P", ("One", "Two"))
-    assert Form("choose").value(two, "choice2", "choice2") == 1
-    assert Form("choose").value(two, "choice3", "choice3") == "choice3"
-    assert Form("choose").value(two, None, "nonsense") == "nonsense"
-    assert Form("similar").value(Labelled("a", "b"), None, "3. 8") == 3.8
-    assert math.isnan(Form("similar").value(Labelled("a", "b"), None, "inf"))
-    assert math.isnan(Form("similar").value(Labelled("a", "b"), None, "many"))
-    assert Form("similar", labels=["0", "1"]).value(Labelled("a", "b"), "1", "1") == "1"
-    assert Form("answer").value(Question("q", "p"), "no answer", "no answer") == ""
-    assert Form("classify", labels=["a"]).value(Labelled("t"), None, "b") == "b"
+    assert meant("choose", two, "choice2", "choice2") == 1
+    assert meant("choose", two, "choice3", "choice3") == "choice3"
+    assert meant("choose", two, None, "nonsense") == "nonsense"
+    assert meant("similar", Labelled("a", "b"), None, "3. 8") == 3.8
+    assert math.isnan(meant("similar", Labelled("a", "b"), None, "inf"))
+    assert math.isnan(meant("similar", Labelled("a", "b"), None, "many"))
+    assert meant("similar", Labelled("a", "b"), "1", "1", ["0", "1"]) == "1"
+    assert meant("answer", Question("q", "p"), "no answer", "no answer") == ""
+    assert meant("classify", Labelled("t"), None, "b", ["a"]) == "b"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +197,7 @@ def test_what_is_written_means_something_or_stays_as_it_is() -> None:
 )
 def test_an_example_without_target_is_refused(example: Any) -> None:
     with pytest.raises(InputError, match="nothing can be learned"):
-        Form("classify").target(example)
+        task_named("classify").target(example)
 
 
 def test_words_that_a_tokenizer_makes_equal_are_refused(home: Path) -> None:
@@ -338,7 +349,7 @@ def test_every_task_is_learned_as_text(task: str, home: Path, tmp_path: Path) ->
     given.examples.share = 0.0
     run = learned(given, tmp_path / "run")
     assert wanted in texts_of(run)
-    from regard.data.readers import read
+    from regard.tasks import read
 
     gold = {
         "entail": ["good", "bad"], "similar": [3.8, 1.0], "answer": ["cat", ""], "choose": [1, 0]
@@ -518,10 +529,10 @@ def test_wrong_models_and_settings_are_refused(home: Path, tmp_path: Path) -> No
         bert,
         out,
         ConfigError,
-        "bert cannot learn translate as text; these can: transformer, t5, gpt",
+        "bert cannot learn translate as text; these can: transformer, t5",
     )
     gpt = recipe(model(home, "gpt"), pairs, "classify")
-    refused(gpt, out, ConfigError, "gpt cannot learn classify as text; these can: t5, transformer$")
+    refused(gpt, out, ConfigError, "gpt cannot learn classify as text; these can: transformer, t5$")
     unknown = recipe(model(home, "t5"), pairs, "sing")
     refused(unknown, out, UnknownName, "sing")
     prefixed = recipe(model(home, "gpt"), pairs, "converse", examples={"prefix": "bot: "})

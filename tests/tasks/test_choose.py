@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from regard.api import load
 from regard.core.errors import InputError
-from regard.data.examples import Choice, Place
+from regard.data.examples import Choice
+from regard.data.problems import Place
 from regard.data.special_tokens import special_of
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save

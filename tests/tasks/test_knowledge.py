@@ -19,10 +19,10 @@ from regard.data.knowledge.options import KnowledgeOptions
 from regard.data.knowledge.source import Source
 from regard.data.tags import IGNORED
 from regard.data.tokenizer import Tokenizer, word_pieces
-from regard.evaluation.predict import said_of
 from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
-from regard.tasks.tag import Tag
+from regard.tasks.inference import said_of
+from regard.tasks.tag_objective import Tag
 from tests.tasks import judging, tagging
 from tests.tasks.judging import CLS, ID, SEP, build, examples, ids, model_of
 

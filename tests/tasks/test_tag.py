@@ -19,7 +19,6 @@ from regard.api import load
 from regard.core.errors import ConfigError, FormatError, InputError
 from regard.core.seeding import keyed
 from regard.data.examples import Tagged
-from regard.data.labelled import labels_in
 from regard.data.tags import (
     IGNORED,
     align_all,
@@ -33,8 +32,9 @@ from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import save
 from regard.models.gpt import GPT, GPTConfig
 from regard.objectives.base import Loss
+from regard.tasks import task as task_named
 from regard.tasks.crf import CRF
-from regard.tasks.tag import Entities, Tag
+from regard.tasks.tag_objective import Entities, Tag
 from regard.training.parallel import Group
 from regard.training.train_module import Learner
 from regard.training.validate import validate
@@ -122,7 +122,7 @@ def test_schemes(scheme: str, tokenizer: Tokenizer) -> None:
     found = [("PER", 0, 1), ("LOC", 1, 3), ("LOC", 3, 4)]
     rows = [Tagged(tuple("anna new york rome".split()), tuple(write(found, 4, scheme)))]
     rows.append(tagged("anna is in rome", "I-PER O O I-LOC"))
-    known = labels_in(rows, "tag")
+    known = task_named("tag").labels_in(rows)
     assert known == labels(["LOC", "PER"], "bio" if scheme == "iob1" else scheme)
     made = objective(rows, tokenizer, known=known)
     back = [[known[i] for i in row if i != I] for row in whole(made)["labels"].tolist()]

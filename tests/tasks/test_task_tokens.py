@@ -15,7 +15,6 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from regard.api import load
 from regard.core.errors import ConfigError
 from regard.data.examples import Labelled, Tagged
-from regard.data.labelled import Examples, examples_for
 from regard.data.special_tokens import special_of
 from regard.data.tags import labels
 from regard.data.tokenizer import Tokenizer
@@ -24,7 +23,8 @@ from regard.formats.directory import save
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.tasks.classify import Classify
-from regard.tasks.tag import Tag
+from regard.tasks.corpus import Examples, labelled_data
+from regard.tasks.tag_objective import Tag
 from regard.tasks.task_tokens import extended, grown, marked
 from regard.training.build import model_for, outline
 from regard.training.recipe import make
@@ -33,6 +33,8 @@ transformers.logging.set_verbosity_error()
 
 TEXT = ["the cat sat on the mat, that is that"] * 3
 END = "<|endoftext|>"
+
+MARKS = ("start", "sep", "cls")  # of a GPT
 
 
 def of_bytes() -> Fast:
@@ -107,13 +109,13 @@ KINDS: dict[str, dict[str, str]] = {
 def test_the_marks_are_there_for_us_and_for_others(kind: str, tmp_path: Path) -> None:
     before = opened(published(kind, tmp_path))
     size, kept = len(before), dict(before.files)
-    made = extended(before)
+    made = extended(before, "the model", MARKS)
     assert len(before) == size and before.files == kept  # nothing is done to the old one
     special = special_of(made, kind)
     new = {role: size + i for i, role in enumerate(KINDS[kind])}
     assert {role: getattr(special, role) for role in new} == new
     assert made.tokens(list(new.values())) == list(KINDS[kind].values())
-    assert len(made) == size + len(new) and extended(made) is made
+    assert len(made) == size + len(new) and extended(made, "the model", MARKS) is made
 
     out = tmp_path / "out"
     out.mkdir()
@@ -138,7 +140,7 @@ def test_every_file_that_lists_tokens_says_so(tmp_path: Path) -> None:
     (directory / "tokenizer_config.json").write_text(json.dumps(config))
     (directory / "special_tokens_map.json").write_text(json.dumps({"eos_token": END}))
     (directory / "added_tokens.json").write_text("{}")
-    made = extended(opened(directory))
+    made = extended(opened(directory), "the model", MARKS)
     size = len(made)
     told = {name: json.loads(made.files[name]) for name in made.files if name.endswith(".json")}
     assert told["special_tokens_map.json"] == {
@@ -202,7 +204,7 @@ def test_a_run_is_planned_and_built_with_them(kind: str, tmp_path: Path) -> None
     asked = {"name": "classify", "family": "gpt"}
     recipe = make({"model": str(tmp_path / "model"), "data": str(data), "objective": asked,
                    "examples": {"task": "classify"}})  # fmt: skip
-    held = examples_for(recipe, "train")
+    held = labelled_data(recipe, "train")
     assert held.vocabulary == len(held.tokenizer) == len(tokenizer) + len(KINDS[kind])
     options = Classify.Options(family="gpt")
     made: Any = Classify(held, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
@@ -214,7 +216,7 @@ def test_a_run_is_planned_and_built_with_them(kind: str, tmp_path: Path) -> None
         model.tokens.weight[: len(tokenizer)], load(tmp_path / "model").model.tokens.weight
     )
     recipe.objective["marks"] = False  # GPT-1's has no token at all that could end a text
-    assert examples_for(recipe, "train").vocabulary == len(tokenizer) + (kind == "gpt1")
+    assert labelled_data(recipe, "train").vocabulary == len(tokenizer) + (kind == "gpt1")
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "gpt1"])
@@ -253,6 +255,8 @@ def test_published_gpt1_tags(tmp_path: Path) -> None:
 
 def test_a_tokenizer_that_has_them_stays(tmp_path: Path) -> None:
     """What 'regard prepare' makes has all roles."""
-    made = extended(opened(published("gpt2", tmp_path)))
-    held = Examples("classify", [Labelled("the cat", label="x")], extended(made), ["x", "y"])
+    made = extended(opened(published("gpt2", tmp_path)), "the model", MARKS)
+    held = Examples(
+        "classify", [Labelled("the cat", label="x")], extended(made, "the model", MARKS), ["x", "y"]
+    )
     assert held.tokenizer is made

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.data.examples import Answer, Choice, Dialogue, Example, Labelled, Pair, Place, Question
+from regard.data.examples import Answer, Choice, Dialogue, Example, Labelled, Pair, Question
+from regard.data.problems import Place
 from regard.evaluation.prompter import Options, prompter_for
 from regard.evaluation.prompting import evaluate
-from regard.tasks.templates import Template, lowered, usual_template
+from regard.tasks import task as task_named
+from regard.tasks.choose import lowered
+from regard.tasks.templates import Template, prompted
 from tests.decoding.small import talking
 
 
@@ -76,7 +79,7 @@ def test_usual_templates(task: str, example: Example, expected: str) -> None:
         "classify": ["neg"], "entail": ["entailment", "neutral"], "similar": ["0"],
     }.get(task, [])  # fmt: skip
     more = [Labelled("x", getattr(example, "pair", None), label) for label in others]
-    asker = prompter_for(talking(), [example, *more], task, None, Options())
+    asker = prompter_for(talking(), [example, *more], task_named(task), None, Options())
     context, gap = asker.prompt((), asker.values(example))
     before, right = expected.split("|")
     assert context + gap == before and context == before.rstrip(" ")
@@ -91,7 +94,7 @@ def test_a_template_of_ones_own_with_words_and_an_instruction() -> None:
         template="{{{text}}} It was {label}", labels={"pos": "great", "neg": "terrible"},
         instruction="Say how it was.", separator="\n#\n",
     )  # fmt: skip
-    asker = prompter_for(talking(), pool, "classify", None, options)
+    asker = prompter_for(talking(), pool, task_named("classify"), None, options)
     assert asker.prompt(pool[:1], asker.values(pool[1])) == (
         "Say how it was.\n#\n{Bad {text}!} It was terrible\n#\n{Fine.} It was",
         " ",
@@ -118,7 +121,7 @@ def test_a_template_of_ones_own_with_words_and_an_instruction() -> None:
 )
 def test_bad_templates_are_refused(template: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Template(template, "classify")
+        Template(template, task_named("classify"))
 
 
 def test_what_an_example_lacks_is_named_with_its_place() -> None:
@@ -135,7 +138,7 @@ def test_small_initials() -> None:
 
 def test_unknown_tasks_labels_and_scores_are_refused() -> None:
     with pytest.raises(UnknownName, match="task 'tag'"):
-        usual_template("tag", [])
+        prompted(task_named("tag"))
     examples = [Labelled("a", None, "x"), Labelled("b", None, "y")]
     with pytest.raises(UnknownName, match="label 'z'"):
         evaluate(talking(), examples, "classify", labels={"z": "great"})

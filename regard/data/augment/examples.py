@@ -367,4 +367,4 @@ def refusal(example: Example, method: str) -> str:
 def named(example: Example, copy: int) -> Example:
     """The id of a variant is its own; where an example has none it is its place."""
     own = example.id not in ("", str(example.place))
-    return replace(example, id=f"{example.id}~{copy}") if own else example
+    return example.renamed(f"{example.id}~{copy}") if own else example

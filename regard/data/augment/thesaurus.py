@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Protocol
 
 from regard.core.errors import FormatError, InputError
-from regard.data.examples import Place, Problems
 from regard.data.files import TextFile
+from regard.data.problems import Place, Problems
 
 WORDNET = "wordnet"
 PARTS = ("noun", "verb", "adj", "adv")

@@ -9,9 +9,7 @@ from typing import Any
 from regard.core.errors import ConfigError, UnknownName
 from regard.data.knowledge.graph import MOST
 
-FAMILIES = ("bert", "longformer", "xlnet")
 FILE = "knowledge.tsv"  # beside a model that has learned with it
-TASKS = ("classify", "entail", "similar", "choose", "tag")
 KINDS = ("word", "number", "punctuation", "mark")  # classes of tokens, by number
 OF_GRAPH = ("entity", "related", "relation")  # rules that a graph is needed for
 OF_MODE = {  # what one of the two alone heeds
@@ -93,16 +91,6 @@ class KnowledgeOptions:
                 f"objective.knowledge.guidance.rules is {self.guidance['rules']!r}; rules stand in "
                 f"objective.knowledge.rules, which is {self.rules!r}"
             )
-
-
-def check_use(family: str, task: str) -> None:
-    """Refuses models and tasks that have no rows for knowledge."""
-    if family not in FAMILIES:
-        raise ConfigError(
-            f"knowledge is for encoders ({', '.join(FAMILIES)}); this model is a {family}"
-        )
-    if task not in TASKS:
-        raise ConfigError(f"knowledge is for {', '.join(TASKS)}; this is {task}")
 
 
 def asked(

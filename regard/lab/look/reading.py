@@ -308,8 +308,8 @@ def informed(
     loaded: Loaded, ids: list[int], segments: list[int] | None
 ) -> tuple[list[int], list[int] | None, list[Token], dict[str, Any], list[Note], list[str]]:
     """The row with what the run's own graph says of it, read as the run has learned to."""
-    from regard.data.knowledge.options import KnowledgeOptions, check_use
-    from regard.tasks.knowledge import Informed
+    from regard.data.knowledge.options import KnowledgeOptions
+    from regard.tasks.knowledge import Informed, check_use
 
     task = task_of(loaded)
     table = (task.get("objective") or {}).get("knowledge")

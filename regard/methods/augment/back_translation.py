@@ -17,8 +17,8 @@ from regard.core.errors import ConfigError
 from regard.data.examples import Pair
 from regard.data.sentences import CLOSING, FULL, sentences
 from regard.data.words import is_unspaced
+from regard.evaluation.text_predictor import TextPredictor
 from regard.formats.directory import Loaded
-from regard.tasks.as_text import TextPredictor
 
 TEMPERATURE = 0.9
 

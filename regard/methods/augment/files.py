@@ -16,25 +16,15 @@ from typing import IO, Any
 
 from regard.core.errors import ConfigError, InputError, StorageError
 from regard.core.files import replacing
-from regard.data.examples import (
-    TASKS,
-    Choice,
-    Example,
-    Labelled,
-    Pair,
-    Place,
-    Problems,
-    Question,
-    Tagged,
-)
+from regard.data.examples import Example, Labelled, Tagged
 from regard.data.files import PACKED, TextFile
-from regard.data.labelled import of_entities
+from regard.data.problems import Place, Problems
 from regard.data.readers import BY_SUFFIX, Options, Reader
-from regard.data.tags import detect
+from regard.data.tags import detect, of_entities
+from regard.tasks import TASKS
+from regard.tasks import task as find
 
 TEXT = "text"  # a text a line, for pre-training that goes on
-VARIED = (TEXT, "classify", "entail", "similar", "choose", "tag", "answer", "translate")
-LISTS = ("answer", "choose", "tag")  # whose records a table cannot hold
 
 
 @dataclass
@@ -52,21 +42,21 @@ class Source:
 def read_source(
     name: str, task: str, options: Options, skip: Sequence[str], problems: Problems
 ) -> Source:
-    if task not in VARIED:
-        known = task in TASKS
-        raise ConfigError(
-            f"--task is {task!r}; variants are made for {', '.join(VARIED)}"
-            + (": of others the answer would have to change with the text" if known else "")
-        )
     if task == TEXT:
         return read_text(name, problems)
-    reader = Reader(name, task, options, problems)
+    if task not in TASKS or not find(task).varied:
+        able = [TEXT, *(each for each in TASKS if find(each).varied)]
+        raise ConfigError(
+            f"--task is {task!r}; variants are made for {', '.join(able)}"
+            + (": of others the answer would have to change with the text" if task in TASKS else "")
+        )
+    reader = Reader(name, find(task), options, problems)
     examples = list(reader)
     problems.refuse(skip)
     if not examples:
         raise InputError(f"{name} holds no example for {task}")
     made = Source(task, examples, reader.forms[name], reader.fields.get(name, {}))
-    if task == "tag":
+    if reader.schema.in_columns:
         rows = [e.tags for e in examples if isinstance(e, Tagged) and e.tags is not None]
         tags = {tag for row in rows for tag in row}
         made.scheme = detect(rows) if tags and of_entities(tags) else ""
@@ -101,15 +91,16 @@ def form_for(out: Path, source: Source) -> str:
     form = BY_SUFFIX.get(suffix, given)
     if source.task == TEXT:
         return "lines"
-    if source.task == "tag" and form in ("tsv", "lines"):
+    task = find(source.task)
+    if task.in_columns and form in ("tsv", "lines"):
         form = "conll"
     if form == "lines" and any(getattr(e, "label", None) is not None for e in source.examples):
         raise ConfigError(f"--out is {out}, and a text a line has no room for labels; say .jsonl")
-    if form == "lines" and source.task not in ("classify",):
+    if form == "lines" and task.needed != ("text",):
         raise ConfigError(f"--out is {out}; {source.task} needs records: say .jsonl")
-    if form == "conll" and source.task != "tag":
+    if form == "conll" and not task.in_columns:
         raise ConfigError(f"--out is {out}, which is for tagged words; say .jsonl")
-    if form in ("csv", "tsv") and source.task in LISTS and not numbered_choices(source.fields):
+    if form in ("csv", "tsv") and task.needs_records and not numbered_choices(source.fields):
         raise ConfigError(f"--out is {out}; a table cannot hold lists: say .jsonl")
     check_rows(form, source)
     return form
@@ -237,7 +228,7 @@ def names_of(source: Source) -> list[str]:
 def record(example: Example, fields: Mapping[str, str]) -> dict[str, Any]:
     """Roles under the names that they have in the file; of a table without names, their own."""
     made: dict[str, Any] = {}
-    for role, value in roles(example):
+    for role, value in named_record(example):
         name = fields.get(role, role)
         if role == "choices" and (several := numbered_choices(fields)):
             made |= dict(zip(several, value, strict=False))
@@ -246,41 +237,7 @@ def record(example: Example, fields: Mapping[str, str]) -> dict[str, Any]:
     return made
 
 
-def roles(example: Example) -> Iterable[tuple[str, Any]]:
+def named_record(example: Example) -> Iterable[tuple[str, Any]]:
     if example.id not in ("", str(example.place)):
         yield "id", example.id
-    match example:
-        case Labelled():
-            yield "text", example.text
-            if example.pair is not None:
-                yield "pair", example.pair
-            if example.label is not None:
-                yield "label", example.label
-        case Tagged():
-            yield "words", list(example.words)
-            if example.tags is not None:
-                yield "tags", list(example.tags)
-        case Choice():
-            yield from in_choices(example)
-        case Question():
-            yield "question", example.question
-            yield "passage", example.passage
-            if example.answers or example.impossible:
-                texts = [answer.text for answer in example.answers]
-                starts = [answer.start for answer in example.answers]
-                yield "answers", {"text": texts, "answer_start": starts}
-                yield "impossible", example.impossible
-        case Pair():
-            yield "source", example.source
-            if example.target is not None:
-                yield "target", example.target
-
-
-def in_choices(example: Choice) -> Iterable[tuple[str, Any]]:
-    yield "premise", example.premise
-    if example.asks is not None:
-        yield "asks", example.asks
-    yield "choices", list(example.choices)
-    if example.label is not None:  # a number that is also a choice would be taken for the choice
-        among = str(example.label) in example.choices
-        yield "label", example.choices[example.label] if among else example.label
+    yield from example.record()

@@ -16,18 +16,17 @@ from regard.data.augment.eda import published
 from regard.data.augment.examples import BY_THESAURUS, PURPOSE, Augmenter, Settings, check_methods
 from regard.data.augment.thesaurus import digest
 from regard.data.augment.words import cutter, is_chinese
-from regard.data.example_views import parts
 from regard.data.examples import Example
-from regard.data.labelled import of_entities
-from regard.data.tags import scheme_of
+from regard.data.tags import of_entities, scheme_of
 from regard.methods.augment.build import build
 from regard.models import FAMILIES
-from regard.tasks.paper_defaults import OBJECTIVES
+from regard.objectives import objective as find
+from regard.tasks import TASKS, objective_of
+from regard.tasks import task as find_task
+from regard.tasks.labelled import LabelledObjective
 
 if TYPE_CHECKING:
     from regard.training.recipe import Augment, Recipe
-
-VARIED = ("classify", "choose", "tag")  # objectives that can read variants
 
 
 class Variants:
@@ -57,18 +56,19 @@ def vary(objective: Any, recipe: Recipe) -> None:
     reads = getattr(objective, "inner", objective)  # a student reads what its task says
     if given.share < 0:
         given.share = published(len(reads.corpus))[0]
-    tags = reads.corpus.labels if reads.name == "tag" else []
+    in_words = find_task(reads.corpus.task).in_columns  # whose examples come in words
+    tags = reads.corpus.labels if in_words else []
     scheme = scheme_of(tags) if tags and of_entities(tags) else ""
     made = Variants(build(settings(given, scheme)), given.chance, recipe.seed)
     settle_digest(given)
-    if reads.name != "tag" and given.language != "en":
+    if not in_words and given.language != "en":
         check_words(reads.corpus.examples)
     reads.variants = made
 
 
 def check_words(examples: Sequence[Example]) -> None:
     """Refuses Chinese where nothing can cut it into words: a run would end in its middle."""
-    if any(is_chinese(text) for example in examples for _, text in parts(example)):
+    if any(is_chinese(text) for example in examples for _, text in example.parts()):
         cutter()
 
 
@@ -122,14 +122,19 @@ def check(recipe: Recipe) -> None:
             "than learning; write the variants once with 'regard augment', and learn from that file"
         )
     task = recipe.examples.task
-    name = str(asked.get("of") or asked.get("name") or OBJECTIVES.get(task, task))
+    name = str(asked.get("of") or asked.get("name") or objective_of(task) or task)
     kind = family(recipe) if is_directory(recipe.model) else ""
     writes = bool(kind) and FAMILIES[kind].writes_tasks
-    if name not in VARIED or writes:
-        by = f" by {kind}" if writes else ""
+    if writes or not getattr(find(name), "varies", False):
+        able = [each for each in TASKS if getattr(find_learner(each), "varies", False)]
         raise ConfigError(
-            f"augment.methods is set, and {task or name}{by} is not varied on the fly; that is for "
-            "classify, entail, similar, choose and tag by a model that labels (bert, xlnet, "
-            "longformer, gpt). 'regard augment' writes variants of other tasks into a file"
+            f"augment.methods is set, and {task or name}{f' by {kind}' if writes else ''} is not "
+            f"varied on the fly; that is for {', '.join(able)} by a model that labels "
+            f"({', '.join(LabelledObjective.learners())}). 'regard augment' writes variants of "
+            "other tasks into a file"
         )
     settings(dataclasses.replace(given, share=max(given.share, 0.01)))
+
+
+def find_learner(task: str) -> Any:
+    return find_task(task).objective() if objective_of(task) else None

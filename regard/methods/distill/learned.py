@@ -12,8 +12,8 @@ from regard.formats.directory import read_config
 from regard.formats.registry import format_of
 from regard.methods.distill.parts import TEXT
 from regard.models import FAMILIES
+from regard.tasks import TASKS, objective_of
 from regard.tasks.labelled import TASK
-from regard.tasks.paper_defaults import OBJECTIVES
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe
 from regard.training.run import RECIPE
@@ -55,10 +55,11 @@ def labelled_of(recipe: Recipe, teacher: Path, asked: str) -> tuple[str, dict[st
             raise FormatError(f"{teacher / TASK} is not valid JSON: {error}") from None
     given = recipe.examples
     given.task = given.task or str(held.get("task", ""))
-    if given.task not in OBJECTIVES:
+    learner = objective_of(given.task)
+    if not learner:
         raise ConfigError(
             f"{recipe.data} is no prepared text, and for labelled examples a task is needed: "
-            f"--task {', '.join(OBJECTIVES)}"
+            f"--task {', '.join(filter(objective_of, TASKS))}"
         )
     if not given.labels:
         given.labels = list(held.get("labels") or [])
@@ -68,4 +69,4 @@ def labelled_of(recipe: Recipe, teacher: Path, asked: str) -> tuple[str, dict[st
         recipe.objective.setdefault("marks", options["marks"])
     for name in ("name", "family", "marks", "tau"):
         options.pop(name, None)
-    return asked or OBJECTIVES[given.task], options
+    return asked or learner, options

@@ -35,6 +35,7 @@ from regard.core.errors import ConfigError, UnknownName
 from regard.data.corpus import Corpus
 from regard.methods.distill.layers import Heard, listening
 from regard.methods.distill.parts import (
+    HEADED,
     SOFT,
     TEXT,
     Unscored,
@@ -49,7 +50,6 @@ from regard.methods.distill.parts import (
 from regard.methods.distill.teacher import Teacher, check_student, mapped
 from regard.models.heads import Heads
 from regard.models.state import State
-from regard.objectives import LABELLED
 from regard.objectives import objective as find
 from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import choose
@@ -321,7 +321,7 @@ def as_it_is(rows: Tensor) -> Tensor:
 
 def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Objective:
     """The objective that is distilled."""
-    known = (*TEXT, *LABELLED)
+    known = (*TEXT, *HEADED)
     if not options.of:
         raise ConfigError(
             'objective.of is missing; name the objective that is distilled, such as of = "masked"'

@@ -30,6 +30,7 @@ from regard.training.capture import Watched, WatchedOutput
 
 MASKED = ("masked", "sentences")
 TEXT = (*MASKED, "causal", "recurrent", "prefix", "span", "pairs")
+HEADED = ("classify", "choose", "tag", "answer")  # whose answers `head_losses` can compare
 SOFT = "soft_"  # before the name of the loss whose answers are softened
 REFUSED = "answerable"  # the loss of XLNet's second answer: is there one in the passage?
 

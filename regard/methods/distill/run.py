@@ -323,13 +323,12 @@ class Distilling:
         return layers
 
     def trimmed(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
-        from regard.data.example_views import parts
         from regard.methods.prune.vocabulary import trim
         from regard.tasks.as_text import divided
 
         if not (place / "config.json").is_file():
             examples = divided(copy.deepcopy(recipe), "silent")["train"]
-            texts = (text for example in examples for _, text in parts(example))
+            texts = (text for example in examples for _, text in example.parts())
             found = trim(load(teacher), texts, self.asked.vocabulary, place)
             before, after = found["words"]
             watch(self.display).note(f"of {before:,} words {after:,} are kept")

@@ -11,9 +11,6 @@ from typing import Any
 
 from regard.core.errors import InputError
 from regard.data.corpus import MARKER, read_marker
-from regard.data.example_views import parts
-from regard.data.examples import Dialogue, Example
-from regard.data.labelled import tokenizer_of
 from regard.data.prepare import Plan, prepare
 from regard.data.sources import Reading
 from regard.data.special_tokens import special_of
@@ -23,6 +20,7 @@ from regard.formats.registry import format_of
 from regard.methods.finetune.multi_stage import Facts, Stages, amount, part, read_unlabelled
 from regard.models import FAMILIES
 from regard.tasks.as_text import divided
+from regard.tasks.corpus import tokenizer_of
 from regard.training.build import LENGTH, STEP, family
 from regard.training.progress import watch
 from regard.training.recipe import Recipe, make
@@ -65,9 +63,9 @@ def write_text(recipe: Recipe, out: Path, stages: Stages) -> None:
     examples = splits["train"]
     if stages.unlabelled:
         examples = [*examples, *read_unlabelled(recipe, stages)]
-    texts = dict.fromkeys(text for example in examples for text in texts_of(example))
+    texts = dict.fromkeys(text for example in examples for text in example.texts())
     for example in splits["valid"]:
-        for text in texts_of(example):
+        for text in example.texts():
             texts.pop(text, None)
     if not texts:
         raise InputError(
@@ -81,14 +79,6 @@ def write_text(recipe: Recipe, out: Path, stages: Stages) -> None:
     tokenizer = str(Path(recipe.model).resolve())
     reading, shares = Reading(form="jsonl"), Shares(0.0, 0.0)
     prepare(Plan((str(file),), out / TEXT, reading, tokenizer=tokenizer, shares=shares))
-
-
-def texts_of(example: Example) -> list[str]:
-    """What is read, not what is to be answered or chosen; the turns of a dialogue stay together."""
-    if isinstance(example, Dialogue):
-        return ["\n".join(example.turns)]
-    found = [text for name, text in parts(example) if name not in ("target", "choice")]
-    return [text for text in found if text.strip()]
 
 
 def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:

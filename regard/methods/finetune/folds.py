@@ -8,11 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 from regard.core.files import write_json
-from regard.data.example_views import labels_of
-from regard.data.examples import Problems
-from regard.data.labelled import labels_in, read_all
+from regard.data.problems import Problems
 from regard.methods.finetune.multi_stage import Facts, Learn, part
-from regard.tasks.paper_defaults import TEXT
+from regard.tasks import task as find
+from regard.tasks.corpus import read_all
 from regard.training.progress import number, watch
 from regard.training.recipe import Recipe
 
@@ -37,13 +36,13 @@ def crossed(recipe: Recipe, out: Path, folds: int, learn: Learn, display: str) -
 
 
 def settled_labels(recipe: Recipe, folds: int, display: str) -> list[str]:
-    task = recipe.examples.task
-    if recipe.examples.labels or task in TEXT:
+    task = find(recipe.examples.task)
+    if recipe.examples.labels or task.text_only:
         return recipe.examples.labels
     examples = read_all(recipe.data, recipe, Problems())
-    found = labels_in(examples, task)
-    if task not in ("tag", "choose", "answer"):
-        counts = Counter(label for example in examples for label in labels_of(example))
+    found = task.labels_in(examples)
+    if task.strata:
+        counts = Counter(label for example in examples for label in example.labels())
         rare = [f"{label!r} ({count})" for label, count in counts.items() if count < folds]
         if rare:
             watch(display).note(

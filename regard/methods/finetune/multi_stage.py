@@ -14,15 +14,17 @@ from typing import Any
 
 from regard.core.errors import ConfigError, FormatError, InputError
 from regard.core.files import write_json
-from regard.data.examples import Example, Problems
-from regard.data.labelled import files_of, read_all
+from regard.data.examples import Example
+from regard.data.problems import Problems
+from regard.tasks import TASKS
+from regard.tasks import task as find
+from regard.tasks.corpus import files_of, read_all
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe
 from regard.training.run import FACTS, RECIPE
 
 PLAN = "finetune.json"
 CONFIDENCE = 0.9  # from which on a label that the model gives is learned from
-ANSWERS = ("label", "tags", "answers", "start", "impossible", "target")  # roles of fields
 AMOUNT = re.compile(r"([0-9]*\.?[0-9]+) *(epochs?|steps?)?")
 
 Facts = dict[str, Any]
@@ -98,10 +100,11 @@ def check_stages(recipe: Recipe, stages: Stages) -> None:
         )
     if stages.folds and given.valid:
         raise ConfigError("--folds validates with each part of the data once; leave --valid out")
-    if stages.confidence and task not in ("classify", "entail"):
+    if stages.confidence and not find(task).pseudo:
+        able = " and ".join(name for name in TASKS if find(name).pseudo)
         raise ConfigError(
-            f"labels can be given to examples of classify and entail, not of {task}; with --adapt "
-            "--unlabelled is read as text"
+            f"labels can be given to examples of {able}, not of {task}; with --adapt --unlabelled "
+            "is read as text"
         )
     if stages.confidence and given.more:
         raise ConfigError("examples.more is set already; leave it out, or --unlabelled")
@@ -112,7 +115,7 @@ def read_unlabelled(recipe: Recipe, stages: Stages) -> list[Example]:
     with answers.
     """
     bare = copy.deepcopy(recipe)
-    for role in ANSWERS:
+    for role in find(recipe.examples.task).answers:
         bare.examples.fields.pop(role, None)
     return read_all(stages.unlabelled, bare, Problems())
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from regard.core.errors import ConfigError
 from regard.core.files import replacing, write_json
-from regard.data.examples import Example, Problems
-from regard.data.labelled import fingerprint, read_all
+from regard.data.examples import Example
+from regard.data.problems import Problems
 from regard.evaluation.predictors import predictor_for
 from regard.formats.directory import load
 from regard.methods.finetune.multi_stage import Facts, Learn, Stages, part, read_unlabelled
+from regard.tasks.corpus import fingerprint, read_all
 from regard.training.progress import watch
 from regard.training.recipe import Recipe
 from regard.training.run import pick_device
@@ -75,7 +76,7 @@ def texts_in(recipe: Recipe) -> set[bytes]:
 def as_record(recipe: Recipe, example: Any, label: str, score: float) -> dict[str, Any]:
     """With the field names of the data, so that both are read alike."""
     fields = recipe.examples.fields
-    values = {"text": example.text, "pair": example.pair, "label": label}
+    values = {**dict(example.without_gold().record()), "label": label}
     found = {str(fields.get(role, role)): value for role, value in values.items() if value}
     return found | {"confidence": round(score, 6)}
 

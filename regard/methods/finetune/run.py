@@ -17,10 +17,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError
 from regard.core.lock import RunLock
-from regard.data.examples import TASKS, Problems
-from regard.data.labelled import labels_in, read_all
+from regard.data.problems import Problems
 from regard.methods.finetune.multi_stage import (
     PLAN,
     Facts,
@@ -33,7 +32,9 @@ from regard.methods.finetune.multi_stage import (
     write_plan,
 )
 from regard.models import FAMILIES
-from regard.tasks.paper_defaults import OBJECTIVES, TEXT
+from regard.tasks import as_text as texts
+from regard.tasks import task as find
+from regard.tasks.corpus import read_all
 from regard.training.build import family
 from regard.training.parallel import Group
 from regard.training.plan import prepare
@@ -80,10 +81,8 @@ def finetune(
 
 
 def check(recipe: Recipe) -> None:
-    task = recipe.examples.task
-    if task not in TASKS:
-        raise UnknownName("task", task, TASKS)
-    if task == "prefer":
+    task = find(recipe.examples.task)
+    if not (task.writable or task.has_objective):
         raise ConfigError("preferences are learned by 'regard prefer MODEL --data FILE --out RUN'")
     if not Path(recipe.model, "config.json").is_file():
         raise ConfigError(
@@ -103,13 +102,12 @@ def rehearse(recipe: Recipe, stages: Stages) -> None:
     made = copy.deepcopy(recipe)
     made.examples.folds = stages.folds
     if as_text(recipe):
-        from regard.tasks import as_text as texts
-
         texts.check(made)
         texts.divided(made, "silent")
         return
     if stages.folds:
-        made.examples.labels = labels_in(read_all(made.data, made, Problems()), made.examples.task)
+        found = read_all(made.data, made, Problems())
+        made.examples.labels = find(made.examples.task).labels_in(found)
     made.budget, made.schedule = Budget(steps=1), Schedule()
     device = pick_device(made.engine.device)
     with settings(device):
@@ -117,7 +115,7 @@ def rehearse(recipe: Recipe, stages: Stages) -> None:
 
 
 def as_text(recipe: Recipe) -> bool:
-    return recipe.examples.task in TEXT or FAMILIES[family(recipe)].writes_tasks
+    return find(recipe.examples.task).text_only or FAMILIES[family(recipe)].writes_tasks
 
 
 def learn(recipe: Recipe, out: Path, go_on: bool, display: str) -> Facts:
@@ -125,10 +123,7 @@ def learn(recipe: Recipe, out: Path, go_on: bool, display: str) -> Facts:
     if go_on:
         return train(recipe, out, resume=True, display=display)
     if as_text(recipe):
-        from regard.tasks.as_text import finetune_as_text
-
-        return finetune_as_text(recipe, out, display=display)
-    assert recipe.examples.task in OBJECTIVES
+        return texts.finetune_as_text(recipe, out, display=display)
     return train(recipe, out, display=display)
 
 

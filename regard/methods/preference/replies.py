@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -29,19 +29,20 @@ from regard.core.seeding import seed_torch
 from regard.data.batching import by_length
 from regard.data.corpus import Special
 from regard.data.examples import Dialogue, Preference
-from regard.data.labelled import Examples
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.decode_state import at_rest
 from regard.formats.directory import load
+from regard.models import FAMILIES
 from regard.models.output import CHUNK
 from regard.objectives.base import Objective
 from regard.objectives.causal import choose
 from regard.objectives.reading import check_room, inner, read_on
+from regard.tasks.as_text import plain
+from regard.tasks.corpus import Examples, labelled_data
 from regard.tasks.labelled import TASK
 from regard.tasks.task_tokens import grown
 from regard.tasks.text_forms import ids_of, newest, shown
 
-CAUSAL = ("gpt", "transformer-xl", "lstm", "longformer-characters")  # go on with a text
 FORMS = ("text", "dialogue")
 
 # Models that nothing changes, by place, device and type: those who learn and who validate share.
@@ -252,19 +253,22 @@ class Replies(Objective):
     """
 
     corpus: Examples  # type: ignore[assignment]
-    FAMILIES: ClassVar[tuple[str, ...]] = CAUSAL
+    labelled = True
     sizes: np.ndarray  # tokens of each sample
     longest: int = 0  # tokens of the longest row
     first: Any = None  # what `start` gave last, held so that it is read once
 
+    @classmethod
+    def open_corpus(cls, recipe: Any, split: str) -> Examples:
+        return labelled_data(recipe, split)
+
     def prepare(self) -> None:
-        check_family(self, self.FAMILIES, "learn from preferences: it does not go on with a text")
+        able = [name for name, card in FAMILIES.items() if card.model.causal]
+        check_family(self, able, "learn from preferences: it does not go on with a text")
         form = form_of(self.options.form, self.corpus.path)
         self.options = replace(self.options, form=form)
         self.cut = self.left = 0
         if any(spoken(example, form) for example in self.corpus.examples):  # type: ignore[arg-type]
-            from regard.tasks.as_text import plain
-
             self.corpus.tokenizer = plain(self.corpus.tokenizer)
         self.encode()
         if self.options.reference:
@@ -317,7 +321,9 @@ class Replies(Objective):
     # -- the model, and the one it started as
 
     def fitted(self, model: Any) -> Any:
-        if self.options.family == "gpt":  # published GPT-1 has no token that ends a text
+        if FAMILIES[
+            self.options.family
+        ].task_tokens:  # published GPT-1 has no token that ends a text
             return grown(model, max(self.corpus.vocabulary, self.corpus.special.ids()[-1] + 1))
         return model
 

@@ -27,8 +27,9 @@ from regard.methods.preference.replies import (
     refuse_none,
     replies_of,
 )
+from regard.models.family import Family
 from regard.objectives.base import Batch, Loss
-from regard.tasks.labelled import Prediction
+from regard.tasks.base import Prediction
 from regard.tasks.multi_row import Several, SeveralOptions
 
 
@@ -44,10 +45,13 @@ class Reward(Several):
 
     Options: ClassVar[type] = RewardOptions
     name = "reward"
-    FAMILIES = ("gpt",)
+
+    @classmethod
+    def suits(cls, card: Family) -> bool:
+        return super().suits(card) and card.model.causal
 
     def prepare(self) -> None:
-        check_family(self, self.FAMILIES, "score replies: it has no such head or reads both ways")
+        check_family(self, self.learners(), "score replies: it has no such head or reads both ways")
         if self.options.marks:
             raise ConfigError("objective.marks is true; a reward model reads replies without marks")
         form = form_of(self.options.form, self.corpus.path)
@@ -79,10 +83,11 @@ class Reward(Several):
 
     def asked(self) -> Iterator[list[Framed]]:
         """Every reply that there is: none can be left out here, so a long one loses its end."""
-        held, examples = self.corpus, self.corpus.examples
-        prompts = prompts_of(examples, held.tokenizer, held.special, self.options.form)  # type: ignore[arg-type]
+        held = self.corpus
+        examples: Any = held.examples
+        prompts = prompts_of(examples, held.tokenizer, held.special, self.options.form)
         for example, asked in zip(examples, prompts, strict=True):
-            texts = [t for t in (example.chosen, example.rejected) if t is not None]  # type: ignore[union-attr]
+            texts = [t for t in (example.chosen, example.rejected) if t is not None]
             rows = []
             for ids in replies_of(texts, held.tokenizer, held.special):
                 reply = ids if len(ids) < self.length else [*ids[: self.length - 2], ids[-1]]

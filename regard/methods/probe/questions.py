@@ -18,9 +18,9 @@ import numpy as np
 from regard.attention.recorder import record
 from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import MARKER
-from regard.data.examples import Problems, Tagged
+from regard.data.examples import Tagged
 from regard.data.files import needed
-from regard.data.labelled import noted
+from regard.data.problems import Problems
 from regard.formats.directory import Loaded
 from regard.methods.probe.automatic import automatic, sampled
 from regard.methods.probe.heads import STATISTICS, look_at_heads
@@ -229,7 +229,7 @@ def trees_of(plan: Plan, notes: list[str]) -> tuple[Trees, str]:
         if name:
             problems = Problems()
             found[part] = read_trees(name, plan.skip, problems)
-            notes += noted(problems, part)
+            notes += problems.notes(part)
     tested = "dev" if plan.valid and not plan.test else "test"
     if not plan.valid:
         given = found["train"]
@@ -262,7 +262,7 @@ class HeadQuestion(Question):
         if any(suffix.lower() in UD for suffix in Path(plan.data).suffixes):
             problems = Problems()
             self.trees = thinned(read_trees(plan.data, plan.skip, problems), plan.limit)
-            self.notes += noted(problems)
+            self.notes += problems.notes()
             return
         if plan.skip:
             raise ConfigError(f"--skip leaves out wrong sentences of CoNLL-U, and {plan.data} is a "

@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 
 from regard.core.errors import InputError, UnknownName
-from regard.data.examples import Labelled, Problems, Tagged
+from regard.data.examples import Labelled, Tagged
 from regard.data.files import TextFile
-from regard.data.labelled import divide, noted
+from regard.data.problems import Problems
 from regard.data.readers import Reader as FileReader
-from regard.data.readers import read
 from regard.data.records import json_lines
 from regard.methods.probe.control import control_labels
 from regard.methods.probe.plan import LIMIT
 from regard.methods.probe.probes import IGNORED, Labels
 from regard.methods.probe.reader import Reader, Row
 from regard.methods.probe.trees import FIELDS, read_trees
+from regard.tasks import read
+from regard.tasks import task as task_named
+from regard.tasks.corpus import divide
 
 PARTS = ("train", "dev", "test")
 HELD_OUT = 0.2  # of one file: half of it validates, half tests
@@ -187,7 +189,7 @@ def examples(name: str, reading: Reading, notes: list[str], part: str) -> list[A
         }
         task = "tag" if tagged(name, reading) else "classify"
         found = read(name, task, skip=reading.skip, problems=problems, **options)
-    notes += noted(problems, part)
+    notes += problems.notes(part)
     for example in found:
         label = example.tags if isinstance(example, Tagged) else example.label
         if label is None:
@@ -199,7 +201,7 @@ def tagged(name: str, reading: Reading) -> bool:
     """Does a file hold words with tags? Columns do; of records their first says it."""
     if "words" in reading.fields or "tags" in reading.fields:
         return True
-    form = reading.form or FileReader(name, "tag").forms[name]
+    form = reading.form or FileReader(name, task_named("tag")).forms[name]
     if form == "jsonl":
         for _, values in json_lines(TextFile(Path(name), name, Problems())):
             return any(str(key).lower() in ("words", "tokens") for key in values)

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from regard.core.errors import InputError
-from regard.data.examples import NOWHERE, Place, Problems
 from regard.data.files import TextFile
+from regard.data.problems import NOWHERE, Place, Problems
 
 COLUMNS = 10
 PUNCTUATION = ("PUNCT", "punct")  # its part of speech, its relation

@@ -144,9 +144,10 @@ def losses(
 
 
 def labelled(loaded: Loaded, data: Sequence[str], plan: Any, samples: int) -> Iterator[Run]:
-    from regard.evaluation.predict import Predictor, by_tokens
+    from regard.evaluation.predict import Predictor
     from regard.evaluation.predictors import predictor_for
     from regard.evaluation.test import examples_of
+    from regard.tasks.inference import by_tokens
 
     asked: Any = predictor_for(loaded, task=plan.task)
     examples, _ = examples_of(data, asked, plan)
@@ -165,12 +166,11 @@ def labelled(loaded: Loaded, data: Sequence[str], plan: Any, samples: int) -> It
 
 def written(model: Any, asked: Any, examples: Sequence[Any]) -> Iterator[Run]:
     """Of a model that writes its answers: the surprisal of the right ones."""
-    from regard.data.examples import Dialogue
-    from regard.evaluation.predict import by_tokens
+    from regard.tasks.inference import by_tokens
 
     scribe, context = asked.scribe, getattr(model.config, "context", None)
     sources, _ = scribe.sources(examples, asked.room)
-    right = [e.turns[-1] if isinstance(e, Dialogue) else scribe.form.target(e) for e in examples]
+    right = [scribe.form.task.target(example) for example in examples]
     pairs = list(zip(sources, scribe.closed(right), strict=True))
     if context is not None:  # rows of both, without the last target
         pairs = [(source, target[: context + 1 - len(source)]) for source, target in pairs]

@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 from regard.core.errors import ConfigError, UnknownName
 from regard.data.augment.eda import METHODS
 from regard.data.augment.examples import CHUNK, Augmenter, Settings
-from regard.data.examples import (
-    Answer,
-    Choice,
-    Dialogue,
-    Example,
-    Labelled,
-    Pair,
-    Question,
-    Tagged,
-)
+from regard.data.examples import Answer, Choice, Dialogue, Example, Labelled, Pair, Question, Tagged
 from regard.data.tags import convert, entities, problems, write
 from regard.methods.augment.processes import augmented
 from tests.laws.zoo import few

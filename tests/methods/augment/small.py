@@ -10,10 +10,10 @@ import torch
 
 from regard.api import load
 from regard.data.examples import Pair
+from regard.evaluation.text_predictor import TextPredictor
 from regard.formats.directory import save
 from regard.models.t5 import T5, T5Config
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.tasks.as_text import TextPredictor
 from tests.tasks import tuning
 
 TYPES = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}

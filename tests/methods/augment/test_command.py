@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from regard.cli import augment
 from regard.core.errors import ConfigError, InputError, RegardError, StorageError, UnknownName
 from regard.data.examples import Tagged
-from regard.data.readers import read
 from regard.data.tags import problems
+from regard.tasks import read
 from tests.methods.augment.small import fates, listed, translator, wordnet
 from tests.tasks import tuning
 from tests.tasks.world import World

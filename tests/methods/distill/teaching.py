@@ -11,10 +11,10 @@ from regard.data.examples import Answer as Gold
 from regard.data.examples import Choice, Labelled, Question, Tagged
 from regard.formats.directory import save
 from regard.methods.distill.objective import Distil
-from regard.tasks.answer import Answer
+from regard.tasks.answer_objective import Answer
 from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
-from regard.tasks.tag import Tag
+from regard.tasks.tag_objective import Tag
 from tests.objectives.rules import make
 from tests.objectives.small import random_documents, text_corpus
 from tests.tasks.judging import TOKENIZER, examples, model_of

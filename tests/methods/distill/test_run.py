@@ -17,12 +17,12 @@ from regard.api import load
 from regard.cli.distil import register
 from regard.core.errors import ConfigError, InputError, RegardError
 from regard.data.corpus import Corpus
-from regard.data.readers import read
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.methods.distill import sequence
 from regard.methods.distill.run import NEVER, Asked, distil
 from regard.methods.distill.sequence import teach_pairs
+from regard.tasks import read
 from regard.training.recipe import Recipe, make
 from regard.training.run import train
 from tests.methods.distill.distilling import judge as judge  # fixtures, and what they need

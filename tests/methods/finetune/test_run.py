@@ -18,12 +18,12 @@ from regard.cli.main import main
 from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import read_marker
 from regard.data.examples import Labelled
-from regard.data.labelled import examples_for
 from regard.evaluation.predict import Predictor
 from regard.methods.finetune import folds as crossing
 from regard.methods.finetune.multi_stage import Stages, amount, asked, digest, write_plan
 from regard.methods.finetune.run import finetune
 from regard.models import FAMILIES
+from regard.tasks.corpus import labelled_data
 from regard.training import run as runs
 from regard.training.loop import Loop
 from regard.training.recipe import Examples, Recipe
@@ -219,7 +219,7 @@ def test_adapting(bert: Path, reviews: Path, unlabelled: Path, tmp_path: Path) -
     texts = [json.loads(line)["text"] for line in (out / "text.jsonl").read_text().splitlines()]
     assert len(texts) == len(set(texts)) > 100
     made: Any = runs.recipes.make(runs.recipes.read(out / "recipe.toml"))
-    held: Any = examples_for(made, "valid").examples
+    held: Any = labelled_data(made, "valid").examples
     both = {example.text for example in held} & set(texts)
     assert len(held) == 8 and not both  # what validates is not read before, labelled or not
     assert read_marker(out / "text")["splits"]["train"]["documents"] == len(texts)

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from regard.api import load
 from regard.core.seeding import keyed
 from regard.data.examples import Preference
-from regard.data.labelled import Examples
 from regard.formats.directory import save
 from regard.objectives.base import Batch, Loss
+from regard.tasks.corpus import Examples
 from tests.objectives.rules import tiny
 from tests.tasks.judging import TOKENIZER, build, ids, model_of
 

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from regard.api import load
 from regard.core.errors import ConfigError, InputError
-from regard.data.examples import Place, Preference
+from regard.data.examples import Preference
+from regard.data.problems import Place
 from regard.formats.directory import save
 from regard.methods.preference import replies
 from regard.methods.preference.dpo import Prefer

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError, InputError
-from regard.data.examples import Place, Preference
+from regard.data.examples import Preference
+from regard.data.problems import Place
 from regard.methods.preference.replies import form_of
 from regard.methods.preference.reward_model import Reward, right
 from tests.methods.preference.preferring import (

@@ -12,8 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regard.core.errors import RegardError
-from regard.data.examples import Problems
-from regard.data.readers import Reader, read
+from regard.data.problems import Problems
+from regard.data.readers import Reader
+from regard.tasks import read
+from regard.tasks import task as task_named
 
 WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=8)
 TEXTS = st.text(
@@ -95,7 +97,7 @@ def test_nothing_but_a_named_error_comes_out_of_noise(
     file.write_bytes(content)
     for task in ("classify", "answer", "tag", "choose", "translate", "converse"):
         try:
-            for found in Reader(file, task):
+            for found in Reader(file, task_named(task)):
                 assert found.place.line > 0
         except RegardError as error:
             assert str(error)
@@ -128,7 +130,9 @@ def test_real_files_open_without_options(name: str) -> None:
         pytest.skip(f"{file} is not there")
     task, count = REAL[name]
     problems = Problems()
-    assert len(list(Reader(file, task, None, problems))) + problems.count("error") == count
+    assert (
+        len(list(Reader(file, task_named(task), None, problems))) + problems.count("error") == count
+    )
     broken = ["turn 3 of 88 is empty"] if "chatterbot.english" in name else []
     assert [p.message for p in problems.kept if p.severity == "error"] == broken
 

@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 from regard.cli import check as command
 from regard.cli.check import measure_of
 from regard.core.errors import FormatError, InputError, UnknownName
-from regard.data.check import Report, check
-from regard.data.example_views import fingerprint
+from regard.data.examples import fingerprint
 from regard.data.readers import Options
+from regard.tasks.check import Report, check
 from tests.files import Write, rows
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -12,19 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
-from regard.data.examples import Choice, Labelled, Place, Problems, Question, Tagged
-from regard.data.labelled import (
-    check_labels,
+from regard.data.examples import Choice, Labelled, Question, Tagged
+from regard.data.problems import Place, Problems
+from regard.methods.finetune.run import finetune
+from regard.tasks import task
+from regard.tasks.corpus import (
     divide,
-    examples_for,
     files_of,
-    labels_in,
-    noted,
+    labelled_data,
     read_all,
     settle_digest,
     tokenizer_of,
 )
-from regard.methods.finetune.run import finetune
 from regard.training.recipe import Recipe
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
@@ -112,57 +111,61 @@ def test_what_cannot_be_divided(share: float, folds: int, fold: int, expected: s
 
 def test_labels_have_one_order() -> None:
     names = ["b", "a", "c", "a"]
-    assert labels_in([Labelled("x", None, name) for name in names], "classify") == ["a", "b", "c"]
+    assert task("classify").labels_in([Labelled("x", None, name) for name in names]) == [
+        "a",
+        "b",
+        "c",
+    ]
     numbers = ["10", "9", "-1", "2"]
-    found = labels_in([Labelled("x", None, name) for name in numbers], "classify")
+    found = task("classify").labels_in([Labelled("x", None, name) for name in numbers])
     assert found == ["-1", "2", "9", "10"]
     mixed = ["10", "9", "x"]
-    assert labels_in([Labelled("x", None, n) for n in mixed], "classify") == ["10", "9", "x"]
+    assert task("classify").labels_in([Labelled("x", None, n) for n in mixed]) == ["10", "9", "x"]
 
 
 def test_labels_of_tags() -> None:
     rows = [("B-b", "I-b", "O"), ("B-a", "O", "O")]
-    found = labels_in([Tagged(("x", "y", "z"), row) for row in rows], "tag")
+    found = task("tag").labels_in([Tagged(("x", "y", "z"), row) for row in rows])
     assert found[0] == "O" and set(found) == {"O", "B-a", "I-a", "B-b", "I-b"}
     older = [("I-b", "I-b", "O"), ("I-a", "B-a", "O")]  # iob1 is learned as bio
-    assert labels_in([Tagged(("x", "y", "z"), row) for row in older], "tag") == found
+    assert task("tag").labels_in([Tagged(("x", "y", "z"), row) for row in older]) == found
 
 
 def test_tags_that_are_no_entities() -> None:
     """Parts of speech are learned as they are; among tags of entities they are refused."""
     rows = [("DT", "NN", "O"), ("VB", "I", "NN")]
-    assert labels_in([Tagged(("x", "y", "z"), row) for row in rows], "tag") == [
+    assert task("tag").labels_in([Tagged(("x", "y", "z"), row) for row in rows]) == [
         "DT", "I", "NN", "O", "VB",
     ]  # fmt: skip
     with pytest.raises(InputError, match="every tag of the training data is 'NN'"):
-        labels_in([Tagged(("x",), ("NN",))], "tag")
+        task("tag").labels_in([Tagged(("x",), ("NN",))])
     mixed = [Tagged(("x",), ("B-person",)), Tagged(("y", "z"), ("O", "NN"), Place("a.conll", 3))]
     with pytest.raises(InputError, match=r"a.conll:3: word 2 \('z'\) has the tag 'NN' among"):
-        labels_in(mixed, "tag")
+        task("tag").labels_in(mixed)
     with pytest.raises(InputError, match=r"a.conll:3: word 2 \('z'\)"):
-        check_labels(mixed, ["O", "B-person", "I-person"], "a.conll", "tag")
-    check_labels(mixed, ["DT", "NN"], "a.conll", "tag")
+        task("tag").check_labels(mixed, ["O", "B-person", "I-person"], "a.conll")
+    task("tag").check_labels(mixed, ["DT", "NN"], "a.conll")
     spread = [Tagged((f"w{i}",), (["DT", "NN"][i % 2],)) for i in range(40)]
     assert len(held(spread)) == 4
 
 
 def test_tasks_without_classes() -> None:
-    assert labels_in([Choice("p", ("a", "b"), None, 0)], "choose") == []
-    assert labels_in([Question("q", "p", (), True)], "answer") == []
-    assert labels_in([Labelled("a", "b", 2.5)], "similar") == []
+    assert task("choose").labels_in([Choice("p", ("a", "b"), None, 0)]) == []
+    assert task("answer").labels_in([Question("q", "p", (), True)]) == []
+    assert task("similar").labels_in([Labelled("a", "b", 2.5)]) == []
 
 
 def test_one_class_is_too_few() -> None:
     with pytest.raises(InputError, match=r"1 classes \('a'\).*at least 2"):
-        labels_in([Labelled("x", None, "a")], "classify")
+        task("classify").labels_in([Labelled("x", None, "a")])
     with pytest.raises(InputError, match="none of its records has a label"):
-        labels_in([Labelled("x")], "classify")
+        task("classify").labels_in([Labelled("x")])
 
 
 def test_a_label_that_training_never_saw() -> None:
     with pytest.raises(InputError, match=r"'c' does not occur in the training data.*'a', 'b'"):
-        check_labels([Labelled("x", None, "c")], ["a", "b"], "valid.jsonl", "classify")
-    check_labels([Labelled("x", "y", 3.0)], [], "valid.jsonl", "similar")
+        task("classify").check_labels([Labelled("x", None, "c")], ["a", "b"], "valid.jsonl")
+    task("similar").check_labels([Labelled("x", "y", 3.0)], [], "valid.jsonl")
 
 
 # -- a recipe's examples
@@ -175,7 +178,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_both_splits_of_one_file(bert: Path, tmp_path: Path) -> None:
     made = tuning.recipe(bert, tuning.write(tmp_path / "r.jsonl", tuning.reviews(50)))
-    train, valid = examples_for(made, "train"), examples_for(made, "valid")
+    train, valid = labelled_data(made, "train"), labelled_data(made, "valid")
     assert len(train) == 45 and len(valid) == 5
     assert not {e.text for e in train.examples} & {e.text for e in valid.examples}  # type: ignore[union-attr]
     assert train.labels == valid.labels == made.examples.labels == ["bad", "good"]
@@ -188,15 +191,15 @@ def test_a_file_of_its_own_and_more_to_learn_from(bert: Path, tmp_path: Path) ->
     }
     table = {name: files[name] for name in ("valid", "more")}
     made = tuning.recipe(bert, Path(files["data"]), examples=table)
-    assert len(examples_for(made, "train")) == 40 and len(examples_for(made, "valid")) == 20
+    assert len(labelled_data(made, "train")) == 40 and len(labelled_data(made, "valid")) == 20
 
 
 def test_records_that_are_left_out_are_told(bert: Path, tmp_path: Path) -> None:
     records = [*tuning.reviews(20), {"text": " ", "label": "good"}]
     file = tuning.write(tmp_path / "r.jsonl", records)
     with pytest.raises(InputError, match="empty-text 1"):
-        examples_for(tuning.recipe(bert, file), "train")
-    found = examples_for(tuning.recipe(bert, file, examples={"skip": ["empty-text"]}), "train")
+        labelled_data(tuning.recipe(bert, file), "train")
+    found = labelled_data(tuning.recipe(bert, file, examples={"skip": ["empty-text"]}), "train")
     assert "1 records were left out of the train data: empty-text" in found.notes[0]
 
 
@@ -204,13 +207,13 @@ def test_what_the_reader_says_is_told(bert: Path, tmp_path: Path) -> None:
     """Once, though both splits come from one file."""
     records = [record | {"id": str(min(i, 18))} for i, record in enumerate(tuning.reviews(20))]
     made = tuning.recipe(bert, file := tuning.write(tmp_path / "r.jsonl", records))
-    assert examples_for(made, "train").notes == [
+    assert labelled_data(made, "train").notes == [
         f"ids that occur twice (duplicate-id): 1, the first is {file}:20: the id '18' was seen at "
         f"{file}:19"
     ]
-    assert examples_for(made, "valid").notes == []
+    assert labelled_data(made, "valid").notes == []
     own = tuning.recipe(bert, file, examples={"valid": str(file), "labels": ["bad", "good"]})
-    assert len(examples_for(own, "valid").notes) == 1
+    assert len(labelled_data(own, "valid").notes) == 1
 
 
 def test_notes_come_with_errors_first() -> None:
@@ -218,11 +221,11 @@ def test_notes_come_with_errors_first() -> None:
     problems.add(Place("a", 1), "blank-line", "the line is empty", "note")
     for line in (2, 3):
         problems.add(Place("a", line), "empty-text", "the text is empty")
-    assert noted(problems) == [
+    assert problems.notes() == [
         "2 records were left out: empty-text (as --skip empty-text asks)",
         "lines without content (blank-line): 1, the first is a:1: the line is empty",
     ]
-    assert noted(Problems()) == []
+    assert Problems().notes() == []
 
 
 def test_columns_by_number_and_a_header(bert: Path, tmp_path: Path) -> None:
@@ -258,7 +261,7 @@ def test_a_score_needs_no_labels(bert: Path, tmp_path: Path) -> None:
                for i, r in enumerate(tuning.reviews(20))]  # fmt: skip
     made = tuning.recipe(bert, tuning.write(tmp_path / "s.jsonl", records))
     made.examples.task = "similar"
-    assert examples_for(made, "train").labels == examples_for(made, "valid").labels == []
+    assert labelled_data(made, "train").labels == labelled_data(made, "valid").labels == []
 
 
 def test_no_model_and_no_tokenizer(bert: Path, tmp_path: Path) -> None:
@@ -296,8 +299,8 @@ def test_some_without_a_label_are_no_training_data(bert: Path, tmp_path: Path) -
     file = tuning.write(tmp_path / "some.jsonl", [*bare, *records[3:]])
     made = tuning.recipe(bert, file)
     with pytest.raises(InputError, match=r"no label.*--skip missing-label"):
-        examples_for(made, "train")
+        labelled_data(made, "train")
     made.examples.skip = ["missing-label"]
-    found = examples_for(made, "train"), examples_for(made, "valid")
+    found = labelled_data(made, "train"), labelled_data(made, "valid")
     assert sum(map(len, found)) == 17
     assert any("missing-label" in note for note in found[0].notes)

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from regard.core.errors import InputError
-from regard.data.examples import Answer, Choice, Dialogue, Pair, Place, Problems, Question, Tagged
-from regard.data.readers import Reader, read
+from regard.data.examples import Answer, Choice, Dialogue, Pair, Question, Tagged
+from regard.data.problems import Place, Problems
+from regard.data.readers import Reader
+from regard.tasks import read
+from regard.tasks import task as task_named
 from tests.files import Write, rows, seen, told
 
 # -- tags
@@ -158,7 +161,7 @@ def test_answers_off_their_place(write: Write) -> None:
         ),
     )
     problems = Problems()
-    examples = list(Reader(file, "answer", None, problems))
+    examples = list(Reader(file, task_named("answer"), None, problems))
     assert [e.id for e in examples] == ["some", "good"]
     assert [len(e.answers) for e in examples] == [1, 1]
     assert {(p.severity, p.kind) for p in problems.kept} == {

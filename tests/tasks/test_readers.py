@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from regard.core.errors import InputError, UnknownName
-from regard.data.examples import Labelled, Place, Problems
-from regard.data.readers import Options, Reader, read
+from regard.data.examples import Labelled
+from regard.data.problems import Place, Problems
+from regard.data.readers import Options, Reader
+from regard.tasks import read
+from regard.tasks import task as task_named
 from tests.files import Write, rows, seen, told
 
 # -- jsonl and json
@@ -280,7 +283,9 @@ def test_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
     problems = Problems()
-    reader = Reader("hub:some/name@en#test", "classify", Options(download=True), problems)
+    reader = Reader(
+        "hub:some/name@en#test", task_named("classify"), Options(download=True), problems
+    )
     assert [(e.text, e.label, str(e.place)) for e in reader] == [
         ("a", "pos", "hub:some/name@en#test:1")
     ]
@@ -339,7 +344,7 @@ def test_a_line_without_end_is_refused(write: Write, monkeypatch: pytest.MonkeyP
 def test_a_stream_holds_a_record_at_a_time(write: Write) -> None:
     """An example comes out before a fault further down is met."""
     good = rows(*({"text": "a" * 1000} for _ in range(3000)))
-    stream = iter(Reader(write("a.jsonl", good + "\0"), "classify"))
+    stream = iter(Reader(write("a.jsonl", good + "\0"), task_named("classify")))
     assert next(stream).place.line == 1
     with pytest.raises(InputError, match="binary"):
         list(stream)

@@ -1,0 +1,158 @@
+"""Asking a model that has learned its task as text.
+
+>>> ask = TextPredictor(regard.load("run"), beams=4)
+>>> ask([Pair("The cat sat on the mat.")])[0].value
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from regard.core.errors import ConfigError
+from regard.data.examples import Example
+from regard.decoding.generation import Decoder, Generation
+from regard.decoding.options import Options
+from regard.evaluation.predict import facts_of
+from regard.formats.directory import Loaded
+from regard.tasks import TASKS
+from regard.tasks import task as find
+from regard.tasks.as_text import CHUNK, LENGTH, prefix_of
+from regard.tasks.base import Prediction
+from regard.tasks.inference import ROWS, by_tokens, portions
+from regard.tasks.labelled import TASK
+from regard.tasks.text_forms import Form, Scribe, Words
+from regard.training import recipe as recipes
+from regard.training.run import RECIPE
+
+TOKENS = 128  # of a target, where nothing says how many
+
+
+class TextPredictor:
+    """Asks a model that writes its answers. Greedy, unless decoding options say otherwise
+    (`beams=4, alpha=0.6` is what the papers translate and summarise with).
+
+    The directory says the task: task.json of 'regard finetune'; a run of 'regard train' on pairs
+    is a translator, and so is a published Marian. Of a published T5 `task` has to say it, and of
+    translate a `prefix` that names the languages. Of a dialogue the last turn is what is asked for:
+    give "" there.
+    """
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        *,
+        task: str = "",
+        prefix: str | None = None,
+        length: int = 0,
+        **options: Any,
+    ) -> None:
+        facts = facts_for(loaded, task)
+        self.loaded, self.task, self.labels = loaded, str(facts["task"]), list(facts["labels"])
+        if options.get("precision") == "fp32":
+            options["precision"] = "own"
+        self.options = Options.of({"tokens": facts["tokens"]} | options)
+        self.batch = self.options.batch if "batch" in options else ROWS
+        self.decoder = Decoder(loaded, self.options)
+        self.tokenizer = self.decoder.prompts.words()
+        pair, ends = self.decoder.prompts.pair, self.decoder.prompts.ends()
+        before = facts["prefix"] if prefix is None else prefix
+        if before is None:
+            raise ConfigError(
+                f"{loaded.path or 'this T5'} has to be told the languages of a translation: say "
+                "prefix='translate English to German: ' (--prefix on the command line)"
+            )
+        self.kind = find(self.task)
+        form = Form(self.kind, before, self.labels)
+        self.scribe = Scribe(form, self.tokenizer, ends[0], pair)
+        self.length: int = length or facts["length"]
+        self.room = self.length
+        if not pair:
+            self.room = max(self.length - self.options.tokens, self.length // 2)
+        self.cut = 0  # sources that were too long, so far
+
+    @property
+    def notes(self) -> list[str]:
+        """What became of sources that were too long, so far."""
+        if not self.cut:
+            return []
+        what = f"{self.cut:,} {{}} have more than {self.room:,} tokens"
+        if self.kind.in_turns:
+            return [
+                what.format("dialogues") + " before the reply; their oldest turns were left out"
+            ]
+        return [what.format("texts") + " and were cut"]
+
+    def __call__(self, examples: Iterable[Example]) -> list[Prediction]:
+        return list(self.stream(examples))
+
+    def stream(self, examples: Iterable[Example]) -> Iterator[Prediction]:
+        """Answers in the order of the examples."""
+        number = self.options.first
+        for part in portions(examples, CHUNK):
+            yield from self.answers(part, number)
+            number += len(part)
+
+    def answers(self, examples: Sequence[Example], number: int) -> list[Prediction]:
+        prompts, cut = self.scribe.sources(examples, self.room)
+        self.cut += cut
+        found: list[Any] = [None] * len(prompts)
+        words = Words(self.kind.closed(examples, self.labels), self.tokenizer)
+        rows = self.options.beams * self.options.samples
+        sizes = np.array([(len(ids) + self.options.tokens) * rows for ids in prompts])
+        with self.decoder.ready():
+            for fitting in by_tokens(sizes):
+                for at in range(0, len(fitting), self.batch):
+                    places = fitting[at : at + self.batch]
+                    made = self.decoder.run(
+                        [prompts[i] for i in places], [number + i for i in places]
+                    )
+                    for place, best in zip(places, made, strict=True):
+                        found[place] = self.prediction(examples[place], best[0], words)
+        return found
+
+    def prediction(self, example: Example, made: Generation, words: Words) -> Prediction:
+        ids = made.ids[:-1] if made.reason == "end" else made.ids
+        text = (made.text or "") if made.reason == "stop" else self.tokenizer.decode(ids)
+        word = words.find(ids, text)
+        value = self.kind.value(example, word, text.strip(), self.labels)
+        sure = math.exp(made.logprob) if self.kind.is_sure(self.labels) else None
+        return Prediction(value, sure)
+
+
+def facts_for(loaded: Loaded, task: str) -> dict[str, Any]:
+    """What a model writes: by task.json, by its recipe, or by what is asked of it."""
+    place, context = loaded.path, getattr(loaded.config, "context", None)
+    published: dict[str, Any] = {"labels": [], "prefix": "", "tokens": TOKENS}
+    if place is not None and (place / TASK).is_file():
+        facts = published | facts_of(loaded)
+        if facts["objective"].get("name") != "pairs":
+            raise ConfigError(f"{place} has learned {facts['task']} by its labels, not as text")
+        if task not in ("", facts["task"]):
+            raise ConfigError(f"{place} has learned {facts['task']}; {task} was asked of it")
+        return facts
+    card = loaded.model.family
+    # One that puts no names of tasks before its texts was made for translation alone.
+    able = [name for name in TASKS if card.writes_tasks and find(name).writable]
+    able = able if card.task_prefixes else [name for name in able if find(name).text_only]
+    if place is not None and (place / RECIPE).is_file():
+        held = recipes.make(recipes.read(place / RECIPE))
+        if held.objective.get("name") == "pairs":
+            length = held.batch.length or LENGTH
+            return published | {"task": task or "translate", "length": length, "tokens": length}
+        able = []
+    elif card.writes_tasks and not card.task_prefixes:
+        task = task or "translate"
+    if task not in able:
+        raise ConfigError(
+            f"{place or 'this model'} has not learned to write answers"
+            + (f" for {task}" if task else "")
+            + "; fine-tune it first ('regard finetune'), or train it on pairs ('regard prepare "
+            "--pairs')"
+        )
+    named = card.task_prefixes and task == "translate"  # by languages, which nobody knows here
+    prefix = None if named else prefix_of("paper", find(task), card.name)
+    return published | {"task": task, "prefix": prefix, "length": min(context or LENGTH, LENGTH)}

@@ -1,0 +1,426 @@
+"""What learns to answer a question by a piece of a passage.
+
+BERT, Longformer and GPT score every position as the start and as the end of the answer (Devlin et
+al. 2018, 4.2). XLNet seeks the end for a given start, the gold one while it learns, and has a
+logit of its own for "no answer" (run_squad.py of zihangdai/xlnet). A row is a window; a question
+has as many as its passage needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.attention.precision import wide
+from regard.core.errors import ConfigError, InputError
+from regard.data.batching import Rows
+from regard.data.input_formats import PassageFormat
+from regard.data.windows import Missing, Read, Window, bare, cuts, teaches
+from regard.metrics.answers import Answers
+from regard.metrics.text import language_of
+from regard.models import FAMILIES
+from regard.models.family import Family
+from regard.models.heads import Span
+from regard.objectives.base import Batch, Loss, Objective, Sample
+from regard.objectives.causal import choose
+from regard.objectives.reading import inner
+from regard.tasks.base import Prediction
+from regard.tasks.inference import said_of
+from regard.tasks.labelled import LabelledObjective
+from regard.tasks.multi_row import check_bare
+from regard.tasks.spans import (
+    Reply,
+    Spans,
+    beam_spans,
+    beam_starts,
+    best_spans,
+    null_scores,
+    reply,
+    tune,
+)
+
+BEST = 20  # candidates of a question
+SHOWN = 3  # answers not found that a note names
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """What is 0 is that of the family's layout."""
+
+    family: str = ""  # settled: how a question and a passage are laid out
+    stride: int = 0  # tokens by which a window moves
+    question: int = 0  # the most tokens of a question
+    answer: int = 0  # the most tokens of an answer that is given
+    impossible: str = "auto"  # may there be no answer? yes, no; auto: where the data says so
+    tau: float | None = None  # no answer where its score is above this; None: best in validation
+    marks: bool = True  # False: a GPT reads question and passage with nothing around them
+
+
+class Said(NamedTuple):
+    """What a model says of a window, best first."""
+
+    scores: list[float]
+    starts: list[int]
+    ends: list[int]
+    null: float | None  # of the null answer
+    versus: bool  # does the null answer compete with the spans?
+
+
+class Answer(LabelledObjective):
+    Options: ClassVar[type] = AnswerOptions
+    name = "answer"
+
+    @classmethod
+    def suits(cls, card: Family) -> bool:
+        return card.passage_format is not None
+
+    def prepare(self) -> None:
+        choose("impossible", self.options.impossible, ("auto", "yes", "no"))
+        if self.options.impossible == "auto":
+            self.options = replace(self.options, impossible=self.seen_impossible())
+        self.refuse = self.options.impossible == "yes"
+        super().prepare()
+        self.conditional = self.card.answer_head == "span"
+        if self.conditional and self.refuse:
+            self.weights = {"answerable": 0.5}
+
+    def seen_impossible(self) -> str:
+        """What is asked of a model must not depend on what a test holds."""
+        examples: Any = self.corpus.examples if self.corpus.split in ("train", "valid") else ()
+        return "yes" if any(example.impossible for example in examples) else "no"
+
+    # -- windows
+
+    def settled(self) -> dict[str, Any]:
+        return {"impossible": self.options.impossible}
+
+    def encode(self) -> tuple[Rows, Rows]:
+        self.layout = layout_of(self.options, self.length)
+        self.frame = replace(self.frame, left=False, beyond=self.layout.beyond)
+        self.told: Counter[str] = Counter()
+        self.lost: list[str] = []
+        self.reads: list[Read] = []  # for `merge`: learning needs none, and they take memory
+        rows: list[np.ndarray] = []
+        segments: list[np.ndarray] = []
+        marks: list[list[int]] = []
+        examples: Any = self.corpus.examples
+        for read, missing in cuts(
+            examples, self.corpus.tokenizer, self.corpus.special, self.layout
+        ):
+            known = [teaches(read, window, self.refuse) for window in read.windows]
+            self.remember(read, missing, sum(known))
+            for window, taught in zip(read.windows, known, strict=True):
+                if taught or not self.learning:
+                    rows.append(np.array(window.ids, np.int32))
+                    segments.append(np.array(window.segments, np.int8))
+                    marks.append(marks_of(window, taught))
+        if not rows:
+            raise InputError(
+                f"none of the {len(examples):,} questions of the {self.corpus.split} data has an "
+                f"answer to learn{self.why()}"
+            )
+        self.marks = np.array(marks, np.int32)
+        return rows, segments
+
+    def remember(self, read: Read, missing: Sequence[Missing], known: int) -> None:
+        """What has to be told of a question, and itself where it will be answered."""
+        example = read.example
+        self.told["windows"] += len(read.windows) if len(read.windows) > 1 else 0
+        self.told["long"] += len(read.windows) > 1
+        self.told["missing"] += len(missing)
+        self.cut += read.cut
+        for one in missing[: SHOWN - len(self.lost)]:
+            self.lost.append(f"{example.place}: {one}" if example.place.file else str(one))
+        if known == 0:
+            torn, refused = read.gold is not None, example.impossible
+            self.told["torn" if torn else "refused" if refused else "unknown"] += 1
+        if not self.learning:
+            self.reads.append(read)
+
+    def why(self) -> str:
+        told = "; ".join(self.trouble())
+        return f": {told}" if told else ""
+
+    def trouble(self) -> list[str]:
+        """What of the data cannot be learned from; a test may well have no answers."""
+        told, made = self.told, []
+        if told["missing"]:
+            made.append(
+                f"{told['missing']:,} answers of the {self.corpus.split} data were not found and "
+                f"are skipped, such as {'; '.join(self.lost)}"
+            )
+        if self.corpus.split == "test":
+            return made
+        kinds = {
+            "torn": f"have an answer that no window of {self.length} tokens holds whole",
+            "refused": "have no answer in their passage, which is not learned (impossible = no)",
+            "unknown": "have no known answer",
+        }
+        made += [
+            f"{told[kind]:,} questions of the {self.corpus.split} data {words} and do not count"
+            for kind, words in kinds.items()
+            if told[kind]
+        ]
+        return made
+
+    @property
+    def note(self) -> str:
+        told, split = list(self.corpus.notes), self.corpus.split
+        if self.told["long"]:
+            told.append(
+                f"{self.told['long']:,} of {len(self.corpus):,} questions of the {split} data do "
+                f"not fit {self.length} tokens with their passage, which is read in "
+                f"{self.told['windows']:,} windows"
+            )
+        if self.cut:
+            told.append(
+                f"{self.cut:,} questions of the {split} data have more than "
+                f"{self.layout.question} tokens and were cut"
+            )
+        return "; ".join([*told, *self.trouble()])
+
+    def extra(self, index: int) -> Sample:
+        return {"marks": self.marks[index]}
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """passage: where an answer may end. fullest: where it may begin. eligible: the passage and
+        cls, over which XLNet normalises. wide: what Longformer makes global. known [B]: does the
+        target count?
+        """
+        batch = super().collate(samples)
+        marks = batch.pop("marks").long()
+        at = torch.arange(batch["tokens"].size(1))
+
+        def within(column: int) -> Tensor:
+            return (at >= marks[:, column, None]) & (at < marks[:, column + 1, None])
+
+        cls, passage = marks[:, 0], within(3)
+        return batch | {
+            "cls": cls,
+            "question": within(1),
+            "passage": passage,
+            "fullest": within(5),
+            "eligible": passage | (at == cls[:, None]),
+            "start": marks[:, 7],
+            "end": marks[:, 8],
+            "known": marks[:, 9].bool(),
+            # What stands before the first separator, as TriviaQA's authors and transformers do.
+            "wide": wide_rows(marks[:, 2]),
+        }
+
+    def global_rows(self, batch: Batch) -> Tensor:
+        wide: Tensor = batch["wide"]
+        return wide
+
+    # -- learning
+
+    def heads(self) -> dict[str, int]:
+        return {"span": 0} if self.conditional else {"answer": 2}
+
+    def check(self, model: Any) -> None:
+        super().check(model)
+        if not {"answer", "span"} & set(inner(model).heads):
+            raise ConfigError("this model has no head that finds answers; fine-tune it first")
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        known = float(batch["known"].sum())
+        return {self.name: known} | dict.fromkeys(self.weights, known)
+
+    def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
+        """The mean of the nats of start and end, each normalised over the real positions, or with
+        XLNet over the passage and cls. (BERT's authors and transformers normalise over padding as
+        well, so that a loss depends on how far a batch was padded.)
+        """
+        hidden, start, end = self.hidden(model, batch), batch["start"], batch["end"]
+        known, span = batch["known"], span_of(model)
+        if span is None:
+            starts, ends = wide(model.read("answer", hidden, batch["real"])).unbind(-1)
+            inside = batch["real"]
+        else:
+            starts, ends = wide(span(hidden)), wide(span.ends(hidden, start))
+            inside = batch["eligible"]
+        starts, ends = starts.masked_fill(~inside, -math.inf), ends.masked_fill(~inside, -math.inf)
+        nats = (cross(starts, start) + cross(ends, end)) / 2
+        sums = {self.name: (nats * known).sum()}
+        if span is not None and self.refuse:
+            none = wide(span.unanswerable(hidden, starts.to(hidden.dtype), inside))
+            wanted = (start == batch["cls"]).to(none.dtype)
+            nats = F.binary_cross_entropy_with_logits(none, wanted, reduction="none")
+            sums["answerable"] = (nats * known).sum()
+        # XLNet's ends are those of the gold start; with another start it is not exact anyway.
+        exact = (starts.argmax(1) == start) & (ends.argmax(1) == end) & known
+        return Loss(sums, self.counted(batch), {"exact": (exact.sum(), known.sum())})
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        exact, of = totals.seen["exact"]
+        loss = sum(
+            self.weights.get(name, 1.0) * float(total) / max(totals.counts[name], 1e-9)
+            for name, total in totals.sums.items()
+        )
+        return {"exact_windows": float(exact) / max(of, 1), "loss": loss}
+
+    def better(self, new: float, old: float) -> bool:
+        return new > old
+
+    # -- answers
+
+    def cuts(self) -> Counter[str]:
+        return super().cuts() + Counter(long=self.told["long"], windows=self.told["windows"])
+
+    def cut_notes(self, counts: Counter[str]) -> list[str]:
+        notes = []
+        if counts["long"]:
+            notes.append(
+                f"{counts['long']:,} of {counts['examples']:,} questions do not fit "
+                f"{self.length:,} tokens with their passage, which is read in "
+                f"{counts['windows']:,} windows"
+            )
+        if counts["cut"]:
+            most = self.layout.question
+            notes.append(f"{counts['cut']:,} questions have more than {most:,} tokens and were cut")
+        return notes
+
+    def predict(self, model: Any, batch: Batch) -> list[Any]:
+        hidden, span = self.hidden(model, batch), span_of(model)
+        found = self.beams(span, hidden, batch) if span else self.spans(model, hidden, batch)
+        spans, nulls = found
+        told = [None] * len(spans.scores) if nulls is None else nulls.tolist()
+        scores, starts, ends = (column.tolist() for column in spans)
+        rows = zip(scores, starts, ends, told, strict=True)
+        return [Said(*row, versus=span is None) for row in rows]
+
+    def spans(self, model: Any, hidden: Tensor, batch: Batch) -> tuple[Spans, Tensor | None]:
+        starts, ends = model.read("answer", hidden, batch["real"]).unbind(-1)
+        found = best_spans(
+            starts, ends, batch["fullest"], batch["passage"],
+            longest=self.layout.answer, count=BEST,
+        )  # fmt: skip
+        return found, null_scores(starts, ends, batch["cls"]) if self.refuse else None
+
+    def beams(self, span: Span, hidden: Tensor, batch: Batch) -> tuple[Spans, Tensor | None]:
+        starts, eligible = span(hidden), batch["eligible"]
+        known, places = beam_starts(starts, batch["fullest"], eligible)
+        ends = torch.stack([span.ends(hidden, place) for place in places.unbind(1)], 1)
+        found = beam_spans(
+            known, places, ends, batch["passage"], eligible, longest=self.layout.answer
+        )
+        if not self.refuse:
+            return found, None
+        return found, wide(span.unanswerable(hidden, starts, eligible))
+
+    def merge(self, found: list[Any]) -> list[Prediction]:
+        tau = self.options.tau or 0.0
+        return [prediction(one, tau, versus) for one, versus in self.replies(found)]
+
+    def replies(self, found: list[Any]) -> Iterator[tuple[Reply, bool]]:
+        """Of each question, and whether the null answer competes with its spans."""
+        at = 0
+        for read in self.reads:
+            said: list[Said] = found[at : at + len(read.windows)]
+            at += len(read.windows)
+            rows = [list(zip(*one[:3], strict=True)) for one in said]
+            nulls = [one.null for one in said if one.null is not None]
+            null, versus = min(nulls, default=None), said[0].versus
+            yield reply(read, rows, null, versus=versus, count=BEST), versus
+
+    def concluded(self, model: Any, valid: Objective | None) -> None:
+        """Without a tau of its own a model that may refuse gets the one that is best for what
+        validates (Devlin et al. 2018, 4.3).
+        """
+        if self.refuse and self.options.tau is None and isinstance(valid, Answer):
+            self.options = replace(self.options, tau=valid.best_tau(model))
+
+    def best_tau(self, model: Any) -> float | None:
+        """By F1; None where the examples are not of both kinds, so that nothing can be chosen."""
+        nulls, texts, gold = [], [], []
+        for read, (one, _) in zip(self.reads, self.replies(said_of(self, model)), strict=True):
+            known = read.example.impossible or read.example.answers
+            if known and one.candidates and one.null is not None:
+                nulls.append(one.null)
+                texts.append(one.candidates[0].text)
+                gold.append([answer.text for answer in read.example.answers])
+        answerable = [bool(answers) for answers in gold]
+        if len({*answerable}) < 2:
+            return None
+        scores = Answers(gold, texts, language=language_of(gold)).raw[1]
+        return tune(nulls, scores, answerable)[0]
+
+    def about(self) -> dict[str, Any]:
+        """transformers' Longformer finds the end of a question by the separator it is told."""
+        if self.conditional:
+            return {}
+        long = "global_tokens" in self.card.model.accepts
+        more = {"sep_token_id": self.corpus.special.sep} if long else {}
+        return {"id2label": {"0": "start", "1": "end"}, "label2id": {"start": 0, "end": 1}, **more}
+
+
+def layout_of(options: AnswerOptions, length: int) -> PassageFormat:
+    given = {name: getattr(options, name) for name in ("stride", "question", "answer")}
+    for name, value in given.items():
+        if value < 0:
+            raise ConfigError(f"objective.{name} is {value}; it must be positive, or 0 by default")
+    card = FAMILIES[options.family]
+    if not options.marks:
+        check_bare(card)
+    layout = card.passage_format
+    assert layout is not None  # the families of this task have one
+    layout = layout if options.marks else bare(layout)
+    return replace(layout, length=length, **{name: n for name, n in given.items() if n})
+
+
+def marks_of(window: Window, known: bool) -> list[int]:
+    """cls, the ranges of question, passage and of what has its fullest context here, the target,
+    and whether it counts.
+    """
+    fullest = window.first + (window.fullest.index(True) if any(window.fullest) else 0)
+    return [
+        window.cls,
+        *window.question,
+        window.first,
+        window.first + window.count,
+        fullest,
+        fullest + sum(window.fullest),
+        *window.target,
+        int(known),
+    ]
+
+
+def wide_rows(counts: Tensor) -> Tensor:
+    """The first so many rows of each window [B, G], -1 where one has fewer."""
+    at = torch.arange(int(counts.max()))
+    return torch.where(at < counts[:, None], at, -1)
+
+
+def span_of(model: Any) -> Span | None:
+    """XLNet's head, where a model has it: others' XLNets may score ends as BERT does."""
+    heads = model.heads
+    found: Span | None = heads["span"] if "span" in list(heads) else None
+    return found
+
+
+def cross(scores: Tensor, gold: Tensor) -> Tensor:
+    return F.cross_entropy(scores, gold, reduction="none")
+
+
+def prediction(reply: Reply, tau: float, versus: bool) -> Prediction:
+    """Probabilities are those among the candidates and, where there may be none, no answer."""
+    none, share = None, 1.0
+    if reply.null is not None and versus:
+        none = 1.0 - sum(one.probability for one in reply.candidates)
+    elif reply.null is not None:
+        none = 1.0 / (1.0 + math.exp(-max(reply.null, -700.0)))
+        share = 1.0 - none
+    candidates = [(c.text, c.begin, c.end, share * c.probability) for c in reply.candidates]
+    scores = {"null": reply.null, "candidates": candidates}
+    best = reply.found(tau)
+    if best is None:
+        return Prediction("", none, scores)
+    return Prediction(best.text, share * best.probability, scores)

@@ -1,0 +1,42 @@
+"""Entailment: the class of a premise and a hypothesis, learned and measured as classes are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from regard.data.read_fields import Bad, Record
+from regard.tasks.labelled_text import LabelledText
+
+WORDS = {  # GPT-3's, in the order in which a prompt names them (Brown et al. 2020, appendix G)
+    "entailment": "True",
+    "contradiction": "False",
+    "not_entailment": "False",
+    "neutral": "Neither",
+}
+
+
+class Entail(LabelledText):
+    name = "entail"
+    pseudo = True
+    asked_as = ("classify",)
+    sides = ("premise", "hypothesis")
+    second_first = True  # as in the code of T5's authors
+    prefix = "mnli "
+
+    def label_of(self, value: Any, record: Record) -> str | float:
+        if value == "-":
+            raise Bad("missing-label", "the label is '-': the people asked did not agree")
+        return super().label_of(value, record)
+
+    def template(self, examples: Sequence[Any]) -> str:
+        return "{text}\nQuestion: {pair} {labels}?\nAnswer: {label}"
+
+    def prompt_words(self, labels: Sequence[str]) -> dict[str, str]:
+        if not all(label.lower() in WORDS for label in labels):
+            return super().prompt_words(labels)
+        order = sorted(labels, key=lambda label: list(WORDS).index(label.lower()))
+        return {label: WORDS[label.lower()] for label in order}
+
+
+TASK = Entail()

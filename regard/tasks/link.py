@@ -1,0 +1,320 @@
+"""Entity linking: which entity a mention in a text means.
+
+A row for each candidate, a score for each row, softmax over the candidates, of which there may be
+any number (as the cross-encoder of Wu et al. 2020, 3.3). A candidate is a name with a description.
+It comes with the record, or from a knowledge graph (objective.graph): then all entities whose name
+holds the words of the mention are candidates, described by what the graph says of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from regard.core.errors import ConfigError, InputError
+from regard.data.examples import Example
+from regard.data.input_formats import Framed
+from regard.data.knowledge.graph import Graph, split
+from regard.data.problems import NOWHERE, Place
+from regard.data.read_fields import ID, Bad, Record, short
+from regard.metrics.base import Measured, Weighted, mean
+from regard.tasks.base import Prediction, Task
+from regard.tasks.choose import Choose, ChooseOptions
+from regard.tasks.labelled import LabelledObjective
+
+GRAPH = "entities.tsv"  # beside a model that has learned with a graph
+AMONG = 5  # recall is also measured among so many of the best
+
+
+class Candidate(NamedTuple):
+    name: str
+    description: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} : {self.description}" if self.description else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Mention(Example):
+    """Some words of a text, and the entities that they may mean; none: a graph knows them."""
+
+    text: str
+    mention: str
+    candidates: tuple[Candidate, ...] = ()
+    label: str | None = None  # the name of the right one
+    place: Place = NOWHERE
+    id: str = ""
+
+    @property
+    def gold(self) -> str | None:
+        return self.label
+
+    def without_gold(self) -> Self:
+        return replace(self, label=None)
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        yield "text", self.text
+        yield "mention", self.mention
+        yield from (("choice", str(candidate)) for candidate in self.candidates)
+
+    def inputs(self) -> Iterator[tuple[str, str | None]]:
+        yield from ((asked(self), str(candidate)) for candidate in self.candidates or ("",))
+
+    def record(self) -> Iterator[tuple[str, Any]]:
+        yield from (("text", self.text), ("mention", self.mention))
+        if self.candidates:
+            yield "candidates", [candidate._asdict() for candidate in self.candidates]
+        if self.label is not None:
+            yield "label", self.label
+
+    def shown(self) -> Any:
+        names = [candidate.name for candidate in self.candidates]
+        return {"text": self.text, "mention": self.mention, "candidates": names}
+
+
+def asked(example: Mention) -> str:
+    """The mention stands before its text, as a question would."""
+    return f"{example.mention} : {example.text}"
+
+
+# -- what learns it
+
+
+@lru_cache(2)
+def opened(path: str, changed: int) -> Graph:
+    return Graph.read(path)
+
+
+def candidates_in(graph: Graph, mention: str, most: int) -> tuple[Candidate, ...]:
+    """Entities whose name holds all words of the mention, those with the fewest others first."""
+    words = {word.casefold() for word in split(mention)}
+    able = []
+    for name in graph.entities:
+        own = {word.casefold() for word in split(name)}
+        if words and words <= own:
+            able.append((len(own), name))
+    return tuple(Candidate(name, described(graph, name)) for _, name in sorted(able)[:most])
+
+
+def described(graph: Graph, name: str) -> str:
+    return " ; ".join(f"{t.predicate} {t.object}" for t in graph.of_entity(name))
+
+
+@dataclass(frozen=True)
+class LinkOptions(ChooseOptions):
+    graph: str = ""  # a file of triples, for mentions that come without candidates
+    most: int = 16  # candidates of one mention that a graph gives
+
+
+class Link(Choose):
+    Options: ClassVar[type] = LinkOptions
+    name = "link"
+    varies = False
+
+    def answers(self) -> np.ndarray:
+        """The place of the right candidate; -1 where it is not known, or not among them."""
+        if self.options.most < 2:
+            raise ConfigError(f"objective.most is {self.options.most}; it must be at least 2")
+        examples: Any = self.corpus.examples
+        self.candidates = [self.candidates_of(example) for example in examples]
+        places = []
+        for example, candidates in zip(examples, self.candidates, strict=True):
+            names = [candidate.name for candidate in candidates]
+            places.append(names.index(example.label) if example.label in names else -1)
+        if self.corpus.split in ("train", "valid") and max(places, default=-1) < 0:
+            raise InputError(
+                f"no mention of the {self.corpus.split} data has its entity among the candidates"
+            )
+        return np.array(places, np.int64)
+
+    def candidates_of(self, example: Mention) -> tuple[Candidate, ...]:
+        found = example.candidates
+        if not found and self.graph is not None:
+            found = candidates_in(self.graph, example.mention, self.options.most)
+        if not found:
+            where = str(example.place) or repr(example.mention)
+            reason = "the graph has no entity of this name" if self.graph else "there is no graph"
+            raise InputError(
+                f"{where}: {short(example.mention)} has no candidates, and {reason}; give "
+                "candidates, or a file of triples with objective.graph=FILE"
+            )
+        return found
+
+    @cached_property
+    def graph(self) -> Graph | None:
+        """The one that was kept beside the model, or the one that is named."""
+        kept = Path(self.corpus.path, GRAPH)
+        file = kept if kept.is_file() and not self.learning else Path(self.options.graph)
+        if not self.options.graph:
+            return None
+        if not file.is_file():
+            raise InputError(f"objective.graph is {file}, which is no file")
+        return opened(str(file), file.stat().st_mtime_ns)
+
+    def groups(self) -> Iterator[list[Framed]]:
+        examples: Any = self.corpus.examples
+        firsts = self.texts([asked(example) for example in examples])
+        flat = iter(self.texts([str(one) for held in self.candidates for one in held]))
+        for first, held in zip(firsts, self.candidates, strict=True):
+            yield [self.row(first, next(flat), False) for _ in held]
+
+    def merge(self, found: list[Any]) -> list[Prediction]:
+        made = []
+        for row, candidates in zip(found, self.candidates, strict=True):
+            scores = {one.name: share for one, share in zip(candidates, row, strict=True)}
+            best = max(scores, key=scores.__getitem__)
+            made.append(Prediction(best, scores[best], scores))
+        return made
+
+    def keep(self, model: Any, out: Path) -> None:
+        super().keep(model, out)
+        if self.graph is not None:
+            self.graph.write(out / GRAPH)
+
+
+# -- what measures it
+
+
+class Linking(Measured):
+    """`predicted` is a name, or all names, the best first."""
+
+    shares = ("accuracy",)
+
+    def __init__(self, gold: Sequence[str], predicted: Sequence[str | Sequence[str]]) -> None:
+        super().__init__(gold, predicted)
+        ranked = [[one] if isinstance(one, str) else list(one) for one in predicted]
+        pairs = zip(gold, ranked, strict=True)
+        self.ranks = [row.index(right) if right in row else -1 for right, row in pairs]
+        self.first = [row[0] if row else "" for row in ranked]
+
+    @cached_property
+    def weighted(self) -> dict[str, Weighted]:
+        return {
+            "accuracy": mean(self.each),
+            f"recall_at_{AMONG}": mean([float(0 <= rank < AMONG) for rank in self.ranks]),
+            "reciprocal_rank": mean([0.0 if rank < 0 else 1 / (rank + 1) for rank in self.ranks]),
+        }
+
+    @cached_property
+    def each(self) -> list[float]:
+        return [float(rank == 0) for rank in self.ranks]
+
+    def thought(self, i: int, row: Any) -> dict[str, float]:
+        return {}
+
+    def sides(self, i: int, text: Any) -> dict[str, Any]:
+        return {"gold": self.gold[i], "predicted": self.first[i]}
+
+
+# -- the task
+
+
+class LinkTask(Task):
+    name = "link"
+    example = Mention
+    roles: ClassVar[Mapping[str, str]] = {
+        "text": "text context sentence passage",
+        "mention": "mention span surface",
+        "start": "start offset mention_start",
+        "candidates": "candidates entities choices options",
+        "label": "label entity answer gold target",
+        "id": ID,
+    }
+    needed = ("text", "mention")
+    writable = False
+    fields = ("text", "mention")
+    answer_fields = ("entity",)
+    chooses = True
+    record_texts = ("text", "mention")
+    needs_records = True
+
+    def parse(self, record: Record) -> Example:
+        text, mention = record.text("text"), record.text("mention")
+        start = record.get("start")
+        if start not in (None, "") and not text.startswith(mention, place_of(start)):
+            raise Bad("answer-offset", f"{short(mention)} is not at character {start} of the text")
+        if mention not in text:
+            raise Bad("answer-offset", f"{short(mention)} is nowhere in the text")
+        candidates = read_candidates(record.get("candidates"))
+        names = [candidate.name for candidate in candidates]
+        if len(set(names)) < len(names):
+            raise Bad("contradiction", f"two candidates have one name: {', '.join(names)}")
+        label = record.get("label") if record.has("label") else None
+        if record.has("label") and (not isinstance(label, str) or not label.strip()):
+            raise Bad("missing-label", "no name of an entity in the label")
+        if label is not None and names and label not in names:
+            raise Bad("label-range", f"{label!r} is none of the candidates ({', '.join(names)})")
+        return Mention(text, mention, candidates, label, record.place, record.id)
+
+    def objective(self) -> type[LabelledObjective]:
+        return Link
+
+    def metric(self, labels: Sequence[str]) -> type[Measured]:
+        return Linking
+
+    def values(
+        self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]
+    ) -> tuple[list[Any], int]:
+        """All candidates, the best first."""
+        rows: list[Any] = []
+        for one in predictions:
+            scores = one.scores or {one.value: 1.0}
+            rows.append(sorted(scores, key=scores.__getitem__, reverse=True))
+        return rows, 0
+
+    # -- by a prompt
+
+    def template(self, examples: Sequence[Any]) -> str:
+        return "{text}\nQ: Who or what is {mention}?\nA: {entity}"
+
+    def prompt_values(self, example: Any, labels: str) -> dict[str, str | None]:
+        return {"text": example.text, "mention": example.mention}
+
+    def prompt_answer(self, example: Any, field: str, words: Mapping[str, str]) -> str | None:
+        label: str | None = example.label
+        return label
+
+    def completions(self, example: Any, field: str, words: Mapping[str, str]) -> dict[Any, str]:
+        return {candidate.name: candidate.name for candidate in example.candidates}
+
+    def check_prompted(self, example: Any) -> None:
+        if not example.candidates:
+            raise InputError(f"{example.place}: a prompt chooses among candidates; give some")
+
+
+def place_of(start: Any) -> int:
+    if isinstance(start, int) and not isinstance(start, bool):
+        return start
+    if isinstance(start, str) and start.strip().isdecimal():
+        return int(start)
+    raise Bad("wrong-type", f"the place of the mention is {start!r}, not a number")
+
+
+def read_candidates(value: Any) -> tuple[Candidate, ...]:
+    """Names, objects with a name and a description, or descriptions by their names."""
+    if value is None or value == "":
+        return ()
+    if isinstance(value, dict):
+        value = [{"name": name, "description": text} for name, text in value.items()]
+    if not isinstance(value, list):
+        raise Bad("wrong-type", f"the candidates are {type(value).__name__}, not a list")
+    made = []
+    for number, one in enumerate(value, 1):
+        table = {"name": one} if isinstance(one, str) else one
+        if not isinstance(table, dict):
+            raise Bad("wrong-type", f"candidate {number} is {type(one).__name__}, not a name")
+        keys = ("name", "id", "entity", "title")
+        name = next((table[key] for key in keys if key in table), None)
+        text = table.get("description", table.get("text")) or ""
+        if not isinstance(name, str) or not name.strip() or not isinstance(text, str):
+            raise Bad("wrong-type", f"candidate {number} has no name, or no text to describe it")
+        made.append(Candidate(name, text))
+    return tuple(made)
+
+
+TASK = LinkTask()

@@ -1,0 +1,108 @@
+"""Similarity of two texts: a score, or a class where the labels are classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from regard.core.errors import InputError
+from regard.data.examples import Example, Labelled
+from regard.data.problems import Place
+from regard.data.read_fields import ID, Record
+from regard.tasks.base import Prediction
+from regard.tasks.labelled_text import (
+    CLASS,
+    FIRST,
+    SECOND,
+    LabelledText,
+    as_score,
+    is_fraction,
+)
+from regard.tasks.text_forms import compact
+
+if TYPE_CHECKING:
+    from regard.metrics.base import Measured
+    from regard.tasks.check import Checker
+
+STEPS = 5  # of a score, between two whole numbers
+
+
+class Similar(LabelledText):
+    name = "similar"
+    roles: ClassVar[Mapping[str, str]] = {
+        "text": FIRST,
+        "pair": SECOND,
+        "label": f"similarity score relatedness relatedness_score similarity_score {CLASS}",
+        "id": ID,
+    }
+    sides = ("sentence1", "sentence2")
+    prefix = "stsb "
+    one_at_a_time = True
+
+    # -- data
+
+    def label_of(self, value: Any, record: Record) -> str | float:
+        return super().label_of(value, record) if record.options.classes else as_score(value)
+
+    def labels_in(self, examples: Sequence[Example]) -> list[str]:
+        labels = [e.label for e in examples if isinstance(e, Labelled) and e.label is not None]
+        scores = bool(labels) and not any(isinstance(label, str) for label in labels)
+        return [] if scores else super().labels_in(examples)
+
+    def check_whole(self, checker: Checker, whole: Place) -> None:
+        if checker.reader.options.classes:
+            super().check_whole(checker, whole)
+
+    # -- measuring
+
+    def metric(self, labels: Sequence[str]) -> type[Measured]:
+        from regard.metrics.numbers import Similarity
+
+        return super().metric(labels) if labels else Similarity
+
+    def kind_of(self, labels: Sequence[str]) -> str:
+        return "classes" if labels else "scores"
+
+    def values(
+        self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]
+    ) -> tuple[list[Any], int]:
+        """A text where a score was asked for is -1, as T5's authors count it."""
+        if labels:
+            return super().values(labels, predictions, gold)
+        void = [not math.isfinite(one.value) for one in predictions]
+        values = [-1.0 if bad else p.value for p, bad in zip(predictions, void, strict=True)]
+        return values, sum(void)
+
+    def void_words(self, labels: Sequence[str]) -> str:
+        return self.void if labels else "no number and count as -1"
+
+    # -- as text
+
+    def target(self, example: Example) -> str:
+        """A score is rounded to the nearest 0.2, as T5's STS-B."""
+        label = getattr(example, "label", None)
+        if not isinstance(label, float):
+            return super().target(example)
+        return f"{round(label * STEPS) / STEPS + 0.0:.1f}"
+
+    def value(self, example: Example, word: str | None, text: str, labels: Sequence[str]) -> Any:
+        """NaN for what is no number, where a score was asked for."""
+        if labels:
+            return super().value(example, word, text, labels)
+        try:
+            number = float(compact(text))
+        except ValueError:
+            return math.nan
+        return number if math.isfinite(number) else math.nan
+
+    def check_prompted(self, example: Any) -> None:
+        super().check_prompted(example)
+        if is_fraction(str(example.label)):
+            raise InputError(
+                f"{example.place}: the label is the score {example.label}, and a prompt chooses "
+                "among classes; give classes, or fine-tune a model for scores"
+            )
+
+
+TASK = Similar()

@@ -1,0 +1,36 @@
+"""Summaries: a short text that says what a long one does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from regard.data.read_fields import ID
+from regard.tasks.written import Rewriting
+
+if TYPE_CHECKING:
+    from regard.metrics.base import Measured
+
+
+class Summarise(Rewriting):
+    name = "summarise"
+    roles: ClassVar[Mapping[str, str]] = {
+        "source": "source document article text dialogue",
+        "target": "target summary highlights abstract",
+        "id": ID,
+    }
+    columns: ClassVar[Mapping[int, tuple[str, ...]]] = {1: ("source",), 2: ("source", "target")}
+    prefix = "summarize: "
+    answer_tokens = 100
+
+    def metric(self, labels: Sequence[str]) -> type[Measured]:
+        from regard.metrics.text import Summary
+
+        return Summary
+
+    def template(self, examples: Sequence[Any]) -> str:
+        """GPT-2's (Radford et al. 2019, 3.6)."""
+        return "{source}\nTL;DR: {target}"
+
+
+TASK = Summarise()

@@ -1,0 +1,408 @@
+"""What learns a tag for every word.
+
+The first sub-token of a word is where it is read (Devlin et al. 2018, 5.3), each word for itself
+or, with a CRF, all words of a sentence together (Lafferty et al. 2001). A long sentence is read in
+windows, each word in one of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from regard.attention.precision import wide, wide_dtype
+from regard.core.errors import ConfigError, FormatError, InputError
+from regard.data.batching import Ragged
+from regard.data.tags import (
+    IGNORED,
+    OUTSIDE,
+    Window,
+    align_all,
+    goes_on,
+    of_entities,
+    repair,
+    scheme_of,
+    split,
+)
+from regard.formats.weights import write_weights
+from regard.objectives.base import Batch, Loss, Sample
+from regard.objectives.causal import choose
+from regard.objectives.reading import inner
+from regard.tasks.base import Prediction
+from regard.tasks.crf import CRF, allowed
+from regard.tasks.labelled import LabelledObjective
+
+UNKNOWN = -1  # the label of a word whose tag is not given
+CHAIN = "crf.safetensors"
+GAIN = 100.0  # how much faster the chain learns than the model
+
+
+@dataclass(frozen=True)
+class TagOptions:
+    family: str = ""  # settled: how a sentence is framed
+    crf: bool = False  # tags of a sentence depend on each other
+    weights: str = "equal"  # "balanced": rare tags count more, all of them alike in sum
+    knowledge: dict[str, Any] = field(default_factory=dict)  # of regard.tasks.knowledge
+
+
+class Around(NamedTuple):
+    """The marks before and after the words, and their segments."""
+
+    ids: tuple[list[int], list[int]]
+    segments: tuple[list[int], list[int]]
+
+    def segments_of(self, ids: Sequence[int]) -> list[int]:
+        """Of a whole row."""
+        before, after = self.segments
+        return [*before, *[0] * (len(ids) - len(before) - len(after)), *after]
+
+
+class Tag(LabelledObjective):
+    Options: ClassVar[type] = TagOptions
+    name = "tag"
+    varies = True
+
+    def prepare(self) -> None:
+        labels = self.corpus.labels
+        choose("weights", self.options.weights, ("equal", "balanced"))
+        if self.options.crf and self.options.weights != "equal":
+            raise ConfigError(
+                "objective.weights is balanced, but a CRF learns sentences, not words; choose "
+                "weights=equal or crf=false"
+            )
+        if self.learning and not any(label != OUTSIDE for label in labels):
+            raise InputError("the training data has no entity: every tag is O")
+        self.schemed = of_entities(labels)  # else words are counted, and any tag may follow any
+        self.codes = {label: i for i, label in enumerate(labels)}  # grows by what only gold has
+        self.unseen = self.long = 0  # words of unseen kinds, sentences in several windows
+        super().prepare()
+        self.shares = self.label_shares()
+        self.entities = Entities.of(list(self.codes)) if self.schemed else None
+
+    # -- rows
+
+    def encode(self) -> tuple[list[list[int]], list[list[int]]]:
+        examples: Any = self.corpus.examples
+        around = self.around()
+        gold = [self.gold(e.words, e.tags) for e in examples]
+        sentences = self.aligned([e.words for e in examples], gold, around)
+        marks = [*around.ids[0], *around.ids[1]] or [self.blank]
+        empty = Window(marks, [IGNORED] * len(marks), [], [])
+        self.windows = [len(windows) or 1 for windows in sentences]
+        self.long = sum(count > 1 for count in self.windows)
+        rows = [window for windows in sentences for window in windows or [empty]]
+        self.labels = Ragged([row.labels for row in rows])
+        self.edges = [
+            np.array((number == 0, number == count - 1))
+            for count in self.windows
+            for number in range(count)
+        ]
+        return [row.ids for row in rows], [around.segments_of(row.ids) for row in rows]
+
+    @property
+    def blank(self) -> int:
+        """What stands for a word of which the tokenizer makes nothing."""
+        special = self.corpus.special
+        return special.end if special.unknown is None else special.unknown
+
+    def aligned(
+        self, words: Sequence[Sequence[str]], gold: Sequence[Sequence[int]], around: Around
+    ) -> list[list[Window]]:
+        """The windows of each sentence."""
+        return align_all(
+            words, gold, self.corpus.tokenizer, self.length, around=around.ids, blank=self.blank
+        )
+
+    def variant(self, epoch: int, index: int) -> Sample | None:
+        """Of a sentence that is read in one window."""
+        assert self.variants is not None
+        place = int(self.homes[index])
+        if self.windows[place] > 1:
+            return None
+        example: Any = self.variants.of(self.corpus.examples[place], epoch, place)
+        if example is None:
+            return None
+        gold = [[UNKNOWN] * len(example.words)]
+        if example.tags is not None:
+            gold = [[self.codes[tag] for tag in self.legal(example.tags)]]
+        around = self.around()
+        windows = self.aligned([example.words], gold, around)[0]
+        if len(windows) != 1 or len(windows[0].ids) > self.largest:
+            return None
+        ids = windows[0].ids
+        return {
+            "tokens": np.array(ids, np.int32),
+            "segments": np.array(around.segments_of(ids), np.int8),
+            "labels": np.array(windows[0].labels, np.int32),
+            "edges": np.array((True, True)),
+        }
+
+    @cached_property
+    def homes(self) -> np.ndarray:
+        """The sentence that each row is of."""
+        return np.repeat(np.arange(len(self.windows)), self.windows)
+
+    def around(self) -> Around:
+        """None for what reads from left to right: a mark could not tell a word what follows."""
+        layout = [("a", 0)] if self.causal else list(self.frame.single)
+        words = layout.index(("a", 0))
+        sides = layout[:words], layout[words + 1 :]
+        before, after = ([self.corpus.special.need(part) for part, _ in side] for side in sides)
+        first, last = ([segment for _, segment in side] for side in sides)
+        return Around((before, after), (first, last))
+
+    def gold(self, words: tuple[str, ...], tags: tuple[str, ...] | None) -> list[int]:
+        """Labels of repaired tags; a kind that training never saw gets one of its own, which no
+        answer of the model can be.
+        """
+        if tags is None:
+            return [UNKNOWN] * len(words)
+        count = len(self.corpus.labels)
+        found = [self.codes.setdefault(tag, len(self.codes)) for tag in self.legal(tags)]
+        self.unseen += sum(label >= count for label in found)
+        return found
+
+    def legal(self, tags: Sequence[str]) -> Sequence[str]:
+        return repair(tags, scheme_of(self.corpus.labels)) if self.schemed else tags
+
+    @property
+    def note(self) -> str:
+        told = [super().note] if super().note else []
+        if self.long:
+            told.append(
+                f"{self.long:,} of {len(self.corpus):,} sentences of the {self.corpus.split} data "
+                f"have more than {self.length} tokens and are read in several windows"
+            )
+        if self.unseen:
+            names = list(self.codes)[len(self.corpus.labels) :]
+            kinds = sorted({split(name)[1] for name in names} if self.schemed else names)
+            what = "belong to entities of kinds" if self.schemed else "have tags"
+            right = "entities that are not found" if self.schemed else "wrong"
+            told.append(
+                f"{self.unseen:,} words of the {self.corpus.split} data {what} that the training "
+                f"data never shows ({', '.join(kinds)}): nothing is learned from them, and they "
+                f"count as {right}"
+            )
+        return "; ".join(told)
+
+    def extra(self, index: int) -> Sample:
+        return {"labels": self.labels[index], "edges": self.edges[index]}
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """`shares` [B, T] says what each word counts, where that is not alike."""
+        labels = self.table(samples, "labels", IGNORED)[0]
+        rest = [{k: v for k, v in sample.items() if k != "labels"} for sample in samples]
+        batch = super().collate(rest) | {"labels": torch.from_numpy(labels)}
+        if self.shares is None:
+            return batch
+        known = self.known(batch)
+        shares = torch.from_numpy(self.shares)[batch["labels"].where(known, 0)] * known
+        return batch | {"shares": shares}
+
+    def label_shares(self) -> np.ndarray | None:
+        """What a word of each label counts, in sum as many as there are; None: all alike."""
+        if self.options.weights == "equal" or not self.learning:
+            return None
+        held, count = self.labels.flat, len(self.corpus.labels)
+        found = np.bincount(held[(held >= 0) & (held < count)], minlength=count)
+        shares = found.sum() / (np.count_nonzero(found) * np.maximum(found, 1))
+        return np.asarray(shares, np.float32)
+
+    # -- learning
+
+    def heads(self) -> dict[str, int]:
+        return {"tag": len(self.corpus.labels)}
+
+    def fitted(self, model: Any) -> Any:
+        model = super().fitted(model)
+        if self.options.crf:
+            model.crf = self.chain(GAIN)
+        return model
+
+    def chain(self, gain: float) -> CRF:
+        labels = self.corpus.labels
+        rules = allowed(labels, scheme_of(labels)) if self.schemed else None
+        return CRF(len(labels), rules, strict=True, gain=gain)
+
+    def global_rows(self, batch: Batch) -> Tensor:
+        """None, as in transformers' class: no row speaks for the others."""
+        return torch.zeros_like(batch["tokens"], dtype=torch.bool)
+
+    def known(self, batch: Batch) -> Tensor:
+        """[B, T]: where a word is read whose tag is one of the labels."""
+        labels: Tensor = batch["labels"]
+        return (labels >= 0) & (labels < len(self.corpus.labels))
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        counted = self.known(batch) if self.shares is None else batch["shares"]
+        return {self.name: float(counted.sum())}
+
+    def scores(self, model: Any, batch: Batch) -> Tensor:
+        """[B, T, labels], in at least 32 bits."""
+        return wide(model.read("tag", self.hidden(model, batch), batch["real"]))
+
+    def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
+        scores, labels, known = self.scores(model, batch), batch["labels"], self.known(batch)
+        if self.options.crf:
+            nats = inner(model).crf.surprisal(scores, labels, known, batch["edges"])
+        else:
+            gold = labels.masked_fill(~known, IGNORED).flatten()
+            rows = scores.flatten(0, 1)
+            each = cross_entropy(rows, gold, ignore_index=IGNORED, reduction="none")
+            nats = each.sum() if self.shares is None else (each * batch["shares"].flatten()).sum()
+        seen = {} if self.learning else self.found(model, scores.detach(), batch)
+        return Loss({self.name: nats}, self.counted(batch), seen)
+
+    # -- validation
+
+    def found(self, model: Any, scores: Tensor, batch: Batch) -> dict[str, tuple[Tensor, Any]]:
+        """Entities that are right, among those claimed and among the real ones; else words. Each
+        window is read for itself: an entity that a window's end divides counts as its parts.
+        """
+        scored, given = batch["labels"] != IGNORED, batch["labels"] >= 0
+        labels = self.answers(model, scores, scored, batch)[0]
+        table = torch.full_like(batch["labels"], UNKNOWN)
+        table[scored] = labels
+        if self.entities is None:
+            hits = (table[given] == batch["labels"][given]).sum().float()
+            return {"accuracy": (hits, float(given.sum()))}
+        rows = given.nonzero()[:, 0].cpu().numpy()
+        sides = (table[given].cpu().numpy(), batch["labels"][given].cpu().numpy())
+        right, claimed, real = self.entities.count(*sides, rows)
+        hits = torch.tensor(float(right))
+        return {"precision": (hits, float(claimed)), "recall": (hits, float(real))}
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        nats = float(totals.sums[self.name]) / max(totals.counts[self.name], 1)
+        if not self.schemed:
+            hits, words = totals.seen["accuracy"]
+            return {"accuracy": float(hits) / max(words, 1), "loss": nats}
+        hits, claimed = totals.seen["precision"]
+        right, real = float(hits), totals.seen["recall"][1]
+        return {
+            "f1": 2 * right / max(claimed + real, 1),
+            "precision": right / max(claimed, 1),
+            "recall": right / max(real, 1),
+            "loss": nats,
+        }
+
+    def better(self, new: float, old: float) -> bool:
+        return new > old
+
+    # -- answers
+
+    def cuts(self) -> Counter[str]:
+        return super().cuts() + Counter(long=self.long)
+
+    def cut_notes(self, counts: Counter[str]) -> list[str]:
+        notes = super().cut_notes(counts)
+        if counts["long"]:
+            notes.insert(
+                0,
+                f"{counts['long']:,} of {counts['examples']:,} sentences have more than "
+                f"{self.length:,} tokens and are read in several windows",
+            )
+        return notes
+
+    def answers(
+        self, model: Any, scores: Tensor, scored: Tensor, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        """The labels of all words that are read in a batch, row by row, and how likely each is."""
+        if not self.options.crf:
+            chances, best = scores[scored].softmax(1).max(1)
+            return best, chances
+        crf, edges = inner(model).crf, batch["edges"]
+        found = crf.best(scores, scored, edges)
+        labels = torch.tensor([label for row in found for label in row], device=scores.device)
+        chances = crf.marginals(scores, scored, edges)[scored]
+        return labels.long(), chances.gather(1, labels.long()[:, None])[:, 0]
+
+    def predict(self, model: Any, batch: Batch) -> list[Any]:
+        scored = batch["labels"] != IGNORED
+        labels, chances = self.answers(model, self.scores(model, batch), scored, batch)
+        ends = scored.sum(1).cumsum(0).tolist()
+        flat = list(zip(labels.tolist(), chances.tolist(), strict=True))
+        return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    def merge(self, found: list[Any]) -> list[Prediction]:
+        """The words of a sentence are read in their order, window after window."""
+        labels, made, place = self.corpus.labels, [], 0
+        for count in self.windows:
+            words = [word for row in found[place : place + count] for word in row]
+            place += count
+            tags = [labels[label] for label, _ in words]
+            if self.options.crf and self.schemed and count > 1:
+                tags = repair(tags, scheme_of(labels))  # windows may disagree where they meet
+            made.append(Prediction(tags, sum(chance for _, chance in words) / max(len(words), 1)))
+        return made
+
+    # -- what is kept
+
+    def keep(self, model: Any, out: Path) -> None:
+        super().keep(model, out)
+        if self.options.crf:
+            names = ("start", "end", "steps")
+            weights = model.crf.weights(model.crf.start, None)
+            tensors = {k: v.detach().cpu() for k, v in zip(names, weights, strict=True)}
+            write_weights(tensors, out / CHAIN)
+
+    def opened(self, model: Any, directory: Path | None) -> Any:
+        model = super().opened(model, directory)
+        if not self.options.crf:
+            return model
+        file = Path(directory or "") / CHAIN
+        like = next(model.parameters())
+        crf = self.chain(gain=1.0)
+        try:
+            crf.load_state_dict(load_file(file))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise FormatError(
+                f"{file} should hold the CRF of {len(self.corpus.labels)} tags that this model was "
+                f"trained with: {str(error).splitlines()[0]}"
+            ) from None
+        model.crf = crf.to(like.device, wide_dtype(like.dtype)).eval()
+        return model
+
+
+@dataclass(frozen=True)
+class Entities:
+    """How labels make entities, as `regard.data.tags.entities` reads them, many at once."""
+
+    kinds: np.ndarray  # of each label; -1 is none
+    steps: np.ndarray  # [K, K]: does a label go on with the entity of the one before?
+
+    @classmethod
+    def of(cls, labels: list[str]) -> Entities:
+        kinds = sorted({split(label)[1] for label in labels if label != OUTSIDE})
+        places = [-1 if x == OUTSIDE else kinds.index(split(x)[1]) for x in labels]
+        steps = [[goes_on(before, label) for label in labels] for before in labels]
+        return cls(np.array(places), np.array(steps))
+
+    def spans(self, labels: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of words in their order, with the numbers of their rows: the kind of the entity that
+        begins at each (-1: none), and the word behind its end.
+        """
+        on = np.zeros(len(labels), bool)
+        on[1:] = self.steps[labels[:-1], labels[1:]] & (rows[1:] == rows[:-1])
+        stops = np.append(np.flatnonzero(~on), len(labels))
+        ends = stops[np.searchsorted(stops, np.arange(len(labels)), side="right")]
+        return np.where(on, -1, self.kinds[labels]), ends
+
+    def count(
+        self, claimed: np.ndarray, real: np.ndarray, rows: np.ndarray
+    ) -> tuple[int, int, int]:
+        """Entities that are right, claimed, real."""
+        (ours, our_ends), (theirs, their_ends) = self.spans(claimed, rows), self.spans(real, rows)
+        right = (ours >= 0) & (ours == theirs) & (our_ends == their_ends)
+        return int(right.sum()), int((ours >= 0).sum()), int((theirs >= 0).sum())

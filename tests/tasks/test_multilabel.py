@@ -1,0 +1,128 @@
+"""Multi-label classification, from a file to a page."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.cli.asked import in_line
+from regard.core.errors import ConfigError, InputError
+from regard.data.problems import Problems
+from regard.evaluation.test import Plan, examine
+from regard.formats.directory import load
+from regard.methods.finetune.run import finetune
+from regard.tasks import read, task
+from regard.tasks.corpus import Examples
+from regard.tasks.multilabel import Labels, LabelSets, Multilabel, MultilabelOptions
+from tests.tasks import tuning
+from tests.tasks.tuning import stop as stop
+
+CLASSES = {"fine": ["joy"], "dull": ["gloom"], "music": ["joy", "sound"], "cold": []}
+
+
+def rows(count: int, seed: int = 1) -> list[dict[str, Any]]:
+    dice, made = random.Random(seed), []
+    for _ in range(count):
+        word = dice.choice([*CLASSES])
+        text = [word, word, word, *dice.sample(["the", "film", "was", "very"], 2)]
+        made.append({"text": " ".join(text), "labels": CLASSES[word]})
+    return made
+
+
+def data(place: Path, count: int = 160, seed: int = 1) -> Path:
+    place.write_text("\n".join(map(json.dumps, rows(count, seed))) + "\n", encoding="utf-8")
+    return place
+
+
+def test_labels_come_as_a_list_or_as_a_text(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    lines = [{"text": "x", "labels": ["b", "a"]}, {"text": "y", "labels": "a; c|d"},
+             {"text": "z", "labels": ""}, {"text": "w", "labels": ["a", "a"]}]  # fmt: skip
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    problems = Problems()
+    found: list[Any] = read(str(file), "multilabel", problems=problems)
+    assert [e.classes for e in found] == [("b", "a"), ("a", "c", "d"), (), ("a",)]
+    assert found[2].labelled and problems.count("warning") == 1
+    file.write_text(json.dumps({"text": "x", "labels": {"a": 1}}), encoding="utf-8")
+    with pytest.raises(InputError, match="the labels are dict"):
+        read(str(file), "multilabel")
+
+
+def objective(examples: list[Any], **options: Any) -> Multilabel:
+    held = Examples("multilabel", examples, tuning.tokenizer(), ["gloom", "joy"], "train")
+    made = MultilabelOptions(family="bert", **options)
+    return Multilabel(held, made, length=16, batch=2, seed=1)  # type: ignore[arg-type]
+
+
+def test_the_loss_is_binary_cross_entropy(tmp_path: Path) -> None:
+    examples = [Labels("fine film", None, ("joy",)), Labels("the plot", None, ()), Labels("dull")]
+    made = objective(examples)
+    model = load(tuning.bert(tmp_path / "bert"), heads=made.heads()).model.eval()
+    batch = made.collate([made.sample(0, i) for i in range(3)])
+    scores = model.read("classify", made.hidden(model, batch), batch["real"])
+    wanted = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
+    cross = torch.nn.functional.binary_cross_entropy_with_logits
+    expected = cross(scores[:2], wanted, reduction="none").mean(1).sum()
+    found = made.loss(model, batch)
+    assert found.sums["multilabel"].item() == pytest.approx(expected.item(), rel=1e-6)
+    assert found.counts["multilabel"] == 2  # the last one has no known labels
+    (shares, *_), (said, *_) = made.predict(model, batch), made.merge(made.predict(model, batch))
+    assert said.scores == dict(zip(["gloom", "joy"], shares, strict=True))
+    assert said.value == [name for name, share in said.scores.items() if share >= 0.5]
+    assert said.score == pytest.approx(math.prod(max(x, 1 - x) for x in shares))
+
+
+def test_a_threshold_must_be_a_probability() -> None:
+    with pytest.raises(ConfigError, match=r"objective\.threshold is 1\.5"):
+        objective([Labels("fine", None, ("joy",))], threshold=1.5)
+
+
+def test_figures_are_scikit_learns() -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    gold, said = [["a"], ["a", "b"], [], ["c"]], [["a"], ["b"], ["c"], ["c", "a"]]
+    found = LabelSets(gold, said)
+    true, claimed = found.table(gold), found.table(said)
+    assert found.figures["micro_f1"] == metrics.f1_score(true, claimed, average="micro")
+    assert found.figures["subset_accuracy"] == 0.25
+    assert found.each == pytest.approx([1.0, 2 / 3, 0.0, 2 / 3])
+    import numpy as np
+
+    once = np.ones((1, 4))
+    for name, value in found.figures.items():
+        assert found.weighted[name](once)[0] == pytest.approx(value), name
+
+
+def test_from_a_file_to_a_page(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    model, file = tuning.bert(tmp_path / "bert"), data(tmp_path / "train.jsonl")
+    recipe = tuning.recipe(model, file, examples={"task": "multilabel"}, budget={"steps": 150})
+    facts = finetune(recipe, tmp_path / "run", display="silent")
+    assert facts["valid"]["micro_f1"] > 0.8
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["problem_type"] == "multi_label_classification"
+    assert list(config["label2id"]) == ["gloom", "joy", "sound"]
+    test = data(tmp_path / "test.jsonl", 24, seed=2)
+    found = examine(str(tmp_path / "run"), [str(test)], Plan(resamples=40))
+    assert found["main"] == "micro_f1" and found["figures"]["micro_f1"] > 0.8
+    assert {row["label"] for row in found["classes"]} == {"gloom", "joy", "sound"}
+    assert "subset accuracy" in Path(found["out"], "report.html").read_text()
+    loaded = load(tmp_path / "run")
+    said: Any = loaded.predict(["music music music the film", "cold cold cold was very"])
+    assert said[0].value == ["joy", "sound"] and set(said[0].scores) == {"gloom", "joy", "sound"}
+    assert said[1].value == []
+    assert loaded.classify("music music music the film").value == ["joy", "sound"]
+    line = in_line("multilabel", Labels("music music music the film"), said[0], [])
+    assert line.startswith("joy 0.") and "\tsound 0." in line
+    (tmp_path / "run" / "task.json").unlink()  # as others publish it
+    assert load(tmp_path / "run").predict("music music music the film").value == ["joy", "sound"]
+
+
+def test_labels_that_cannot_be_written_in_a_list_are_refused() -> None:
+    with pytest.raises(InputError, match="'a, b' cannot be written"):
+        task("multilabel").closed([], ["a, b"])

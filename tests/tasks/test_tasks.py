@@ -1,0 +1,126 @@
+"""What holds of every task: it reads what it writes, and its right answers are all right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.core.errors import UnknownName
+from regard.data.examples import (
+    Answer,
+    Choice,
+    Dialogue,
+    Example,
+    Labelled,
+    Pair,
+    Preference,
+    Question,
+    Tagged,
+)
+from regard.tasks import TASKS, read, task
+from regard.tasks.check import check
+from regard.tasks.link import Candidate, Mention
+from regard.tasks.multilabel import Labels
+
+PARIS = (Candidate("Paris", "a city"), Candidate("Paris Hilton", "a person"))
+EXAMPLES: dict[str, list[Example]] = {
+    "classify": [Labelled("a fine film", None, "good"), Labelled("a dull plot", None, "bad")],
+    "entail": [Labelled("He ran.", "He moved.", "yes"), Labelled("He ran.", "He sat.", "no")],
+    "similar": [Labelled("He ran.", "He fled.", 4.0), Labelled("He ran.", "It rains.", 0.4)],
+    "tag": [Tagged(("Tom", "ran"), ("B-PER", "O")), Tagged(("It", "rains"), ("O", "O"))],
+    "answer": [
+        Question("Who?", "Tom ran.", (Answer("Tom", 0),)),
+        Question("Why?", "Tom ran home.", (), True),
+    ],
+    "choose": [
+        Choice("It rained.", ("wet", "dry"), None, 0),
+        Choice("Sun.", ("wet", "dry"), "effect", 1),
+    ],
+    "translate": [Pair("the cat", "le chat"), Pair("the dog ran home", "le chien est rentré")],
+    "summarise": [Pair("a long story", "a story"), Pair("much ado about it", "much ado")],
+    "converse": [Dialogue(("Hi.", "Hello there.")), Dialogue(("Bye.", "See you soon."))],
+    "prefer": [Preference("Hi", "Hello.", "What?"), Preference("Bye", "See you.", "No.")],
+    "multilabel": [Labels("a fine film", None, ("fun", "short")), Labels("a dull plot", None, ())],
+    "link": [
+        Mention("Paris is large.", "Paris", PARIS, "Paris"),
+        Mention("Paris sang.", "Paris", PARIS, "Paris Hilton"),
+    ],
+}  # fmt: skip
+
+
+def written(name: str, place: Path) -> Path:
+    file = place / f"{name}.jsonl"
+    lines = [json.dumps(dict(example.record()), ensure_ascii=False) for example in EXAMPLES[name]]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def values(example: Any) -> Any:
+    return {
+        k: getattr(example, k) for k in example.__dataclass_fields__ if k not in ("place", "id")
+    }
+
+
+def test_every_task_has_examples_here() -> None:
+    assert set(EXAMPLES) == set(TASKS)
+    with pytest.raises(UnknownName, match="did you mean 'classify'"):
+        task("clasify")
+
+
+@pytest.mark.parametrize("name", TASKS)
+class TestTask:
+    def test_what_it_says_of_itself(self, name: str) -> None:
+        kind = task(name)
+        assert kind.name == name
+        assert {*kind.needed} <= {*kind.roles} and {*kind.answers} <= {*kind.roles, "label"}
+        assert all({*roles} <= {*kind.roles} for roles in kind.columns.values())
+        assert {"place", "id"} <= set(kind.example.__dataclass_fields__)
+        assert kind.writable or kind.has_objective or name == "prefer"
+
+    def test_it_reads_what_it_writes(self, name: str, tmp_path: Path) -> None:
+        found = read(str(written(name, tmp_path)), name)
+        assert [values(example) for example in found] == [values(e) for e in EXAMPLES[name]]
+        assert str(found[1].place).endswith(f"{name}.jsonl:2")
+        report = check(str(written(name, tmp_path)), name)
+        assert report.ok, report.problems.kept
+        assert report.summary["examples"] == report.summary["labelled"] == 2
+
+    def test_a_missing_field_is_named(self, name: str, tmp_path: Path) -> None:
+        file = tmp_path / "other.jsonl"
+        file.write_text('{"unknown": 1}\n', encoding="utf-8")
+        report = check(str(file), name)
+        (problem,) = report.problems.of("error", "missing-field")
+        assert f"--field {task(name).needed[0]}=NAME" in problem.message
+
+    def test_right_answers_are_right(self, name: str) -> None:
+        kind, examples = task(name), EXAMPLES[name]
+        labels = kind.labels_in(examples)
+        gold = [kind.gold(example, labels) for example in examples]
+        metric = kind.metric(labels)
+        for library in metric.libraries:
+            pytest.importorskip(library.partition(".")[0])
+        answers = [row[0] if name == "answer" and row else row for row in gold]
+        answers = [answer or "" for answer in answers] if name == "answer" else answers
+        found = metric(kind.readable(gold, labels), kind.readable(answers, labels))
+        assert all(value >= found.flawless - 1e-6 for value in found.each)
+        assert found.figures[next(iter(found.figures))] > 0.99
+
+    def test_without_its_answer_it_has_none(self, name: str) -> None:
+        for example in EXAMPLES[name]:
+            assert example.labelled
+            bare = example.without_gold()
+            assert bare.labelled == (name in ("converse", "prefer"))
+            assert list(bare.inputs()) and bare.asked() == example.asked()
+
+    def test_text_is_written_or_refused(self, name: str) -> None:
+        kind = task(name)
+        for example in EXAMPLES[name] if kind.writable and not kind.in_turns else ():
+            labels = kind.labels_in(EXAMPLES[name])
+            text = kind.target(example)
+            word = text if text in kind.closed(EXAMPLES[name], labels) else None
+            gold = kind.gold(example, labels)
+            right = gold[0] if name == "answer" and gold else gold or ""
+            assert kind.value(example, word, text, labels) == (right if name == "answer" else gold)
