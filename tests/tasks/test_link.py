@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from regard.api import load
 from regard.core.errors import InputError
 from regard.data.knowledge.graph import Graph
 from regard.evaluation.test import Plan, examine
-from regard.formats.directory import load
 from regard.methods.finetune.run import finetune
 from regard.tasks import read
 from regard.tasks.link import Candidate, Linking, Mention, candidates_in

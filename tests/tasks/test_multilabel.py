@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from regard.api import load
 from regard.cli.asked import in_line
 from regard.core.errors import ConfigError, InputError
 from regard.data.problems import Problems
 from regard.evaluation.test import Plan, examine
-from regard.formats.directory import load
 from regard.methods.finetune.run import finetune
 from regard.tasks import read, task
 from regard.tasks.corpus import Examples
