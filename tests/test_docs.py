@@ -23,6 +23,7 @@ from regard.attention.pattern import Causal, Full
 from regard.attention.position import View
 from regard.cli.main import app
 from regard.lab.claims import names as claims
+from regard.models import count_parameters
 from tests.attention.naive import numbers
 from tests.objectives.rules import make, tiny
 from tests.objectives.small import random_documents, text_corpus
@@ -35,7 +36,7 @@ TWICE = [(ROOT / "README.md", ROOT / "README.zh.md"),
          (DOCS / "many-machines.md", DOCS / "many-machines.zh.md")]  # fmt: skip
 OTHERS = [*(page for pair in TWICE for page in pair), ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-SOURCE = re.compile(r"\]\((\.\./regard/[\w./]+\.py)\)")
+SOURCE = re.compile(r"\]\(((?:\.\./)?regard/[\w./]+\.py)\)")
 PYTEST = re.compile(r"tests/[\w/]+\.py(?:::\w+)?")
 LEFT_OUT = "…"  # a line of a quotation that stands for others
 
@@ -118,17 +119,21 @@ def chunks(lines: list[str]) -> Iterator[list[str]]:
 @by_page
 def test_quoted_lines_stand_in_their_files(page: Path) -> None:
     for block in blocks(page):
-        if block.kind != "python":
-            continue
-        named = SOURCE.findall(block.before)
-        assert named, f"{page.name}: no file is named before {block.lines[0]!r}"
-        file = (page.parent / named[-1]).resolve()
-        held, place = file.read_text("utf-8").splitlines(), 0
-        for chunk in chunks(block.lines):
-            starts = range(place, len(held) - len(chunk) + 1)
-            at = next((i for i in starts if held[i : i + len(chunk)] == chunk), None)
-            assert at is not None, f"{page.name}: {file.name} has no such lines: {chunk}"
-            place = at + len(chunk)
+        if block.kind == "python":
+            stands_in(block, page)
+
+
+def stands_in(block: Any, page: Path) -> None:
+    """What a page quotes stands in the file that it names last before it."""
+    named = SOURCE.findall(block.before)
+    assert named, f"{page.name}: no file is named before {block.lines[0]!r}"
+    file = (page.parent / named[-1]).resolve()
+    lines, place = file.read_text("utf-8").splitlines(), 0
+    for chunk in chunks(block.lines):
+        starts = range(place, len(lines) - len(chunk) + 1)
+        at = next((i for i in starts if lines[i : i + len(chunk)] == chunk), None)
+        assert at is not None, f"{page.name}: {file.name} has no such lines: {chunk}"
+        place = at + len(chunk)
 
 
 def test_the_tutorial_quotes_every_stop() -> None:
@@ -386,9 +391,18 @@ def test_a_written_objective(tmp_path: Path) -> None:
 
 
 def test_a_written_model() -> None:
-    """As many parameters as RobertaForMaskedLM has."""
-    with torch.device("meta"):
-        named = made("SIZES = {")
-        model = named["Roberta"](named["SIZES"]["roberta-base"])
-    assert model.parameter_count() == 124_697_433
-    assert f"{model.parameter_count():,}" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    """As many parameters as RobertaForMaskedLM has; and what is quoted of it is what runs."""
+    page = ROOT / "CONTRIBUTING.md"
+    assert f"{count_parameters('roberta-base'):,}" in page.read_text("utf-8")
+    quoted = [
+        block
+        for block in blocks(page)
+        if block.kind == "python" and SOURCE.search(block.before.rpartition("```")[2])
+    ]
+    assert len(quoted) >= 5
+    for block in quoted:
+        stands_in(block, page)
+    (sizes,) = re.findall(r"took (\d+) \+ (\d+) lines", page.read_text("utf-8"))
+    for where, size in zip(("models", "formats"), sizes, strict=True):
+        file = ROOT / "regard" / where / "roberta.py"
+        assert len(file.read_text("utf-8").splitlines()) == int(size)
