@@ -9,8 +9,7 @@ import pytest
 
 from regard.evaluation.page import LONGEST, said, shown, write_page
 from regard.evaluation.page_words import CHINESE, NAMES
-from regard.metrics.significance import compare
-from tests.metrics.kinds import summarise
+from tests.metrics.kinds import compare, summarise
 
 pytest.importorskip("sklearn")
 

@@ -38,7 +38,7 @@ def each(kind: str, *sides: Sequence[Any], **options: Any) -> list[float]:
 
 
 def summarise(kind: str, *sides: Sequence[Any], **options: Any) -> dict[str, Any]:
-    return figures.summarise(KINDS[kind], *sides, **options)
+    return {"task": kind} | figures.summarise(KINDS[kind], *sides, **options)
 
 
 def compare(kind: str, *sides: Sequence[Any], **options: Any) -> dict[str, Any]:

@@ -409,7 +409,7 @@ def test_gpt_without_marks() -> None:
     batch = batch_of(made)
     assert plain().tokens(batch["tokens"][0, :6].tolist()) == "q r c d e f".split()
     assert (int(batch["start"]), int(batch["end"]), int(batch["cls"])) == (4, 5, 0)
-    with pytest.raises(ConfigError, match="bert cannot do without marks; only gpt can"):
+    with pytest.raises(ConfigError, match="bert cannot do without marks; only gpt"):
         objective("bert", [SIX], marks=False)
 
 

@@ -15,7 +15,7 @@ from regard.core.errors import InputError
 from regard.data.examples import Choice, Dialogue, Labelled, Pair, Question, Tagged
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import save
-from regard.methods.finetune.adaptation import adapted, adapting, texts_of, write_text
+from regard.methods.finetune.adaptation import adapted, adapting, write_text
 from regard.methods.finetune.multi_stage import Stages
 from regard.models import FAMILIES
 from regard.models.gpt import GPT, GPTConfig
@@ -40,7 +40,7 @@ STAGES = Stages(adapt="4 steps")
 )
 def test_what_is_read_of_an_example(example: Any, texts: list[str]) -> None:
     """Neither a target nor choices, most of which are wrong."""
-    assert texts_of(example) == texts
+    assert example.texts() == texts
 
 
 def squad(passages: int) -> dict[str, Any]:
