@@ -11,7 +11,6 @@ import torch
 from regard.api import Loaded, load
 from regard.core.errors import RegardError
 from regard.formats.directory import save
-from regard.methods.distill.layers import stacks
 from regard.methods.distill.student import make_student, shape_of, spread, student_of
 from regard.models import create, family_of
 from tests.objectives.rules import tiny
@@ -51,8 +50,8 @@ def test_layers_embeddings_and_heads_are_the_teacher_s(family: str, tmp_path: Pa
     assert student.config.layers == 3 and made["inherited"]
     if family in WINDOWS:  # each layer sees as far as it has learned to
         assert student.config.windows == tuple(teacher.config.windows[i] for i in (0, 2, 4))
-    for name, held in stacks(student).items():
-        theirs = stacks(teacher)[name]
+    for name, held in student.stacks().items():
+        theirs = teacher.stacks()[name]
         assert len(held) == 3
         for mine, place in zip(held, [0, 2, 4], strict=True):
             for key, value in mine.state_dict().items():
