@@ -205,6 +205,7 @@ FAMILY = Family(
     ),
     sizes=SIZES,
     objective="causal",
+    compared=False,
     other_objectives=("prefix",),
     training={
         "": _training,

@@ -188,7 +188,7 @@ def learn(family: str, where: Path, steps: int) -> Path:
             "examples": {"task": "answer"},
             "batch": {"samples": 16, "length": 24},
             "budget": {"steps": steps},
-            "optimizer": {"rate": 0.002 if family == "bert" else 0.005},
+            "optimizer": {"rate": {"bert": 0.002, "gpt": 0.003}.get(family, 0.005)},
             "engine": {"precision": "fp32", "compile": "no", "device": "cpu"},
         }
     )
