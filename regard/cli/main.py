@@ -64,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal that knows only ASCII gets "?"
     warnings.showwarning = note
     try:
-        code = app(args=arguments, prog_name="regard", standalone_mode=False)
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        program = overview() if words in ([], ["--help"]) else app
+        code = program(args=words, prog_name="regard", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except Misused as error:
@@ -79,6 +81,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return complain(f"{where}{error.strerror or error}")
+
+
+def overview() -> typer.Typer:
+    """The program as its own help shows it: commands have names and short helps, and no options.
+    To understand all options takes most of the time, and the help shows none of them.
+    """
+    light = typer.Typer(name="regard", pretty_exceptions_enable=False, **PLAIN)
+    light.registered_callback = app.registered_callback
+    light.registered_groups = app.registered_groups
+    for info in app.registered_commands:
+        name = info.name or getattr(info.callback, "__name__", "").replace("_", "-")
+        light.command(name, short_help=info.short_help)(lambda: None)
+    return light
 
 
 def note(message: Warning | str, *_: object, **__: object) -> None:
