@@ -325,7 +325,7 @@ def of_data(place: Path) -> Table:
 
 SMALL: Table = {  # for fields that a configuration has; some only where the size sets them
     "vocabulary": 101, "context": 48, "width": 32, "layers": 2, "heads": 4, "hidden": 64,
-    "head_size": 8, "window": 8, "windows": (4, 8),
+    "kv_heads": 2, "head_size": 8, "window": 8, "windows": (4, 8),
 }  # fmt: skip
 SET_ONLY: Table = {
     "hidden": 64, "cutoffs": (30, 60), "ratio": 2, "embedding": 32, "memory": 16, "band": 4,
