@@ -15,8 +15,9 @@ from regard.cli.recipes import HERE, register
 from regard.models import family_of
 from regard.objectives import objective
 from regard.tasks import TASKS, objective_of
+from regard.tasks.data import learners
 from regard.training import recipe as recipes
-from regard.training.build import options_of
+from regard.training.data import options_of
 from regard.training.optimizer import check as check_optimizer
 from regard.training.recipe import Recipe
 from regard.training.schedule import schedule
@@ -43,7 +44,7 @@ def test_every_word_is_known(file: Path) -> None:
     assert not task or task in TASKS
     options = dict(found.objective)
     name = options.pop("name", objective_of(task) or "pairs")  # T5 learns every task as text
-    options_of(objective(str(name)), options)
+    options_of(objective(str(name), learners()), options)
     if found.model:
         family_of(found.model)
     given = [n for n in ("steps", "tokens", "minutes", "epochs") if getattr(found.budget, n)]

@@ -395,7 +395,7 @@ def opened(model: str, download: bool) -> Any:
 
     quick_malloc()
     loaded = load(model, download=download)
-    loaded.model.to(pick_device("auto"))
+    loaded.model.to(pick_device(None))
     return loaded
 
 

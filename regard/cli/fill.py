@@ -48,7 +48,7 @@ def fill(
     from regard.training.run import pick_device
 
     loaded = load(model, download=download)
-    loaded.model.to(pick_device("auto"))
+    loaded.model.to(pick_device(None))
     found = run(loaded, given, top=top, order=order, tokens=tokens)[0]
     if as_json:
         print(json.dumps(described(model, given, found), indent=2, ensure_ascii=False))

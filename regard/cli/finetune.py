@@ -257,6 +257,7 @@ def show_plan(made: Any, out: Path, stages: Any, as_json: bool) -> None:
     from regard.methods.finetune.multi_stage import check_stages
     from regard.methods.finetune.run import as_text
     from regard.methods.finetune.run import check as check_model
+    from regard.training.recipe import replaced
 
     check_model(made)
     check_stages(made, stages)
@@ -265,8 +266,7 @@ def show_plan(made: Any, out: Path, stages: Any, as_json: bool) -> None:
             f"{made.model} learns {made.examples.task} as text, which has to be written before "
             "it can be planned; leave --dry-run out"
         )
-    made.examples.folds = stages.folds
-    show_one(made, as_json)
+    show_one(replaced(made, examples={"folds": stages.folds or None}), as_json)
     if as_json:
         return
     for line in stages.in_words(out):

@@ -175,7 +175,7 @@ def opened(model: str, precision: str, download: bool) -> Any:
     if precision not in kinds:
         raise UnknownName("precision", precision, kinds)
     loaded = load(model, dtype=kinds[precision], download=download)
-    loaded.model.to(pick_device("auto"))
+    loaded.model.to(pick_device(None))
     return loaded
 
 

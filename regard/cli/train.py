@@ -109,7 +109,7 @@ def train(
     if dry:
         show_plan(made, as_json)
         return
-    from regard.training.run import train as run
+    from regard.methods.runs import run
 
     found = run(made, place, resume=resume, display="silent" if quiet else "auto")
     if as_json and found["first"]:
@@ -135,6 +135,7 @@ def show_plan(made: Any, as_json: bool) -> None:
     """The resolved recipe and the estimates; nothing is written."""
     import json
 
+    from regard.methods.runs import data_for
     from regard.training.parallel import Group
     from regard.training.plan import prepare
     from regard.training.recipe import dump
@@ -142,7 +143,7 @@ def show_plan(made: Any, as_json: bool) -> None:
 
     device = pick_device(made.engine.device)
     with settings(device):
-        plan = prepare(made, Group(), device, say, settled=False, patience=PATIENCE)
+        plan = prepare(made, Group(), device, say, data=data_for(made), patience=PATIENCE)
     plan.batches.close()
     if as_json:
         print(json.dumps({"recipe": plan.recipe.table(), **plan.facts}, indent=2, default=str))

@@ -34,8 +34,9 @@ from regard.objectives.causal import Causal
 from regard.objectives.reading import inner
 from regard.objectives.recurrent import Recurrent
 from regard.training import recipe as recipes
-from regard.training.build import LENGTH, STEP, options_of
+from regard.training.data import options_of
 from regard.training.parallel import Group
+from regard.training.resolve import LENGTH, STEP
 from regard.training.run import RECIPE
 from regard.training.train_module import Learner, autocast, evaluating, moved
 from regard.training.validate import added, steps
@@ -132,7 +133,9 @@ def objective_for(loaded: Loaded, corpus: Corpus, plan: Plan) -> Objective:
     if file.is_file():
         held = recipes.make(recipes.read(file))
         options = dict(held.objective) or options
-        length, samples, seed = held.batch.length or length, held.batch.samples, held.seed
+        if "of" in options:  # a distillation is tested by the objective inside of it
+            options = {"name": options["of"], **options.get("options", {})}
+        length, samples, seed = held.batch.length or length, held.batch.samples or 0, held.seed
     elif options["name"] == "sentences":
         options = {"name": "masked"}
     if corpus.kind == "pairs" and options["name"] != "pairs":

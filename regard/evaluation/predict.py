@@ -17,10 +17,11 @@ from regard.tasks import TASKS
 from regard.tasks import task as find_task
 from regard.tasks.base import Prediction, Task
 from regard.tasks.corpus import Examples
+from regard.tasks.data import learners
 from regard.tasks.inference import ROWS, portions, said_of
 from regard.tasks.labelled import TASK, LabelledObjective
 from regard.tasks.task_tokens import marked
-from regard.training.build import options_of
+from regard.training.data import options_of
 
 CHUNK = 1024  # examples that are encoded together
 LENGTH = 512  # tokens of a row, where a model has no last position
@@ -41,7 +42,7 @@ class Predictor:
         family, marks = loaded.model.family.name, bool(options.get("marks", True))
         name = str(loaded.path or "the model")
         self.tokenizer = marked(loaded.tokenizer, family, self.task, marks, name)
-        self.kind = find(str(options.pop("name")))
+        self.kind = find(str(options.pop("name")), learners())
         self.options = options_of(self.kind, options)
         self.ready = False
 

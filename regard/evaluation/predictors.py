@@ -137,7 +137,7 @@ def learners(task: str) -> list[str]:
 def opened(run: str) -> Loaded:
     """A model directory, on the fastest device here."""
     loaded = load(run)
-    loaded.model.to(pick_device("auto"))
+    loaded.model.to(pick_device(None))
     return loaded
 
 

@@ -154,5 +154,5 @@ def facts_for(loaded: Loaded, task: str) -> dict[str, Any]:
             "--pairs')"
         )
     named = card.task_prefixes and task == "translate"  # by languages, which nobody knows here
-    prefix = None if named else prefix_of("paper", find(task), card.name)
+    prefix = None if named else prefix_of(None, find(task), card.name)
     return published | {"task": task, "prefix": prefix, "length": min(context or LENGTH, LENGTH)}

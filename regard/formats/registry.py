@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.core.errors import UnknownName
 from regard.formats.format import Field, Format, Name
-from regard.models import FAMILIES
+from regard.models import FAMILIES, MODULES
 from regard.models.base import Model
 from regard.models.heads import Heads
 
@@ -35,6 +35,12 @@ def formats(file: str) -> tuple[Format, ...]:
     return found
 
 
+def formats_of(family: str) -> tuple[Format, ...]:
+    """The published formats of a family; their file has the name of the model's file."""
+    file = MODULES[family]
+    return formats(file) if file in FILES.values() else ()
+
+
 def format_of(model_type: str) -> Format:
     """The format of a `model_type`."""
     if model_type.startswith(OWN) and model_type.removeprefix(OWN) in FAMILIES:
@@ -51,20 +57,18 @@ def format_for(
     if extensions:
         return own(family), f"transformers knows no models with {' and '.join(extensions)}"
     why = []
-    for found in {file: formats(file) for file in FILES.values()}.values():
-        for candidate in found:
-            if candidate.family == family:
-                refusal = candidate.refuses(config)
-                if refusal is None:
-                    return candidate, None
-                why.append(refusal)
+    for candidate in formats_of(family):
+        refusal = candidate.refuses(config)
+        if refusal is None:
+            return candidate, None
+        why.append(refusal)
     return own(family), "; ".join(why) or "transformers has no class for it"
 
 
 def heads_of_family(family: str) -> set[str]:
     """Every head that some published class of the family has."""
-    found = (f for file in FILES.values() for f in formats(file) if f.family == family)
-    return {name for f in found for heads in f.classes.values() for name in heads}
+    classes = (heads for f in formats_of(family) for heads in f.classes.values())
+    return {name for heads in classes for name in heads}
 
 
 def own(family: str) -> Format:

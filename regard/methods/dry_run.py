@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import copy
-
-from regard.training.build import check_tokenizer, labelled
+from regard.methods.runs import data_for
+from regard.training.build import check_tokenizer
 from regard.training.freezing import freeze
 from regard.training.parallel import Group
-from regard.training.plan import foresee, optimizer_for, schedule_for
+from regard.training.plan import foresee, optimizer_for, run_facts, schedule_for
 from regard.training.recipe import Recipe
-from regard.training.resolve import settle_budget
+from regard.training.resolve import with_budget, with_steps
 from regard.training.run import pick_device
 
-ANY = 1000  # steps, where only a clock will say how many
+ANY = 0.6  # seconds of a step, where only a clock will say how many there are
 
 
 def rehearse(recipe: Recipe) -> None:
     """Refuses what the run of a recipe would refuse before its first step. Its model is there, of
-    which only the shape is looked at; the recipe stays as it is.
+    which only the shape is looked at.
     """
-    recipe, alone = copy.deepcopy(recipe), Group()
-    device = pick_device(recipe.engine.device)
-    objective, _, ghost, batches, _ = foresee(
-        recipe, alone, device, lambda note: None, settled=False
-    )
+    data, device = data_for(recipe), pick_device(recipe.engine.device)
+    built, ghost, batches, _, paper = foresee(recipe, Group(), device, lambda note: None, data=data)
     batches.close()
-    if not labelled(recipe):
-        check_tokenizer(recipe, objective.corpus)
-    settle_budget(recipe, objective, flops=1.0)
-    freeze(recipe, ghost, alone.world)
-    optimizer_for(recipe, ghost)
-    given = recipe.schedule.warmup
-    warmup = 1 if given < 0 else given  # left open, it will be long enough
-    schedule_for(recipe, ghost, warmup, recipe.budget.steps or ANY)
+    check_tokenizer(recipe, built.objective.corpus)
+    facts = run_facts(built.config, ghost, built.objective, data)
+    config = with_budget(built.config, paper, facts)
+    freeze(config, ghost)
+    optimizer_for(config, ghost)
+    schedule_for(with_steps(config, paper, facts, seconds=ANY), ghost)

@@ -59,8 +59,10 @@ def sizes() -> dict[str, Config]:
 
 def family_of(name: str) -> Family:
     """The family of a published size, or the family of that name."""
+    if name in FAMILIES:
+        return FAMILIES[name]
     for family in FAMILIES.values():
-        if name == family.name or name in family.sizes:
+        if name in family.sizes:
             return family
     raise UnknownName("model", name, [*FAMILIES, *sizes()], "('regard models' lists them all)")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from types import UnionType
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import Any, Self, get_type_hints
 
 from regard.attention.block import ACTIVATIONS, NORM_PLACES
 from regard.core.errors import ConfigError, UnknownName
+from regard.core.tables import fits, from_table
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,7 @@ class Config:
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
         """From a dictionary, naming the field that is unknown."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        for name in values:
-            if name not in known:
-                raise UnknownName("field", name, known, f"({cls.__name__})")
-        return cls(**values)
+        return from_table(cls, values, what="field", advice=f"({cls.__name__})")
 
     def replace(self, **changes: Any) -> Self:
         return self.of(dataclasses.asdict(self) | changes)
@@ -68,14 +64,3 @@ CHOICES = {
     "norm": set(NORM_PLACES),
     "positions": {"halves", "interleaved", "tensor2tensor"},
 }
-
-
-def fits(value: Any, kind: Any) -> bool:
-    """Is the value what a field's annotation asks for?"""
-    if isinstance(kind, UnionType):
-        return any(fits(value, option) for option in get_args(kind))
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple | list) and all(fits(x, get_args(kind)[0]) for x in value)
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))

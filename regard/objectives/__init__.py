@@ -1,7 +1,8 @@
-"""All ways of learning by name; a file is imported when its objective is asked for."""
+"""The ways of learning from text, by name; a file is imported when its objective is asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -20,26 +21,14 @@ OBJECTIVES = {  # name: (module, class)
     "span": ("objectives.span", "Span"),
     "pairs": ("objectives.pairs", "Pairs"),
     "mixture": ("objectives.mixture", "Mixture"),
-    "distil": ("methods.distill.objective", "Distil"),
-    "reward": ("methods.preference.reward_model", "Reward"),
-    "prefer": ("methods.preference.dpo", "Prefer"),
-    "reinforce": ("methods.preference.grpo", "Reinforce"),
 }
 
 
-def objective(name: str) -> type[Objective]:
-    """The class of an objective; what learns a task with a head stands in the task's file."""
-    if name not in OBJECTIVES:
-        learners: dict[str, type[Objective]] = import_module("regard.tasks").objectives()
-        if name not in learners:
-            raise UnknownName("objective", name, [*OBJECTIVES, *learners])
-        return learners[name]
-    file, kind = OBJECTIVES[name]
+def objective(name: str, others: Mapping[str, tuple[str, str]] | None = None) -> type[Objective]:
+    """The class of an objective; `others` are those of tasks and methods, named in the same way."""
+    known = OBJECTIVES | dict(others or {})
+    if name not in known:
+        raise UnknownName("objective", name, known)
+    file, kind = known[name]
     found: type[Objective] = getattr(import_module(f"regard.{file}"), kind)
-    return found
-
-
-def for_task(task: str) -> str:
-    """The objective that learns a task with a head; "" where none does."""
-    found: str = import_module("regard.tasks").objective_of(task)
     return found

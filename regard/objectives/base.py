@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,7 +44,6 @@ class Objective:
 
     Options: ClassVar[type]
     name: ClassVar[str]
-    labelled: ClassVar[bool] = False  # does it learn from labelled examples, not from text?
     recurrent: ClassVar[bool] = False  # samples are contiguous streams and a state goes along
     in_streams: bool = False  # samples that stand alone come in the order of such streams
     weights: dict[str, float]  # of the sums; 1 unless set
@@ -74,14 +72,6 @@ class Objective:
         `sizes` are length, batch and seed.
         """
         return cls(corpus, options, learning=learning, **sizes)
-
-    @classmethod
-    def open_corpus(cls, recipe: Any, split: str) -> Any:
-        """What a recipe names as the data of a split."""
-        corpus = Corpus.open(recipe.data, split)
-        if split == "train" and len(corpus) < recipe.batch.length:
-            raise too_short(corpus, recipe.batch.length)
-        return corpus
 
     def prepare(self) -> None:
         """What is computed once."""
@@ -118,12 +108,6 @@ class Objective:
         """Tokens of the longest row that a model reads: of one sample there may be several."""
         return self.largest
 
-    def beside(self) -> list[str]:
-        """The directories of models that a step asks beside the one that learns. A step depends on
-        them and needs memory for them, and no checkpoint holds them.
-        """
-        return []
-
     def tokens_in(self, batch: Batch) -> int | None:
         """Tokens of a batch without padding; None where every sample has `length`."""
         return None
@@ -153,29 +137,9 @@ class Objective:
     def check(self, model: Any) -> None:
         """Refuses a model that cannot learn this."""
 
-    def fitted(self, model: Any) -> Any:
-        """The model with what it lacks for this: rows for new tokens, a part of its own. It may
-        have no memory for its weights yet; random ones come from torch's generator.
-        """
-        return model
-
     def targets_in(self, batch: Batch) -> int:
         """How many rows of a batch need logits of the whole vocabulary."""
         return int(sum(self.counts(batch).values()))
-
-    def settled(self) -> dict[str, Any]:
-        """Options that the data decided; what validates then goes by them, too."""
-        return {}
-
-    def concluded(self, model: Any, valid: Objective | None) -> None:
-        """Called once before `keep`, with the final model in evaluation and what validates."""
-
-    def about(self) -> dict[str, Any]:
-        """What belongs into config.json of a model that has learned this."""
-        return {}
-
-    def keep(self, model: Any, out: Path) -> None:
-        """Writes beside a saved model what else is needed to use it."""
 
     def measure(self, totals: Loss) -> dict[str, float]:
         """What people read, from the sums of a whole validation; the first one chooses the best

@@ -18,7 +18,6 @@ own epochs, so nothing of it comes twice before all of it came once (Brown et al
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError
+from regard.core.tables import from_table
 from regard.data.corpus import Corpus
 from regard.models.heads import Heads
 from regard.models.state import State
@@ -87,13 +87,11 @@ class Mixture(Objective):
                 f"part {part.name!r}: {part.objective!r} cannot be mixed, for its samples "
                 "belong together; use it alone"
             )
-        known = [field.name for field in dataclasses.fields(found.Options)]
-        for name in part.options:
-            if name not in known:
-                raise UnknownName(f"option of {part.objective!r}", name, known)
+        what = f"option of {part.objective!r}"
+        options: Any = from_table(found.Options, part.options, what=what)
         return found.build(
             self.corpus_of(part),
-            found.Options(**part.options),
+            options,
             length=part.length or self.length,
             batch=max(1, round(self.batch * share)),
             seed=self.seed,
@@ -198,14 +196,8 @@ class Mixture(Objective):
 
 def part_of(table: dict[str, Any]) -> Part:
     """A part from its table, with the names of its fields checked."""
-    known = [f.name for f in dataclasses.fields(Part)]
-    for name in table:
-        if name not in known:
-            raise UnknownName("field of a mixture's part", name, known)
-    missing = [name for name in ("objective", "share") if name not in table]
-    if missing:
-        raise ConfigError(f"a part of the mixture has no {' and no '.join(missing)}: {table}")
-    return Part(**{"name": str(table["objective"]), **table})
+    own = {"name": str(table.get("objective", "")), **table}
+    return from_table(Part, own, path="objective.parts.", what="field of a mixture's part")
 
 
 def check_parts(parts: Sequence[Part]) -> None:

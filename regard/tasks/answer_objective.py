@@ -331,7 +331,7 @@ class Answer(LabelledObjective):
             null, versus = min(nulls, default=None), said[0].versus
             yield reply(read, rows, null, versus=versus, count=BEST), versus
 
-    def concluded(self, model: Any, valid: Objective | None) -> None:
+    def on_train_end(self, model: Any, valid: Objective | None) -> None:
         """Without a tau of its own a model that may refuse gets the one that is best for what
         validates (Devlin et al. 2018, 4.3).
         """
@@ -353,7 +353,7 @@ class Answer(LabelledObjective):
         scores = Answers(gold, texts, language=language_of(gold)).raw[1]
         return tune(nulls, scores, answerable)[0]
 
-    def about(self) -> dict[str, Any]:
+    def hf_config(self) -> dict[str, Any]:
         """transformers' Longformer finds the end of a question by the separator it is told."""
         if self.conditional:
             return {}

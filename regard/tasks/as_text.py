@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from copy import deepcopy
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.core.atomic_dir import workplace
 from regard.core.errors import ConfigError, InputError, RegardError
@@ -36,13 +35,14 @@ from regard.formats.registry import format_of
 from regard.models import FAMILIES
 from regard.tasks import task as find
 from regard.tasks.base import Task
-from regard.tasks.corpus import divide, read_all, settle_digest, tokenizer_of
+from regard.tasks.corpus import digest_of, divide, read_all, tokenizer_of
 from regard.tasks.inference import portions
 from regard.tasks.labelled import TASK, text_writers
 from regard.tasks.text_forms import Form, Scribe, Words, divide_pairs
 from regard.training.build import family
+from regard.training.data import TextData
 from regard.training.progress import watch
-from regard.training.recipe import Recipe
+from regard.training.recipe import Recipe, replaced
 from regard.training.run import (
     check_place,
     company,
@@ -61,37 +61,49 @@ LEAST = 4  # tokens of a pair
 # -- learning
 
 
-def finetune_as_text(recipe: Recipe, out: Path, *, display: str = "auto") -> dict[str, Any]:
+class WrittenData(TextData):
+    """The pairs that a run's examples are written as."""
+
+    beforehand = frozenset({DATA, TASK})
+
+    def resume_command(self, out: Path) -> str:
+        return f"finetune --resume {out}"
+
+
+def finetune_as_text(
+    recipe: Recipe, out: Path, *, data: TextData | None = None, display: str = "auto"
+) -> dict[str, Any]:
     """Writes the examples as pairs into the run, and trains on them; gives what run.json says.
 
     Going on (`--resume`) needs the model it began with, but not the file of examples.
     """
-    given, out = deepcopy(recipe), Path(out)
-    kind = check(given)
-    device = pick_device(given.engine.device)
-    with company(device) as group:
-        ready = deepcopy(given)
-        ready.data = str(out / DATA)
+    out, data = Path(out), data or WrittenData()
+    kind = check(recipe)
+    with company(pick_device(recipe.engine.device)) as group:
+        ready = replaced(recipe, data=str(out / DATA))
         if not started_again(ready, out):
 
             def write() -> None:
-                check_place(out, False, group)
+                check_place(out, False, group, data.beforehand)
                 with RunLock(out):
-                    write_examples(given, out, kind, display)
+                    write_examples(recipe, out, kind, display)
 
             group.first_does(write, RegardError)
         facts = read_marker(out / DATA)["examples"]
-        ready.examples.labels, ready.examples.digest = facts["labels"], facts["digest"]
-        ready.batch.length = max(LEAST, min(facts["length"], facts["longest"]))
         smoothing = {} if FAMILIES[kind].smooths_labels else {"smoothing": 0.0}
-        ready.objective = {"name": "pairs"} | smoothing | ready.objective
-        return train(ready, out, display=display)
+        ready = replaced(
+            ready,
+            examples={"labels": facts["labels"], "digest": facts["digest"]},
+            batch={"length": max(LEAST, min(facts["length"], facts["longest"]))},
+            objective={"name": "pairs"} | smoothing | recipe.objective,
+        )
+        return train(ready, out, data=data, display=display)
 
 
 def check(recipe: Recipe) -> str:
     """Refuses what this model cannot learn so; gives its family."""
     kind, given = family(recipe), recipe.examples
-    task = find(given.task)
+    task = find(given.task or "")
     if not task.writable:
         able = ", ".join(task.objective().learners()) if task.has_objective else "none"
         raise ConfigError(f"{kind} writes texts and cannot {task.name} words; these can: {able}")
@@ -99,7 +111,7 @@ def check(recipe: Recipe) -> str:
         raise ConfigError(
             f"{kind} cannot learn {task.name} as text; these can: {', '.join(writers(task))}"
         )
-    if task.in_turns and given.prefix not in ("", "paper"):
+    if task.in_turns and given.prefix:
         raise ConfigError(
             f"examples.prefix is {given.prefix!r}, but 'regard chat' shows turns as they are; "
             "leave it out"
@@ -123,35 +135,35 @@ def writers(task: Task) -> list[str]:
     return [*every, *go_on] if task.text_only else every
 
 
-def prefix_of(prefix: str, task: Task, kind: str) -> str:
-    if prefix != "paper":
+def prefix_of(prefix: str | None, task: Task, kind: str) -> str:
+    """What stands before a source; None: what the paper of the model has there."""
+    if prefix is not None:
         return prefix
     return task.prefix if FAMILIES[kind].task_prefixes else ""
 
 
 def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
     """RUN/data, and RUN/task.json, by which the run is asked later."""
-    given, place = recipe.examples, out / DATA
+    task, place = find(recipe.examples.task or ""), out / DATA
     if (place / MARKER).is_file() and "examples" not in read_marker(place):
         raise ConfigError(f"{place} is prepared text of another kind; choose another --out")
     splits = divided(recipe, display)
     config = configure(format_of((source := read_config(Path(recipe.model)))["model_type"]), source)
     context = getattr(config, "context", None)
     length = recipe.batch.length or min(
-        FAMILIES[kind].finetuned(given.task).seq_len or LENGTH, context or 2**62
+        FAMILIES[kind].finetuned(task.name).seq_len or LENGTH, context or 2**62
     )
-    task = find(given.task)
-    form = Form(task, prefix_of(given.prefix, task, kind), given.labels)
+    form = Form(task, prefix_of(recipe.examples.prefix, task, kind), splits.labels)
     tokenizer = plain(tokenizer_of(recipe.model))
     special = special_of(tokenizer, recipe.model)
     special = replace(special, end=config.end) if FAMILIES[kind].writes_tasks else special
     scribe = Scribe(form, tokenizer, special.end, FAMILIES[kind].writes_tasks)
-    Words(task.closed(splits["train"], form.labels), tokenizer)
+    Words(task.closed(splits.train, form.labels), tokenizer)
     vocabulary = max(tokenizer.ready.get_vocab().values()) + 1
     dtype = "uint16" if vocabulary <= WIDEST else "uint32"
     with workplace(place, True, MARKER) as work:
         longest, target, about = 0, 0, {}
-        for name, examples in splits.items():
+        for name, examples in {"train": splits.train, "valid": splits.valid}.items():
             written = Written(Writer(work, name, dtype), special.unknown)
             for part in portions(examples, CHUNK):
                 written.add(scribe.pairs(part, length))
@@ -161,8 +173,8 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
         if not about["train"]["documents"]:
             raise InputError(f"{recipe.data} holds nothing to learn: no turn is replied to")
         completed(tokenizer, special).save(work)
-        facts = {"labels": given.labels, "length": length, "longest": longest,
-                 "digest": given.digest}  # fmt: skip
+        facts = {"labels": splits.labels, "length": length, "longest": longest,
+                 "digest": splits.digest}  # fmt: skip
         write_marker(
             work,
             {"kind": "pairs", "vocabulary": vocabulary, "dtype": dtype, "special": asdict(special),
@@ -195,29 +207,36 @@ class Written:
         return {**self.writer.close(), "unknown": self.strange}
 
 
-def divided(recipe: Recipe, display: str) -> dict[str, list[Example]]:
-    """The examples that learn and those that validate; labels are settled."""
-    given, problems = recipe.examples, Problems()
+class Divided(NamedTuple):
+    """The examples of a recipe that learn and those that validate."""
+
+    train: list[Example]
+    valid: list[Example]
+    labels: list[str]  # of a task that has a few of them
+    digest: str  # of the files
+
+
+def divided(recipe: Recipe, display: str) -> Divided:
+    given, task, problems = recipe.examples, find(recipe.examples.task or ""), Problems()
     found, valid = read_all(recipe.data, recipe, problems), []
     if given.valid and not given.folds:
         valid = read_all(given.valid, recipe, problems)
     else:
-        rest = given.share, given.folds, given.fold
+        rest = given.share, given.folds or 0, given.fold
         pairs = [e for e in found if isinstance(e, Pair)]
         inside = divide_pairs(pairs, *rest) if pairs else divide(found, *rest)
-        valid = [e for e, held in zip(found, inside, strict=True) if held]
-        found = [e for e, held in zip(found, inside, strict=True) if not held]
+        valid = [e for e, validates in zip(found, inside, strict=True) if validates]
+        found = [e for e, validates in zip(found, inside, strict=True) if not validates]
     if given.more:
         found = [*found, *read_all(given.more, recipe, problems)]
-    settle_digest(recipe)
-    task = find(given.task)
+    digest, labels = digest_of(recipe), list(given.labels or [])
     if task.writable:
-        given.labels = given.labels or task.labels_in(found)
-        task.check_labels(found, given.labels, recipe.data)
-        task.check_labels(valid, given.labels, given.valid or recipe.data)
+        labels = labels or task.labels_in(found)
+        task.check_labels(found, labels, recipe.data)
+        task.check_labels(valid, labels, given.valid or recipe.data)
     for line in problems.notes():
         watch(display).note(line)
-    return {"train": found, "valid": valid}
+    return Divided(found, valid, labels, digest)
 
 
 def plain(tokenizer: Tokenizer) -> Tokenizer:

@@ -170,8 +170,8 @@ class Classify(Several):
             made.append(Prediction(labels[best], row[best], dict(zip(labels, row, strict=True))))
         return made
 
-    def about(self) -> dict[str, Any]:
-        said = super().about()
+    def hf_config(self) -> dict[str, Any]:
+        said = super().hf_config()
         if not self.regression:
             return said | {"problem_type": "single_label_classification"}
         names = {"id2label": {"0": "score"}, "label2id": {"score": 0}}

@@ -31,6 +31,7 @@ class Examples:
     split: str = "test"
     notes: list[str] = field(default_factory=list)  # what a user should know
     path: str = ""
+    digest: str = ""  # of the files
 
     def __post_init__(self) -> None:
         self.special: Special = special_of(self.tokenizer, self.path or "the model")
@@ -54,42 +55,42 @@ def tokenizer_of(model: str) -> Tokenizer:
 
 
 def labelled_data(recipe: Recipe, split: str) -> Examples:
-    """The examples of a recipe's split, "train" or "valid", its labels settled."""
-    given = recipe.examples
+    """The examples of a recipe's split, "train" or "valid". Labels that the recipe leaves open are
+    those of the examples that learn.
+    """
+    given, task = recipe.examples, find(recipe.examples.task or "")
     problems = Problems()
-    held = {"train": recipe.data, "valid": given.valid}
-    own = bool(given.valid) and not given.folds
+    own = given.valid if not given.folds else None
     if own and split == "valid":
-        found = read_all(held["valid"], recipe, problems)
+        found = read_all(own, recipe, problems)
     else:
         found = read_all(recipe.data, recipe, problems)
         if not own:
-            inside = divide(found, given.share, given.folds, given.fold)
+            inside = divide(found, given.share, given.folds or 0, given.fold)
             found = [
                 e for e, valid in zip(found, inside, strict=True) if valid == (split == "valid")
             ]
     if given.more and split == "train":
         found = [*found, *read_all(given.more, recipe, problems)]
     found = labelled_alone(found, recipe, problems)
-    settle_digest(recipe)
-    if not given.labels and split == "train":
-        given.labels = find(given.task).labels_in(found)
+    digest = digest_of(recipe)
+    labels = list(given.labels or [])
+    if not labels and split == "train":
+        labels = task.labels_in(found)
     twice = split == "valid" and not own  # the file has been read to learn from
     notes = [] if twice else problems.notes(split)
-    find(given.task).check_labels(found, given.labels, held[split] or recipe.data)
+    task.check_labels(found, labels, (own if split == "valid" else None) or recipe.data)
     asked = recipe.objective
     family, marks = str(asked.get("family", "")), bool(asked.get("marks", True))
-    tokenizer = marked(tokenizer_of(recipe.model), family, given.task, marks, recipe.model)
-    made = Examples(given.task, found, tokenizer, given.labels, split, notes)
-    made.path = recipe.model
-    return made
+    tokenizer = marked(tokenizer_of(recipe.model), family, task.name, marks, recipe.model)
+    return Examples(task.name, found, tokenizer, labels, split, notes, recipe.model, digest)
 
 
 def labelled_alone(found: list[Example], recipe: Recipe, problems: Problems) -> list[Example]:
     """Some without a label among others with one are an error, as 'regard check' says."""
     given = recipe.examples
     bare = [example for example in found if not example.labelled]
-    if not bare or len(bare) == len(found) or find(given.task).partly:
+    if not bare or len(bare) == len(found) or find(given.task or "").partly:
         return found
     told = f"{len(bare):,} of {len(found):,} examples have no label"
     if "missing-label" not in given.skip:
@@ -110,10 +111,11 @@ def read_all(name: str, recipe: Recipe, problems: Problems) -> list[Example]:
         "header": given.header == "yes" if given.header else None,
         "download": given.download,
     }
-    files, data = files_of(name, given.task), files_of(recipe.data, given.task)
+    task = given.task or ""
+    files, data = files_of(name, task), files_of(recipe.data, task)
     if given.form and [Path(f).suffixes for f in files] == [Path(f).suffixes for f in data]:
         options["form"] = given.form
-    return read(files, given.task, skip=given.skip, problems=problems, **options)
+    return read(files, task, skip=given.skip, problems=problems, **options)
 
 
 def files_of(name: str, task: str) -> list[str]:
@@ -163,12 +165,12 @@ def fingerprint(example: Example) -> bytes:
 # -- the files of a run
 
 
-def settle_digest(recipe: Recipe) -> None:
+def digest_of(recipe: Recipe) -> str:
     """A run goes on only with the data it began with."""
     given = recipe.examples
     digest = hashlib.blake2b(digest_size=16)
     names = [name for name in (recipe.data, given.valid, given.more) if name]
-    for name in (file for each in names for file in files_of(each, given.task)):
+    for name in (file for each in names for file in files_of(each, given.task or "")):
         if Path(name).is_file():
             with Path(name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "blake2b").digest())
@@ -177,4 +179,4 @@ def settle_digest(recipe: Recipe) -> None:
             f"{recipe.data} (or what validates) has changed since this run began; it can only go "
             "on with the same data: restore it, or begin a new run"
         )
-    given.digest = digest.hexdigest()
+    return digest.hexdigest()

@@ -27,7 +27,6 @@ from regard.models import FAMILIES
 from regard.models.extensions import extend, extension
 from regard.models.extensions.guide import Guide, Tokens, rules
 from regard.models.extensions.tree_knowledge import Knowledge
-from regard.objectives import objective
 from regard.tasks import TASKS, objective_of
 
 TREE = np.dtype([(name, np.int32) for name in ("soft", "line", "word", "owner")])
@@ -306,7 +305,7 @@ def check_use(family: str, task: str) -> None:
         raise ConfigError(
             f"knowledge is for encoders ({', '.join(able)}); this model is a {family}"
         )
-    kinds = {name: objective(learner) for name in TASKS if (learner := objective_of(name))}
+    kinds = {name: find(name).objective() for name in TASKS if objective_of(name)}
     informed = [name for name, kind in kinds.items() if hasattr(kind.Options(), "knowledge")]
     if task not in informed:
         raise ConfigError(f"knowledge is for {', '.join(informed)}; this is {task}")

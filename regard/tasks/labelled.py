@@ -25,10 +25,10 @@ from regard.objectives.base import Batch, Objective, Sample
 from regard.objectives.reading import check_room, inner
 from regard.tasks import task as find
 from regard.tasks.base import Prediction
-from regard.tasks.corpus import Examples, labelled_data
+from regard.tasks.corpus import Examples
 from regard.tasks.knowledge import Informed
 from regard.tasks.task_tokens import grown
-from regard.training.recipe import Recipe
+from regard.training.hooks import Hooks
 
 TASK = "task.json"
 ROWS = ("tokens", "segments", "facts")  # what a sample has for each of its tokens
@@ -45,11 +45,10 @@ class Variants(Protocol):
     def of(self, example: Any, epoch: int, index: int) -> Any: ...
 
 
-class LabelledObjective(Objective):
+class LabelledObjective(Objective, Hooks):
     """A subclass gives `encode` (the rows), `loss`, and `predict` with `merge` (the answers)."""
 
     corpus: Examples  # type: ignore[assignment]
-    labelled = True
     variants: Variants | None = None  # of the examples, in what learns
     varies: ClassVar[bool] = False  # can it read variants?
 
@@ -63,10 +62,6 @@ class LabelledObjective(Objective):
         """Encoders first: the papers of the others learned something else."""
         able = [card for card in FAMILIES.values() if cls.suits(card)]
         return [card.name for card in sorted(able, key=lambda card: card.model.causal)]
-
-    @classmethod
-    def open_corpus(cls, recipe: Recipe, split: str) -> Examples:
-        return labelled_data(recipe, split)
 
     @property
     def causal(self) -> bool:
@@ -216,7 +211,7 @@ class LabelledObjective(Objective):
         """Which rows of a Longformer see everything: [CLS], the first."""
         return batch["tokens"].new_zeros(batch["tokens"].size(0), 1)
 
-    def fitted(self, model: Any) -> Any:
+    def adapt_model(self, model: Any) -> Any:
         if self.card.task_tokens:
             return grown(model, max(self.corpus.vocabulary, self.corpus.special.ids()[-1] + 1))
         model = LabelledObjective.opened(self, model, None)
@@ -260,7 +255,7 @@ class LabelledObjective(Objective):
     def settled(self) -> dict[str, Any]:
         return {} if self.knowledge is None else {"knowledge": self.knowledge.settled()}
 
-    def about(self) -> dict[str, Any]:
+    def hf_config(self) -> dict[str, Any]:
         labels = self.corpus.labels
         if not labels:
             return {}
@@ -276,7 +271,7 @@ class LabelledObjective(Objective):
         model.read_forwards()
         return model
 
-    def keep(self, model: Any, out: Path) -> None:
+    def save_extras(self, model: Any, out: Path) -> None:
         """task.json: all that is needed to ask the model again."""
         known = {} if self.knowledge is None else {"knowledge": self.knowledge.keep(out)}
         facts = {

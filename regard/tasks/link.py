@@ -171,8 +171,8 @@ class Link(Choose):
             made.append(Prediction(best, scores[best], scores))
         return made
 
-    def keep(self, model: Any, out: Path) -> None:
-        super().keep(model, out)
+    def save_extras(self, model: Any, out: Path) -> None:
+        super().save_extras(model, out)
         if self.graph is not None:
             self.graph.write(out / GRAPH)
 

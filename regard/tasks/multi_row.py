@@ -130,11 +130,11 @@ class Several(LabelledObjective):
 
     # -- the model
 
-    def about(self) -> dict[str, Any]:
+    def hf_config(self) -> dict[str, Any]:
         """Others find a GPT's last token by what padding is."""
         special = self.corpus.special
         pad = special.end if special.pad is None else special.pad
-        return super().about() | ({"pad_token_id": pad} if self.causal else {})
+        return super().hf_config() | ({"pad_token_id": pad} if self.causal else {})
 
     # -- the language model beside the task
 

@@ -161,8 +161,8 @@ class Multilabel(Several):
             made.append(Prediction(sorted(given), sure, dict(zip(labels, row, strict=True))))
         return made
 
-    def about(self) -> dict[str, Any]:
-        return super().about() | {"problem_type": "multi_label_classification"}
+    def hf_config(self) -> dict[str, Any]:
+        return super().hf_config() | {"problem_type": "multi_label_classification"}
 
 
 # -- what measures it

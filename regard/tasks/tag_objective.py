@@ -224,8 +224,8 @@ class Tag(LabelledObjective):
     def heads(self) -> dict[str, int]:
         return {"tag": len(self.corpus.labels)}
 
-    def fitted(self, model: Any) -> Any:
-        model = super().fitted(model)
+    def adapt_model(self, model: Any) -> Any:
+        model = super().adapt_model(model)
         if self.options.crf:
             model.crf = self.chain(GAIN)
         return model
@@ -349,8 +349,8 @@ class Tag(LabelledObjective):
 
     # -- what is kept
 
-    def keep(self, model: Any, out: Path) -> None:
-        super().keep(model, out)
+    def save_extras(self, model: Any, out: Path) -> None:
+        super().save_extras(model, out)
         if self.options.crf:
             names = ("start", "end", "steps")
             weights = model.crf.weights(model.crf.start, None)

@@ -17,11 +17,11 @@ before the first of them; what the first pass gives is what is reported and reme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ from regard.core.seeding import LARGEST, keyed
 from regard.data.corpus import Special
 from regard.models.state import State
 from regard.objectives.base import Batch
+from regard.training.loop import Go, Parts, Place
 from regard.training.recipe import Robust
 
 SMALLEST = 1e-8  # no norm is divided by that is below this
@@ -39,33 +40,6 @@ MARKED = (
     ("tokens", "real"),
     ("source", "source_real"),
 )  # of a batch: ids, and which are no padding
-Parts = dict[str, Tensor]
-
-
-class Go(Protocol):
-    """A pass of a micro-batch, there and back.
-
-    `last` is False where another one follows, `share` is what its loss counts, and with `inputs`
-    nothing but these gets a gradient.
-    """
-
-    def __call__(
-        self,
-        state: State | None,
-        *,
-        last: bool = True,
-        share: float = 1.0,
-        inputs: Sequence[Tensor] | None = None,
-    ) -> Parts: ...
-
-
-Place = tuple[int, int]  # the step, and the micro-batch counted over all processes
-Passes = Callable[[Go, Place, Batch, State | None], Parts]
-
-
-def once(go: Go, place: Place, batch: Batch, state: State | None) -> Parts:
-    """As a micro-batch is read without any of this."""
-    return go(state)
 
 
 @dataclass
@@ -117,9 +91,10 @@ class Disturbed:
     ) -> None:
         self.embedding, self.chosen, self.seed = word_embedding(model), chosen, seed
         self.pad = special.pad
-        self.attack = {"": self.plain, "fgm": self.fgm, "pgd": self.pgd, "freelb": self.freelb}[
-            chosen.adversary
-        ]
+        attacks = {None: self.plain, "fgm": self.fgm, "pgd": self.pgd, "freelb": self.freelb}
+        self.attack = attacks[chosen.adversary]
+        self.radius, self.rate = chosen.radius or 0.0, chosen.rate or 0.0
+        self.steps, self.first = chosen.steps or 1, chosen.start or 0.0
         if chosen.tokens:
             self.others = Others(special, vocabulary, model.config.vocabulary)
         self.place: Place = (0, 0)
@@ -157,11 +132,10 @@ class Disturbed:
         return go(state)
 
     def fgm(self, go: Go, state: State | None) -> Parts:
-        return self.chased(go, state, 1, self.chosen.radius, None)
+        return self.chased(go, state, 1, self.radius, None)
 
     def pgd(self, go: Go, state: State | None) -> Parts:
-        chosen = self.chosen
-        return self.chased(go, state, chosen.steps, chosen.rate, chosen.radius)
+        return self.chased(go, state, self.steps, self.rate, self.radius)
 
     def chased(
         self, go: Go, state: State | None, steps: int, rate: float, radius: float | None
@@ -179,12 +153,11 @@ class Disturbed:
         return found
 
     def freelb(self, go: Go, state: State | None) -> Parts:
-        chosen, past = self.chosen, copy(state)
-        share = 1 / chosen.steps
-        found = go(state, last=chosen.steps == 1, share=share)
-        for step in range(2, chosen.steps + 1):
-            last = step == chosen.steps
-            self.climb(chosen.rate, chosen.radius or None, learns=not last)
+        past, share = copy(state), 1 / self.steps
+        found = go(state, last=self.steps == 1, share=share)
+        for step in range(2, self.steps + 1):
+            last = step == self.steps
+            self.climb(self.rate, self.radius or None, learns=not last)
             go(copy(past), last=last, share=share)
         return found
 
@@ -225,8 +198,8 @@ class Disturbed:
 
     def start(self, y: Tensor) -> Tensor:
         """δ before the first pass."""
-        if self.chosen.adversary == "freelb" and self.chosen.start:
-            return (self.chosen.start * self.uniform(y, "start")).requires_grad_()
+        if self.chosen.adversary == "freelb" and self.first:
+            return (self.first * self.uniform(y, "start")).requires_grad_()
         return torch.zeros_like(y, requires_grad=True)
 
     def uniform(self, like: Tensor, purpose: str) -> Tensor:

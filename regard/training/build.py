@@ -1,4 +1,4 @@
-"""From a recipe to the objects that train: data, objective, model."""
+"""From a recipe to the model that learns, and the facts that a recipe is resolved by."""
 
 from __future__ import annotations
 
@@ -8,29 +8,21 @@ from typing import Any, cast
 
 import torch
 
-from regard.core.errors import ConfigError, InputError, RegardError, UnknownName
+from regard.attention.native.library import library
+from regard.core.errors import ConfigError, RegardError
 from regard.core.seeding import seed_torch
-from regard.data.corpus import Corpus, read_marker
-from regard.formats.directory import (
-    configure,
-    heads_of,
-    known_heads,
-    load,
-    read_config,
-)
+from regard.data.corpus import Corpus, Special
+from regard.formats.directory import configure, heads_of, known_heads, load, read_config
 from regard.formats.empty import empty, extensions_of
 from regard.formats.registry import format_of
 from regard.models import FAMILIES, family_of
-from regard.models.config import fits
 from regard.models.extensions import extend, extension, place_of
-from regard.objectives import for_task
-from regard.objectives import objective as find
 from regard.objectives.base import Objective
-from regard.training.recipe import Recipe
-from regard.training.shapes import check_vocabulary, fitted
-
-LENGTH = 256  # tokens of a sample, unless the recipe says so
-STEP = 4096  # tokens of a step, unless the recipe says so
+from regard.training.data import TextData
+from regard.training.hardware import fast_bf16
+from regard.training.hooks import hooks_of
+from regard.training.recipe import Recipe, Resolved
+from regard.training.resolve import LENGTH, MachineFacts, ModelFacts, resolve
 
 
 def is_directory(model: str) -> bool:
@@ -46,115 +38,41 @@ def family(recipe: Recipe) -> str:
     return family_of(recipe.model).name
 
 
-def labelled(recipe: Recipe) -> bool:
-    """Does the recipe learn from examples, not from prepared text?"""
-    return find(learned(recipe)).labelled
+def resolved(recipe: Recipe, data: TextData, machine: MachineFacts) -> Resolved:
+    """The recipe with all that is known before its objective and its model are built."""
+    card = FAMILIES[family(recipe)]
+    return resolve(recipe, data.facts(recipe, card), card, machine, model_facts(recipe))
 
 
-def learned(recipe: Recipe) -> str:
-    """The objective; of a distillation the one inside of it."""
-    held = recipe.objective
-    return str(held.get("of") or held.get("name"))
+def machine_facts(device: torch.device, processes: int) -> MachineFacts:
+    return MachineFacts(
+        device=device.type,
+        threads=torch.get_num_threads(),
+        processes=processes,
+        native=library() is not None,
+        fast_bf16=fast_bf16(device),
+    )
 
 
-def settle_objective(recipe: Recipe) -> None:
-    kind, task = family(recipe), recipe.examples.task
-    if task == "prefer":
-        recipe.objective = {"name": "prefer"} | recipe.objective | {"family": kind}
-        return
-    if task and not FAMILIES[kind].writes_tasks and (learner := for_task(task)):
-        recipe.objective = {"name": learner} | recipe.objective | {"family": kind}
-        return
-    facts = read_marker(Path(recipe.data))
-    own = "pairs" if facts.get("kind") == "pairs" else FAMILIES[kind].objective
-    recipe.objective = {"name": own} | recipe.objective
+def model_facts(recipe: Recipe) -> ModelFacts:
+    config = start_config(recipe, recipe.batch.length or LENGTH)
+    if is_directory(recipe.model):
+        return ModelFacts(config.width, True, getattr(config, "context", None))
+    return ModelFacts(config.width)
 
 
-def settle_batch(recipe: Recipe) -> None:
-    """Length, samples and objective, where the recipe leaves them open."""
-    settle_objective(recipe)
-    batch = recipe.batch
-    if recipe.examples.task:
-        paper = FAMILIES[family(recipe)].finetuned(recipe.examples.task)
-        batch.length = batch.length or -(paper.seq_len or LENGTH)  # below 0: at most
-        if batch.samples == 0:
-            batch.samples = paper.batch_size or max(1, STEP // -batch.length)
-            batch.samples += -batch.samples % (batch.accumulate * max(1, recipe.engine.processes))
-    context = None
+def start_config(recipe: Recipe, length: int, **changes: Any) -> Any:
+    """The configuration of the recipe's model, before it takes anything from its data."""
     if is_directory(recipe.model):
         given = read_config(Path(recipe.model))
-        context = getattr(configure(format_of(given["model_type"]), given), "context", None)
-    if batch.length <= 0:
-        wanted = -batch.length or LENGTH
-        batch.length = min(wanted, context or wanted)
-    if batch.samples == 0:
-        batch.samples = max(1, STEP // batch.length)
-        batch.samples += -batch.samples % (batch.accumulate * max(1, recipe.engine.processes))
-    if context is not None and batch.length > context:
-        raise ConfigError(
-            f"batch.length is {batch.length}, but {recipe.model} has learned {context} positions; "
-            "choose a smaller length"
-        )
+        return configure(format_of(given["model_type"]), given)
+    kind = family_of(recipe.model)
+    start = kind.sizes.get(recipe.model) or kind.config()
+    laptop = kind.shape(recipe.size, length) if recipe.size else {}
+    return start.replace(**(laptop | changes | recipe.shape))
 
 
-def objective_for(recipe: Recipe, split: str) -> Objective:
-    """The objective on one split; for validation nothing depends on the epoch."""
-    options = dict(recipe.objective)
-    found = find(str(options.pop("name")))
-    made = found.build(
-        find(learned(recipe)).open_corpus(recipe, split),
-        options_of(found, options),
-        length=recipe.batch.length,
-        batch=recipe.batch.samples,
-        seed=recipe.seed,
-        learning=split == "train",
-    )
-    made.in_streams = recipe.batch.order == "streams"
-    if made.in_streams and (labelled(recipe) or learned(recipe) == "pairs"):
-        raise ConfigError(
-            f'batch.order is "streams", but {learned(recipe)} reads examples, which are no '
-            "stretches of a text; leave it out"
-        )
-    if split == "train":
-        recipe.objective |= made.settled()  # for validation what the data to learn from decided
-        if recipe.augment.methods:
-            from regard.methods.augment.learning import vary
-
-            vary(made, recipe)
-    return made
-
-
-def options_of(found: type[Objective], given: dict[str, Any]) -> Any:
-    """An objective's options, with names and kinds checked."""
-    known = {f.name: f for f in dataclasses.fields(found.Options)}
-    for name, value in given.items():
-        if name not in known:
-            raise UnknownName("recipe key", f"objective.{name}", [f"objective.{k}" for k in known])
-        kind = known[name].type
-        simple = {"int": int, "float": float, "str": str, "bool": bool}.get(str(kind))
-        if simple is not None and not fits(value, simple):
-            raise ConfigError(f"objective.{name} is {value!r}; it must be {kind}")
-    try:
-        return found.Options(**given)
-    except TypeError as error:
-        raise ConfigError(f"objective {found.name}: {error}") from None
-
-
-def validation_for(recipe: Recipe) -> Objective | None:
-    """None where the data has no text for it."""
-    if labelled(recipe):
-        given = recipe.examples
-        return objective_for(recipe, "valid") if given.valid or given.share or given.folds else None
-    facts = read_marker(Path(recipe.data))
-    if not facts["splits"].get("valid", {}).get("tokens"):
-        return None
-    try:
-        return objective_for(recipe, "valid")
-    except InputError:
-        return None
-
-
-def outline(recipe: Recipe, objective: Objective) -> Any:
+def outline(recipe: Resolved, objective: Objective) -> Any:
     """The model without memory for its weights: what it would cost is known from this."""
     heads = objective.heads()
     if is_directory(recipe.model):
@@ -168,42 +86,39 @@ def outline(recipe: Recipe, objective: Objective) -> Any:
         with torch.device("meta"):
             model = blank(recipe, objective)
     with torch.device("meta"):
-        model = objective.fitted(extended(model, recipe))
+        model = hooks_of(objective).adapt_model(extended(model, recipe))
     check_learns(model)
     check_vocabulary(model, objective.corpus.vocabulary)
     objective.check(model)
     return model
 
 
-def blank(recipe: Recipe, objective: Objective) -> Any:
+def blank(recipe: Resolved, objective: Objective) -> Any:
     """A new model before it is initialised."""
-    kind = family_of(recipe.model)
-    start = kind.sizes.get(recipe.model) or kind.config()
-    changes = kind.shape(recipe.size, recipe.batch.length) if recipe.size else {}
+    kind, length, changes = family_of(recipe.model), recipe.batch.length, {}
     if kind.name == "xlnet" and objective.name == "permuted":
-        asked: Any = objective.options
-        changes["two_directions"] = asked.two_directions
-        changes["reuse"] = recipe.batch.length // 2 if asked.pairs else None
-        changes["memory"] = recipe.batch.length * 3 // 4
-    changes |= {key: listed(value) for key, value in recipe.shape.items()}
-    start = start.replace(**changes)
+        options: Any = objective.options
+        changes["two_directions"] = options.two_directions
+        changes["reuse"] = length // 2 if options.pairs else None
+        changes["memory"] = length * 3 // 4
+    start = start_config(recipe, length, **changes)
     corpus = objective.corpus
-    given = fitted(start, corpus.special, corpus.vocabulary, recipe.batch.length)
+    given = fitted(start, corpus.special, corpus.vocabulary, length)
     start = start.replace(**{k: v for k, v in given.items() if k not in recipe.shape})
     heads, build = objective.heads(), cast(Any, kind.model)
     return build(start) if heads is None else build(start, heads)
 
 
-def model_for(recipe: Recipe, objective: Objective) -> Any:
+def model_for(recipe: Resolved, objective: Objective) -> Any:
     """A new model, initialised by the seed alone, or the one of a directory."""
     seed_torch(recipe.seed, "weights")
     if is_directory(recipe.model):
         model = load(recipe.model, heads=objective.heads()).model
-        if not labelled(recipe):
-            check_tokenizer(recipe, objective.corpus)
+        check_tokenizer(recipe, objective.corpus)
     else:
         model = blank(recipe, objective).initialise()
-    return objective.fitted(extended(model, recipe, objective.corpus.tokenizer)).train()
+    model = extended(model, recipe, objective.corpus.tokenizer)
+    return hooks_of(objective).adapt_model(model).train()
 
 
 def extended(model: Any, recipe: Recipe, tokenizer: Any = None) -> Any:
@@ -225,14 +140,14 @@ def check_learns(model: Any) -> None:
             )
 
 
-def listed(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def check_tokenizer(recipe: Recipe, corpus: Corpus) -> None:
-    """Refuses text that was cut into other tokens than the model knows."""
+def check_tokenizer(recipe: Recipe, corpus: Any) -> None:
+    """Refuses text that was cut into other tokens than the model knows. Examples are cut later, by
+    the model's own tokenizer.
+    """
     from regard.data.tokenizer import Tokenizer
 
+    if not isinstance(corpus, Corpus):
+        return
     held = Tokenizer.open(Path(recipe.model))
     if held is None or held.fast is None:
         return
@@ -244,29 +159,6 @@ def check_tokenizer(recipe: Recipe, corpus: Corpus) -> None:
         )
 
 
-def about_data(recipe: Recipe, objective: Objective, valid: Objective | None) -> dict[str, Any]:
-    """What run.json says of the data."""
-    if labelled(recipe):
-        held = {"train": objective, "valid": valid}
-        return {
-            "path": str(Path(recipe.data)),
-            "task": recipe.examples.task,
-            "labels": recipe.examples.labels,
-            "vocabulary": objective.corpus.vocabulary,
-            "splits": {k: {"examples": len(o.corpus)} for k, o in held.items() if o is not None},
-        }
-    data = read_marker(Path(recipe.data))
-    return {
-        "path": str(Path(recipe.data)),
-        "vocabulary": data["vocabulary"],
-        "splits": {
-            name: {k: v for k, v in split.items() if k != "shards"}
-            for name, split in data["splits"].items()
-        },
-        "tokenizer": data.get("tokenizer"),
-    }
-
-
 def describe(model: Any) -> dict[str, Any]:
     return {
         "family": model.family.name,
@@ -274,3 +166,25 @@ def describe(model: Any) -> dict[str, Any]:
         "parameters": model.parameter_count(),
         "config": dataclasses.asdict(model.config),
     }
+
+
+def fitted(config: Any, special: Special, vocabulary: int, length: int) -> dict[str, Any]:
+    """What a new model takes from its data: vocabulary, special ids, positions."""
+    fields = config.__dataclass_fields__
+    pad = special.end if special.pad is None else special.pad
+    values: dict[str, Any] = {"vocabulary": vocabulary, "context": length}
+    values |= {"padding": pad, "start": pad, "end": special.end}
+    found = {key: value for key, value in values.items() if key in fields}
+    if "cutoffs" in fields:
+        found["cutoffs"] = tuple(c for c in config.cutoffs if c < vocabulary)
+    return found
+
+
+def check_vocabulary(model: Any, vocabulary: int) -> None:
+    """Refuses a model that knows another number of tokens than its data."""
+    known = model.config.vocabulary
+    if known < vocabulary:
+        raise ConfigError(
+            f"the data has {vocabulary:,} different tokens, the model knows {known:,}; prepare the "
+            "text with the model's own tokenizer ('regard prepare … --tokenizer MODEL')"
+        )

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.core.errors import ConfigError
-from regard.training.recipe import Recipe
+from regard.training.recipe import Resolved
 from regard.training.train_module import blocks
 
 BOTTOM = {"embeddings", "tokens", "positions", "distances", "query"}  # what lies under the layers
@@ -50,38 +50,21 @@ def layers_of(model: Any) -> list[nn.Module]:
     return blocks(model) or list(getattr(model, "layers", ()))  # an LSTM has no blocks
 
 
-def freeze(recipe: Recipe, model: nn.Module, processes: int) -> None:
-    """Checks and settles what does not learn. What never will is frozen here, before there is an
-    optimiser or an engine: neither then knows of it.
+def freeze(config: Resolved, model: nn.Module) -> None:
+    """What never will learn is frozen here, before there is an optimiser or an engine: neither then
+    knows of it.
     """
-    chosen, count = recipe.optimizer, len(layers_of(model))
-    if chosen.thaw < 0 or not 0 <= chosen.frozen <= count:
-        raise ConfigError(
-            f"optimizer.frozen is {chosen.frozen} and optimizer.thaw is {chosen.thaw}; this model "
-            f"has {count} layers, so choose frozen from 0 to {count}, and thaw as a number of steps"
-        )
+    chosen = config.optimizer
     if chosen.zeros:
-        hold_zeros(recipe, model, processes)
+        hold_zeros(config.model, model)
+    frozen = held(model, chosen.frozen or 0)
     if not chosen.thaw:
-        for weight in held(model, chosen.frozen):
+        for weight in frozen:
             weight.requires_grad_(False)
-        return
-    if processes > 1:
+    elif len(frozen) == len(list(model.parameters())):
         raise ConfigError(
-            "optimizer.thaw frees layers on the way, which several processes cannot do together; "
-            "use one process, or optimizer.frozen alone"
-        )
-    if recipe.engine.compile == "yes":
-        raise ConfigError(
-            "optimizer.thaw changes what is computed, so it would be compiled again and again; "
-            "set engine.compile=no"
-        )
-    recipe.engine.compile = "no"
-    chosen.frozen = chosen.frozen or count  # as ULMFiT begins: the head alone
-    if len(held(model, chosen.frozen)) == len(list(model.parameters())):
-        raise ConfigError(
-            f"nothing stands above the {count} layers that could learn while all of them are "
-            f"frozen; choose optimizer.frozen below {count}"
+            f"nothing stands above the {len(layers_of(model))} layers that could learn while all "
+            f"of them are frozen; choose optimizer.frozen below {len(layers_of(model))}"
         )
 
 
@@ -101,20 +84,15 @@ def matrices_of(model: nn.Module) -> Iterator[nn.Parameter]:
                 yield value
 
 
-def hold_zeros(recipe: Recipe, model: nn.Module, processes: int) -> None:
+def hold_zeros(name: str, model: nn.Module) -> None:
     """Single weights that were pruned stay away. They get no gradient, and without one no optimiser
     moves a weight from 0, nor does decay.
     """
-    if processes > 1 and recipe.engine.parallel == "fsdp":
-        raise ConfigError(
-            "optimizer.zeros looks at whole matrices, and here they are dealt out; set "
-            "engine.parallel=ddp"
-        )
     matrices = list(matrices_of(model))
     known = not any(matrix.is_meta for matrix in matrices)
     if known and not any(bool((matrix == 0).any()) for matrix in matrices):
         raise ConfigError(
-            f"optimizer.zeros keeps the zeros of {recipe.model}, and its layers have none; leave "
+            f"optimizer.zeros keeps the zeros of {name}, and its layers have none; leave "
             "it out, or make some with 'regard prune --weights SHARE'"
         )
     for matrix in matrices:

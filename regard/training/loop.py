@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,11 +20,38 @@ from regard.core.errors import RegardError
 from regard.core.seeding import seed_torch
 from regard.models.state import State
 from regard.objectives.base import Batch, Objective
-from regard.training.adversary import Passes, once
 from regard.training.batches import Batches
 from regard.training.optimizer import clip, load_state, put, set_rate, state_tensors
 from regard.training.parallel import Alone, Group
 from regard.training.train_module import autocast, moved
+
+Parts = dict[str, Tensor]
+
+
+class Go(Protocol):
+    """A pass of a micro-batch, there and back.
+
+    `last` is False where another one follows, `share` is what its loss counts, and with `inputs`
+    nothing but these gets a gradient.
+    """
+
+    def __call__(
+        self,
+        state: State | None,
+        *,
+        last: bool = True,
+        share: float = 1.0,
+        inputs: Sequence[Tensor] | None = None,
+    ) -> Parts: ...
+
+
+Place = tuple[int, int]  # the step, and the micro-batch counted over all processes
+Passes = Callable[[Go, Place, Batch, State | None], Parts]
+
+
+def once(go: Go, place: Place, batch: Batch, state: State | None) -> Parts:
+    """A micro-batch is read once, as it is."""
+    return go(state)
 
 
 class Diverged(RegardError):

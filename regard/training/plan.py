@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,20 +12,21 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.core.errors import RegardError
+from regard.models import FAMILIES
+from regard.models.family import PaperDefaults
 from regard.objectives.base import Objective
-from regard.training.adversary import Disturbed
 from regard.training.batches import Batches
 from regard.training.build import (
-    about_data,
     describe,
-    labelled,
+    family,
+    is_directory,
+    machine_facts,
     model_for,
-    objective_for,
     outline,
-    settle_batch,
-    validation_for,
+    resolved,
 )
-from regard.training.freezing import Thaw, freeze, work
+from regard.training.data import Built, TextData
+from regard.training.freezing import Thaw, freeze, layers_of, work
 from regard.training.hardware import (
     gemm_peak,
     memory,
@@ -32,29 +34,33 @@ from regard.training.hardware import (
     step_flops,
     training_memory,
 )
+from regard.training.hooks import hooks_of
 from regard.training.loop import Loop
 from regard.training.optimizer import optimizer
 from regard.training.parallel import Group, engine
-from regard.training.rdrop import agreeing
-from regard.training.recipe import Recipe
-from regard.training.resolve import paper_of, settle_budget, settle_engine, settle_optimizer
-from regard.training.robust import check_model, deepen, disturbs, passes, settle_robust
-from regard.training.schedule import BY_WIDTH, schedule
+from regard.training.recipe import FrozenConfig, Recipe, Resolved
+from regard.training.resolve import (
+    RunFacts,
+    disturbs,
+    paper_of,
+    several_passes,
+    with_budget,
+    with_steps,
+)
+from regard.training.schedule import schedule
 from regard.training.train_module import DTYPES, Learner, checkpoint_blocks
 
-WARMUP = 0.1  # of a run too short for the paper's warm-up
-LEAST_WARMUP = 0.02  # where a paper gives a share of very many steps
-VALIDATIONS = 20  # in a run
 WORTH_COMPILING = 15 * 60.0  # seconds; a shorter run cannot repay a minute of compiling
-CHECKING = 0.1  # of the time of a run may go into validations on the way
 LONG = 20.0  # seconds of a step; one wants to know before waiting for a few
 SHORT = 50  # steps of a run that is over before it is measured
 REHEARSAL = 0.02  # of a budget in minutes goes into measuring a step
 
+Note = Callable[[str], None]
+
 
 @dataclass
 class Plan:
-    recipe: Recipe
+    recipe: FrozenConfig
     objective: Objective
     valid: Objective | None
     batches: Batches
@@ -68,109 +74,139 @@ def prepare(
     recipe: Recipe,
     group: Group,
     device: torch.device,
-    note: Callable[[str], None],
+    note: Note,
     *,
-    settled: bool,  # the recipe is that of a run to go on with
+    resumed: bool = False,  # the recipe is that of a run to go on with
+    data: TextData | None = None,
     patience: float = math.inf,  # seconds; a step that takes longer is estimated, not measured
 ) -> Plan:
-    """Builds everything, estimates, refuses what cannot fit, and settles the number of steps."""
-    objective, valid, _, batches, facts = foresee(recipe, group, device, note, settled=settled)
-    facts["data"] = about_data(recipe, objective, valid)
-    model = model_for(recipe, objective)
-    for held in (objective, valid):
-        if held is not None and held.note:
-            note(held.note)
-    if recipe.engine.precision == "fp64":
+    """Builds everything, estimates, refuses what cannot fit, and resolves the recipe."""
+    data = data or TextData()
+    (objective, valid, config), _, batches, facts, paper = foresee(
+        recipe, group, device, note, resumed=resumed, data=data
+    )
+    facts["data"] = data.about(Built(objective, valid, config))
+    model = model_for(config, objective)
+    for built in (objective, valid):
+        if built is not None and built.note:
+            note(built.note)
+    if config.engine.precision == "fp64":
         model.double()
     model.to(device)
-    if recipe.robust.depth:
-        deepen(model, recipe.robust.depth)
-    if recipe.engine.checkpointing:
+    if config.robust.depth:
+        from regard.training.robust import deepen
+
+        deepen(model, config.robust.depth)
+    if config.engine.checkpointing:
         checkpoint_blocks(model)
-    rows = rows_of(objective)
-    usual, samples = round(objective.usual / rows), recipe.batch.samples * rows
-    flops = step_flops(model, usual, samples, **extent(model, objective)) * passes(recipe.robust)
-    settle_budget(recipe, objective, flops)
-    freeze(recipe, model, group.world)
-    loop = loop_for(recipe, model, objective, batches, group)
-    peak = gemm_peak(DTYPES[recipe.engine.precision])
-    if not settled:
-        facts["seconds_needed"] = rehearse(recipe, loop, flops / peak, patience, note)
-    elif recipe.engine.compile == "yes":
+    run = run_facts(config, model, objective, data)
+    config = with_budget(config, paper, run)
+    freeze(config, model)
+    loop = loop_for(config, model, objective, batches, group)
+    peak = gemm_peak(DTYPES[config.engine.precision])
+    timing = Timing(None, config.engine.compile == "yes")
+    if config.engine.compile == "yes":
         loop.engine.learner.compile()
-    if recipe.optimizer.thaw:  # from here on: what was rehearsed is the most that a step costs
-        loop.thaw = Thaw(model, recipe.optimizer.frozen, recipe.optimizer.thaw)
-    settle_steps(recipe, loop, model, objective)
-    flops *= work(model)
-    facts |= {"steps": recipe.budget.steps, "gemm_peak": peak, "step_flops": flops}
-    return Plan(recipe, objective, valid, batches, loop, facts, peak, flops)
+    if not resumed:
+        timing = rehearse(config, loop, run.flops / peak, patience, note)
+    frozen = with_steps(config, paper, run, seconds=timing.seconds, compiled=timing.compiled)
+    if not resumed:
+        facts["seconds_needed"] = frozen.budget.steps * (timing.seconds or 0.0)
+        if config.budget.steps is None:
+            told = f"{timing.seconds:.3g} s a step: {frozen.budget.minutes:g} minutes are"
+            note(f"{told} {frozen.budget.steps:,} steps")
+    set_pace(frozen, loop, model)
+    flops = run.flops * work(model)
+    facts |= {"steps": frozen.budget.steps, "gemm_peak": peak, "step_flops": flops}
+    return Plan(frozen, objective, valid, batches, loop, facts, peak, flops)
 
 
 class Foreseen(NamedTuple):
-    objective: Objective
-    valid: Objective | None
+    built: Built
     ghost: Any  # the model without weights
     batches: Batches
     facts: dict[str, Any]
+    paper: PaperDefaults
 
 
 def foresee(
     recipe: Recipe,
     group: Group,
     device: torch.device,
-    note: Callable[[str], None],
+    note: Note,
     *,
-    settled: bool,
+    data: TextData,
+    resumed: bool = False,
 ) -> Foreseen:
     """All that is known before there are weights; what cannot be, or cannot fit, is refused."""
-    settle_engine(recipe, group, device, note, settled)
-    settle_robust(recipe, group.world)
-    settle_batch(recipe)
-    objective, valid = objective_for(recipe, "train"), validation_for(recipe)
-    ghost = outline(recipe, objective)
-    check_model(recipe.robust, ghost)
+    if recipe.engine.threads and not resumed:
+        torch.set_num_threads(recipe.engine.threads)
+    machine = machine_facts(device, group.world)
+    for told in machine.changes(recipe) if resumed else []:
+        note(told)
+    built = data.build(resolved(recipe, data, machine))
+    objective, valid, config = built
+    ghost = outline(config, objective)
+    if config.robust.depth:
+        from regard.training.robust import check_model
+
+        check_model(config.robust, ghost)
     if valid is not None:
         valid.check(ghost)
     else:
         note("the data has no validation text: nothing is measured on the way")
-    settle_optimizer(recipe, ghost)
-    batches = Batches(
-        objective, recipe.batch.samples, recipe.batch.accumulate, group.rank, group.world
-    )
-    facts = about(recipe, ghost, objective, batches)
+    batch = config.batch
+    batches = Batches(objective, batch.samples, batch.accumulate, group.rank, group.world)
+    facts = about(config, ghost, objective, batches)
     refuse_too_large(facts)
-    return Foreseen(objective, valid, ghost, batches, facts)
+    paper = paper_of(config, FAMILIES[family(config)], is_directory(config.model))
+    return Foreseen(built, ghost, batches, facts, paper)
+
+
+def run_facts(config: Resolved, model: Any, objective: Objective, data: TextData) -> RunFacts:
+    rows = rows_of(objective)
+    usual, samples = round(objective.usual / rows), config.batch.samples * rows
+    flops = step_flops(model, usual, samples, **extent(model, objective))
+    if several_passes(config.robust):
+        from regard.training.robust import passes
+
+        flops *= passes(config.robust)
+    layers = len(layers_of(model))
+    return RunFacts(len(objective), objective.usual, layers, flops, data.of_examples)
 
 
 def loop_for(
-    recipe: Recipe, model: Any, objective: Objective, batches: Batches, group: Group
+    config: Resolved, model: Any, objective: Objective, batches: Batches, group: Group
 ) -> Loop:
-    robust, words = recipe.robust, None
+    robust, words = config.robust, None
     if disturbs(robust):
+        from regard.training.adversary import Disturbed
+
         corpus = objective.corpus
-        words = Disturbed(model, robust, corpus.special, corpus.vocabulary, recipe.seed)
+        words = Disturbed(model, robust, corpus.special, corpus.vocabulary, config.seed)
     if robust.agree:
+        from regard.training.rdrop import agreeing
+
         objective = agreeing(objective, robust.agree, words)
-    learner = Learner(model, objective)
-    made = engine(recipe.engine.parallel, learner, group, recipe.engine.every, recipe.engine.warmup)
+    learner, chosen = Learner(model, objective), config.engine
     loop = Loop(
-        made,
+        engine(chosen.parallel, learner, group, chosen.every, chosen.warmup),
         objective,
         batches,
-        optimizer_for(recipe, model),
+        optimizer_for(config, model),
         lambda step: 0.0,  # the schedule is known once the steps are
         group,
-        seed=recipe.seed,
-        precision=recipe.engine.precision,
-        limit=recipe.optimizer.clip,
+        seed=config.seed,
+        precision=chosen.precision,
+        limit=config.optimizer.clip,
     )
     if words is not None:
         loop.passes = words
     return loop
 
 
-def optimizer_for(recipe: Recipe, model: Any) -> torch.optim.Optimizer:
-    chosen = recipe.optimizer
+def optimizer_for(config: Resolved, model: Any) -> torch.optim.Optimizer:
+    chosen = config.optimizer
     return optimizer(
         chosen.name,
         model,
@@ -179,62 +215,63 @@ def optimizer_for(recipe: Recipe, model: Any) -> torch.optim.Optimizer:
         epsilon=chosen.epsilon,
         decay=chosen.decay,
         fall=chosen.fall,
-        products=torch.bfloat16 if recipe.engine.precision == "bf16" else None,
+        products=torch.bfloat16 if config.engine.precision == "bf16" else None,
         keep_zeros=chosen.zeros,
     )
 
 
-def schedule_for(recipe: Recipe, model: Any, warmup: float, steps: int) -> Callable[[int], float]:
-    planned = recipe.schedule
+def schedule_for(config: FrozenConfig, model: Any) -> Callable[[int], float]:
+    planned = config.schedule
     return schedule(
         planned.name,
-        rate=recipe.optimizer.rate,
-        warmup=warmup,
-        steps=steps,
+        rate=config.optimizer.rate,
+        warmup=planned.warmup,
+        steps=config.budget.steps,
         width=model.config.width,
         floor=planned.floor,
         power=planned.power,
-        until=planned.until or None,
+        until=planned.until,
     )
 
 
-def rehearse(
-    recipe: Recipe, loop: Loop, least: float, patience: float, note: Callable[[str], None]
-) -> float:
-    """Minutes become steps, and it shows whether compiling pays; the seconds that a run will take,
-    0 for one too short to be worth asking. By its operations a step takes `least` seconds or more.
+def set_pace(config: FrozenConfig, loop: Loop, model: Any) -> None:
+    """The rate of each step, and which weights learn in it."""
+    chosen, steps, minutes = config.optimizer, config.budget.steps, config.budget.minutes
+    loop.rate = schedule_for(config, model)
+    if chosen.thaw:  # from here on: what was rehearsed is the most that a step costs
+        loop.thaw = Thaw(model, chosen.frozen or 0, chosen.thaw)
+    if config.budget.clock and minutes:
+        limit = 60 * minutes
+        loop.at = lambda step: min(steps, max(1, round(loop.progress.seconds / limit * steps)))
+
+
+class Timing(NamedTuple):
+    seconds: float | None  # of a step; None: the run is too short to be worth measuring
+    compiled: bool
+
+
+def rehearse(config: Resolved, loop: Loop, least: float, patience: float, note: Note) -> Timing:
+    """How long a step takes, and whether compiling pays. By its operations a step takes `least`
+    seconds or more.
     """
-    budget, machine = recipe.budget, recipe.engine
-    timed = bool(budget.minutes) and not budget.steps
-    seconds = max(1.0, budget.minutes * 60 * REHEARSAL)
-    if machine.compile == "yes":
-        loop.engine.learner.compile()
-    if not timed and budget.steps < SHORT:
-        machine.compile = "no" if machine.compile == "auto" else machine.compile
-        return 0.0
+    steps, minutes, compiled = config.budget.steps, config.budget.minutes, config.engine.compile
+    if steps is not None and steps < SHORT:
+        return Timing(None, compiled == "yes")
     if least > LONG:
         note(
             f"by its operations alone a step takes {least:.0f} s on this machine; for shorter ones "
             "choose a smaller --size or batch.samples"
         )
+    seconds = max(1.0, (minutes or 0.0) * 60 * REHEARSAL)
     plain = least if least > patience else loop.rehearse(seconds)
-    whole = budget.minutes * 60 if timed else budget.steps * plain
-    if machine.compile == "auto":
-        machine.compile = "no"
-        if whole > WORTH_COMPILING and plain <= patience:
-            plain = try_compiled(recipe, loop, plain, whole, note)
-    if timed:
-        budget.steps = max(1, int(budget.minutes * 60 / plain))
-        note(f"{plain:.3g} s a step: {budget.minutes:g} minutes are {budget.steps:,} steps")
-    return budget.steps * plain
+    whole = steps * plain if steps is not None else (minutes or 0.0) * 60
+    if compiled is None and whole > WORTH_COMPILING and plain <= patience:
+        return try_compiled(loop, plain, whole, note)
+    return Timing(plain, compiled == "yes")
 
 
-def try_compiled(
-    recipe: Recipe, loop: Loop, plain: float, whole: float, note: Callable[[str], None]
-) -> float:
+def try_compiled(loop: Loop, plain: float, whole: float, note: Note) -> Timing:
     """Compiles if what it saves is more than what it costs."""
-    import time
-
     began = time.perf_counter()
     loop.engine.learner.compile()
     try:
@@ -246,65 +283,37 @@ def try_compiled(
     cost, quick = loop.group.share([cost, quick])
     saved = whole * (1 - quick / plain)
     if saved > cost:
-        recipe.engine.compile = "yes"
         note(f"compiled: {plain:.3g} s a step became {quick:.3g} s")
-        return quick
+        return Timing(quick, True)
     loop.engine.learner._compiled_call_impl = None
-    return plain
+    return Timing(plain, False)
 
 
-def settle_steps(recipe: Recipe, loop: Loop, model: Any, objective: Objective) -> None:
-    """What depends on the number of steps."""
-    steps, planned = recipe.budget.steps, recipe.schedule
-    if planned.warmup < 0:
-        planned.warmup = float(paper_of(recipe).warmup)
-        if 0 < planned.warmup < LEAST_WARMUP and not recipe.examples.task:
-            planned.warmup = LEAST_WARMUP
-        short = max(1.0, float(int(WARMUP * steps)))
-        if planned.warmup > short:
-            if planned.name in BY_WIDTH:  # the height of the curve stays that of the paper
-                recipe.optimizer.rate *= (short / planned.warmup) ** 0.5
-            planned.warmup = short
-    loop.rate = schedule_for(recipe, model, planned.warmup, steps)
-    if recipe.budget.clock:
-        limit = 60 * recipe.budget.minutes
-        loop.at = lambda step: min(steps, max(1, round(loop.progress.seconds / limit * steps)))
-    checks = recipe.validation
-    if labelled(recipe):  # every epoch, and all of it: examples are few
-        checks.every = checks.every or max(1, len(objective) // recipe.batch.samples)
-        checks.samples = checks.samples or 2**31
-    if checks.every == 0:
-        checks.every = max(1, steps // VALIDATIONS)
-    if checks.samples == 0:  # going forward is a third of a step
-        times = max(1, steps // checks.every)
-        checks.samples = max(1, int(3 * CHECKING * steps / times)) * recipe.batch.samples
-
-
-def about(recipe: Recipe, model: Any, objective: Objective, batches: Batches) -> dict[str, Any]:
+def about(config: Resolved, model: Any, objective: Objective, batches: Batches) -> dict[str, Any]:
     """What is said before a run, and stands in run.json."""
     need = training_memory(
         model,
-        batches.size * rows_of(objective) * (2 if recipe.robust.agree else 1),
+        batches.size * rows_of(objective) * (2 if config.robust.agree else 1),
         objective.longest,
-        optimizer=recipe.optimizer.name,
-        precision=recipe.engine.precision,
-        checkpointing=recipe.engine.checkpointing,
+        optimizer=config.optimizer.name,
+        precision=config.engine.precision,
+        checkpointing=config.engine.checkpointing,
         **extent(model, objective),
     )
-    need += sum(map(resting_memory, objective.beside()))
+    need += sum(map(resting_memory, hooks_of(objective).auxiliary_models()))
     return {
-        "model": {"name": recipe.model, **describe(model)},
+        "model": {"name": config.model, **describe(model)},
         "objective": objective.name,
         "samples": len(objective),
-        "tokens_per_step": round(recipe.batch.samples * objective.usual),
+        "tokens_per_step": round(config.batch.samples * objective.usual),
         "memory_needed": need,
         "memory_free": memory()["available"],
-        "precision": recipe.engine.precision,
+        "precision": config.engine.precision,
         "machine": {
             "system": platform.platform(),
             "python": platform.python_version(),
             "torch": torch.__version__,
-            "threads": recipe.engine.threads,
+            "threads": config.engine.threads,
         },
     }
 

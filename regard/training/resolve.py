@@ -1,123 +1,381 @@
-"""What a recipe leaves open is settled before a run: engine, optimiser, schedule and budget."""
+"""What a recipe leaves open is resolved before a run, by pure functions: recipe and facts in, a
+frozen configuration out.
+
+    resolve      batch, objective, engine, optimiser, schedule     from data, card, machine, model
+    with_budget  the budget and what does not learn                from the samples and the layers
+    with_steps   warm-up and validation                            from the seconds of a step
+
+Each keeps what is set already, so that a resolved recipe resolves to itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from regard.attention.native.library import library
 from regard.core.errors import ConfigError
-from regard.models import FAMILIES
-from regard.models.family import PaperDefaults
-from regard.objectives.base import Objective
-from regard.training.build import family, is_directory
-from regard.training.hardware import fast_bf16
-from regard.training.parallel import Group
-from regard.training.recipe import Recipe
+from regard.core.tables import Table
+from regard.models.family import Family, PaperDefaults
+from regard.training.recipe import (
+    Budget,
+    FrozenConfig,
+    Optimizer,
+    Recipe,
+    Resolved,
+    Robust,
+    Schedule,
+    known,
+    replaced,
+)
+from regard.training.schedule import BY_WIDTH
 
+LENGTH = 256  # tokens of a sample, unless the recipe says so
+STEP = 4096  # tokens of a step, unless the recipe says so
 ADAMS = ("adam", "adamw", "bert-adam")  # their settings are those of Muon's vectors too
 DEFAULT_MINUTES = 10.0
 HIGHEST = 4.0  # a narrow model's rate is at most so many times the paper's
+WARMUP = 0.1  # of a run too short for the paper's warm-up
+LEAST_WARMUP = 0.02  # where a paper gives a share of very many steps
+VALIDATIONS = 20  # in a run
+CHECKING = 0.1  # of the time of a run may go into validations on the way
+ALL = 2**31  # samples of a validation
+BUDGETS = ("steps", "tokens", "minutes", "epochs", "flops")
+# What each adversary has, and its own choice. FreeLB's is that of its authors' code for MNLI, and
+# the others move as far. Code that moves the weights has ε 1 and steps of 0.3 for the words of a
+# whole batch; of a sequence that is moved by 0.3 a BERT learns little (docs/results.md).
+ADVERSARIES: dict[str, dict[str, float]] = {
+    "fgm": {"radius": 0.1},
+    "pgd": {"radius": 0.1, "rate": 0.03, "steps": 3},
+    "freelb": {"radius": 0.3, "rate": 0.1, "steps": 2, "start": 0.1},
+}
+OF_ADVERSARIES = ("radius", "rate", "steps", "start")
 
 
-def settle_engine(
-    recipe: Recipe,
-    group: Group,
-    device: torch.device,
-    note: Callable[[str], None],
-    settled: bool,
-) -> None:
-    """Precision, threads, processes: a run resumed with others is not the same to the bit."""
-    engine = recipe.engine
-    here = {
-        "threads": torch.get_num_threads(),
-        "processes": group.world,
-        "device": device.type,
-        "native": library() is not None,
-    }
-    for name, now in here.items():
-        then = getattr(engine, name)
-        if settled and then != now:
-            note(f"engine.{name} was {then} and is {now}: the result may differ in the last bits")
-        elif name == "threads" and then and not settled:
-            torch.set_num_threads(then)
-            continue
-        setattr(engine, name, now)
-    if engine.precision == "auto":
-        engine.precision = "bf16" if fast_bf16(device) else "fp32"
-    if engine.precision == "fp16" and device.type != "cuda":
-        raise ConfigError("engine.precision is fp16, which wants CUDA; use bf16 or fp32 here")
+@dataclass(frozen=True)
+class DataFacts:
+    objective: str  # what is learned from such data, where the recipe leaves it open
+    options: Table = field(default_factory=dict)  # of the objective, which the data decides
 
 
-def settle_optimizer(recipe: Recipe, model: Any) -> None:
-    """What the recipe leaves to the paper."""
-    kind, paper = family(recipe), paper_of(recipe)
-    chosen, planned = recipe.optimizer, recipe.schedule
-    adam = paper.optimizer in ADAMS
-    own = chosen.name in ("paper", paper.optimizer) or (chosen.name == "muon" and adam)
-    width = model.config.width
-    if chosen.rate < 0:
-        chosen.rate = paper.lr
-        if recipe.examples.task:
-            pass  # what was learned before is to be kept, whatever the width
-        elif adam and paper.schedule != "noam":
-            usual = FAMILIES[kind].config().width  # type: ignore[attr-defined]
-            chosen.rate *= min(max(1.0, usual / width), HIGHEST)
-    chosen.name = paper.optimizer if chosen.name == "paper" else chosen.name
-    chosen.betas = chosen.betas or list(paper.betas if own else (0.9, 0.999))
-    if chosen.epsilon < 0:
-        chosen.epsilon = paper.eps if own else 1e-8
-    chosen.decay = paper.weight_decay if chosen.decay < 0 else chosen.decay
-    chosen.clip = paper.grad_clip if chosen.clip < 0 else chosen.clip
-    chosen.fall = paper.layer_decay if chosen.fall < 0 else chosen.fall
-    if planned.name == "paper":
-        planned.name = paper.schedule
-        planned.floor = paper.min_lr_ratio if planned.floor < 0 else planned.floor
-        planned.power = paper.power if planned.power < 0 else planned.power
-        planned.until = planned.until or float(paper.until or 0)
-    planned.floor = max(planned.floor, 0.0)
-    planned.power = 1.0 if planned.power < 0 else planned.power
+@dataclass(frozen=True)
+class MachineFacts:
+    device: str = "cpu"
+    threads: int = 1
+    processes: int = 1
+    native: bool = True
+    fast_bf16: bool = False
+
+    def changes(self, recipe: Recipe) -> list[str]:
+        """What a resumed run should know: with others it is not the same to the bit."""
+        told = []
+        for name in ("threads", "processes", "device", "native"):
+            then, now = getattr(recipe.engine, name), getattr(self, name)
+            if then != now:
+                told.append(
+                    f"engine.{name} was {then} and is {now}: the result may differ in the last bits"
+                )
+        return told
 
 
-def paper_of(recipe: Recipe) -> PaperDefaults:
+@dataclass(frozen=True)
+class ModelFacts:
+    width: int
+    pretrained: bool = False  # is it read from a directory?
+    context: int | None = None  # positions that a pretrained model has learned
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    samples: int  # of an epoch
+    mean_len: float  # tokens of a sample
+    layers: int
+    flops: float  # of a step
+    of_examples: bool = False  # labelled ones: they are few
+
+
+def resolve(
+    recipe: Recipe, data: DataFacts, card: Family, machine: MachineFacts, model: ModelFacts
+) -> Resolved:
+    """All that is known before a model is built."""
+    paper = paper_of(recipe, card, model.pretrained)
+    recipe = replaced(
+        recipe,
+        objective={"name": data.objective, **recipe.objective, **data.options},
+        engine=engine_of(recipe, machine),
+        robust=robust_of(recipe.robust),
+    )
+    check_passes(recipe)
+    return known(
+        Resolved,
+        replaced(
+            recipe,
+            batch=batch_of(recipe, paper, machine.processes, model),
+            optimizer=optimizer_of(recipe, paper, card, model.width),
+            schedule=schedule_of(recipe.schedule, paper),
+        ),
+    )
+
+
+def paper_of(recipe: Recipe, card: Family, pretrained: bool) -> PaperDefaults:
     """What the paper of the recipe's model trained with."""
-    card = FAMILIES[family(recipe)]
     if recipe.examples.task:
         return card.finetuned(recipe.examples.task)
-    if is_directory(recipe.model):
+    if pretrained:
         return card.trained()
     paper = card.trained(recipe.model)
     return paper if card.scratch_lr is None else paper.replace(lr=card.scratch_lr)
 
 
-def settle_budget(recipe: Recipe, objective: Objective, flops: float) -> None:
-    """Tokens and epochs are steps already; minutes wait for a rehearsal."""
-    budget = recipe.budget
-    kinds = ("steps", "tokens", "minutes", "epochs", "flops")
-    given = [name for name in kinds if getattr(budget, name)]
+def first(*values: Any) -> Any:
+    """The first that is set."""
+    return next((value for value in values if value is not None), None)
+
+
+def engine_of(recipe: Recipe, machine: MachineFacts) -> Table:
+    """Precision, threads, processes: a run resumed with others is not the same to the bit."""
+    precision = recipe.engine.precision or ("bf16" if machine.fast_bf16 else "fp32")
+    if precision == "fp16" and machine.device != "cuda":
+        raise ConfigError("engine.precision is fp16, which wants CUDA; use bf16 or fp32 here")
+    compiled = recipe.engine.compile
+    if several_passes(recipe.robust) or recipe.robust.depth:
+        if compiled == "yes":
+            raise ConfigError(
+                "what [robust] does to a step cannot be compiled; set engine.compile=no"
+            )
+        compiled = "no"
+    if recipe.optimizer.thaw:
+        if machine.processes > 1:
+            raise ConfigError(
+                "optimizer.thaw frees layers on the way, which several processes cannot do "
+                "together; use one process, or optimizer.frozen alone"
+            )
+        if compiled == "yes":
+            raise ConfigError(
+                "optimizer.thaw changes what is computed, so it would be compiled again and again; "
+                "set engine.compile=no"
+            )
+        compiled = "no"
+    return {
+        "precision": precision,
+        "compile": compiled,
+        "device": machine.device,
+        "threads": machine.threads,
+        "processes": machine.processes,
+        "native": machine.native,
+    }
+
+
+def batch_of(recipe: Recipe, paper: PaperDefaults, processes: int, model: ModelFacts) -> Table:
+    """Tokens of a sample and samples of a step, where the recipe leaves them open."""
+    batch, task = recipe.batch, recipe.examples.task
+    length, samples, context = batch.length, batch.samples, model.context
+    usual = (paper.seq_len if task else None) or LENGTH
+    if length is None:
+        length = min(usual, context or usual)
+    if samples is None:
+        whole = paper.batch_size if task else None
+        samples = whole or max(1, STEP // (usual if task and batch.length is None else length))
+        samples += -samples % (batch.accumulate * processes)
+    if context is not None and length > context:
+        raise ConfigError(
+            f"batch.length is {length}, but {recipe.model} has learned {context} positions; "
+            "choose a smaller length"
+        )
+    return {"length": length, "samples": samples}
+
+
+def optimizer_of(recipe: Recipe, paper: PaperDefaults, card: Family, width: int) -> Table:
+    """What the recipe leaves to the paper."""
+    given: Optimizer = recipe.optimizer
+    adam = paper.optimizer in ADAMS
+    own = given.name in (None, paper.optimizer) or (given.name == "muon" and adam)
+    rate = given.rate
+    if rate is None:
+        rate = paper.lr
+        by_width = adam and paper.schedule != "noam"
+        if by_width and not recipe.examples.task:  # else what was learned before is to be kept
+            config: Any = card.config()
+            rate *= min(max(1.0, config.width / width), HIGHEST)
+    return {
+        "name": given.name or paper.optimizer,
+        "rate": rate,
+        "betas": given.betas or list(paper.betas if own else (0.9, 0.999)),
+        "epsilon": first(given.epsilon, paper.eps if own else 1e-8),
+        "decay": first(given.decay, paper.weight_decay),
+        "clip": first(given.clip, paper.grad_clip),
+        "fall": first(given.fall, paper.layer_decay),
+    }
+
+
+def schedule_of(given: Schedule, paper: PaperDefaults) -> Table:
+    if given.name is not None:
+        return {"floor": first(given.floor, 0.0), "power": first(given.power, 1.0)}
+    return {
+        "name": paper.schedule,
+        "floor": first(given.floor, paper.min_lr_ratio),
+        "power": first(given.power, paper.power),
+        "until": first(given.until, paper.until),
+    }
+
+
+# -- what disturbs learning
+
+
+def robust_of(given: Robust) -> Table:
+    """What is left to the method. What it does not have, or what cannot be, is refused."""
+    own = ADVERSARIES.get(given.adversary or "", {})
+    for name in OF_ADVERSARIES:
+        value = getattr(given, name)
+        if value is not None and name not in own:
+            able = ", ".join(kind for kind, numbers in ADVERSARIES.items() if name in numbers)
+            kind = f"is {given.adversary!r}" if given.adversary else "is not set"
+            raise ConfigError(
+                f"robust.{name} is {value:g}, and robust.adversary {kind}, which has no such "
+                f"number; leave it out, or choose one of {able}"
+            )
+    numbers = {name: first(getattr(given, name), value) for name, value in own.items()}
+    for name in ("depth", "tokens"):
+        if not 0 <= getattr(given, name) < 1:
+            raise ConfigError(
+                f"robust.{name} is {getattr(given, name):g}; it must be from 0 to below 1"
+            )
+    for name, value in {"agree": given.agree, "noise": given.noise, **numbers}.items():
+        if not 0 <= value < float("inf"):
+            raise ConfigError(f"robust.{name} is {value:g}; it must be from 0 on")
+    return numbers
+
+
+def several_passes(chosen: Robust) -> bool:
+    """Are words disturbed at the embedding, or is a batch read twice?"""
+    return disturbs(chosen) or bool(chosen.agree)
+
+
+def disturbs(chosen: Robust) -> bool:
+    """Are words disturbed at the embedding?"""
+    return bool(chosen.adversary or chosen.noise or chosen.tokens)
+
+
+def check_passes(recipe: Recipe) -> None:
+    """A step of weights that are dealt out knows only one pass."""
+    chosen, engine = recipe.robust, recipe.engine
+    dealt = (engine.processes or 1) > 1 and engine.parallel == "fsdp"
+    if dealt and (chosen.adversary or chosen.agree):
+        raise ConfigError(
+            "robust.adversary and robust.agree read a batch several times, which weights that are "
+            "dealt out cannot; set engine.parallel=ddp"
+        )
+    if dealt and recipe.optimizer.zeros:
+        raise ConfigError(
+            "optimizer.zeros looks at whole matrices, and here they are dealt out; set "
+            "engine.parallel=ddp"
+        )
+
+
+# -- how long
+
+
+def with_budget(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Resolved:
+    """Tokens, epochs and operations become steps; minutes wait for the time of a step."""
+    return replaced(
+        config,
+        budget=budget_of(config, paper, facts),
+        optimizer={"frozen": frozen_of(config.optimizer, facts.layers)},
+    )
+
+
+def budget_of(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Budget:
+    budget, samples = config.budget, config.batch.samples
+    given = [name for name in BUDGETS if getattr(budget, name) is not None]
     for name in given:
         if not getattr(budget, name) > 0:  # nor what is no number
             raise ConfigError(
                 f"budget.{name} is {getattr(budget, name):g}; it must be above 0, or left out"
             )
-    if not given and recipe.examples.task:
-        budget.epochs = float(FAMILIES[family(recipe)].finetuned(recipe.examples.task).epochs or 1)
+    if not given and config.examples.task:
+        budget = dataclasses.replace(budget, epochs=float(paper.epochs or 1))
     elif not given:
-        budget.minutes = DEFAULT_MINUTES
+        budget = dataclasses.replace(budget, minutes=DEFAULT_MINUTES)
     elif len(given) > 1 and given != ["steps", "minutes"]:
         raise ConfigError(f"the budget is given in {' and '.join(given)}; choose one")
-    if budget.clock and (not budget.minutes or recipe.engine.processes > 1):
+    if budget.clock and (budget.minutes is None or config.engine.processes > 1):
         raise ConfigError(
             "budget.clock ends a run of a single process by its minutes; give budget.minutes, or "
             "leave the clock out"
         )
-    if budget.tokens:
-        budget.steps = max(1, int(budget.tokens / (recipe.batch.samples * objective.usual)))
-        budget.tokens = 0
-    if budget.flops:
-        budget.steps, budget.flops = max(1, int(budget.flops / flops)), 0.0
-    if budget.epochs:
-        budget.steps = max(1, round(budget.epochs * len(objective) / recipe.batch.samples))
-        budget.epochs = 0.0
+    steps = budget.steps
+    if budget.tokens is not None:
+        steps = max(1, int(budget.tokens / (samples * facts.mean_len)))
+    if budget.flops is not None:
+        steps = max(1, int(budget.flops / facts.flops))
+    if budget.epochs is not None:
+        steps = max(1, round(budget.epochs * facts.samples / samples))
+    return Budget(steps=steps, minutes=budget.minutes, clock=budget.clock)
+
+
+def frozen_of(given: Optimizer, layers: int) -> int:
+    """How many layers do not learn at first."""
+    frozen, thaw = given.frozen or 0, given.thaw or 0
+    if thaw < 0 or not 0 <= frozen <= layers:
+        raise ConfigError(
+            f"optimizer.frozen is {frozen} and optimizer.thaw is {thaw}; this model has {layers} "
+            f"layers, so choose frozen from 0 to {layers}, and thaw as a number of steps"
+        )
+    return frozen or layers if thaw else frozen  # as ULMFiT begins: the head alone
+
+
+def with_steps(
+    config: Resolved,
+    paper: PaperDefaults,
+    facts: RunFacts,
+    *,
+    seconds: float | None = None,  # of a step, where the budget is in minutes
+    compiled: bool = False,  # does it pay? Asked where the recipe leaves it open
+) -> FrozenConfig:
+    """What depends on the number of steps."""
+    steps = config.budget.steps
+    if steps is None:
+        assert config.budget.minutes is not None and seconds is not None
+        steps = max(1, int(config.budget.minutes * 60 / seconds))
+    warmup, rate = warmup_of(config, paper, steps)
+    every, samples = validation_of(config, steps, facts)
+    return known(
+        FrozenConfig,
+        replaced(
+            config,
+            budget={"steps": steps},
+            optimizer={"rate": rate},
+            schedule={"warmup": warmup},
+            validation={"every": every, "samples": samples},
+            engine={"compile": config.engine.compile or ("yes" if compiled else "no")},
+        ),
+    )
+
+
+def warmup_of(config: Resolved, paper: PaperDefaults, steps: int) -> tuple[float, float]:
+    """The warm-up and the rate: a shorter warm-up leaves the height of the paper's curve."""
+    rate, warmup = config.optimizer.rate, config.schedule.warmup
+    if warmup is not None:
+        return warmup, rate
+    warmup = float(paper.warmup)
+    if 0 < warmup < LEAST_WARMUP and not config.examples.task:
+        warmup = LEAST_WARMUP
+    short = max(1.0, float(int(WARMUP * steps)))
+    if warmup <= short:
+        return warmup, rate
+    if config.schedule.name in BY_WIDTH:
+        rate *= (short / warmup) ** 0.5
+    return short, rate
+
+
+def validation_of(config: Resolved, steps: int, facts: RunFacts) -> tuple[int, int]:
+    """Steps between two validations, and samples of each."""
+    every, samples = config.validation.every, config.validation.samples
+    if facts.of_examples:  # every epoch, and all of it: examples are few
+        every = every or max(1, facts.samples // config.batch.samples)
+        samples = samples or ALL
+    every = every or max(1, steps // VALIDATIONS)
+    if not samples:  # going forward is a third of a step
+        times = max(1, steps // every)
+        samples = max(1, int(3 * CHECKING * steps / times)) * config.batch.samples
+    return every, samples

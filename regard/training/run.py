@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -30,68 +30,67 @@ from regard.objectives.base import Objective
 from regard.training import recipe as recipes
 from regard.training.build import model_for
 from regard.training.checkpoint import Checkpoints, Saved, mean, weights_of
+from regard.training.data import TextData
 from regard.training.hardware import memory, quick_malloc
+from regard.training.hooks import hooks_of
 from regard.training.loop import Diverged, Loop, Taken
 from regard.training.parallel import Group, is_joined, join, leave
 from regard.training.plan import Plan, prepare
 from regard.training.progress import Metrics, Watch, figures, watch
-from regard.training.recipe import Recipe
+from regard.training.recipe import FrozenConfig, Recipe, replaced
 from regard.training.train_module import Learner
 from regard.training.validate import Interrupted, validate
 
 STORED = ("weights", "optimizer", "memory")  # what a checkpoint holds
 RECIPE, FACTS, METRICS = "recipe.toml", "run.json", "metrics.jsonl"
-# What may be made in a run's directory before it begins: other runs and what they learn from.
-EARLIER = ("finetune.json", "text", "text.jsonl", "adapted", "first", "pseudo.json", "pseudo.jsonl")
-DISTILLED = Path("first", "distil.json")  # of a run: it is a distillation
 FOREVER = 2**62  # steps
 LATE = 1.1  # a run in minutes is ended when it takes this much longer than calibrated
 
 
 def train(
-    given: Recipe, out: Path, *, resume: bool = False, display: str = "auto"
+    given: Recipe,
+    out: Path,
+    *,
+    data: TextData | None = None,  # None: prepared text
+    resume: bool = False,
+    display: str = "auto",
 ) -> dict[str, Any]:
     """Trains by a recipe into a directory; gives what run.json says."""
-    device = pick_device(given.engine.device)
+    device, data = pick_device(given.engine.device), data or TextData()
     with company(device) as group, settings(device):
         out = Path(out)
         resume = bool(group.share([float(resume or started_again(given, out))])[0])
-        check_place(out, resume, group)
+        check_place(out, resume, group, data.beforehand)
         recipe = resumed(given, out) if resume else given
         group.barrier()
         with RunLock(out) if group.first else nullcontext():
-            return Run(recipe, out, group, device, display, resume).go()
+            display = display if group.first else "silent"
+            shown = watch(display)
+            plan = prepare(recipe, group, device, shown.note, resumed=resume, data=data)
+            return Run(plan, out, group, shown, data.resume_command(out)).go(resume)
 
 
 class Run:
-    def __init__(
-        self,
-        recipe: Recipe,
-        out: Path,
-        group: Group,
-        device: torch.device,
-        display: str,
-        resume: bool,
-    ) -> None:
-        self.out, self.group, self.device = out, group, device
-        self.watch: Watch = watch(display if group.first else "silent")
-        self.plan: Plan = prepare(recipe, group, device, self.watch.note, settled=resume)
-        self.recipe = self.plan.recipe
-        self.loop: Loop = self.plan.loop
-        self.valid: Objective | None = self.plan.valid
-        average = self.recipe.checkpoint.average
-        keep = max(self.recipe.checkpoint.keep, average)
+    """Steps, validations and checkpoints of what a plan has built, and the model at the end."""
+
+    def __init__(self, plan: Plan, out: Path, group: Group, shown: Watch, resume: str) -> None:
+        self.plan, self.out, self.group, self.watch = plan, out, group, shown
+        self.resume_command = resume
+        self.recipe: FrozenConfig = plan.recipe
+        self.loop: Loop = plan.loop
+        self.device = plan.loop.device
+        self.valid: Objective | None = plan.valid
+        keep = max(self.recipe.checkpoint.keep, self.recipe.checkpoint.average or 0)
         self.checkpoints = Checkpoints(out / "checkpoints", keep)
         self.metrics = Metrics(out / METRICS, enabled=group.first)
-        self.resume = resume
         self.saved_at = time.monotonic()
         self.saved_step = -1
         self.outcome = "done"
         self.final: dict[str, float] = {}  # of the exported model, on the whole split
 
-    def go(self) -> dict[str, Any]:
+    def go(self, resume: bool) -> dict[str, Any]:
         steps = self.recipe.budget.steps
-        if self.resume:
+        if resume:
             self.restore()
         if self.group.first:
             self.out.mkdir(parents=True, exist_ok=True)
@@ -153,7 +152,7 @@ class Run:
         }
         left = progress.seconds / progress.step * (steps - progress.step)
         if self.recipe.budget.clock:
-            left = self.recipe.budget.minutes * 60 - progress.seconds
+            left = (self.recipe.budget.minutes or 0.0) * 60 - progress.seconds
         share = self.plan.step_flops * progress.step / max(progress.seconds, 1e-9) / self.plan.peak
         if progress.step % max(1, steps // 2000) == 0 or progress.step == steps:
             self.metrics.write(record)
@@ -208,10 +207,9 @@ class Run:
     def late(self) -> bool:
         """A budget in minutes was turned into steps; the clock may only end it early."""
         minutes = self.recipe.budget.minutes
-        return (
-            bool(minutes and not self.recipe.budget.clock)
-            and self.loop.progress.seconds > minutes * 60 * LATE
-        )
+        if not minutes or self.recipe.budget.clock:
+            return False
+        return self.loop.progress.seconds > minutes * 60 * LATE
 
     def save(self, reason: str = "", best: bool = False) -> None:
         step = self.loop.progress.step
@@ -293,7 +291,7 @@ class Run:
         plain = model_for(self.recipe, self.plan.objective)
         if self.recipe.engine.precision == "fp64":
             plain.double()
-        count = self.recipe.checkpoint.average
+        count = self.recipe.checkpoint.average or 0
         chosen = self.checkpoints.best() or self.checkpoints.latest()
         if chosen is None:
             raise RegardError(f"{self.checkpoints.directory} holds no checkpoint")
@@ -306,13 +304,14 @@ class Run:
         if Path(self.recipe.model, "config.json").is_file():
             source = directory.read_config(Path(self.recipe.model))
         objective = self.plan.objective
-        source |= objective.about()
+        hooks = hooks_of(objective)
+        source |= hooks.hf_config()
         valid = None if self.outcome == "interrupted" else self.valid
-        objective.concluded(plain.eval().to(self.device), valid)
+        hooks.on_train_end(plain.eval().to(self.device), valid)
         directory.save(plain, self.out, objective.corpus.tokenizer, source)
-        objective.keep(plain, self.out)
+        hooks.save_extras(plain, self.out)
         if valid is not None:
-            learner = Learner(plain, self.plan.objective)
+            learner = Learner(plain, objective)
             precision = self.recipe.engine.precision
             self.final = validate(learner, valid, Group(), self.device, precision)
 
@@ -321,39 +320,29 @@ class Run:
         if self.outcome == "interrupted":
             return (
                 f"stopped after step {step:,} of {steps:,}; everything is saved. "
-                f"Go on with: regard {self.command()}"
+                f"Go on with: regard {self.resume_command}"
             )
         shown = f"; on the whole validation text {figures(self.final)}" if self.final else ""
         return f"{self.outcome}: {step:,} steps{shown}; the model is in {self.out}"
 
-    def command(self) -> str:
-        """What goes on with this run: of a distillation, or a stage of one, the whole of it."""
-        for place in (self.out, self.out.parent.parent):
-            if (place / DISTILLED).is_file():
-                return f"distil --resume {place}"
-        task = self.recipe.examples.task
-        verb = "prefer" if task == "prefer" else "finetune" if task else "train"
-        return f"{verb} --resume {self.out}"
 
-
-def check_place(out: Path, resume: bool, group: Group) -> None:
-    """Refuses a directory that holds something, or nothing to go on with."""
+def check_place(
+    out: Path, resume: bool, group: Group, beforehand: Collection[str] = TextData.beforehand
+) -> None:
+    """Refuses a directory that holds something else than `beforehand`, or nothing to go on with."""
     if resume:
         if not (out / RECIPE).is_file():
             raise ConfigError(f"{out} has no {RECIPE}; there is no run to go on with")
-    elif out.exists() and not vacant(out) and group.first:
+    elif out.exists() and not vacant(out, beforehand) and group.first:
         advice = "go on with --resume, or " if (out / RECIPE).is_file() else ""
         raise ConfigError(f"{out} exists already; {advice}choose another --out")
 
 
-def vacant(out: Path) -> bool:
-    """An empty directory, or one that a run left before it had written anything but the examples
-    of a task as text.
-    """
+def vacant(out: Path, beforehand: Collection[str]) -> bool:
+    """An empty directory, or one with nothing but what may stand there before a run begins."""
     if not out.is_dir():
         return False
-    held = {file.name for file in out.iterdir() if not file.name.startswith(".")} - {*EARLIER}
-    return held <= {"data", "task.json"}
+    return {file.name for file in out.iterdir() if not file.name.startswith(".")} <= {*beforehand}
 
 
 def started_again(given: Recipe, out: Path) -> bool:
@@ -368,13 +357,11 @@ def started_again(given: Recipe, out: Path) -> bool:
 def resumed(given: Recipe, out: Path) -> Recipe:
     """The recipe of a run, which stands as it was resolved; only its budget may grow."""
     recipe = recipes.make(recipes.read(out / RECIPE))
-    if given.budget.steps:
-        recipe.budget.steps = given.budget.steps
-    return recipe
+    return replaced(recipe, budget={"steps": given.budget.steps or recipe.budget.steps})
 
 
-def pick_device(name: str) -> torch.device:
-    if name != "auto":
+def pick_device(name: str | None) -> torch.device:
+    if name is not None:
         return torch.device(name)
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

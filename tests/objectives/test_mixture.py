@@ -240,11 +240,13 @@ def test_refusals(corpus: Corpus, tasks: Path, tmp_path: Path) -> None:
 
     one = CAUSAL_PREFIX[0]
     refused(ConfigError, "needs parts")
-    refused(ConfigError, "no share", {"objective": "causal"})
+    refused(ConfigError, "parts.share is missing", {"objective": "causal"})
     refused(ConfigError, "2 parts.*'causal'", one, one)
     refused(ConfigError, "dot", {**one, "name": "a.b"})
     refused(ConfigError, "share is over 0", {**one, "share": 0})
-    refused(UnknownName, "did you mean 'share'", {"objective": "causal", "shares": 1})
+    refused(
+        UnknownName, "did you mean 'objective.parts.share'", {"objective": "causal", "shares": 1}
+    )
     refused(UnknownName, "did you mean 'causal'", {"objective": "casual", "share": 1})
     refused(UnknownName, "did you mean 'overlap'", {**one, "options": {"overlaps": 3}})
     refused(ConfigError, "cannot be mixed", {"objective": "recurrent", "share": 1})

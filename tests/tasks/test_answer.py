@@ -259,7 +259,7 @@ def test_the_threshold_is_the_best_for_what_validates(family: str, tmp_path: Pat
     learned = objective(family, examples, 32)
     model = model_of(family)
     assert learned.options.tau is None
-    learned.concluded(model, objective(family, examples, 32, split="valid", impossible="yes"))
+    learned.on_train_end(model, objective(family, examples, 32, split="valid", impossible="yes"))
     tau = learned.options.tau
     assert tau is not None and tau != 0.0
 
@@ -273,7 +273,7 @@ def test_the_threshold_is_the_best_for_what_validates(family: str, tmp_path: Pat
     between = [nulls[0] - 1, *((a + b) / 2 for a, b in pairwise(nulls)), nulls[-1] + 1]
     assert mean(tau) == pytest.approx(max(map(mean, between)))
     assert mean(tau) > mean(0.0)
-    learned.keep(model, tmp_path)
+    learned.save_extras(model, tmp_path)
     assert json.loads((tmp_path / "task.json").read_text())["objective"]["tau"] == tau
 
 
@@ -282,7 +282,7 @@ def test_a_threshold_that_nothing_can_choose() -> None:
     examples, model = long_ones(6, impossible=True), model_of("bert")
     valid = objective("bert", examples, 32, split="valid")
     given_ = objective("bert", examples, 32, tau=0.5)
-    given_.concluded(model, valid)
+    given_.on_train_end(model, valid)
     assert given_.options.tau == 0.5
     possible = long_ones(6)
     for made, other in (
@@ -291,7 +291,7 @@ def test_a_threshold_that_nothing_can_choose() -> None:
                                                     impossible="yes")),
         (objective("bert", possible, 32), valid),
     ):  # fmt: skip
-        made.concluded(model, other)
+        made.on_train_end(model, other)
         assert made.options.tau is None
 
 
@@ -398,7 +398,7 @@ def test_gpt_learns_new_marks() -> None:
     small = type(model)(model.config.replace(vocabulary=9), {"answer": 2}).initialise()
     with pytest.raises(InputError, match="outside the vocabulary of 9"):
         small(tokens)
-    grown = made.fitted(small)
+    grown = made.adapt_model(small)
     made.check(grown)
     assert grown.config.vocabulary == 12
     assert torch.isfinite(made.loss(grown, batch_of(made)).sums["answer"])

@@ -88,7 +88,7 @@ def test_longformer_is_that_of_transformers(tmp_path: Path) -> None:
     model, batch = model_of("longformer", torch.float64), batch_of(made)
     assert batch["wide"].tolist() == [[0, 1, 2], [0, 1, -1]]
     other = published(model, tmp_path, "LongformerForQuestionAnswering")
-    other.config.update(made.about())
+    other.config.update(made.hf_config())
     theirs = other(batch["tokens"], attention_mask=batch["real"].long())
     scores = model.read("answer", made.hidden(model, batch))
     for ours, found in zip(

@@ -36,7 +36,7 @@ from regard.tasks import task as task_named
 from regard.tasks.as_text import finetune_as_text
 from regard.tasks.converse import exchanges
 from regard.tasks.text_forms import Form, Words, divide_pairs
-from regard.training.recipe import Recipe, make
+from regard.training.recipe import Recipe, make, replaced
 from regard.training.run import train
 from tests.files import rows
 
@@ -271,7 +271,7 @@ RATES = {"t5": 0.005, "transformer": 0.005, "gpt": 0.01, "transformer-xl": 0.006
 @pytest.mark.parametrize("family", RATES)
 def test_a_small_model_learns_to_translate(family: str, home: Path, tmp_path: Path) -> None:
     given = recipe(model(home, family), home / "pairs.tsv", "translate", 300)
-    given.examples.prefix, given.optimizer.rate = "", RATES[family]
+    given = replaced(given, examples={"prefix": ""}, optimizer={"rate": RATES[family]})
     run = learned(given, tmp_path / "run")
     ask = TextPredictor(load(run))
     assert (ask.task, ask.labels) == ("translate", [])
@@ -346,7 +346,7 @@ def test_every_task_is_learned_as_text(task: str, home: Path, tmp_path: Path) ->
     examples, wanted = TASK_FILES[task]
     (tmp_path / "data.jsonl").write_text(rows(*examples))
     given = recipe(model(home, "t5"), tmp_path / "data.jsonl", task, 60)
-    given.examples.share = 0.0
+    given = replaced(given, examples={"share": 0.0})
     run = learned(given, tmp_path / "run")
     assert wanted in texts_of(run)
     from regard.tasks import read
@@ -397,7 +397,8 @@ def test_a_file_of_its_own_validates(home: Path, tmp_path: Path) -> None:
     (tmp_path / "valid.en").write_text("red cat\nblue dog\n")
     (tmp_path / "valid.zz").write_text("RED CAT\nBLUE DOG\n")
     given = recipe(model(home, "t5"), home / "pairs.tsv", "translate")
-    given.examples.valid = f"{tmp_path / 'valid.en'},{tmp_path / 'valid.zz'}"
+    valid = f"{tmp_path / 'valid.en'},{tmp_path / 'valid.zz'}"
+    given = replaced(given, examples={"valid": valid})
     run = learned(given, tmp_path / "run")
     start = "translate :"
     assert texts_of(run, "valid") == {
@@ -420,7 +421,7 @@ TALKS = [
 def test_a_dialogue_is_learned_as_chat_shows_it(family: str, home: Path, tmp_path: Path) -> None:
     (tmp_path / "talks.jsonl").write_text(rows(*TALKS))
     given = recipe(model(home, family), tmp_path / "talks.jsonl", "converse", 80)
-    given.examples.share = 0.0
+    given = replaced(given, examples={"share": 0.0})
     run = learned(given, tmp_path / "run")
     loaded, wanted = load(run), set()
     ask = TextPredictor(loaded)
@@ -452,7 +453,7 @@ def test_old_turns_are_forgotten_first(home: Path, tmp_path: Path) -> None:
     turns = ["red red red red", "blue blue blue", "green green green", "black"]
     (tmp_path / "talks.jsonl").write_text(rows({"turns": turns}))
     given = recipe(model(home, "gpt"), tmp_path / "talks.jsonl", "converse")
-    given.batch.length, given.examples.share = 10, 0.0
+    given = replaced(given, batch={"length": 10}, examples={"share": 0.0})
     run = learned(given, tmp_path / "run")
     assert ("green green green |", "black |") in texts_of(run)
     assert ("red red red red |", "blue blue blue |") in texts_of(run)
@@ -472,7 +473,7 @@ def test_a_translator_from_nothing(home: Path, tmp_path: Path) -> None:
     prepare(Plan((str(source),), tmp_path / "data", pairs=True, tokenizer="words"))
     shape = {"layers": 1, "width": 32, "heads": 2, "hidden": 64, "dropout": 0.0}
     given = recipe(Path("transformer"), tmp_path / "data", "", 300, shape=shape)
-    given.batch.length = 16
+    given = replaced(given, batch={"length": 16})
     train(given, tmp_path / "run", display="silent")
     ask = TextPredictor(load(tmp_path / "run"), tokens=6)
     assert ask.task == "translate" and not (tmp_path / "run" / "task.json").exists()
@@ -550,7 +551,7 @@ def test_bad_examples_are_refused_by_line(home: Path, tmp_path: Path) -> None:
     refused(given, out, InputError, r"data\.jsonl:\d has no label or target")
     (tmp_path / "a.en").write_text("red\nblue\n")
     (tmp_path / "a.zz").write_text("RED\n")
-    given.data = f"{tmp_path / 'a.en'},{tmp_path / 'a.zz'}"
+    given = replaced(given, data=f"{tmp_path / 'a.en'},{tmp_path / 'a.zz'}")
     refused(given, out, InputError, "lines: 2 here but 1 in")
     talks = recipe(model(home, "gpt"), data, "converse")
     data.write_text(rows({"turns": ["hello"]}, {"turns": ["who"]}))
@@ -569,7 +570,7 @@ def test_sources_that_are_too_long_are_cut_and_counted(home: Path, tmp_path: Pat
     assert ask.cut == 1 and ask.notes == [f"1 texts have more than {ask.room} tokens and were cut"]
     (tmp_path / "long.tsv").write_text(f"red\t{' '.join(WORDS)}\nblue\tBLUE\n")
     short = recipe(model(home, "gpt"), tmp_path / "long.tsv", "translate", examples={"share": 0.0})
-    short.batch.length = 6
+    short = replaced(short, batch={"length": 6})
     assert TextPredictor(load(learned(short, tmp_path / "short"))).options.tokens == 6
     with pytest.raises(UnknownName, match="beam"):
         TextPredictor(load(run), beam=4)

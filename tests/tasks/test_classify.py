@@ -470,5 +470,5 @@ def test_xlnet_reads_forwards() -> None:
     wanted = made.scores(model, batch_of(made))
     both = model_of("xlnet", made.heads(), torch.float64, two_directions=True)
     assert not torch.allclose(made.scores(both, batch_of(made)), wanted)
-    assert torch.equal(made.scores(made.fitted(both), batch_of(made)), wanted)
+    assert torch.equal(made.scores(made.adapt_model(both), batch_of(made)), wanted)
     assert not both.config.two_directions

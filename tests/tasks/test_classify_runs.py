@@ -17,7 +17,7 @@ from regard.data.special_tokens import special_of
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
-from regard.training.recipe import Recipe, make
+from regard.training.recipe import make
 from tests.tasks.judging import (
     CLS,
     SEP,
@@ -130,9 +130,7 @@ def test_a_run_with_new_tokens_goes_on(tmp_path: Path) -> None:
     for name, steps in (("whole", 8), ("part", 5)):
         given = recipe(tmp_path / "model", data, budget={"steps": steps}, **constant)
         finetune(given, tmp_path / name, display="silent")
-    more = Recipe()
-    more.budget.steps = 8
-    finetune(more, tmp_path / "part", resume=True, display="silent")
+    finetune(make({"budget": {"steps": 8}}), tmp_path / "part", resume=True, display="silent")
     ends = [tmp_path / name / "checkpoints" for name in ("whole", "part")]
     weights = [sorted(end.glob("*8/weights.safetensors"))[-1].read_bytes() for end in ends]
     assert weights[0] == weights[1]

@@ -17,14 +17,14 @@ from regard.data.problems import Place, Problems
 from regard.methods.finetune.run import finetune
 from regard.tasks import task
 from regard.tasks.corpus import (
+    digest_of,
     divide,
     files_of,
     labelled_data,
     read_all,
-    settle_digest,
     tokenizer_of,
 )
-from regard.training.recipe import Recipe
+from regard.training.recipe import Recipe, replaced
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 
@@ -178,10 +178,11 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_both_splits_of_one_file(bert: Path, tmp_path: Path) -> None:
     made = tuning.recipe(bert, tuning.write(tmp_path / "r.jsonl", tuning.reviews(50)))
-    train, valid = labelled_data(made, "train"), labelled_data(made, "valid")
+    train = labelled_data(made, "train")
+    valid = labelled_data(replaced(made, examples={"labels": train.labels}), "valid")
     assert len(train) == 45 and len(valid) == 5
     assert not {e.text for e in train.examples} & {e.text for e in valid.examples}  # type: ignore[union-attr]
-    assert train.labels == valid.labels == made.examples.labels == ["bad", "good"]
+    assert train.labels == valid.labels == ["bad", "good"]
 
 
 def test_a_file_of_its_own_and_more_to_learn_from(bert: Path, tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_columns_by_number_and_a_header(bert: Path, tmp_path: Path) -> None:
     found: Any = read_all(str(file), made, Problems())
     assert [(e.text, e.label) for e in found] == [("a film", "ab"[i % 2]) for i in range(4)]
     file.write_text("text,label\nthe plot,b\na film,a\n")
-    for header, count in (("", 2), ("yes", 2), ("no", 3)):
+    for header, count in ((None, 2), ("yes", 2), ("no", 3)):
         made = tuning.recipe(bert, file, examples={"header": header})
         assert len(read_all(str(file), made, Problems())) == count
     with pytest.raises(UnknownName, match="header"):
@@ -250,17 +251,18 @@ def test_two_files_whose_lines_belong_together(bert: Path, tmp_path: Path) -> No
     found: Any = read_all(both, made, Problems())
     assert [(e.source, e.target) for e in found] == [("a.en 1", "a.zh 1"), ("a.en 2", "a.zh 2")]
     assert files_of("a,b", "classify") == ["a,b"]
-    settle_digest(made)
+    made = replaced(made, examples={"digest": digest_of(made)})
     (tmp_path / "a.zh").write_text("other\nlines\n")
     with pytest.raises(InputError, match="has changed since this run began"):
-        settle_digest(made)
+        digest_of(made)
 
 
 def test_a_score_needs_no_labels(bert: Path, tmp_path: Path) -> None:
     records = [{"sentence1": r["text"], "sentence2": "the film", "score": i / 10}
                for i, r in enumerate(tuning.reviews(20))]  # fmt: skip
-    made = tuning.recipe(bert, tuning.write(tmp_path / "s.jsonl", records))
-    made.examples.task = "similar"
+    made = tuning.recipe(
+        bert, tuning.write(tmp_path / "s.jsonl", records), examples={"task": "similar"}
+    )
     assert labelled_data(made, "train").labels == labelled_data(made, "valid").labels == []
 
 
@@ -300,7 +302,7 @@ def test_some_without_a_label_are_no_training_data(bert: Path, tmp_path: Path) -
     made = tuning.recipe(bert, file)
     with pytest.raises(InputError, match=r"no label.*--skip missing-label"):
         labelled_data(made, "train")
-    made.examples.skip = ["missing-label"]
+    made = replaced(made, examples={"skip": ["missing-label"]})
     found = labelled_data(made, "train"), labelled_data(made, "valid")
     assert sum(map(len, found)) == 17
     assert any("missing-label" in note for note in found[0].notes)

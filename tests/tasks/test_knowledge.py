@@ -228,10 +228,10 @@ def test_a_model_is_fitted_for_guidance(facts: str, family: str) -> None:
         made.check(model)
     with torch.no_grad():
         plain = made.scores(model, judging.batch_of(made))
-        model = made.fitted(model).eval()
+        model = made.adapt_model(model).eval()
         made.check(model)
         assert torch.equal(made.scores(model, judging.batch_of(made)), plain)
-    assert made.fitted(model) is model
+    assert made.adapt_model(model) is model
 
 
 # -- only the graph knows
@@ -239,7 +239,7 @@ def test_a_model_is_fitted_for_guidance(facts: str, family: str) -> None:
 
 def learned(train: Any, test: Any, steps: int) -> float:
     """The share of test examples that are right after learning from others."""
-    model = train.fitted(model_of("bert", {"classify": 2}))
+    model = train.adapt_model(model_of("bert", {"classify": 2}))
     judging.learn(train, model, steps)
     said = test.merge(said_of(test, model.eval()))
     return float(
@@ -354,13 +354,13 @@ def test_a_model_that_is_guided_already(facts: str) -> None:
     def made(**guidance: Any) -> Any:
         return classify("bert", ["e b", "a c"], graph=facts, mode="bias", guidance=guidance)
 
-    model = made(strength="learned").fitted(model_of("bert", {"classify": 2}))
+    model = made(strength="learned").adapt_model(model_of("bert", {"classify": 2}))
     for same in ({}, {"strength": "learned"}, {"strength": "learned", "gated": False}):
-        assert made(**same).fitted(model) is model
+        assert made(**same).adapt_model(model) is model
     with pytest.raises(ConfigError, match=r"guidance\.gated is True, .* already, with False"):
-        made(strength="learned", gated=True).fitted(model)
+        made(strength="learned", gated=True).adapt_model(model)
     with pytest.raises(UnknownName, match=r"guidance\.gate'; known: gated"):
-        made(gate=True).fitted(model)
+        made(gate=True).adapt_model(model)
     with pytest.raises(ConfigError, match=r"rules stand in objective\.knowledge\.rules"):
         made(rules=["near:1"])
 

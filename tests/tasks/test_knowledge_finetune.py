@@ -15,7 +15,9 @@ from regard.cli.main import main
 from regard.core.errors import ConfigError, FormatError, InputError
 from regard.data.knowledge.graph import Graph
 from regard.methods.finetune.run import finetune
-from regard.training.build import objective_for, settle_batch
+from regard.methods.runs import data_for
+from regard.training.build import resolved
+from regard.training.resolve import MachineFacts
 from tests.tasks import tuning
 
 FACTS = [("film", "of", "warm"), ("plot", "of", "cold"), ("actor", "of", "film")]
@@ -36,8 +38,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(place: Path, name: str, steps: int = 4, **knowledge: Any) -> Path:
     out = place / name
     given = {"objective": {"knowledge": knowledge}} if knowledge else {}
+    given |= {"budget": {"steps": steps}}
     recipe = tuning.recipe(place / "bert", place / "reviews.jsonl", **given)
-    recipe.budget.steps = steps
     finetune(recipe, out, display="silent")
     return out
 
@@ -113,8 +115,8 @@ def test_a_run_goes_on_with_its_graph_alone(place: Path, tmp_path: Path) -> None
     out = run(place, "stopped", graph=str(graph))
     assert Graph(FACTS).digest in (out / "recipe.toml").read_text()
     Graph(FACTS[:1]).write(graph)
-    recipe = tuning.recipe(place / "bert", place / "reviews.jsonl")
-    recipe.budget.steps = 8
+    more = {"budget": {"steps": 8}}
+    recipe = tuning.recipe(place / "bert", place / "reviews.jsonl", **more)
     with pytest.raises(InputError, match="not the graph"):
         finetune(recipe, out, resume=True, display="silent")
 
@@ -147,10 +149,10 @@ def test_variants_on_the_fly_are_informed_too(place: Path, tmp_path: Path) -> No
     recipe = tuning.recipe(
         place / "bert", place / "reviews.jsonl",
         objective={"knowledge": {"graph": str(place / "facts.tsv")}},
-        augment={"methods": ["swap"], "chance": 1.0},
+        augment={"methods": ["swap"], "chance": 1.0}, budget={"steps": 2},
     )  # fmt: skip
-    settle_batch(recipe)
-    made: Any = objective_for(recipe, "train")
+    data = data_for(recipe)
+    made: Any = data.build(resolved(recipe, data, MachineFacts())).objective
     different = 0
     for index in range(len(made)):
         sample, plain = made.sample(0, index), made.plain(index)
@@ -158,7 +160,6 @@ def test_variants_on_the_fly_are_informed_too(place: Path, tmp_path: Path) -> No
         assert sorted(sample["tokens"]) == sorted(plain["tokens"])  # with the same branches
         assert len(sample["facts"]) == len(sample["tokens"])
     assert different > len(made) / 2
-    recipe.budget.steps = 2
     assert finetune(recipe, tmp_path / "run", display="silent")["outcome"] == "done"
 
 
@@ -208,7 +209,7 @@ def test_what_has_no_rows_for_knowledge(
 
 
 def test_python_refuses_it_as_well(place: Path, tmp_path: Path) -> None:
-    recipe = tuning.recipe(place / "bert", place / "reviews.jsonl")
-    recipe.objective = {"knowledge": {"graph": str(place / "facts.tsv"), "mode": "forest"}}
+    forest = {"knowledge": {"graph": str(place / "facts.tsv"), "mode": "forest"}}
+    recipe = tuning.recipe(place / "bert", place / "reviews.jsonl", objective=forest)
     with pytest.raises((ConfigError, regard.core.errors.UnknownName), match="forest"):
         finetune(recipe, tmp_path / "run", display="silent")

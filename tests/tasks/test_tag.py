@@ -289,7 +289,7 @@ def test_the_chain_beside_enumeration(family: str, room: int, tokenizer: Tokeniz
     length = room if family == "gpt" else room + 2  # beside the marks
     made = objective(CHAINS, tokenizer, family, known=SHORT, length=length, crf=True)
     assert (made.long > 0) == (room == 4)
-    chained = made.fitted(model(family, 3)).double()
+    chained = made.adapt_model(model(family, 3)).double()
     for name, weight in chained.crf.named_parameters():
         weight.copy_(torch.from_numpy(keyed("chain", name).normal(size=weight.shape) / 100))
     batch = whole(made)
@@ -338,7 +338,7 @@ def test_the_chain_learns_faster_than_the_model() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_micro_batches_add_up(family: str, crf: bool, tokenizer: Tokenizer) -> None:
     made = objective([*TWO, *TWO, TWO[0], TWO[1]], tokenizer, family, crf=crf)
-    check_micro_batches(made, made.fitted(model(family)).double(), range(6))
+    check_micro_batches(made, made.adapt_model(model(family)).double(), range(6))
 
 
 # -- entities
@@ -381,7 +381,7 @@ def test_validation(family: str, crf: bool, tokenizer: Tokenizer) -> None:
     metrics = pytest.importorskip("seqeval.metrics")
     examples = sentences(23)
     made = objective(examples, tokenizer, family, learning=False, crf=crf)
-    held = made.fitted(model(family)).eval()
+    held = made.adapt_model(model(family)).eval()
     found = validated(made, held)
     with torch.no_grad():
         said = [one.value for one in made.merge(made.predict(held, whole(made)))]
@@ -404,7 +404,7 @@ def test_kinds_that_training_never_saw(crf: bool, tokenizer: Tokenizer) -> None:
     made = objective(examples, tokenizer, learning=False, crf=crf)
     assert "3 words of the valid data belong to entities of kinds" in made.note
     assert "(team, thing)" in made.note
-    held = made.fitted(model("bert"))
+    held = made.adapt_model(model("bert"))
     assert made.counts(whole(made)) == {"tag": 4.0}
     with torch.no_grad():
         loss = made.loss(held, whole(made))
@@ -428,7 +428,7 @@ def test_parts_of_speech_are_counted_by_words(crf: bool, tokenizer: Tokenizer) -
     examples = [*SPOKEN, tagged("a x", "DT ??")]
     made = objective(examples, tokenizer, known=SPEECH, learning=False, crf=crf)
     assert "1 words of the valid data have tags that the training data never shows" in made.note
-    held = made.fitted(model("bert", 4)).eval()
+    held = made.adapt_model(model("bert", 4)).eval()
     if crf:
         assert bool(
             held.crf.may_steps.all() and held.crf.may_start.all() and held.crf.may_end.all()
@@ -466,11 +466,11 @@ def test_a_banded_gpt_keeps_its_chain_beside(tokenizer: Tokenizer, tmp_path: Pat
     """Its directory has a format of our own, which holds all tensors of the model but these."""
     made = objective(TWO, tokenizer, "gpt", crf=True)
     banded = GPT(GPTConfig(**SIZE | {"context": 64, "band": 4}), {"tag": 5}).initialise()
-    banded = made.fitted(banded)
+    banded = made.adapt_model(banded)
     made.check(banded)
     torch.nn.init.normal_(banded.crf.steps)
     save(banded, tmp_path)
-    made.keep(banded, tmp_path)
+    made.save_extras(banded, tmp_path)
     again = made.opened(load(tmp_path).model, tmp_path)
     batch = made.collate([made.get(0), made.get(1)])
     with torch.no_grad():

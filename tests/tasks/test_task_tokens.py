@@ -243,12 +243,12 @@ def test_published_gpt1_tags(tmp_path: Path) -> None:
     options = Tag.Options(family="gpt")
     made: Any = Tag(held, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
     model = GPT(gpt(len(tokenizer), norm="post").config, {"tag": 3}).initialise()
-    model = made.fitted(model)
+    model = made.adapt_model(model)
     made.check(model)
     loss = made.loss(model, made.collate([made.sample(0, 0)]))
     assert torch.isfinite(loss.sums["tag"]) and loss.counts == {"tag": 2.0}
     save(model, tmp_path / "run", ready)
-    made.keep(model, tmp_path / "run")
+    made.save_extras(model, tmp_path / "run")
     (said,) = Predictor(load(tmp_path / "run"))([Tagged(("the", "cat"))])
     assert len(said.value) == 2
 

@@ -8,7 +8,16 @@ from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from regard.training.recipe import Recipe, make
+from regard.models import FAMILIES
+from regard.training.recipe import Recipe, Resolved, make
+from regard.training.resolve import (
+    DataFacts,
+    MachineFacts,
+    ModelFacts,
+    RunFacts,
+    resolve,
+    with_budget,
+)
 from tests.objectives.small import VOCABULARY, random_documents, write_corpus
 
 
@@ -41,6 +50,14 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 PLAIN = {"layers": 2, "width": 16, "heads": 2, "hidden": 32}
+
+
+def resolved(table: dict[str, Any], *, processes: int = 1, layers: int = 12) -> Resolved:
+    """A recipe of a BERT, resolved by facts that no file or machine has to give."""
+    card, machine = FAMILIES["bert"], MachineFacts(processes=processes)
+    given = make({"model": "bert"}, table)
+    config = resolve(given, DataFacts("masked"), card, machine, ModelFacts(768))
+    return with_budget(config, card.trained(), RunFacts(100, 16.0, layers, 1.0))
 
 
 def recipe(model: str, where: Path, **changes: Any) -> Recipe:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from regard.core.errors import ConfigError, RegardError
 from regard.data.corpus import Special
 from regard.training.adversary import Disturbed, word_embedding
-from regard.training.recipe import Robust, make
-from regard.training.robust import settle_robust
+from regard.training.recipe import Robust
+from tests.training.small import resolved
 
 PAD = 0
 TOKENS = torch.tensor([[3, 4, 5, PAD], [6, 3, PAD, PAD], [4, 4, 4, 4]])
@@ -51,9 +51,7 @@ class Toy(nn.Module):
 
 
 def chosen(**given: Any) -> Robust:
-    made = make({"robust": given})
-    settle_robust(made, 1)
-    return made.robust
+    return resolved({"robust": given}).robust
 
 
 def disturbed(model: Any, seed: int = 1, special: Special | None = None, **given: Any) -> Disturbed:
@@ -272,7 +270,7 @@ def test_tokens_are_replaced_by_others_that_mean_nothing_special() -> None:
     [
         ({"adversary": "fgsm"}, "unknown robust.adversary 'fgsm'"),
         ({"adversary": "fgm", "rate": 0.1}, "has no such number; .* one of pgd, freelb"),
-        ({"radius": 1.0}, "radius is 1, and robust.adversary is ''"),
+        ({"radius": 1.0}, "radius is 1, and robust.adversary is not set"),
         ({"adversary": "pgd", "start": 0.1}, "choose one of freelb"),
         ({"adversary": "pgd", "rate": float("nan")}, "rate is nan; it must be from 0 on"),
         ({"tokens": 1.0}, "tokens is 1; it must be from 0 to below 1"),
@@ -286,22 +284,20 @@ def test_what_cannot_be(robust: dict[str, Any], match: str) -> None:
 
 
 def test_engines_that_cannot() -> None:
-    made = make({"robust": {"adversary": "fgm"}, "engine": {"compile": "yes"}})
     with pytest.raises(ConfigError, match=r"engine\.compile=no"):
-        settle_robust(made, 1)
-    made = make({"robust": {"agree": 1.0}, "engine": {"parallel": "fsdp"}})
-    settle_robust(made, 1)
-    assert made.engine.compile == "no"
+        resolved({"robust": {"adversary": "fgm"}, "engine": {"compile": "yes"}})
+    agreeing = {"robust": {"agree": 1.0}, "engine": {"parallel": "fsdp"}}
+    assert resolved(agreeing).engine.compile == "no"
     with pytest.raises(ConfigError, match=r"engine\.parallel=ddp"):
-        settle_robust(made, 2)
+        resolved(agreeing, processes=2)
 
 
 def test_what_is_left_open_is_the_methods_own() -> None:
-    def numbers(robust: Robust) -> tuple[float, ...]:
+    def numbers(robust: Robust) -> tuple[float | None, ...]:
         return robust.radius, robust.rate, robust.steps, robust.start
 
-    assert numbers(chosen(adversary="fgm")) == (0.1, -1.0, 0, -1.0)
-    assert numbers(chosen(adversary="pgd")) == (0.1, 0.03, 3, -1.0)
+    assert numbers(chosen(adversary="fgm")) == (0.1, None, None, None)
+    assert numbers(chosen(adversary="pgd")) == (0.1, 0.03, 3, None)
     assert numbers(chosen(adversary="freelb")) == (0.3, 0.1, 2, 0.1)
     assert numbers(chosen(adversary="freelb", radius=0.0, steps=5)) == (0.0, 0.1, 5, 0.1)
 

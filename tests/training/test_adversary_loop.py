@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from regard.methods.runs import data_for
 from regard.models.state import State
 from regard.training.adversary import word_embedding
 from regard.training.loop import Loop
@@ -37,7 +38,8 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def planned(made: Recipe) -> Loop:
-    return prepare(made, Group(), torch.device("cpu"), lambda text: None, settled=False).loop
+    cpu = torch.device("cpu")
+    return prepare(made, Group(), cpu, lambda text: None, data=data_for(made)).loop
 
 
 def same(one: dict[str, Tensor], two: dict[str, Tensor], within: float = 1e-12) -> None:

@@ -14,16 +14,16 @@ from torch.utils.flop_counter import FlopCounterMode
 import regard
 from regard.core.errors import ConfigError
 from regard.methods.prune.run import Plan, prune
+from regard.methods.runs import data_for, run
 from regard.models import FAMILIES
 from regard.training import recipe as recipes
-from regard.training import run as runs
 from regard.training.freezing import Thaw, freeze, held, levels, work
 from regard.training.loop import Loop
 from regard.training.parallel import Group
 from regard.training.plan import prepare
-from regard.training.recipe import Recipe, make
+from regard.training.recipe import Recipe
 from tests.tasks import tuning
-from tests.training.small import data, recipe
+from tests.training.small import data, recipe, resolved
 from tests.training.test_never_lost import bits, figures, interrupted
 from tests.training.test_parallel import work as under_torchrun
 
@@ -39,7 +39,8 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def looped(made: Recipe) -> Loop:
-    return prepare(made, Group(), torch.device("cpu"), lambda text: None, settled=False).loop
+    cpu = torch.device("cpu")
+    return prepare(made, Group(), cpu, lambda text: None, data=data_for(made)).loop
 
 
 def blank(family: str) -> Any:
@@ -124,7 +125,7 @@ def test_frozen_weights_stay_to_the_bit(
     made = tuning.recipe(
         bert, reviews, optimizer={"name": optimizer, "frozen": 2, "decay": 0.5, "rate": 0.01}
     )
-    runs.train(made, tmp_path / "run", display="silent")
+    run(made, tmp_path / "run", display="silent")
     moved = changed(bert, tmp_path / "run")
     assert moved and all("layer.2." in name or "pooler" in name for name in moved), moved
     assert any("layer.2." in name for name in moved)
@@ -144,7 +145,7 @@ def test_pruned_weights_stay_away(
         if name == "parts":
             interrupted(made, tmp_path / name, [2], monkeypatch)
         else:
-            runs.train(made, tmp_path / name, display="silent")
+            run(made, tmp_path / name, display="silent")
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
     before, after = (load_file(tmp_path / n / "model.safetensors") for n in ("sparse", "whole"))
     empty = [k for k, v in before.items() if "layer." in k and v.dim() == 2 and (v == 0).any()]
@@ -154,13 +155,13 @@ def test_pruned_weights_stay_away(
         assert not after[name][gone].any(), name
         assert (after[name] != before[name])[~gone].double().mean() > 0.9, name
     free = tuning.recipe(tmp_path / "sparse", reviews, optimizer=given | {"zeros": False})
-    runs.train(free, tmp_path / "free", display="silent")
+    run(free, tmp_path / "free", display="silent")
     filled = load_file(tmp_path / "free" / "model.safetensors")[empty[0]]
     assert filled[before[empty[0]] == 0].any()
 
 
 def test_nothing_is_frozen_by_default(bert: Path, reviews: Path, tmp_path: Path) -> None:
-    runs.train(tuning.recipe(bert, reviews), tmp_path / "run", display="silent")
+    run(tuning.recipe(bert, reviews), tmp_path / "run", display="silent")
     assert any("word_embeddings" in name for name in changed(bert, tmp_path / "run"))
 
 
@@ -171,7 +172,7 @@ def test_thawed_layers_learn_from_their_step_on(bert: Path, reviews: Path, tmp_p
             schedule={"name": "constant", "warmup": 0},
             validation={"every": steps},
         )  # fmt: skip
-        runs.train(made, tmp_path / str(steps), display="silent")
+        run(made, tmp_path / str(steps), display="silent")
         moved = changed(bert, tmp_path / str(steps))
         assert {int(n.split("layer.")[1][0]) for n in moved if "layer." in n} == layers
         assert not any("embeddings" in name for name in moved)
@@ -190,7 +191,7 @@ def test_resumed_equals_uninterrupted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     changes = {"optimizer": {"name": optimizer, "decay": 0.0, "rate": 0.01} | frozen}
-    runs.train(tuning.recipe(bert, reviews, **changes), tmp_path / "whole", display="silent")
+    run(tuning.recipe(bert, reviews, **changes), tmp_path / "whole", display="silent")
     made = tuning.recipe(bert, reviews, **changes)
     interrupted(made, tmp_path / "parts", [1, 3, 6], monkeypatch)
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
@@ -265,26 +266,25 @@ def test_the_share_of_the_work() -> None:
 )
 def test_what_is_refused(optimizer: dict[str, int], processes: int, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
-        freeze(make({"optimizer": optimizer}), blank("bert"), processes)
+        resolved({"optimizer": optimizer}, processes=processes)
 
 
 def test_zeros_that_cannot_be_kept(bert: Path) -> None:
-    dealt = make({"optimizer": {"zeros": True}, "engine": {"parallel": "fsdp"}})
+    dealt = {"optimizer": {"zeros": True}, "engine": {"parallel": "fsdp"}}
     with pytest.raises(ConfigError, match=r"set engine\.parallel=ddp"):
-        freeze(dealt, blank("bert"), 2)
-    freeze(dealt, blank("bert"), 1)
+        resolved(dealt, processes=2)
+    freeze(resolved(dealt), blank("bert"))
     with pytest.raises(ConfigError, match="its layers have none"):
-        freeze(dealt, regard.load(bert).model, 1)
+        freeze(resolved(dealt), regard.load(bert).model)
 
 
 def test_a_model_needs_something_that_learns() -> None:
     model = blank("transformer")  # its output is its embedding
     with pytest.raises(ConfigError, match="nothing stands above"):
-        freeze(make({"optimizer": {"thaw": 5}}), model, 1)
-    freeze(make({"optimizer": {"thaw": 5, "frozen": 11}}), model, 1)
-    compiled = make({"optimizer": {"thaw": 5}, "engine": {"compile": "yes"}})
+        freeze(resolved({"optimizer": {"thaw": 5}}), model)
+    freeze(resolved({"optimizer": {"thaw": 5, "frozen": 11}}), model)
     with pytest.raises(ConfigError, match="compiled again and again"):
-        freeze(compiled, blank("bert"), 1)
+        resolved({"optimizer": {"thaw": 5}, "engine": {"compile": "yes"}})
 
 
 # -- several processes

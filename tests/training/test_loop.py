@@ -30,7 +30,7 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def planned(made: Recipe) -> Plan:
-    return prepare(made, Group(), torch.device("cpu"), lambda text: None, settled=False)
+    return prepare(made, Group(), torch.device("cpu"), lambda text: None)
 
 
 def gradients(loop: Loop) -> dict[str, torch.Tensor]:

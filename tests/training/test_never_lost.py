@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from regard.methods.runs import run
 from regard.models import FAMILIES
 from regard.training import run as runs
 from regard.training.loop import Loop
@@ -56,9 +57,9 @@ def interrupted(made: Recipe, out: Path, steps: list[int], patch: pytest.MonkeyP
         return plain(self, *rest)
 
     patch.setattr(Loop, "step", step)
-    found = runs.train(made, out, display="silent")
+    found = run(made, out, display="silent")
     while found["outcome"] == "interrupted":
-        found = runs.train(Recipe(), out, resume=True, display="silent")
+        found = run(Recipe(), out, resume=True, display="silent")
     assert found["outcome"] == "done" and not steps
 
 
@@ -92,7 +93,7 @@ def test_resumed_equals_uninterrupted(
     """Stopped twice, every objective."""
     source = pairs if name == "pairs" else where
     made = recipe(family, source, objective={"name": name, **options})
-    runs.train(made, tmp_path / "whole", display="silent")
+    run(made, tmp_path / "whole", display="silent")
     made = recipe(family, source, objective={"name": name, **options})
     interrupted(made, tmp_path / "parts", [1, 4], monkeypatch)
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
@@ -104,7 +105,7 @@ def test_under_accumulation(
     family: str, where: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = {"batch": {"samples": 8, "accumulate": 4}}
-    runs.train(recipe(family, where, **changes), tmp_path / "whole", display="silent")
+    run(recipe(family, where, **changes), tmp_path / "whole", display="silent")
     interrupted(recipe(family, where, **changes), tmp_path / "parts", [2, 3], monkeypatch)
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
 
@@ -113,7 +114,7 @@ def test_stopped_during_validation(
     where: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The validation that was cut off is done again."""
-    runs.train(recipe("gpt", where), tmp_path / "whole", display="silent")
+    run(recipe("gpt", where), tmp_path / "whole", display="silent")
     plain, calls = runs.validate, []
 
     def validate(*given: Any, **named: Any) -> Any:
@@ -123,9 +124,9 @@ def test_stopped_during_validation(
         return plain(*given, **named)
 
     monkeypatch.setattr(runs, "validate", validate)
-    found = runs.train(recipe("gpt", where), tmp_path / "parts", display="silent")
+    found = run(recipe("gpt", where), tmp_path / "parts", display="silent")
     assert found["outcome"] == "interrupted" and found["progress"]["step"] == 3
-    found = runs.train(Recipe(), tmp_path / "parts", resume=True, display="silent")
+    found = run(Recipe(), tmp_path / "parts", resume=True, display="silent")
     assert found["outcome"] == "done"
     assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
@@ -135,7 +136,7 @@ def child(made: Recipe, out: Path) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     resume = (out / "recipe.toml").is_file()
-    runs.train(Recipe() if resume else made, out, resume=resume, display="silent")
+    run(Recipe() if resume else made, out, resume=resume, display="silent")
 
 
 def wait_a_little(process: Any, metrics: Path, dice: random.Random) -> None:
@@ -189,7 +190,7 @@ def test_killed_at_random_moments(where: Path, tmp_path: Path) -> None:
 
 def test_a_damaged_checkpoint_falls_back(where: Path, tmp_path: Path) -> None:
     made = recipe("gpt", where, checkpoint={"every": 2}, budget={"steps": 6})
-    runs.train(made, tmp_path / "run", display="silent")
+    run(made, tmp_path / "run", display="silent")
     whole = bits(tmp_path / "run")
     newest = max((tmp_path / "run" / "checkpoints").glob("step-*"))
     weights = newest / "weights.safetensors"
@@ -197,14 +198,14 @@ def test_a_damaged_checkpoint_falls_back(where: Path, tmp_path: Path) -> None:
     content[-5] ^= 1
     weights.write_bytes(content)
     with pytest.warns(UserWarning, match="weights.safetensors"):
-        runs.train(Recipe(), tmp_path / "run", resume=True, display="silent")
+        run(Recipe(), tmp_path / "run", resume=True, display="silent")
     assert bits(tmp_path / "run") == whole
 
 
 def test_what_diverged_is_kept(where: Path, tmp_path: Path) -> None:
     made = recipe("gpt", where, optimizer={"rate": 1e30, "clip": 0.0}, budget={"steps": 20})
     with pytest.raises(runs.Diverged):
-        runs.train(made, tmp_path / "run", display="silent")
+        run(made, tmp_path / "run", display="silent")
     saved = runs.Checkpoints(tmp_path / "run" / "checkpoints").latest()
     assert saved is not None and saved.facts["reason"] == "diverged"
     assert all(torch.isfinite(w).all() for w in saved.tensors("weights").values())

@@ -15,6 +15,7 @@ import regard.training.rdrop as agree_file
 from regard.attention.dropout import Dropout
 from regard.core.errors import ConfigError
 from regard.data.examples import Choice, Labelled
+from regard.methods.runs import data_for
 from regard.models.bert import Bert
 from regard.models.output import Soft
 from regard.models.state import State
@@ -153,7 +154,7 @@ def test_choices() -> None:
 @pytest.mark.parametrize("options", [{}, {"weights": "balanced"}, {"crf": True}], ids=str)
 def test_tags(options: dict[str, Any]) -> None:
     objective = tagging.objective(tagging.sentences(4), tagging.pieces(), **options)
-    model = lively(objective.fitted(tagging.model("bert")).double())
+    model = lively(objective.adapt_model(tagging.model("bert")).double())
     batch = tagging.whole(objective)
     sums = found(Agree(objective, 1.0), model, batch)
     one, two = twice(lambda: objective.scores(model, batch).log_softmax(-1))
@@ -213,7 +214,8 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def planned(family: str, where: Path, **changes: Any) -> Loop:
     made = recipe(family, where, **changes)
-    return prepare(made, Group(), torch.device("cpu"), lambda text: None, settled=False).loop
+    cpu = torch.device("cpu")
+    return prepare(made, Group(), cpu, lambda text: None, data=data_for(made)).loop
 
 
 STILL: dict[str, dict[str, Any]] = {

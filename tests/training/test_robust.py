@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.attention.block import Block, CrossBlock
 from regard.core.errors import ConfigError
 from regard.methods.finetune.run import finetune
+from regard.methods.runs import data_for
 from regard.models import FAMILIES
 from regard.training.loop import Loop
 from regard.training.parallel import Group
@@ -35,7 +36,8 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def planned(family: str, where: Path, **changes: Any) -> Loop:
     made = recipe(family, where, **changes)
-    return prepare(made, Group(), torch.device("cpu"), lambda text: None, settled=False).loop
+    cpu = torch.device("cpu")
+    return prepare(made, Group(), cpu, lambda text: None, data=data_for(made)).loop
 
 
 def model(family: str = "gpt", layers: int = 4) -> Any:

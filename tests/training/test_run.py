@@ -18,7 +18,7 @@ from regard.training import plan as plans
 from regard.training import run as runs
 from regard.training.checkpoint import Checkpoints
 from regard.training.parallel import Group
-from regard.training.recipe import Recipe, make, read
+from regard.training.recipe import Recipe, make, read_resolved, replaced
 from tests.training.small import data, recipe
 
 
@@ -81,9 +81,11 @@ def test_the_mean_of_the_last_checkpoints(where: Path, tmp_path: Path) -> None:
 
 
 def test_minutes_become_steps(where: Path, tmp_path: Path) -> None:
-    made = recipe("gpt", where, budget={"steps": 0, "minutes": 0.05}, validation={"every": 10**6})
+    made = recipe(
+        "gpt", where, budget={"steps": None, "minutes": 0.05}, validation={"every": 10**6}
+    )
     found = train(made, tmp_path / "run")
-    settled = make(read(tmp_path / "run" / "recipe.toml"))
+    settled = read_resolved(tmp_path / "run" / "recipe.toml")
     assert settled.budget.steps > 5 and found["progress"]["step"] <= settled.budget.steps
     assert found["progress"]["seconds"] < 3 * 1.5
 
@@ -94,10 +96,8 @@ def test_long_steps_are_estimated(where: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(plans.Loop, "step", lambda self, number: steps.append(number))
     monkeypatch.setattr(plans, "gemm_peak", lambda dtype: 1e5)
     notes: list[str] = []
-    made = recipe("gpt", where, budget={"steps": 0, "minutes": 600.0})
-    plan = plans.prepare(
-        made, Group(), torch.device("cpu"), notes.append, settled=False, patience=1.0
-    )
+    made = recipe("gpt", where, budget={"steps": None, "minutes": 600.0})
+    plan = plans.prepare(made, Group(), torch.device("cpu"), notes.append, patience=1.0)
     plan.batches.close()
     step = plan.facts["step_flops"] / 1e5
     assert step > plans.LONG and not steps
@@ -110,9 +110,8 @@ def test_long_steps_are_estimated(where: Path, monkeypatch: pytest.MonkeyPatch) 
     [({"tokens": 4 * 32 * 7}, 7), ({"epochs": 2.0}, None), ({"steps": 9}, 9)],
 )
 def test_other_budgets(budget: dict[str, Any], steps: int | None, where: Path) -> None:
-    made = recipe("gpt", where)
-    made.budget = type(made.budget)(**budget)
-    plan = plans.prepare(made, Group(), torch.device("cpu"), lambda text: None, settled=False)
+    made = recipe("gpt", where, budget={"steps": None} | budget)
+    plan = plans.prepare(made, Group(), torch.device("cpu"), lambda text: None)
     plan.batches.close()
     assert plan.recipe.budget.steps == (steps or round(2 * len(plan.objective) / 4))
 
@@ -125,8 +124,8 @@ def test_compiling_is_tried_where_it_may_pay(
     notes: list[str] = []
     compiled: list[bool] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self: compiled.append(True))
-    made = recipe("gpt", where, engine={"compile": "auto"}, budget={"steps": 10**9})
-    plan = plans.prepare(made, Group(), torch.device("cpu"), notes.append, settled=False)
+    made = recipe("gpt", where, engine={"compile": None}, budget={"steps": 10**9})
+    plan = plans.prepare(made, Group(), torch.device("cpu"), notes.append)
     plan.batches.close()
     assert compiled and plan.recipe.engine.compile in ("yes", "no")
     assert (plan.recipe.engine.compile == "yes") == any("compiled:" in note for note in notes)
@@ -160,8 +159,7 @@ def test_a_model_of_another_tokenizer_is_refused(where: Path, tmp_path: Path) ->
     other = data(tmp_path / "other")
     text = (other / "tokenizer.json").read_text().replace('"w9"', '"word9"')
     (other / "tokenizer.json").write_text(text)
-    made = recipe(str(tmp_path / "run"), other)
-    made.shape = {}
+    made = replaced(recipe(str(tmp_path / "run"), other), shape={})
     with pytest.raises(RegardError, match="another tokenizer"):
         train(made, tmp_path / "more")
 

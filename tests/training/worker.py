@@ -14,10 +14,10 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
+from regard.methods.runs import data_for, run
 from regard.training import recipe as recipes
 from regard.training.parallel import join
 from regard.training.plan import prepare
-from regard.training.run import train
 
 
 def whole(value: Any) -> torch.Tensor:
@@ -30,7 +30,7 @@ def gradients(recipe: Path, out: Path) -> None:
     device = torch.device("cpu")
     group = join(device)
     made = recipes.make(recipes.read(recipe))
-    plan = prepare(made, group, device, print, settled=False)
+    plan = prepare(made, group, device, print, data=data_for(made))
     plan.loop.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
     taken = plan.loop.step(1)
     plan.batches.close()
@@ -52,7 +52,7 @@ def main() -> None:
             gradients(file, place.with_suffix(".safetensors"))
         else:
             resume = (place / "recipe.toml").is_file()
-            train(recipes.make(recipes.read(file)), place, resume=resume, display="silent")
+            run(recipes.make(recipes.read(file)), place, resume=resume, display="silent")
     if dist.is_initialized():
         dist.destroy_process_group()
 

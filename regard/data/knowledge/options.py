@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from regard.core.errors import ConfigError, UnknownName
+from regard.core.tables import from_table
 from regard.data.knowledge.graph import MOST
 
 FILE = "knowledge.tsv"  # beside a model that has learned with it
@@ -37,32 +38,13 @@ class KnowledgeOptions:
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> KnowledgeOptions:
-        kinds = {f.name: f.type for f in fields(cls)}
-        simple = {"str": str, "int": int, "bool": bool}
-        for name, value in given.items():
-            if name not in kinds:
-                keys = [f"objective.knowledge.{kind}" for kind in kinds]
-                raise UnknownName("recipe key", f"objective.knowledge.{name}", keys)
-            wanted = simple.get(str(kinds[name]))
-            if wanted is not None and type(value) is not wanted:
-                raise ConfigError(
-                    f"objective.knowledge.{name} is {value!r}; it must be {kinds[name]}"
-                )
-        made = cls(**given)
+        made = from_table(cls, given, path="objective.knowledge.", what="recipe key")
         if made.mode not in ("tree", "bias"):
             raise UnknownName("way to use knowledge", made.mode, ("tree", "bias"))
         if made.file not in ("", FILE):  # nothing else is read from a model's directory
             raise ConfigError(f"objective.knowledge.file is {made.file!r}; it can only be {FILE}")
-        named = isinstance(made.rules, list) and all(isinstance(rule, str) for rule in made.rules)
-        if not named or not made.rules:
-            raise ConfigError(
-                f"objective.knowledge.rules is {made.rules!r}; it must be a list of names"
-            )
-        if not isinstance(made.guidance, dict):
-            raise ConfigError(
-                f"objective.knowledge.guidance is {made.guidance!r}; it must be a table, such as "
-                ".strength=learned"
-            )
+        if not made.rules:
+            raise ConfigError("objective.knowledge.rules is []; it must be a list of names")
         made.check_mode()
         if made.mode == "bias":
             made.check_rules()

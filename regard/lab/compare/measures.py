@@ -36,7 +36,7 @@ from regard.objectives.causal import Causal, CausalOptions
 from regard.objectives.prefix import Prefix, PrefixOptions
 from regard.objectives.recurrent import Recurrent, RecurrentOptions
 from regard.training import recipe as recipes
-from regard.training.recipe import Recipe
+from regard.training.recipe import FrozenConfig
 from regard.training.run import RECIPE
 
 EXACT = ("causal", "recurrent", "permuted")  # objectives whose models can say how likely a text is
@@ -60,7 +60,7 @@ class Extent:
 
 def measure(run: Path, data: Path, extent: Extent) -> dict[str, Any]:
     """Every measure that this model can have."""
-    loaded, recipe = load(run), recipes.make(recipes.read(run / RECIPE))
+    loaded, recipe = load(run), recipes.read_resolved(run / RECIPE)
     corpus = Corpus.open(data, extent.split)
     found: dict[str, Any] = {}
     if recipe.objective["name"] in EXACT:
@@ -81,7 +81,7 @@ def measure(run: Path, data: Path, extent: Extent) -> dict[str, Any]:
 # -- bits per byte
 
 
-def exact(loaded: Loaded, corpus: Corpus, recipe: Recipe) -> dict[str, Any]:
+def exact(loaded: Loaded, corpus: Corpus, recipe: FrozenConfig) -> dict[str, Any]:
     """Of every document; XLNet is asked in the order of the text, without its memory."""
     from regard.evaluation.language_modeling import surprisals
 
@@ -144,7 +144,7 @@ def each(sums: Array, sizes: Array | None = None) -> dict[str, list[float]]:
     }
 
 
-def continued(loaded: Loaded, corpus: Corpus, recipe: Recipe) -> dict[str, Any]:
+def continued(loaded: Loaded, corpus: Corpus, recipe: FrozenConfig) -> dict[str, Any]:
     """Of the second parts of chunks, whose first parts are read from both sides."""
     from regard.evaluation.language_modeling import measured_batches
     from regard.evaluation.test import Plan
@@ -164,7 +164,7 @@ def continued(loaded: Loaded, corpus: Corpus, recipe: Recipe) -> dict[str, Any]:
 # -- hidden words
 
 
-def hidden(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> dict[str, Any]:
+def hidden(loaded: Loaded, corpus: Corpus, recipe: FrozenConfig, extent: Extent) -> dict[str, Any]:
     """Single words, each hidden alone in a text of the length the model has learned with.
 
     Which words is a function of the text and the seed: all models are asked for the same ones.
@@ -228,7 +228,9 @@ def judged(
 # -- samples
 
 
-def samples(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> list[dict[str, str]]:
+def samples(
+    loaded: Loaded, corpus: Corpus, recipe: FrozenConfig, extent: Extent
+) -> list[dict[str, str]]:
     """What the model writes after each prompt, or in the place of its blank; nothing where the
     prompt is longer than what it reads at once.
     """
@@ -241,7 +243,7 @@ def samples(loaded: Loaded, corpus: Corpus, recipe: Recipe, extent: Extent) -> l
     return made
 
 
-def sample(loaded: Loaded, prompt: str, recipe: Recipe, extent: Extent) -> dict[str, str]:
+def sample(loaded: Loaded, prompt: str, recipe: FrozenConfig, extent: Extent) -> dict[str, str]:
     if recipe.objective["name"] in ("masked", "span"):
         blanked = blank_in(prompt)
         (filled,) = fill(loaded, blanked)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regard.core.errors import ConfigError, InputError
 from regard.core.seeding import keyed
@@ -20,13 +20,13 @@ from regard.data.examples import Example
 from regard.data.tags import of_entities, scheme_of
 from regard.methods.augment.build import build
 from regard.models import FAMILIES
-from regard.objectives import objective as find
-from regard.tasks import TASKS, objective_of
+from regard.tasks import TASKS, objective_of, objectives
 from regard.tasks import task as find_task
 from regard.tasks.labelled import LabelledObjective
+from regard.training.build import family, is_directory
+from regard.training.recipe import Augment, Recipe
 
-if TYPE_CHECKING:
-    from regard.training.recipe import Augment, Recipe
+LEAST = 0.01  # of the words: what is checked where the share is open
 
 
 class Variants:
@@ -47,23 +47,23 @@ class Variants:
         return None if made == example else made
 
 
-def vary(objective: Any, recipe: Recipe) -> None:
-    """Lets what learns read variants as the recipe's table `augment` says; its open choices are
-    settled.
+def vary(objective: Any, recipe: Recipe) -> Augment:
+    """Lets what learns read variants as the recipe's table `augment` says; gives the table with its
+    open choices resolved.
     """
     check(recipe)
     given = recipe.augment
     reads = getattr(objective, "inner", objective)  # a student reads what its task says
-    if given.share < 0:
-        given.share = published(len(reads.corpus))[0]
+    if given.share is None:
+        given = dataclasses.replace(given, share=published(len(reads.corpus))[0])
     in_words = find_task(reads.corpus.task).in_columns  # whose examples come in words
     tags = reads.corpus.labels if in_words else []
     scheme = scheme_of(tags) if tags and of_entities(tags) else ""
-    made = Variants(build(settings(given, scheme)), given.chance, recipe.seed)
-    settle_digest(given)
+    variants = Variants(build(settings(given, scheme)), given.chance, recipe.seed)
     if not in_words and given.language != "en":
         check_words(reads.corpus.examples)
-    reads.variants = made
+    reads.variants = variants
+    return dataclasses.replace(given, digest=digest_of(given))
 
 
 def check_words(examples: Sequence[Example]) -> None:
@@ -75,26 +75,27 @@ def check_words(examples: Sequence[Example]) -> None:
 def settings(given: Augment, scheme: str = "") -> Settings:
     return Settings(
         tuple(given.methods),
-        share=given.share,
-        thesaurus=given.thesaurus,
+        share=LEAST if given.share is None else given.share,
+        thesaurus=given.thesaurus or "",
         source=given.source,
-        language=given.language,
-        masked=given.model,
+        language=given.language or "",
+        masked=given.model or "",
         top=given.top,
         scheme=scheme,
     )
 
 
-def settle_digest(given: Augment) -> None:
+def digest_of(given: Augment) -> str | None:
+    """A run goes on only with the thesaurus it began with."""
     if not set(BY_THESAURUS) & set(given.methods):
-        return
-    found = digest(given.thesaurus)
+        return given.digest
+    found = digest(given.thesaurus or "")
     if given.digest and given.digest != found:
         raise InputError(
             f"the thesaurus ({given.thesaurus or 'wordnet'}) has changed since this run began; it "
             "can only go on with the same one: restore it, or begin a new run"
         )
-    given.digest = found
+    return found
 
 
 def check_said(given: Augment) -> None:
@@ -111,8 +112,6 @@ def check_said(given: Augment) -> None:
 
 def check(recipe: Recipe) -> None:
     """Refuses what cannot be varied on the fly."""
-    from regard.training.build import family, is_directory
-
     given, asked = recipe.augment, recipe.objective
     check_said(given)
     check_methods(given.methods)
@@ -121,11 +120,11 @@ def check(recipe: Recipe) -> None:
             "augment.methods has 'back', and translating anew in every epoch would take longer "
             "than learning; write the variants once with 'regard augment', and learn from that file"
         )
-    task = recipe.examples.task
+    task = recipe.examples.task or ""
     name = str(asked.get("of") or asked.get("name") or objective_of(task) or task)
     kind = family(recipe) if is_directory(recipe.model) else ""
     writes = bool(kind) and FAMILIES[kind].writes_tasks
-    if writes or not getattr(find(name), "varies", False):
+    if writes or not getattr(objectives().get(name), "varies", False):
         able = [each for each in TASKS if getattr(find_learner(each), "varies", False)]
         raise ConfigError(
             f"augment.methods is set, and {task or name}{f' by {kind}' if writes else ''} is not "
@@ -133,7 +132,7 @@ def check(recipe: Recipe) -> None:
             f"({', '.join(LabelledObjective.learners())}). 'regard augment' writes variants of "
             "other tasks into a file"
         )
-    settings(dataclasses.replace(given, share=max(given.share, 0.01)))
+    settings(given)
 
 
 def find_learner(task: str) -> Any:

@@ -54,7 +54,9 @@ from regard.objectives import objective as find
 from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner as plain
+from regard.tasks.data import learners
 from regard.training.capture import Watched
+from regard.training.hooks import Hooks, hooks_of
 
 LAYERS = ("hidden", "attention", "embedding")
 PARTS = ("soft", "hard", "cosine", *LAYERS)
@@ -105,7 +107,7 @@ class DistilOptions:
     digest: str = ""  # settled: of the teacher's weights
 
 
-class Distil(Objective):
+class Distil(Objective, Hooks):
     """Batches, heads, answers and figures are those of the objective inside."""
 
     Options: ClassVar[type] = DistilOptions
@@ -188,7 +190,7 @@ class Distil(Objective):
         words = int(next(iter(rows.values()))) if self.options.of in TEXT else 0
         return max(words, self.inner.targets_in(batch))
 
-    def beside(self) -> list[str]:
+    def auxiliary_models(self) -> list[str]:
         return [str(self.teacher.path)]
 
     def begin(self, model: Any, rows: int) -> State | None:
@@ -197,11 +199,11 @@ class Distil(Objective):
     def heads(self) -> Heads | None:
         return self.inner.heads()
 
-    def about(self) -> dict[str, Any]:
-        return self.inner.about()
+    def hf_config(self) -> dict[str, Any]:
+        return hooks_of(self.inner).hf_config()
 
-    def keep(self, model: Any, out: Path) -> None:
-        self.inner.keep(model, out)
+    def save_extras(self, model: Any, out: Path) -> None:
+        hooks_of(self.inner).save_extras(model, out)
 
     def measure(self, totals: Loss) -> dict[str, float]:
         return self.inner.measure(totals)
@@ -212,26 +214,26 @@ class Distil(Objective):
     def settled(self) -> dict[str, Any]:
         """The style in numbers, and what the data decided of the objective inside."""
         return self.chosen._asdict() | {
-            "options": dict(self.options.options) | self.inner.settled(),
+            "options": dict(self.options.options) | hooks_of(self.inner).settled(),
             "digest": self.teacher.digest,
         }
 
     # -- the student
 
-    def fitted(self, model: Any) -> Any:
+    def adapt_model(self, model: Any) -> Any:
         """With the matrix from its width to the teacher's; a part of the student only while it
         learns.
         """
-        model = self.inner.fitted(model)
+        model = hooks_of(self.inner).adapt_model(model)
         theirs = self.teacher.config.width
         if self.layers - {"attention"} and model.config.width != theirs:
             model.fit = nn.Linear(model.config.width, theirs)
         return model
 
-    def concluded(self, model: Any, valid: Objective | None) -> None:
+    def on_train_end(self, model: Any, valid: Objective | None) -> None:
         if hasattr(model, "fit"):
             del model.fit
-        self.inner.concluded(model, valid)
+        hooks_of(self.inner).on_train_end(model, valid)
 
     def check(self, model: Any) -> None:
         self.inner.check(model)
@@ -328,7 +330,7 @@ def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Object
         )
     if options.of not in known:
         raise UnknownName("objective to distil", options.of, known)
-    kind = find(options.of)
+    kind = find(options.of, learners())
     if not isinstance(options.options, dict):
         raise ConfigError(f"objective.options is {options.options!r}; it is a table")
     given = dict(options.options)

@@ -11,7 +11,6 @@ RUN/
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import shutil
@@ -35,14 +34,15 @@ from regard.methods.distill.student import check_directory, check_shape, make_st
 from regard.methods.distill.teacher import check_tokenizer
 from regard.methods.dry_run import rehearse
 from regard.methods.finetune.multi_stage import Facts, Stopped, part
+from regard.methods.runs import BEFOREHAND, run
 from regard.models import FAMILIES
 from regard.tasks.labelled import TASK
 from regard.training import recipe as recipes
 from regard.training.build import is_directory
 from regard.training.parallel import Group
 from regard.training.progress import watch
-from regard.training.recipe import Budget, Recipe
-from regard.training.run import RECIPE, check_place, train
+from regard.training.recipe import Budget, Recipe, replaced
+from regard.training.run import RECIPE, check_place
 
 FIRST, PLAN = "first", "distil.json"
 PAIRS, LAYERS = "pairs", "layers"
@@ -106,17 +106,17 @@ def distil(
     says of its model is the student's.
     """
     out = Path(out)
-    steps = 0
+    steps = None
     if resume:
         steps = recipe.budget.steps
         recipe, asked = read_plan(out)
         if steps:
-            recipe.budget = Budget(steps=steps)
+            recipe = replaced(recipe, budget=Budget(steps=steps))
     elif asked is None:
         raise ConfigError("a new distillation needs a teacher and a student")
     else:
         check(recipe, asked)
-        check_place(out, False, Group())
+        check_place(out, False, Group(), BEFOREHAND)
         if (out / FIRST / PLAN).is_file():
             raise ConfigError(f"{out} exists already; go on with --resume, or choose another --out")
         with begun(out):
@@ -175,7 +175,7 @@ def check(recipe: Recipe, asked: Asked) -> None:
         )
     if asked.vocabulary and is_directory(asked.student):
         raise ConfigError("the student has its vocabulary already; leave --vocabulary out")
-    inner_of(copy.deepcopy(recipe), teacher)
+    inner_of(recipe, teacher)
 
 
 def check_prepared(recipe: Recipe, asked: Asked) -> None:
@@ -230,14 +230,14 @@ def read_plan(out: Path) -> tuple[Recipe, Asked]:
 class Distilling:
     """What comes before the run, then it; each part is made once and gone on with."""
 
-    def __init__(self, asked: Asked, display: str, steps: int = 0) -> None:
+    def __init__(self, asked: Asked, display: str, steps: int | None = None) -> None:
         self.asked, self.display = asked, display
-        self.steps = steps  # a larger budget for what goes on; 0: as it was
+        self.steps = steps  # a larger budget for what goes on; None: as it was
 
     def go(self, recipe: Recipe, out: Path) -> Facts:
         if (out / RECIPE).is_file():  # its own recipe stands there
             given = Recipe(engine=recipe.engine, budget=Budget(steps=self.steps))
-            found = train(given, out, resume=True, display=self.display)
+            found = run(given, out, resume=True, display=self.display)
         else:
             try:
                 with RunLock(out):  # the run itself takes it again
@@ -246,7 +246,7 @@ class Distilling:
                 told = f"stopped before the run itself; go on with: regard distil --resume {out}"
                 watch(self.display).stop(told)
                 return stopped.facts
-            found = train(made, out, display=self.display)
+            found = run(made, out, display=self.display)
         if found["first"]:
             keep_task(teacher_of(self.asked.teacher), out)
         return found | {"distilled": self.sizes(out)}
@@ -260,74 +260,68 @@ class Distilling:
         """The recipe of the run, once all that it needs is there. Where something dear comes first,
         what would be refused after it is refused before.
         """
-        recipe, asked = copy.deepcopy(given), self.asked
-        teacher = teacher_of(asked.teacher)
-        recipe.model = str(teacher)  # until there is a student
-        of, options = inner_of(recipe, teacher)
+        asked = self.asked
+        teacher = teacher_of(asked.teacher)  # and the model, until there is a student
+        of, options, recipe = inner_of(replaced(given, model=str(teacher)), teacher)
         if asked.vocabulary:
             teacher = self.trimmed(recipe, teacher, first / "teacher")
-        recipe.model = asked.student
-        if not is_directory(asked.student):
-            recipe.model = str(self.student(recipe, teacher, first / "student"))
-        layers = self.settled(recipe, teacher, of, options)
-        stages = [recipe] if layers is None else [layers, recipe]
-        if asked.sequence or layers is not None:
+        student = asked.student
+        if not is_directory(student):
+            student = str(self.student(recipe, teacher, first / "student"))
+        stages = self.stages(replaced(recipe, model=student), teacher, of, options)
+        if asked.sequence or len(stages) > 1:
             for stage in stages:
                 rehearse(stage)
         if asked.sequence:
             place = self.pairs(recipe, teacher, first / PAIRS)
-            for stage in stages:
-                stage.data = str(place)
-        if layers is not None:
+            stages = [replaced(stage, data=str(place)) for stage in stages]
+        *before, last = stages
+        for layers in before:
             watch(self.display).note("first the layers, then the answers")
             part(
                 layers,
                 first / LAYERS,
-                lambda r, p, go_on: train(r, p, resume=go_on, display=self.display),
+                lambda r, p, go_on: run(r, p, resume=go_on, display=self.display),
             )
-            recipe.model = str(first / LAYERS)
-        return recipe
+            last = replaced(last, model=str(first / LAYERS))
+        return last
 
-    def settled(
+    def stages(
         self, recipe: Recipe, teacher: Path, of: str, options: dict[str, Any]
-    ) -> Recipe | None:
-        """Gives the recipe its objective, and the rates of the style's paper. Of TinyBERT on a
-        task, the layers are learned first, with the budget that is given: by the recipe that is
-        returned.
+    ) -> list[Recipe]:
+        """The recipe with its objective, and the rates of the style's paper. Of TinyBERT on a task,
+        the layers are learned first, with the budget that is given: by a recipe before it.
         """
         asked = self.asked
         if asked.sequence and not asked.style:
-            recipe.objective = {"name": of} | options | recipe.objective
-            return None
+            return [replaced(recipe, objective={"name": of} | options | recipe.objective)]
         usual = asked.style or (USUAL if of not in TEXT or of == "pairs" else "distilbert")
         inside = options | dict(recipe.objective.get("options", {}))
         table = {"of": of, "teacher": str(teacher), "style": usual}
-        recipe.objective = {"name": "distil"} | table | recipe.objective | {"options": inside}
-        style = recipe.objective["style"]
-        if style == "distilbert" and of in TEXT:
-            fill(recipe, DISTILBERT)
-        if style != TINY:
-            return None
+        whole = {"name": "distil"} | table | recipe.objective | {"options": inside}
+        recipe = replaced(recipe, objective=whole)
+        if whole["style"] == "distilbert" and of in TEXT:
+            return [filled(recipe, DISTILBERT)]
+        if whole["style"] != TINY:
+            return [recipe]
         if of in TEXT:  # general distillation learns the layers alone (Jiao et al. 2020, 3.2)
-            fill(recipe, TINY_LAYERS)
-            return None
-        layers = copy.deepcopy(recipe)
-        layers.objective = without(layers.objective, OF_ANSWERS)
-        fill(layers, TINY_LAYERS)
+            return [filled(recipe, TINY_LAYERS)]
         # No answer is learned yet, so that no score of answers may end the stage or choose of it.
-        layers.validation.every, layers.validation.patience = NEVER, 0
-        if layers.budget == Budget():
-            layers.budget = Budget(epochs=EPOCHS)
-        recipe.objective = without(recipe.objective, OF_LAYERS) | {"style": "tinybert-answers"}
-        fill(recipe, TINY_ANSWERS)
-        return layers
+        layers = replaced(
+            filled(recipe, TINY_LAYERS),
+            objective=without(whole, OF_ANSWERS),
+            validation={"every": NEVER, "patience": None},
+            budget=Budget(epochs=EPOCHS) if recipe.budget == Budget() else recipe.budget,
+        )
+        answers = without(whole, OF_LAYERS) | {"style": "tinybert-answers"}
+        return [layers, filled(replaced(recipe, objective=answers), TINY_ANSWERS)]
 
     def trimmed(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
         from regard.methods.prune.vocabulary import trim
         from regard.tasks.as_text import divided
 
         if not (place / "config.json").is_file():
-            examples = divided(copy.deepcopy(recipe), "silent")["train"]
+            examples = divided(recipe, "silent").train
             texts = (text for example in examples for _, text in example.parts())
             found = trim(load(teacher), texts, self.asked.vocabulary, place)
             before, after = found["words"]
@@ -379,11 +373,12 @@ def without(table: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in table.items() if name not in names}
 
 
-def fill(recipe: Recipe, table: Settings) -> None:
-    """Sets what the recipe leaves open."""
-    usual = Recipe()
-    for name, values in table.items():
-        held, default = getattr(recipe, name), getattr(usual, name)
-        for key, value in values.items():
-            if getattr(held, key) == getattr(default, key):
-                setattr(held, key, copy.copy(value))
+def filled(recipe: Recipe, table: Settings) -> Recipe:
+    """The recipe with what it leaves open."""
+    return replaced(
+        recipe,
+        **{
+            name: {k: v for k, v in values.items() if getattr(getattr(recipe, name), k) is None}
+            for name, values in table.items()
+        },
+    )

@@ -4,7 +4,6 @@ section 4), with the model's own objective.
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ from regard.methods.finetune.multi_stage import Facts, Stages, amount, part, rea
 from regard.models import FAMILIES
 from regard.tasks.as_text import divided
 from regard.tasks.corpus import tokenizer_of
-from regard.training.build import LENGTH, STEP, family
+from regard.training.build import family
 from regard.training.progress import watch
-from regard.training.recipe import Recipe, make
+from regard.training.recipe import Recipe, make, replaced
+from regard.training.resolve import LENGTH, STEP
 from regard.training.run import train
 
 TEXT, ADAPTED = "text", "adapted"
@@ -59,12 +59,12 @@ def write_text(recipe: Recipe, out: Path, stages: Stages) -> None:
     All of it is read: what counts is the task, so no part of the text is kept to choose by how well
     words are guessed.
     """
-    splits = divided(copy.deepcopy(recipe), "silent")
-    examples = splits["train"]
+    splits = divided(recipe, "silent")
+    examples = splits.train
     if stages.unlabelled:
         examples = [*examples, *read_unlabelled(recipe, stages)]
     texts = dict.fromkeys(text for example in examples for text in example.texts())
-    for example in splits["valid"]:
+    for example in splits.valid:
         for text in example.texts():
             texts.pop(text, None)
     if not texts:
@@ -100,16 +100,14 @@ def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:
         "objective": {"name": FAMILIES[kind].running_objective},
         "batch": {"length": length, "samples": samples},
         "budget": amount(stages.adapt),
-        "optimizer": {"rate": FAMILIES[kind].finetuned(recipe.examples.task).lr},
+        "optimizer": {"rate": FAMILIES[kind].finetuned(recipe.examples.task or "").lr},
         "schedule": {"name": "constant", "warmup": 0.0}
         if kind == "t5"
         else {"name": "linear", "warmup": WARMUP},
     }
     if kind == "xlnet":  # texts of a task do not go on from one to the next
         table["objective"] |= {"memory": False, "two_directions": config.two_directions}
-    made = make(table)
-    made.engine = copy.deepcopy(recipe.engine)
-    return made
+    return replaced(make(table), engine=recipe.engine)
 
 
 def config_of(model: Path) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from pathlib import Path
@@ -13,7 +12,7 @@ from regard.methods.finetune.multi_stage import Facts, Learn, part
 from regard.tasks import task as find
 from regard.tasks.corpus import read_all
 from regard.training.progress import number, watch
-from regard.training.recipe import Recipe
+from regard.training.recipe import Recipe, replaced
 
 SUMMARY = "folds.json"
 
@@ -26,17 +25,15 @@ def crossed(recipe: Recipe, out: Path, folds: int, learn: Learn, display: str) -
     labels = settled_labels(recipe, folds, display)
     ended = []
     for place in range(folds):
-        made = copy.deepcopy(recipe)
-        made.examples.folds, made.examples.fold = folds, place
-        made.examples.labels = list(labels)
-        ended.append(part(made, out / f"fold-{place + 1}", learn))
+        own = replaced(recipe, examples={"folds": folds, "fold": place, "labels": labels})
+        ended.append(part(own, out / f"fold-{place + 1}", learn))
     found = summary(recipe, out, ended)
     write_json(out / SUMMARY, found)
     return found
 
 
-def settled_labels(recipe: Recipe, folds: int, display: str) -> list[str]:
-    task = find(recipe.examples.task)
+def settled_labels(recipe: Recipe, folds: int, display: str) -> list[str] | None:
+    task = find(recipe.examples.task or "")
     if recipe.examples.labels or task.text_only:
         return recipe.examples.labels
     examples = read_all(recipe.data, recipe, Problems())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
@@ -20,7 +19,7 @@ from regard.tasks import TASKS
 from regard.tasks import task as find
 from regard.tasks.corpus import files_of, read_all
 from regard.training import recipe as recipes
-from regard.training.recipe import Recipe
+from regard.training.recipe import Recipe, replaced
 from regard.training.run import FACTS, RECIPE
 
 PLAN = "finetune.json"
@@ -100,7 +99,7 @@ def check_stages(recipe: Recipe, stages: Stages) -> None:
         )
     if stages.folds and given.valid:
         raise ConfigError("--folds validates with each part of the data once; leave --valid out")
-    if stages.confidence and not find(task).pseudo:
+    if stages.confidence and not find(task or "").pseudo:
         able = " and ".join(name for name in TASKS if find(name).pseudo)
         raise ConfigError(
             f"labels can be given to examples of {able}, not of {task}; with --adapt --unlabelled "
@@ -114,9 +113,9 @@ def read_unlabelled(recipe: Recipe, stages: Stages) -> list[Example]:
     """The examples of --unlabelled, whose fields are named as in the data; it need not have those
     with answers.
     """
-    bare = copy.deepcopy(recipe)
-    for role in find(recipe.examples.task).answers:
-        bare.examples.fields.pop(role, None)
+    answers, given = find(recipe.examples.task or "").answers, recipe.examples.fields
+    fields = {role: name for role, name in given.items() if role not in answers}
+    bare = replaced(recipe, examples={"fields": fields})
     return read_all(stages.unlabelled, bare, Problems())
 
 
@@ -176,7 +175,8 @@ def read_plan(out: Path) -> tuple[Recipe, Stages]:
 def digest(recipe: Recipe, stages: Stages) -> str:
     found = hashlib.blake2b(digest_size=16)
     given = (recipe.data, recipe.examples.valid, recipe.examples.more, stages.unlabelled)
-    for name in (file for each in given if each for file in files_of(each, recipe.examples.task)):
+    task = recipe.examples.task or ""
+    for name in (file for each in given if each for file in files_of(each, task)):
         if Path(name).is_file():
             with Path(name).open("rb") as file:
                 found.update(hashlib.file_digest(file, "blake2b").digest())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import Counter
 from pathlib import Path
@@ -27,7 +26,7 @@ def labelled_by_a_first(
     recipe: Recipe, out: Path, stages: Stages, learn: Learn, display: str
 ) -> Facts:
     """RUN/first, and RUN/pseudo.jsonl with what it is sure of; gives how many there are."""
-    part(copy.deepcopy(recipe), out / FIRST, learn)
+    part(recipe, out / FIRST, learn)
     if not (out / SURE).is_file():
         write_labels(recipe, out, stages)
     found: Facts = json.loads((out / SUMMARY).read_text(encoding="utf-8"))

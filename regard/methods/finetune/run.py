@@ -12,7 +12,6 @@ RUN/
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from regard.methods.finetune.multi_stage import (
     read_unlabelled,
     write_plan,
 )
+from regard.methods.runs import BEFOREHAND, data_for, run
 from regard.models import FAMILIES
 from regard.tasks import as_text as texts
 from regard.tasks import task as find
@@ -39,8 +39,8 @@ from regard.training.build import family
 from regard.training.parallel import Group
 from regard.training.plan import prepare
 from regard.training.progress import watch
-from regard.training.recipe import Budget, Recipe, Schedule
-from regard.training.run import RECIPE, check_place, pick_device, settings, train
+from regard.training.recipe import Budget, Recipe, Schedule, replaced
+from regard.training.run import RECIPE, check_place, pick_device, settings
 
 PLAIN = Stages()
 
@@ -58,7 +58,7 @@ def finetune(
     """
     out = Path(out)
     if resume and not (out / PLAN).is_file():
-        return train(recipe, out, resume=True, display=display)
+        return run(recipe, out, resume=True, display=display)
     if resume:
         steps = recipe.budget.steps
         recipe, stages = read_plan(out)
@@ -66,7 +66,7 @@ def finetune(
         if steps and stages.folds:
             raise ConfigError("a cross-validation goes on as it began; leave the budget out")
         if steps:
-            recipe.budget = Budget(steps=steps)
+            recipe = replaced(recipe, budget=Budget(steps=steps))
         return Staged(stages, display, steps).go(recipe, out)
     check(recipe)
     if (out / PLAN).is_file():
@@ -74,14 +74,14 @@ def finetune(
     if not stages:
         return learn(recipe, out, False, display)
     check_stages(recipe, stages)
-    check_place(out, False, Group())
+    check_place(out, False, Group(), BEFOREHAND)
     rehearse(recipe, stages)
     write_plan(recipe, out, stages)
     return Staged(stages, display).go(recipe, out)
 
 
 def check(recipe: Recipe) -> None:
-    task = find(recipe.examples.task)
+    task = find(recipe.examples.task or "")
     if not (task.writable or task.has_objective):
         raise ConfigError("preferences are learned by 'regard prefer MODEL --data FILE --out RUN'")
     if not Path(recipe.model, "config.json").is_file():
@@ -99,40 +99,39 @@ def rehearse(recipe: Recipe, stages: Stages) -> None:
         from regard.methods.finetune.adaptation import check_tokenizer
 
         check_tokenizer(recipe.model)
-    made = copy.deepcopy(recipe)
-    made.examples.folds = stages.folds
+    trial = replaced(recipe, examples={"folds": stages.folds or None})
     if as_text(recipe):
-        texts.check(made)
-        texts.divided(made, "silent")
+        texts.check(trial)
+        texts.divided(trial, "silent")
         return
     if stages.folds:
-        found = read_all(made.data, made, Problems())
-        made.examples.labels = find(made.examples.task).labels_in(found)
-    made.budget, made.schedule = Budget(steps=1), Schedule()
-    device = pick_device(made.engine.device)
+        examples = read_all(recipe.data, trial, Problems())
+        labels = find(recipe.examples.task or "").labels_in(examples)
+        trial = replaced(trial, examples={"labels": labels})
+    trial = replaced(trial, budget=Budget(steps=1), schedule=Schedule())
+    device = pick_device(recipe.engine.device)
     with settings(device):
-        prepare(made, Group(), device, lambda note: None, settled=False).batches.close()
+        plan = prepare(trial, Group(), device, lambda note: None, data=data_for(trial))
+        plan.batches.close()
 
 
 def as_text(recipe: Recipe) -> bool:
-    return find(recipe.examples.task).text_only or FAMILIES[family(recipe)].writes_tasks
+    return find(recipe.examples.task or "").text_only or FAMILIES[family(recipe)].writes_tasks
 
 
 def learn(recipe: Recipe, out: Path, go_on: bool, display: str) -> Facts:
     """One run, in the way that suits model and task."""
-    if go_on:
-        return train(recipe, out, resume=True, display=display)
-    if as_text(recipe):
-        return texts.finetune_as_text(recipe, out, display=display)
-    return train(recipe, out, display=display)
+    if not go_on and as_text(recipe):
+        return texts.finetune_as_text(recipe, out, data=data_for(recipe), display=display)
+    return run(recipe, out, resume=go_on, display=display)
 
 
 class Staged:
     """Runs what comes before a fine-tuning, then it, or goes on where this was left."""
 
-    def __init__(self, stages: Stages, display: str, steps: int = 0) -> None:
+    def __init__(self, stages: Stages, display: str, steps: int | None = None) -> None:
         self.stages, self.display = stages, display
-        self.steps = steps  # a larger budget for what goes on; 0: as it was
+        self.steps = steps  # a larger budget for what goes on; None: as it was
 
     def go(self, recipe: Recipe, out: Path) -> Facts:
         from regard.methods.finetune.folds import crossed
@@ -148,22 +147,25 @@ class Staged:
 
     def single(self, given: Recipe, out: Path, go_on: bool) -> Facts:
         """A model with all that comes before it."""
-        recipe = copy.deepcopy(given)
+        recipe = given
         if not go_on and self.stages.before:
             with RunLock(out):  # the run itself takes it again
-                self.before(recipe, out)
+                recipe = self.before(recipe, out)
         return self.plain(recipe, out, go_on) | told(out)
 
-    def before(self, recipe: Recipe, out: Path) -> None:
+    def before(self, recipe: Recipe, out: Path) -> Recipe:
+        """The recipe of the run itself, once all that it needs is there."""
         from regard.methods.finetune.adaptation import ADAPTED, adapted
         from regard.methods.finetune.pseudo_labels import SURE, labelled_by_a_first
 
         if self.stages.adapt:
             adapted(recipe, out, self.stages, self.display)
-            recipe.model = str(out / ADAPTED)
+            recipe = replaced(recipe, model=str(out / ADAPTED))
         if self.stages.confidence:
             found = labelled_by_a_first(recipe, out, self.stages, self.plain, self.display)
-            recipe.examples.more = str(out / SURE) if sum(found["kept"].values()) else ""
+            more = str(out / SURE) if sum(found["kept"].values()) else None
+            recipe = replaced(recipe, examples={"more": more})
+        return recipe
 
     def plain(self, recipe: Recipe, out: Path, go_on: bool) -> Facts:
         if go_on:  # its own recipe stands in its directory

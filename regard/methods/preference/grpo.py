@@ -118,9 +118,10 @@ class Reinforce(Replies):
         self.sizes = o.group * (self.rows.sizes + o.tokens)
         self.longest = int(self.rows.sizes.max()) + o.tokens
 
-    def beside(self) -> list[str]:
+    def auxiliary_models(self) -> list[str]:
         reward = self.options.reward
-        return [*super().beside(), *([reward] if reward and Path(reward).is_dir() else [])]
+        own = [reward] if reward and Path(reward).is_dir() else []
+        return [*super().auxiliary_models(), *own]
 
     def settled(self) -> dict[str, Any]:
         return super().settled() | {"tokens": self.options.tokens}

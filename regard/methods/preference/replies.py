@@ -38,10 +38,11 @@ from regard.objectives.base import Objective
 from regard.objectives.causal import choose
 from regard.objectives.reading import check_room, inner, read_on
 from regard.tasks.as_text import plain
-from regard.tasks.corpus import Examples, labelled_data
+from regard.tasks.corpus import Examples
 from regard.tasks.labelled import TASK
 from regard.tasks.task_tokens import grown
 from regard.tasks.text_forms import ids_of, newest, shown
+from regard.training.hooks import Hooks
 
 FORMS = ("text", "dialogue")
 
@@ -247,20 +248,15 @@ def digest_of(places: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-class Replies(Objective):
+class Replies(Objective, Hooks):
     """An objective of a model that goes on with a text and stays near the one it started as. A
     subclass gives `encode`, and counts what it had to cut.
     """
 
     corpus: Examples  # type: ignore[assignment]
-    labelled = True
     sizes: np.ndarray  # tokens of each sample
     longest: int = 0  # tokens of the longest row
     first: Any = None  # what `start` gave last, held so that it is read once
-
-    @classmethod
-    def open_corpus(cls, recipe: Any, split: str) -> Examples:
-        return labelled_data(recipe, split)
 
     def prepare(self) -> None:
         able = [name for name, card in FAMILIES.items() if card.model.causal]
@@ -275,16 +271,16 @@ class Replies(Objective):
             check_same_tokenizer(self.options.reference, self.corpus.tokenizer, "reference")
         self.settle_digest()
 
-    def beside(self) -> list[str]:
+    def auxiliary_models(self) -> list[str]:
         return [place for place in (self.options.reference or self.corpus.path,) if place]
 
     def settle_digest(self) -> None:
         """A run goes on only beside the models it began with."""
-        found = digest_of(self.beside())
+        found = digest_of(self.auxiliary_models())
         if self.options.digest not in ("", found):
             raise InputError(
-                f"{' or '.join(self.beside())} has changed since this run began; it can only go on "
-                "beside the same weights: restore them, or begin a new run"
+                f"{' or '.join(self.auxiliary_models())} has changed since this run began; it can "
+                "only go on beside the same weights: restore them, or begin a new run"
             )
         self.options = replace(self.options, digest=found)
 
@@ -320,10 +316,8 @@ class Replies(Objective):
 
     # -- the model, and the one it started as
 
-    def fitted(self, model: Any) -> Any:
-        if FAMILIES[
-            self.options.family
-        ].task_tokens:  # published GPT-1 has no token that ends a text
+    def adapt_model(self, model: Any) -> Any:
+        if FAMILIES[self.options.family].task_tokens:  # GPT-1 has no token that ends a text
             return grown(model, max(self.corpus.vocabulary, self.corpus.special.ids()[-1] + 1))
         return model
 
@@ -340,7 +334,7 @@ class Replies(Objective):
         def fit(found: Any) -> Any:
             with torch.random.fork_rng():  # rows for new tokens as the model itself got them
                 seed_torch(self.seed, "weights")
-                found = self.fitted(found)
+                found = self.adapt_model(found)
             if found.config.vocabulary != inner(model).config.vocabulary:
                 raise ConfigError(
                     f"{place} knows {found.config.vocabulary:,} tokens and the model "
@@ -355,7 +349,7 @@ class Replies(Objective):
         """Without dropout, unless it is asked for: the start has none, either."""
         return nullcontext() if self.options.dropout else at_rest(inner(model))
 
-    def keep(self, model: Any, out: Path) -> None:
+    def save_extras(self, model: Any, out: Path) -> None:
         """What the start had learned to answer, the run is still asked for."""
         held = Path(self.corpus.path) / TASK
         if held.is_file():

@@ -20,9 +20,9 @@ from typing import Any
 from regard.core.errors import ConfigError, UnknownName
 from regard.formats.directory import Loaded
 from regard.methods.preference.replies import facts_beside
+from regard.methods.runs import run
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe, Robust, Table
-from regard.training.run import train
 
 TASK = "prefer"
 SHARED: Table = {
@@ -76,7 +76,7 @@ def prefer(
     """Trains by a recipe of `recipe_for`; gives what run.json says."""
     if not resume:
         check(recipe)
-    return train(recipe, Path(out), resume=resume, display=display)
+    return run(recipe, Path(out), resume=resume, display=display)
 
 
 def check(recipe: Recipe) -> None:

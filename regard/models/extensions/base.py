@@ -6,14 +6,13 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
 
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.tables import from_table
 from regard.data.tokenizer import Tokenizer
-from regard.models.config import fits
 
 
 class Extension:
@@ -31,19 +30,8 @@ class Extension:
     @classmethod
     def of(cls, given: dict[str, Any]) -> Self:
         """From a table of options, with names and kinds checked."""
-        kinds = get_type_hints(cls.Options)
-        known = [field.name for field in dataclasses.fields(cls.Options)]
-        for key, value in given.items():
-            if key not in known:
-                raise UnknownName("option", f"extensions.{cls.name}.{key}", known)
-            if kinds[key] in (int, float, str, bool) and not fits(value, kinds[key]):
-                raise ConfigError(
-                    f"extensions.{cls.name}.{key} is {value!r}; it must be {kinds[key].__name__}"
-                )
-        try:
-            return cls(cls.Options(**given))
-        except TypeError as error:
-            raise ConfigError(f"extension {cls.name}: {error}") from None
+        path = f"extensions.{cls.name}."
+        return cls(from_table(cls.Options, given, path=path, what="option"))
 
     def table(self) -> dict[str, Any]:
         """The options as config.json holds them."""

@@ -129,7 +129,7 @@ class Gates(Extension):
             raise UnknownName("place", o.place, PLACES, "(of gates)")
         if o.kind not in KINDS:
             raise UnknownName("kind", o.kind, KINDS, "(of gates)")
-        if o.open is not None and not (isinstance(o.open, int | float) and math.isfinite(o.open)):
+        if o.open is not None and not math.isfinite(o.open):
             raise ConfigError(f"extensions.gates.open is {o.open!r}; it must be a number")
         if not self.found(model):
             raise ConfigError(

@@ -21,8 +21,10 @@ from regard.objectives.masked import Masked
 from regard.objectives.permuted import Permuted
 from regard.objectives.prefix import Prefix
 from regard.objectives.span import Span
-from regard.training.build import objective_for, settle_batch
+from regard.training.build import resolved
+from regard.training.data import TextData
 from regard.training.recipe import make, overrides
+from regard.training.resolve import MachineFacts
 from regard.training.run import train
 from tests.objectives.small import SPECIAL
 from tests.training import small
@@ -87,8 +89,8 @@ def mended(source, target):
 def test_every_model_reads_the_same_bytes_in_the_same_order(model, where):
     """Each place of a step reads on in a stretch of the text, which is that of all models."""
     made = recipe_of(model, where)
-    settle_batch(made)
-    objective = objective_for(made, "train")
+    data = TextData()
+    objective = data.build(resolved(made, data, MachineFacts())).objective
     corpus, order = objective.corpus, objective.order(0)
     numbers = np.arange(len(objective)) if order is None else order
     assert sorted(numbers.tolist()) == list(range(len(objective)))
@@ -104,7 +106,7 @@ def test_every_model_reads_the_same_bytes_in_the_same_order(model, where):
 @pytest.mark.parametrize("model", FAMILIES)
 def test_budgets_in_tokens_and_operations_are_kept_within_a_twentieth(model, where, tmp_path):
     def spent(kind, amount):
-        budget = {"steps": 0, "tokens": 0, kind: amount}
+        budget = {"steps": None, "tokens": None, kind: amount}
         made = recipe_of(model, where, budget=budget, validation={"every": 100})
         facts = train(made, tmp_path / kind, display="silent")
         progress = facts["progress"]
@@ -117,7 +119,7 @@ def test_budgets_in_tokens_and_operations_are_kept_within_a_twentieth(model, whe
 
 
 def test_a_budget_by_the_clock_is_kept(where, tmp_path):
-    made = small.recipe("gpt", where, budget={"steps": 0, "minutes": 0.04, "clock": True})
+    made = small.recipe("gpt", where, budget={"steps": None, "minutes": 0.04, "clock": True})
     facts = train(made, tmp_path / "run", display="silent")
     spent = facts["progress"]["seconds"]
     longest = spent / facts["progress"]["step"] * 5
@@ -130,7 +132,7 @@ def test_a_budget_by_the_clock_is_kept(where, tmp_path):
 def test_a_budget_in_operations_is_kept(where, tmp_path):
     few = small.recipe("gpt", where, budget={"steps": 7})
     flops = train(few, tmp_path / "few", display="silent")["step_flops"]
-    made = small.recipe("gpt", where, budget={"steps": 0, "flops": 7.5 * flops})
+    made = small.recipe("gpt", where, budget={"steps": None, "flops": 7.5 * flops})
     assert train(made, tmp_path / "run", display="silent")["progress"]["step"] == 7
 
 

@@ -63,7 +63,7 @@ def informed(place: Path) -> Path:
     tuning.write(place / "reviews.jsonl", tuning.reviews(40))
     Graph([("film", "of", "warm"), ("plot", "of", "cold")]).write(place / "facts.tsv")
     known = {"objective": {"knowledge": {"graph": str(place / "facts.tsv"), "mode": "tree"}}}
+    known |= {"budget": {"steps": 2}}
     recipe = tuning.recipe(place / "bert", place / "reviews.jsonl", **known)
-    recipe.budget.steps = 2
     finetune(recipe, place / "run", display="silent")
     return place / "run"

@@ -17,10 +17,13 @@ from regard.data.words import chinese_cutter
 from regard.methods.augment.build import build
 from regard.methods.augment.learning import Variants, check
 from regard.methods.finetune.run import finetune
+from regard.methods.runs import data_for
 from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
-from regard.training.build import objective_for, settle_batch, validation_for
-from regard.training.recipe import Recipe
+from regard.training.build import resolved
+from regard.training.data import Built
+from regard.training.recipe import Recipe, replaced
+from regard.training.resolve import MachineFacts
 from tests.methods.augment.small import listed
 from tests.tasks import judging, tagging, tuning
 from tests.tasks.tuning import stop as stop
@@ -168,11 +171,18 @@ def recipe(place: Path, **augment: Any) -> Recipe:
     return tuning.recipe(place / "bert", place / "reviews.jsonl", augment=given)
 
 
+def built(made: Recipe) -> Built:
+    data = data_for(made)
+    return data.build(resolved(made, data, MachineFacts()))
+
+
+def objective_of(made: Recipe) -> Any:
+    return built(made).objective
+
+
 def test_a_recipe_asks_for_variants_of_what_learns(place: Path) -> None:
-    made = recipe(place, chance=1.0)
-    settle_batch(made)
-    learns, validates = objective_for(made, "train"), validation_for(made)
-    assert learns.variants is not None and validates.variants is None  # type: ignore[union-attr]
+    learns, validates, made = built(recipe(place, chance=1.0))
+    assert learns.variants is not None and validates.variants is None  # type: ignore
     assert made.augment.share == 0.05 and made.augment.digest  # settled
     assert validates is not None
     rows = [validates.sample(e, 0)["tokens"].tolist() for e in range(5)]
@@ -183,8 +193,7 @@ def test_a_recipe_asks_for_variants_of_what_learns(place: Path) -> None:
 
 def test_without_methods_there_are_none(place: Path) -> None:
     made = tuning.recipe(place / "bert", place / "reviews.jsonl")
-    settle_batch(made)
-    assert objective_for(made, "train").variants is None  # type: ignore[attr-defined]
+    assert objective_of(made).variants is None
 
 
 def test_a_run_is_the_same_again_and_resumed(place: Path, tmp_path: Path, stop: list[int]) -> None:
@@ -202,21 +211,18 @@ def test_a_run_is_the_same_again_and_resumed(place: Path, tmp_path: Path, stop: 
 def test_a_student_reads_variants(place: Path, tmp_path: Path) -> None:
     teacher = tuning.recipe(place / "bert", place / "reviews.jsonl", budget={"steps": 1})
     finetune(teacher, tmp_path / "teacher", display="silent")
+    distilled = {"name": "distil", "of": "classify", "teacher": str(tmp_path / "teacher")}
     made = recipe(place, methods=["swap"], thesaurus="", chance=1.0)
-    made.objective = {"name": "distil", "of": "classify", "teacher": str(tmp_path / "teacher")}
-    settle_batch(made)
-    found = objective_for(made, "train")
+    found = objective_of(replaced(made, objective=distilled))
     assert len({tuple(found.sample(epoch, 0)["tokens"]) for epoch in range(9)}) > 1
 
 
 def test_another_thesaurus_is_another_run(place: Path, tmp_path: Path) -> None:
     file = listed(tmp_path / "own.tsv", "film\tplot")
-    made = recipe(place, thesaurus=str(file))
-    settle_batch(made)
-    objective_for(made, "train")
+    made = built(recipe(place, thesaurus=str(file))).config
     listed(file, "film\tmusic")
     with pytest.raises(InputError, match="has changed since this run began"):
-        objective_for(made, "train")
+        objective_of(made)
 
 
 def test_the_command(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,9 +283,8 @@ def test_what_is_refused(place: Path, changes: Any, error: Any, told: str) -> No
 
 def test_a_chance_beyond_one(place: Path) -> None:
     made = recipe(place, chance=1.5)
-    settle_batch(made)
     with pytest.raises(ConfigError, match=r"augment\.chance is 1\.5"):
-        objective_for(made, "train")
+        objective_of(made)
 
 
 def test_models_that_write_are_refused_at_once(
@@ -296,15 +301,14 @@ def test_chinese_without_jieba_is_refused_at_once(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [*tuning.reviews(20), {"text": "很好的电影", "label": "good"}]
-    made = tuning.recipe(place / "bert", tuning.write(tmp_path / "mixed.jsonl", rows))
-    made.augment.methods = ["swap"]
-    settle_batch(made)
+    mixed = tuning.write(tmp_path / "mixed.jsonl", rows)
+    made = tuning.recipe(place / "bert", mixed, augment={"methods": ["swap"]})
     chinese_cutter.cache_clear()
     monkeypatch.setitem(sys.modules, "jieba", None)
     try:
         with pytest.raises(ConfigError, match="jieba, which is not installed"):
-            objective_for(made, "train")
-        made.augment.language = "en"
-        assert objective_for(made, "train").variants is not None  # type: ignore[attr-defined]
+            objective_of(made)
+        made = replaced(made, augment={"language": "en"})
+        assert objective_of(made).variants is not None
     finally:
         chinese_cutter.cache_clear()

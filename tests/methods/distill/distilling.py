@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regard.methods.finetune.run import finetune
-from regard.training.recipe import Recipe, fill
+from regard.training.recipe import Recipe, changed, replaced
 from regard.training.recipe import read as read_recipe
 from regard.training.run import train
 from tests.tasks.tuning import bert, reviews, write
@@ -19,16 +19,13 @@ from tests.training.small import recipe as text_recipe
 
 def quick(where: Path, **changes: Any) -> Recipe:
     """What decides a student's run, but for its model."""
-    made = text_recipe("bert", where, **changes)
-    made.model, made.shape = "", {}
-    return made
+    return replaced(text_recipe("bert", where, **changes), model="", shape={})
 
 
 def task(file: Path, **changes: Any) -> Recipe:
     quickly = {"batch": {"samples": 16}, "optimizer": {"rate": 0.005}}
     made = task_recipe(Path(), file, validation={"every": 10**6}, **quickly)
-    fill(made, {"model": ""} | changes)
-    return made
+    return changed(made, {"model": ""} | changes)
 
 
 def recipes_of(out: Path) -> dict[str, Any]:

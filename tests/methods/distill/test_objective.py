@@ -58,7 +58,7 @@ def test_micro_batches_add_up(
     of, options = FAMILIES[family]
     parts = ALL | ({"attention": 0.0} if family == "lstm" else {})
     objective = teach(corpora, tiny(family), tmp_path / "teacher", of, options, only=only, **parts)
-    student = objective.fitted(tiny(family, layers=1, width=8)).double()
+    student = objective.adapt_model(tiny(family, layers=1, width=8)).double()
     objective.check(student)
     check_micro_batches(objective, student, [0, 1, 2, 3, 4])
 
@@ -101,7 +101,7 @@ def test_the_layers_of_tinybert(corpora: dict[str, Any], tmp_path: Path) -> None
     """Recomputed: states through the shared matrix, scores of the heads before the softmax."""
     teacher, student = tiny("bert", layers=4), tiny("bert", width=8)
     objective = teach(corpora, teacher, tmp_path / "teacher", "masked", style="tinybert")
-    student = objective.fitted(student)
+    student = objective.adapt_model(student)
     batch = first_batch(objective)
     found = objective.loss(student, batch)
     assert set(found.sums) == {"hidden", "attention", "embedding"}
@@ -253,16 +253,16 @@ def test_whether_there_is_an_answer_is_taught_too(tmp_path: Path) -> None:
 def test_the_teacher_is_no_part_of_the_student(corpora: dict[str, Any], tmp_path: Path) -> None:
     teacher, student = tiny("bert"), tiny("bert", layers=1, width=8)
     objective = teach(corpora, teacher, tmp_path / "teacher", "masked", **ALL)
-    assert objective.beside() == [str(tmp_path / "teacher")]
+    assert objective.auxiliary_models() == [str(tmp_path / "teacher")]
     before = set(student.state_dict())
-    student = objective.fitted(student).train()
+    student = objective.adapt_model(student).train()
     objective.loss(student, first_batch(objective))
     assert set(student.state_dict()) - before == {"fit.weight", "fit.bias"}
     held = objective.teacher.model
     assert not held.training and not any(p.requires_grad for p in held.parameters())
     objective.loss(student.double(), first_batch(objective))
     assert objective.teacher.model is held and next(held.parameters()).dtype == torch.float64
-    objective.concluded(student, None)
+    objective.on_train_end(student, None)
     assert set(student.state_dict()) == before
 
 

@@ -49,7 +49,7 @@ def test_students_that_do_not_fit(
 ) -> None:
     objective = teach(corpora, tiny("bert"), tmp_path / "teacher", "masked", **options)
     with pytest.raises(ConfigError, match=said):
-        objective.check(objective.fitted(tiny("bert", **student)))
+        objective.check(objective.adapt_model(tiny("bert", **student)))
 
 
 @pytest.mark.parametrize("who", ["student", "teacher"])
@@ -62,14 +62,14 @@ def test_heads_that_were_pruned_are_not_compared(
     given = corpora, both["teacher"], tmp_path / "teacher", "masked"
     objective = teach(*given, attention=1.0)
     with pytest.raises(ConfigError, match=f"the {who} .*head by head; set attention = 0"):
-        objective.check(objective.fitted(both["student"]))
+        objective.check(objective.adapt_model(both["student"]))
     states = teach(*given, hidden=1.0)
-    states.check(states.fitted(both["student"]))
+    states.check(states.adapt_model(both["student"]))
     assert values(states.loss(both["student"], first_batch(states)))["hidden"] > 0
     narrow = tiny("bert")
     extend(narrow, "pruned", {"hidden": {"blocks.0.feed_forward.layer": 16}})
     whole = teach(corpora, tiny("bert"), tmp_path / "whole", "masked", attention=1.0)
-    whole.check(whole.fitted(narrow))
+    whole.check(whole.adapt_model(narrow))
 
 
 @pytest.mark.parametrize("who", ["student", "teacher", "both"])
@@ -97,7 +97,7 @@ def test_teachers_of_another_kind(corpora: dict[str, Any], tmp_path: Path) -> No
         Distil, corpora["text"], of="causal", teacher=str(tmp_path / "teacher"), hidden=1.0
     )
     with pytest.raises(ConfigError, match="two kinds"):
-        close.check(close.fitted(student))
+        close.check(close.adapt_model(student))
     lstm = teach(corpora, tiny("lstm"), tmp_path / "lstm", "causal", attention=1.0)
     with pytest.raises(ConfigError, match="no attention"):
         lstm.check(tiny("lstm"))
@@ -146,7 +146,7 @@ def test_tasks_that_do_not_fit(tmp_path: Path) -> None:
     save(model_of("bert", {"classify": 2}), tmp_path / "other", tokenizer(("pad", "unk", "sep")))
     with pytest.raises(ConfigError, match="same tokens"):
         made(str(tmp_path / "other"))
-    objective.keep(None, tmp_path / "teacher")
+    objective.save_extras(None, tmp_path / "teacher")
     turned: Any = examples("classify", TASKS["classify"][1], ["yes", "no"])
     with pytest.raises(ConfigError, match="classes 'no', 'yes'"):
         made(str(tmp_path / "teacher"), turned)

@@ -112,7 +112,7 @@ def test_no_layers_are_learned_before_answers_that_would_be_refused(
 ) -> None:
     teacher, file = judge
     monkeypatch.setattr(
-        "regard.methods.distill.run.train", lambda *given, **more: pytest.fail("late")
+        "regard.methods.distill.run.run", lambda *given, **more: pytest.fail("late")
     )
     asked = Asked(str(teacher), "layers=1", style="tinybert")
     with pytest.raises(ConfigError, match=said):

@@ -26,7 +26,7 @@ from regard.models import FAMILIES
 from regard.tasks.corpus import labelled_data
 from regard.training import run as runs
 from regard.training.loop import Loop
-from regard.training.recipe import Examples, Recipe
+from regard.training.recipe import Examples, Recipe, make
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 from tests.training.test_never_lost import bits, figures
@@ -143,11 +143,9 @@ def test_balanced_classes(bert: Path, tmp_path: Path) -> None:
     kept = json.loads((tmp_path / "run" / "task.json").read_text())
     assert kept["objective"]["weights"] == "balanced"
     plain = tuning.recipe(bert, file)
-    equal = runs.prepare(plain, runs.Group(), torch.device("cpu"), print, settled=False).objective
+    equal = runs.prepare(plain, runs.Group(), torch.device("cpu"), print).objective
     plain = tuning.recipe(bert, file, objective={"weights": "balanced"})
-    fair: Any = runs.prepare(
-        plain, runs.Group(), torch.device("cpu"), print, settled=False
-    ).objective
+    fair: Any = runs.prepare(plain, runs.Group(), torch.device("cpu"), print).objective
     rows = [fair.sample(0, i) for i in range(len(fair))]
     shares = [sum(r["share"] for r in rows if r["gold"] == k) for k in range(2)]
     assert shares == pytest.approx([len(fair) / 2] * 2)
@@ -259,8 +257,7 @@ def test_a_plan_that_nothing_was_made_of_yet(bert: Path, reviews: Path, tmp_path
 def test_a_larger_budget_stays(bert: Path, reviews: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     tune(tuning.recipe(bert, reviews, budget={"steps": 2}), out, adapt="2 steps")
-    more = Recipe()
-    more.budget.steps = 4
+    more = make({"budget": {"steps": 4}})
     for given in (more, Recipe()):
         found = finetune(given, out, resume=True, display="silent")
         assert found["progress"]["step"] == 4 and found["adapted"]["steps"] == 2

@@ -1,0 +1,139 @@
+"""From a table, as TOML and JSON hold it, to a checked dataclass: the one way of the package.
+
+The annotations of a dataclass say what its fields may hold. A field that may be left open is
+`… | None`, a field with a few words to choose from is a `Literal`, and a field that is a dataclass
+itself is a table inside of the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from regard.core.errors import ConfigError, UnknownName
+
+T = TypeVar("T")
+Table = dict[str, Any]
+
+
+def from_table(
+    kind: type[T],
+    table: Mapping[str, Any],
+    *,
+    path: str = "",  # stands before the name of a key in messages, as in "batch."
+    what: str = "key",  # what a key is called in messages
+    advice: str = "",
+    base: T | None = None,  # what the table changes; None: the defaults
+) -> T:
+    """A dataclass with the values of a table. Names and kinds are checked; a value that is refused
+    is named with its key, and an unknown key with the nearest known one.
+    """
+    kinds: Table = fields_of(kind)  # type: ignore[arg-type]
+    values: Table = {}
+    for key, value in table.items():
+        if key not in kinds:
+            known = [f"{path}{name}" for name in kinds]
+            raise UnknownName(what, f"{path}{key}", known, advice)
+        current = getattr(base, key) if base is not None else None
+        values[key] = checked(f"{path}{key}", value, kinds[key], current, what)
+    if base is not None:
+        return dataclasses.replace(base, **values)  # type: ignore[type-var]
+    missing = [name for name in required(kind) if name not in values]
+    if missing:
+        raise ConfigError(f"{path}{missing[0]} is missing; it must be {words(kinds[missing[0]])}")
+    return kind(**values)
+
+
+@cache
+def fields_of(kind: type) -> dict[str, Any]:
+    """The annotation of each field."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
+
+
+def required(kind: Any) -> list[str]:
+    """The fields without a default."""
+    none = dataclasses.MISSING
+    return [
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.init and field.default is none and field.default_factory is none
+    ]
+
+
+def checked(where: str, value: Any, kind: Any, current: Any, what: str) -> Any:
+    """The value as an annotation asks for it. It changes the current value where it is a table."""
+    options = get_args(kind) if is_union(kind) else (kind,)
+    for option in options:
+        if dataclasses.is_dataclass(option):
+            if not isinstance(value, Mapping):
+                names = ", ".join(fields_of(option))  # type: ignore[arg-type]
+                raise ConfigError(f"{where} is {value!r}; it is a table of {names}")
+            return from_table(option, value, path=f"{where}.", what=what, base=current)  # type: ignore[arg-type]
+        if (get_origin(option) or option) is dict and not isinstance(value, Mapping):
+            raise ConfigError(f"{where} is {value!r}; it is a table, such as {where}.name = …")
+    if not fits(value, kind):
+        choices = [word for option in options for word in choices_of(option)]
+        if choices:
+            raise UnknownName(where, str(value), choices)
+        raise ConfigError(f"{where} is {value!r}; it must be {words(kind)}")
+    return converted(value, options, current)
+
+
+def converted(value: Any, options: Sequence[Any], current: Any) -> Any:
+    """Whole numbers serve as fractions, lists as tuples, and a table is laid over another."""
+    if isinstance(value, Mapping):
+        return {**(current or {}), **value}
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if whole and float in options and int not in options:
+        return float(value)
+    if isinstance(value, list) and any(get_origin(option) is tuple for option in options):
+        return tuple(value)
+    return value
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Is the value what an annotation asks for?"""
+    if kind is Any:
+        return True
+    if is_union(kind):
+        return any(fits(value, option) for option in get_args(kind))
+    origin = get_origin(kind)
+    if origin is Literal:
+        return value in get_args(kind)
+    if origin is dict or kind is dict:
+        return isinstance(value, Mapping)
+    if origin is tuple or (origin is not None and issubclass(origin, Sequence)):
+        inner = get_args(kind)[0]
+        return isinstance(value, tuple | list) and all(fits(item, inner) for item in value)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def is_union(kind: Any) -> bool:
+    return isinstance(kind, UnionType) or get_origin(kind) is Union
+
+
+def choices_of(kind: Any) -> tuple[str, ...]:
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def words(kind: Any) -> str:
+    """An annotation as a message says it."""
+    if is_union(kind):
+        return " or ".join(words(option) for option in get_args(kind) if option is not NoneType)
+    if get_origin(kind) is not None:
+        return str(kind).replace("typing.", "").replace("collections.abc.", "")
+    return getattr(kind, "__name__", str(kind))
+
+
+def without_none(table: Mapping[str, Any]) -> Table:
+    """As TOML takes it: it has no None, and plain values stand before tables."""
+    present = {key: value for key, value in table.items() if value is not None}
+    plain = {key: value for key, value in present.items() if not isinstance(value, dict)}
+    inner = {key: without_none(value) for key, value in present.items() if isinstance(value, dict)}
+    return plain | inner

@@ -1,0 +1,68 @@
+"""Labelled examples in the place of prepared text: what the objectives of tasks learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.core.errors import UnknownName
+from regard.core.tables import Table
+from regard.models.family import Family
+from regard.objectives.base import Objective
+from regard.tasks import objective_of
+from regard.tasks import objectives as classes
+from regard.tasks.corpus import labelled_data
+from regard.training.data import Built, TextData, learned
+from regard.training.recipe import Recipe, Resolved, replaced
+from regard.training.resolve import DataFacts
+
+
+def learners() -> dict[str, tuple[str, str]]:
+    """What learns a task with a head: name -> (module, class), as `regard.objectives` has it."""
+    found = classes().items()
+    return {name: (c.__module__.removeprefix("regard."), c.__name__) for name, c in found}
+
+
+class LabelledData(TextData):
+    of_examples = True
+
+    def __init__(self, objectives: Mapping[str, tuple[str, str]] | None = None) -> None:
+        super().__init__(learners() | dict(objectives or {}))
+
+    def resume_command(self, out: Path) -> str:
+        return f"finetune --resume {out}"
+
+    def facts(self, recipe: Recipe, card: Family) -> DataFacts:
+        task = recipe.examples.task or ""
+        own = objective_of(task) or task
+        name = learned({"name": own} | recipe.objective)
+        if name not in self.objectives:
+            raise UnknownName("objective", name, self.objectives, f"(for examples of {task})")
+        return DataFacts(own, {"family": card.name})
+
+    def decided(self, config: Resolved, objective: Any) -> Resolved:
+        """Labels, digests and options that the data to learn from decides enter the recipe, and
+        what validates goes by them, too.
+        """
+        corpus = objective.corpus
+        config = super().decided(config, objective)
+        return replaced(config, examples={"labels": corpus.labels, "digest": corpus.digest})
+
+    def validation(self, config: Resolved) -> Objective | None:
+        given = config.examples
+        validates = given.valid or given.share or given.folds
+        return self.on_split(config, "valid") if validates else None
+
+    def corpus(self, config: Resolved, split: str) -> Any:
+        return labelled_data(config, split)
+
+    def about(self, built: Built) -> Table:
+        parts: dict[str, Any] = {"train": built.objective, "valid": built.valid}
+        return {
+            "path": str(Path(built.config.data)),
+            "task": built.config.examples.task,
+            "labels": built.config.examples.labels,
+            "vocabulary": built.objective.corpus.vocabulary,
+            "splits": {k: {"examples": len(o.corpus)} for k, o in parts.items() if o is not None},
+        }

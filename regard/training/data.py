@@ -1,0 +1,113 @@
+"""What a run learns from: prepared text and its objectives. Labelled examples are handed in by the
+layers above, as a subclass that reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.core.errors import ConfigError, InputError
+from regard.core.tables import Table, from_table
+from regard.data.corpus import Corpus, read_marker
+from regard.models.family import Family
+from regard.objectives import objective as find
+from regard.objectives.base import Objective, too_short
+from regard.training.hooks import hooks_of
+from regard.training.recipe import Recipe, Resolved, replaced
+from regard.training.resolve import DataFacts
+
+
+class Built(NamedTuple):
+    objective: Objective
+    valid: Objective | None  # None: the data has nothing to validate with
+    config: Resolved  # with what the data decided
+
+
+class TextData:
+    """Prepared text."""
+
+    of_examples = False  # samples are labelled examples, and no stretches of a text
+    beforehand = frozenset({"data"})  # what may stand in a run's directory before it begins
+
+    def __init__(self, objectives: Mapping[str, tuple[str, str]] | None = None) -> None:
+        self.objectives = objectives or {}  # beside those that learn from text: see `find`
+
+    def resume_command(self, out: Path) -> str:
+        """What a user types to go on with a run that was stopped."""
+        return f"train --resume {out}"
+
+    def facts(self, recipe: Recipe, card: Family) -> DataFacts:
+        """What is learned from such data, where the recipe leaves it open."""
+        pairs = read_marker(Path(recipe.data)).get("kind") == "pairs"
+        return DataFacts("pairs" if pairs else card.objective)
+
+    def build(self, config: Resolved) -> Built:
+        """The objectives that learn and that validate."""
+        objective = self.on_split(config, "train")
+        config = self.decided(config, objective)
+        return Built(objective, self.validation(config), config)
+
+    def decided(self, config: Resolved, objective: Any) -> Resolved:
+        """The recipe with what the data to learn from decided."""
+        options = hooks_of(objective).settled()
+        return replaced(config, objective=config.objective | options)
+
+    def validation(self, config: Resolved) -> Objective | None:
+        if not read_marker(Path(config.data))["splits"].get("valid", {}).get("tokens"):
+            return None
+        try:
+            return self.on_split(config, "valid")
+        except InputError:
+            return None
+
+    def on_split(self, config: Resolved, split: str) -> Objective:
+        """The objective on one split; for validation nothing depends on the epoch."""
+        corpus = self.corpus(config, split)
+        options = dict(config.objective)
+        kind = find(str(options.pop("name")), self.objectives)
+        built = kind.build(
+            corpus,
+            options_of(kind, options),
+            length=config.batch.length,
+            batch=config.batch.samples,
+            seed=config.seed,
+            learning=split == "train",
+        )
+        built.in_streams = config.batch.order == "streams"
+        if built.in_streams and (self.of_examples or learned(config.objective) == "pairs"):
+            raise ConfigError(
+                f'batch.order is "streams", but {learned(config.objective)} reads examples, which '
+                "are no stretches of a text; leave it out"
+            )
+        return built
+
+    def corpus(self, config: Resolved, split: str) -> Any:
+        corpus = Corpus.open(config.data, split)
+        if split == "train" and len(corpus) < config.batch.length:
+            raise too_short(corpus, config.batch.length)
+        return corpus
+
+    def about(self, built: Built) -> Table:
+        """What run.json says of the data."""
+        data = read_marker(Path(built.config.data))
+        return {
+            "path": str(Path(built.config.data)),
+            "vocabulary": data["vocabulary"],
+            "splits": {
+                name: {k: v for k, v in split.items() if k != "shards"}
+                for name, split in data["splits"].items()
+            },
+            "tokenizer": data.get("tokenizer"),
+        }
+
+
+def learned(objective: Table) -> str:
+    """The name of the objective; of a distillation that of the one inside of it."""
+    return str(objective.get("of") or objective.get("name"))
+
+
+def options_of(kind: type[Objective], table: Table) -> Any:
+    """An objective's options, with names and kinds checked."""
+    return from_table(kind.Options, table, path="objective.", what="recipe key")

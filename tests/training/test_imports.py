@@ -1,0 +1,31 @@
+"""How much of the package a training run imports: what it does not need, it does not read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.training.small import data
+
+MOST = 71  # modules of ours, to train a GPT on plain text
+ABOVE = ("tasks", "evaluation", "methods", "lab", "api", "cli", "decoding")
+PROGRAM = """
+import sys
+from pathlib import Path
+from regard.training.recipe import make
+from regard.training.run import train
+
+shape = {"layers": 1, "width": 16, "heads": 2, "hidden": 32}
+table = {"model": "gpt", "data": sys.argv[1], "shape": shape, "budget": {"steps": 2},
+         "batch": {"samples": 4, "length": 16}, "engine": {"compile": "no", "precision": "fp32"}}
+train(make(table), Path(sys.argv[2]), display="silent")
+print(*sorted(name for name in sys.modules if name.split(".")[0] == "regard"))
+"""
+
+
+def test_a_run_imports_what_it_needs(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", PROGRAM, str(data(tmp_path / "data")), str(tmp_path / "run")]
+    names = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    assert "regard.objectives.causal" in names and len(names) <= MOST, names
+    assert not [name for name in names if name.split(".")[1:2] and name.split(".")[1] in ABOVE]
