@@ -28,6 +28,7 @@ from regard.models.extensions import extend, extension
 from regard.models.extensions.guide import Guide, Tokens, rules
 from regard.models.extensions.tree_knowledge import Knowledge
 from regard.tasks import TASKS, objective_of
+from regard.tasks import task as find
 
 TREE = np.dtype([(name, np.int32) for name in ("soft", "line", "word", "owner")])
 ENTITY = np.dtype([("entity", np.int32)])  # the number of an entity's name; 0 is none

@@ -181,8 +181,8 @@ def test_the_command(place: Path, tmp_path: Path) -> None:
         (["--knowledge-rule", "related"], "needs a graph"),
         (["--knowledge-rule", "nearby:2"], "unknown rule 'nearby:2'"),
         (["objective.knowledge=3"], "it is a table"),
-        (["--knowledge", "x.tsv", "objective.knowledge.rules=3"], "must be a list of names"),
-        (["--knowledge", "x.tsv", "objective.knowledge.guidance=3"], "it must be a table"),
+        (["--knowledge", "x.tsv", "objective.knowledge.rules=3"], "must be list"),
+        (["--knowledge", "x.tsv", "objective.knowledge.guidance=3"], "it is a table"),
         (
             ["--knowledge", "x.tsv", "objective.knowledge.guidance.gated=true"],
             "only mode bias heeds",
