@@ -20,10 +20,12 @@ from regard.decoding.pieces import Voice
 from regard.formats.directory import save
 from regard.metrics.text import Translation
 from regard.objectives.pairs import Pairs, PairsOptions
-from regard.training.build import model_for, objective_for, settle_batch
+from regard.training.build import model_for, resolved
 from regard.training.checkpoint import Checkpoints, mean, weights_of
+from regard.training.data import TextData
 from regard.training.parallel import Group
 from regard.training.recipe import Recipe, make
+from regard.training.resolve import MachineFacts
 from regard.training.run import Run, settings
 from regard.training.schedule import schedule
 from regard.training.train_module import Learner
@@ -214,9 +216,8 @@ class Numbered:
 def theirs(job: Job) -> dict[str, Any]:
     import transformers as hf
 
-    recipe = job.recipe()
-    settle_batch(recipe)
-    objective = objective_for(recipe, "train")
+    data = TextData()
+    objective, _, recipe = data.build(resolved(job.recipe(), data, MachineFacts()))
     with tempfile.TemporaryDirectory(dir=job.out) as name:
         place, done = Path(name, "start"), Path(name, "done")
         save(model_for(recipe, objective), place, objective.corpus.tokenizer)
