@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from regard.data.problems import NOWHERE, Place
 
@@ -25,7 +25,11 @@ def fingerprint(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What every kind of example can be asked. A kind says at least its `parts` and its `gold`."""
+    """What every kind of example can be asked. A kind says at least its `parts`, and either the
+    field of its right answer or its `gold`.
+    """
+
+    answer_field: ClassVar[str] = ""  # holds the right answer; None where it is not known
 
     if TYPE_CHECKING:  # the last two fields of every kind
 
@@ -37,7 +41,7 @@ class Example:
     @property
     def gold(self) -> Any:
         """The right answer, as the metrics want it."""
-        raise NotImplementedError
+        return getattr(self, self.answer_field)
 
     @property
     def labelled(self) -> bool:
@@ -45,7 +49,7 @@ class Example:
         return self.gold is not None
 
     def without_gold(self) -> Self:
-        return self
+        return replace(self, **{self.answer_field: None}) if self.answer_field else self
 
     def renamed(self, name: str) -> Self:
         return replace(self, id=name)  # type: ignore[call-arg]
@@ -86,11 +90,14 @@ class Example:
 
     def record(self) -> Iterator[tuple[str, Any]]:
         """The values by their roles, as a file of records holds them."""
-        raise NotImplementedError
+        yield from self.parts()
+        if self.answer_field and self.labelled:
+            yield self.answer_field, self.gold
 
     def shown(self) -> Any:
         """What a page shows of it, beside the right answer."""
-        raise NotImplementedError
+        parts = dict(self.parts())
+        return parts if len(parts) > 1 else next(iter(parts.values()))
 
 
 class Answer(NamedTuple):
@@ -104,18 +111,12 @@ class Answer(NamedTuple):
 class Labelled(Example):
     """A text or two with a class (a name) or a score (a number); None: without label."""
 
+    answer_field: ClassVar[str] = "label"
     text: str
     pair: str | None = None
     label: str | float | None = None
     place: Place = NOWHERE
     id: str = ""
-
-    @property
-    def gold(self) -> str | float | None:
-        return self.label
-
-    def without_gold(self) -> Self:
-        return replace(self, label=None)
 
     def labels(self) -> list[str]:
         return [self.label] if isinstance(self.label, str) else []
@@ -125,19 +126,12 @@ class Labelled(Example):
         if self.pair is not None:
             yield "pair", self.pair
 
-    def record(self) -> Iterator[tuple[str, Any]]:
-        yield from self.parts()
-        if self.label is not None:
-            yield "label", self.label
-
-    def shown(self) -> Any:
-        return self.text if self.pair is None else {"text": self.text, "pair": self.pair}
-
 
 @dataclass(frozen=True, slots=True)
 class Tagged(Example):
     """The words of a sentence and a tag for each."""
 
+    answer_field: ClassVar[str] = "tags"
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     place: Place = NOWHERE
@@ -146,9 +140,6 @@ class Tagged(Example):
     @property
     def gold(self) -> list[str] | None:
         return None if self.tags is None else list(self.tags)
-
-    def without_gold(self) -> Self:
-        return replace(self, tags=None)
 
     def labels(self) -> list[str]:
         return list(self.tags or ())
@@ -212,27 +203,18 @@ class Question(Example):
             yield "answers", {"text": texts, "answer_start": starts}
             yield "impossible", self.impossible
 
-    def shown(self) -> Any:
-        return dict(self.parts())
-
 
 @dataclass(frozen=True, slots=True)
 class Choice(Example):
     """`asks` is what is asked of the premise, such as cause or effect; `label` counts from 0."""
 
+    answer_field: ClassVar[str] = "label"
     premise: str
     choices: tuple[str, ...]
     asks: str | None = None
     label: int | None = None
     place: Place = NOWHERE
     id: str = ""
-
-    @property
-    def gold(self) -> int | None:
-        return self.label
-
-    def without_gold(self) -> Self:
-        return replace(self, label=None)
 
     def labels(self) -> list[str]:
         return [] if self.label is None else [str(self.label)]
@@ -266,17 +248,11 @@ class Choice(Example):
 class Pair(Example):
     """A text and its translation or summary."""
 
+    answer_field: ClassVar[str] = "target"
     source: str
     target: str | None = None
     place: Place = NOWHERE
     id: str = ""
-
-    @property
-    def gold(self) -> str | None:
-        return self.target
-
-    def without_gold(self) -> Self:
-        return replace(self, target=None)
 
     def parts(self) -> Iterator[tuple[str, str]]:
         yield "source", self.source
@@ -369,9 +345,6 @@ class Preference(Example):
             yield "prompt", self.prompt_text
         else:
             yield "text", "\0".join(text for _, text in self.parts())
-
-    def record(self) -> Iterator[tuple[str, Any]]:
-        yield from self.parts()
 
     def shown(self) -> Any:
         return {"prompt": self.prompt_text, "replies": [self.chosen, self.rejected]}

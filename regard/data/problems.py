@@ -85,7 +85,7 @@ class Problems:
             self.kept.append(Problem(place, kind, message, severity))
 
     def count(self, severity: str) -> int:
-        return sum(count for (found, _), count in self.counts.items() if found == severity)
+        return sum(count for (each, _), count in self.counts.items() if each == severity)
 
     def ranked(self) -> list[tuple[tuple[str, str], int]]:
         """The worst first, then the most."""
@@ -117,11 +117,11 @@ class Problems:
         counts = {k: n for (s, k), n in self.counts.items() if s == "error" and k not in skip}
         if not counts:
             return
-        found = [p for p in self.kept if p.severity == "error" and p.kind in counts]
+        errors = [p for p in self.kept if p.severity == "error" and p.kind in counts]
         total = sum(counts.values())
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in counts.items())
         lines = [f"the data has {total:,} error{'s' if total > 1 else ''} ({kinds}):"]
-        lines += [f"  {problem}" for problem in found[:shown]]
+        lines += [f"  {problem}" for problem in errors[:shown]]
         if total > shown:
             lines.append(f"  and {total - shown:,} more; `regard check` lists them")
         raise InputError("\n".join(lines))

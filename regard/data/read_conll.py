@@ -19,7 +19,8 @@ DOCUMENT = "-DOCSTART-"
 BLANKS = re.compile("[ \t]+")
 UNIVERSAL = 10  # columns of CoNLL-U
 ID = re.compile(r"\d+([-.]\d+)?")
-NAME = re.compile(r"# (?:sent_id|id)\s*[=:]?\s*(\S+)")
+# `# id 3` or `# text = …`; a line such as `# O` is a word with its tag.
+COMMENT = re.compile(r"# (?:sent_id|id)\s*[=:]?\s*(\S+)|# (?=[^\t]*=[^\t]*$)")
 
 
 @dataclass
@@ -80,9 +81,8 @@ def sentences(file: TextFile) -> Iterator[Sentence]:
                 sentence = Sentence()
         elif line.startswith(DOCUMENT):
             continue
-        elif not sentence.lines and comment(line):
-            match = NAME.match(line)
-            sentence.id = match[1] if match else sentence.id
+        elif not sentence.lines and (match := COMMENT.match(line)):
+            sentence.id = match[1] or sentence.id
         else:
             sentence.lines.append((number, line))
             if len(sentence.lines) > LONGEST:
@@ -94,13 +94,8 @@ def sentences(file: TextFile) -> Iterator[Sentence]:
         yield sentence
 
 
-def comment(line: str) -> bool:
-    """`# text = …` or `# id 3`; a line such as `# O` is a word with its tag."""
-    named = NAME.match(line) is not None
-    return named or (line.startswith("# ") and "=" in line and "\t" not in line)
-
-
 def settle(ahead: list[Sentence], name: str, chosen: Mapping[str, str]) -> Columns:
+    """Where words and tags stand, by most lines of the beginning and by what was chosen."""
     lines = [line for sentence in ahead for _, line in sentence.lines]
     tabs = 2 * sum("\t" in line for line in lines) > len(lines)
     split = Columns(tabs, 0, 0, None).split
@@ -108,20 +103,18 @@ def settle(ahead: list[Sentence], name: str, chosen: Mapping[str, str]) -> Colum
     width = max(widths, key=lambda count: (widths[count], count))
     universal = width == UNIVERSAL and all(ID.fullmatch(split(line)[0]) for line in lines)
     usual = {"words": "2", "tags": "4"} if universal else {"words": "1"}  # of CoNLL-U: FORM, UPOS
-    given = usual | dict(chosen)
-    word = column("words", given["words"], width, name)
-    last = width - 1 if width - 1 != word else None
-    tag = column("tags", given["tags"], width, name) if "tags" in given else last
-    return Columns(tabs, width, word, tag, universal)
-
-
-def column(role: str, given: str, width: int, name: str) -> int:
-    if not given.isdecimal() or not 1 <= int(given) <= width:
-        raise InputError(
-            f"--field {role}={given}: most lines of {name} have {width} columns; give a number "
-            f"from 1 to {width}"
-        )
-    return int(given) - 1
+    places = {}
+    for role, number in (usual | dict(chosen)).items():
+        if role not in ("words", "tags"):
+            continue
+        if not number.isdecimal() or not 1 <= int(number) <= width:
+            raise InputError(
+                f"--field {role}={number}: most lines of {name} have {width} columns; give a "
+                f"number from 1 to {width}"
+            )
+        places[role] = int(number) - 1
+    last = width - 1 if width - 1 != places["words"] else None
+    return Columns(tabs, width, places["words"], places.get("tags", last), universal)
 
 
 def read_sentence(
@@ -131,11 +124,20 @@ def read_sentence(
     words: list[str] = []
     tags: list[str] = []
     good = True
+    needed = max(columns.word, columns.tag or 0) + 1
     for number, line in sentence.lines:
         cells = columns.split(line)
+        width = f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
         if columns.universal and not cells[0].isdecimal():
             continue  # two words written as one (3-4), or one that is not written (3.1)
-        kind, trouble = wrong(cells, columns)
+        if len(cells) < needed:
+            kind, trouble = "ragged-line", f"{width} where most lines have {columns.width}"
+        elif not cells[columns.word].strip():
+            kind, trouble = "empty-text", "the word is empty"
+        elif columns.tag is not None and not cells[columns.tag]:
+            kind, trouble = "missing-label", "the tag is empty"
+        else:
+            kind = trouble = ""
         if trouble:
             file.wrong(number, kind, f"{trouble}; the sentence is left out")
             good = False
@@ -144,7 +146,7 @@ def read_sentence(
             file.wrong(
                 number,
                 "ragged-line",
-                f"{len(cells)} columns where most lines have {columns.width}; the rest "
+                f"{width} where most lines have {columns.width}; the rest "
                 f"({' '.join(cells[columns.width :])!r}) is not used",
                 "warning",
             )
@@ -154,16 +156,3 @@ def read_sentence(
     if not good:
         return [], None
     return words, tuple(tags) if columns.tag is not None else None
-
-
-def wrong(cells: list[str], columns: Columns) -> tuple[str, str]:
-    """Kind and message of what is wrong with a line; both empty if nothing."""
-    needed = max(columns.word, columns.tag or 0) + 1
-    if len(cells) < needed:
-        has = f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
-        return "ragged-line", f"{has} where most lines have {columns.width}"
-    if not cells[columns.word].strip():
-        return "empty-text", "the word is empty"
-    if columns.tag is not None and not cells[columns.tag]:
-        return "missing-label", "the tag is empty"
-    return "", ""

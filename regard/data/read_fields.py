@@ -6,7 +6,7 @@ what a task makes an example of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -62,130 +62,98 @@ class Fields:
             if role not in schema.roles:
                 raise UnknownName(f"role of a field for {schema.name}", role, schema.roles)
         self.schema, self.chosen = schema, dict(chosen)
-        self.found: dict[str, str] = {}
+        self.names: dict[str, str] = {}  # the field of each role that has one
         self.seen: tuple[str, ...] = ()  # the fields of the record before
         self.first: dict[str, Any] = {}  # what a task remembers of the first record
 
-    def settle(self, names: Iterable[str], table: bool = False) -> dict[str, str]:
-        """A field for every role that has one, roles found before first."""
-        given = list(names)
-        plain = {name.casefold().replace(" ", "_"): name for name in reversed(given)}
-        found = dict(self.found)
-        for role in (role for role in self.chosen if role not in found):
-            name = self.chosen[role]
-            if name in given:
-                found[role] = name
-            elif table and name.isdecimal() and 1 <= int(name) <= len(given):
-                found[role] = given[int(name) - 1]
+    def settle(self, present: Sequence[str], table: bool = False) -> dict[str, str]:
+        """A field for every role that has one; roles that have theirs already keep it."""
+        plain = {name.casefold().replace(" ", "_"): name for name in reversed(present)}
+        names = dict(self.names)
+        for role, name in self.chosen.items():
+            if role in names:
+                continue
+            if name in present:
+                names[role] = name
+            elif table and name.isdecimal() and 1 <= int(name) <= len(present):
+                names[role] = present[int(name) - 1]
         for role, known in self.schema.roles.items():
-            if role in found or role in self.chosen:
+            if role in names or role in self.chosen:
                 continue
             free = (plain[name] for name in known.split() if name in plain)
-            name = next((name for name in free if name not in found.values()), "")
+            name = next((name for name in free if name not in names.values()), "")
             if name:
-                found[role] = name
-            elif role == self.schema.listed and (several := numbered_fields(given)):
-                found[role] = ", ".join(several)
-        return found
+                names[role] = name
+            elif role == self.schema.listed and (several := numbered_fields(present)):
+                names[role] = ", ".join(several)
+        return names
 
-    def complaint(self, found: Mapping[str, str], names: Iterable[str]) -> str:
-        """What is missing, what is there instead and how to name it; empty if all is there."""
-        wanted = dict.fromkeys((*self.schema.needed, *self.chosen))
-        for role in wanted:
-            if role not in found:
-                there = ", ".join(repr(name) for name in names) or "none"
-                task = self.schema.name
+    def complaint(self, names: Mapping[str, str], present: Iterable[str]) -> str:
+        """Says what is missing, what is there instead and how to name it; empty if all is there."""
+        for role in dict.fromkeys((*self.schema.needed, *self.chosen)):
+            if role not in names:
                 what = f"no field {self.chosen[role]!r}" if role in self.chosen else "no field"
                 return (
-                    f"{what} for the {role} that {task} needs; there are: {there}; name the "
-                    f"right one with --field {role}=NAME"
+                    f"{what} for the {role} that {self.schema.name} needs; there are: "
+                    f"{listed(present)}; name the right one with --field {role}=NAME"
                 )
         return ""
 
-    def fits(self, names: list[str]) -> bool:
+    def is_header(self, line: list[str]) -> bool:
         """Is this line a header? It is if it names what the task needs.
 
         A lone "a" may as well be a text: as a name it counts beside "b".
         """
         named = {role: name for role, name in self.chosen.items() if not name.isdecimal()}
         alone = Fields(self.schema, named)
-        found = alone.settle(names)
-        letters = {name.casefold() for name in found.values()} & {"a", "b"}
-        return not alone.complaint(found, names) and len(letters) != 1
+        names = alone.settle(line)
+        letters = {name.casefold() for name in names.values()} & {"a", "b"}
+        return not alone.complaint(names, line) and len(letters) != 1
 
-    def missing(self, names: list[str]) -> str:
-        """Takes a header; says what it lacks."""
-        self.found = self.settle(names, table=True)
-        self.seen = tuple(names)
-        return self.complaint(self.found, names)
+    def take_header(self, line: list[str]) -> str:
+        """Takes the names of a header; says what it lacks."""
+        self.names, self.seen = self.settle(line, table=True), tuple(line)
+        return self.complaint(self.names, line)
 
-    def number(self, width: int, first: list[str]) -> str:
+    def take_numbers(self, line: list[str]) -> str:
         """Takes the columns of a table without header in their order; says why it cannot."""
-        if self.chosen:
-            numbers = [str(number) for number in range(1, width + 1)]
-            self.found = {role: name for role, name in self.chosen.items() if name in numbers}
-            trouble = self.complaint(self.found, first)
-        elif width in self.schema.columns:
-            roles = self.schema.columns[width]
-            self.found = {role: str(number) for number, role in enumerate(roles, 1)}
-            trouble = ""
-        else:
-            shown = ", ".join(repr(cell[:30]) for cell in first)
-            role, task = self.schema.needed[0], self.schema.name
-            trouble = (
-                f"{width} columns without a header that {task} knows ({shown}); name them "
-                f"with --field {role}=NAME and so on, or by number with --field {role}=1"
-            )
+        width = len(line)
         self.seen = tuple(str(number) for number in range(1, width + 1))
-        return trouble
+        if self.chosen:
+            self.names = {role: name for role, name in self.chosen.items() if name in self.seen}
+            return self.complaint(self.names, line)
+        if width in self.schema.columns:
+            self.names = dict(zip(self.schema.columns[width], self.seen, strict=False))
+            return ""
+        shown = ", ".join(repr(cell[:30]) for cell in line)
+        role = self.schema.needed[0]
+        return (
+            f"{width} columns without a header that {self.schema.name} knows ({shown}); name them "
+            f"with --field {role}=NAME and so on, or by number with --field {role}=1"
+        )
 
     def take(self, values: Mapping[str, Any]) -> None:
         """Settles what is open with the fields of another record."""
-        names = tuple(values)
-        if names == self.seen:
+        present = tuple(values)
+        if present == self.seen:
             return
-        found = self.settle(names)
-        complaint = self.complaint(found, names)
-        if complaint and not self.found:
+        names = self.settle(present)
+        complaint = self.complaint(names, present)
+        if complaint and not self.names:
             raise Bad("missing-field", complaint)
-        self.found, self.seen = found, names
-
-    def get(self, role: str, values: Mapping[str, Any]) -> Any:
-        """The value; None if there is none. What the task needs must be there."""
-        name = self.found.get(role)
-        if name is None or name not in values:
-            if role in self.schema.needed and (name is not None or not self.found):
-                there = ", ".join(map(repr, values)) or "none"
-                wanted = f"no field for the {role}" if name is None else f"no field {name!r}"
-                raise Bad("missing-field", f"{wanted}; there are: {there}")
-            return None
-        return values[name]
-
-    def text(self, role: str, values: Mapping[str, Any]) -> str:
-        """A text with a visible character."""
-        value = self.get(role, values)
-        if value is not None and not isinstance(value, str):
-            kind = type(value).__name__
-            raise Bad("wrong-type", f"the {role} ({self.found[role]!r}) is {kind}, not text")
-        if value is None or not value.strip():
-            raise Bad("empty-text", f"the {role} ({self.found[role]!r}) is empty")
-        return value
-
-    def known(self, role: str) -> bool:
-        """Does this file have such a field at all?"""
-        return role in self.found
+        self.names, self.seen = names, present
 
 
 def numbered_fields(names: Iterable[str]) -> list[str]:
     """Fields such as choice1, choice2 or ending0, ending1, in the order of their numbers."""
     for stem in NUMBERED:
-        found = {}
+        by_number = {}
         for name in names:
             number = name.casefold().removeprefix(stem).lstrip("_ ")
             if name.casefold().startswith(stem) and number.isdecimal():
-                found[int(number)] = name
-        if len(found) > 1:
-            return [found[number] for number in sorted(found)]
+                by_number[int(number)] = name
+        if len(by_number) > 1:
+            return [by_number[number] for number in sorted(by_number)]
     return []
 
 
@@ -205,18 +173,33 @@ class Record:
         return str(self.place) if name is None or name == "" else str(name)
 
     def get(self, role: str) -> Any:
-        return self.fields.get(role, self.values)
+        """The value; None if there is none. What the task needs must be there."""
+        names = self.fields.names
+        name = names.get(role)
+        if name is not None and name in self.values:
+            return self.values[name]
+        if role in self.fields.schema.needed and (name is not None or not names):
+            wanted = f"no field for the {role}" if name is None else f"no field {name!r}"
+            raise Bad("missing-field", f"{wanted}; there are: {listed(self.values)}")
+        return None
 
     def text(self, role: str) -> str:
-        return self.fields.text(role, self.values)
+        """A text with a visible character."""
+        value = self.get(role)
+        if value is not None and not isinstance(value, str):
+            kind = type(value).__name__
+            raise Bad("wrong-type", f"the {role} ({self.field(role)!r}) is {kind}, not text")
+        if value is None or not value.strip():
+            raise Bad("empty-text", f"the {role} ({self.field(role)!r}) is empty")
+        return value
 
     def has(self, role: str) -> bool:
         """Does the file have such a field at all?"""
-        return self.fields.known(role)
+        return role in self.fields.names
 
     def field(self, role: str) -> str:
         """The name that the role has in this file."""
-        return self.fields.found[role]
+        return self.fields.names[role]
 
     def warn(self, kind: str, message: str) -> None:
         self.problems.add(self.place, kind, message, "warning")
@@ -233,6 +216,10 @@ def parsed(
     except Bad as bad:
         problems.add(place, bad.kind, bad.message)
         return None
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"
 
 
 def short(text: str, most: int = 40) -> str:

@@ -5,6 +5,7 @@
 | jsonl | an object a line | .jsonl .ndjson |
 | json | a list of objects; SQuAD's layout for `answer` | .json |
 | csv, tsv | a table, with or without a header | .csv .tsv |
+| parquet | a table with names and types | .parquet |
 | conll | a word and its tag a line, a blank line after a sentence | .conll .bio .iob .txt … |
 | lines | a text a line; two such files for `translate` and `summarise` | .txt and others |
 | hub | hub:NAME, hub:NAME@CONFIGURATION#SPLIT, through `datasets` | |
@@ -27,25 +28,21 @@ from regard.data.files import PACKED, TextFile, suffix_of
 from regard.data.problems import Place, Problems
 from regard.data.read_conll import conll
 from regard.data.read_fields import Fields, Schema, parsed
-from regard.data.read_squad import squad
 from regard.data.records import (
     HUB,
+    SUFFIXES,
     Columns,
     Record,
     check_download,
     hub,
-    json_array,
-    json_lines,
+    json_file,
     parallel,
-    plain_lines,
-    table,
+    read_records,
 )
 
 FORMATS = {
-    "jsonl": (".jsonl", ".ndjson"),
+    **SUFFIXES,
     "json": (".json",),
-    "csv": (".csv",),
-    "tsv": (".tsv",),
     "conll": (".conll", ".conll03", ".conllu", ".bio", ".bioes", ".iob", ".iob2", ".iobes"),
     "lines": (".txt", ".text"),
 }
@@ -81,12 +78,12 @@ class Reader:
 
     def __init__(
         self,
-        given: Given,
+        source: Given,
         schema: Schema,
         options: Options | None = None,
         problems: Problems | None = None,
     ) -> None:
-        names = [given] if isinstance(given, str | os.PathLike) else list(given)
+        names = [source] if isinstance(source, str | os.PathLike) else list(source)
         self.names = [os.fspath(name) for name in names]
         if not self.names:
             raise InputError("no data given; name a file, or hub:NAME")
@@ -117,24 +114,21 @@ class Reader:
         return form or "lines"
 
     def __iter__(self) -> Iterator[Example]:
+        """An id that occurs twice is told; where examples are known by their ids alone, the second
+        is left out.
+        """
         ids: dict[str, Place] = {}
+        fatal = self.schema.unique_ids
         for example in self.examples():
             if example.id != str(example.place):
                 first = ids.setdefault(example.id, example.place)
-                if first is not example.place and self.repeated(example, first):
-                    continue
+                if first is not example.place:
+                    message = f"the id {example.id!r} was seen at {first}"
+                    severity = "error" if fatal else "warning"
+                    self.problems.add(example.place, "duplicate-id", message, severity)
+                    if fatal:
+                        continue
             yield example
-
-    def repeated(self, example: Example, first: Place) -> bool:
-        """Says so; where examples are told apart by their ids alone the second is left out."""
-        fatal = self.schema.unique_ids
-        self.problems.add(
-            example.place,
-            "duplicate-id",
-            f"the id {example.id!r} was seen at {first}",
-            "error" if fatal else "warning",
-        )
-        return fatal
 
     def examples(self) -> Iterator[Example]:
         if self.schema.in_two_files and "lines" in self.forms.values() and len(self.names) > 1:
@@ -146,7 +140,17 @@ class Reader:
             yield from self.pairs(*(self.opened(name) for name in self.names))
             return
         for name in self.names:
-            yield from self.file(name, self.forms[name])
+            if self.forms[name] == "conll":
+                if not self.schema.in_columns:
+                    raise InputError(f"{name}: conll holds words with tags; --task tag reads it")
+                yield from conll(self.opened(name), self.options.fields)
+                continue
+            fields = Fields(self.schema, self.options.fields)
+            for place, values in self.records(name, self.forms[name], fields):
+                example = parsed(place, values, fields, self.problems, self.options)
+                if example is not None:
+                    yield example
+            self.fields[name] = fields.names
 
     def opened(self, name: str) -> TextFile:
         return TextFile(Path(name), name, self.problems)
@@ -163,58 +167,40 @@ class Reader:
             else:
                 left.wrong(number, "blank-line", "the line is empty in both files", "note")
 
-    def file(self, name: str, form: str) -> Iterator[Example]:
-        if form == "conll":
-            if not self.schema.in_columns:
-                raise InputError(f"{name}: conll holds words with tags; --task tag reads it")
-            yield from conll(self.opened(name), self.options.fields)
-            return
-        fields = Fields(self.schema, self.options.fields)
-        for place, values in self.records(name, form, fields):
-            example = parsed(place, values, fields, self.problems, self.options)
-            if example is not None:
-                yield example
-        self.fields[name] = fields.found
-
     def records(self, name: str, form: str, fields: Fields) -> Iterator[Record]:
         if form == "hub":
             check_download(name, self.options.download)
             return hub(name)
         file = self.opened(name)
-        if form == "jsonl":
-            return json_lines(file)
         if form == "json":
-            return squad(file) if self.schema.in_squad else json_array(file)
-        if not self.schema.in_tables:
+            return json_file(file, self.schema.in_squad)
+        if form in ("csv", "tsv", "lines") and not self.schema.in_tables:
             raise InputError(f"{name}: a dialogue is a list of turns; give jsonl with 'turns'")
         if form == "lines":
-            if len(self.schema.needed) > 1:
+            role, *others = self.schema.needed
+            if others:
                 raise InputError(
                     f"{name}: a text a line is not enough for {self.schema.name}; give jsonl, csv "
                     "or tsv"
                 )
-            return plain_lines(file, self.schema.needed[0])
-        return table(file, form, lambda row, place: self.first_line(row, place, fields))
+            return (Record(Place(name, number), {role: line}) for number, line in file.lines())
+        return read_records(file, form, lambda row, place: self.first_line(row, place, fields))
 
     def first_line(self, row: list[str], place: Place, fields: Fields) -> Columns | None:
         """Without a line that names the columns, their names are numbers."""
         header = self.options.header
         names = [cell.strip() for cell in row]
-        if header or (header is None and fields.fits(names)):
-            if len(set(names)) < len(names):
-                twice = next(cell for cell in names if names.count(cell) > 1)
-                self.problems.add(place, "malformed-record", f"the header names {twice!r} twice")
-                return None
-            trouble = fields.missing(names)
-            columns = Columns({name: number for number, name in enumerate(names)}, True)
-        else:
-            trouble = fields.number(len(row), names)
-            columns = Columns({str(number + 1): number for number in range(len(row))}, False)
+        named = fields.is_header(names) if header is None else header
+        if named and len(set(names)) < len(names):
+            twice = next(cell for cell in names if names.count(cell) > 1)
+            self.problems.add(place, "malformed-record", f"the header names {twice!r} twice")
+            return None
+        trouble = fields.take_header(names) if named else fields.take_numbers(names)
         if trouble:
             self.problems.add(place, "missing-field", trouble)
             return None
-        if header is None and not columns.named:
-            where = ", ".join(f"{role} from column {key}" for role, key in fields.found.items())
+        if header is None and not named:
+            where = ", ".join(f"{role} from column {key}" for role, key in fields.names.items())
             self.problems.add(
                 place,
                 "no-header",
@@ -222,11 +208,11 @@ class Reader:
                 "header, say --header and name the fields with --field",
                 "note",
             )
-        return columns
+        return Columns({name: number for number, name in enumerate(fields.seen)}, named)
 
 
 def read(
-    given: Given,
+    source: Given,
     schema: Schema,
     *,
     skip: Collection[str] = (),
@@ -238,10 +224,9 @@ def read(
     Errors are raised together, but for those of a kind in `skip`: such records are left out and
     counted in `problems`. Give `problems` to see them, and warnings and notes.
     """
-    found = problems if problems is not None else Problems()
-    reader = Reader(given, schema, Options(**options), found)
+    reader = Reader(source, schema, Options(**options), problems)
     examples = list(reader)
-    found.refuse(skip)
+    reader.problems.refuse(skip)
     if not examples:
         raise InputError(f"{', '.join(reader.names)} holds no example for {schema.name}")
     return examples

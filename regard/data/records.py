@@ -1,4 +1,4 @@
-"""The one reader of records: jsonl, json, csv, tsv, parquet, plain lines, datasets of the Hub.
+"""The one reader of records: jsonl, json, SQuAD, csv, tsv, parquet, lines, datasets of the Hub.
 
 Texts to learn from (`sources`) and examples of tasks (`readers`) are both read here. A record has
 its place and a name for each value. Where `fields` are given, a record holds these alone.
@@ -23,6 +23,12 @@ from regard.data.problems import Place
 
 ROWS = 256  # of parquet at a time
 HUB = "hub:"
+SUFFIXES = {  # of the files that hold records with named fields
+    "jsonl": (".jsonl", ".ndjson"),
+    "csv": (".csv",),
+    "tsv": (".tsv",),
+    "parquet": (".parquet",),
+}
 
 
 class Record(NamedTuple):
@@ -48,13 +54,15 @@ def check_known(fields: Sequence[str] | None, known: Iterable[str], where: objec
             raise UnknownName("field", field, names, f"(in {where}; choose with --field)")
 
 
-# -- lines
-
-
-def plain_lines(file: TextFile, field: str) -> Iterator[Record]:
-    """A text a line."""
-    for number, line in file.lines():
-        yield Record(Place(file.name, number), {field: line})
+def read_records(
+    file: TextFile, form: str, first_line: FirstLine, fields: Sequence[str] | None = None
+) -> Iterator[Record]:
+    """The records of a file in one of the formats of SUFFIXES."""
+    if form == "jsonl":
+        return json_lines(file, fields)
+    if form == "parquet":
+        return parquet(file, fields)
+    return table(file, form, first_line)
 
 
 def parallel(left: TextFile, right: TextFile) -> Iterator[tuple[int, str, str]]:
@@ -113,16 +121,38 @@ def blank(file: TextFile, line: int) -> None:
     file.wrong(line, "blank-line", "the line is empty", "note")
 
 
-def json_array(file: TextFile) -> Iterator[Record]:
-    """A list of objects; the file is read as one. Objects one after the other are jsonl."""
+def json_file(file: TextFile, in_squad: bool = False) -> Iterator[Record]:
+    """A list of objects, objects one after the other, or SQuAD's layout (1.1 and 2.0). A list and
+    SQuAD's layout are read as a whole.
+    """
     text = file.whole()
-    at = visible(text, 0)
-    if text[at : at + 1] != "[":
-        yield from json_lines(file)
+    escapes = "\\u" in text
+    if text.lstrip().startswith("["):
+        yield from json_array(file, text, escapes)
         return
-    escapes, decoder = "\\u" in text, json.JSONDecoder()
+    content: Any = None
+    if in_squad:
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if not str(error).startswith("Extra data"):
+                message = f"no JSON: {error}; nothing of the file was read"
+                file.wrong(getattr(error, "lineno", 1), "malformed-record", message)
+                return
+            content = None
+    if isinstance(content, dict) and "data" in content:
+        yield from questions(file.mended(content, 1) if escapes else content, file, text)
+    elif content is not None:
+        yield from as_record(file, 1, content, escapes)
+    else:
+        yield from json_lines(file)
+
+
+def json_array(file: TextFile, text: str, escapes: bool) -> Iterator[Record]:
+    """The objects of a list by their lines, up to the first that is broken."""
+    decoder = json.JSONDecoder()
     line, counted = 1, 0
-    at = visible(text, at + 1)
+    at = visible(text, text.index("[") + 1)
     while text[at : at + 1] != "]":
         line, counted = line + text.count("\n", counted, at), at
         try:
@@ -134,9 +164,8 @@ def json_array(file: TextFile) -> Iterator[Record]:
             elif text[at : at + 1] != "]":
                 raise json.JSONDecodeError("expected ',' or ']'", text, at)
         except (ValueError, RecursionError) as error:
-            place = getattr(error, "lineno", line)
             message = f"no JSON: {error}; nothing after it was read"
-            file.wrong(place, "malformed-record", message)
+            file.wrong(getattr(error, "lineno", line), "malformed-record", message)
             return
 
 
@@ -145,6 +174,44 @@ def visible(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t\r\n":
         at += 1
     return at
+
+
+def questions(content: dict[str, Any], file: TextFile, text: str) -> Iterator[Record]:
+    """A record for each question of SQuAD: id, question, context, answers and, in 2.0,
+    is_impossible. Its line is where its id stands next in the file.
+    """
+    number, line, at = 0, 1, 0
+    for article in entries(content, "data", 1, file):
+        for paragraph in entries(article, "paragraphs", line, file):
+            context = paragraph.get("context")
+            for question in entries(paragraph, "qas", line, file):
+                number += 1
+                name = question.get("id")
+                name = name if isinstance(name, str) else question.get("question")
+                for written in (json.dumps(name, ensure_ascii=False), json.dumps(name)):
+                    place = text.find(written, at)
+                    if place >= 0:
+                        line, at = line + text.count("\n", at, place), place + 1
+                        break
+                defaults = {"id": f"{file.name}#{number}", "context": context}
+                yield Record(Place(file.name, line), defaults | question)
+
+
+def entries(
+    value: dict[str, Any], field: str, line: int, file: TextFile
+) -> Iterator[dict[str, Any]]:
+    """The objects of a list in a field."""
+    objects = value.get(field)
+    if not isinstance(objects, list):
+        there = ", ".join(map(repr, value)) or "none"
+        file.wrong(line, "missing-field", f"no list {field!r}; there are: {there}")
+        return
+    for each in objects:
+        if isinstance(each, dict):
+            yield each
+        else:
+            kind = type(each).__name__
+            file.wrong(line, "malformed-record", f"{field!r} holds {kind} among its objects")
 
 
 # -- tables
@@ -202,7 +269,7 @@ def quoted(file: TextFile) -> Iterator[tuple[int, list[str]]]:
             )
 
 
-def parquet(file: TextFile, fields: Sequence[str]) -> Iterator[Record]:
+def parquet(file: TextFile, fields: Sequence[str] | None) -> Iterator[Record]:
     pyarrow = needed("pyarrow.parquet", f"{file.name} is parquet")
     with on_disk(file.path, file.name) as stream:
         try:
@@ -211,7 +278,8 @@ def parquet(file: TextFile, fields: Sequence[str]) -> Iterator[Record]:
             raise InputError(f"{file.name} is not readable as parquet: {error}") from None
         check_known(fields, content.schema_arrow.names, file.name)
         number = 0
-        for batch in content.iter_batches(batch_size=ROWS, columns=list(fields)):
+        columns = None if fields is None else list(fields)
+        for batch in content.iter_batches(batch_size=ROWS, columns=columns):
             for values in batch.to_pylist():
                 number += 1
                 yield Record(Place(file.name, number), values)

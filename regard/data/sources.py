@@ -21,30 +21,23 @@ from regard.data.files import BROKEN, Tally, TextFile, suffix_of
 from regard.data.problems import Place
 from regard.data.records import (
     HUB,
+    SUFFIXES,
     Columns,
     check_download,
     check_known,
     hub,
-    json_lines,
     parallel,
-    parquet,
-    table,
+    read_records,
 )
 
 PIECE = 2**20  # characters
 SPLIT_BY = ("blank", "line", "file")
-FORMATS = {
-    "text": (".txt", ".text", ".md", ".rst"),
-    "jsonl": (".jsonl", ".ndjson"),
-    "csv": (".csv",),
-    "tsv": (".tsv",),
-    "parquet": (".parquet",),
-}
+FORMATS = {"text": (".txt", ".text", ".md", ".rst"), **SUFFIXES}
 BY_SUFFIX = {suffix: form for form, suffixes in FORMATS.items() for suffix in suffixes}
 STANDARD_INPUT = "-"
 
 BLANK = re.compile(r"\n(?:[^\S\n]*\n)+")
-LEADING = re.compile(r"(?:[^\S\n]*\n)+")
+LEADING = re.compile(r"\A(?:[^\S\n]*\n)+")
 
 
 class Piece(NamedTuple):
@@ -67,13 +60,13 @@ class Reading:
     download: bool = False
 
     def __post_init__(self) -> None:
-        for name, given, known in (
+        for option, choice, known in (
             ("--split-by", self.split_by, SPLIT_BY),
             ("--broken", self.broken, BROKEN),
             ("--format", self.form or "text", FORMATS),
         ):
-            if given not in known:
-                raise UnknownName(f"choice for {name}", given, known)
+            if choice not in known:
+                raise UnknownName(f"choice for {option}", choice, known)
 
 
 @dataclass(frozen=True)
@@ -93,19 +86,21 @@ class Source:
         return TextFile(self.path, self.name, None, reading.broken, tally)
 
 
-def find(given: Sequence[str], reading: Reading, work: Path) -> list[Source]:
+def find(names: Sequence[str], reading: Reading, work: Path) -> list[Source]:
     """The files that the names stand for. Standard input is read twice, so `work` gets a copy."""
-    if not given:
+    if not names:
         raise InputError(f"no source given; name files, directories, '-' or {builtin.NAME}")
-    found: list[Source] = []
-    for name in given:
-        found.extend(find_one(name, reading, work))
-    return found
+    return [source for name in names for source in find_one(name, reading, work)]
 
 
 def find_one(name: str, reading: Reading, work: Path) -> list[Source]:
     if name == STANDARD_INPUT:
-        return [Source("standard input", reading.form or "text", copied_input(work))]
+        copy = work / "standard-input"
+        with copy.open("wb") as out:
+            shutil.copyfileobj(sys.stdin.buffer, out, PIECE)
+        if copy.stat().st_size == 0:
+            raise InputError("standard input is empty; pipe text into the command")
+        return [Source("standard input", reading.form or "text", copy)]
     if name.startswith("builtin:"):
         if name != builtin.NAME:
             raise UnknownName("built-in text", name, [builtin.NAME])
@@ -117,52 +112,49 @@ def find_one(name: str, reading: Reading, work: Path) -> list[Source]:
     if path.is_dir():
         return in_directory(path, reading)
     if path.is_file():
-        return [named(path, reading)]
-    if glob.has_magic(name):
-        files = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207
-        files = [file for file in files if file.is_file()]
-        if files:
-            return [named(file, reading) for file in files]
-        raise InputError(f"no file matches {name}")
-    raise InputError(f"{name} does not exist; give a file, a directory, a glob or {builtin.NAME}")
-
-
-def named(path: Path, reading: Reading) -> Source:
-    """A file that was asked for by its name: whatever it is called, it is read."""
-    if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty; give a file with text")
-    return Source(str(path), reading.form or BY_SUFFIX.get(suffix_of(path), "text"), path)
+        files = [path]
+    elif glob.has_magic(name):
+        matches = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207
+        files = [file for file in matches if file.is_file()]
+        if not files:
+            raise InputError(f"no file matches {name}")
+    else:
+        raise InputError(
+            f"{name} does not exist; give a file, a directory, a glob or {builtin.NAME}"
+        )
+    for file in files:
+        if file.stat().st_size == 0:
+            raise InputError(f"{file} is empty; give a file with text")
+    return [
+        Source(str(file), reading.form or BY_SUFFIX.get(suffix_of(file), "text"), file)
+        for file in files
+    ]
 
 
 def in_directory(path: Path, reading: Reading) -> list[Source]:
     """All files of known names below it, hidden ones left out, in the order of their names."""
-    found = []
+    sources = []
     for file in sorted(path.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
         form = BY_SUFFIX.get(suffix_of(file))
         if form and not hidden and file.is_file() and file.stat().st_size:
-            found.append(Source(str(file), reading.form or form, file))
-    if not found:
+            sources.append(Source(str(file), reading.form or form, file))
+    if not sources:
         raise InputError(
             f"{path} holds no file with text; known names end in {', '.join(BY_SUFFIX)}, "
             "also with .gz or .zst"
         )
-    return found
-
-
-def copied_input(work: Path) -> Path:
-    copy = work / "standard-input"
-    with copy.open("wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file, PIECE)
-    if copy.stat().st_size == 0:
-        raise InputError("standard input is empty; pipe text into the command")
-    return copy
+    return sources
 
 
 def documents(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iterator[Piece]:
     """All documents of all sources, in order; those without a visible character are left out."""
+    inside = False
     for source in sources:
-        yield from visible(pieces(source, reading, tally))
+        for piece in pieces(source, reading, tally):
+            if inside or (piece.text and not piece.text.isspace()):
+                yield piece
+                inside = not piece.ends
 
 
 def pieces(source: Source, reading: Reading, tally: Tally) -> Iterator[Piece]:
@@ -175,7 +167,11 @@ def pieces(source: Source, reading: Reading, tally: Tally) -> Iterator[Piece]:
         yield from split(content)
     else:
         for (text,) in fields_of(source, [reading.field], reading, tally):
-            yield from in_pieces(text, tally)
+            if not text.strip():
+                tally.blank += 1
+                continue
+            for start in range(0, len(text), PIECE):
+                yield Piece(text[start : start + PIECE], start + PIECE >= len(text))
 
 
 def fields_of(
@@ -191,12 +187,8 @@ def fields_of(
 
     if source.form == "hub":
         records = hub(source.name, fields)
-    elif source.form == "jsonl":
-        records = json_lines(source.file(reading, tally), fields)
-    elif source.form == "parquet":
-        records = parquet(source.file(reading, tally), fields)
     else:
-        records = table(source.file(reading, tally), source.form, first_line)
+        records = read_records(source.file(reading, tally), source.form, first_line, fields)
     for place, values in records:
         for field, value in values.items():
             if not isinstance(value, str | None):
@@ -205,23 +197,6 @@ def fields_of(
                     "choose another with --field"
                 )
         yield tuple(values[field] or "" for field in fields)
-
-
-def visible(given: Iterator[Piece]) -> Iterator[Piece]:
-    inside = False
-    for piece in given:
-        if inside or (piece.text and not piece.text.isspace()):
-            yield piece
-            inside = not piece.ends
-
-
-def in_pieces(text: str, tally: Tally) -> Iterator[Piece]:
-    """A field's text."""
-    if not text.strip():
-        tally.blank += 1
-        return
-    for start in range(0, len(text), PIECE):
-        yield Piece(text[start : start + PIECE], start + PIECE >= len(text))
 
 
 def by_file(content: Iterator[str]) -> Iterator[Piece]:
@@ -244,63 +219,59 @@ def by_lines(content: Iterator[str]) -> Iterator[Piece]:
 
 
 def by_blank_lines(content: Iterator[str]) -> Iterator[Piece]:
-    """Documents between blank lines, each exact but for the line breaks at its end."""
+    """Documents between blank lines, each exact but for blank lines in front and the line breaks
+    at its end.
+    """
     rest, inside = "", False
+
+    def begun(text: str) -> str:  # an indented first line stays indented
+        return text if inside else LEADING.sub("", text, count=1)
+
     for text in content:
         rest += text
         *whole, rest = BLANK.split(rest)
         for document in whole:
-            yield Piece(ended(document if inside else begun(document)), True)
+            yield Piece(begun(document).rstrip("\r\n"), True)
             inside = False
         if len(rest) > PIECE:
             cut = len(rest.rstrip()) or len(rest)  # white space may begin a blank line
             head, rest = rest[:cut], rest[cut:]
-            yield Piece(head if inside else begun(head), False)
+            yield Piece(begun(head), False)
             inside = True
-    yield Piece(ended(rest if inside else begun(rest)), True)
-
-
-def begun(text: str) -> str:
-    """Without blank lines in front; an indented first line stays indented."""
-    match = LEADING.match(text)
-    return text[match.end() :] if match else text
-
-
-def ended(text: str) -> str:
-    return text.rstrip("\r\n")
+    yield Piece(begun(rest).rstrip("\r\n"), True)
 
 
 def pairs(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iterator[tuple[str, str]]:
     """Sources and targets: from records, or from two text files whose lines belong together."""
+    for name, a, b in both_sides(sources, reading, tally):
+        if max(len(a), len(b)) > PIECE:
+            raise InputError(
+                f"a pair in {name} has a side of {max(len(a), len(b)):,} characters; "
+                f"a side may have {PIECE:,}"
+            )
+        if a.strip() and b.strip():
+            yield a, b
+        else:
+            tally.blank += 1
+
+
+def both_sides(
+    sources: Sequence[Source], reading: Reading, tally: Tally
+) -> Iterator[tuple[str, str, str]]:
+    """The name of the file and both sides of each pair, empty ones as well."""
     if any(source.form == "text" for source in sources):
-        yield from aligned(sources, reading, tally)
+        if len(sources) != 2 or any(source.form != "text" for source in sources):
+            raise InputError(
+                f"--pairs was given {len(sources)} sources with plain text among them; give tables "
+                "of two columns (tsv, csv, jsonl, parquet), or exactly two text files, line by line"
+            )
+        left, right = (source.file(reading, tally) for source in sources)
+        for _, a, b in parallel(left, right):
+            yield left.name, a.rstrip("\r"), b.rstrip("\r")
         return
     fields = [reading.source_field, reading.target_field]
     for source in sources:
         if source.form == "builtin":
             raise InputError(f"{source.name} is plain text and holds no pairs")
-        for left, right in fields_of(source, fields, reading, tally, headless=True):
-            yield from checked(left, right, source.name, tally)
-
-
-def aligned(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iterator[tuple[str, str]]:
-    if len(sources) != 2 or any(source.form != "text" for source in sources):
-        raise InputError(
-            f"--pairs was given {len(sources)} sources with plain text among them; give tables of "
-            "two columns (tsv, csv, jsonl, parquet), or exactly two text files, line by line"
-        )
-    left, right = (source.file(reading, tally) for source in sources)
-    for _, a, b in parallel(left, right):
-        yield from checked(a.rstrip("\r"), b.rstrip("\r"), left.name, tally)
-
-
-def checked(a: str, b: str, name: str, tally: Tally) -> Iterator[tuple[str, str]]:
-    if max(len(a), len(b)) > PIECE:
-        raise InputError(
-            f"a pair in {name} has a side of {max(len(a), len(b)):,} characters; "
-            f"a side may have {PIECE:,}"
-        )
-    if a.strip() and b.strip():
-        yield a, b
-    else:
-        tally.blank += 1
+        for a, b in fields_of(source, fields, reading, tally, headless=True):
+            yield source.name, a, b

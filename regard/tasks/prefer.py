@@ -71,7 +71,7 @@ class PreferTask(Task):
 
 def reply(record: Record, role: str) -> str:
     """A text, or a list of one turn."""
-    if record.fields.found.get(role) not in record.values:
+    if record.fields.names.get(role) not in record.values:
         there = ", ".join(map(repr, record.values))
         raise Bad(
             "missing-field",

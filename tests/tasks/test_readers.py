@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -249,6 +251,34 @@ def test_an_open_quote_is_told_where_it_opens(write: Write) -> None:
 
 def test_a_header_names_a_column_once(write: Write) -> None:
     assert "'text' twice" in told(write("a.csv", "text,text\na,b\n"), "classify")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_parquet_is_read_like_other_records(tmp_path: Path, packed: bool) -> None:
+    pyarrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    file = tmp_path / ("a.parquet.gz" if packed else "a.parquet")
+
+    def written(**columns: list[Any]) -> Path:
+        buffer = io.BytesIO()
+        parquet.write_table(pyarrow.table(columns), buffer, row_group_size=2)
+        content = buffer.getvalue()
+        file.write_bytes(gzip.compress(content) if packed else content)
+        return file
+
+    examples, problems = seen(written(review=["a", " ", "c"], label=[1, 0, None]), "classify")
+    assert examples == [Labelled("a", None, "1", Place(str(file), 1), f"{file}:1")]
+    assert problems == ["error empty-text 2", "error missing-label 3"]
+    (found,) = read(written(tokens=[["a", "b"]], ner_tags=[["O", "B-x"]]), "tag")
+    assert (found.words, found.tags) == (("a", "b"), ("O", "B-x"))
+    (found,) = read(written(turns=[["hi", "ho"]]), "converse")
+    assert found.turns == ("hi", "ho")
+    answers = [{"text": ["24"], "answer_start": [0]}]
+    (found,) = read(written(question=["q"], context=["24 more"], answers=answers), "answer")
+    assert found.gold == ["24"]
+    assert "no field for the text" in told(written(phrase=["a"]), "classify")
+    file.write_bytes(gzip.compress(b"no parquet") if packed else b"no parquet")
+    with pytest.raises(InputError, match="not readable as parquet"):
+        read(file, "classify")
 
 
 def test_plain_lines_have_no_label(write: Write) -> None:

@@ -339,6 +339,8 @@ def test_parallel_tsv(write: Write) -> None:
     examples, problems = seen(file, "translate")
     assert [(e.source, e.target) for e in examples] == [('"Hi".', "嗨。"), ("Run.", "跑。")]
     assert problems == ["note no-header 1"]
+    (found,) = read(write("b.tsv", "Hi.\t嗨。\tby nobody\n"), "translate")
+    assert (found.source, found.target) == ("Hi.", "嗨。")
 
 
 def test_two_files(write: Write) -> None:

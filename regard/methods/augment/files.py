@@ -87,8 +87,10 @@ def form_for(out: Path, source: Source) -> str:
     suffix = out.suffix.lower()
     if suffix in PACKED:
         raise ConfigError(f"--out is {out}; it is written as it is, so leave {suffix} out")
-    given = {"json": "jsonl", "hub": "jsonl"}.get(source.form, source.form)
-    form = BY_SUFFIX.get(suffix, given)
+    own = "jsonl" if source.form in ("json", "hub", "parquet") else source.form
+    form = BY_SUFFIX.get(suffix, own)
+    if form == "parquet":
+        raise ConfigError(f"--out is {out}; parquet is read, not written: say .jsonl")
     if source.task == TEXT:
         return "lines"
     task = find(source.task)
