@@ -46,13 +46,13 @@ class Special:
 
     def need(self, role: str) -> int:
         """The id of a role that an objective cannot do without."""
-        found = getattr(self, role)
-        if found is None:
+        token = getattr(self, role)
+        if token is None:
             raise FormatError(
                 f"the tokenizer of this data has no token for {role!r}; prepare the text with a "
                 "tokenizer that has one ('regard prepare' trains such)"
             )
-        return int(found)
+        return int(token)
 
     def ids(self) -> list[int]:
         """All of them, in order."""
@@ -79,22 +79,10 @@ class Writer:
 
     def add(self, sentences: Iterable[Sequence[int] | np.ndarray], size: int) -> None:
         """One document: the ids of its sentences (the last ends with the end token), its bytes."""
-        if self.out is None or self.shards[-1] >= SHARD:
-            self.next_shard()
-        assert self.out is not None
-        ends = []
-        for sentence in sentences:
-            if len(sentence):
-                self.out.write(np.asarray(sentence, self.dtype).tobytes())
-                self.tokens += len(sentence)
-                self.shards[-1] += len(sentence)
-                ends.append(self.tokens)
-        self.lists["sentences"].write(np.asarray(ends, "<i8").tobytes())
-        self.lists["documents"].write(np.asarray([self.tokens], "<i8").tobytes())
-        self.lists["bytes"].write(np.asarray([size], "<i8").tobytes())
-        self.documents += 1
-        self.sentences += len(ends)
-        self.bytes += size
+        rows = [np.asarray(sentence, self.dtype) for sentence in sentences]
+        closing = np.zeros(len(rows), bool)
+        closing[-1] = True
+        self.extend(np.concatenate(rows), np.array(list(map(len, rows))), closing, [size])
 
     def extend(
         self, ids: np.ndarray, lengths: np.ndarray, closing: np.ndarray, sizes: Sequence[int]
@@ -188,10 +176,10 @@ class Corpus:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        found = Tokenizer.open(self.directory)
-        if found is None:
+        tokenizer = Tokenizer.open(self.directory)
+        if tokenizer is None:
             raise FormatError(f"{self.directory} has no tokenizer; prepare the text again")
-        return found
+        return tokenizer
 
     def __len__(self) -> int:
         """How many tokens."""
@@ -221,9 +209,9 @@ class Corpus:
 def mapped(file: Path, dtype: Any, count: int) -> np.ndarray:
     """A file as an array, without reading it."""
     expected = count * np.dtype(dtype).itemsize
-    found = file.stat().st_size if file.is_file() else -1
-    if found != expected:
-        state = "is missing" if found < 0 else f"has {found:,} bytes instead of {expected:,}"
+    size = file.stat().st_size if file.is_file() else -1
+    if size != expected:
+        state = "is missing" if size < 0 else f"has {size:,} bytes instead of {expected:,}"
         raise FormatError(f"{file} {state}; prepare the text again")
     if count == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype)

@@ -31,11 +31,6 @@ class Batch:
     sizes: list[list[int]] = field(default_factory=lambda: [[] for _ in SPLITS])
     bytes: int = 0
 
-    def add(self, texts: list[str], split: int, length: int) -> None:
-        self.texts += texts
-        self.splits += [split] * len(texts)
-        self.bytes += length
-
 
 class Encoder:
     """Takes documents sentence by sentence; sentence boundaries are exact token boundaries.
@@ -54,7 +49,7 @@ class Encoder:
             [Chunker(chunking, special.end) for _ in SPLITS] if chunking.kind != "none" else []
         )
         self.joiner = Joiner.of(fast)
-        self.unknown = [0] * len(SPLITS)
+        self.unknown = np.zeros(len(SPLITS), np.int64)
         self.length = 0  # bytes of the open document
         self.batch = Batch()
         self.pool = ThreadPoolExecutor(1)
@@ -66,29 +61,26 @@ class Encoder:
     def __exit__(self, *_: object) -> None:
         self.pool.shutdown(cancel_futures=True)
 
-    def add(self, sentences: list[str], split: int, length: int, *, closes: bool) -> None:
-        """The next sentences of a document and their bytes."""
+    def add(
+        self, sentences: list[str], split: int, length: int, *, closes: bool, pair: bool = False
+    ) -> None:
+        """The next sentences of a document and their bytes. Both sentences of a pair get the end
+        token, of a document only the last.
+        """
         if closes and not sentences:
             sentences = [""]
-        flags = [False] * len(sentences)
+        batch, last = self.batch, [False] * len(sentences)
         self.length += length
         if closes:
-            flags[-1] = True
-            self.batch.sizes[split].append(self.length)
+            last[-1] = True
+            batch.sizes[split].append(self.length)
             self.length = 0
-        self.batch.add(sentences, split, length)
-        self.batch.ended += flags
-        self.batch.closing += flags
-        if self.batch.bytes >= BATCH:
-            self.flush()
-
-    def add_pair(self, source: str, target: str, split: int) -> None:
-        length = size(source) + size(target)
-        self.batch.add([source, target], split, length)
-        self.batch.ended += [True, True]
-        self.batch.closing += [False, True]
-        self.batch.sizes[split].append(length)
-        if self.batch.bytes >= BATCH:
+        batch.texts += sentences
+        batch.splits += [split] * len(sentences)
+        batch.ended += [True] * len(sentences) if pair else last
+        batch.closing += last
+        batch.bytes += length
+        if batch.bytes >= BATCH:
             self.flush()
 
     def flush(self) -> None:
@@ -102,20 +94,23 @@ class Encoder:
 
     def encode(self, texts: list[str]) -> list[Any]:
         try:
-            found: list[Any] = self.fast.encode_batch_fast(texts, add_special_tokens=False)
-            return found
+            encodings: list[Any] = self.fast.encode_batch_fast(texts, add_special_tokens=False)
+            return encodings
         except Exception as error:
             raise InputError(f"the tokenizer cannot encode this text: {error}") from None
 
     def write(self, batch: Batch, future: Future[list[Any]]) -> None:
         ids, lengths = self.flat(future.result())
         if self.joiner is not None:
-            found = self.joiner.lengths(ids, batch.texts)
-            if found is None:
+            joined = self.joiner.lengths(ids, batch.texts)
+            if joined is None:
                 ids, lengths = self.flat(self.encode(batch.texts))
             else:
-                lengths = found
-        self.count_unknown(batch, ids, lengths)
+                lengths = joined
+        if self.special.unknown is not None:
+            places = np.flatnonzero(ids == self.special.unknown)
+            rows = np.searchsorted(np.cumsum(lengths), places, "right")
+            self.unknown += np.bincount(np.array(batch.splits, int)[rows], minlength=len(SPLITS))
         if self.chunkers:
             self.write_chunks(batch, ids, lengths)
         else:
@@ -126,15 +121,6 @@ class Encoder:
         lists = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
         return np.fromiter(chain.from_iterable(lists), self.dtype, int(lengths.sum())), lengths
-
-    def count_unknown(self, batch: Batch, ids: np.ndarray, lengths: np.ndarray) -> None:
-        if self.special.unknown is None:
-            return
-        places = np.flatnonzero(ids == self.special.unknown)
-        rows = np.searchsorted(np.cumsum(lengths), places, "right")
-        counts = np.bincount(np.array(batch.splits, int)[rows], minlength=len(SPLITS))
-        for split, many in enumerate(counts.tolist()):
-            self.unknown[split] += many
 
     def write_documents(self, batch: Batch, ids: np.ndarray, lengths: np.ndarray) -> None:
         ended, closing = np.array(batch.ended), np.array(batch.closing)
@@ -165,9 +151,9 @@ class Encoder:
             self.flush()
         if self.running is not None:
             self.write(*self.running)
-        found = {}
+        facts = {}
         for split, writer in enumerate(self.writers):
-            found[SPLITS[split]] = {**writer.close(), "unknown": self.unknown[split]}
+            facts[SPLITS[split]] = {**writer.close(), "unknown": int(self.unknown[split])}
             if self.chunkers:
-                found[SPLITS[split]]["repeated"] = self.chunkers[split].repeated
-        return found
+                facts[SPLITS[split]]["repeated"] = self.chunkers[split].repeated
+        return facts

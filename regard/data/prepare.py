@@ -23,7 +23,7 @@ from regard.data.sample import Sample, size
 from regard.data.sentences import Cutter
 from regard.data.sources import Piece, Reading, documents, find, pairs
 from regard.data.special_tokens import completed, special_of
-from regard.data.splits import FEW, MANY, TRAIN, Division, Shares, Stretches, key, stretched
+from regard.data.splits import FEW, MANY, TRAIN, Division, Shares, key, stretched
 from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import KINDS, train
 
@@ -104,7 +104,11 @@ class Preparing:
         if not look.documents:
             raise self.nothing()
         cut = look.few and plan.shares.any and not plan.pairs
-        division = self.division(look, cut)
+        division = Division()
+        if plan.shares.any and not cut:
+            many = len(look.keys) >= MANY
+            by_rank = Division.by_rank(plan.shares, look.keys)
+            division = Division.by_chance(plan.shares) if many else by_rank
         if self.existing is not None:
             tokenizer, special = self.existing
         else:
@@ -126,7 +130,7 @@ class Preparing:
             "vocabulary": vocabulary,
             "dtype": dtype,
             "special": asdict(special),
-            "tokenizer": self.name_of_tokenizer(),
+            "tokenizer": plan.tokenizer if self.existing is None else "existing",
             "splits": splits,
             "chunk": asdict(plan.chunking),
             "seed": plan.seed,
@@ -153,51 +157,34 @@ class Preparing:
         if look.sample is None and not self.plan.shares.any:
             look.documents = MANY  # nothing to find out
             return look
-        tally = Tally()
-        if self.plan.pairs:
-            self.look_at_pairs(look, tally)
-        else:
-            self.look_at_text(look, tally)
-        return look
-
-    def look_at_text(self, look: Look, tally: Tally) -> None:
         number, length, first = 0, 0, True
-        for piece in documents(self.sources, self.plan.reading, tally):
+        tally = Tally()
+        for text, beginning, ends in self.stretches(tally):
             if first:
-                number, length, first = key(self.plan.seed, piece.text), 0, False
+                number, length = key(self.plan.seed, beginning), 0
             if look.sample is not None:
-                look.sample.add(look.documents, number, length, piece.text)
-            length += size(piece.text)
-            if piece.ends:
+                look.sample.add(look.documents, number, length, text)
+            length += size(text)
+            if ends:
                 if len(look.keys) < MANY:
                     look.keys.add(number)
                 if look.few:
                     look.sizes.append(length)
                 look.documents += 1
-                first = True
                 if look.sample is None and len(look.keys) >= MANY:
-                    return
+                    break
+            first = ends
             self.progress.step("looking", tally.read, self.total)
+        return look
 
-    def look_at_pairs(self, look: Look, tally: Tally) -> None:
-        for source, target in pairs(self.sources, self.plan.reading, tally):
-            number = key(self.plan.seed, source)
-            if look.sample is not None:
-                look.sample.add(look.documents, number, 0, f"{source}\n{target}")
-            if len(look.keys) < MANY:
-                look.keys.add(number)
-            look.documents += 1
-            if look.sample is None and len(look.keys) >= MANY:
-                return
-            self.progress.step("looking", tally.read, self.total)
-
-    def division(self, look: Look, cut: bool) -> Division:
-        shares = self.plan.shares
-        if not shares.any or cut:
-            return Division()
-        if len(look.keys) >= MANY:
-            return Division.by_chance(shares)
-        return Division.by_rank(shares, look.keys)
+    def stretches(self, tally: Tally) -> Iterator[tuple[str, str, bool]]:
+        """A stretch of text, the text that decides its split, and whether its document ends."""
+        if self.plan.pairs:
+            for source, target in pairs(self.sources, self.plan.reading, tally):
+                yield f"{source}\n{target}", source, True
+        else:
+            for text, ends in documents(self.sources, self.plan.reading, tally):
+                yield text, text, ends
 
     def trained(self, look: Look, division: Division, cut: bool) -> Tokenizer:
         """A tokenizer of the text that learns, never of what validates or tests."""
@@ -226,42 +213,36 @@ class Preparing:
     ) -> None:
         """`sizes`: the documents are few, and each is cut into stretches."""
         stream = documents(self.sources, self.plan.reading, tally)
-        if sizes is not None:
-            for length in sizes:
-                self.encode_stretches(encoder, whole(stream), Stretches(self.plan.shares, length))
-            return
         cutter, split, first = Cutter(), TRAIN, True
+        for length in sizes or ():
+            sentences = (
+                (sentence, size(sentence))
+                for piece in whole(stream)
+                for sentence in cutter.feed(piece.text, ends=piece.ends)
+            )
+            for sentence, many, split, closes in stretched(sentences, self.plan.shares, length):
+                encoder.add([sentence], split, many, closes=closes)
+        if sizes is not None:
+            return
         for piece in stream:
             if first:
                 split = division.of(key(self.plan.seed, piece.text))
-            sentences = cutter.feed(piece.text, ends=piece.ends)
-            encoder.add(sentences, split, size(piece.text), closes=piece.ends)
+            encoder.add(
+                cutter.feed(piece.text, ends=piece.ends), split, size(piece.text), closes=piece.ends
+            )
             first = piece.ends
             self.progress.step("encoding", tally.read, self.total)
 
-    def encode_stretches(
-        self, encoder: Encoder, document: Iterator[Piece], stretches: Stretches
-    ) -> None:
-        cutter = Cutter()
-        sentences = (
-            (sentence, size(sentence))
-            for piece in document
-            for sentence in cutter.feed(piece.text, ends=piece.ends)
-        )
-        for sentence, length, split, closes in stretched(sentences, stretches):
-            encoder.add([sentence], split, length, closes=closes)
-
     def encode_pairs(self, encoder: Encoder, division: Division, tally: Tally) -> None:
         for source, target in pairs(self.sources, self.plan.reading, tally):
-            encoder.add_pair(source, target, division.of(key(self.plan.seed, source)))
+            split = division.of(key(self.plan.seed, source))
+            length = size(source) + size(target)
+            encoder.add([source, target], split, length, closes=True, pair=True)
             self.progress.step("encoding", tally.read, self.total)
         if tally.blank:
             self.notes.append(f"{tally.blank:,} pairs with an empty side were left out")
 
     # -- what was made
-
-    def name_of_tokenizer(self) -> str:
-        return self.plan.tokenizer if self.existing is None else "existing"
 
     def summary(self, facts: dict[str, Any], tally: Tally) -> dict[str, Any]:
         plan = self.plan
@@ -270,9 +251,9 @@ class Preparing:
                 f"the text has fewer than {FEW} documents, so each was cut at sentence boundaries: "
                 "its beginning learns, its end validates and tests"
             )
-        asked = {"train": 1.0, "valid": plan.shares.valid, "test": plan.shares.test}
+        shares = {"train": 1.0, "valid": plan.shares.valid, "test": plan.shares.test}
         empty = [
-            name for name, share in asked.items() if share and not facts["splits"][name]["tokens"]
+            name for name, share in shares.items() if share and not facts["splits"][name]["tokens"]
         ]
         if empty:
             self.notes.append(f"nothing is in {' and '.join(empty)}: the text is too short")
@@ -325,17 +306,17 @@ def opened_tokenizer(plan: Plan) -> tuple[Tokenizer, Special]:
     directory = path.parent if path.is_file() else path
     if not path.exists():
         raise UnknownName("tokenizer", plan.tokenizer, KINDS, "(nor is there such a path)")
-    found = Tokenizer.open(directory)
-    if found is None:
+    tokenizer = Tokenizer.open(directory)
+    if tokenizer is None:
         raise InputError(f"{path} holds no tokenizer; give a directory with a tokenizer.json")
     if path.is_file() and path.name != "tokenizer.json":
         raise InputError(f"{path} is not a tokenizer.json; give that file or its directory")
-    for option, given in (("--vocabulary", plan.vocabulary), ("--lower", plan.lower)):
-        if given is not None:
+    for option, value in (("--vocabulary", plan.vocabulary), ("--lower", plan.lower)):
+        if value is not None:
             raise InputError(
                 f"{option} is for a new tokenizer; that of {path} is taken as it is, so leave "
                 f"{option} out"
             )
     if (directory / MARKER).is_file():
-        return found, Special(**read_marker(directory)["special"])
-    return found, special_of(found, str(path))
+        return tokenizer, Special(**read_marker(directory)["special"])
+    return tokenizer, special_of(tokenizer, str(path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from regard.data.splits import ALL, key
@@ -49,9 +48,6 @@ class Sample:
     @property
     def whole(self) -> bool:
         return self.below == ALL
-
-    def texts(self) -> Iterator[str]:
-        return (unit.text for unit in self.units)
 
 
 def size(text: str) -> int:

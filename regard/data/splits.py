@@ -73,38 +73,26 @@ class Division:
         return cls(*bounds)
 
 
-@dataclass
-class Stretches:
-    """Cuts one document of known size: the first sentences learn, the last test."""
-
-    shares: Shares
-    size: int  # bytes
-    done: int = 0
-    first: bool = True
-
-    def of(self, length: int) -> int:
-        """Where the next sentence, of so many bytes, goes."""
-        self.done += length
-        rest = self.size - self.done
-        if self.first:
-            self.first = False
-            return TRAIN
-        if rest < self.shares.test * self.size:
-            return TEST
-        if rest < (self.shares.valid + self.shares.test) * self.size:
-            return VALID
-        return TRAIN
-
-
 def stretched(
-    sentences: Iterable[tuple[str, int]], stretches: Stretches
+    sentences: Iterable[tuple[str, int]], shares: Shares, size: int
 ) -> Iterator[tuple[str, int, int, bool]]:
-    """(sentence, its bytes, its split, whether its stretch ends with it)."""
-    held: tuple[str, int, int] | None = None
+    """Cuts one document of so many bytes: the first sentences learn, the last test. Gives each
+    sentence, its bytes, its split, and whether its stretch ends with it.
+    """
+    rest = size
+    before: tuple[str, int, int] | None = None
     for text, length in sentences:
-        split = stretches.of(length)
-        if held is not None:
-            yield *held, held[2] != split
-        held = text, length, split
-    if held is not None:
-        yield *held, True
+        rest -= length
+        if before is None:
+            split = TRAIN
+        elif rest < shares.test * size:
+            split = TEST
+        elif rest < (shares.valid + shares.test) * size:
+            split = VALID
+        else:
+            split = TRAIN
+        if before is not None:
+            yield *before, before[2] != split
+        before = text, length, split
+    if before is not None:
+        yield *before, True

@@ -11,7 +11,7 @@ from regard.core.errors import RegardError
 from regard.data import sample
 from regard.data.chunks import Chunker, Chunking
 from regard.data.sample import Sample
-from regard.data.splits import TEST, TRAIN, VALID, Division, Shares, Stretches, key, stretched
+from regard.data.splits import TEST, TRAIN, VALID, Division, Shares, key, stretched
 
 END = 0
 
@@ -52,7 +52,7 @@ def test_bad_shares(shares: tuple[float, float]) -> None:
 def test_stretches(sizes: list[int], tested: bool) -> None:
     shares = Shares(0.2, 0.2 if tested else 0)
     given = [(str(i), size) for i, size in enumerate(sizes)]
-    found = list(stretched(given, Stretches(shares, sum(sizes))))
+    found = list(stretched(given, shares, sum(sizes)))
     assert [text for text, *_ in found] == [text for text, _ in given]
     splits = [split for _, _, split, _ in found]
     assert splits == sorted(splits)
@@ -137,8 +137,8 @@ def test_a_sample_is_bounded_even_and_repeatable(monkeypatch: pytest.MonkeyPatch
         return found
 
     first, second = taken(), taken()
-    assert list(first.texts()) == list(second.texts())
-    assert 5_000 < sum(map(len, first.texts())) <= 20_000
+    assert first.units == second.units
+    assert 5_000 < sum(len(unit.text) for unit in first.units) <= 20_000
     assert not first.whole
     numbers = [unit.document for unit in first.units]
     assert abs(np.mean(numbers) - 2000) < 300
