@@ -67,24 +67,24 @@ def goes_on(before: str | None, tag: str) -> bool:
 
 def entities(tags: Sequence[str]) -> list[Entity]:
     """(type, start, end) of each, the end not included; in any scheme, broken or not."""
-    found: list[Entity] = []
+    spans: list[Entity] = []
     before = None
     for place, tag in enumerate(tags):
         letter, kind = split(tag)
         if goes_on(before, tag):
-            found[-1] = (kind, found[-1][1], place + 1)
+            spans[-1] = (kind, spans[-1][1], place + 1)
         elif letter != OUTSIDE:
-            found.append((kind, place, place + 1))
+            spans.append((kind, place, place + 1))
         before = tag
-    return found
+    return spans
 
 
-def write(found: Iterable[Entity], count: int, scheme: str = "bio") -> list[str]:
+def write(spans: Iterable[Entity], count: int, scheme: str = "bio") -> list[str]:
     """Entities as the tags of so many words."""
     letters = known(scheme)
     tags = [OUTSIDE] * count
     before: Entity = ("", 0, 0)
-    for kind, start, end in sorted(found, key=lambda entity: entity[1]):
+    for kind, start, end in sorted(spans, key=lambda entity: entity[1]):
         if not before[2] <= start < end <= count:
             raise InputError(
                 f"the entity {kind!r} of words {start} to {end} is empty, beyond the {count} words "
@@ -103,17 +103,12 @@ def write(found: Iterable[Entity], count: int, scheme: str = "bio") -> list[str]
     return tags
 
 
-def convert(tags: Sequence[str], scheme: str) -> list[str]:
-    """The same entities in another scheme; broken tags are repaired on the way."""
-    return write(entities(tags), len(tags), scheme)
-
-
 def repair(tags: Sequence[str], scheme: str = "bio") -> list[str]:
-    """Legal tags of the entities that conlleval would find; what is legal stays as it is.
-
-    An I- without a B- begins an entity; in bioes an entity ends where the next thing begins.
+    """The entities that conlleval would find as legal tags of a scheme; in the scheme that they
+    are in, legal tags stay as they are. An I- without a B- begins an entity; in bioes an entity
+    ends where the next thing begins.
     """
-    return convert(tags, scheme)
+    return write(entities(tags), len(tags), scheme)
 
 
 # -- what is legal
@@ -137,27 +132,26 @@ def legal(before: str | None, tag: str | None, scheme: str = "bio") -> bool:
 
 def problems(tags: Sequence[str], scheme: str = "bio") -> list[Problem]:
     """Each illegal step, in words."""
-    found: list[Problem] = []
+    steps: list[Problem] = []
     before: str | None = None
     letters = LETTERS[known(scheme)]
     for place, tag in enumerate(tags):
         try:
             letter, _ = split(tag)
+            message = f"{tag} does not belong to the scheme {scheme!r}"
         except InputError as error:
-            found.append(Problem(place, str(error)))
-            before = None
-            continue
+            letter, message = "", str(error)
         if letter not in (*letters, OUTSIDE):
-            found.append(Problem(place, f"{tag} does not belong to the scheme {scheme!r}"))
+            steps.append(Problem(place, message))
             before = None
             continue
         if not legal(before, tag, scheme):
             there = f"follows {before}" if before else "has no tag before it to follow"
-            found.append(Problem(place, f"{tag} {there}, which {scheme!r} forbids"))
+            steps.append(Problem(place, f"{tag} {there}, which {scheme!r} forbids"))
         before = tag
     if not legal(before, None, scheme):
-        found.append(Problem(len(tags), f"the sentence ends after {before}, inside of an entity"))
-    return found
+        steps.append(Problem(len(tags), f"the sentence ends after {before}, inside of an entity"))
+    return steps
 
 
 def detect(sentences: Iterable[Sequence[str]]) -> str:
@@ -248,13 +242,13 @@ def align_all(
             f"a length of {length} has no room for words beside {len(before) + len(after)} marks"
         )
     shared = room // 4 if shared is None else shared
-    made = []
+    windows = []
     for number, rows in enumerate(pieces(sentences, tokenizer.ready, blank)):
         own = None if tags is None else tags[number]
         if own is not None and len(own) != len(rows):
             raise InputError(f"{len(rows)} words have {len(own)} tags; each word needs one")
-        made.append(divide(rows, own, around, room, shared))
-    return made
+        windows.append(divide(rows, own, around, room, shared))
+    return windows
 
 
 def pieces(
@@ -267,9 +261,9 @@ def pieces(
             for words in sentences
         ]
     every = list(dict.fromkeys(word for words in sentences for word in words))
-    found = fast.encode_batch_fast(every, add_special_tokens=False)
+    encodings = fast.encode_batch_fast(every, add_special_tokens=False)
     nothing = [] if blank is None else [blank]
-    ids = {word: one.ids or nothing for word, one in zip(every, found, strict=True)}
+    ids = {word: one.ids or nothing for word, one in zip(every, encodings, strict=True)}
     return ([ids[word] for word in words] for words in sentences)
 
 
@@ -288,7 +282,7 @@ def divide(
     parts = cut(ends, room, shared) if ends[-1] > room else [(0, len(rows))] * bool(rows)
     spans = [(ends[first], ends[last] - ends[first]) for first, last in parts]
     best = homes(spans, ends[-1]) if len(parts) > 1 else None
-    made = []
+    windows = []
     for number, (first, last) in enumerate(parts):
         ids = [*before, *chain.from_iterable(rows[first:last]), *after]
         scored: Sequence[int] = range(first, last)
@@ -301,8 +295,8 @@ def divide(
         if tags is not None:
             for word, place in zip(words, places, strict=True):
                 own[place] = tags[word]
-        made.append(Window(ids, own, places, words))
-    return made
+        windows.append(Window(ids, own, places, words))
+    return windows
 
 
 def cut(ends: Sequence[int], room: int, shared: int) -> list[tuple[int, int]]:

@@ -23,7 +23,7 @@ FILES = tuple(
 FILE_LIMIT = 2**28  # bytes
 
 
-@dataclass
+@dataclass(eq=False)  # one is equal to itself alone, so that it can be a key
 class Tokenizer:
     """Text to ids and back. `fast` is None when only files of another library are there."""
 
@@ -65,9 +65,9 @@ class Tokenizer:
     @cached_property
     def literal(self) -> Fast:
         """The same, for texts in which a special token that is spelled out is text."""
-        made = Fast.from_str(self.ready.to_str())
-        made.encode_special_tokens = True
-        return made
+        copy = Fast.from_str(self.ready.to_str())
+        copy.encode_special_tokens = True
+        return copy
 
     def __len__(self) -> int:
         return 0 if self.fast is None else self.fast.get_vocab_size()

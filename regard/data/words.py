@@ -61,11 +61,11 @@ class Words:
 
     def begins(self, ids: np.ndarray) -> np.ndarray:
         """For each id: is it the first of its word? The first of all begins one if it says so."""
-        found: np.ndarray = self.opens[ids]
-        found[1:] |= self.closes[ids[:-1]]
+        first: np.ndarray = self.opens[ids]
+        first[1:] |= self.closes[ids[:-1]]
         if self.cut is not None and self.unspaced[ids].any():
-            found = np.where(self.unspaced[ids], self.cuts(ids), found)
-        return found
+            first = np.where(self.unspaced[ids], self.cuts(ids), first)
+        return first
 
     def cuts(self, ids: np.ndarray) -> np.ndarray:
         """For each id: does a word of jieba's begin with it (spaces it begins with aside)?"""
@@ -178,17 +178,15 @@ def chinese_cutter() -> Callable[[str], Any]:
 
 def words_of(text: str) -> list[str]:
     """Words and punctuation; scripts without spaces have a word a character."""
-    found: list[str] = []
-    for match in WORD.findall(text):
-        if not any(map(is_unspaced, match)):
-            found.append(match)
-            continue
-        rest = ""
-        for letter in match:
-            if is_unspaced(letter):
-                found += [rest, letter] if rest else [letter]
-                rest = ""
-            else:
-                rest += letter
-        found += [rest] if rest else []
-    return found
+    return [word for run in WORD.findall(text) for word in without_spaces(run)]
+
+
+def without_spaces(run: str) -> list[str]:
+    """A run of characters, cut so that each of a script without spaces stands alone."""
+    words = [""]
+    for character in run:
+        if is_unspaced(character):
+            words += [character, ""]
+        else:
+            words[-1] += character
+    return [word for word in words if word]

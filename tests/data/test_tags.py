@@ -17,7 +17,6 @@ from regard.data.tags import (
     Entity,
     Window,
     align_all,
-    convert,
     cut,
     detect,
     entities,
@@ -76,7 +75,7 @@ def test_the_same_entities(scheme: str) -> None:
     assert repair(tags, scheme) == tags
     assert detect([tags, ["O"]]) == scheme
     for other in WRITTEN:
-        assert convert(tags, other) == WRITTEN[other].split()
+        assert repair(tags, other) == WRITTEN[other].split()
 
 
 def test_hyphens_in_types() -> None:

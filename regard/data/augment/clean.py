@@ -7,11 +7,11 @@ would be left.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import replace
 
 from regard.core.errors import ConfigError
-from regard.data.augment.eda import cleaned
 from regard.data.examples import Choice, Example, Labelled, Question
 
 
@@ -37,10 +37,7 @@ def clean_example(example: Example) -> Example:
 
 def clean_text(text: str) -> str:
     """A text of which nothing would be left stays."""
-    return text if has_other_letters(text) else cleaned(text).rstrip() or text
-
-
-def has_other_letters(text: str) -> bool:
-    return any(
-        letter.isalpha() and not unicodedata.name(letter, "").startswith("LATIN") for letter in text
-    )
+    if any(c.isalpha() and not unicodedata.name(c, "").startswith("LATIN") for c in text):
+        return text
+    small = text.replace("’", "").replace("'", "").lower()
+    return re.sub("[^a-z]+", " ", small).strip() or text

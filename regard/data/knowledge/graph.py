@@ -44,18 +44,18 @@ class Longest(Generic[Item, Value]):
         for sequence in self.known:
             if sequence:
                 sizes.setdefault(sequence[0], set()).add(len(sequence))
-        self.sizes = {first: sorted(held, reverse=True) for first, held in sizes.items()}
+        self.sizes = {first: sorted(own, reverse=True) for first, own in sizes.items()}
 
     def find(self, row: Sequence[Item], begins: Sequence[bool] | None = None) -> list[Match[Value]]:
         """Where `begins` says which items begin a word, only whole words are found."""
-        found: list[Match[Value]] = []
+        matches: list[Match[Value]] = []
         place = 0
         while place < len(row):
             end = self.longest(row, place, begins)
             if end > place:
-                found.append(Match(place, end, self.known[tuple(row[place:end])]))
+                matches.append(Match(place, end, self.known[tuple(row[place:end])]))
             place = max(end, place + 1)
-        return found
+        return matches
 
     def longest(self, row: Sequence[Item], start: int, begins: Sequence[bool] | None) -> int:
         """The end of what is found at a place; the place itself for nothing."""
@@ -84,20 +84,17 @@ class Graph:
     ) -> None:
         if most < 1:
             raise InputError(f"at most {most} triples of an entity: it must be at least 1")
-        every = sorted({whole(triple) for triple in triples})
-        self.entities: dict[str, tuple[Triple, ...]] = {}
+        by_subject: dict[str, list[Triple]] = {}
+        for triple in sorted({whole(triple) for triple in triples}):
+            by_subject.setdefault(triple.subject, []).append(triple)
+        self.entities = {name: tuple(own[:most]) for name, own in by_subject.items()}
         self.notes = list(notes)
-        held: dict[str, list[Triple]] = {}
-        for triple in every:
-            held.setdefault(triple.subject, []).append(triple)
-        for name, found in held.items():
-            self.entities[name] = tuple(found[:most])
-        large = [name for name, found in held.items() if len(found) > most]
+        large = [name for name, own in by_subject.items() if len(own) > most]
         if large:
-            first = max(large, key=lambda name: (len(held[name]), name))
+            first = max(large, key=lambda name: (len(by_subject[name]), name))
             self.notes.append(
                 f"{len(large):,} entities have more than {most} triples, {first!r} has "
-                f"{len(held[first]):,}; of each the first {most} by name are kept"
+                f"{len(by_subject[first]):,}; of each the first {most} by name are kept"
             )
         self.words: Longest[str, str] | None = None
 
@@ -116,20 +113,20 @@ class Graph:
             raise FormatError(f"the graph {file} cannot be read: {error.strerror}") from None
         triples, wrong = [], []
         for number, line in enumerate(raw.split(b"\n"), 1):
-            found, why = parsed(line)
+            triple, why = parsed(line)
             if why:
                 wrong.append(f"{file}:{number}: {why}")
-            elif found is not None:
-                triples.append(found)
+            elif triple is not None:
+                triples.append(triple)
         if wrong and not skip:
-            told = [
+            lines = [
                 f"the graph has {len(wrong):,} malformed lines; a line is 'subject TAB predicate "
                 "TAB object'. Mend or remove them, or leave them out with skip=True (in a recipe "
                 "objective.knowledge.skip=true):",
                 *wrong[:SHOWN],
             ]
-            told += [f"and {len(wrong) - SHOWN:,} more"] if len(wrong) > SHOWN else []
-            raise FormatError("\n  ".join(told))
+            lines += [f"and {len(wrong) - SHOWN:,} more"] if len(wrong) > SHOWN else []
+            raise FormatError("\n  ".join(lines))
         left = [
             f"{len(wrong):,} malformed lines were left out, the first is {w}" for w in wrong[:1]
         ]
@@ -237,18 +234,8 @@ def split(text: str, chinese: bool = False) -> list[str]:
     """The words of a text: at spaces, and each character of a script without them for itself, or
     with `chinese` as jieba finds them.
     """
-    from regard.data.words import chinese_cutter, is_unspaced
+    from regard.data.words import chinese_cutter, without_spaces
 
     if chinese:
         return [word for word in chinese_cutter()(text) if word.strip()]
-    found: list[str] = []
-    for part in text.split():
-        run = ""
-        for character in part:
-            if is_unspaced(character):
-                found += [run, character] if run else [character]
-                run = ""
-            else:
-                run += character
-        found += [run] if run else []
-    return found
+    return [word for part in text.split() for word in without_spaces(part)]

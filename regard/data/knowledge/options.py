@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError
 from regard.core.tables import from_table
 from regard.data.knowledge.graph import MOST
 
@@ -24,7 +24,7 @@ class KnowledgeOptions:
     """The table `objective.knowledge` of a recipe."""
 
     graph: str = ""  # a file of triples; rules alone can do without
-    mode: str = "tree"  # or "bias"
+    mode: Literal["tree", "bias"] = "tree"
     branches: int = 2  # tree: of one entity
     depth: int = 1  # tree: branches upon branches
     predicate: bool = True  # tree: a branch is predicate and object; False: the object alone
@@ -37,20 +37,20 @@ class KnowledgeOptions:
     digest: str = ""  # settled: of the graph
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> KnowledgeOptions:
-        made = from_table(cls, given, path="objective.knowledge.", what="recipe key")
-        if made.mode not in ("tree", "bias"):
-            raise UnknownName("way to use knowledge", made.mode, ("tree", "bias"))
-        if made.file not in ("", FILE):  # nothing else is read from a model's directory
-            raise ConfigError(f"objective.knowledge.file is {made.file!r}; it can only be {FILE}")
-        if not made.rules:
+    def of(cls, table: dict[str, Any]) -> KnowledgeOptions:
+        options = from_table(cls, table, path="objective.knowledge.", what="recipe key")
+        if options.file not in ("", FILE):  # nothing else is read from a model's directory
+            raise ConfigError(
+                f"objective.knowledge.file is {options.file!r}; it can only be {FILE}"
+            )
+        if not options.rules:
             raise ConfigError("objective.knowledge.rules is []; it must be a list of names")
-        made.check_mode()
-        if made.mode == "bias":
-            made.check_rules()
-        elif not (made.graph or made.file):
+        options.check_mode()
+        if options.mode == "bias":
+            options.check_rules()
+        elif not (options.graph or options.file):
             raise ConfigError("a sentence tree needs a graph: --knowledge GRAPH.tsv")
-        return made
+        return options
 
     def check_mode(self) -> None:
         """Refuses what the other mode alone heeds; settled recipes hold it, too, but unchanged."""
@@ -100,8 +100,8 @@ def merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The table with what KEY=VALUE changes of it, which are taken out of `changes`: of two tables
     with the same name a recipe would take the second alone.
     """
-    held = changes.get("objective")
-    more = held.pop("knowledge", {}) if isinstance(held, dict) else {}
+    objective = changes.get("objective")
+    more = objective.pop("knowledge", {}) if isinstance(objective, dict) else {}
     if not isinstance(more, dict):
         raise ConfigError(f"objective.knowledge is {more!r}; it is a table, such as .depth=2")
     return table | more

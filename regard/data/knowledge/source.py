@@ -49,11 +49,11 @@ class Source:
         self.same: set[str] = set()  # names of which it makes what it makes of another
         for before in dict.fromkeys(("", self.space)):  # at the beginning of a text, and inside
             texts = [before + name for name in names]
-            found = fast.encode_batch_fast(texts, add_special_tokens=False)
-            for name, one in zip(names, found, strict=True):
-                if not one.ids or unknown in one.ids:  # which would be any unknown word
+            encodings = fast.encode_batch_fast(texts, add_special_tokens=False)
+            for name, encoding in zip(names, encodings, strict=True):
+                if not encoding.ids or unknown in encoding.ids:  # which would be any unknown word
                     self.strange.add(name)
-                elif known.setdefault(tuple(one.ids), name) != name:
+                elif known.setdefault(tuple(encoding.ids), name) != name:
                     self.same.add(name)
         self.longest: Longest[int, str] = Longest(known)
         self.words = Words(tokenizer, 1 + max(fast.get_vocab().values()))
@@ -66,12 +66,12 @@ class Source:
     def notes(self) -> Iterator[str]:
         """What a user should know of the graph."""
         yield from self.graph.notes
-        for held, why in (
+        for names, why in (
             (self.strange, "have words that the tokenizer does not know, and are never found"),
             (self.same, "are the same as others to the tokenizer; the first by name counts"),
         ):
-            if held:
-                yield f"{len(held):,} entities of the graph {why} (such as {min(held)!r})"
+            if names:
+                yield f"{len(names):,} entities of the graph {why} (such as {min(names)!r})"
 
     def cut(self, text: str) -> list[int]:
         if text not in self.cuts:
@@ -100,10 +100,10 @@ class Source:
         table = np.zeros((1 + len(predicates), len(names) + 1, len(names) + 1), np.uint8)
         for i, one in enumerate(names, 1):
             for j, other in enumerate(names, 1):
-                held = self.edges.get((one, other), ())
-                table[0, i, j] = bool(held)
+                edges = self.edges.get((one, other), ())
+                table[0, i, j] = bool(edges)
                 for r, predicate in enumerate(predicates, 1):
-                    table[r, i, j] = predicate in held
+                    table[r, i, j] = predicate in edges
         return table
 
     def kinds(self) -> np.ndarray:
@@ -113,30 +113,17 @@ class Source:
         special = {token["id"] for token in facts["added_tokens"]}
         pieces = fast.get_vocab(with_added_tokens=False)
         surface = kind(facts, list(pieces))[1]
-        made = np.full(len(self.words.opens), KINDS.index("mark"), np.int64)
+        classes = np.full(len(self.words.opens), KINDS.index("mark"), np.int64)
         for piece, i in pieces.items():
             text = surface(piece).strip()
             marked = len(text) > 2 and (text[0], text[-1]) in (("[", "]"), ("<", ">"))
             if i not in special and not marked:
                 named = "number" if text.isdecimal() else "word"
-                made[i] = KINDS.index(named if any(map(str.isalnum, text)) else "punctuation")
-        return made
+                classes[i] = KINDS.index(named if any(map(str.isalnum, text)) else "punctuation")
+        return classes
 
 
 # -- opened once, though rows are made in many portions
-
-
-class Same:
-    """A tokenizer as a key: the object itself."""
-
-    def __init__(self, held: Tokenizer) -> None:
-        self.held = held
-
-    def __hash__(self) -> int:
-        return id(self.held)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.held is self.held
 
 
 def open_source(
@@ -146,22 +133,22 @@ def open_source(
     stamp: tuple[str, int, int] | None = None
     if file is not None:
         try:
-            found = file.stat()
+            state = file.stat()
         except OSError as error:
             raise FormatError(f"the graph {file} cannot be read: {error.strerror}") from None
-        stamp = str(file.resolve()), found.st_mtime_ns, found.st_size
-    return opened(file, stamp, Same(tokenizer), unknown, skip, most, tuple(sorted(grow.items())))
+        stamp = str(file.resolve()), state.st_mtime_ns, state.st_size
+    return opened(file, stamp, tokenizer, unknown, skip, most, tuple(sorted(grow.items())))
 
 
 @lru_cache(maxsize=4)
 def opened(
     file: Path | None,
     stamp: tuple[str, int, int] | None,
-    tokenizer: Same,
+    tokenizer: Tokenizer,
     unknown: int | None,
     skip: bool,
     most: int,
     grow: tuple[tuple[str, Any], ...],
 ) -> Source:
     graph = Graph(()) if file is None else Graph.read(file, skip=skip, most=most)
-    return Source(graph, tokenizer.held, unknown, **dict(grow))
+    return Source(graph, tokenizer, unknown, **dict(grow))

@@ -89,9 +89,9 @@ class Tree:
         trunk = sum(len(node.tokens) for node in self.trunk)
         writer = Writer(whole, None if room is None else max(room - trunk, 0))
         writer.write(self.trunk, 0, TRUNK)
-        kept = slice(len(writer.tokens) if room is None else room)  # a trunk may be too long
-        soft, line, word, owner = (table[kept] for table in writer.tables)
-        return Flat(writer.tokens[kept], soft, line, word, owner, writer.left_out)
+        fits = slice(len(writer.tokens) if room is None else room)  # a trunk may be too long
+        soft, line, word, owner = (table[fits] for table in writer.tables)
+        return Flat(writer.tokens[fits], soft, line, word, owner, writer.left_out)
 
 
 class Writer:
@@ -114,9 +114,9 @@ class Writer:
                     table.append(value)
                 at += 1
             for branch in node.branches:
-                kept = self.fitting(branch)
-                if kept:
-                    self.write(kept, at, word)
+                part = self.fitting(branch)
+                if part:
+                    self.write(part, at, word)
 
     def fitting(self, branch: list[Node]) -> list[Node]:
         """What there is room for of a branch; its own branches are asked for when it is written."""
@@ -125,15 +125,15 @@ class Writer:
             self.left = None if self.left is None else self.left - size
             return branch
         self.left_out += 1
-        kept: list[Node] = []
+        part: list[Node] = []
         if self.whole or self.left is None:
-            return kept
+            return part
         for node in branch:
             tokens = node.tokens[: self.left]
             self.left -= len(tokens)
             if len(tokens):
-                kept.append(Node(tokens, node.branches if len(tokens) == len(node.tokens) else []))
-        return kept
+                part.append(Node(tokens, node.branches if len(tokens) == len(node.tokens) else []))
+        return part
 
 
 class Grower:
@@ -164,12 +164,13 @@ class Grower:
         if depth == 0:
             return []
         if (entity, depth) not in self.held:
-            found = (self.branch(t, depth) for t in self.graph.of_entity(entity)[: self.count])
-            self.held[entity, depth] = [branch for branch in found if branch]
+            triples = self.graph.of_entity(entity)[: self.count]
+            branches = (self.branch(triple, depth) for triple in triples)
+            self.held[entity, depth] = [branch for branch in branches if branch]
         return self.held[entity, depth]
 
     def branch(self, triple: Triple, depth: int) -> list[Node]:
         """Predicate and object; only the object can have branches of its own."""
-        said = [Node(self.cut(triple.predicate))] if self.predicate else []
+        first = [Node(self.cut(triple.predicate))] if self.predicate else []
         last = Node(self.cut(triple.object), self.branches(triple.object, depth - 1))
-        return [node for node in [*said, last] if len(node.tokens)]
+        return [node for node in [*first, last] if len(node.tokens)]

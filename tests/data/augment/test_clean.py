@@ -12,7 +12,7 @@ from regard.data.examples import Answer, Choice, Example, Labelled, Pair, Questi
 @pytest.mark.parametrize(
     ("text", "made"),
     [
-        ("It's a Well-known FILM,\tin 1990!", "its a well known film in"),
+        ("  It's a Well-known FILM,\tin 1990!", "its a well known film in"),
         ("A café…", "a caf"),  # as the code has it
         ("1990!", "1990!"),  # nothing would be left
         ("我喜欢这部 Netflix 电影", "我喜欢这部 Netflix 电影"),

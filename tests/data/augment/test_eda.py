@@ -113,11 +113,6 @@ def test_less_than_one_variant_is_a_chance() -> None:
         eda.drawn((), 1, dice())
 
 
-def test_cleaning_is_that_of_the_code() -> None:
-    assert eda.cleaned("  It's a Well-known FILM,\tin 1990!") == "its a well known film in "
-    assert eda.cleaned("我") == ""
-
-
 # -- what always holds
 
 

@@ -14,7 +14,7 @@ from regard.core.errors import ConfigError, UnknownName
 from regard.data.augment.eda import METHODS
 from regard.data.augment.examples import CHUNK, Augmenter, Settings
 from regard.data.examples import Answer, Choice, Dialogue, Example, Labelled, Pair, Question, Tagged
-from regard.data.tags import convert, entities, problems, write
+from regard.data.tags import entities, problems, repair, write
 from regard.methods.augment.processes import augmented
 from tests.laws.zoo import few
 from tests.methods.augment.small import listed
@@ -88,7 +88,7 @@ def sentences(draw: Any) -> Tagged:
 def test_tags_stay_valid_and_entities_whole(
     own: str, given: Tagged, seed: int, scheme: str
 ) -> None:
-    given = replace(given, tags=tuple(convert(given.tags or (), scheme)))
+    given = replace(given, tags=tuple(repair(given.tags or (), scheme)))
     before = {(k, given.words[a:b]) for k, a, b in entities(given.tags or ())}
     count = len(entities(given.tags or ()))
     for method, new in variants(given, own, seed=seed, scheme=scheme, copies=4, share=0.4):
