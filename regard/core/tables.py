@@ -73,7 +73,7 @@ def checked(where: str, value: Any, kind: Any, current: Any, what: str) -> Any:
                 names = ", ".join(fields_of(option))  # type: ignore[arg-type]
                 raise ConfigError(f"{where} is {value!r}; it is a table of {names}")
             return from_table(option, value, path=f"{where}.", what=what, base=current)  # type: ignore[arg-type]
-        if (get_origin(option) or option) is dict and not isinstance(value, Mapping):
+        if is_mapping(option) and not isinstance(value, Mapping):
             raise ConfigError(f"{where} is {value!r}; it is a table, such as {where}.name = …")
     if not fits(value, kind):
         choices = [word for option in options for word in choices_of(option)]
@@ -104,7 +104,7 @@ def fits(value: Any, kind: Any) -> bool:
     origin = get_origin(kind)
     if origin is Literal:
         return value in get_args(kind)
-    if origin is dict or kind is dict:
+    if is_mapping(kind):
         return isinstance(value, Mapping)
     if origin is tuple or (origin is not None and issubclass(origin, Sequence)):
         inner = get_args(kind)[0]
@@ -116,6 +116,11 @@ def fits(value: Any, kind: Any) -> bool:
 
 def is_union(kind: Any) -> bool:
     return isinstance(kind, UnionType) or get_origin(kind) is Union
+
+
+def is_mapping(kind: Any) -> bool:
+    origin = get_origin(kind) or kind
+    return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
 def choices_of(kind: Any) -> tuple[str, ...]:

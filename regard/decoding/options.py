@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self
 
 from regard.core.errors import ConfigError, UnknownName
+from regard.core.tables import from_table
 from regard.decoding import processors as change
 from regard.decoding.processors import Processor
 
@@ -47,23 +48,19 @@ class Options:
     first: int = 0  # number of the first prompt: draws depend on (seed, number, sample, step)
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Self:
-        known = [field.name for field in fields(cls)]
-        for name in given:
-            if name not in known:
-                raise UnknownName("option", name, known, "(of decoding)")
-        if isinstance(given.get("stop"), str):
-            given = given | {"stop": (given["stop"],)}
-        made = cls(**given)
-        made.check()
-        for field in fields(cls):
-            value = getattr(made, field.name)
-            if field.name in OF_BEAMS and made.beams == 1 and value != field.default:
+    def of(cls, table: dict[str, Any]) -> Self:
+        if isinstance(table.get("stop"), str):
+            table = table | {"stop": (table["stop"],)}
+        options = from_table(cls, table, what="option", advice="(of decoding)")
+        options.check()
+        for name in OF_BEAMS:
+            value = getattr(options, name)
+            if options.beams == 1 and value != getattr(cls, name):
                 raise ConfigError(
-                    f"{field.name} is {value}, which only matters to beams; leave it out, or ask "
+                    f"{name} is {value}, which only matters to beams; leave it out, or ask "
                     "for 2 beams or more"
                 )
-        return made
+        return options
 
     def check(self) -> None:
         limits: list[tuple[str, float, float, str]] = [

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self, TypeVar
 
 from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.core.tables import from_table
 from regard.data.examples import Example
 from regard.decoding.generation import generate
 from regard.decoding.prompts import readable
@@ -59,14 +60,10 @@ class Options:
     seed: int = 0
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Self:
-        known = [each.name for each in fields(cls)]
-        for name in given:
-            if name not in known:
-                raise UnknownName("option", name, known, "(of prompting)")
-        made = cls(**given)
-        made.check()
-        return made
+    def of(cls, table: dict[str, Any]) -> Self:
+        options = from_table(cls, table, what="option", advice="(of prompting)")
+        options.check()
+        return options
 
     def check(self) -> None:
         for name, low in (("shots", 0), ("tokens", 1), ("beams", 1), ("limit", 1), ("seed", 0)):

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,6 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.errors import ConfigError, UnknownName
+from regard.core.tables import fields_of, from_table
 from regard.data.corpus import Corpus
 from regard.methods.distill.layers import Heard, listening
 from regard.methods.distill.parts import (
@@ -333,18 +334,19 @@ def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Object
     kind = find(options.of, learners())
     if not isinstance(options.options, dict):
         raise ConfigError(f"objective.options is {options.options!r}; it is a table")
-    given = dict(options.options)
-    names = [part.name for part in fields(kind.Options)]
-    given = {k: getattr(options, k) for k in ("family", "marks") if k in names} | given
-    for name in given:
-        if name not in names:
-            raise UnknownName(f"option of {options.of!r}", name, names, "(objective.options)")
-    if given.get("crf"):
+    own = {k: getattr(options, k) for k in ("family", "marks") if k in fields_of(kind.Options)}
+    inner = from_table(
+        kind.Options,
+        own | options.options,
+        what=f"option of {options.of!r}",
+        advice="(objective.options)",
+    )
+    if getattr(inner, "crf", False):
         raise ConfigError(
             "the tags of a CRF depend on each other, so a teacher has no answer for a single word; "
             "set crf = false in objective.options"
         )
-    return kind(corpus, kind.Options(**given), learning=learning, **sizes)
+    return kind(corpus, inner, learning=learning, **sizes)
 
 
 def chosen(options: DistilOptions) -> Style:
