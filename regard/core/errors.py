@@ -29,9 +29,9 @@ class StorageError(RegardError):
 class UnknownName(RegardError):
     """A name nobody has heard of; says which known one is nearest."""
 
-    def __init__(self, kind: str, given: str, known: Iterable[str], advice: str = "") -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], advice: str = "") -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(given, names, 1, 0.5)
+        near = difflib.get_close_matches(name, names, 1, 0.5)
         few = f"known: {', '.join(names)}" if len(names) <= 20 else f"none of {len(names)} is near"
         hint = f"did you mean {near[0]!r}?" if near else few
-        super().__init__(f"unknown {kind} {given!r}; {hint}" + (f" {advice}" if advice else ""))
+        super().__init__(f"unknown {kind} {name!r}; {hint}" + (f" {advice}" if advice else ""))

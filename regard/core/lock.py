@@ -98,8 +98,8 @@ class RunLock:
 
     def refusal(self) -> str:
         try:
-            held = json.loads(self.file.read_text(encoding="utf-8"))
-            holder = f"process {held['process']} on {held['host']}, since {held['since']},"
+            facts = json.loads(self.file.read_text(encoding="utf-8"))
+            holder = f"process {facts['process']} on {facts['host']}, since {facts['since']},"
         except (OSError, ValueError, KeyError, TypeError):
             holder = "another process"
         return (

@@ -46,7 +46,7 @@ class Chunker:
     end: int
     repeated: int = 0  # tokens that stand in two chunks
     parts: list[Part] = field(default_factory=list)
-    held: int = 0  # tokens of the parts
+    count: int = 0  # tokens of the parts
     old: int = 0  # of these, repeated ones
 
     @property
@@ -54,45 +54,45 @@ class Chunker:
         return self.chunking.length - 1
 
     def add(self, ids: np.ndarray, size: int, *, closes: bool) -> Iterator[Chunk]:
-        if self.chunking.kind == "sentences" and self.held and self.held + len(ids) > self.room:
-            yield self.taken()
+        if self.chunking.kind == "sentences" and self.count and self.count + len(ids) > self.room:
+            yield self.closed()
         if len(ids) or size:
             self.parts.append((ids, size))
-            self.held += len(ids)
-        while self.held > self.room:
+            self.count += len(ids)
+        while self.count > self.room:
             yield self.first()
         if closes:
-            if self.held > self.old or not self.held:
-                yield self.taken()
-            self.parts, self.held, self.old = [], 0, 0
+            if self.count > self.old or not self.count:
+                yield self.closed()
+            self.parts, self.count, self.old = [], 0, 0
 
     def first(self) -> Chunk:
         """As many tokens as fit; what follows them stays."""
         rest, self.parts = self.parts, []
-        self.held = 0
-        while rest and self.held < self.room:
-            (ids, size), room = rest.pop(0), self.room - self.held
+        self.count = 0
+        while rest and self.count < self.room:
+            (ids, size), room = rest.pop(0), self.room - self.count
             if len(ids) > room:
                 left = round(size * room / len(ids))
                 rest.insert(0, (ids[room:], size - left))
                 ids, size = ids[:room], left
             self.parts.append((ids, size))
-            self.held += len(ids)
+            self.count += len(ids)
         again: list[Part] = []
         if self.chunking.kind == "overlapping":
             tail = np.concatenate([ids for ids, _ in self.parts])[-self.chunking.overlap :]
             again = [(tail, 0)]
-        chunk = self.taken()
+        chunk = self.closed()
         self.parts = again + rest
-        self.held = sum(len(ids) for ids, _ in self.parts)
+        self.count = sum(len(ids) for ids, _ in self.parts)
         self.old = sum(len(ids) for ids, _ in again)
         self.repeated += self.old
         return chunk
 
-    def taken(self) -> Chunk:
+    def closed(self) -> Chunk:
         ids = [ids for ids, _ in self.parts if len(ids)]
         closing = np.array([self.end], ids[-1].dtype if ids else np.int64)
         ids = [*ids[:-1], np.concatenate([*ids[-1:], closing])]
         chunk = ids, sum(size for _, size in self.parts)
-        self.parts, self.held, self.old = [], 0, 0
+        self.parts, self.count, self.old = [], 0, 0
         return chunk

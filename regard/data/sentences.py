@@ -42,7 +42,7 @@ class Cutter:
     def feed(self, text: str, *, ends: bool) -> list[str]:
         """The sentences that are whole by now; all of them if the document ends here."""
         text = self.rest + text
-        found: list[str] = []
+        whole: list[str] = []
         start = 0
         last = len(text) if ends else len(text) - AHEAD
         for match in END.finditer(text):
@@ -57,16 +57,16 @@ class Cutter:
             if end > last:
                 break
             if end <= start + LONGEST:
-                found.append(text[start:end])
+                whole.append(text[start:end])
             else:
-                found.extend(bounded(text[start:end]))
+                whole.extend(bounded(text[start:end]))
             start = end
         self.rest = text[start:]
         if ends or len(self.rest) > LONGEST + AHEAD:
             parts = list(bounded(self.rest))
             self.rest = "" if ends else parts.pop()
-            found.extend(parts)
-        return found
+            whole.extend(parts)
+        return whole
 
 
 def abbreviated(text: str, stop: int) -> bool:

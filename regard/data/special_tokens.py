@@ -63,11 +63,11 @@ def completed(tokenizer: Tokenizer, special: Special) -> Tokenizer:
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{f"{name}_token": fast.id_to_token(i) for name, i in spelled.items() if i is not None},
     }
-    made = {
+    files = {
         "tokenizer.json": fast.to_str(pretty=True).encode(),
         "tokenizer_config.json": json.dumps(config, indent=2).encode(),
     }
-    return Tokenizer(fast, {**made, **tokenizer.files})
+    return Tokenizer(fast, files | tokenizer.files)
 
 
 def special_of(tokenizer: Tokenizer, name: str) -> Special:
@@ -77,10 +77,10 @@ def special_of(tokenizer: Tokenizer, name: str) -> Special:
     for file in ("special_tokens_map.json", "tokenizer_config.json"):
         if file in tokenizer.files:
             try:
-                found = json.loads(tokenizer.files[file])
+                facts = json.loads(tokenizer.files[file])
             except ValueError as error:
                 raise InputError(f"{file} of {name} is not valid JSON: {error}") from None
-            declared.update(found if isinstance(found, dict) else {})
+            declared.update(facts if isinstance(facts, dict) else {})
     ids: dict[str, int | None] = {}
     for role in ROLES:
         word = declared.get(f"{KEYS[role]}_token")

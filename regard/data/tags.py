@@ -25,7 +25,6 @@ from regard.data.windows import homes
 OUTSIDE = "O"
 IGNORED = -100  # the label of a position that is not scored
 LETTERS = {"bio": "BI", "iob1": "BI", "bioes": "BIES", "bilou": "BILU"}
-SPOKEN = {"L": "E", "U": "S"}
 
 Entity = tuple[str, int, int]  # type, first word, the word after the last
 

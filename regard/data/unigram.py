@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain, pairwise
+from typing import NamedTuple
 from unicodedata import category
 
 import numpy as np
@@ -49,8 +49,8 @@ def learn(counts: Counter[str], size: int) -> list[tuple[str, float]]:
         pieces.prune(words, expected, max(size, int(len(pieces) * SHRINK)))
     spans = zip(pieces.start.tolist(), pieces.length.tolist(), strict=True)
     texts = [words.text[start : start + length] for start, length in spans]
-    found = zip(texts, np.round(pieces.score, 6).tolist(), strict=True)
-    return sorted(found, key=lambda piece: (-piece[1], piece[0]))
+    scored = zip(texts, np.round(pieces.score, 6).tolist(), strict=True)
+    return sorted(scored, key=lambda piece: (-piece[1], piece[0]))
 
 
 def likelihood(expected: Floats) -> Floats:
@@ -154,9 +154,9 @@ class Pieces:
     """Stretches of the words; all characters of the alphabet are among them for ever."""
 
     def __init__(self, words: Words, size: int) -> None:
-        found = list(seeds(words))
-        start, length, weight = (np.concatenate(column) for column in zip(*found, strict=True))
-        letters = len(found[0][0])
+        first = list(seeds(words))
+        start, length, weight = (np.concatenate(column) for column in zip(*first, strict=True))
+        letters = len(first[0][0])
         others = letters + best(weight[letters:] * length[letters:], SEEDS * size)
         chosen = np.concatenate([best(weight[:letters], size * 3 // 4), others])
         self.start, self.length = start[chosen], length[chosen]
@@ -196,12 +196,12 @@ class Pieces:
         """Drops the pieces without which the text is least more surprising."""
         loss = expected * (self.score - self.instead(words))
         loss[self.length == 1] = np.inf
-        kept = np.sort(best(loss, keep))
-        new = np.full(len(self) + 2, len(kept), np.int32)
-        new[kept] = np.arange(len(kept))
-        new[-1] = len(kept) + 1
+        left = np.sort(best(loss, keep))
+        new = np.full(len(self) + 2, len(left), np.int32)
+        new[left] = np.arange(len(left))
+        new[-1] = len(left) + 1
         words.inside = [new[ids] for ids in words.inside]
-        self.start, self.length, self.score = self.start[kept], self.length[kept], self.score[kept]
+        self.start, self.length, self.score = self.start[left], self.length[left], self.score[left]
 
     def instead(self, words: Words) -> Floats:
         """The score of the best way to write each piece with two or more others."""
@@ -217,21 +217,13 @@ class Pieces:
         return whole
 
 
-@dataclass
-class Windows:
+class Windows(NamedTuple):
     """All windows of one length."""
 
     places: Integers  # where they begin
     which: Integers  # the number of what they hold
     first: Integers  # where each number is first
-    count: Floats  # how often each occurs
-
-    @classmethod
-    def of(cls, words: Words, places: Integers, keys: Integers) -> Windows:
-        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        return cls(
-            places, which, places[first], np.bincount(which, words.count[words.word[places]])
-        )
+    counts: Floats  # how often each occurs
 
 
 def seeds(words: Words) -> Iterator[tuple[Integers, Integers, Floats]]:
@@ -240,19 +232,25 @@ def seeds(words: Words) -> Iterator[tuple[Integers, Integers, Floats]]:
     Longer ones must be seen oftener. One that is as often as a longer one never stands alone.
     """
     mixed = words.mixed()
-    every = (Windows.of(words, *window) for window in words.windows())
+
+    def counted(places: Integers, keys: Integers) -> Windows:
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        counts = np.bincount(which, words.count[words.word[places]])
+        return Windows(places, which, places[first], counts)
+
+    every = (counted(*window) for window in words.windows())
     for n, (own, longer) in enumerate(pairwise(chain(every, [None])), 1):
         assert own is not None
-        keep = own.count >= (1 if n == 1 else max(2, n // 2))
+        keep = own.counts >= (1 if n == 1 else max(2, n // 2))
         keep &= mixed[own.first] == mixed[own.first + n - 1]
         if n > 1 and longer is not None:
             pure = mixed[longer.places] == mixed[longer.places + n]
-            places, count = longer.places[pure], longer.count[longer.which[pure]]
+            places, count = longer.places[pure], longer.counts[longer.which[pure]]
             number = np.full(len(words.text), -1)
             number[own.places] = own.which
             for side in (number[places], number[places + 1]):
-                keep[side[own.count[side] == count]] = False
-        yield own.first[keep], np.full(int(keep.sum()), n), own.count[keep]
+                keep[side[own.counts[side] == count]] = False
+        yield own.first[keep], np.full(int(keep.sum()), n), own.counts[keep]
 
 
 def best(values: Floats, many: int) -> Integers:

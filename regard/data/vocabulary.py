@@ -204,8 +204,8 @@ def learn_forms(
     fast.train_from_iterator(texts, trainer(vocab_size=size, special_tokens=first, **options))
     learned: dict[str, Any] = json.loads(fast.to_str())["model"]
     ranked = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
-    kept = [entry for entry in ranked if entry not in idle]
-    return {**learned, "vocab": {entry: i for i, entry in enumerate(kept)}}
+    entries = (entry for entry in ranked if entry not in idle)
+    return {**learned, "vocab": {entry: i for i, entry in enumerate(entries)}}
 
 
 def inside_words(fast: Fast, texts: Sequence[str]) -> set[str]:
@@ -242,8 +242,8 @@ def words(texts: Sequence[str], room: int, lower: bool) -> Fast:
             vocab_size=room + 1, min_frequency=1, show_progress=False, special_tokens=[]
         ),
     )
-    found = fast.get_vocab()
-    ranked = [word for word in sorted(found, key=found.__getitem__) if word != roles["unknown"]]
+    known = fast.get_vocab()
+    ranked = [word for word in sorted(known, key=known.__getitem__) if word != roles["unknown"]]
     entries = [*roles.values(), *ranked[:room]]
     ids = {entry: i for i, entry in enumerate(entries)}
     fast.model = models.WordLevel(ids, unk_token=roles["unknown"])

@@ -27,8 +27,10 @@ TOGETHER = 1024  # questions that are encoded at once
 
 def bare(layout: PassageFormat) -> PassageFormat:
     """The two texts alone: how others let GPT-2 read them. No answer is at the first position."""
-    kept = [(p, s) for p, s in zip(layout.parts, layout.segments, strict=True) if p in TEXTS]
-    parts, segments = zip(*kept, strict=True)
+    pairs = zip(layout.parts, layout.segments, strict=True)
+    parts, segments = zip(
+        *((part, segment) for part, segment in pairs if part in TEXTS), strict=True
+    )
     return replace(layout, parts=parts, segments=segments)
 
 
@@ -96,10 +98,10 @@ def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[list[int], 
     """Of each text the ids, and the characters of each without the space that some pieces carry in
     front. Pieces of one character (the bytes of an emoji) have all of it as their own.
     """
-    found = tokenizer.ready.encode_batch(texts, add_special_tokens=False)
+    encodings = tokenizer.ready.encode_batch(texts, add_special_tokens=False)
     return [
         (one.ids, tuple(trimmed(text, begin, end) for begin, end in one.offsets))
-        for text, one in zip(texts, found, strict=True)
+        for text, one in zip(texts, encodings, strict=True)
     ]
 
 
@@ -139,15 +141,15 @@ def homes(spans: Sequence[tuple[int, int]], count: int) -> np.ndarray:
     """Of each token, the window where it has maximum context: the largest min(left, right) + 0.01
     length, the first of equals (`_check_is_max_context` of google-research/bert).
     """
-    found = np.zeros(count, np.int64)
+    home = np.zeros(count, np.int64)
     best = np.full(count, -1.0)
     for number, (start, length) in enumerate(spans):
         inside = slice(start, start + length)
         left = np.arange(length)
         context = np.minimum(left, length - 1 - left) + 0.01 * length
-        found[inside] = np.where(context > best[inside], number, found[inside])
+        home[inside] = np.where(context > best[inside], number, home[inside])
         best[inside] = np.maximum(context, best[inside])
-    return found
+    return home
 
 
 def cuts(
@@ -162,21 +164,21 @@ def cuts(
     while part := list(islice(rest, TOGETHER)):
         different = list(dict.fromkeys(example.passage for example in part))
         passages = dict(zip(different, encode_all(tokenizer, different), strict=True))
-        questions = [example.question for example in part]
-        asked = fast.encode_batch_fast(questions, add_special_tokens=False)
-        for example, question in zip(part, asked, strict=True):
+        texts = [example.question for example in part]
+        questions = fast.encode_batch_fast(texts, add_special_tokens=False)
+        for example, question in zip(part, questions, strict=True):
             yield cut_encoded(example, question.ids, *passages[example.passage], special, layout)
 
 
 def cut_encoded(
     example: Question,
-    asked: list[int],
+    question: list[int],
     ids: list[int],
     offsets: Offsets,
     special: Special,
     layout: PassageFormat,
 ) -> tuple[Read, list[Missing]]:
-    whole, asked = len(asked), asked[: layout.question]
+    whole, question = len(question), question[: layout.question]
     gold, missing = None, []
     for answer in () if example.impossible else example.answers:
         place = locate(example.passage, answer)
@@ -186,32 +188,34 @@ def cut_encoded(
             missing.append(Missing(example.id, answer, there))
         gold = gold or span
     marks = len(layout.parts) - len(TEXTS)
-    room = layout.length - len(asked) - marks
+    room = layout.length - len(question) - marks
     if room < 1:
         raise ConfigError(
             f"a length of {layout.length} has no room for a passage beside a question of "
-            f"{len(asked)} tokens and {marks} marks; give a larger length or a shorter question"
+            f"{len(question)} tokens and {marks} marks; give a larger length or a shorter question"
         )
     spans = slide(len(ids), room, min(layout.stride, max(1, room // 2)))
     best = homes(spans, len(ids))
     windows = [
-        place_window(layout, special, asked, ids, span, gold, best[span[0] : sum(span)] == number)
+        place_window(
+            layout, special, question, ids, span, gold, best[span[0] : sum(span)] == number
+        )
         for number, span in enumerate(spans)
     ]
-    return Read(example, offsets, tuple(windows), gold, len(asked) < whole), missing
+    return Read(example, offsets, tuple(windows), gold, len(question) < whole), missing
 
 
 def place_window(
     layout: PassageFormat,
     special: Special,
-    asked: list[int],
+    question: list[int],
     ids: list[int],
     span: tuple[int, int],
     gold: tuple[int, int] | None,
     fullest: np.ndarray,  # of the window's passage tokens
 ) -> Window:
     start, count = span
-    texts = {"question": asked, "passage": ids[start : start + count]}
+    texts = {"question": question, "passage": ids[start : start + count]}
     row: list[int] = []
     segments: list[int] = []
     at: dict[str, int] = {"cls": 0}
@@ -225,7 +229,7 @@ def place_window(
         tuple(row),
         tuple(segments),
         at["cls"],
-        (at["question"], at["question"] + len(asked)),
+        (at["question"], at["question"] + len(question)),
         at["passage"],
         start,
         count,

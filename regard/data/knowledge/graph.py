@@ -230,12 +230,8 @@ def parsed(line: bytes) -> tuple[Triple | None, str]:
     return whole(fields), ""
 
 
-def split(text: str, chinese: bool = False) -> list[str]:
-    """The words of a text: at spaces, and each character of a script without them for itself, or
-    with `chinese` as jieba finds them.
-    """
-    from regard.data.words import chinese_cutter, without_spaces
+def split(text: str) -> list[str]:
+    """The words of a text: at spaces, and each character of a script without them for itself."""
+    from regard.data.words import without_spaces
 
-    if chinese:
-        return [word for word in chinese_cutter()(text) if word.strip()]
     return [word for part in text.split() for word in without_spaces(part)]

@@ -334,8 +334,9 @@ def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Object
     kind = find(options.of, learners())
     if not isinstance(options.options, dict):
         raise ConfigError(f"objective.options is {options.options!r}; it is a table")
-    own = {k: getattr(options, k) for k in ("family", "marks") if k in fields_of(kind.Options)}
-    inner = from_table(
+    names = fields_of(kind.Options)
+    own: dict[str, Any] = {k: getattr(options, k) for k in ("family", "marks") if k in names}
+    inner: Any = from_table(
         kind.Options,
         own | options.options,
         what=f"option of {options.of!r}",
