@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -31,17 +30,6 @@ def grouped(fast: Fast, text: str, *, chinese: bool = False) -> list[str]:
     return words
 
 
-def trained(fast: Fast, trainer: object, text: Iterable[str] = (TEXT,)) -> Fast:
-    fast.train_from_iterator(text, trainer)
-    return fast
-
-
-def test_word_pieces() -> None:
-    fast = word_pieces(["[UNK]", "[CLS]", "[SEP]", "un", "##afford", "##able", "the", ",", "is"])
-    found = grouped(fast, "the unaffordable, unable is")
-    assert found == ["the", "un|##afford|##able", ",", "un|##able", "is"]
-
-
 def byte_level(entries: list[str]) -> Fast:
     merges: list[tuple[str, str]] = []
     table = {letter: i for i, letter in enumerate(byte_alphabet())}
@@ -56,59 +44,79 @@ def byte_level(entries: list[str]) -> Fast:
     return fast
 
 
-def test_byte_level() -> None:
-    found = grouped(
-        byte_level(["don", "'t", "Ġ(", "alw", "ays", "Ġthe"]), "don't (always)\nthe the"
-    )
-    assert found == ["don|'t", "Ġ(", "alw|ays", ")", "Ċ", "t|h|e", "Ġthe"]
+def pieces_of(*entries: str) -> Fast:
+    return word_pieces(["[UNK]", "[CLS]", "[SEP]", *entries])
 
 
-def test_byte_level_gives_a_chinese_character_to_one_word_even_where_its_bytes_are_apart() -> None:
-    words = grouped(byte_level([]), "go 中文")
-    assert [word.count("|") + 1 for word in words] == [2, 1, 3, 3]
-
-
-def test_raw_bytes_are_words_by_their_letters() -> None:
-    assert grouped(byte_level([]), "ab c.d") == ["a|b", "Ġ", "c", ".", "d"]
-
-
-def test_metaspace() -> None:
-    names = ["<unk>", "<sep>", "▁the", "▁to", "ken", "s", "'", "t", ",", "▁don", "(", "中", "文"]
-    fast = Fast(models.Unigram([(n, -1.0) for n in names], unk_id=0))
+def metaspace(*names: str) -> Fast:
+    fast = Fast(models.Unigram([(name, -1.0) for name in ("<unk>", *names)], unk_id=0))
     fast.pre_tokenizer = pre_tokenizers.Metaspace()
+    return fast
+
+
+def marked_metaspace() -> Fast:
+    fast = metaspace(*"<sep> ▁the ▁to ken s ' t , ▁don ( 中 文".split())
     fast.add_special_tokens(["<sep>"])
-    found = grouped(fast, "the tokens, don't<sep>tokens(中文")
-    assert found == ["▁the", "▁to|ken|s", ",", "▁don|'|t", "<sep>", "▁to|ken|s", "(", "中", "文"]
+    return fast
 
 
-def test_ends_of_words_as_in_gpt1() -> None:
+def ends_of_words() -> Fast:
     names = ["<unk>", "t", "h", "e", "e</w>", "th", "the</w>", "x</w>"]
     merges = [("t", "h"), ("th", "e</w>")]
     table = {n: i for i, n in enumerate(names)}
     fast = Fast(models.BPE(table, merges, unk_token="<unk>", end_of_word_suffix="</w>"))
     fast.pre_tokenizer = pre_tokenizers.Whitespace()
     fast.add_special_tokens(["<unk>"])
-    words = grouped(fast, "the hthe x")
-    assert words == ["the</w>", "h|the</w>", "x</w>"]
+    return fast
 
 
-def test_whole_words_all_begin() -> None:
+def word_level(cut: pre_tokenizers.PreTokenizer) -> Fast:
     fast = Fast(models.WordLevel(unk_token="<unk>"))
-    fast.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trained(fast, trainers.WordLevelTrainer(special_tokens=["<unk>"]))
-    assert grouped(fast, "the words think:") == ["the", "words", "think:"]
+    fast.pre_tokenizer = cut
+    fast.train_from_iterator([TEXT, "中文"], trainers.WordLevelTrainer(special_tokens=["<unk>"]))
+    return fast
 
 
-def test_characters() -> None:
-    fast = Fast(models.WordLevel(unk_token="<unk>"))
-    fast.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    trained(fast, trainers.WordLevelTrainer(special_tokens=["<unk>"]), [TEXT, "中文"])
-    assert grouped(fast, "don't be, 中文") == ["d|o|n|'|t", " ", "b|e", ",", " ", "中", "文"]
-    assert grouped(fast, "中19文be") == ["中", "1|9", "文", "b|e"]
+WHOLE = word_level(pre_tokenizers.WhitespaceSplit())
+CHARACTERS = word_level(pre_tokenizers.Split("", "isolated"))
+
+
+@pytest.mark.parametrize(
+    ("fast", "text", "words"),
+    [
+        (
+            pieces_of("un", "##afford", "##able", "the", ",", "is"),
+            "the unaffordable, unable is",
+            ["the", "un|##afford|##able", ",", "un|##able", "is"],
+        ),
+        (
+            byte_level(["don", "'t", "Ġ(", "alw", "ays", "Ġthe"]),
+            "don't (always)\nthe the",
+            ["don|'t", "Ġ(", "alw|ays", ")", "Ċ", "t|h|e", "Ġthe"],
+        ),
+        (byte_level([]), "ab c.d", ["a|b", "Ġ", "c", ".", "d"]),  # raw bytes: by their letters
+        (
+            marked_metaspace(),
+            "the tokens, don't<sep>tokens(中文",
+            ["▁the", "▁to|ken|s", ",", "▁don|'|t", "<sep>", "▁to|ken|s", "(", "中", "文"],
+        ),
+        (ends_of_words(), "the hthe x", ["the</w>", "h|the</w>", "x</w>"]),
+        (WHOLE, "the words think:", ["the", "words", "think:"]),
+        (CHARACTERS, "don't be, 中文", ["d|o|n|'|t", " ", "b|e", ",", " ", "中", "文"]),
+        (CHARACTERS, "中19文be", ["中", "1|9", "文", "b|e"]),
+    ],
+)
+def test_words_by_hand(fast: Fast, text: str, words: list[str]) -> None:
+    assert grouped(fast, text) == words
+
+
+def test_a_chinese_character_is_of_one_word_even_where_its_bytes_are_apart() -> None:
+    words = grouped(byte_level([]), "go 中文")
+    assert [word.count("|") + 1 for word in words] == [2, 1, 3, 3]
 
 
 def test_special_tokens_stand_alone() -> None:
-    fast = word_pieces(["[UNK]", "[CLS]", "[SEP]", "a", "##b"])
+    fast = pieces_of("a", "##b")
     fast.add_special_tokens(["[SEP]"])
     begins = Words(Tokenizer(fast), 6).begins(np.array([4, 3, 4, 2, 4, 5]))
     # a ## at the very front does not begin, one behind [SEP] does, an id without a piece does
@@ -125,14 +133,10 @@ def test_our_own_tokenizers(kind: str) -> None:
     assert [word for word in spelled if word] == ["the", "rats", "sat", "on", "mats"]
 
 
-@pytest.mark.parametrize("letter", list("中ひカไ"))
+@pytest.mark.parametrize("letter", [*"中ひカไaé한яั ", ""])
 def test_scripts_without_spaces(letter: str) -> None:
-    assert is_unspaced(letter)
-
-
-@pytest.mark.parametrize("letter", ["a", "é", "한", "я", "ั", "", " "])
-def test_scripts_with_spaces_and_marks(letter: str) -> None:
-    assert not is_unspaced(letter)
+    """Marks upon letters are of no script."""
+    assert is_unspaced(letter) == (letter != "" and letter in "中ひカไ")
 
 
 def test_bytes_as_letters_are_those_of_gpt2() -> None:
@@ -150,12 +154,12 @@ class TestChinese:
         pytest.importorskip("jieba")
 
     def test_characters_of_a_word_belong_together(self) -> None:
-        fast = word_pieces(["[UNK]", "[CLS]", "[SEP]", *self.TEXT, "ok", "##ay"])
+        fast = pieces_of(*self.TEXT, "ok", "##ay")
         words = grouped(fast, self.TEXT + " okay", chinese=True)
         assert words == ["自|然|语|言", "处|理", "很", "重|要", "ok|##ay"]
 
     def test_without_it_each_character_is_a_word(self) -> None:
-        fast = word_pieces(["[UNK]", "[CLS]", "[SEP]", *self.TEXT])
+        fast = pieces_of(*self.TEXT)
         assert grouped(fast, self.TEXT) == list(self.TEXT)
 
     def test_broken_characters(self) -> None:
@@ -163,14 +167,12 @@ class TestChinese:
         assert [word.count("|") + 1 for word in words] == [12, 6, 3, 6]
 
     def test_pieces_with_a_space_in_front(self) -> None:
-        names = ["<unk>", "▁自", "然", "语言", "处理", "▁"]
-        fast = Fast(models.Unigram([(n, -1.0) for n in names], unk_id=0))
-        fast.pre_tokenizer = pre_tokenizers.Metaspace()
+        fast = metaspace("▁自", "然", "语言", "处理", "▁")
         words = grouped(fast, "自然语言处理 自然语言", chinese=True)
         assert words == ["▁自|然|语言", "处理", "▁自|然|语言"]
 
     def test_a_word_does_not_reach_over_a_special_token(self) -> None:
-        fast = word_pieces(["[UNK]", "[CLS]", "[SEP]", *self.TEXT])
+        fast = pieces_of(*self.TEXT)
         fast.add_special_tokens(["[SEP]"])
         assert grouped(fast, "自然[SEP]语言", chinese=True) == ["自|然", "[SEP]", "语|言"]
 

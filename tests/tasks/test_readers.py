@@ -365,12 +365,6 @@ def test_a_format_may_be_said(write: Write) -> None:
     assert found.text == "a"
 
 
-def test_a_line_without_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.data.files.RECORD", 100)
-    with pytest.raises(InputError, match=r"a.jsonl:2: the line is longer"):
-        read(write("a.jsonl", '{"text": "a"}\n' + "x" * 200), "classify")
-
-
 def test_a_stream_holds_a_record_at_a_time(write: Write) -> None:
     """An example comes out before a fault further down is met."""
     good = rows(*({"text": "a" * 1000} for _ in range(3000)))
