@@ -39,8 +39,8 @@ def finetune(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Examples: jsonl, csv, tsv, CoNLL, SQuAD, or hub:NAME; two texts whose lines "
-            "belong together are written a.en,a.zh.",
+            help="Examples: jsonl, csv, tsv, parquet, CoNLL, SQuAD, or hub:NAME; two texts whose "
+            "lines belong together are written a.en,a.zh.",
         ),
     ] = None,
     valid: Annotated[

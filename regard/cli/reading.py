@@ -16,7 +16,7 @@ Field = Annotated[
 ]
 Format = Annotated[
     str | None,
-    typer.Option("--format", metavar="NAME", help="jsonl, json, csv, tsv, conll, lines."),
+    typer.Option("--format", metavar="NAME", help="jsonl, json, csv, tsv, parquet, conll, lines."),
 ]
 Header = Annotated[
     bool | None,

@@ -54,23 +54,20 @@ def hidden_beside(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def workplace(out: Path, force: bool, marker: str) -> Iterator[Path]:
-    """A hidden directory beside `out` that becomes it at the end, or vanishes."""
+    """A hidden directory beside `out` that becomes it at the end, or vanishes. It is moved in one
+    step; what was there is gone only when the new is in its place.
+    """
     with hidden_beside(out) as work:
         yield work
-        move(work, out, force, marker)
-
-
-def move(work: Path, out: Path, force: bool, marker: str) -> None:
-    """In one step; what was there is gone only when the new is in its place."""
-    check_place(out, force, marker)
-    old = work.with_suffix(".old")
-    if out.exists() and any(out.iterdir()):
-        out.rename(old)
-    try:
-        work.rename(out)
-    except OSError:
-        if old.exists():
-            old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-    flush_directory(out.parent)
+        check_place(out, force, marker)
+        old = work.with_suffix(".old")
+        if out.exists() and any(out.iterdir()):
+            out.rename(old)
+        try:
+            work.rename(out)
+        except OSError:
+            if old.exists():
+                old.rename(out)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+        flush_directory(out.parent)

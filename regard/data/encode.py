@@ -64,8 +64,8 @@ class Encoder:
     def add(
         self, sentences: list[str], split: int, length: int, *, closes: bool, pair: bool = False
     ) -> None:
-        """The next sentences of a document and their bytes. Both sentences of a pair get the end
-        token, of a document only the last.
+        """Takes the next sentences of a document and their bytes. Both sentences of a pair get the
+        end token, of a document only the last.
         """
         if closes and not sentences:
             sentences = [""]
@@ -117,7 +117,7 @@ class Encoder:
             self.write_documents(batch, ids, lengths)
 
     def flat(self, encodings: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """All ids in a row, and how many are whose."""
+        """Returns all ids in a row, and how many each text has."""
         lists = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
         return np.fromiter(chain.from_iterable(lists), self.dtype, int(lengths.sum())), lengths
@@ -146,7 +146,7 @@ class Encoder:
                 self.writers[split].add(sentences, bytes_)
 
     def close(self) -> dict[str, dict[str, Any]]:
-        """What data.json says of each split."""
+        """Writes the rest; returns what data.json says of each split."""
         if self.batch.texts:
             self.flush()
         if self.running is not None:

@@ -51,7 +51,7 @@ class Columns:
 
 
 def conll(file: TextFile, chosen: Mapping[str, str]) -> Iterator[Tagged]:
-    """`chosen` may name the columns of words and tags, counted from 1."""
+    """Reads tagged sentences. `chosen` may name the columns of words and tags, counted from 1."""
     ahead: list[Sentence] = []
     count = 0
     stream = sentences(file)
@@ -71,7 +71,7 @@ def conll(file: TextFile, chosen: Mapping[str, str]) -> Iterator[Tagged]:
 
 
 def sentences(file: TextFile) -> Iterator[Sentence]:
-    """Lines between blank ones; lines that begin a document or comment on it are not words."""
+    """Gives the lines between blank ones; lines that begin a document or comment are no words."""
     sentence = Sentence()
     for number, text in file.lines():
         line = text.strip(" ")
@@ -95,7 +95,7 @@ def sentences(file: TextFile) -> Iterator[Sentence]:
 
 
 def settle(ahead: list[Sentence], name: str, chosen: Mapping[str, str]) -> Columns:
-    """Where words and tags stand, by most lines of the beginning and by what was chosen."""
+    """Finds where words and tags stand, by most of the first lines and by what was chosen."""
     lines = [line for sentence in ahead for _, line in sentence.lines]
     tabs = 2 * sum("\t" in line for line in lines) > len(lines)
     split = Columns(tabs, 0, 0, None).split
@@ -120,7 +120,7 @@ def settle(ahead: list[Sentence], name: str, chosen: Mapping[str, str]) -> Colum
 def read_sentence(
     sentence: Sentence, columns: Columns, file: TextFile
 ) -> tuple[list[str], tuple[str, ...] | None]:
-    """Words and tags; no words if a line is wrong, and every wrong line is said."""
+    """Returns words and tags; no words if a line is wrong, and every wrong line is told."""
     words: list[str] = []
     tags: list[str] = []
     good = True

@@ -46,11 +46,11 @@ class Schema:
     unique_ids: ClassVar[bool] = False  # is an id that occurs twice an error?
 
     def parse(self, record: Record) -> Example:
-        """The example that a record holds; what is wrong is raised as `Bad`."""
+        """Makes the example that a record holds; what is wrong is raised as `Bad`."""
         raise NotImplementedError
 
     def unpacked(self, values: dict[str, Any], chosen: Mapping[str, str]) -> dict[str, Any]:
-        """A record whose fields are inside of another one."""
+        """Returns the record; some have their fields inside of another one."""
         return values
 
 
@@ -67,7 +67,7 @@ class Fields:
         self.first: dict[str, Any] = {}  # what a task remembers of the first record
 
     def settle(self, present: Sequence[str], table: bool = False) -> dict[str, str]:
-        """A field for every role that has one; roles that have theirs already keep it."""
+        """Finds a field for each role; roles that have theirs already keep it."""
         plain = {name.casefold().replace(" ", "_"): name for name in reversed(present)}
         names = dict(self.names)
         for role, name in self.chosen.items():
@@ -145,7 +145,7 @@ class Fields:
 
 
 def numbered_fields(names: Iterable[str]) -> list[str]:
-    """Fields such as choice1, choice2 or ending0, ending1, in the order of their numbers."""
+    """Returns fields such as choice1, choice2 or ending0, ending1 in the order of their numbers."""
     for stem in NUMBERED:
         by_number = {}
         for name in names:
@@ -173,7 +173,7 @@ class Record:
         return str(self.place) if name is None or name == "" else str(name)
 
     def get(self, role: str) -> Any:
-        """The value; None if there is none. What the task needs must be there."""
+        """Returns the value, or None if there is none. What the task needs must be there."""
         names = self.fields.names
         name = names.get(role)
         if name is not None and name in self.values:
@@ -184,7 +184,7 @@ class Record:
         return None
 
     def text(self, role: str) -> str:
-        """A text with a visible character."""
+        """Returns a text with a visible character."""
         value = self.get(role)
         if value is not None and not isinstance(value, str):
             kind = type(value).__name__
@@ -198,7 +198,7 @@ class Record:
         return role in self.fields.names
 
     def field(self, role: str) -> str:
-        """The name that the role has in this file."""
+        """Returns the name that the role has in this file."""
         return self.fields.names[role]
 
     def warn(self, kind: str, message: str) -> None:
@@ -208,7 +208,7 @@ class Record:
 def parsed(
     place: Place, values: dict[str, Any], fields: Fields, problems: Problems, options: Options
 ) -> Example | None:
-    """The example of a record, or None and a problem."""
+    """Returns the example of a record, or adds a problem and returns None."""
     try:
         values = fields.schema.unpacked(values, fields.chosen)
         fields.take(values)
@@ -227,7 +227,7 @@ def short(text: str, most: int = 40) -> str:
 
 
 def as_words(value: Any, role: str) -> tuple[str, ...]:
-    """A list, or a text with blanks between the words."""
+    """Returns the words of a list, or of a text with blanks between them."""
     if isinstance(value, str):
         return tuple(value.split())
     if isinstance(value, list | tuple) and all(isinstance(each, str | int) for each in value):

@@ -156,7 +156,7 @@ class Reader:
         return TextFile(Path(name), name, self.problems)
 
     def pairs(self, left: TextFile, right: TextFile) -> Iterator[Pair]:
-        """Two files whose lines belong together."""
+        """Reads two files whose lines belong together."""
         for number, source, target in parallel(left, right):
             if source.strip() and target.strip():
                 yield Pair(source, target, Place(left.name, number), f"{left.name}:{number}")
@@ -187,7 +187,7 @@ class Reader:
         return read_records(file, form, lambda row, place: self.first_line(row, place, fields))
 
     def first_line(self, row: list[str], place: Place, fields: Fields) -> Columns | None:
-        """Without a line that names the columns, their names are numbers."""
+        """Says what the first line means. Where it names no columns, their names are numbers."""
         header = self.options.header
         names = [cell.strip() for cell in row]
         named = fields.is_header(names) if header is None else header
@@ -219,7 +219,7 @@ def read(
     problems: Problems | None = None,
     **options: Any,
 ) -> list[Example]:
-    """All examples of a file, of several, or of two parallel ones.
+    """Reads all examples of a file, of several, or of two parallel ones.
 
     Errors are raised together, but for those of a kind in `skip`: such records are left out and
     counted in `problems`. Give `problems` to see them, and warnings and notes.

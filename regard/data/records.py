@@ -57,7 +57,7 @@ def check_known(fields: Sequence[str] | None, known: Iterable[str], where: objec
 def read_records(
     file: TextFile, form: str, first_line: FirstLine, fields: Sequence[str] | None = None
 ) -> Iterator[Record]:
-    """The records of a file in one of the formats of SUFFIXES."""
+    """Returns the records of a file in one of the formats of SUFFIXES."""
     if form == "jsonl":
         return json_lines(file, fields)
     if form == "parquet":
@@ -66,7 +66,7 @@ def read_records(
 
 
 def parallel(left: TextFile, right: TextFile) -> Iterator[tuple[int, str, str]]:
-    """Number, line of one file, line of the other, for two files whose lines belong together."""
+    """Gives the number and both lines of two files whose lines belong together."""
     counts = [0, 0]
     for number, both in enumerate(zip_longest(left.lines(), right.lines()), 1):
         counts = [count + (side is not None) for count, side in zip(counts, both, strict=True)]
@@ -122,8 +122,8 @@ def blank(file: TextFile, line: int) -> None:
 
 
 def json_file(file: TextFile, in_squad: bool = False) -> Iterator[Record]:
-    """A list of objects, objects one after the other, or SQuAD's layout (1.1 and 2.0). A list and
-    SQuAD's layout are read as a whole.
+    """Reads a list of objects, objects one after the other, or SQuAD's layout (1.1 and 2.0). A list
+    and SQuAD's layout are read as a whole.
     """
     text = file.whole()
     escapes = "\\u" in text
@@ -149,7 +149,7 @@ def json_file(file: TextFile, in_squad: bool = False) -> Iterator[Record]:
 
 
 def json_array(file: TextFile, text: str, escapes: bool) -> Iterator[Record]:
-    """The objects of a list by their lines, up to the first that is broken."""
+    """Gives the objects of a list with their lines, up to the first that is broken."""
     decoder = json.JSONDecoder()
     line, counted = 1, 0
     at = visible(text, text.index("[") + 1)
@@ -170,14 +170,14 @@ def json_array(file: TextFile, text: str, escapes: bool) -> Iterator[Record]:
 
 
 def visible(text: str, at: int) -> int:
-    """Where the next character stands that is no white space."""
+    """Returns the place of the next character that is no white space."""
     while at < len(text) and text[at] in " \t\r\n":
         at += 1
     return at
 
 
 def questions(content: dict[str, Any], file: TextFile, text: str) -> Iterator[Record]:
-    """A record for each question of SQuAD: id, question, context, answers and, in 2.0,
+    """Gives a record for each question of SQuAD: id, question, context, answers and, in 2.0,
     is_impossible. Its line is where its id stands next in the file.
     """
     number, line, at = 0, 1, 0
@@ -200,7 +200,7 @@ def questions(content: dict[str, Any], file: TextFile, text: str) -> Iterator[Re
 def entries(
     value: dict[str, Any], field: str, line: int, file: TextFile
 ) -> Iterator[dict[str, Any]]:
-    """The objects of a list in a field."""
+    """Gives the objects of the list in a field."""
     objects = value.get(field)
     if not isinstance(objects, list):
         there = ", ".join(map(repr, value)) or "none"
@@ -218,7 +218,7 @@ def entries(
 
 
 def table(file: TextFile, form: str, first_line: FirstLine) -> Iterator[Record]:
-    """The rows of csv or tsv; `first_line` says what the first one means."""
+    """Gives the rows of csv or tsv; `first_line` says what the first one means."""
     columns: Columns | None = None
     width = 0
     for line, row in (quoted if form == "csv" else tabbed)(file):
@@ -250,7 +250,7 @@ def tabbed(file: TextFile) -> Iterator[tuple[int, list[str]]]:
 
 
 def quoted(file: TextFile) -> Iterator[tuple[int, list[str]]]:
-    """Lines of csv by the number at which they begin. Text may have quotes at odd places."""
+    """Gives lines of csv by the number at which they begin. Quotes may stand at odd places."""
     csv.field_size_limit(files.RECORD)
     lines = (line for _, line in file.lines(ends=True))
     reader = csv.reader(lines, strict=file.problems is not None)
@@ -308,7 +308,7 @@ def check_download(name: str, download: bool) -> None:
 
 
 def hub(name: str, fields: Sequence[str] | None = None) -> Iterator[Record]:
-    """Rows of a dataset: hub:NAME, hub:NAME@CONFIGURATION, hub:NAME@CONFIGURATION#SPLIT.
+    """Gives the rows of a dataset: hub:NAME, hub:NAME@CONFIGURATION, hub:NAME@CONFIGURATION#SPLIT.
 
     Numbers of classes become their names, unless certain fields are asked for.
     """
@@ -319,29 +319,23 @@ def hub(name: str, fields: Sequence[str] | None = None) -> Iterator[Record]:
         rows = datasets.load_dataset(path, configuration or None, split=split or "train")
     except Exception as error:
         raise InputError(f"{name} cannot be had: {error}") from None
-    classes: dict[str, list[str] | None] = {}
+    classes: dict[str, list[str]] = {}
     if fields is None:
-        classes = {field: class_names(feature) for field, feature in rows.features.items()}
+        for field, feature in rows.features.items():
+            inner = getattr(feature, "feature", feature)  # of a class, or of a list of classes
+            classes[field] = getattr(inner, "names", None) or []
     else:
         check_known(fields, rows.column_names, name)
         rows = rows.select_columns(list(fields))
     for number, row in enumerate(rows, 1):
-        values = {field: in_words(value, classes.get(field)) for field, value in row.items()}
+        values = {field: in_words(value, classes.get(field, [])) for field, value in row.items()}
         yield Record(Place(name, number), values)
 
 
-def class_names(feature: Any) -> list[str] | None:
-    """Of a class, or of a list of classes."""
-    inner = getattr(feature, "feature", feature)
-    names: list[str] | None = getattr(inner, "names", None)
-    return names
-
-
-def in_words(value: Any, names: list[str] | None) -> Any:
-    if names is None:
-        return value
-    if isinstance(value, list):
+def in_words(value: Any, names: list[str]) -> Any:
+    """Replaces numbers of classes by their names; -1 stands for a label that is kept secret."""
+    if names and isinstance(value, list):
         return [in_words(each, names) for each in value]
-    if isinstance(value, int):
-        return names[value] if 0 <= value < len(names) else None  # -1: the label is kept secret
+    if names and isinstance(value, int):
+        return names[value] if 0 <= value < len(names) else None
     return value

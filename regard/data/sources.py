@@ -87,7 +87,7 @@ class Source:
 
 
 def find(names: Sequence[str], reading: Reading, work: Path) -> list[Source]:
-    """The files that the names stand for. Standard input is read twice, so `work` gets a copy."""
+    """Finds the files that names stand for. Standard input is read twice, so `work` gets a copy."""
     if not names:
         raise InputError(f"no source given; name files, directories, '-' or {builtin.NAME}")
     return [source for name in names for source in find_one(name, reading, work)]
@@ -132,7 +132,7 @@ def find_one(name: str, reading: Reading, work: Path) -> list[Source]:
 
 
 def in_directory(path: Path, reading: Reading) -> list[Source]:
-    """All files of known names below it, hidden ones left out, in the order of their names."""
+    """Finds all files of known names below it, hidden ones left out, in the order of names."""
     sources = []
     for file in sorted(path.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
@@ -148,7 +148,7 @@ def in_directory(path: Path, reading: Reading) -> list[Source]:
 
 
 def documents(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iterator[Piece]:
-    """All documents of all sources, in order; those without a visible character are left out."""
+    """Reads all documents in order; those without a visible character are left out."""
     inside = False
     for source in sources:
         for piece in pieces(source, reading, tally):
@@ -177,7 +177,7 @@ def pieces(source: Source, reading: Reading, tally: Tally) -> Iterator[Piece]:
 def fields_of(
     source: Source, fields: Sequence[str], reading: Reading, tally: Tally, headless: bool = False
 ) -> Iterator[tuple[str, ...]]:
-    """The fields of each record, as text. `headless`: a table may hold them in order, unnamed."""
+    """Reads the fields of each record as text. `headless`: an unnamed table has them in order."""
 
     def first_line(row: list[str], place: Place) -> Columns:
         if headless and len(row) >= len(fields) and not set(fields) <= set(row):
@@ -206,7 +206,7 @@ def by_file(content: Iterator[str]) -> Iterator[Piece]:
 
 
 def by_lines(content: Iterator[str]) -> Iterator[Piece]:
-    """A document a line; the line's end belongs to none."""
+    """Makes a document of each line; the line's end belongs to none."""
     rest = ""
     for text in content:
         *whole, rest = (rest + text).split("\n")
@@ -219,7 +219,7 @@ def by_lines(content: Iterator[str]) -> Iterator[Piece]:
 
 
 def by_blank_lines(content: Iterator[str]) -> Iterator[Piece]:
-    """Documents between blank lines, each exact but for blank lines in front and the line breaks
+    """Cuts documents at blank lines, each exact but for blank lines in front and the line breaks
     at its end.
     """
     rest, inside = "", False
@@ -242,7 +242,7 @@ def by_blank_lines(content: Iterator[str]) -> Iterator[Piece]:
 
 
 def pairs(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iterator[tuple[str, str]]:
-    """Sources and targets: from records, or from two text files whose lines belong together."""
+    """Reads pairs of texts from records, or from two text files whose lines belong together."""
     for name, a, b in both_sides(sources, reading, tally):
         if max(len(a), len(b)) > PIECE:
             raise InputError(
@@ -258,7 +258,7 @@ def pairs(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iterator
 def both_sides(
     sources: Sequence[Source], reading: Reading, tally: Tally
 ) -> Iterator[tuple[str, str, str]]:
-    """The name of the file and both sides of each pair, empty ones as well."""
+    """Gives the name of the file and both sides of each pair, empty ones as well."""
     if any(source.form == "text" for source in sources):
         if len(sources) != 2 or any(source.form != "text" for source in sources):
             raise InputError(

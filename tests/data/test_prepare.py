@@ -218,7 +218,9 @@ def test_broken_text_is_counted(make: Make, tmp_path: Path) -> None:
         make(source, out="no", reading=Reading(broken="refuse"))
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.text(max_size=60).filter(str.strip), min_size=1, max_size=15))
 def test_any_text_comes_back(tmp_path: Path, texts: list[str]) -> None:
     source = tmp_path / "a.jsonl"
