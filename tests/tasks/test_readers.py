@@ -66,25 +66,91 @@ def test_missing_fields_say_what_is_there(write: Write) -> None:
     assert "no field 'body'" in told(file, "classify", fields={"text": "body"})
 
 
-def test_the_first_record_may_be_the_broken_one(write: Write) -> None:
-    file = write("a.jsonl", rows({"x": 1}, {"text": "a", "label": "p"}, {"label": "p"}))
-    examples, problems = seen(file, "classify")
-    assert [example.text for example in examples] == ["a"]
-    assert problems == ["error missing-field 1", "error missing-field 3"]
+GOOD = '{"text": "a", "label": "x"}'
+BROKEN = [GOOD, "{", "", "[1]", '{"text": "  ", "label": "x"}', '{"text": 3, "label": "x"}', GOOD]
 
 
-def test_labels(write: Write) -> None:
-    file = write(
-        "a.jsonl",
-        rows(*({"text": "a", "label": label} for label in ("x ", 1, True, 0.5, None, "", [1]))),
-    )
-    examples, problems = seen(file, "classify")
-    assert [example.label for example in examples] == ["x", "1", "true", "0.5"]
-    assert problems == [
-        "error missing-label 5",
-        "error missing-label 6",
-        "error wrong-type 7",
-    ]
+@pytest.mark.parametrize(
+    ("name", "content", "read_as", "problems"),
+    [
+        (
+            "labels.jsonl",
+            rows(*({"text": "a", "label": label} for label in ("x ", 1, True, 0.5, None, "", [1]))),
+            [("a", "x", 1), ("a", "1", 2), ("a", "true", 3), ("a", "0.5", 4)],
+            ["error missing-label 5", "error missing-label 6", "error wrong-type 7"],
+        ),
+        (
+            "first.jsonl",  # the first record may be the broken one
+            rows({"x": 1}, {"text": "a", "label": "p"}, {"label": "p"}),
+            [("a", "p", 2)],
+            ["error missing-field 1", "error missing-field 3"],
+        ),
+        (
+            "all.jsonl",  # every broken record is told
+            "\r\n".join(BROKEN),
+            [("a", "x", 1), ("a", "x", 7)],
+            [
+                "error malformed-record 2",
+                "note blank-line 3",
+                "error malformed-record 4",
+                "error empty-text 5",
+                "error wrong-type 6",
+            ],
+        ),
+        (
+            "bytes.jsonl",
+            '\ufeff{"text": "é"}\n'.encode()
+            + b'{"text": "a\xff"}\n'
+            + rows({"text": "\ufffd"}).encode(),
+            [("é", None, 1), ("a\ufffd", None, 2), ("\ufffd", None, 3)],
+            ["warning broken-utf8 2"],
+        ),
+        (
+            "half.jsonl",
+            '{"text": "a \\ud83d b"}\n{"text": "\\ud83d\\ude00"}\n',
+            [("a \ufffd b", None, 1), ("😀", None, 2)],
+            ["warning broken-utf8 1"],
+        ),
+        (
+            "list.json",
+            '[\n{"text": "a"},\n {"text":\n "b"}\n,\n{"text": ""}]\n',
+            [("a", None, 2), ("b", None, 3)],
+            ["error empty-text 6"],
+        ),
+        ("lines.json", rows({"text": "a"}, {"text": "b"}), [("a", None, 1), ("b", None, 2)], []),
+        (
+            "quotes.csv",
+            'Review,Label\r\n"a, ""b""\nc",pos\r\nd,neg\r\n',
+            [('a, "b"\nc', "pos", 2), ("d", "neg", 4)],
+            [],
+        ),
+        (
+            "quotes.tsv",  # as they are
+            'text\tlabel\n"a\tpos\nb"c\tneg\n',
+            [('"a', "pos", 2), ('b"c', "neg", 3)],
+            [],
+        ),
+        (
+            "ragged.csv",
+            "text,label\na,x\nb\nc,d,x\n\ne,y\n",
+            [("a", "x", 2), ("e", "y", 6)],
+            ["error ragged-line 3", "error ragged-line 4", "note blank-line 5"],
+        ),
+        (
+            "open.csv",  # told where it opens
+            'text,label\na,x\n"b,y\nc,z\n',
+            [("a", "x", 2)],
+            ["error malformed-record 3"],
+        ),
+        ("odd.csv", 'text,label\n"a"b,x\nc,z\n', [("c", "z", 3)], ["error malformed-record 2"]),
+    ],
+)
+def test_what_is_read(
+    write: Write, name: str, content: str | bytes, read_as: list[Any], problems: list[str]
+) -> None:
+    examples, told_of = seen(write(name, content), "classify")
+    assert [(e.text, e.label, e.place.line) for e in examples] == read_as
+    assert told_of == problems
 
 
 def test_labels_may_be_absent(write: Write) -> None:
@@ -105,33 +171,8 @@ def test_scores(write: Write) -> None:
     examples, problems = seen(file, "similar", classes=True)
     assert [example.label for example in examples][:4] == ["3.5", "4", "2", "high"]
     assert not problems
-
-
-def test_entailment_without_agreement(write: Write) -> None:
-    file = write("a.jsonl", rows({"premise": "a", "hypothesis": "b", "gold_label": "-"}))
-    assert seen(file, "entail") == ([], ["error missing-label 1"])
-
-
-def test_broken_records_are_all_told(write: Write) -> None:
-    good = '{"text": "a", "label": "x"}'
-    lines = [
-        good,
-        "{",
-        "",
-        "[1]",
-        '{"text": "  ", "label": "x"}',
-        '{"text": 3, "label": "x"}',
-        good,
-    ]
-    examples, problems = seen(write("a.jsonl", "\r\n".join(lines)), "classify")
-    assert len(examples) == 2
-    assert problems == [
-        "error malformed-record 2",
-        "note blank-line 3",
-        "error malformed-record 4",
-        "error empty-text 5",
-        "error wrong-type 6",
-    ]
+    file = write("b.jsonl", rows({"premise": "a", "hypothesis": "b", "gold_label": "-"}))
+    assert seen(file, "entail") == ([], ["error missing-label 1"])  # they did not agree
 
 
 def test_read_raises_them_together(write: Write) -> None:
@@ -147,56 +188,13 @@ def test_read_raises_them_together(write: Write) -> None:
     assert problems.count("error") == 2
 
 
-def test_broken_utf8_has_a_line(write: Write) -> None:
-    content = (
-        '\ufeff{"text": "é"}\n'.encode()
-        + b'{"text": "a\xff"}\n'
-        + rows({"text": "\ufffd"}).encode()
-    )
-    examples, problems = seen(write("a.jsonl", content), "classify")
-    assert [example.text for example in examples] == ["é", "a\ufffd", "\ufffd"]
-    assert problems == ["warning broken-utf8 2"]
-
-
-def test_half_a_character_is_replaced(write: Write) -> None:
-    file = write("a.jsonl", '{"text": "a \\ud83d b"}\n{"text": "\\ud83d\\ude00"}\n')
-    examples, problems = seen(file, "classify")
-    assert [example.text for example in examples] == ["a \ufffd b", "😀"]
-    assert problems == ["warning broken-utf8 1"]
-
-
-def test_json_lists_have_lines(write: Write) -> None:
-    file = write("a.json", '[\n{"text": "a"},\n {"text":\n "b"}\n,\n{"text": ""}]\n')
-    examples, problems = seen(file, "classify")
-    assert [(example.text, example.place.line) for example in examples] == [("a", 2), ("b", 3)]
-    assert problems == ["error empty-text 6"]
-
-
 @pytest.mark.parametrize("content", ['[{"text": "a"}\n', '[{"text": "a"}\n{"text": "b"}]', "["])
 def test_broken_json_lists(write: Write, content: str) -> None:
     _, problems = seen(write("a.json", content), "classify")
     assert [problem.rsplit(" ", 1)[0] for problem in problems] == ["error malformed-record"]
 
 
-def test_json_may_hold_lines(write: Write) -> None:
-    file = write("a.json", rows({"text": "a"}, {"text": "b"}))
-    assert [example.place.line for example in read(file, "classify")] == [1, 2]
-
-
 # -- tables
-
-
-def test_csv_with_quotes_and_line_breaks(write: Write) -> None:
-    file = write("a.csv", 'Review,Label\r\n"a, ""b""\nc",pos\r\nd,neg\r\n')
-    assert [(e.text, e.label, e.place.line) for e in read(file, "classify")] == [
-        ('a, "b"\nc', "pos", 2),
-        ("d", "neg", 4),
-    ]
-
-
-def test_tsv_takes_quotes_as_they_are(write: Write) -> None:
-    file = write("a.tsv", 'text\tlabel\n"a\tpos\nb"c\tneg\n')
-    assert [e.text for e in read(file, "classify")] == ['"a', 'b"c']
 
 
 def test_tables_without_header(write: Write) -> None:
@@ -231,22 +229,6 @@ def test_a_header_of_unknown_names_is_told(write: Write) -> None:
     chosen = {"text": "phrase", "label": "grade"}
     assert seen(file, "classify", fields=chosen)[1] == []
     assert "name them with --field text=NAME" in told(write("b.tsv", "w\tx\ty\tz\n"), "classify")
-
-
-def test_ragged_rows(write: Write) -> None:
-    file = write("a.csv", "text,label\na,x\nb\nc,d,x\n\ne,y\n")
-    examples, problems = seen(file, "classify")
-    assert [e.text for e in examples] == ["a", "e"]
-    assert problems == ["error ragged-line 3", "error ragged-line 4", "note blank-line 5"]
-
-
-def test_an_open_quote_is_told_where_it_opens(write: Write) -> None:
-    examples, problems = seen(write("a.csv", 'text,label\na,x\n"b,y\nc,z\n'), "classify")
-    assert [e.text for e in examples] == ["a"]
-    assert problems == ["error malformed-record 3"]
-    examples, problems = seen(write("a.csv", 'text,label\n"a"b,x\nc,z\n'), "classify")
-    assert [e.text for e in examples] == ["c"]
-    assert problems == ["error malformed-record 2"]
 
 
 def test_a_header_names_a_column_once(write: Write) -> None:
