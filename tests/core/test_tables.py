@@ -31,9 +31,9 @@ class Outer:
 
 def test_a_table_sets_what_it_names() -> None:
     table = {"name": "a", "rate": 1, "limit": 3, "shape": [1, 2], "words": ["x"]}
-    made = from_table(Outer, table | {"labels": {"a": "b"}, "inner": {"size": 2}})
-    assert made == Outer("a", 1.0, 3, (1, 2), ["x"], {"a": "b"}, Inner(2))
-    assert isinstance(made.rate, float)
+    outer = from_table(Outer, table | {"labels": {"a": "b"}, "inner": {"size": 2}})
+    assert outer == Outer("a", 1.0, 3, (1, 2), ["x"], {"a": "b"}, Inner(2))
+    assert isinstance(outer.rate, float)
 
 
 def test_a_table_changes_what_there_is() -> None:

@@ -18,10 +18,10 @@ runner = CliRunner()
 
 @pytest.fixture
 def app() -> typer.Typer:
-    made = typer.Typer(rich_markup_mode=None)
-    prepare.register(made)
-    made.callback()(lambda: None)
-    return made
+    commands = typer.Typer(rich_markup_mode=None)
+    prepare.register(commands)
+    commands.callback()(lambda: None)
+    return commands
 
 
 def test_help(app: typer.Typer) -> None:

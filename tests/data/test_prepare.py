@@ -44,10 +44,10 @@ def contents(data: Path) -> dict[str, bytes]:
 
 def test_documents_are_shared_out(make: Make, source: Path) -> None:
     summary, data = make(source)
-    found = {split: texts_of(data, split) for split in SPLITS}
-    assert sorted(text for texts in found.values() for text in texts) == sorted(TEXTS)
-    assert [len(found[split]) for split in SPLITS] == [162, 9, 9]
-    assert found["train"] == [text for text in TEXTS if text in set(found["train"])]  # in order
+    parts = {split: texts_of(data, split) for split in SPLITS}
+    assert sorted(text for texts in parts.values() for text in texts) == sorted(TEXTS)
+    assert [len(parts[split]) for split in SPLITS] == [162, 9, 9]
+    assert parts["train"] == [text for text in TEXTS if text in set(parts["train"])]  # in order
     assert summary["documents"] == 180
     assert summary["bytes"] == sum(len(text.encode()) for text in TEXTS)
     assert summary["sentences"] == sum(len(sentences(text)) for text in TEXTS)
@@ -55,7 +55,7 @@ def test_documents_are_shared_out(make: Make, source: Path) -> None:
     assert summary["unknown_share"] == 0
     assert summary["bytes_per_token"] == round(summary["bytes"] / summary["tokens"], 3)
     other, moved = make(source, out="other", seed=1)
-    assert texts_of(moved, "valid") != found["valid"]
+    assert texts_of(moved, "valid") != parts["valid"]
     assert other["documents"] == 180
 
 
@@ -63,9 +63,9 @@ def test_equal_documents_stay_together(make: Make, tmp_path: Path) -> None:
     source = tmp_path / "twice.txt"
     source.write_text("\n\n".join(TEXTS * 2), "utf-8")
     _, data = make(source)
-    found = [set(texts_of(data, split)) for split in SPLITS]
-    assert all(found)
-    assert not (found[0] & found[1] or found[0] & found[2] or found[1] & found[2])
+    parts = [set(texts_of(data, split)) for split in SPLITS]
+    assert all(parts)
+    assert not (parts[0] & parts[1] or parts[0] & parts[2] or parts[1] & parts[2])
 
 
 def test_the_same_input_makes_the_same_files(make: Make, source: Path) -> None:
@@ -102,12 +102,12 @@ def test_one_document_is_cut_at_sentences(make: Make, tmp_path: Path) -> None:
     source = tmp_path / "one.txt"
     source.write_text(text)
     summary, data = make(source, shares=Shares(0.1, 0.2))
-    found = [texts_of(data, split) for split in SPLITS]
-    assert [len(texts) for texts in found] == [1, 1, 1]
-    assert "".join(texts[0] for texts in found) == text
-    assert all(texts[0].endswith(".") for texts in found)
-    assert abs(len(found[2][0]) / len(text) - 0.2) < 0.02
-    assert abs(len(found[1][0]) / len(text) - 0.1) < 0.02
+    parts = [texts_of(data, split) for split in SPLITS]
+    assert [len(texts) for texts in parts] == [1, 1, 1]
+    assert "".join(texts[0] for texts in parts) == text
+    assert all(texts[0].endswith(".") for texts in parts)
+    assert abs(len(parts[2][0]) / len(text) - 0.2) < 0.02
+    assert abs(len(parts[1][0]) / len(text) - 0.1) < 0.02
     assert "fewer than 10 documents" in summary["notes"][0]
     assert summary["bytes"] == len(text)
 
@@ -153,14 +153,14 @@ def test_an_existing_tokenizer(make: Make, source: Path, tmp_path: Path) -> None
 
 
 def test_roles_of_published_tokenizers(make: Make, source: Path, tmp_path: Path) -> None:
-    _, made = make(source, tokenizer="unigram")
+    _, first = make(source, tokenizer="unigram")
     other = tmp_path / "other"
     other.mkdir()
-    shutil.copy(made / "tokenizer.json", other)
+    shutil.copy(first / "tokenizer.json", other)
     roles = {"eos_token": {"content": "<sep>"}, "pad_token": "</s>"}
     (other / "tokenizer_config.json").write_text(json.dumps(roles))
     _, data = make(source, out="again", tokenizer=str(other))
-    old, new = (Corpus.open(path, "train").special for path in (made, data))
+    old, new = (Corpus.open(path, "train").special for path in (first, data))
     assert (new.end, new.pad, new.mask) == (old.sep, old.end, old.mask)
     assert new.sentinels == old.sentinels
 
@@ -173,7 +173,7 @@ def test_pairs(make: Make, tmp_path: Path) -> None:
     assert summary["kind"] == "pairs"
     assert [summary["splits"][s]["documents"] for s in SPLITS] == [36, 2, 2]
     assert any("1 pairs with an empty side" in note for note in summary["notes"])
-    found = []
+    parts = []
     for split in SPLITS:
         corpus = Corpus.open(data, split)
         assert corpus.kind == "pairs"
@@ -181,8 +181,8 @@ def test_pairs(make: Make, tmp_path: Path) -> None:
             start, middle, end = corpus.sentences_of(i).tolist()
             sides = [corpus.read(start, middle), corpus.read(middle, end)]
             assert all(side[-1] == corpus.special.end for side in sides)
-            found.append(tuple(corpus.tokenizer.decode(side[:-1].tolist()) for side in sides))
-    assert sorted(found) == sorted(rows)
+            parts.append(tuple(corpus.tokenizer.decode(side[:-1].tolist()) for side in sides))
+    assert sorted(parts) == sorted(rows)
 
 
 @pytest.mark.parametrize("kind", ["fixed", "overlapping", "sentences"])

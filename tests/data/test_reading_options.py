@@ -23,26 +23,26 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A library `datasets` that knows one dataset; the names it was asked for."""
-    asked: list[str] = []
+    names: list[str] = []
 
     class Rows(list[dict[str, Any]]):
         features = {"text": None, "label": SimpleNamespace(names=["bad", "good"])}
 
     def load_dataset(name: str, *_: Any, **__: Any) -> Rows:
-        asked.append(name)
+        names.append(name)
         records = tuning.reviews(40)
         return Rows({"text": r["text"], "label": int(r["label"] == "good")} for r in records)
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    return asked
+    return names
 
 
 def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     """The examples table of the recipe that a command would run."""
     fast = ["--dry-run", "--json", "--epochs", "1", "batch.samples=8", "engine.precision=fp32"]
     assert main(["finetune", *words, *fast]) == 0, capsys.readouterr().err
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)["recipe"]["examples"]
-    return found
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)["recipe"]["examples"]
+    return result
 
 
 def test_finetune_names_columns(
@@ -53,12 +53,12 @@ def test_finetune_names_columns(
     file.write_text("id,text,label\n" + "".join(rows))  # a header that is wrong
     words = [world.model("bert"), "--task", "classify", "--data", str(file), "--out", "run"]
     words += ["--format", "csv"]
-    found = planned(capsys, *words, "--header", "--field", "label=2", "examples.fields.text=3")
-    assert found["fields"] == {"label": "2", "text": 3} and found["labels"] == ["bad", "good"]
-    assert found["form"] == "csv" and found["header"] == "yes"
+    result = planned(capsys, *words, "--header", "--field", "label=2", "examples.fields.text=3")
+    assert result["fields"] == {"label": "2", "text": 3} and result["labels"] == ["bad", "good"]
+    assert result["form"] == "csv" and result["header"] == "yes"
     file.write_text("".join(rows))
-    found = planned(capsys, *words, "--no-header", "--field", "label=2", "--field", "text=3")
-    assert found["header"] == "no" and found["labels"] == ["bad", "good"]
+    result = planned(capsys, *words, "--no-header", "--field", "label=2", "--field", "text=3")
+    assert result["header"] == "no" and result["labels"] == ["bad", "good"]
     assert main(["finetune", *words, "--field", "label"]) == 2
     assert "--field label is not ROLE=NAME" in capsys.readouterr().err
 
@@ -73,9 +73,9 @@ def test_a_number_as_a_field(
     words += ["batch.samples=8", "engine.precision=fp32", "engine.compile=no"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     out, err = capsys.readouterr()
-    told = (out + err).replace("\n", " ")
-    assert "tables whose first line names no known field (no-header): 1" in told
-    assert told.count("no-header") == 1
+    output = (out + err).replace("\n", " ")
+    assert "tables whose first line names no known field (no-header): 1" in output
+    assert output.count("no-header") == 1
 
 
 def test_the_hub(
@@ -84,8 +84,8 @@ def test_the_hub(
     words = [world.model("bert"), "--task", "classify", "--data", "hub:some/reviews"]
     assert main(["finetune", *words, "--out", str(tmp_path / "run")]) == 2
     assert "allow it with --download" in capsys.readouterr().err and not hub
-    found = planned(capsys, *words, "--out", "run", "--download")
-    assert found["download"] is True and found["labels"] == ["bad", "good"]
+    result = planned(capsys, *words, "--out", "run", "--download")
+    assert result["download"] is True and result["labels"] == ["bad", "good"]
     assert set(hub) == {"some/reviews"}
     test = ["test", world.run("reviewer"), "hub:some/reviews", "--out", str(tmp_path / "test")]
     assert main(test) == 2
@@ -100,12 +100,12 @@ def test_parallel_files_are_written_alike_everywhere(
     sides = [str(tmp_path / name) for name in ("a.en", "a.zh")]
     for side, seed in zip(sides, (4, 5), strict=True):
         Path(side).write_text("".join(f"{text}\n" for text in texts(6, seed)))
-    found = []
+    result = []
     for data in (sides, [",".join(sides)]):
         words = ["test", world.run("translator"), *data, "--tokens", "4", "--json"]
         assert main([*words, "--out", str(tmp_path / "out")]) == 0
-        found.append(json.loads(capsys.readouterr().out))
-    assert found[0]["figures"] == found[1]["figures"] and found[0]["examples"] == 6
+        result.append(json.loads(capsys.readouterr().out))
+    assert result[0]["figures"] == result[1]["figures"] and result[0]["examples"] == 6
     words = ["finetune", world.model("t5"), "--task", "translate", "--data", ",".join(sides)]
     words += ["--out", str(tmp_path / "run"), "budget.steps=1", "engine.precision=fp32"]
     assert main([*words, "--quiet", "batch.samples=2", "engine.compile=no"]) == 0

@@ -35,21 +35,21 @@ def test_examples(text: str, expected: list[str]) -> None:
 )
 def test_nothing_is_lost(parts: list[str], long: bool) -> None:
     text = "".join(parts) * (40 if long else 1)
-    found = sentences(text)
-    assert "".join(found) == text
-    assert all(0 < len(sentence) <= LONGEST for sentence in found)
+    cut = sentences(text)
+    assert "".join(cut) == text
+    assert all(0 < len(sentence) <= LONGEST for sentence in cut)
 
 
 @given(st.text(st.sampled_from("aB. 。\n中"), max_size=2000), st.integers(1, 700))
 def test_pieces_do_not_matter(text: str, step: int) -> None:
     """White space runs are shorter here than what the cutter looks ahead."""
-    cutter, found = Cutter(), []
+    cutter, parts = Cutter(), []
     for start in range(0, len(text), step):
-        found += cutter.feed(text[start : start + step], ends=False)
-    found += cutter.feed("", ends=True)
-    assert "".join(found) == text
+        parts += cutter.feed(text[start : start + step], ends=False)
+    parts += cutter.feed("", ends=True)
+    assert "".join(parts) == text
     if " " * AHEAD not in text.replace("\n", " "):
-        assert found == sentences(text)
+        assert parts == sentences(text)
 
 
 def test_no_text_is_slow() -> None:

@@ -25,14 +25,14 @@ TEXTS = ["one\ntwo", "  indented\n\tline", "naïve café", "中文。没有空�
 
 def read(*names: str | Path, work: Path, **reading: object) -> list[str]:
     how = Reading(**reading)  # type: ignore[arg-type]
-    found, whole = [], ""
+    texts, whole = [], ""
     for piece in documents(find([str(name) for name in names], how, work), how, Tally()):
         whole += piece.text
         if piece.ends:
-            found.append(whole)
+            texts.append(whole)
             whole = ""
     assert not whole
-    return found
+    return texts
 
 
 def write_csv(file: Path, delimiter: str, rows: list[list[str]]) -> None:
@@ -66,13 +66,13 @@ def test_cuts_of_blocks_do_not_matter(parts: list[str]) -> None:
     """However the text arrives, the documents are the same."""
 
     def joined(pieces: object) -> list[str]:
-        found, whole = [], ""
+        texts, whole = [], ""
         for text, ends in pieces:  # type: ignore[attr-defined]
             whole += text
             if ends:
-                found.append(whole)
+                texts.append(whole)
                 whole = ""
-        return [text for text in found if text.strip()]
+        return [text for text in texts if text.strip()]
 
     for splitter in (by_blank_lines, by_lines, by_file):
         assert joined(splitter(iter(parts))) == joined(splitter(iter(["".join(parts)])))
@@ -160,8 +160,8 @@ def test_broken_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(files, "BLOCK", block)
         for how, text in (("replace", "ab\ufffd\ufffd\ufffd中c\ufffd"), ("skip", "ab\ufffd中c")):
             tally, reading = Tally(), Reading(broken=how)
-            found = documents(find([str(file)], reading, tmp_path), reading, tally)
-            assert "".join(piece.text for piece in found) == text
+            texts = documents(find([str(file)], reading, tmp_path), reading, tally)
+            assert "".join(piece.text for piece in texts) == text
             assert tally.broken == 3
         with pytest.raises(InputError, match=r"a\.txt: byte 5 is no UTF-8"):
             read(file, work=tmp_path, broken="refuse")
@@ -237,8 +237,8 @@ def test_pairs(tmp_path: Path) -> None:
     reading = Reading()
 
     def found(*names: str) -> list[tuple[str, str]]:
-        given = find([str(tmp_path / name) for name in names], reading, tmp_path)
-        return list(pairs(given, reading, Tally()))
+        named = find([str(tmp_path / name) for name in names], reading, tmp_path)
+        return list(pairs(named, reading, Tally()))
 
     expected = [('He said "hi', "他说"), ("yes", "是")]
     (tmp_path / "plain.tsv").write_text('He said "hi\t他说\nyes\t是\n\t空\n', "utf-8")
@@ -287,11 +287,11 @@ def test_too_long_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_python_docs(tmp_path: Path) -> None:
-    found = read(NAME, work=tmp_path)
-    assert tuple(found) == python_docs()
-    assert len(set(found)) == len(found) > 300
-    total = sum(len(text.encode()) for text in found)
+    texts = read(NAME, work=tmp_path)
+    assert tuple(texts) == python_docs()
+    assert len(set(texts)) == len(texts) > 300
+    total = sum(len(text.encode()) for text in texts)
     assert 1.5e6 < total < 4e6
-    assert any('The "assert" statement' in text for text in found)
-    assert any("JSON (JavaScript Object Notation)" in text for text in found)
-    assert sum(text.isascii() for text in found) > 0.8 * len(found)
+    assert any('The "assert" statement' in text for text in texts)
+    assert any("JSON (JavaScript Object Notation)" in text for text in texts)
+    assert sum(text.isascii() for text in texts) > 0.8 * len(texts)

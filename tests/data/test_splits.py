@@ -25,16 +25,16 @@ def test_keys_depend_on_seed_and_text() -> None:
 def test_shares_by_rank_are_exact(many: int, valid: float, test: float) -> None:
     keys = [key(0, str(i)) for i in range(many)]
     division = Division.by_rank(Shares(valid, test), keys)
-    found = [division.of(number) for number in keys]
+    result = [division.of(number) for number in keys]
     for split, share in ((VALID, valid), (TEST, test)):
-        assert found.count(split) == (max(1, round(share * many)) if share else 0)
+        assert result.count(split) == (max(1, round(share * many)) if share else 0)
 
 
 def test_shares_by_chance() -> None:
     division = Division.by_chance(Shares(0.1, 0.2))
-    found = [division.of(key(3, str(i))) for i in range(20_000)]
-    assert abs(found.count(VALID) / 20_000 - 0.1) < 0.01
-    assert abs(found.count(TEST) / 20_000 - 0.2) < 0.01
+    result = [division.of(key(3, str(i))) for i in range(20_000)]
+    assert abs(result.count(VALID) / 20_000 - 0.1) < 0.01
+    assert abs(result.count(TEST) / 20_000 - 0.2) < 0.01
     assert Division.by_chance(Shares(0, 0)).of(0) == TRAIN
 
 
@@ -51,27 +51,27 @@ def test_bad_shares(shares: tuple[float, float]) -> None:
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.booleans())
 def test_stretches(sizes: list[int], tested: bool) -> None:
     shares = Shares(0.2, 0.2 if tested else 0)
-    given = [(str(i), size) for i, size in enumerate(sizes)]
-    found = list(stretched(given, shares, sum(sizes)))
-    assert [text for text, *_ in found] == [text for text, _ in given]
-    splits = [split for _, _, split, _ in found]
+    pieces = [(str(i), size) for i, size in enumerate(sizes)]
+    result = list(stretched(pieces, shares, sum(sizes)))
+    assert [text for text, *_ in result] == [text for text, _ in pieces]
+    splits = [split for _, _, split, _ in result]
     assert splits == sorted(splits)
     assert splits[0] == TRAIN
     if len(sizes) > 1:
         assert splits[-1] == (TEST if tested else VALID)
-    closes = [closes for *_, closes in found]
+    closes = [closes for *_, closes in result]
     assert closes == [a != b for a, b in zip(splits, [*splits[1:], None], strict=True)]
 
 
 def cut(chunking: Chunking, document: list[list[int]]) -> tuple[list[tuple[list, int]], Chunker]:
     chunker = Chunker(chunking, END)
-    found = []
+    result = []
     for i, ids in enumerate(document):
         closes = i == len(document) - 1
         size = 3 * len(ids) + 1
         for parts, bytes_ in chunker.add(np.array(ids, np.int64), size, closes=closes):
-            found.append(([part.tolist() for part in parts], bytes_))
-    return found, chunker
+            result.append(([part.tolist() for part in parts], bytes_))
+    return result, chunker
 
 
 documents = st.lists(st.integers(0, 12), min_size=1, max_size=12)
@@ -84,15 +84,15 @@ def test_chunks(lengths: list[int], length: int, kind: str) -> None:
     overlap = 1 if kind != "overlapping" else max(1, (length - 1) // 2)
     if kind == "overlapping" and length < 4:
         return
-    found, chunker = cut(Chunking(kind, length, overlap), document)
-    bodies = [[i for part in parts for i in part] for parts, _ in found]
+    result, chunker = cut(Chunking(kind, length, overlap), document)
+    bodies = [[i for part in parts for i in part] for parts, _ in result]
     assert all(body[-1] == END and len(body) <= length for body in bodies)
-    assert all(all(parts) for parts, _ in found)  # no sentence is empty
+    assert all(all(parts) for parts, _ in result)  # no sentence is empty
     step = overlap if kind == "overlapping" else 0
     text = bodies[0][:-1] + [i for body in bodies[1:] for i in body[:-1][step:]]
     assert text == [i for sentence in document for i in sentence]
     assert chunker.repeated == step * (len(bodies) - 1)
-    assert sum(size for _, size in found) == sum(3 * many + 1 for many in lengths)
+    assert sum(size for _, size in result) == sum(3 * many + 1 for many in lengths)
     if kind == "fixed":
         assert all(len(body) == length for body in bodies[:-1])
     if kind == "sentences":
@@ -102,14 +102,14 @@ def test_chunks(lengths: list[int], length: int, kind: str) -> None:
 
 
 def test_chunks_at_sentences() -> None:
-    found, _ = cut(Chunking("sentences", 6), [[1, 2], [3, 4], [5, 6], [7] * 8, [8]])
+    result, _ = cut(Chunking("sentences", 6), [[1, 2], [3, 4], [5, 6], [7] * 8, [8]])
     expected = [[[1, 2], [3, 4, 0]], [[5, 6, 0]], [[7] * 5 + [0]], [[7] * 3, [8, 0]]]
-    assert [parts for parts, _ in found] == expected
+    assert [parts for parts, _ in result] == expected
 
 
 def test_overlapping_chunks() -> None:
-    found, _ = cut(Chunking("overlapping", 5, 2), [[1, 2, 3], [4, 5, 6, 7]])
-    flat = [[i for part in parts for i in part] for parts, _ in found]
+    result, _ = cut(Chunking("overlapping", 5, 2), [[1, 2, 3], [4, 5, 6, 7]])
+    flat = [[i for part in parts for i in part] for parts, _ in result]
     assert flat == [[1, 2, 3, 4, 0], [3, 4, 5, 6, 0], [5, 6, 7, 0]]
 
 
@@ -131,10 +131,10 @@ def test_a_sample_is_bounded_even_and_repeatable(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sample, "BUDGET", 20_000)
 
     def taken() -> Sample:
-        found = Sample(5)
+        result = Sample(5)
         for i in range(4000):
-            found.add(i, i, 0, f"text number {i} ")
-        return found
+            result.add(i, i, 0, f"text number {i} ")
+        return result
 
     first, second = taken(), taken()
     assert first.units == second.units

@@ -160,21 +160,21 @@ def test_labels() -> None:
 
 @st.composite
 def sentence_entities(draw: st.DrawFn) -> tuple[list[Entity], int]:
-    made: list[Entity] = []
+    spans: list[Entity] = []
     at = 0
     for gap, size, kind in draw(
         st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from("AB")), max_size=5)
     ):
-        made.append((kind, at + gap, at + gap + size))
+        spans.append((kind, at + gap, at + gap + size))
         at += gap + size
-    return made, at + draw(st.integers(0, 2))
+    return spans, at + draw(st.integers(0, 2))
 
 
 @settings(deadline=None)
 @given(sentence_entities(), st.sampled_from(sorted(LETTERS)))
-def test_round_trip(made: tuple[list[Entity], int], scheme: str) -> None:
-    tags = write(*made, scheme)
-    assert entities(tags) == made[0]
+def test_round_trip(spans: tuple[list[Entity], int], scheme: str) -> None:
+    tags = write(*spans, scheme)
+    assert entities(tags) == spans[0]
     assert problems(tags, scheme) == []
     assert repair(tags, scheme) == tags
 
@@ -214,8 +214,8 @@ def align(
     shared: int | None = None,
 ) -> list[Window]:
     """The windows of one sentence."""
-    given = None if tags is None else [tags]
-    return align_all([words], given, tokenizer, length, around=around, shared=shared)[0]
+    rows = None if tags is None else [tags]
+    return align_all([words], rows, tokenizer, length, around=around, shared=shared)[0]
 
 
 def test_first_piece_carries_the_label(pieces: Tokenizer) -> None:

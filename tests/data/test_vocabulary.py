@@ -88,8 +88,8 @@ def test_text_comes_back_exactly(kind: str, prepared: dict[str, Path]) -> None:
 @given(st.text(max_size=80))
 def test_bytes_hold_any_text(text: str) -> None:
     for kind in ("bytes", "bytes-bpe"):
-        found = BYTES[kind].encode(text, special=False)
-        assert BYTES[kind].decode(found, special=True) == text
+        ids = BYTES[kind].encode(text, special=False)
+        assert BYTES[kind].decode(ids, special=True) == text
     assert bytes(BYTES["bytes"].encode(text, special=False)) == text.encode()
 
 
@@ -169,17 +169,19 @@ def test_a_large_alphabet_fits_into_a_small_vocabulary() -> None:
         *(f"가나 각 {a}{b}{c} " * 9 for a in "bdfghk" for b in "aeiou" for c in "lmnst"),
     ]
     for kind in ("bpe", "wordpiece", "unigram", "characters"):
-        made = train(kind, texts, vocabulary=500, lower=False, marks=100)
-        assert len(made) == 500
-        unknown = special_of(made, kind).unknown
-        assert unknown not in made.encode("가나", special=False)
-        assert unknown in made.encode("\uac00\ub123", special=False)
+        tokenizer = train(kind, texts, vocabulary=500, lower=False, marks=100)
+        assert len(tokenizer) == 500
+        unknown = special_of(tokenizer, kind).unknown
+        assert unknown not in tokenizer.encode("가나", special=False)
+        assert unknown in tokenizer.encode("\uac00\ub123", special=False)
 
 
 def test_lower(trained: dict[str, Tokenizer]) -> None:
     for kind in KINDS:
-        made = train(kind, TEXTS, vocabulary=None, lower=True, marks=5)
-        assert made.encode("THE CAT", special=False) == made.encode("the cat", special=False)
+        tokenizer = train(kind, TEXTS, vocabulary=None, lower=True, marks=5)
+        assert tokenizer.encode("THE CAT", special=False) == tokenizer.encode(
+            "the cat", special=False
+        )
     assert trained["wordpiece"].encode("THE") != trained["wordpiece"].encode("the")
 
 
@@ -194,10 +196,10 @@ def test_the_same_text_makes_the_same_files() -> None:
         "    print(kind, hashlib.sha256(made.files['tokenizer.json']).hexdigest())\n"
         "assert 'torch' not in sys.modules\n"
     )
-    given = "\0".join(TEXTS).encode()
+    content = "\0".join(TEXTS).encode()
     runs = [
         subprocess.run(
-            [sys.executable, "-c", program], input=given, capture_output=True, check=True
+            [sys.executable, "-c", program], input=content, capture_output=True, check=True
         )
         for _ in range(2)
     ]
@@ -238,9 +240,9 @@ def test_unigram_expects_as_often_as_enumeration_says() -> None:
 
     expected = dict.fromkeys(texts, 0.0)
     for word, count in {"abab": 3, "ba": 2, "aab": 1}.items():
-        found = ways(word)
-        weights = [np.prod([chance[piece] for piece in way]) for way in found]
-        for way, weight in zip(found, weights, strict=True):
+        ids = ways(word)
+        weights = [np.prod([chance[piece] for piece in way]) for way in ids]
+        for way, weight in zip(ids, weights, strict=True):
             for piece in way:
                 expected[piece] += count * weight / sum(weights)
     assert len(texts) > 3
@@ -250,11 +252,11 @@ def test_unigram_expects_as_often_as_enumeration_says() -> None:
 def test_unknown_kind_and_damaged_configuration(tmp_path: Path) -> None:
     with pytest.raises(RegardError, match="did you mean 'unigram'"):
         train("unigrams", TEXTS, vocabulary=None, lower=None, marks=0)
-    made = train("bytes", TEXTS, vocabulary=None, lower=None, marks=0)
-    made.files["tokenizer_config.json"] = b"{"
+    tokenizer = train("bytes", TEXTS, vocabulary=None, lower=None, marks=0)
+    tokenizer.files["tokenizer_config.json"] = b"{"
     with pytest.raises(InputError, match="not valid JSON"):
-        special_of(made, "x")
-    bare = json.loads(made.files["tokenizer.json"])
+        special_of(tokenizer, "x")
+    bare = json.loads(tokenizer.files["tokenizer.json"])
     bare["added_tokens"] = []
     with pytest.raises(InputError, match="no token that can end a document"):
-        special_of(Tokenizer(type(made.ready).from_str(json.dumps(bare))), "x")
+        special_of(Tokenizer(type(tokenizer.ready).from_str(json.dumps(bare))), "x")

@@ -77,8 +77,8 @@ TRAINED = {kind: trained(kind) for kind in ("wordpiece", "bytes", "unigram")}
 
 
 def example(passage: str, *answers: tuple[str, int], impossible: bool = False) -> Question:
-    made = tuple(Answer(*answer) for answer in answers)
-    return Question("q r", passage, made, impossible, id="one")
+    spots = tuple(Answer(*answer) for answer in answers)
+    return Question("q r", passage, spots, impossible, id="one")
 
 
 def words(tokenizer: Tokenizer, ids: tuple[int, ...]) -> str:
@@ -191,8 +191,8 @@ def test_every_token_has_one_home(count: int, room: int, stride: int) -> None:
 
 
 def test_long_question_is_cut(pieces: Tokenizer) -> None:
-    asked = replace(example("a b"), question=" ".join("q" * 70))
-    read, _ = cut(asked, pieces, SPECIAL, CARDS["bert"].passage_format)
+    questions = replace(example("a b"), question=" ".join("q" * 70))
+    read, _ = cut(questions, pieces, SPECIAL, CARDS["bert"].passage_format)
     (window,) = read.windows
     assert window.question == (1, 65)
 
@@ -221,14 +221,14 @@ def test_empty_passage(pieces: Tokenizer) -> None:
 def test_windows_to_learn(pieces: Tokenizer) -> None:
     """1.1 keeps what holds the answer, 2.0 all; what was not found is in neither."""
     passage = "a b c d e f"
-    asked = [
+    questions = [
         example(passage, ("e f", 8)),
         example(passage, impossible=True),
         example(passage, ("z", 3)),
         example(passage),  # nobody knows
     ]
-    found = list(cuts(asked, pieces, SPECIAL, SHORT))
-    reads, missing = [read for read, _ in found], [lost for _, some in found for lost in some]
+    expected = list(cuts(questions, pieces, SPECIAL, SHORT))
+    reads, missing = [read for read, _ in expected], [lost for _, some in expected for lost in some]
     assert [len(read.windows) for read in reads] == [2, 2, 2, 2]
     assert [window.target for window in to_learn(reads, refuse=False)] == [(6, 7)]
     targets = [window.target for window in to_learn(reads, refuse=True)]
@@ -244,7 +244,7 @@ def test_second_answer_serves(pieces: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("passage", "text", "start", "found"),
+    ("passage", "text", "start", "expected"),
     [
         ("a b c", "b", 2, "b"),
         ("a b c", " b ", 2, "b"),
@@ -262,9 +262,9 @@ def test_second_answer_serves(pieces: Tokenizer) -> None:
         ("a bc", "b c", 2, None),
     ],
 )
-def test_locate(passage: str, text: str, start: int, found: str | None) -> None:
+def test_locate(passage: str, text: str, start: int, expected: str | None) -> None:
     place = locate(passage, Answer(text, start))
-    assert (passage[slice(*place)] if place else None) == found
+    assert (passage[slice(*place)] if place else None) == expected
 
 
 def test_answer_inside_of_a_token(pieces: Tokenizer) -> None:
@@ -364,8 +364,8 @@ def test_any_characters_are_covered(kind: str, passage: str, data: st.DataObject
 
 
 def test_collate(pieces: Tokenizer) -> None:
-    asked = [example("a b c d e f", ("e f", 8)), example("a", ("a", 0))]
-    reads = [read for read, _ in cuts(asked, pieces, SPECIAL, SHORT)]
+    questions = [example("a b c d e f", ("e f", 8)), example("a", ("a", 0))]
+    reads = [read for read, _ in cuts(questions, pieces, SPECIAL, SHORT)]
     batch = collate(to_learn(reads, refuse=False), PAD)
     assert batch["ids"].shape == (2, 9)
     assert batch["real"].sum(1).tolist() == [9, 6]

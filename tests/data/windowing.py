@@ -58,18 +58,18 @@ def replies(
     reads: Sequence[Read], spans: Spans, nulls: Tensor | None = None, *, versus: bool = True
 ) -> list[Reply]:
     """The windows of each question merged; `spans` are those of all windows, in order."""
-    made, at = [], 0
+    merged, at = [], 0
     for read in reads:
         own = slice(at, at + len(read.windows))
         at += len(read.windows)
         columns = [column[own].tolist() for column in spans]
         rows = [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
         null = None if nulls is None else float(nulls[own].min())
-        made.append(reply(read, rows, null, versus=versus, count=20))
+        merged.append(reply(read, rows, null, versus=versus, count=20))
     assert at == len(spans.scores)
-    return made
+    return merged
 
 
 def text_of(one: Reply, tau: float = 0.0) -> str:
-    found = one.found(tau)
-    return found.text if found else ""
+    answer = one.found(tau)
+    return answer.text if answer else ""

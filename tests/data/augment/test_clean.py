@@ -10,7 +10,7 @@ from regard.data.examples import Answer, Choice, Example, Labelled, Pair, Questi
 
 
 @pytest.mark.parametrize(
-    ("text", "made"),
+    ("text", "cleaned"),
     [
         ("  It's a Well-known FILM,\tin 1990!", "its a well known film in"),
         ("A café…", "a caf"),  # as the code has it
@@ -20,19 +20,19 @@ from regard.data.examples import Answer, Choice, Example, Labelled, Pair, Questi
         ("ネットフリックス and more", "ネットフリックス and more"),
     ],
 )
-def test_texts(text: str, made: str) -> None:
-    assert clean_text(text) == made
+def test_texts(text: str, cleaned: str) -> None:
+    assert clean_text(text) == cleaned
 
 
 def test_all_texts_of_an_example() -> None:
     assert clean_example(Labelled("A FILM!", label="X")) == Labelled("a film", label="X")
     assert clean_example(Labelled("A!", "B?", 2.5, id="Q1")) == Labelled("a", "b", 2.5, id="Q1")
-    given = Choice("It RAINED.", ("Wet!", "Dry!"), "Effect", 1)
-    assert clean_example(given) == Choice("it rained", ("wet", "dry"), "Effect", 1)
+    example = Choice("It RAINED.", ("Wet!", "Dry!"), "Effect", 1)
+    assert clean_example(example) == Choice("it rained", ("wet", "dry"), "Effect", 1)
     years = Choice("When?", ("In 1990", "In 1991"), None, 1)  # they would become the same
     assert clean_example(years) == Choice("when", years.choices, None, 1)
-    given = Question("Who?", "Nobody!", (), True)
-    assert clean_example(given) == Question("who", "nobody", (), True)
+    example = Question("Who?", "Nobody!", (), True)
+    assert clean_example(example) == Question("who", "nobody", (), True)
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def test_insertion_gives_up() -> None:
 
 def test_what_was_inserted_may_be_chosen_next() -> None:
     chain = {"good": ("film",), "film": ("movie",)}
-    made = eda.insert_words(split("good"), 2, lambda w: chain.get(w, ()), dice(0, 0, 0, 0, 0, 0))
-    assert str(made) == "movie film good"
+    changed = eda.insert_words(split("good"), 2, lambda w: chain.get(w, ()), dice(0, 0, 0, 0, 0, 0))
+    assert str(changed) == "movie film good"
 
 
 def test_swap_by_hand() -> None:
@@ -119,27 +119,29 @@ def test_less_than_one_variant_is_a_chance() -> None:
 @few(60)
 @given(WORDS, SEEDS, st.integers(1, 5))
 def test_swap_keeps_the_words(words: list[str], seed: int, count: int) -> None:
-    made = eda.swap_words(split(" ".join(words)), count, np.random.default_rng(seed))
-    assert Counter(made.words) == Counter(words)
-    assert sum(a != b for a, b in zip(made.words, words, strict=True)) <= 2 * count
+    changed = eda.swap_words(split(" ".join(words)), count, np.random.default_rng(seed))
+    assert Counter(changed.words) == Counter(words)
+    assert sum(a != b for a, b in zip(changed.words, words, strict=True)) <= 2 * count
 
 
 @few(60)
 @given(WORDS, SEEDS, SHARES)
 def test_deletion_keeps_an_order_and_a_word(words: list[str], seed: int, share: float) -> None:
-    made = eda.delete_words(split(" ".join(words)), share, np.random.default_rng(seed))
-    places = [unit.origin for unit in made.units]
-    assert places == sorted(set(places)) and made.words == [words[place] for place in places]
+    changed = eda.delete_words(split(" ".join(words)), share, np.random.default_rng(seed))
+    places = [unit.origin for unit in changed.units]
+    assert places == sorted(set(places)) and changed.words == [words[place] for place in places]
     assert bool(places) == bool(words)
-    assert str(made) == " ".join(made.words)
+    assert str(changed) == " ".join(changed.words)
 
 
 @few(60)
 @given(WORDS, SEEDS, st.integers(1, 5))
 def test_stop_words_are_never_replaced(words: list[str], seed: int, count: int) -> None:
-    made = eda.replace_words(split(" ".join(words)), count, synonyms, np.random.default_rng(seed))
-    assert len(made.units) == len(words)
-    changed = {w.lower() for w, unit in zip(words, made.units, strict=True) if w != unit.text}
+    sentence = eda.replace_words(
+        split(" ".join(words)), count, synonyms, np.random.default_rng(seed)
+    )
+    assert len(sentence.units) == len(words)
+    changed = {w.lower() for w, unit in zip(words, sentence.units, strict=True) if w != unit.text}
     assert changed <= {"film", "good"} and len(changed) <= count
     known = {w.lower() for w in words} & {"film", "good"}
     assert len(changed) == min(count, len(known))
@@ -151,12 +153,12 @@ def test_insertion_only_adds(words: list[str], seed: int, count: int) -> None:
     text = split(" ".join(words))
     if not words:
         return
-    made = eda.insert_words(text, count, synonyms, np.random.default_rng(seed))
-    added = Counter(made.words) - Counter(words)
+    changed = eda.insert_words(text, count, synonyms, np.random.default_rng(seed))
+    added = Counter(changed.words) - Counter(words)
     assert set(added) <= {"movie", "motion picture", "fine"} and added.total() <= count
-    kept = iter(made.words)
-    assert all(word in kept for word in words)  # in their order
-    assert made.words[-1] == words[-1]  # never behind the last
+    rest = iter(changed.words)
+    assert all(word in rest for word in words)  # in their order
+    assert changed.words[-1] == words[-1]  # never behind the last
 
 
 def test_what_is_not_loose_or_free_stays() -> None:

@@ -32,39 +32,41 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def variants(example: Example, own: str, **changes: Any) -> list[tuple[str, Any]]:
-    given: dict[str, Any] = {"copies": 12, "share": 0.2, "thesaurus": own, "seed": 3}
-    made = Augmenter(Settings(METHODS, **(given | changes)))
-    return [(v.method, v.example) for v in made.variants([example])[0]]
+    original: dict[str, Any] = {"copies": 12, "share": 0.2, "thesaurus": own, "seed": 3}
+    results = Augmenter(Settings(METHODS, **(original | changes)))
+    return [(v.method, v.example) for v in results.variants([example])[0]]
 
 
 def test_a_text_keeps_its_label(own: str) -> None:
-    made = variants(FILM, own)
-    assert len(made) == 12 and {method for method, _ in made} == set(METHODS)
-    assert all(new.label == "praise" and new.pair is None for _, new in made)
-    assert [new.id for _, new in made] == [f"r1~{i}" for i in range(1, 13)]
-    assert len({new.text for _, new in made}) > 6
-    for method, new in made:
+    results = variants(FILM, own)
+    assert len(results) == 12 and {method for method, _ in results} == set(METHODS)
+    assert all(new.label == "praise" and new.pair is None for _, new in results)
+    assert [new.id for _, new in results] == [f"r1~{i}" for i in range(1, 13)]
+    assert len({new.text for _, new in results}) > 6
+    for method, new in results:
         if method == "synonyms":
             assert "movie" in new.text or "motion picture" in new.text or "fine" in new.text
 
 
 def test_of_two_texts_one_changes(own: str) -> None:
-    given = Labelled("a good film was seen", "the film is good", 4.5)
-    made = [new for _, new in variants(given, own, copies=24)]
-    sides = {(new.text == given.text, new.pair == given.pair) for new in made}
+    original = Labelled("a good film was seen", "the film is good", 4.5)
+    results = [new for _, new in variants(original, own, copies=24)]
+    sides = {(new.text == original.text, new.pair == original.pair) for new in results}
     assert (False, False) not in sides and {(True, False), (False, True)} <= sides
-    assert {new.label for new in made} == {4.5}
+    assert {new.label for new in results} == {4.5}
 
 
 def test_all_choices_change_or_none(own: str) -> None:
-    given = Choice("a good film was seen", ("good good film", "film film film was"), "effect", 1)
-    made = [(method, new) for method, new in variants(given, own, copies=24)]
-    assert {new.label for _, new in made} == {1} and {new.asks for _, new in made} == {"effect"}
-    assert any(new.premise != given.premise for _, new in made)
-    for method, new in made:
-        assert (new.premise == given.premise) or (new.choices == given.choices)
-        if method == "synonyms" and new.choices != given.choices:
-            assert all(a != b for a, b in zip(new.choices, given.choices, strict=True))
+    original = Choice("a good film was seen", ("good good film", "film film film was"), "effect", 1)
+    results = [(method, new) for method, new in variants(original, own, copies=24)]
+    assert {new.label for _, new in results} == {1} and {new.asks for _, new in results} == {
+        "effect"
+    }
+    assert any(new.premise != original.premise for _, new in results)
+    for method, new in results:
+        assert (new.premise == original.premise) or (new.choices == original.choices)
+        if method == "synonyms" and new.choices != original.choices:
+            assert all(a != b for a, b in zip(new.choices, original.choices, strict=True))
     same = Choice("x", ("good", "fine"), None, 0)  # never the same choice twice
     assert all(len(set(new.choices)) == 2 for _, new in variants(same, own, copies=24))
 
@@ -74,36 +76,36 @@ def test_all_choices_change_or_none(own: str) -> None:
 
 @st.composite
 def sentences(draw: Any) -> Tagged:
-    words, found = [], []
+    words, spans = [], []
     for kind in draw(st.lists(KINDS, min_size=1, max_size=7)):
         new = [draw(st.sampled_from(WORDS)) for _ in kind.split()]
         if kind != "O":
-            found.append((kind.split()[0], len(words), len(words) + len(new)))
+            spans.append((kind.split()[0], len(words), len(words) + len(new)))
         words += new
-    return Tagged(tuple(words), tuple(write(found, len(words))))
+    return Tagged(tuple(words), tuple(write(spans, len(words))))
 
 
 @few(60)
 @given(sentences(), st.integers(0, 1000), st.sampled_from(["bio", "iob1", "bioes", "bilou"]))
 def test_tags_stay_valid_and_entities_whole(
-    own: str, given: Tagged, seed: int, scheme: str
+    own: str, original: Tagged, seed: int, scheme: str
 ) -> None:
-    given = replace(given, tags=tuple(repair(given.tags or (), scheme)))
-    before = {(k, given.words[a:b]) for k, a, b in entities(given.tags or ())}
-    count = len(entities(given.tags or ()))
-    for method, new in variants(given, own, seed=seed, scheme=scheme, copies=4, share=0.4):
+    original = replace(original, tags=tuple(repair(original.tags or (), scheme)))
+    before = {(k, original.words[a:b]) for k, a, b in entities(original.tags or ())}
+    count = len(entities(original.tags or ()))
+    for method, new in variants(original, own, seed=seed, scheme=scheme, copies=4, share=0.4):
         assert len(new.words) == len(new.tags) > 0
         assert not problems(new.tags, scheme)
         assert all(len(word.split()) == 1 for word in new.words)
-        found = entities(new.tags)
-        assert {(k, new.words[a:b]) for k, a, b in found} <= before
-        assert len(found) == count if method != "delete" else len(found) <= count
+        spans = entities(new.tags)
+        assert {(k, new.words[a:b]) for k, a, b in spans} <= before
+        assert len(spans) == count if method != "delete" else len(spans) <= count
 
 
 def test_words_of_entities_are_never_replaced(own: str) -> None:
-    given = Tagged(("Anna", "likes", "a", "good", "film", "in", "Rome", "."),
+    original = Tagged(("Anna", "likes", "a", "good", "film", "in", "Rome", "."),
                    ("B-PER", "O", "O", "O", "O", "O", "B-LOC", "O"))  # fmt: skip
-    for method, new in variants(given, own, copies=40, scheme="bio", share=0.4):
+    for method, new in variants(original, own, copies=40, scheme="bio", share=0.4):
         words = dict(zip(new.words, new.tags, strict=True))
         assert "ann" not in words and "Ann" not in words and new.words[-1] == "."
         assert "motion picture" not in words
@@ -116,8 +118,8 @@ def test_parts_of_speech_go_with_their_words(own: str) -> None:
     kinds = {"the": "DET", "good": "ADJ", "film": "NOUN", "runs": "VERB", "fine": "ADJ",
              "movie": "NOUN", ".": "PUNCT"}  # fmt: skip
     words = ("the", "good", "film", "runs", ".")
-    given = Tagged(words, tuple(kinds[word] for word in words))
-    for _, new in variants(given, own, copies=40, share=0.5):
+    original = Tagged(words, tuple(kinds[word] for word in words))
+    for _, new in variants(original, own, copies=40, share=0.5):
         assert new.tags == tuple(kinds[word] for word in new.words)
 
 
@@ -133,30 +135,30 @@ def test_words_without_tags_stay_without(own: str) -> None:
 def test_answers_are_where_they_say(own: str, seed: int) -> None:
     passage = "The good film was made in New York, a good city; New York is like Rome."
     answers = (Answer("New York", 26), Answer("York, a", 30), Answer("New York", 49))
-    given = Question("Where was the good film made?", passage, answers, id="q")
-    for _, new in variants(given, own, seed=seed, copies=6, share=0.4):
+    original = Question("Where was the good film made?", passage, answers, id="q")
+    for _, new in variants(original, own, seed=seed, copies=6, share=0.4):
         assert [answer.text for answer in new.answers] == ["New York", "York, a", "New York"]
         for answer in new.answers:
             assert new.passage.startswith(answer.text, answer.start)
-        assert new.question == given.question or new.passage == given.passage
+        assert new.question == original.question or new.passage == original.passage
 
 
 def test_questions_without_answers(own: str) -> None:
-    given = Question("Who likes the film?", "A good film was made in Rome.", (), True)
-    made = [new for _, new in variants(given, own, copies=20)]
-    assert all(new.impossible and not new.answers for new in made)
-    assert any(new.passage != given.passage for new in made)
+    original = Question("Who likes the film?", "A good film was made in Rome.", (), True)
+    results = [new for _, new in variants(original, own, copies=20)]
+    assert all(new.impossible and not new.answers for new in results)
+    assert any(new.passage != original.passage for new in results)
 
 
 # -- words
 
 
 def test_chinese_words_are_changed_whole(own: str) -> None:
-    given = Labelled("我喜欢自然语言处理，它很有趣。", label="好")
-    made = {method: new.text for method, new in variants(given, own)}
-    assert "热爱" in made["synonyms"] or "好玩" in made["synonyms"]
-    assert " " not in "".join(made.values())
-    assert sorted(made["swap"]) == sorted(given.text)
+    original = Labelled("我喜欢自然语言处理，它很有趣。", label="好")
+    results = {method: new.text for method, new in variants(original, own)}
+    assert "热爱" in results["synonyms"] or "好玩" in results["synonyms"]
+    assert " " not in "".join(results.values())
+    assert sorted(results["swap"]) == sorted(original.text)
 
 
 def test_texts_without_words(own: str) -> None:
@@ -186,8 +188,8 @@ def test_several_processes_make_the_same(tmp_path: Path) -> None:
     own = str(listed(tmp_path / "own.tsv", "film\tmovie", "old hat\tdated"))
     settings = Settings(METHODS, copies=2, thesaurus=own)
     notes, others = list[str](), list[str]()
-    made = list(augmented(examples, settings, 2, notes))
-    assert made == list(augmented(examples, settings, 1, others))
+    results = list(augmented(examples, settings, 2, notes))
+    assert results == list(augmented(examples, settings, 1, others))
     assert notes == others and "such as 'old hat'" in notes[0]
 
 
@@ -195,7 +197,7 @@ def test_several_processes_make_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "named"),
     [
         ({"methods": ()}, "no method; give some of synonyms, insert, swap, delete, masked, back"),
         ({"methods": ("swap", "swap")}, "named twice"),
@@ -211,8 +213,8 @@ def test_several_processes_make_the_same(tmp_path: Path) -> None:
         ({"away": "x"}, "'back' is not asked for, but there is a model that translates"),
     ],
 )
-def test_what_is_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_is_refused(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
         Settings(**({"methods": ("swap",)} | changes))
 
 
@@ -224,11 +226,11 @@ def test_unknown_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("example", "told"),
+    ("example", "named"),
     [(Pair("a", "b"), "its target has to say the same"), (Dialogue(("a", "b")), "a reply has to")],
 )
-def test_tasks_whose_answer_would_have_to_change(example: Example, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_tasks_whose_answer_would_have_to_change(example: Example, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
         Augmenter(Settings(("swap",))).variants([example])
 
 

