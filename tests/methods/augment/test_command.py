@@ -304,6 +304,7 @@ def test_what_is_refused(tmp_path: Path, own: str) -> None:
     refused(ConfigError, "--share plays no part here", *models, "--share", "0.1", out=out)
     refused(ConfigError, "leave .gz out", *some, "swap", out=tmp_path / "more.jsonl.gz")
     refused(ConfigError, "no room for labels", *some, "swap", out=tmp_path / "more.txt")
+    refused(ConfigError, "parquet is read, not written", *some, "swap", out=tmp_path / "a.parquet")
     refused(ConfigError, "for tagged words", *some, "swap", out=tmp_path / "more.conll")
     refused(ConfigError, "the answer would have to change", data, "--task", "converse", out=out)
     refused(ConfigError, "variants are made for", data, "--task", "clasify", out=out)
