@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as Fast
-from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from regard.core.errors import ConfigError, FormatError
 from regard.data.corpus import Special
 from regard.data.examples import Answer, Question
 from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.vocabulary import train
 from regard.data.windows import (
     Read,
     as_text,
@@ -46,34 +45,10 @@ def pieces() -> Tokenizer:
     return Tokenizer(word_pieces(PIECES))
 
 
-def trained(kind: str) -> Tokenizer:
-    if kind == "wordpiece":
-        fast = Fast(models.WordPiece(unk_token="[UNK]"))
-        fast.normalizer = normalizers.BertNormalizer()
-        fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-        learner = trainers.WordPieceTrainer(
-            vocab_size=80, special_tokens=special, show_progress=False
-        )
-    elif kind == "bytes":
-        fast = Fast(models.BPE())
-        fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-        learner = trainers.BpeTrainer(
-            vocab_size=280, initial_alphabet=alphabet, show_progress=False
-        )
-    else:
-        fast = Fast(models.Unigram())
-        fast.normalizer = normalizers.NFKC()
-        fast.pre_tokenizer = pre_tokenizers.Metaspace()
-        learner = trainers.UnigramTrainer(
-            vocab_size=60, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
-        )
-    fast.train_from_iterator(TEXTS * 4, learner)
-    return Tokenizer(fast)
-
-
-TRAINED = {kind: trained(kind) for kind in ("wordpiece", "bytes", "unigram")}
+TRAINED = {
+    name: train(kind, TEXTS * 4, vocabulary=None, lower=None, marks=0)
+    for name, kind in (("wordpiece", "wordpiece"), ("bytes", "bytes-bpe"), ("unigram", "unigram"))
+}
 
 
 def example(passage: str, *answers: tuple[str, int], impossible: bool = False) -> Question:
