@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Fast
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import pre_tokenizers
 
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.tags import (
@@ -29,6 +29,7 @@ from regard.data.tags import (
     write,
 )
 from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.vocabulary import train
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] new york ##er ##s likes a b c 你 好".split()
 CLS, SEP = PIECES.index("[CLS]"), PIECES.index("[SEP]")
@@ -43,12 +44,8 @@ def pieces() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def bytes_bpe() -> Tokenizer:
-    fast = Fast(models.BPE())
-    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
-    fast.train_from_iterator(["the cat sat on the mat with the other cats"] * 4, trainer)
-    return Tokenizer(fast)
+    texts = ["the cat sat on the mat with the other cats"] * 4
+    return train("bytes-bpe", texts, vocabulary=None, lower=None, marks=0)
 
 
 def texts_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:

@@ -45,34 +45,28 @@ class KnowledgeOptions:
             )
         if not options.rules:
             raise ConfigError("objective.knowledge.rules is []; it must be a list of names")
-        options.check_mode()
-        if options.mode == "bias":
-            options.check_rules()
-        elif not (options.graph or options.file):
-            raise ConfigError("a sentence tree needs a graph: --knowledge GRAPH.tsv")
-        return options
-
-    def check_mode(self) -> None:
-        """Refuses what the other mode alone heeds; settled recipes hold it, too, but unchanged."""
-        usual = type(self)()
-        other = "tree" if self.mode == "bias" else "bias"
-        for name in OF_MODE[other]:
-            value = getattr(self, name)
-            if value != getattr(usual, name):
+        other = "tree" if options.mode == "bias" else "bias"
+        for name in OF_MODE[other]:  # a settled recipe holds them, too, but unchanged
+            value = getattr(options, name)
+            if value != getattr(cls(), name):
                 raise ConfigError(
                     f"objective.knowledge.{name} is {value!r}, which only mode {other} heeds, and "
-                    f"the mode is {self.mode}; leave it out, or choose mode {other}"
+                    f"the mode is {options.mode}; leave it out, or choose mode {other}"
                 )
-
-    def check_rules(self) -> None:
-        asking = [name for name in self.rules if name.partition(":")[0] in OF_GRAPH]
-        if asking and not (self.graph or self.file):
-            raise ConfigError(f"the rule {asking[0]!r} needs a graph: --knowledge GRAPH.tsv")
-        if self.guidance.get("rules", self.rules) != self.rules:
+        has_graph = bool(options.graph or options.file)
+        if options.mode == "tree":
+            if not has_graph:
+                raise ConfigError("a sentence tree needs a graph: --knowledge GRAPH.tsv")
+            return options
+        needing = [name for name in options.rules if name.partition(":")[0] in OF_GRAPH]
+        if needing and not has_graph:
+            raise ConfigError(f"the rule {needing[0]!r} needs a graph: --knowledge GRAPH.tsv")
+        if options.guidance.get("rules", options.rules) != options.rules:
             raise ConfigError(
-                f"objective.knowledge.guidance.rules is {self.guidance['rules']!r}; rules stand in "
-                f"objective.knowledge.rules, which is {self.rules!r}"
+                f"objective.knowledge.guidance.rules is {options.guidance['rules']!r}; rules stand "
+                f"in objective.knowledge.rules, which is {options.rules!r}"
             )
+        return options
 
 
 def asked(
