@@ -104,8 +104,8 @@ def facts_of(loaded: Loaded) -> dict[str, Any]:
     given = loaded.source.get("id2label") or {}
     labels = [str(given[key]) for key in sorted(given, key=int)] if held.names_labels else []
     name, card = held.name, loaded.model.family
-    if held.name == "classify" and len(labels) == 1:
-        name, labels = "similar", []
+    if held.scores_as and len(labels) == 1:
+        name, labels = held.scores_as, []
     bare = {"marks": False} if card.task_tokens and held.between_marks else {}  # others' models
     return {
         "task": name,

@@ -51,8 +51,8 @@ from regard.metrics.significance import compare
 from regard.tasks import read
 from regard.tasks import task as find
 from regard.tasks.base import Prediction
+from regard.tasks.classify import NONE
 from regard.tasks.corpus import files_of
-from regard.tasks.labelled_text import NONE
 
 PAGE, FACTS, ANSWERS = "report.html", "test.json", "predictions.jsonl"
 Watch = Callable[[str, int, int], None]  # (what, done, of)

@@ -6,16 +6,14 @@ What learns it is in `answer_objective.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from regard.data.examples import Answer, Example, Question
 from regard.data.read_fields import ID, Bad, Record, short
+from regard.metrics.answers import Answers
+from regard.tasks.answer_objective import Answer as AnswerObjective
 from regard.tasks.base import Prediction
 from regard.tasks.written import Written
-
-if TYPE_CHECKING:
-    from regard.metrics.base import Measured
-    from regard.tasks.labelled import LabelledObjective
 
 NO_ANSWER = "no answer"  # as a model writes it
 UNANSWERABLE = "unanswerable"  # in a prompt: the answer that a passage does not give
@@ -43,6 +41,8 @@ class AnswerTask(Written):
     answers = ("answers", "start", "impossible")
     partly = True
     varied = True
+    learned_by = AnswerObjective
+    measured_by = Answers
     heads = ("answer", "span")
     fields = ("question", "passage")
     answer_fields = ("answer",)
@@ -73,22 +73,10 @@ class AnswerTask(Written):
 
     # -- learning and measuring
 
-    def objective(self) -> type[LabelledObjective]:
-        from regard.tasks.answer_objective import Answer
-
-        return Answer
-
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
-        from regard.metrics.answers import Answers
-
-        return Answers
-
     def more_figures(
         self, gold: Sequence[Any], predictions: Sequence[Prediction], options: dict[str, Any]
     ) -> dict[str, Any]:
         """Which thresholds of no answer would have been best, where the model can say that."""
-        from regard.metrics.answers import Answers
-
         tables = [one.scores for one in predictions if isinstance(one.scores, dict)]
         known = all(isinstance(table.get("null"), int | float) for table in tables)
         if len(tables) < len(predictions) or not known:

@@ -85,17 +85,15 @@ class Answer(LabelledObjective):
     def prepare(self) -> None:
         choose("impossible", self.options.impossible, ("auto", "yes", "no"))
         if self.options.impossible == "auto":
-            self.options = replace(self.options, impossible=self.seen_impossible())
+            # What is asked of a model must not depend on what a test holds.
+            examples: Any = self.corpus.examples if self.corpus.split in ("train", "valid") else ()
+            seen = any(example.impossible for example in examples)
+            self.options = replace(self.options, impossible="yes" if seen else "no")
         self.refuse = self.options.impossible == "yes"
         super().prepare()
         self.conditional = self.card.answer_head == "span"
         if self.conditional and self.refuse:
             self.weights = {"answerable": 0.5}
-
-    def seen_impossible(self) -> str:
-        """What is asked of a model must not depend on what a test holds."""
-        examples: Any = self.corpus.examples if self.corpus.split in ("train", "valid") else ()
-        return "yes" if any(example.impossible for example in examples) else "no"
 
     # -- windows
 
@@ -123,9 +121,10 @@ class Answer(LabelledObjective):
                     segments.append(np.array(window.segments, np.int8))
                     marks.append(marks_of(window, taught))
         if not rows:
+            reasons = "; ".join(self.trouble())
             raise InputError(
                 f"none of the {len(examples):,} questions of the {self.corpus.split} data has an "
-                f"answer to learn{self.why()}"
+                "answer to learn" + (f": {reasons}" if reasons else "")
             )
         self.marks = np.array(marks, np.int32)
         return rows, segments
@@ -144,10 +143,6 @@ class Answer(LabelledObjective):
             self.told["torn" if torn else "refused" if refused else "unknown"] += 1
         if not self.learning:
             self.reads.append(read)
-
-    def why(self) -> str:
-        told = "; ".join(self.trouble())
-        return f": {told}" if told else ""
 
     def trouble(self) -> list[str]:
         """What of the data cannot be learned from; a test may well have no answers."""
@@ -171,21 +166,8 @@ class Answer(LabelledObjective):
         ]
         return made
 
-    @property
-    def note(self) -> str:
-        told, split = list(self.corpus.notes), self.corpus.split
-        if self.told["long"]:
-            told.append(
-                f"{self.told['long']:,} of {len(self.corpus):,} questions of the {split} data do "
-                f"not fit {self.length} tokens with their passage, which is read in "
-                f"{self.told['windows']:,} windows"
-            )
-        if self.cut:
-            told.append(
-                f"{self.cut:,} questions of the {split} data have more than "
-                f"{self.layout.question} tokens and were cut"
-            )
-        return "; ".join([*told, *self.trouble()])
+    def notes(self) -> list[str]:
+        return [*super().notes(), *self.trouble()]
 
     def extra(self, index: int) -> Sample:
         return {"marks": self.marks[index]}
@@ -202,7 +184,7 @@ class Answer(LabelledObjective):
         def within(column: int) -> Tensor:
             return (at >= marks[:, column, None]) & (at < marks[:, column + 1, None])
 
-        cls, passage = marks[:, 0], within(3)
+        cls, passage, before = marks[:, 0], within(3), torch.arange(int(marks[:, 2].max()))
         return batch | {
             "cls": cls,
             "question": within(1),
@@ -212,8 +194,9 @@ class Answer(LabelledObjective):
             "start": marks[:, 7],
             "end": marks[:, 8],
             "known": marks[:, 9].bool(),
-            # What stands before the first separator, as TriviaQA's authors and transformers do.
-            "wide": wide_rows(marks[:, 2]),
+            # What stands before the first separator, as TriviaQA's authors and transformers do;
+            # -1 where a window has fewer such rows.
+            "wide": torch.where(before < marks[:, 2, None], before, -1),
         }
 
     def global_rows(self, batch: Batch) -> Tensor:
@@ -267,25 +250,24 @@ class Answer(LabelledObjective):
         )
         return {"exact_windows": float(exact) / max(of, 1), "loss": loss}
 
-    def better(self, new: float, old: float) -> bool:
-        return new > old
-
     # -- answers
 
     def cuts(self) -> Counter[str]:
         return super().cuts() + Counter(long=self.told["long"], windows=self.told["windows"])
 
-    def cut_notes(self, counts: Counter[str]) -> list[str]:
+    def cut_notes(self, counts: Counter[str], data: str = "") -> list[str]:
         notes = []
         if counts["long"]:
             notes.append(
-                f"{counts['long']:,} of {counts['examples']:,} questions do not fit "
+                f"{counts['long']:,} of {counts['examples']:,} questions{data} do not fit "
                 f"{self.length:,} tokens with their passage, which is read in "
                 f"{counts['windows']:,} windows"
             )
         if counts["cut"]:
-            most = self.layout.question
-            notes.append(f"{counts['cut']:,} questions have more than {most:,} tokens and were cut")
+            notes.append(
+                f"{counts['cut']:,} questions{data} have more than {self.layout.question:,} tokens "
+                "and were cut"
+            )
         return notes
 
     def predict(self, model: Any, batch: Batch) -> list[Any]:
@@ -391,12 +373,6 @@ def marks_of(window: Window, known: bool) -> list[int]:
         *window.target,
         int(known),
     ]
-
-
-def wide_rows(counts: Tensor) -> Tensor:
-    """The first so many rows of each window [B, G], -1 where one has fewer."""
-    at = torch.arange(int(counts.max()))
-    return torch.where(at < counts[:, None], at, -1)
 
 
 def span_of(model: Any) -> Span | None:

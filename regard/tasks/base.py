@@ -14,9 +14,9 @@ from regard.core.errors import InputError
 from regard.data.examples import Example
 from regard.data.problems import Place
 from regard.data.read_fields import Schema
+from regard.metrics.base import Measured
 
 if TYPE_CHECKING:
-    from regard.metrics.base import Measured
     from regard.tasks.check import Checker
     from regard.tasks.labelled import LabelledObjective
 
@@ -80,21 +80,28 @@ class Task(Schema):
     problem_type: ClassVar[str] = ""  # of such a published model, where several tasks share a head
     asked_as: ClassVar[tuple[str, ...]] = ()  # other tasks that its models answer, too
 
-    def objective(self) -> type[LabelledObjective]:
-        """What learns it with a head."""
-        raise NotImplementedError
+    learned_by: ClassVar[type[LabelledObjective] | None] = None  # what learns it with a head
+    may_score: ClassVar[bool] = False  # may its answer be a number instead of a class?
+    scores_as: ClassVar[str] = ""  # the task of a published model whose head has a single output
 
     @property
     def has_objective(self) -> bool:
-        return type(self).objective is not Task.objective
+        return self.learned_by is not None
+
+    def objective(self) -> type[LabelledObjective]:
+        if self.learned_by is None:
+            raise NotImplementedError(f"no head learns {self.name}")
+        return self.learned_by
 
     # -- measuring
 
     kind: ClassVar[str] = ""  # what its answers are, where a task can be answered in two ways
     void: ClassVar[str] = ""  # what an answer that means nothing is, and what it counts as
 
+    measured_by: ClassVar[type[Measured]]
+
     def metric(self, labels: Sequence[str]) -> type[Measured]:
-        raise NotImplementedError
+        return self.measured_by
 
     def metric_options(
         self, labels: Sequence[str], gold: Sequence[Any], *, strict: bool, language: str

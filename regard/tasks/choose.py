@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,13 +21,10 @@ from regard.data.examples import Choice, Example
 from regard.data.input_formats import Framed, framed
 from regard.data.problems import Place
 from regard.data.read_fields import ID, Bad, Record, numbered_fields
-from regard.objectives.base import Batch, Loss, Sample
+from regard.metrics import labels as metrics
+from regard.objectives.base import Batch, Sample
 from regard.tasks.base import Prediction, Task
-from regard.tasks.labelled import LabelledObjective
 from regard.tasks.multi_row import Several, SeveralOptions
-
-if TYPE_CHECKING:
-    from regard.metrics.base import Measured
 
 # What COPA asks, in its own words (Roemmele et al. 2011); other questions are asked as they are.
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
@@ -58,15 +55,11 @@ class Choose(Several):
                     f"{example.place}: of {count} choices number {label} is said to be right; "
                     "choices count from 0"
                 )
-        found = np.array([-1 if e.label is None else e.label for e in examples], np.int64)
-        if self.corpus.split in ("train", "valid") and not (found >= 0).any():
-            raise InputError(f"none of the examples of the {self.corpus.split} data has a label")
-        return found
+        gold = np.array([-1 if e.label is None else e.label for e in examples], np.int64)
+        self.check_known(gold >= 0)
+        return gold
 
     # -- rows
-
-    def groups(self) -> Iterator[list[Framed]]:
-        return self.groups_of(self.corpus.examples)
 
     def groups_of(self, examples: Any) -> Iterator[list[Framed]]:
         return self.asked_first(examples) if self.causal else self.asked_second(examples)
@@ -122,33 +115,16 @@ class Choose(Several):
     def heads(self) -> dict[str, int]:
         return {"choose": 1}
 
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {self.name: float(batch["known"].sum())} | self.language_counts(batch)
-
-    def scores(self, model: Any, batch: Batch) -> Tensor:
-        """[B, choices]; -∞ where an example has fewer than others."""
-        return self.judged(model, self.hidden(model, batch), batch)
-
     def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
+        """[B, choices]; -∞ where an example has fewer than others."""
         scores = wide(model.read("choose", hidden, batch["real"]))[:, 0]
         return scores[batch["rows"]].masked_fill(~batch["held"], -torch.inf)
 
-    def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
-        hidden = self.hidden(model, batch)
-        scores = self.judged(model, hidden, batch)
+    def nats(self, scores: Tensor, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor, Any]]]:
         gold, known = batch["gold"], batch["known"]
         each = torch.nn.functional.cross_entropy(scores, gold, reduction="none")
-        sums = {self.name: (each * known).sum()} | self.language_sums(model, hidden, batch)
         right = ((scores.argmax(1) == gold) & known).sum()
-        return Loss(sums, self.counted(batch), {"right": (right, known.sum())})
-
-    def measure(self, totals: Loss) -> dict[str, float]:
-        mean = float(totals.sums[self.name]) / max(totals.counts[self.name], 1e-9)
-        right, of = totals.seen["right"]
-        return {"accuracy": float(right) / max(of, 1), "loss": mean}
-
-    def better(self, new: float, old: float) -> bool:
-        return new > old
+        return each, {"right": (right, known.sum())}
 
     # -- answers
 
@@ -196,6 +172,8 @@ class ChooseTask(Task):
     needed = ("premise", "choices")
     listed = "choices"
     varied = True
+    learned_by = Choose
+    measured_by = metrics.Choice
     heads = ("choose",)
     prefix = "copa "
     void = "none of the choices and count as wrong"
@@ -229,15 +207,7 @@ class ChooseTask(Task):
             raise Bad("wrong-type", f"what is asked is {type(asks).__name__}, not text")
         return Choice(premise, tuple(choices), asks or None, label, record.place, record.id)
 
-    # -- learning and measuring
-
-    def objective(self) -> type[LabelledObjective]:
-        return Choose
-
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
-        from regard.metrics import labels as metrics
-
-        return metrics.Choice
+    # -- measuring
 
     def values(
         self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from regard.data.read_fields import Bad, Record
-from regard.tasks.labelled_text import LabelledText
+from regard.tasks.classify import LabelledText
 
 WORDS = {  # GPT-3's, in the order in which a prompt names them (Brown et al. 2020, appendix G)
     "entailment": "True",

@@ -24,7 +24,7 @@ from regard.models.family import Family
 from regard.objectives.base import Batch, Objective, Sample
 from regard.objectives.reading import check_room, inner
 from regard.tasks import task as find
-from regard.tasks.base import Prediction
+from regard.tasks.base import Prediction, Task
 from regard.tasks.corpus import Examples
 from regard.tasks.knowledge import Informed
 from regard.tasks.task_tokens import grown
@@ -68,8 +68,12 @@ class LabelledObjective(Objective, Hooks):
         """Does its model read from left to right?"""
         return self.card.model.causal
 
+    @property
+    def task(self) -> Task:
+        return find(self.corpus.task)
+
     def prepare(self) -> None:
-        family, task = self.options.family, find(self.corpus.task)
+        family, task = self.options.family, self.task
         if family not in FAMILIES or not self.suits(FAMILIES[family]):
             writers = text_writers()
             others = f" ({' and '.join(writers)} learn it as text)" if task.writable else ""
@@ -103,15 +107,15 @@ class LabelledObjective(Objective, Hooks):
 
     @property
     def note(self) -> str:
-        told = list(self.corpus.notes)
-        if self.cut:
-            told.append(
-                f"{self.cut:,} of {len(self):,} texts of the {self.corpus.split} data have more "
-                f"than {self.length} tokens and were cut"
-            )
+        return "; ".join(self.notes())
+
+    def notes(self) -> list[str]:
+        """What a user should know of the data, before a run."""
+        lines = list(self.corpus.notes)
+        lines += self.cut_notes(self.cuts(), f" of the {self.corpus.split} data")
         if self.knowledge is not None:
-            told += self.knowledge.notes(self.corpus.split, self.learning)
-        return "; ".join(told)
+            lines += self.knowledge.notes(self.corpus.split, self.learning)
+        return lines
 
     # -- rows
 
@@ -190,6 +194,10 @@ class LabelledObjective(Objective, Hooks):
     def targets_in(self, batch: Batch) -> int:
         return 0
 
+    def better(self, new: float, old: float) -> bool:
+        """The first figure of every task is higher where the model is better."""
+        return new > old
+
     # -- the model
 
     def hidden(self, model: Any, batch: Batch) -> Tensor:
@@ -232,11 +240,16 @@ class LabelledObjective(Objective, Hooks):
 
     # -- answers
 
-    def cut_notes(self, counts: Counter[str]) -> list[str]:
-        """What became of texts that are too long, of all that `cuts` counted."""
+    def cut_notes(self, counts: Counter[str], data: str = "") -> list[str]:
+        """What became of texts that are too long, of all that `cuts` counted; `data` says which
+        texts they are.
+        """
         if not counts["cut"]:
             return []
-        return [f"{counts['cut']:,} texts have more than {self.length:,} tokens and were cut"]
+        return [
+            f"{counts['cut']:,} of {counts['examples']:,} texts{data} have more than "
+            f"{self.length:,} tokens and were cut"
+        ]
 
     def cuts(self) -> Counter[str]:
         """How many examples were cut, or read in windows."""

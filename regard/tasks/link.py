@@ -25,7 +25,6 @@ from regard.data.read_fields import ID, Bad, Record, short
 from regard.metrics.base import Measured, Weighted, mean
 from regard.tasks.base import Prediction, Task
 from regard.tasks.choose import Choose, ChooseOptions
-from regard.tasks.labelled import LabelledObjective
 
 GRAPH = "entities.tsv"  # beside a model that has learned with a graph
 AMONG = 5  # recall is also measured among so many of the best
@@ -226,6 +225,8 @@ class LinkTask(Task):
         "id": ID,
     }
     needed = ("text", "mention")
+    learned_by = Link
+    measured_by = Linking
     writable = False
     fields = ("text", "mention")
     answer_fields = ("entity",)
@@ -250,12 +251,6 @@ class LinkTask(Task):
         if label is not None and names and label not in names:
             raise Bad("label-range", f"{label!r} is none of the candidates ({', '.join(names)})")
         return Mention(text, mention, candidates, label, record.place, record.id)
-
-    def objective(self) -> type[LabelledObjective]:
-        return Link
-
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
-        return Linking
 
     def values(
         self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]

@@ -176,25 +176,19 @@ class Tag(LabelledObjective):
     def legal(self, tags: Sequence[str]) -> Sequence[str]:
         return repair(tags, scheme_of(self.corpus.labels)) if self.schemed else tags
 
-    @property
-    def note(self) -> str:
-        told = [super().note] if super().note else []
-        if self.long:
-            told.append(
-                f"{self.long:,} of {len(self.corpus):,} sentences of the {self.corpus.split} data "
-                f"have more than {self.length} tokens and are read in several windows"
-            )
+    def notes(self) -> list[str]:
+        lines = super().notes()
         if self.unseen:
             names = list(self.codes)[len(self.corpus.labels) :]
             kinds = sorted({split(name)[1] for name in names} if self.schemed else names)
             what = "belong to entities of kinds" if self.schemed else "have tags"
             right = "entities that are not found" if self.schemed else "wrong"
-            told.append(
+            lines.append(
                 f"{self.unseen:,} words of the {self.corpus.split} data {what} that the training "
                 f"data never shows ({', '.join(kinds)}): nothing is learned from them, and they "
                 f"count as {right}"
             )
-        return "; ".join(told)
+        return lines
 
     def extra(self, index: int) -> Sample:
         return {"labels": self.labels[index], "edges": self.edges[index]}
@@ -297,23 +291,18 @@ class Tag(LabelledObjective):
             "loss": nats,
         }
 
-    def better(self, new: float, old: float) -> bool:
-        return new > old
-
     # -- answers
 
     def cuts(self) -> Counter[str]:
         return super().cuts() + Counter(long=self.long)
 
-    def cut_notes(self, counts: Counter[str]) -> list[str]:
-        notes = super().cut_notes(counts)
-        if counts["long"]:
-            notes.insert(
-                0,
-                f"{counts['long']:,} of {counts['examples']:,} sentences have more than "
-                f"{self.length:,} tokens and are read in several windows",
-            )
-        return notes
+    def cut_notes(self, counts: Counter[str], data: str = "") -> list[str]:
+        if not counts["long"]:
+            return []
+        return [
+            f"{counts['long']:,} of {counts['examples']:,} sentences{data} have more than "
+            f"{self.length:,} tokens and are read in several windows"
+        ]
 
     def answers(
         self, model: Any, scores: Tensor, scored: Tensor, batch: Batch

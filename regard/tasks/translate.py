@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from regard.data.read_fields import ID
+from regard.metrics.text import Translation
 from regard.tasks.written import Rewriting
-
-if TYPE_CHECKING:
-    from regard.metrics.base import Measured
 
 
 class Translate(Rewriting):
     name = "translate"
+    measured_by = Translation
     roles: ClassVar[Mapping[str, str]] = {
         "source": "source src a",
         "target": "target tgt b",
@@ -36,11 +35,6 @@ class Translate(Rewriting):
         if len(inside) == 2 and not chosen:
             flat["source"], flat["target"] = inside.values()
         return flat
-
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
-        from regard.metrics.text import Translation
-
-        return Translation
 
     def template(self, examples: Sequence[Any]) -> str:
         """GPT-2's (Radford et al. 2019, 3.7)."""

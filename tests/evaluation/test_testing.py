@@ -144,7 +144,7 @@ def test_long_texts_are_cut_and_counted(world, tmp_path):
     records = [*tuning.reviews(5), {"text": "the film was " * 30, "label": "good"}]
     data = tuning.write(tmp_path / "long.jsonl", records)
     found = examine(world.run("reviewer"), [str(data)], Plan(out=tmp_path / "t"))
-    assert found["notes"] == ["1 texts have more than 16 tokens and were cut"]
+    assert found["notes"] == ["1 of 1 texts have more than 16 tokens and were cut"]
 
 
 def test_what_is_read_in_windows_is_counted(world, tmp_path):
