@@ -81,11 +81,11 @@ def corpus_for(loaded: Loaded, data: Sequence[str], plan: Plan) -> Iterator[Corp
     with TemporaryDirectory(prefix="regard-test-") as work:
         how = How(form=plan.reading.get("form"), field=plan.reading.get("fields", {}).get("text")
                   or "text", download=plan.reading.get("download", False))  # fmt: skip
-        given = prepare.Plan(
+        preparing = prepare.Plan(
             tuple(data), Path(work, "data"), how, tokenizer=str(loaded.path), shares=Shares(0, 0)
         )
-        prepare.prepare(given)
-        yield Corpus.open(given.out, "train")
+        prepare.prepare(preparing)
+        yield Corpus.open(preparing.out, "train")
 
 
 def split_of(loaded: Loaded, tokenizer: Tokenizer, data: str, split: str) -> Corpus:
@@ -131,11 +131,15 @@ def objective_for(loaded: Loaded, corpus: Corpus, plan: Plan) -> Objective:
     length, samples, seed = context or LENGTH, 0, 1
     file = Path(loaded.path or "") / RECIPE
     if file.is_file():
-        held = recipes.make(recipes.read(file))
-        options = dict(held.objective) or options
+        recipe = recipes.make(recipes.read(file))
+        options = dict(recipe.objective) or options
         if "of" in options:  # a distillation is tested by the objective inside of it
             options = {"name": options["of"], **options.get("options", {})}
-        length, samples, seed = held.batch.length or length, held.batch.samples or 0, held.seed
+        length, samples, seed = (
+            recipe.batch.length or length,
+            recipe.batch.samples or 0,
+            recipe.seed,
+        )
     elif options["name"] == "sentences":
         options = {"name": "masked"}
     if corpus.kind == "pairs" and options["name"] != "pairs":
@@ -145,11 +149,11 @@ def objective_for(loaded: Loaded, corpus: Corpus, plan: Plan) -> Objective:
     samples = samples or max(1, STEP // length)
     if kind is Recurrent:  # streams no shorter than a segment
         samples = max(1, min(samples, len(corpus) // length))
-    made = kind.build(
+    objective = kind.build(
         corpus, options_of(kind, options), length=length, batch=samples, seed=seed, learning=False
     )
-    made.check(loaded.model)
-    return made
+    objective.check(loaded.model)
+    return objective
 
 
 # -- every document by itself
@@ -198,25 +202,25 @@ def begin(objective: Causal | Recurrent, sample: int) -> int:
     return int(tiles.starts[run]) + (sample - int(tiles.before[run])) * tiles.step
 
 
-def measured_documents(found: Reading, plan: Plan) -> dict[str, Any]:
+def measured_documents(reading: Reading, plan: Plan) -> dict[str, Any]:
     """Perplexity and bits a byte, with intervals over documents."""
     result = summarise(
         Modelling,
-        found.gold,
-        found.nats,
+        reading.gold,
+        reading.nats,
         seed=plan.seed,
         resamples=plan.resamples,
         worst=plan.worst,
     )
-    tokenizer = found.corpus.tokenizer
+    tokenizer = reading.corpus.tokenizer
     for row in result["worst"]:
-        ids = found.corpus.document(row["index"])
-        tokens, size = found.gold[row["index"]]
+        ids = reading.corpus.document(row["index"])
+        tokens, size = reading.gold[row["index"]]
         row["text"] = tokenizer.decode(ids[:SHOWN].tolist()) + (" …" if len(ids) > SHOWN else "")
         row["gold"] = {"tokens": tokens, "bytes": size}
-        row["predicted"] = {"nats": found.nats[row["index"]]}
+        row["predicted"] = {"nats": reading.nats[row["index"]]}
         row["loss"] = -row.pop("score")
-    return {"task": "model"} | result | about(found.objective) | {"units": "documents"}
+    return {"task": "model"} | result | about(reading.objective) | {"units": "documents"}
 
 
 # -- what another objective measures
@@ -270,8 +274,8 @@ def batches(
             batch = moved(batch, like.device, like.dtype)
             with autocast(like.device, plan.precision):
                 sums, seen = learner(batch, state)
-            made = {"sums": sums, "seen": seen, "counts": objective.counts(batch)}
-            rows.append({k: {n: float(v) for n, v in t.items()} for k, t in made.items()})
+            tables = {"sums": sums, "seen": seen, "counts": objective.counts(batch)}
+            rows.append({k: {n: float(v) for n, v in t.items()} for k, t in tables.items()})
             watch("reading", places[-1] + 1, len(objective))
     return rows
 
@@ -313,22 +317,22 @@ def examine_text(
         if corpus is not whole:
             total = len(whole.documents) - 1
             notes.append(f"only the first {plan.limit:,} of {total:,} documents were tested")
-        found = read_through(loaded, corpus, plan, watch)
-        if not isinstance(found, Reading):
+        reading = read_through(loaded, corpus, plan, watch)
+        if not isinstance(reading, Reading):
             if plan.against:
                 raise ConfigError(
-                    f"{run} is measured by {found.name}, which has no value for each document; "
+                    f"{run} is measured by {reading.name}, which has no value for each document; "
                     "--against compares models that read from left to right"
                 )
-            result = measured_batches(loaded, found, plan, watch)
+            result = measured_batches(loaded, reading, plan, watch)
             return result | {"notes": notes}, iter(())
-        result = measured_documents(found, plan) | {"notes": notes}
+        result = measured_documents(reading, plan) | {"notes": notes}
     if other is not None:
         alike = same_words(loaded, other)
-        result["comparison"] = against_reader(other, alike, run, data, found, plan, watch)
+        result["comparison"] = against_reader(other, alike, run, data, reading, plan, watch)
     rows = (
         {"document": i, "tokens": tokens, "bytes": size, "nats": nats}
-        for i, ((tokens, size), nats) in enumerate(zip(found.gold, found.nats, strict=True))
+        for i, ((tokens, size), nats) in enumerate(zip(reading.gold, reading.nats, strict=True))
     )
     return result, rows
 
@@ -344,20 +348,20 @@ def rival(run: str, plan: Plan) -> Loaded | None:
 
 
 def against_reader(
-    other: Loaded, alike: bool, run: str, data: Sequence[str], found: Any, plan: Plan, watch: Watch
+    other: Loaded, alike: bool, run: str, data: Sequence[str], ours: Any, plan: Plan, watch: Watch
 ) -> dict[str, Any]:
     """Where tokens are not alike, only what a byte costs can be compared."""
     with corpus_for(other, data, plan) as corpus:
         theirs = read_through(other, limited(corpus, plan.limit), plan, watch)
     if not isinstance(theirs, Reading):
         raise ConfigError(f"{plan.against} does not read from left to right, as {run} does")
-    gold = found.gold if alike else [(size, size) for _, size in found.gold]
+    gold = ours.gold if alike else [(size, size) for _, size in ours.gold]
     names = names_of(plan.against, run)
-    made = compare(
-        Modelling, gold, theirs.nats, found.nats, names=names, seed=plan.seed,
+    comparison = compare(
+        Modelling, gold, theirs.nats, ours.nats, names=names, seed=plan.seed,
         resamples=plan.resamples,
     )  # fmt: skip
     if not alike:
-        row = made["figures"].pop("perplexity") and made["figures"]["bits_per_byte"]
-        made |= {"main": "bits_per_byte", "verdict": row["verdict"]}
-    return made
+        row = comparison["figures"].pop("perplexity") and comparison["figures"]["bits_per_byte"]
+        comparison |= {"main": "bits_per_byte", "verdict": row["verdict"]}
+    return comparison

@@ -59,14 +59,14 @@ class Options:
     seed: int = 0
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Self:
+    def of(cls, values: dict[str, Any]) -> Self:
         known = [each.name for each in fields(cls)]
-        for name in given:
+        for name in values:
             if name not in known:
                 raise UnknownName("option", name, known, "(of prompting)")
-        made = cls(**given)
-        made.check()
-        return made
+        options = cls(**values)
+        options.check()
+        return options
 
     def check(self) -> None:
         for name, low in (("shots", 0), ("tokens", 1), ("beams", 1), ("limit", 1), ("seed", 0)):
@@ -122,9 +122,9 @@ class Prompter:
     # -- prompts
 
     def values(self, example: Example) -> dict[str, str]:
-        made = values_of(self.task, example, self.labels)
-        self.template.check(example, made)
-        return made
+        values = values_of(self.task, example, self.labels)
+        self.template.check(example, values)
+        return values
 
     def prompt(self, shots: Sequence[Example], values: Mapping[str, str]) -> tuple[str, str]:
         """The context, and the blanks at its end: they belong to what follows."""
@@ -143,15 +143,15 @@ class Prompter:
         ones.
         """
         shots = self.shots.of(number, self.examples[number])
-        made = make(shots)
-        if shots and not fits(made):
+        result = make(shots)
+        if shots and not fits(result):
             gone = bisect_left(range(len(shots)), True, lo=1, key=lambda n: fits(make(shots[n:])))
             shots = shots[gone:]
-            made = make(shots)
+            result = make(shots)
             self.dropped += gone
             self.short += 1
-        self.cut += not fits(made)
-        return shots, made
+        self.cut += not fits(result)
+        return shots, result
 
     def answer(self, numbers: Sequence[int]) -> list[Row]:
         """A row for each of these examples."""
@@ -161,8 +161,8 @@ class Prompter:
 class Chooser(Prompter):
     """The likeliest of several answers."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.known: dict[Ask, tuple[float, ...]] = {}  # of neutral contexts
         self.tell_apart()
 
@@ -192,7 +192,7 @@ class Chooser(Prompter):
         return self.scorer.asks(context, [gap + t for t in self.completions(example).values()])
 
     def answer(self, numbers: Sequence[int]) -> list[Row]:
-        held: list[tuple[list[Example], list[Ask], list[list[Ask]]]] = []
+        waiting: list[tuple[list[Example], list[Ask], list[list[Ask]]]] = []
         for number in numbers:
             example = self.examples[number]
             shots, asks = self.fitted(
@@ -206,13 +206,13 @@ class Chooser(Prompter):
                 texts = self.completions(example).values()
                 blanks = [self.scorer.asks(self.neutral, [gap + text for text in texts])]
             cut = self.scorer.cut
-            held.append((shots, cut(asks), [cut(each) for each in blanks]))
-        found = self.scorer.run([ask for _, asks, _ in held for ask in asks])
-        self.learn([ask for _, _, blanks in held for row in blanks for ask in row])
-        rest = iter(found)
+            waiting.append((shots, cut(asks), [cut(each) for each in blanks]))
+        logprobs = self.scorer.run([ask for _, asks, _ in waiting for ask in asks])
+        self.learn([ask for _, _, blanks in waiting for row in blanks for ask in row])
+        rest = iter(logprobs)
         return [
             self.row(number, shots, [next(rest) for _ in asks], blanks)
-            for number, (shots, asks, blanks) in zip(numbers, held, strict=True)
+            for number, (shots, asks, blanks) in zip(numbers, waiting, strict=True)
         ]
 
     def learn(self, asks: list[Ask]) -> None:
@@ -232,22 +232,22 @@ class Chooser(Prompter):
         example = self.examples[number]
         completions = self.completions(example)
         texts, names = list(completions.values()), list(completions)
-        found = [Likelihood(p, size(text)) for p, text in zip(logprobs, texts, strict=True)]
-        raw = [each.total for each in found]
+        likelihoods = [Likelihood(p, size(text)) for p, text in zip(logprobs, texts, strict=True)]
+        raw = [each.total for each in likelihoods]
         neutral = self.neutrally([[sum(self.known[ask]) for ask in each] for each in blanks])
         scores = {
             "raw": raw,
-            "token": [each.per_token for each in found],
-            "byte": [each.per_byte for each in found],
+            "token": [each.per_token for each in likelihoods],
+            "byte": [each.per_byte for each in likelihoods],
             "calibrated": [a - b for a, b in zip(raw, neutral, strict=True)],
         }
-        said = {name: names[best(values)] for name, values in scores.items()}
+        choices = {name: names[best(values)] for name, values in scores.items()}
         return {
             "id": example.id,
             "number": number,
             "gold": example.gold,
-            "predicted": said[self.options.score],
-            "by": said,
+            "predicted": choices[self.options.score],
+            "by": choices,
             "scores": {name: dict(zip(names, v, strict=True)) for name, v in scores.items()},
             "shots": [shot.id for shot in shots],
         }
@@ -265,7 +265,7 @@ class Writer(Prompter):
 
     def answer(self, numbers: Sequence[int]) -> list[Row]:
         prompts: list[list[int]] = []
-        held: list[list[Example]] = []
+        shots_of: list[list[Example]] = []
         for number in numbers:
             values = self.values(self.examples[number])
             shots, ids = self.fitted(
@@ -274,8 +274,8 @@ class Writer(Prompter):
                 lambda ids: len(ids) <= self.room,
             )
             prompts.append(ids[-int(min(self.room, len(ids))) :])
-            held.append(shots)
-        made = generate(
+            shots_of.append(shots)
+        generations = generate(
             self.loaded, prompts, tokens=self.tokens, beams=self.options.beams, stop=("\n",)
         )
         return [
@@ -283,10 +283,10 @@ class Writer(Prompter):
                 "id": self.examples[number].id,
                 "number": number,
                 "gold": self.examples[number].gold,
-                "predicted": self.task.written((found[0].text or "").strip()),
+                "predicted": self.task.written((texts[0].text or "").strip()),
                 "shots": [shot.id for shot in shots],
             }
-            for number, found, shots in zip(numbers, made, held, strict=True)
+            for number, texts, shots in zip(numbers, generations, shots_of, strict=True)
         ]
 
     @property

@@ -61,11 +61,11 @@ class Classification(Measured):
     def figures(self) -> Figures:
         metrics = needed("sklearn.metrics", "labels are measured", "tasks")
         pair = self.true, self.claimed
-        found = {"accuracy": float(metrics.accuracy_score(*pair))}
+        figures = {"accuracy": float(metrics.accuracy_score(*pair))}
         for average in ("macro", "micro", "weighted"):
             value = metrics.f1_score(*pair, average=average, zero_division=0.0)
-            found[f"{average}_f1"] = float(value)
-        return found | {"matthews": float(metrics.matthews_corrcoef(*pair))}
+            figures[f"{average}_f1"] = float(value)
+        return figures | {"matthews": float(metrics.matthews_corrcoef(*pair))}
 
     @cached_property
     def weighted(self) -> dict[str, Weighted]:
@@ -215,10 +215,10 @@ class Tagging(Measured):
     def telling(self) -> tuple[Tags, Tags]:
         """Sentences with a tag besides O on either side: the others have nothing to count."""
         pairs = zip(self.gold, self.predicted, strict=True)
-        kept = [(a, b) for a, b in pairs if not (outside(a) and outside(b))]
-        if not kept:
+        pairs_left = [(a, b) for a, b in pairs if not (outside(a) and outside(b))]
+        if not pairs_left:
             return self.gold, self.predicted
-        return [a for a, _ in kept], [b for _, b in kept]
+        return [a for a, _ in pairs_left], [b for _, b in pairs_left]
 
     @cached_property
     def of_types(self) -> Any:
@@ -231,7 +231,7 @@ class Tagging(Measured):
 
     @cached_property
     def types(self) -> list[str]:
-        return sorted({kind for side in self.spans for found in side for kind, _, _ in found})
+        return sorted({kind for side in self.spans for spans in side for kind, _, _ in spans})
 
     @cached_property
     def counts(self) -> Array:
@@ -239,8 +239,8 @@ class Tagging(Measured):
         place = {kind: i for i, kind in enumerate(self.types)}
         counts = np.zeros((self.count, len(self.types), 3))
         for i, (real, claimed) in enumerate(zip(*self.spans, strict=True)):
-            for column, found in enumerate((real & claimed, claimed, real)):
-                for kind, _, _ in found:
+            for column, spans in enumerate((real & claimed, claimed, real)):
+                for kind, _, _ in spans:
                     counts[i, place[kind], column] += 1
         return counts
 
@@ -295,11 +295,11 @@ class Tagging(Measured):
 
 def named(spans: set[Span], words: Sequence[str] | None) -> list[str]:
     """Entities in words, or by the places of theirs where the words are not known."""
-    made = []
+    texts = []
     for kind, first, last in sorted(spans, key=lambda span: span[1:]):
         inside = f"{first}–{last}" if words is None else " ".join(words[first : last + 1])
-        made.append(f"{kind}: {inside}")
-    return made
+        texts.append(f"{kind}: {inside}")
+    return texts
 
 
 def scheme_of(mode: str, scheme: str) -> Any:
@@ -356,7 +356,7 @@ def matched(gold: Tags, predicted: Tags) -> None:
 def aligned(gold: Tags, predicted: Tags, letters: str) -> None:
     """Refuses tags that cannot be read, and sentences with more tags on one side."""
     matched(gold, predicted)
-    for tag in sorted({tag for side in (gold, predicted) for found in side for tag in found}):
+    for tag in sorted({tag for side in (gold, predicted) for tags in side for tag in tags}):
         if not tag or tag[0] not in letters or (len(tag) > 1 and tag[1] != "-"):
             raise InputError(
                 f"{tag!r} is no tag that can be read; expected 'O', or one of "
@@ -368,8 +368,8 @@ def entities(tags: list[list[str]], scheme: Any = None) -> list[set[Span]]:
     """The entities of each sentence; with a scheme of seqeval, those it allows."""
     if scheme:
         module = needed("seqeval.scheme", "tags are measured by entities", "tasks")
-        found = module.Entities(tags, scheme).entities
-        return [{(e.tag, e.start, e.end - 1) for e in sentence} for sentence in found]
+        sentences = module.Entities(tags, scheme).entities
+        return [{(e.tag, e.start, e.end - 1) for e in sentence} for sentence in sentences]
     module = needed("seqeval.metrics.sequence_labeling", "tags are measured by entities", "tasks")
     return [set() if outside(x) else set(module.get_entities(x)) for x in tags]
 

@@ -146,25 +146,25 @@ class Answer(LabelledObjective):
 
     def trouble(self) -> list[str]:
         """What of the data cannot be learned from; a test may well have no answers."""
-        told, made = self.told, []
-        if told["missing"]:
-            made.append(
-                f"{told['missing']:,} answers of the {self.corpus.split} data were not found and "
+        counts, lines = self.told, []
+        if counts["missing"]:
+            lines.append(
+                f"{counts['missing']:,} answers of the {self.corpus.split} data were not found and "
                 f"are skipped, such as {'; '.join(self.lost)}"
             )
         if self.corpus.split == "test":
-            return made
+            return lines
         kinds = {
             "torn": f"have an answer that no window of {self.length} tokens holds whole",
             "refused": "have no answer in their passage, which is not learned (impossible = no)",
             "unknown": "have no known answer",
         }
-        made += [
-            f"{told[kind]:,} questions of the {self.corpus.split} data {words} and do not count"
+        lines += [
+            f"{counts[kind]:,} questions of the {self.corpus.split} data {words} and do not count"
             for kind, words in kinds.items()
-            if told[kind]
+            if counts[kind]
         ]
-        return made
+        return lines
 
     def notes(self) -> list[str]:
         return [*super().notes(), *self.trouble()]
@@ -272,45 +272,45 @@ class Answer(LabelledObjective):
 
     def predict(self, model: Any, batch: Batch) -> list[Any]:
         hidden, span = self.hidden(model, batch), span_of(model)
-        found = self.beams(span, hidden, batch) if span else self.spans(model, hidden, batch)
-        spans, nulls = found
-        told = [None] * len(spans.scores) if nulls is None else nulls.tolist()
+        best = self.beams(span, hidden, batch) if span else self.spans(model, hidden, batch)
+        spans, nulls = best
+        null_scores = [None] * len(spans.scores) if nulls is None else nulls.tolist()
         scores, starts, ends = (column.tolist() for column in spans)
-        rows = zip(scores, starts, ends, told, strict=True)
+        rows = zip(scores, starts, ends, null_scores, strict=True)
         return [Said(*row, versus=span is None) for row in rows]
 
     def spans(self, model: Any, hidden: Tensor, batch: Batch) -> tuple[Spans, Tensor | None]:
         starts, ends = model.read("answer", hidden, batch["real"]).unbind(-1)
-        found = best_spans(
+        best = best_spans(
             starts, ends, batch["fullest"], batch["passage"],
             longest=self.layout.answer, count=BEST,
         )  # fmt: skip
-        return found, null_scores(starts, ends, batch["cls"]) if self.refuse else None
+        return best, null_scores(starts, ends, batch["cls"]) if self.refuse else None
 
     def beams(self, span: Span, hidden: Tensor, batch: Batch) -> tuple[Spans, Tensor | None]:
         starts, eligible = span(hidden), batch["eligible"]
         known, places = beam_starts(starts, batch["fullest"], eligible)
         ends = torch.stack([span.ends(hidden, place) for place in places.unbind(1)], 1)
-        found = beam_spans(
+        best = beam_spans(
             known, places, ends, batch["passage"], eligible, longest=self.layout.answer
         )
         if not self.refuse:
-            return found, None
-        return found, wide(span.unanswerable(hidden, starts, eligible))
+            return best, None
+        return best, wide(span.unanswerable(hidden, starts, eligible))
 
-    def merge(self, found: list[Any]) -> list[Prediction]:
+    def merge(self, outputs: list[Any]) -> list[Prediction]:
         tau = self.options.tau or 0.0
-        return [prediction(one, tau, versus) for one, versus in self.replies(found)]
+        return [prediction(one, tau, versus) for one, versus in self.replies(outputs)]
 
-    def replies(self, found: list[Any]) -> Iterator[tuple[Reply, bool]]:
+    def replies(self, outputs: list[Any]) -> Iterator[tuple[Reply, bool]]:
         """Of each question, and whether the null answer competes with its spans."""
         at = 0
         for read in self.reads:
-            said: list[Said] = found[at : at + len(read.windows)]
+            windows: list[Said] = outputs[at : at + len(read.windows)]
             at += len(read.windows)
-            rows = [list(zip(*one[:3], strict=True)) for one in said]
-            nulls = [one.null for one in said if one.null is not None]
-            null, versus = min(nulls, default=None), said[0].versus
+            rows = [list(zip(*one[:3], strict=True)) for one in windows]
+            nulls = [one.null for one in windows if one.null is not None]
+            null, versus = min(nulls, default=None), windows[0].versus
             yield reply(read, rows, null, versus=versus, count=BEST), versus
 
     def on_train_end(self, model: Any, valid: Objective | None) -> None:
@@ -345,8 +345,8 @@ class Answer(LabelledObjective):
 
 
 def layout_of(options: AnswerOptions, length: int) -> PassageFormat:
-    given = {name: getattr(options, name) for name in ("stride", "question", "answer")}
-    for name, value in given.items():
+    chosen = {name: getattr(options, name) for name in ("stride", "question", "answer")}
+    for name, value in chosen.items():
         if value < 0:
             raise ConfigError(f"objective.{name} is {value}; it must be positive, or 0 by default")
     card = FAMILIES[options.family]
@@ -355,7 +355,7 @@ def layout_of(options: AnswerOptions, length: int) -> PassageFormat:
     layout = card.passage_format
     assert layout is not None  # the families of this task have one
     layout = layout if options.marks else bare(layout)
-    return replace(layout, length=length, **{name: n for name, n in given.items() if n})
+    return replace(layout, length=length, **{name: n for name, n in chosen.items() if n})
 
 
 def marks_of(window: Window, known: bool) -> list[int]:
@@ -378,8 +378,8 @@ def marks_of(window: Window, known: bool) -> list[int]:
 def span_of(model: Any) -> Span | None:
     """XLNet's head, where a model has it: others' XLNets may score ends as BERT does."""
     heads = model.heads
-    found: Span | None = heads["span"] if "span" in list(heads) else None
-    return found
+    head: Span | None = heads["span"] if "span" in list(heads) else None
+    return head
 
 
 def cross(scores: Tensor, gold: Tensor) -> Tensor:

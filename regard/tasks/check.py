@@ -60,8 +60,8 @@ class Other:
     errors: int = 0
 
     @classmethod
-    def read(cls, given: Given, task: Task, options: Options) -> Other:
-        reader = Reader(given, task, options, Problems(keep=0))
+    def read(cls, data: Given, task: Task, options: Options) -> Other:
+        reader = Reader(data, task, options, Problems(keep=0))
         other = cls(reader.names)
         for example in reader:
             other.examples += 1
@@ -184,7 +184,7 @@ class Checker:
 
     def summary(self) -> dict[str, Any]:
         reader = self.reader
-        found: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "data": reader.names,
             "task": self.task.name,
             "formats": list(dict.fromkeys(reader.forms.values())),
@@ -196,18 +196,18 @@ class Checker:
         }
         if self.scores:
             mean = sum(self.scores) / len(self.scores)
-            found["scores"] = {"min": min(self.scores), "mean": mean, "max": max(self.scores)}
+            facts["scores"] = {"min": min(self.scores), "mean": mean, "max": max(self.scores)}
         if self.scheme is not None:
-            found["scheme"] = self.scheme
+            facts["scheme"] = self.scheme
         if self.measure is not None:
-            found["model"] = self.measure.summary()
+            facts["model"] = self.measure.summary()
         if self.other is not None:
-            found["against"] = {
+            facts["against"] = {
                 "data": self.other.data,
                 "examples": self.other.examples,
                 "errors": self.other.errors,
             }
-        return found
+        return facts
 
 
 class Measure:
@@ -236,7 +236,7 @@ class Measure:
 
 
 def check(
-    given: Given,
+    data: Given,
     task: str,
     options: Options | None = None,
     *,
@@ -248,6 +248,6 @@ def check(
     chosen = options or Options()
     problems = Problems(keep)
     kind = find(task)
-    reader = Reader(given, kind, chosen, problems)
+    reader = Reader(data, kind, chosen, problems)
     other = None if against is None else Other.read(against, kind, chosen)
     return Report(Checker(kind, reader, other, measure).run(), problems)

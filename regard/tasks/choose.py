@@ -74,12 +74,12 @@ class Choose(Several):
             size = sizes.get(question(example), 0)
             yield [self.row_of_stem(stem, size, next(flat)) for _ in example.choices]
 
-    def row_of_stem(self, stem: list[int], asked: int, choice: list[int]) -> Framed:
+    def row_of_stem(self, stem: list[int], question_size: int, choice: list[int]) -> Framed:
         """A premise that is too long loses its end, but not the question behind it."""
-        room, kept = max(self.room - len(choice), asked), stem
-        if asked and len(stem) > room:
-            kept = stem[: room - asked] + stem[-asked:]
-        return self.row(kept, choice, len(kept) < len(stem))
+        room, shortened = max(self.room - len(choice), question_size), stem
+        if question_size and len(stem) > room:
+            shortened = stem[: room - question_size] + stem[-question_size:]
+        return self.row(shortened, choice, len(shortened) < len(stem))
 
     def asked_second(self, examples: Sequence[Choice]) -> Iterator[list[Framed]]:
         """The premise, then the question with the choice: so encoders read them."""
@@ -93,9 +93,9 @@ class Choose(Several):
         """With a question only the premise is cut; else the longer of two texts is."""
         if not asks:
             return self.row(premise, second, False)
-        kept = second[-min(LONGEST, max(self.room, 1)) :]
-        left = premise[: max(self.room - len(kept), 0)]
-        return self.row(left, kept, len(left) + len(kept) < len(premise) + len(second))
+        end = second[-min(LONGEST, max(self.room, 1)) :]
+        left = premise[: max(self.room - len(end), 0)]
+        return self.row(left, end, len(left) + len(end) < len(premise) + len(second))
 
     @property
     def room(self) -> int:
@@ -103,8 +103,8 @@ class Choose(Several):
         return self.length - sum(part not in ("a", "b") for part, _ in self.frame.double)
 
     def row(self, first: list[int], second: list[int], cut: bool) -> Framed:
-        made = framed(self.frame, self.corpus.special, first, second, self.length)
-        return made._replace(cut=made.cut or cut)
+        framed_row = framed(self.frame, self.corpus.special, first, second, self.length)
+        return framed_row._replace(cut=framed_row.cut or cut)
 
     def extra(self, index: int) -> Sample:
         gold = self.gold[index]
@@ -133,9 +133,9 @@ class Choose(Several):
         counts = batch["held"].sum(1).tolist()
         return [row[:count] for row, count in zip(shares, counts, strict=True)]
 
-    def merge(self, found: list[Any]) -> list[Prediction]:
-        best = [max(range(len(row)), key=row.__getitem__) for row in found]
-        return [Prediction(i, row[i], row) for i, row in zip(best, found, strict=True)]
+    def merge(self, shares: list[Any]) -> list[Prediction]:
+        best = [max(range(len(row)), key=row.__getitem__) for row in shares]
+        return [Prediction(i, row[i], row) for i, row in zip(best, shares, strict=True)]
 
 
 def question(example: Choice) -> str:

@@ -20,9 +20,10 @@ class Entail(LabelledText):
     name = "entail"
     pseudo = True
     asked_as = ("classify",)
-    sides = ("premise", "hypothesis")
-    second_first = True  # as in the code of T5's authors
+    # T5 reads "mnli hypothesis: B premise: A" and writes the label, as in the code of its authors.
     prefix = "mnli "
+    sides = ("premise", "hypothesis")
+    second_first = True
 
     def label_of(self, value: Any, record: Record) -> str | float:
         if value == "-":

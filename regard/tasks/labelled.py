@@ -139,11 +139,11 @@ class LabelledObjective(Objective, Hooks):
     def order(self, epoch: int) -> np.ndarray | None:
         """In validation the same one always, and the first samples are like the others."""
         epoch = epoch if self.learning else 0
-        held = self.order_of
-        if held[0] != epoch:
+        cached = self.order_of
+        if cached[0] != epoch:
             order = by_length(self.rows.sizes, self.batch, self.seed, epoch)
-            held = self.order_of = epoch, order
-        return held[1]
+            cached = self.order_of = epoch, order
+        return cached[1]
 
     def sample(self, epoch: int, index: int) -> Sample:
         varied = None if self.variants is None else self.variant(epoch, index)
@@ -175,14 +175,14 @@ class LabelledObjective(Objective, Hooks):
     def collate(self, samples: Sequence[Sample]) -> Batch:
         pad = self.corpus.special.pad
         tokens, real = self.table(samples, "tokens", 0 if pad is None else pad)
-        made: dict[str, np.ndarray] = {"tokens": tokens, "real": real}
+        arrays: dict[str, np.ndarray] = {"tokens": tokens, "real": real}
         if self.frame.segments:
-            made["segments"] = self.table(samples, "segments", self.frame.beyond)[0]
+            arrays["segments"] = self.table(samples, "segments", self.frame.beyond)[0]
         for name in samples[0]:
             if name not in ROWS:
-                made[name] = np.stack([sample[name] for sample in samples])
+                arrays[name] = np.stack([sample[name] for sample in samples])
         known = {} if self.knowledge is None else self.knowledge.collate(samples, tokens)
-        return {name: torch.from_numpy(value) for name, value in made.items()} | known
+        return {name: torch.from_numpy(value) for name, value in arrays.items()} | known
 
     def table(self, samples: Sequence[Sample], name: str, fill: int) -> tuple[Any, Any]:
         rows = [sample[name] for sample in samples]
@@ -226,9 +226,9 @@ class LabelledObjective(Objective, Hooks):
         return model if self.knowledge is None else self.knowledge.fitted(model)
 
     def check(self, model: Any) -> None:
-        found = inner(model).family.name
-        if found != self.options.family:
-            raise ConfigError(f"the model is a {found}; this was made for {self.options.family}")
+        family = inner(model).family.name
+        if family != self.options.family:
+            raise ConfigError(f"the model is a {family}; this was made for {self.options.family}")
         check_room(model, self.longest)
         config, last = inner(model).config, int(self.segments.flat.max(initial=0))
         if last >= getattr(config, "segments", last + 1) and self.frame.segments:
@@ -259,7 +259,7 @@ class LabelledObjective(Objective, Hooks):
         """What the model says of each row, as plain values."""
         raise NotImplementedError
 
-    def merge(self, found: list[Any]) -> list[Prediction]:
+    def merge(self, outputs: list[Any]) -> list[Prediction]:
         """One answer for each example, of what was said of each row (in their order)."""
         raise NotImplementedError
 

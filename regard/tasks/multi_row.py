@@ -51,18 +51,18 @@ class Several(LabelledObjective):
         super().prepare_rows()
 
     def language_weight(self) -> float:
-        given, family = self.options.auxiliary, self.options.family
-        if given is None:
+        weight, family = self.options.auxiliary, self.options.family
+        if weight is None:
             return PAPER if self.causal else 0.0
-        if isinstance(given, bool) or not isinstance(given, int | float) or given < 0:
-            raise ConfigError(f"objective.auxiliary is {given!r}; it must be a number from 0 on")
-        if given and not self.causal:
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or weight < 0:
+            raise ConfigError(f"objective.auxiliary is {weight!r}; it must be a number from 0 on")
+        if weight and not self.causal:
             able = [name for name in self.learners() if FAMILIES[name].model.causal]
             raise ConfigError(
-                f"objective.auxiliary is {given:g}, but {family} is no language model; "
+                f"objective.auxiliary is {weight:g}, but {family} is no language model; "
                 f"{', '.join(able)} can learn so"
             )
-        return float(given)
+        return float(weight)
 
     # -- rows
 
@@ -100,8 +100,8 @@ class Several(LabelledObjective):
         return max(int(sizes.max()) for sizes in self.lengths)
 
     def plain(self, index: int) -> Sample:
-        found = super().plain(index)
-        return found | {"lengths": self.lengths[index]} if self.several else found
+        sample = super().plain(index)
+        return sample | {"lengths": self.lengths[index]} if self.several else sample
 
     def variant(self, epoch: int, index: int) -> Sample | None:
         assert self.variants is not None
@@ -122,15 +122,15 @@ class Several(LabelledObjective):
         """
         if not self.several:
             return super().collate(samples)
-        made = super().collate([row for sample in samples for row in divided(sample)])
+        batch = super().collate([row for sample in samples for row in divided(sample)])
         counts = np.array([len(sample["lengths"]) for sample in samples])
         place = np.arange(counts.max())
-        held = place < counts[:, None]
-        rows = np.where(held, (np.cumsum(counts) - counts)[:, None] + place, 0)
+        inside = place < counts[:, None]
+        rows = np.where(inside, (np.cumsum(counts) - counts)[:, None] + place, 0)
         alone = [name for name in samples[0] if name not in (*ROWS, "lengths")]
         rest = {name: np.stack([sample[name] for sample in samples]) for name in alone}
-        rest |= {"rows": rows, "held": held}
-        return made | {name: torch.from_numpy(value) for name, value in rest.items()}
+        rest |= {"rows": rows, "held": inside}
+        return batch | {name: torch.from_numpy(value) for name, value in rest.items()}
 
     # -- learning
 

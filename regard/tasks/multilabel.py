@@ -106,15 +106,17 @@ class Multilabel(TextRows):
         shares: list[Any] = self.scores(model, batch).sigmoid().tolist()
         return shares
 
-    def merge(self, found: list[Any]) -> list[Prediction]:
+    def merge(self, outputs: list[Any]) -> list[Prediction]:
         """The probability of an answer is that of all its classes and of no other."""
         labels, least = self.corpus.labels, self.options.threshold
-        made = []
-        for row in found:
-            given = [label for label, share in zip(labels, row, strict=True) if share >= least]
+        predictions = []
+        for row in outputs:
+            chosen = [label for label, share in zip(labels, row, strict=True) if share >= least]
             sure = math.prod(share if share >= least else 1 - share for share in row)
-            made.append(Prediction(sorted(given), sure, dict(zip(labels, row, strict=True))))
-        return made
+            predictions.append(
+                Prediction(sorted(chosen), sure, dict(zip(labels, row, strict=True)))
+            )
+        return predictions
 
     def hf_config(self) -> dict[str, Any]:
         return super().hf_config() | {"problem_type": "multi_label_classification"}
@@ -137,10 +139,10 @@ class LabelSets(Measured):
 
     def table(self, rows: Sequence[Sequence[str]]) -> np.ndarray:
         place = {name: i for i, name in enumerate(self.names)}
-        made = np.zeros((len(rows), len(place)), np.int64)
-        for line, row in zip(made, rows, strict=True):
+        cells = np.zeros((len(rows), len(place)), np.int64)
+        for line, row in zip(cells, rows, strict=True):
             line[[place[label] for label in row]] = 1
-        return made
+        return cells
 
     @cached_property
     def figures(self) -> Figures:
@@ -148,11 +150,11 @@ class LabelSets(Measured):
         if not self.names:  # nobody says anything, and nobody should
             return {"micro_f1": 0.0, "macro_f1": 0.0, "subset_accuracy": 1.0}
         pair = self.true, self.claimed
-        found = {
+        figures = {
             f"{average}_f1": float(metrics.f1_score(*pair, average=average, zero_division=0.0))
             for average in ("micro", "macro")
         }
-        return found | {"subset_accuracy": float(metrics.accuracy_score(*pair))}
+        return figures | {"subset_accuracy": float(metrics.accuracy_score(*pair))}
 
     @cached_property
     def weighted(self) -> dict[str, Weighted]:

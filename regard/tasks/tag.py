@@ -228,16 +228,18 @@ class TagTask(Task):
         return {"words": WORD.findall(texts[0])}
 
     def line(self, example: Any, prediction: Prediction, labels: Sequence[str]) -> str:
-        made = tagging(example.words, prediction, labels)
+        result = tagging(example.words, prediction, labels)
         if of_entities(labels):
-            return "\t".join(f"{e.kind}: {e.text}" for e in made.entities) or "(no entity)"
-        return " ".join(f"{word}/{tag}" for word, tag in zip(made.words, made.tags, strict=True))
+            return "\t".join(f"{e.kind}: {e.text}" for e in result.entities) or "(no entity)"
+        return " ".join(
+            f"{word}/{tag}" for word, tag in zip(result.words, result.tags, strict=True)
+        )
 
     def described(
         self, example: Any, prediction: Prediction, labels: Sequence[str]
     ) -> dict[str, Any]:
-        made = tagging(example.words, prediction, labels)
-        return made._asdict() | {"entities": [entity._asdict() for entity in made.entities]}
+        result = tagging(example.words, prediction, labels)
+        return result._asdict() | {"entities": [entity._asdict() for entity in result.entities]}
 
 
 def tagging(words: Sequence[str], prediction: Prediction, known: Sequence[str]) -> Tagging:

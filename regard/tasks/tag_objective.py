@@ -169,9 +169,9 @@ class Tag(LabelledObjective):
         if tags is None:
             return [UNKNOWN] * len(words)
         count = len(self.corpus.labels)
-        found = [self.codes.setdefault(tag, len(self.codes)) for tag in self.legal(tags)]
-        self.unseen += sum(label >= count for label in found)
-        return found
+        codes = [self.codes.setdefault(tag, len(self.codes)) for tag in self.legal(tags)]
+        self.unseen += sum(label >= count for label in codes)
+        return codes
 
     def legal(self, tags: Sequence[str]) -> Sequence[str]:
         return repair(tags, scheme_of(self.corpus.labels)) if self.schemed else tags
@@ -208,9 +208,9 @@ class Tag(LabelledObjective):
         """What a word of each label counts, in sum as many as there are; None: all alike."""
         if self.options.weights == "equal" or not self.learning:
             return None
-        held, count = self.labels.flat, len(self.corpus.labels)
-        found = np.bincount(held[(held >= 0) & (held < count)], minlength=count)
-        shares = found.sum() / (np.count_nonzero(found) * np.maximum(found, 1))
+        labels, count = self.labels.flat, len(self.corpus.labels)
+        sizes = np.bincount(labels[(labels >= 0) & (labels < count)], minlength=count)
+        shares = sizes.sum() / (np.count_nonzero(sizes) * np.maximum(sizes, 1))
         return np.asarray(shares, np.float32)
 
     # -- learning
@@ -264,15 +264,15 @@ class Tag(LabelledObjective):
         """Entities that are right, among those claimed and among the real ones; else words. Each
         window is read for itself: an entity that a window's end divides counts as its parts.
         """
-        scored, given = batch["labels"] != IGNORED, batch["labels"] >= 0
+        scored, known = batch["labels"] != IGNORED, batch["labels"] >= 0
         labels = self.answers(model, scores, scored, batch)[0]
         table = torch.full_like(batch["labels"], UNKNOWN)
         table[scored] = labels
         if self.entities is None:
-            hits = (table[given] == batch["labels"][given]).sum().float()
-            return {"accuracy": (hits, float(given.sum()))}
-        rows = given.nonzero()[:, 0].cpu().numpy()
-        sides = (table[given].cpu().numpy(), batch["labels"][given].cpu().numpy())
+            hits = (table[known] == batch["labels"][known]).sum().float()
+            return {"accuracy": (hits, float(known.sum()))}
+        rows = known.nonzero()[:, 0].cpu().numpy()
+        sides = (table[known].cpu().numpy(), batch["labels"][known].cpu().numpy())
         right, claimed, real = self.entities.count(*sides, rows)
         hits = torch.tensor(float(right))
         return {"precision": (hits, float(claimed)), "recall": (hits, float(real))}
@@ -312,8 +312,8 @@ class Tag(LabelledObjective):
             chances, best = scores[scored].softmax(1).max(1)
             return best, chances
         crf, edges = inner(model).crf, batch["edges"]
-        found = crf.best(scores, scored, edges)
-        labels = torch.tensor([label for row in found for label in row], device=scores.device)
+        paths = crf.best(scores, scored, edges)
+        labels = torch.tensor([label for row in paths for label in row], device=scores.device)
         chances = crf.marginals(scores, scored, edges)[scored]
         return labels.long(), chances.gather(1, labels.long()[:, None])[:, 0]
 
@@ -324,17 +324,19 @@ class Tag(LabelledObjective):
         flat = list(zip(labels.tolist(), chances.tolist(), strict=True))
         return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    def merge(self, found: list[Any]) -> list[Prediction]:
+    def merge(self, outputs: list[Any]) -> list[Prediction]:
         """The words of a sentence are read in their order, window after window."""
-        labels, made, place = self.corpus.labels, [], 0
+        labels, predictions, place = self.corpus.labels, [], 0
         for count in self.windows:
-            words = [word for row in found[place : place + count] for word in row]
+            words = [word for row in outputs[place : place + count] for word in row]
             place += count
             tags = [labels[label] for label, _ in words]
             if self.options.crf and self.schemed and count > 1:
                 tags = repair(tags, scheme_of(labels))  # windows may disagree where they meet
-            made.append(Prediction(tags, sum(chance for _, chance in words) / max(len(words), 1)))
-        return made
+            predictions.append(
+                Prediction(tags, sum(chance for _, chance in words) / max(len(words), 1))
+            )
+        return predictions
 
     # -- what is kept
 

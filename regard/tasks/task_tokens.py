@@ -55,14 +55,14 @@ def extended(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> Tokeniz
     ):
         if file in files:
             files[file] = amended(files[file], more, numbered)
-    made = Tokenizer(fast, files)
-    return completed(made, special_of(made, name))
+    longer = Tokenizer(fast, files)
+    return completed(longer, special_of(longer, name))
 
 
 def lacking(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> list[str]:
     """The roles without a token."""
-    found = roles_of(tokenizer, name)
-    return [role for role in roles if getattr(found, role, None) is None]
+    special = roles_of(tokenizer, name)
+    return [role for role in roles if getattr(special, role, None) is None]
 
 
 def roles_of(tokenizer: Tokenizer, name: str) -> Special | None:

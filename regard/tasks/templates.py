@@ -73,13 +73,13 @@ def split(text: str, known: Sequence[str], task: str) -> list[Part]:
     """The parts of a template; anything but a known name in braces is refused."""
     parts: list[Part] = []
     end = 0
-    for found in PART.finditer(text):
-        plain = text[end : found.start()]
-        end = found.end()
-        mark, name = found[0], found[1]
+    for match in PART.finditer(text):
+        plain = text[end : match.start()]
+        end = match.end()
+        mark, name = match[0], match[1]
         if name is None and len(mark) == 1:
             raise ConfigError(
-                f"the template {text!r} has a lone {mark!r} at character {found.start() + 1}; "
+                f"the template {text!r} has a lone {mark!r} at character {match.start() + 1}; "
                 f"write {mark * 2!r} for a brace that is meant as such"
             )
         if name is None:
@@ -109,8 +109,8 @@ def prompted(task: Task) -> Task:
 
 def values_of(task: Task, example: Example, labels: str = "") -> dict[str, str]:
     """The fields of an example that are there to be read."""
-    made = task.prompt_values(example, labels)
-    return {name: value for name, value in made.items() if value is not None}
+    values = task.prompt_values(example, labels)
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def answer_of(example: Example, template: Template, words: Mapping[str, str]) -> str:
@@ -143,17 +143,17 @@ def words_for(task: Task, labels: Sequence[str], chosen: Mapping[str, str]) -> d
             raise UnknownName("label", label, labels, "(labels of the data)")
         if not word.strip():
             raise ConfigError(f"the word for the label {label!r} is empty; give a visible one")
-    made = task.prompt_words(labels)
-    order = list(made)
-    made |= chosen
+    words = task.prompt_words(labels)
+    order = list(words)
+    words |= chosen
     for label in order:
-        same = [other for other in order if made[other].strip() == made[label].strip()]
+        same = [other for other in order if words[other].strip() == words[label].strip()]
         if len(same) > 1:
             raise ConfigError(
                 f"the labels {' and '.join(map(repr, same))} have the same word "
-                f"{made[label]!r}; give each its own with --label LABEL=WORD"
+                f"{words[label]!r}; give each its own with --label LABEL=WORD"
             )
-    return made
+    return words
 
 
 def listed(words: Sequence[str]) -> str:
