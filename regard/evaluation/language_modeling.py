@@ -135,11 +135,8 @@ def objective_for(loaded: Loaded, corpus: Corpus, plan: Plan) -> Objective:
         options = dict(recipe.objective) or options
         if "of" in options:  # a distillation is tested by the objective inside of it
             options = {"name": options["of"], **options.get("options", {})}
-        length, samples, seed = (
-            recipe.batch.length or length,
-            recipe.batch.samples or 0,
-            recipe.seed,
-        )
+        batch, seed = recipe.batch, recipe.seed
+        length, samples = batch.length or length, batch.samples or 0
     elif options["name"] == "sentences":
         options = {"name": "masked"}
     if corpus.kind == "pairs" and options["name"] != "pairs":

@@ -57,9 +57,8 @@ def summarise(
     if metric.scored is not None and scores is not None:
         options = {metric.scored: scores} | options
     measured = metric(gold, predicted, **options)
-    spans = intervals(
-        measured.weighted, measured.count, seed=seed, resamples=resamples, level=level
-    )
+    drawing: dict[str, Any] = {"seed": seed, "resamples": resamples, "level": level}
+    spans = intervals(measured.weighted, measured.count, **drawing)
     result = {
         "examples": measured.count,
         "main": next(iter(measured.figures)),
