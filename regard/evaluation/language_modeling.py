@@ -29,7 +29,7 @@ from regard.metrics.figures import jsonable, summarise
 from regard.metrics.numbers import Modelling
 from regard.metrics.significance import compare
 from regard.objectives import objective as find
-from regard.objectives.base import Loss, Objective
+from regard.objectives.base import Objective
 from regard.objectives.causal import Causal
 from regard.objectives.reading import inner
 from regard.objectives.recurrent import Recurrent
@@ -164,18 +164,24 @@ def read_through(loaded: Loaded, corpus: Corpus, plan: Plan, watch: Watch) -> Re
     return surprisals(loaded.model, objective, plan.precision, watch)
 
 
+def batches_of(model: Any, objective: Objective, watch: Watch) -> Iterator[Any]:
+    """Every batch of a split with the numbers of its samples and the state that goes along."""
+    like, state = next(model.parameters()), None
+    for first, places, _ in steps(objective, Group(), 0):
+        state = objective.begin(model, len(places)) if first else state
+        batch = objective.collate([objective.get(place) for place in places])
+        yield places, moved(batch, like.device, like.dtype), state
+        watch("reading", places[-1] + 1, len(objective))
+
+
 def surprisals(model: Any, objective: Causal | Recurrent, precision: str, watch: Watch) -> Reading:
     """The surprisal of every document of a split that is read from left to right."""
-    corpus, like = objective.corpus, next(model.parameters())
+    corpus, device = objective.corpus, next(model.parameters()).device
     nats = np.zeros(len(corpus.documents) - 1)
-    state = None
     with evaluating(model):
-        for first, places, _ in steps(objective, Group(), 0):
-            state = objective.begin(model, len(places)) if first else state
-            batch = objective.collate([objective.get(place) for place in places])
-            batch = moved(batch, like.device, like.dtype)
+        for places, batch, state in batches_of(model, objective, watch):
             scored = batch["scored"]
-            with autocast(like.device, precision):
+            with autocast(device, precision):
                 hidden = objective.hidden(model, batch, state)
                 each = inner(model).output.each(hidden[scored], batch["targets"][scored])
             where = [begin(objective, place) for place in places]
@@ -183,7 +189,6 @@ def surprisals(model: Any, objective: Causal | Recurrent, precision: str, watch:
             at = np.concatenate([np.arange(b, b + n) for b, n in zip(where, sizes, strict=True)])
             documents = np.searchsorted(corpus.documents, at, "right") - 1
             nats += np.bincount(documents, each.cpu().double().numpy(), len(nats))
-            watch("reading", places[-1] + 1, len(objective))
     tokens = np.diff(np.asarray(corpus.documents)).tolist()
     gold = list(zip(tokens, corpus.document_bytes.tolist(), strict=True))
     return Reading(objective, gold, nats.tolist())
@@ -225,7 +230,14 @@ def measured_documents(reading: Reading, plan: Plan) -> dict[str, Any]:
 
 def measured_batches(loaded: Loaded, objective: Objective, plan: Plan, watch: Watch) -> Any:
     """The figures of a validation, with intervals over its batches."""
-    rows = batches(loaded, objective, plan, watch)
+    model, rows = loaded.model, []
+    learner, device = Learner(model, objective), next(model.parameters()).device
+    with evaluating(learner), torch.no_grad():
+        for _, batch, state in batches_of(model, objective, watch):
+            with autocast(device, plan.precision):
+                sums, seen = learner(batch, state)
+            tables = {"sums": sums, "counts": objective.counts(batch), "seen": seen}
+            rows.append({k: {n: float(v) for n, v in t.items()} for k, t in tables.items()})
     names = sorted({(part, name) for row in rows for part, table in row.items() for name in table})
     table = np.array([[row[part].get(name, 0.0) for part, name in names] for row in rows])
 
@@ -233,7 +245,7 @@ def measured_batches(loaded: Loaded, objective: Objective, plan: Plan, watch: Wa
         parts: dict[str, dict[str, float]] = {"sums": {}, "counts": {}, "seen": {}}
         for (part, name), value in zip(names, sums.tolist(), strict=True):
             parts[part][name] = value
-        return objective.measure(totals(parts))
+        return objective.measure(added(parts["sums"], parts["counts"], parts["seen"], Group()))
 
     own = figures(table.sum(0))
     drawn: dict[str, list[float]] = defaultdict(list)
@@ -250,31 +262,6 @@ def measured_batches(loaded: Loaded, objective: Objective, plan: Plan, watch: Wa
         "level": 0.95, "resamples": plan.resamples, "seed": plan.seed, "worst": [],
         **about(objective),
     })  # fmt: skip
-
-
-def totals(parts: dict[str, dict[str, float]]) -> Loss:
-    return added(parts["sums"], parts["counts"], parts["seen"], Group())
-
-
-def batches(
-    loaded: Loaded, objective: Objective, plan: Plan, watch: Watch
-) -> list[dict[str, dict[str, float]]]:
-    """The sums of every batch of a validation."""
-    learner = Learner(loaded.model, objective)
-    like = next(loaded.model.parameters())
-    rows: list[dict[str, dict[str, float]]] = []
-    state = None
-    with evaluating(learner), torch.no_grad():
-        for first, places, _ in steps(objective, Group(), 0):
-            state = objective.begin(loaded.model, len(places)) if first else state
-            batch = objective.collate([objective.get(place) for place in places])
-            batch = moved(batch, like.device, like.dtype)
-            with autocast(like.device, plan.precision):
-                sums, seen = learner(batch, state)
-            tables = {"sums": sums, "seen": seen, "counts": objective.counts(batch)}
-            rows.append({k: {n: float(v) for n, v in t.items()} for k, t in tables.items()})
-            watch("reading", places[-1] + 1, len(objective))
-    return rows
 
 
 def about(objective: Objective) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from regard.evaluation.demonstrations import DRAWS, Shots
 from regard.evaluation.likelihood import Ask, Likelihood, Scorer, size
 from regard.evaluation.preflight import check_language
 from regard.formats.directory import Loaded
-from regard.tasks.base import Task, classes_in
+from regard.tasks.base import Task
 from regard.tasks.templates import (
     Template,
     answer_of,
@@ -101,7 +101,13 @@ class Prompter:
         self.template = Template(usual if options.template is None else options.template, task)
         self.words: dict[str, str] = {}
         if task.has_words:
-            self.words = words_for(task, labels_among([*examples, *(pool or ())]), options.labels)
+            shown = [*examples, *(pool or ())]
+            if len(labels := {label for example in shown for label in example.labels()}) == 1:
+                raise InputError(
+                    f"all examples have the label {labels.pop()!r}; to choose takes at least 2 "
+                    "classes"
+                )
+            self.words = words_for(task, task.labels_in(shown), options.labels)
         elif options.labels:
             raise ConfigError(
                 f"{task.name} has no labels, so there are no words to choose for them"
@@ -351,13 +357,3 @@ def check_examples(examples: Sequence[Example], task: Task) -> None:
                 "called right; give labelled data"
             )
         task.check_prompted(example)
-
-
-def labels_among(examples: Sequence[Example]) -> list[str]:
-    labels = {label for example in examples for label in example.labels()}
-    if len(labels) < 2:
-        raise InputError(
-            f"all examples have the label {next(iter(labels))!r}; to choose takes at least 2 "
-            "classes"
-        )
-    return classes_in(examples)

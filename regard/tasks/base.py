@@ -6,7 +6,6 @@ ends with `TASK`, and `regard.tasks.TASKS` names the file. No other file holds a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -262,33 +261,3 @@ def counted_unseen(unseen: Mapping[str, int], what: str) -> str:
 
 def some(labels: Sequence[str]) -> str:
     return ", ".join(map(repr, labels[:NAMED])) + (", …" if len(labels) > NAMED else "")
-
-
-def classes_in(examples: Sequence[Example]) -> list[str]:
-    """The classes of the examples: whole numbers by their size, others by the alphabet."""
-    counts = Counter(label for example in examples for label in example.labels())
-    if len(counts) < 2:
-        raise InputError(
-            f"the training data has {len(counts)} classes"
-            + (f" ({next(iter(counts))!r})" if counts else ", for none of its records has a label")
-            + "; to learn a difference takes at least 2"
-        )
-    whole = all(label.lstrip("-").isdigit() for label in counts)
-    return sorted(counts, key=(lambda label: (int(label), label)) if whole else None)
-
-
-def check_classes(examples: Sequence[Example], known: Sequence[str], path: str) -> None:
-    for example in examples if known else ():
-        for label in example.labels():
-            if label not in known:
-                raise InputError(
-                    f"{example.place or path}: the label {label!r} does not occur in the training "
-                    f"data, which has {', '.join(map(repr, known))}"
-                )
-
-
-def unseen_classes(examples: Sequence[Example], known: Sequence[str]) -> dict[str, int]:
-    if not known:
-        return {}
-    labels = (label for example in examples for label in example.labels())
-    return dict(Counter(label for label in labels if label not in known).most_common())

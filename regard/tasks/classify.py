@@ -7,6 +7,7 @@ its extract token (Radford et al. 2018, 3.3), Longformer from <s>, which sees ev
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,7 +26,7 @@ from regard.metrics.labels import Classification
 from regard.models.heads import last_row
 from regard.objectives.base import Batch, Loss, Sample
 from regard.objectives.causal import choose
-from regard.tasks.base import Prediction, Task, check_classes, classes_in, unseen_classes
+from regard.tasks.base import Prediction, Task
 from regard.tasks.multi_row import Several, SeveralOptions
 
 if TYPE_CHECKING:
@@ -228,7 +229,13 @@ class TextTask(Task):
         raise NotImplementedError
 
     def check_labels(self, examples: Sequence[Example], known: Sequence[str], path: str) -> None:
-        check_classes(examples, known, path)
+        for example in examples if known else ():
+            for label in example.labels():
+                if label not in known:
+                    raise InputError(
+                        f"{example.place or path}: the label {label!r} does not occur in the "
+                        f"training data, which has {', '.join(map(repr, known))}"
+                    )
 
     def check_example(self, checker: Checker, example: Any) -> None:
         if isinstance(example.label, float):
@@ -236,7 +243,9 @@ class TextTask(Task):
         checker.check_known(example)
 
     def unseen(self, examples: Sequence[Example], known: Sequence[str]) -> dict[str, int]:
-        return unseen_classes(examples, known)
+        labels = (label for example in examples for label in example.labels())
+        counts = Counter(label for label in labels if known and label not in known)
+        return dict(counts.most_common())
 
     def source(self, example: Example) -> str:
         if not isinstance(example, self.example):
@@ -291,7 +300,18 @@ class LabelledText(TextTask):
         return label
 
     def labels_in(self, examples: Sequence[Example]) -> list[str]:
-        return classes_in(examples)
+        """Whole numbers by their size, others by the alphabet."""
+        counts = Counter(label for example in examples for label in example.labels())
+        if len(counts) < 2:
+            only = [f" ({label!r})" for label in counts] or [
+                ", for none of its records has a label"
+            ]
+            raise InputError(
+                f"the training data has {len(counts)} classes{only[0]}; to learn a difference "
+                "takes at least 2"
+            )
+        whole = all(label.lstrip("-").isdigit() for label in counts)
+        return sorted(counts, key=(lambda label: (int(label), label)) if whole else None)
 
     def check_whole(self, checker: Checker, whole: Place) -> None:
         """Two classes at least, and none that is much smaller than another."""

@@ -18,11 +18,6 @@ from tests.tasks.world import World, alternatives, questions, texts
 COMMANDS = ["classify", "tag", "answer", "choose", "similar", "translate", "summarise", "embed"]
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
-
-
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs a command, given standard input; what it printed, and what it noted."""

@@ -26,11 +26,6 @@ from tests.tasks.world import World, rows, texts
 pytest.importorskip("sklearn")
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
-
-
 class Asked:
     """What is measured of a model."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,16 @@ def tokenizer() -> Tokenizer:
     config |= {f"{role}_token": word for role, word in ROLES.items()}
     files = {"tokenizer.json": fast.to_str(), "tokenizer_config.json": json.dumps(config)}
     return Tokenizer(fast, {name: text.encode() for name, text in files.items()})
+
+
+STILL = dict.fromkeys(("dropout", "dropout_attention", "dropout_head", "dropout_embedding"), 0.0)
+
+
+def tiny(family: str, heads_of: dict[str, int], /, **options: Any) -> Any:
+    """A model of a family; options that its configuration does not have are left out."""
+    card = FAMILIES[family]
+    known = {field.name for field in fields(card.config)}
+    return card.model(card.config(**{k: v for k, v in options.items() if k in known}), heads_of)
 
 
 def bert(directory: Path, *, layers: int = 2, **changes: Any) -> Path:
@@ -82,7 +93,7 @@ def reviews(count: int, seed: int = 0, share: float = 0.5) -> list[dict[str, str
     return [{"text": text, "label": label} for text, label in found.items()]
 
 
-def write(file: Path, records: list[dict[str, Any]]) -> Path:
+def write(file: Path, records: Sequence[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return file
 
