@@ -20,12 +20,8 @@ from regard.formats.directory import Loaded
 from regard.tasks.base import Task
 from regard.tasks.templates import (
     Template,
-    answer_of,
     listed,
     prompted,
-    usual_neutral,
-    usual_separator,
-    values_of,
     words_for,
 )
 
@@ -113,10 +109,13 @@ class Prompter:
                 f"{task.name} has no labels, so there are no words to choose for them"
             )
         self.labels = listed(list(self.words.values()))
-        self.separator = (
-            usual_separator(self.template.text) if options.separator is None else options.separator
-        )
-        self.neutral = usual_neutral(self.template) if options.neutral is None else options.neutral
+        text = self.template.text
+        # Two line breaks between demonstrations where each has lines of its own.
+        usual = "\n\n" if "\n" in text else "\n"
+        self.separator = usual if options.separator is None else options.separator
+        # A context that asks for an answer and says nothing else (Brown et al. 2020, 2.4).
+        usual = "A:" if text.endswith(f"A: {{{self.template.answer}}}") else "Answer:"
+        self.neutral = usual if options.neutral is None else options.neutral
         self.shots = Shots(
             examples if pool is None else pool, options.shots, options.draw, options.fixed,
             options.seed,
@@ -128,7 +127,8 @@ class Prompter:
     # -- prompts
 
     def values(self, example: Example) -> dict[str, str]:
-        values = values_of(self.task, example, self.labels)
+        known = self.task.prompt_values(example, self.labels).items()
+        values = {name: value for name, value in known if value is not None}
         self.template.check(example, values)
         return values
 
@@ -136,7 +136,11 @@ class Prompter:
         """The context, and the blanks at its end: they belong to what follows."""
         parts = [self.options.instruction] if self.options.instruction else []
         for shot in shots:
-            right = answer_of(shot, self.template, self.words)
+            right = self.task.prompt_answer(shot, self.template.answer, self.words)
+            if right is None:
+                raise InputError(
+                    f"{shot.place}: the example has no answer, so nothing can be shown by it"
+                )
             parts.append(self.template.context(self.values(shot)) + right)
         text = self.separator.join([*parts, self.template.context(values)])
         context = text.rstrip(" ")

@@ -136,6 +136,7 @@ def facts_for(loaded: Loaded, task: str) -> dict[str, Any]:
             raise ConfigError(f"{place} has learned {facts['task']}; {task} was asked of it")
         return facts
     card = loaded.model.family
+    of_pairs = next(name for name in TASKS if find(name).of_pairs)
     # One that puts no names of tasks before its texts was made for translation alone.
     able = [name for name in TASKS if card.writes_tasks and find(name).writable]
     able = able if card.task_prefixes else [name for name in able if find(name).text_only]
@@ -143,10 +144,10 @@ def facts_for(loaded: Loaded, task: str) -> dict[str, Any]:
         recipe = recipes.make(recipes.read(place / RECIPE))
         if recipe.objective.get("name") == "pairs":
             length = recipe.batch.length or LENGTH
-            return published | {"task": task or "translate", "length": length, "tokens": length}
+            return published | {"task": task or of_pairs, "length": length, "tokens": length}
         able = []
     elif card.writes_tasks and not card.task_prefixes:
-        task = task or "translate"
+        task = task or of_pairs
     if task not in able:
         raise ConfigError(
             f"{place or 'this model'} has not learned to write answers"
@@ -154,6 +155,6 @@ def facts_for(loaded: Loaded, task: str) -> dict[str, Any]:
             + "; fine-tune it first ('regard finetune'), or train it on pairs ('regard prepare "
             "--pairs')"
         )
-    named = card.task_prefixes and task == "translate"  # by languages, which nobody knows here
-    prefix = None if named else prefix_of(None, find(task), card.name)
+    unknown = card.task_prefixes and find(task).names_languages  # which nobody knows here
+    prefix = None if unknown else prefix_of(None, find(task), card.name)
     return published | {"task": task, "prefix": prefix, "length": min(context or LENGTH, LENGTH)}

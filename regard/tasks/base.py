@@ -153,6 +153,8 @@ class Task(Schema):
 
     prefix: ClassVar[str] = ""  # what T5's authors put before it
     in_turns: ClassVar[bool] = False  # is what is read the turns of a dialogue?
+    of_pairs: ClassVar[bool] = False  # is it what a model does that learned pairs and no task?
+    names_languages: ClassVar[bool] = False  # does a published prefix name two languages?
 
     def source(self, example: Example) -> str:
         """What a model that writes is given, without the prefix."""

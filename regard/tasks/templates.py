@@ -96,9 +96,6 @@ def split(text: str, known: Sequence[str], task: str) -> list[Part]:
     return [part for part in parts if part.text]
 
 
-# -- what examples hold
-
-
 def prompted(task: Task) -> Task:
     """Refuses a task that no prompt asks."""
     if not task.answer_fields:
@@ -107,33 +104,7 @@ def prompted(task: Task) -> Task:
     return task
 
 
-def values_of(task: Task, example: Example, labels: str = "") -> dict[str, str]:
-    """The fields of an example that are there to be read."""
-    values = task.prompt_values(example, labels)
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def answer_of(example: Example, template: Template, words: Mapping[str, str]) -> str:
-    """The right answer, as a demonstration writes it; the example must have one."""
-    answer = template.task.prompt_answer(example, template.answer, words)
-    if answer is None:
-        raise InputError(
-            f"{example.place}: the example has no answer, so nothing can be shown by it"
-        )
-    return answer
-
-
-# -- what is done unless asked otherwise
-
-
-def usual_separator(template: str) -> str:
-    """Between demonstrations: one line break, two where each has lines of its own."""
-    return "\n\n" if "\n" in template else "\n"
-
-
-def usual_neutral(template: Template) -> str:
-    """A context that asks for an answer and says nothing else (Brown et al. 2020, 2.4)."""
-    return "A:" if template.text.endswith(f"A: {{{template.answer}}}") else "Answer:"
+# -- the words of labels
 
 
 def words_for(task: Task, labels: Sequence[str], chosen: Mapping[str, str]) -> dict[str, str]:

@@ -24,6 +24,8 @@ class Translate(Rewriting):
     }
     varied = True
     prefix = "translate: "
+    of_pairs = True
+    names_languages = True
     answer_tokens = 64
 
     def unpacked(self, values: dict[str, Any], chosen: Mapping[str, str]) -> dict[str, Any]:
