@@ -12,15 +12,15 @@ from regard.data.examples import Answer, Example, Question
 from regard.data.read_fields import ID, Bad, Record, short
 from regard.metrics.answers import Answers
 from regard.tasks.answer_objective import Answer as AnswerObjective
-from regard.tasks.base import Prediction
-from regard.tasks.written import Written
+from regard.tasks.base import Prediction, Task
 
 NO_ANSWER = "no answer"  # as a model writes it
 UNANSWERABLE = "unanswerable"  # in a prompt: the answer that a passage does not give
 
 
-class AnswerTask(Written):
+class AnswerTask(Task):
     name = "answer"
+    by_language = True
     example = Question
     roles: ClassVar[Mapping[str, str]] = {
         "question": "question query",

@@ -9,11 +9,12 @@ from regard.core.errors import InputError
 from regard.data.examples import Dialogue, Example
 from regard.data.read_fields import ID, Bad, Record
 from regard.metrics.text import Translation
-from regard.tasks.written import Written
+from regard.tasks.base import Task
 
 
-class Converse(Written):
+class Converse(Task):
     name = "converse"
+    by_language = True
     measured_by = Translation
     example = Dialogue
     roles: ClassVar[Mapping[str, str]] = {

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from regard.data.read_fields import ID
 from regard.metrics.text import Summary
-from regard.tasks.written import Rewriting
+from regard.tasks.translate import Rewriting
 
 
 class Summarise(Rewriting):

@@ -1,4 +1,7 @@
-"""Tasks in words: what stands before the model, what it has to write, and what that means.
+"""Tasks in words: what a model reads, what it has to write, and what the written text means.
+
+The file of each task says its form (`prefix`, `source` and `target`), so how T5 reads an entailment
+is changed in `entail.py`. In short:
 
     task       source                                                  target
     translate  {prefix}SOURCE                                          TARGET

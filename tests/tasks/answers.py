@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,12 @@ from regard.core.seeding import keyed
 from regard.data.examples import Answer as Gold
 from regard.data.examples import Question
 from regard.data.problems import Place
-from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.tokenizer import word_pieces
 from regard.formats.directory import save
 from regard.tasks.answer_objective import Answer, AnswerOptions
 from regard.tasks.base import Prediction
 from regard.tasks.corpus import Examples
-from tests.tasks.tuning import STILL, tiny
+from tests.tasks.tuning import STILL, declared, tiny
 
 MARKS = "[PAD] [UNK] [CLS] [SEP] [BOS] [EOS] [MASK]".split()
 WORDS = "a b c d e f g h i j q r here where".split()
@@ -36,16 +35,8 @@ SIZE: dict[str, Any] = {
 }
 
 
-def tokenizer() -> Tokenizer:
-    fast = word_pieces(PIECES)
-    names = dict(zip("pad unk cls sep bos eos mask".split(), MARKS, strict=True))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    config |= {f"{name}_token": word for name, word in names.items()}
-    files = {"tokenizer.json": fast.to_str(), "tokenizer_config.json": json.dumps(config)}
-    return Tokenizer(fast, {name: text.encode() for name, text in files.items()})
-
-
-TOKENIZER = tokenizer()
+ROLES = dict(zip("pad unk cls sep bos eos mask".split(), MARKS, strict=True))
+TOKENIZER = declared(word_pieces(PIECES), ROLES)
 
 
 def asked(

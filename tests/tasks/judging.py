@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer as Fast
-from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
 from regard.core.seeding import keyed, seed_torch
@@ -18,7 +15,7 @@ from regard.objectives.base import Batch, Loss
 from regard.tasks.corpus import Examples
 from regard.tasks.labelled import LabelledObjective
 from regard.training.train_module import moved
-from tests.tasks.tuning import STILL, tiny
+from tests.tasks.tuning import STILL, of_words, tiny
 from tests.tasks.tuning import write as write
 
 FAMILIES = ("bert", "xlnet", "longformer", "gpt")
@@ -34,15 +31,8 @@ SIZE: dict[str, Any] = {"vocabulary": len(VOCABULARY), "width": 32, "layers": 2,
 
 def tokenizer(marks: Sequence[str] = tuple(MARKS)) -> Tokenizer:
     """Words at blanks; only these `marks` are declared, and only they are there."""
-    held = [MARKS[name] for name in marks]
-    words = {word: i for i, word in enumerate([*held, *WORDS])}
-    fast = Fast(models.WordLevel(words, unk_token=MARKS["unk"]))
-    fast.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast.add_special_tokens(held)
-    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    config |= {f"{name}_token": MARKS[name] for name in marks}
-    files = {"tokenizer.json": fast.to_str(), "tokenizer_config.json": json.dumps(config)}
-    return Tokenizer(fast, {name: text.encode() for name, text in files.items()})
+    roles = {name: MARKS[name] for name in marks}
+    return of_words([*roles.values(), *WORDS], roles)
 
 
 TOKENIZER = tokenizer()

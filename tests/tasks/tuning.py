@@ -33,11 +33,21 @@ ROLES = dict(zip(["pad", "unk", "cls", "sep", "mask"], MARKS, strict=True))
 
 
 def tokenizer() -> Tokenizer:
-    fast = Fast(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    return of_words(WORDS, ROLES, SENTINELS)
+
+
+def of_words(words: Sequence[str], roles: dict[str, str], more: Sequence[str] = ()) -> Tokenizer:
+    """Words at blanks, and special tokens: those that play a role, and more."""
+    fast = Fast(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token=roles["unk"]))
     fast.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast.add_special_tokens([*MARKS, *SENTINELS])
+    fast.add_special_tokens([*roles.values(), *more])
+    return declared(fast, roles)
+
+
+def declared(fast: Fast, roles: dict[str, str]) -> Tokenizer:
+    """With the files that say which token plays which role."""
     config = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    config |= {f"{role}_token": word for role, word in ROLES.items()}
+    config |= {f"{role}_token": word for role, word in roles.items()}
     files = {"tokenizer.json": fast.to_str(), "tokenizer_config.json": json.dumps(config)}
     return Tokenizer(fast, {name: text.encode() for name, text in files.items()})
 
