@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regard.data.examples import Example, fingerprint
-from regard.data.problems import SEVERITIES, Place, Problem, Problems
+from regard.data.problems import SEVERITIES, Place, Problems
 from regard.data.readers import Given, Options, Reader
 from regard.data.tokenizer import Tokenizer
 from regard.tasks import task as find
@@ -35,18 +35,17 @@ class Report:
             **self.summary,
             **{f"{severity}s": self.problems.count(severity) for severity in SEVERITIES},
             "kinds": kinds,
-            "problems": [described(problem) for problem in self.problems.kept],
+            "problems": [
+                {
+                    "file": problem.place.file,
+                    "line": problem.place.line or None,
+                    "kind": problem.kind,
+                    "severity": problem.severity,
+                    "message": problem.message,
+                }
+                for problem in self.problems.kept
+            ],
         }
-
-
-def described(problem: Problem) -> dict[str, Any]:
-    return {
-        "file": problem.place.file,
-        "line": problem.place.line or None,
-        "kind": problem.kind,
-        "severity": problem.severity,
-        "message": problem.message,
-    }
 
 
 @dataclass
@@ -70,24 +69,6 @@ class Other:
                 other.texts.setdefault(fingerprint(text), example.place)
         other.errors = reader.problems.count("error")
         return other
-
-
-class Lengths:
-    """How often each length occurs: the exact figures in little memory."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, dict[str, Counter[int]]] = {}
-
-    def add(self, part: str, text: str) -> None:
-        units = self.counts.setdefault(part, {"words": Counter(), "characters": Counter()})
-        units["words"][len(text.split())] += 1
-        units["characters"][len(text)] += 1
-
-    def figures(self) -> dict[str, dict[str, dict[str, int]]]:
-        return {
-            part: {unit: figures(counts) for unit, counts in units.items()}
-            for part, units in self.counts.items()
-        }
 
 
 def figures(counts: Counter[int]) -> dict[str, int]:
@@ -115,7 +96,7 @@ class Checker:
         self.labels: Counter[str] = Counter()
         self.scores: list[float] = []
         self.texts: dict[bytes, tuple[Place, tuple[str, ...]]] = {}
-        self.lengths = Lengths()
+        self.lengths: dict[str, dict[str, Counter[int]]] = {}  # by part and unit
         self.tags: list[tuple[Place, tuple[str, ...]]] = []
         self.scheme: str | None = None
 
@@ -131,7 +112,9 @@ class Checker:
         self.labels.update(example.labels())
         for part, text in example.parts():
             if part != "asks":
-                self.lengths.add(part, text)
+                units = self.lengths.setdefault(part, {"words": Counter(), "characters": Counter()})
+                units["words"][len(text.split())] += 1
+                units["characters"][len(text)] += 1
         self.repeated(example)
         if self.other is not None:
             self.compared(example, self.other)
@@ -192,7 +175,10 @@ class Checker:
             "examples": self.examples,
             "labelled": self.labelled,
             "labels": dict(self.labels.most_common()),
-            "lengths": self.lengths.figures(),
+            "lengths": {
+                part: {unit: figures(counts) for unit, counts in units.items()}
+                for part, units in self.lengths.items()
+            },
         }
         if self.scores:
             mean = sum(self.scores) / len(self.scores)

@@ -38,7 +38,8 @@ def extended(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> Tokeniz
     """With a token for each of the roles; the same one if it has them all. Its files say so, for
     us and for transformers.
     """
-    words = {role: spelled(tokenizer.ready)[role] for role in lacking(tokenizer, name, roles)}
+    special, spelling = roles_of(tokenizer, name), spelled(tokenizer.ready)
+    words = {role: spelling[role] for role in roles if getattr(special, role, None) is None}
     if not words:
         return tokenizer
     fast = Fast.from_str(tokenizer.ready.to_str())
@@ -57,12 +58,6 @@ def extended(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> Tokeniz
             files[file] = amended(files[file], more, numbered)
     longer = Tokenizer(fast, files)
     return completed(longer, special_of(longer, name))
-
-
-def lacking(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> list[str]:
-    """The roles without a token."""
-    special = roles_of(tokenizer, name)
-    return [role for role in roles if getattr(special, role, None) is None]
 
 
 def roles_of(tokenizer: Tokenizer, name: str) -> Special | None:
