@@ -109,8 +109,7 @@ def forward(task: str, out: Path, precision: str, at_once: bool) -> float:
 
     from regard.api import load
     from regard.evaluation.predict import Predictor
-    from regard.tasks.inference import by_tokens, fitting, portions
-    from regard.tasks.parallel_inference import side_by_side
+    from regard.tasks.inference import by_tokens, fitting, portions, side_by_side
     from regard.training.train_module import autocast, evaluating, moved
 
     asked = Predictor(load(out / task), precision)

@@ -46,7 +46,7 @@ from page import cells as cells_in
 from translate_sides import SAMPLES, SIDES, SMOOTHING, Job
 
 from regard.tasks import read
-from regard.tasks.text_forms import divide_pairs
+from regard.tasks.corpus import divide
 from regard.training.hardware import quick_malloc
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,7 +73,7 @@ def prepare(data: Path, out: Path, pairs: int, vocabulary: int) -> None:
     out.mkdir(parents=True, exist_ok=True)
     found: Any = read(data / "translation" / "tatoeba.en-zh.tsv.gz", "translate")
     found = found[:: max(1, len(found) // pairs)] if pairs else found
-    inside = divide_pairs(found, HELD, 0, 0)
+    inside = divide(found, HELD, 0, 0)
     for name, held in (("pairs", False), ("held", True)):
         rows = [e for e, test in zip(found, inside, strict=True) if test == held]
         lines = [json.dumps({"source": e.source, "target": e.target}) + "\n" for e in rows]

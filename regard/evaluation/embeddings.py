@@ -51,21 +51,21 @@ def embed(
         raise InputError(f"{loaded.path or 'this model'} has no tokenizer, so it takes no texts")
     reader = Embedder(loaded, layer, length)
     rows = reader.encode([readable(text) for text in texts])
-    found = np.zeros((len(rows), loaded.config.width), np.float32)
+    table = np.zeros((len(rows), loaded.config.width), np.float32)
     like = next(loaded.model.parameters())
     sizes = np.array([len(row.ids) for row in rows])
     with evaluating(loaded.model), autocast(like.device, precision):
         for places in by_tokens(sizes, fitting(like.device)) if len(rows) else ():
             hidden, real = reader.states([rows[place] for place in places])
             vectors = pooled(hidden.float(), real, pooling)
-            found[places] = (F.normalize(vectors, dim=1) if normalize else vectors).cpu().numpy()
+            table[places] = (F.normalize(vectors, dim=1) if normalize else vectors).cpu().numpy()
     if reader.cut:
         warnings.warn(
             f"{reader.cut:,} of {len(rows):,} texts have more than {reader.length:,} tokens and "
             "were cut",
             stacklevel=3,
         )
-    return found
+    return table
 
 
 class Embedder:
@@ -97,8 +97,8 @@ class Embedder:
 
     def encode(self, texts: Sequence[str]) -> list[Framed]:
         fast = self.tokenizer.ready
-        found = [e.ids for e in fast.encode_batch_fast(list(texts), add_special_tokens=False)]
-        rows = [self.row(ids) for ids in found]
+        ids = [e.ids for e in fast.encode_batch_fast(list(texts), add_special_tokens=False)]
+        rows = [self.row(row) for row in ids]
         self.cut = sum(row.cut for row in rows)
         return rows
 
@@ -106,9 +106,9 @@ class Embedder:
         if self.frame is not None:
             return framed(self.frame, self.special, ids, None, self.length)
         after = [self.model.config.end] if self.pair else []
-        kept = ids[: self.length - len(after)]
-        made = [*kept, *after] or [self.special.end]  # an empty text has a token, too
-        return Framed(made, [0] * len(made), len(kept) < len(ids))
+        text = ids[: self.length - len(after)]
+        tokens = [*text, *after] or [self.special.end]  # an empty text has a token, too
+        return Framed(tokens, [0] * len(tokens), len(text) < len(ids))
 
     # -- states
 
@@ -121,14 +121,14 @@ class Embedder:
         if self.frame is not None and self.frame.segments:
             segments = [row.segments for row in rows]
             more["segments"] = self.table(segments, self.frame.beyond, left)[0]
-        with self.heard() as held:
+        with self.heard() as states:
             hidden = self.read(tokens, None if bool(real.all()) else real, more)
-        return held[0] if held else hidden, real
+        return states[0] if states else hidden, real
 
     def table(self, rows: Sequence[list[int]], fill: int, left: bool) -> tuple[Tensor, Tensor]:
-        made, real = padded([np.array(row) for row in rows], fill, left=left)
+        cells, real = padded([np.array(row) for row in rows], fill, left=left)
         device = self.model.device
-        return torch.from_numpy(made).to(device), torch.from_numpy(real).to(device)
+        return torch.from_numpy(cells).to(device), torch.from_numpy(real).to(device)
 
     def read(self, tokens: Tensor, real: Tensor | None, more: dict[str, Any]) -> Tensor:
         hidden: Tensor
@@ -143,19 +143,19 @@ class Embedder:
     @contextmanager
     def heard(self) -> Iterator[list[Tensor]]:
         """What the layer above reads; nothing for the last, which the model itself gives."""
-        held: list[Tensor] = []
+        states: list[Tensor] = []
         if self.layer == len(self.layers):
-            yield held
+            yield states
             return
         above, here = self.layers[self.layer], get_ident()
 
         def hear(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             if get_ident() == here:  # another thread may read with the same model
-                held.append(inputs[0])
+                states.append(inputs[0])
 
         hook = above.register_forward_pre_hook(hear)
         try:
-            yield held
+            yield states
         finally:
             hook.remove()
 

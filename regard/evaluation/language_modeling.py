@@ -29,7 +29,7 @@ from regard.metrics.figures import jsonable, summarise
 from regard.metrics.numbers import Modelling
 from regard.metrics.significance import compare
 from regard.objectives import objective as find
-from regard.objectives.base import Loss, Objective
+from regard.objectives.base import Objective
 from regard.objectives.causal import Causal
 from regard.objectives.reading import inner
 from regard.objectives.recurrent import Recurrent
@@ -81,11 +81,11 @@ def corpus_for(loaded: Loaded, data: Sequence[str], plan: Plan) -> Iterator[Corp
     with TemporaryDirectory(prefix="regard-test-") as work:
         how = How(form=plan.reading.get("form"), field=plan.reading.get("fields", {}).get("text")
                   or "text", download=plan.reading.get("download", False))  # fmt: skip
-        given = prepare.Plan(
+        preparing = prepare.Plan(
             tuple(data), Path(work, "data"), how, tokenizer=str(loaded.path), shares=Shares(0, 0)
         )
-        prepare.prepare(given)
-        yield Corpus.open(given.out, "train")
+        prepare.prepare(preparing)
+        yield Corpus.open(preparing.out, "train")
 
 
 def split_of(loaded: Loaded, tokenizer: Tokenizer, data: str, split: str) -> Corpus:
@@ -131,11 +131,12 @@ def objective_for(loaded: Loaded, corpus: Corpus, plan: Plan) -> Objective:
     length, samples, seed = context or LENGTH, 0, 1
     file = Path(loaded.path or "") / RECIPE
     if file.is_file():
-        held = recipes.make(recipes.read(file))
-        options = dict(held.objective) or options
+        recipe = recipes.make(recipes.read(file))
+        options = dict(recipe.objective) or options
         if "of" in options:  # a distillation is tested by the objective inside of it
             options = {"name": options["of"], **options.get("options", {})}
-        length, samples, seed = held.batch.length or length, held.batch.samples or 0, held.seed
+        batch, seed = recipe.batch, recipe.seed
+        length, samples = batch.length or length, batch.samples or 0
     elif options["name"] == "sentences":
         options = {"name": "masked"}
     if corpus.kind == "pairs" and options["name"] != "pairs":
@@ -145,11 +146,11 @@ def objective_for(loaded: Loaded, corpus: Corpus, plan: Plan) -> Objective:
     samples = samples or max(1, STEP // length)
     if kind is Recurrent:  # streams no shorter than a segment
         samples = max(1, min(samples, len(corpus) // length))
-    made = kind.build(
+    objective = kind.build(
         corpus, options_of(kind, options), length=length, batch=samples, seed=seed, learning=False
     )
-    made.check(loaded.model)
-    return made
+    objective.check(loaded.model)
+    return objective
 
 
 # -- every document by itself
@@ -163,18 +164,24 @@ def read_through(loaded: Loaded, corpus: Corpus, plan: Plan, watch: Watch) -> Re
     return surprisals(loaded.model, objective, plan.precision, watch)
 
 
+def batches_of(model: Any, objective: Objective, watch: Watch) -> Iterator[Any]:
+    """Every batch of a split with the numbers of its samples and the state that goes along."""
+    like, state = next(model.parameters()), None
+    for first, places, _ in steps(objective, Group(), 0):
+        state = objective.begin(model, len(places)) if first else state
+        batch = objective.collate([objective.get(place) for place in places])
+        yield places, moved(batch, like.device, like.dtype), state
+        watch("reading", places[-1] + 1, len(objective))
+
+
 def surprisals(model: Any, objective: Causal | Recurrent, precision: str, watch: Watch) -> Reading:
     """The surprisal of every document of a split that is read from left to right."""
-    corpus, like = objective.corpus, next(model.parameters())
+    corpus, device = objective.corpus, next(model.parameters()).device
     nats = np.zeros(len(corpus.documents) - 1)
-    state = None
     with evaluating(model):
-        for first, places, _ in steps(objective, Group(), 0):
-            state = objective.begin(model, len(places)) if first else state
-            batch = objective.collate([objective.get(place) for place in places])
-            batch = moved(batch, like.device, like.dtype)
+        for places, batch, state in batches_of(model, objective, watch):
             scored = batch["scored"]
-            with autocast(like.device, precision):
+            with autocast(device, precision):
                 hidden = objective.hidden(model, batch, state)
                 each = inner(model).output.each(hidden[scored], batch["targets"][scored])
             where = [begin(objective, place) for place in places]
@@ -182,7 +189,6 @@ def surprisals(model: Any, objective: Causal | Recurrent, precision: str, watch:
             at = np.concatenate([np.arange(b, b + n) for b, n in zip(where, sizes, strict=True)])
             documents = np.searchsorted(corpus.documents, at, "right") - 1
             nats += np.bincount(documents, each.cpu().double().numpy(), len(nats))
-            watch("reading", places[-1] + 1, len(objective))
     tokens = np.diff(np.asarray(corpus.documents)).tolist()
     gold = list(zip(tokens, corpus.document_bytes.tolist(), strict=True))
     return Reading(objective, gold, nats.tolist())
@@ -198,25 +204,25 @@ def begin(objective: Causal | Recurrent, sample: int) -> int:
     return int(tiles.starts[run]) + (sample - int(tiles.before[run])) * tiles.step
 
 
-def measured_documents(found: Reading, plan: Plan) -> dict[str, Any]:
+def measured_documents(reading: Reading, plan: Plan) -> dict[str, Any]:
     """Perplexity and bits a byte, with intervals over documents."""
     result = summarise(
         Modelling,
-        found.gold,
-        found.nats,
+        reading.gold,
+        reading.nats,
         seed=plan.seed,
         resamples=plan.resamples,
         worst=plan.worst,
     )
-    tokenizer = found.corpus.tokenizer
+    tokenizer = reading.corpus.tokenizer
     for row in result["worst"]:
-        ids = found.corpus.document(row["index"])
-        tokens, size = found.gold[row["index"]]
+        ids = reading.corpus.document(row["index"])
+        tokens, size = reading.gold[row["index"]]
         row["text"] = tokenizer.decode(ids[:SHOWN].tolist()) + (" …" if len(ids) > SHOWN else "")
         row["gold"] = {"tokens": tokens, "bytes": size}
-        row["predicted"] = {"nats": found.nats[row["index"]]}
+        row["predicted"] = {"nats": reading.nats[row["index"]]}
         row["loss"] = -row.pop("score")
-    return {"task": "model"} | result | about(found.objective) | {"units": "documents"}
+    return {"task": "model"} | result | about(reading.objective) | {"units": "documents"}
 
 
 # -- what another objective measures
@@ -224,7 +230,14 @@ def measured_documents(found: Reading, plan: Plan) -> dict[str, Any]:
 
 def measured_batches(loaded: Loaded, objective: Objective, plan: Plan, watch: Watch) -> Any:
     """The figures of a validation, with intervals over its batches."""
-    rows = batches(loaded, objective, plan, watch)
+    model, rows = loaded.model, []
+    learner, device = Learner(model, objective), next(model.parameters()).device
+    with evaluating(learner), torch.no_grad():
+        for _, batch, state in batches_of(model, objective, watch):
+            with autocast(device, plan.precision):
+                sums, seen = learner(batch, state)
+            tables = {"sums": sums, "counts": objective.counts(batch), "seen": seen}
+            rows.append({k: {n: float(v) for n, v in t.items()} for k, t in tables.items()})
     names = sorted({(part, name) for row in rows for part, table in row.items() for name in table})
     table = np.array([[row[part].get(name, 0.0) for part, name in names] for row in rows])
 
@@ -232,7 +245,7 @@ def measured_batches(loaded: Loaded, objective: Objective, plan: Plan, watch: Wa
         parts: dict[str, dict[str, float]] = {"sums": {}, "counts": {}, "seen": {}}
         for (part, name), value in zip(names, sums.tolist(), strict=True):
             parts[part][name] = value
-        return objective.measure(totals(parts))
+        return objective.measure(added(parts["sums"], parts["counts"], parts["seen"], Group()))
 
     own = figures(table.sum(0))
     drawn: dict[str, list[float]] = defaultdict(list)
@@ -249,31 +262,6 @@ def measured_batches(loaded: Loaded, objective: Objective, plan: Plan, watch: Wa
         "level": 0.95, "resamples": plan.resamples, "seed": plan.seed, "worst": [],
         **about(objective),
     })  # fmt: skip
-
-
-def totals(parts: dict[str, dict[str, float]]) -> Loss:
-    return added(parts["sums"], parts["counts"], parts["seen"], Group())
-
-
-def batches(
-    loaded: Loaded, objective: Objective, plan: Plan, watch: Watch
-) -> list[dict[str, dict[str, float]]]:
-    """The sums of every batch of a validation."""
-    learner = Learner(loaded.model, objective)
-    like = next(loaded.model.parameters())
-    rows: list[dict[str, dict[str, float]]] = []
-    state = None
-    with evaluating(learner), torch.no_grad():
-        for first, places, _ in steps(objective, Group(), 0):
-            state = objective.begin(loaded.model, len(places)) if first else state
-            batch = objective.collate([objective.get(place) for place in places])
-            batch = moved(batch, like.device, like.dtype)
-            with autocast(like.device, plan.precision):
-                sums, seen = learner(batch, state)
-            made = {"sums": sums, "seen": seen, "counts": objective.counts(batch)}
-            rows.append({k: {n: float(v) for n, v in t.items()} for k, t in made.items()})
-            watch("reading", places[-1] + 1, len(objective))
-    return rows
 
 
 def about(objective: Objective) -> dict[str, Any]:
@@ -313,22 +301,22 @@ def examine_text(
         if corpus is not whole:
             total = len(whole.documents) - 1
             notes.append(f"only the first {plan.limit:,} of {total:,} documents were tested")
-        found = read_through(loaded, corpus, plan, watch)
-        if not isinstance(found, Reading):
+        reading = read_through(loaded, corpus, plan, watch)
+        if not isinstance(reading, Reading):
             if plan.against:
                 raise ConfigError(
-                    f"{run} is measured by {found.name}, which has no value for each document; "
+                    f"{run} is measured by {reading.name}, which has no value for each document; "
                     "--against compares models that read from left to right"
                 )
-            result = measured_batches(loaded, found, plan, watch)
+            result = measured_batches(loaded, reading, plan, watch)
             return result | {"notes": notes}, iter(())
-        result = measured_documents(found, plan) | {"notes": notes}
+        result = measured_documents(reading, plan) | {"notes": notes}
     if other is not None:
         alike = same_words(loaded, other)
-        result["comparison"] = against_reader(other, alike, run, data, found, plan, watch)
+        result["comparison"] = against_reader(other, alike, run, data, reading, plan, watch)
     rows = (
         {"document": i, "tokens": tokens, "bytes": size, "nats": nats}
-        for i, ((tokens, size), nats) in enumerate(zip(found.gold, found.nats, strict=True))
+        for i, ((tokens, size), nats) in enumerate(zip(reading.gold, reading.nats, strict=True))
     )
     return result, rows
 
@@ -344,20 +332,20 @@ def rival(run: str, plan: Plan) -> Loaded | None:
 
 
 def against_reader(
-    other: Loaded, alike: bool, run: str, data: Sequence[str], found: Any, plan: Plan, watch: Watch
+    other: Loaded, alike: bool, run: str, data: Sequence[str], ours: Any, plan: Plan, watch: Watch
 ) -> dict[str, Any]:
     """Where tokens are not alike, only what a byte costs can be compared."""
     with corpus_for(other, data, plan) as corpus:
         theirs = read_through(other, limited(corpus, plan.limit), plan, watch)
     if not isinstance(theirs, Reading):
         raise ConfigError(f"{plan.against} does not read from left to right, as {run} does")
-    gold = found.gold if alike else [(size, size) for _, size in found.gold]
+    gold = ours.gold if alike else [(size, size) for _, size in ours.gold]
     names = names_of(plan.against, run)
-    made = compare(
-        Modelling, gold, theirs.nats, found.nats, names=names, seed=plan.seed,
+    comparison = compare(
+        Modelling, gold, theirs.nats, ours.nats, names=names, seed=plan.seed,
         resamples=plan.resamples,
     )  # fmt: skip
     if not alike:
-        row = made["figures"].pop("perplexity") and made["figures"]["bits_per_byte"]
-        made |= {"main": "bits_per_byte", "verdict": row["verdict"]}
-    return made
+        row = comparison["figures"].pop("perplexity") and comparison["figures"]["bits_per_byte"]
+        comparison |= {"main": "bits_per_byte", "verdict": row["verdict"]}
+    return comparison

@@ -109,9 +109,10 @@ def score(
                     "cut off (truncate)"
                 )
             asks[i] = scorer.cut([ask])[0]
-    found = scorer.run(asks)
+    logprobs_of = scorer.run(asks)
     return [
-        Likelihood(logprobs, size(text)) for logprobs, text in zip(found, completions, strict=True)
+        Likelihood(logprobs, size(text))
+        for logprobs, text in zip(logprobs_of, completions, strict=True)
     ]
 
 
@@ -204,11 +205,11 @@ class Scorer:
 
         No result depends on what else is asked, but for the rounding of sums.
         """
-        found: dict[Ask, tuple[float, ...]] = {}
+        logprobs: dict[Ask, tuple[float, ...]] = {}
         with at_rest(self.model), torch.inference_mode():
             for hidden, places in self.read(list(dict.fromkeys(asks))):
-                found |= answered(self.asked, hidden, places)
-        return [found[ask] for ask in asks]
+                logprobs |= answered(self.asked, hidden, places)
+        return [logprobs[ask] for ask in asks]
 
     def read(self, asks: list[Ask]) -> Iterator[Read]:
         if self.prompts.pair:
@@ -245,12 +246,12 @@ class Scorer:
     def joined(self, asks: list[Ask]) -> Iterator[Read]:
         """Context and completion in one row; a row that begins another one is not read twice."""
         rows: list[tuple[int, ...]] = []
-        held: list[list[Ask]] = []
+        asks_of: list[list[Ask]] = []
         for ask in sorted(asks, key=lambda ask: ask.rows, reverse=True):  # the longer ones first
             if not rows or rows[-1][: len(ask.rows)] != ask.rows:
                 rows.append(ask.rows)
-                held.append([])
-            held[-1].append(ask)
+                asks_of.append([])
+            asks_of[-1].append(ask)
         for batch in by_tokens(np.array([len(row) for row in rows])) if rows else ():
             tokens, _ = right_padded([rows[i] for i in batch], self.model.device)
             hidden = self.model(tokens)  # padding comes after all that counts
@@ -259,7 +260,7 @@ class Scorer:
                 [
                     Found(row, len(ask.before) - 1, ask)
                     for row, i in enumerate(batch)
-                    for ask in held[i]
+                    for ask in asks_of[i]
                 ],
             )
 
@@ -334,14 +335,14 @@ def answered(model: Any, hidden: Tensor, places: list[Found]) -> dict[Ask, tuple
     width = hidden.size(1)
     rows = [row * width + column + i for row, column, ask in places for i in range(len(ask.after))]
     targets = torch.tensor([t for _, _, ask in places for t in ask.after], device=hidden.device)
-    asked, which = torch.unique(torch.tensor(rows, device=hidden.device), return_inverse=True)
+    distinct, which = torch.unique(torch.tensor(rows, device=hidden.device), return_inverse=True)
     flat = hidden.flatten(0, 1)
     exact = torch.promote_types(hidden.dtype, torch.float32)
     values = torch.empty(len(rows), dtype=exact, device=hidden.device)
     chunk = max(1, CHUNK // model.config.vocabulary)
-    for start in range(0, asked.numel(), chunk):
-        log_p = model.logits(flat[asked[start : start + chunk]]).to(exact).log_softmax(-1)
+    for start in range(0, distinct.numel(), chunk):
+        log_p = model.logits(flat[distinct[start : start + chunk]]).to(exact).log_softmax(-1)
         inside = ((which >= start) & (which < start + chunk)).nonzero()[:, 0]
         values[inside] = log_p[which[inside] - start, targets[inside]]
-    found = iter(values.tolist())
-    return {ask: tuple(next(found) for _ in ask.after) for _, _, ask in places}
+    logprobs = iter(values.tolist())
+    return {ask: tuple(next(logprobs) for _ in ask.after) for _, _, ask in places}

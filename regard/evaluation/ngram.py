@@ -53,9 +53,9 @@ def discounts(counts: np.ndarray) -> tuple[np.ndarray, bool]:
     n1, n2, n3, n4 = (int(n) for n in np.bincount(np.minimum(counts, 5), minlength=6)[1:5])
     if n1 and n2 and n3:
         y = n1 / (n1 + 2 * n2)
-        found = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
-        if all(0 < discount <= count for count, discount in enumerate(found, 1)):
-            return np.array([0.0, *found]), False
+        estimates = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+        if all(0 < discount <= count for count, discount in enumerate(estimates, 1)):
+            return np.array([0.0, *estimates]), False
     return np.array([0.0, *FALLBACK]), True
 
 
@@ -65,20 +65,23 @@ class Smoothed:
     def __init__(self, counts: np.ndarray, contexts: np.ndarray, number: int) -> None:
         """counts [G], the context of each [G], how many contexts there are (C)."""
         self.discounts, self.fallback = discounts(counts)
-        taken = self.discounts[np.minimum(counts, 3)]
+        discounted = self.discounts[np.minimum(counts, 3)]
         totals = np.bincount(contexts, counts, number + 1)
         self.counts = np.append(counts, 0).astype(np.int32)  # [G + 1]
         self.weights = np.ones(number + 1)  # [C + 1]: γ; 1 where nothing ever followed
         np.divide(
-            np.bincount(contexts, taken, number + 1), totals, out=self.weights, where=totals > 0
+            np.bincount(contexts, discounted, number + 1),
+            totals,
+            out=self.weights,
+            where=totals > 0,
         )
         self.totals = np.maximum(totals, 1).astype(np.int64)  # [C + 1]
 
     def share(self, grams: np.ndarray, contexts: np.ndarray | int) -> np.ndarray:
         """The part of the probability that this order's own counts give."""
         counts = self.counts[grams]
-        kept: np.ndarray = counts - self.discounts[np.minimum(counts, 3)]
-        return kept / self.totals[contexts]
+        left: np.ndarray = counts - self.discounts[np.minimum(counts, 3)]
+        return left / self.totals[contexts]
 
 
 @dataclass
@@ -109,8 +112,8 @@ class Level:
         return np.where(self.keys[places] == keys, places, -1)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        held = {"keys": self.keys[:-1], "plain": self.top.counts[:-1]}
-        return held if self.below is self.top else held | {"continued": self.below.counts[:-1]}
+        arrays = {"keys": self.keys[:-1], "plain": self.top.counts[:-1]}
+        return arrays if self.below is self.top else arrays | {"continued": self.below.counts[:-1]}
 
     @property
     def nbytes(self) -> int:
@@ -182,34 +185,34 @@ class Ngram:
         """
         ids = checked(ids, self.vocabulary)
         contexts = np.zeros(len(ids), np.int64)
-        found = []
+        ids_of_orders = []
         for n, level in enumerate(self.levels, 1):
             grams = level.find(np.where(contexts < 0, -1, contexts * self.vocabulary + ids))
-            found.append((contexts, grams))
+            ids_of_orders.append((contexts, grams))
             contexts = np.append(self.end if n == 1 else -1, grams)[:-1]
-        return found
+        return ids_of_orders
 
     def surprisals(self, ids: np.ndarray, context: np.ndarray | tuple[int, ...] = ()) -> np.ndarray:
         """-ln p of every token under the models of order 1, 2, …: [order, tokens].
 
         A document begins with the context, which is not scored, and after every end token.
         """
-        given = np.asarray(context, np.int64)[max(0, len(context) - self.order + 1) :]
-        ids = np.concatenate([given, np.asarray(ids, np.int64)])
+        before = np.asarray(context, np.int64)[max(0, len(context) - self.order + 1) :]
+        ids = np.concatenate([before, np.asarray(ids, np.int64)])
         lower = np.full(len(ids), 1 / self.vocabulary)
-        found = np.empty((self.order, len(ids) - len(given)))
+        nats = np.empty((self.order, len(ids) - len(before)))
         for n, (contexts, grams) in enumerate(self.follow(ids)):
             top, below = self.levels[n].top, self.levels[n].below
             sure = top.share(grams, contexts) + top.weights[contexts] * lower
-            found[n] = -np.log(sure[len(given) :])
+            nats[n] = -np.log(sure[len(before) :])
             if below is not top:
                 lower = below.share(grams, contexts) + below.weights[contexts] * lower
-        return found
+        return nats
 
     def surprisal(self, ids: np.ndarray, context: np.ndarray | tuple[int, ...] = ()) -> np.ndarray:
         """-ln p of every token, in nats, [tokens]: see `surprisals`."""
-        found: np.ndarray = self.surprisals(ids, context)[-1]
-        return found
+        nats: np.ndarray = self.surprisals(ids, context)[-1]
+        return nats
 
     def probabilities(
         self, context: np.ndarray | list[int], order: int | None = None
@@ -218,18 +221,18 @@ class Ngram:
         order = self.order if order is None else order
         if not 1 <= order <= self.order:
             raise ConfigError(f"order is {order}; this model knows the orders 1 to {self.order}")
-        asked = np.append(np.asarray(context, np.int64), self.end)  # any token in the last place
-        found = np.full(self.vocabulary, 1 / self.vocabulary)
-        for n, (contexts, _) in enumerate(self.follow(asked)[:order], 1):
+        text = np.append(np.asarray(context, np.int64), self.end)  # any token in the last place
+        chances = np.full(self.vocabulary, 1 / self.vocabulary)
+        for n, (contexts, _) in enumerate(self.follow(text)[:order], 1):
             level, last = self.levels[n - 1], int(contexts[-1])
             kind = level.top if n == order else level.below
-            found *= kind.weights[last]
+            chances *= kind.weights[last]
             if last >= 0:
                 edges = [last * self.vocabulary, (last + 1) * self.vocabulary]
                 first, behind = np.searchsorted(level.keys, edges)
                 tokens = level.keys[first:behind] - edges[0]
-                found[tokens] += kind.share(np.arange(first, behind), last)
-        return found
+                chances[tokens] += kind.share(np.arange(first, behind), last)
+        return chances
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """One safetensors file: keys and counts; what follows from them is made anew by `load`."""

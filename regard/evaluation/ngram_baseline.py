@@ -97,22 +97,3 @@ def measure(
         "seconds": {"counting": model.seconds, "scoring": seconds},
         "orders": orders,
     }
-
-
-def baseline(
-    data: str | os.PathLike[str],
-    order: int = 5,
-    split: str = "valid",
-    tokens: int | None = None,
-    report: Report | None = None,
-) -> dict[str, Any]:
-    """Counts the training text of a data directory and measures a split. Writes nothing."""
-    Corpus.open(data, split)  # an unknown split is refused before the work
-    return measure(count(data, order, tokens, report), data, split, report)
-
-
-def curve(
-    data: str | os.PathLike[str], sizes: list[int], order: int = 5, split: str = "valid"
-) -> list[dict[str, Any]]:
-    """The figures after the first so many tokens of the training text, for each size."""
-    return [baseline(data, order, split, tokens=size) for size in sizes]

@@ -74,10 +74,10 @@ def write_page(path: Path | str, results: Result) -> Path:
 
 
 def about(results: Result) -> str:
-    made = [safe(results[key]) for key in ("model", "data") if results.get(key)]
+    facts = [safe(results[key]) for key in ("model", "data") if results.get(key)]
     if plain(results.get("examples")):
-        made.append(f"{safe(results['examples'])} {said(str(results.get('units', 'examples')))}")
-    return " · ".join(made)
+        facts.append(f"{safe(results['examples'])} {said(str(results.get('units', 'examples')))}")
+    return " · ".join(facts)
 
 
 def over(results: Result) -> str:
@@ -113,11 +113,11 @@ def listed(notes: Iterable[Any]) -> str:
     return f"<ul>{lines}</ul>" if lines else ""
 
 
-def comparison(found: Result, units: str) -> str:
-    rows = table_of(found, "figures")
+def comparison(result: Result, units: str) -> str:
+    rows = table_of(result, "figures")
     if not rows:
         return ""
-    first, second = (safe(name) for name in found.get("names", ("first", "second")))
+    first, second = (safe(name) for name in result.get("names", ("first", "second")))
     lines = []
     for name, row in rows.items():
         low, high = row.get("low"), row.get("high")
@@ -127,9 +127,9 @@ def comparison(found: Result, units: str) -> str:
         lines.append([said(words(name)), *cells])
     head = ["", first, second, *map(said, ("difference", "interval", "p-value", "test"))]
     unlike = f"{units} were answered differently"
-    alike = f"{safe(found.get('differing', ''))} {said(unlike)}"
+    alike = f"{safe(result.get('differing', ''))} {said(unlike)}"
     return (
-        f'<p class="verdict">{safe(found.get("verdict", ""))}</p>{grid(head, lines)}'
+        f'<p class="verdict">{safe(result.get("verdict", ""))}</p>{grid(head, lines)}'
         f'<p class="soft">{alike}. {said("Each row is a test of its own.")}</p>'
     )
 
@@ -140,9 +140,9 @@ def classes(rows: Sequence[Result]) -> str:
     return grid([said("label"), *map(said, columns)], lines) if lines else ""
 
 
-def confusion(found: Result) -> str:
+def confusion(result: Result) -> str:
     """A heat map: colour is the share of the row. Of very many classes, the commonest mix-ups."""
-    labels, matrix = found.get("labels") or [], found.get("matrix") or []
+    labels, matrix = result.get("labels") or [], result.get("matrix") or []
     if not labels:
         return ""
     if len(labels) > MOST_CLASSES:
@@ -175,8 +175,8 @@ def mixed_up(labels: Sequence[Any], matrix: Sequence[Sequence[int]]) -> str:
     return grid([said("gold"), said("predicted"), said("count")], lines) if lines else ""
 
 
-def calibrated(found: Result) -> str:
-    rows = found.get("bins") or []
+def calibrated(result: Result) -> str:
+    rows = result.get("bins") or []
     if not rows:
         return ""
     seen = [(100 * r["confidence"], 100 * r["accuracy"]) for r in rows]
@@ -191,12 +191,12 @@ def calibrated(found: Result) -> str:
         for r in rows
     ]  # fmt: skip
     head = ["", *map(said, ("count", "confidence", "accuracy"))]
-    error = f"<p>{said('expected calibration error')}: {number(found.get('error'))}</p>"
+    error = f"<p>{said('expected calibration error')}: {number(result.get('error'))}</p>"
     return f'{error}<div class="curves">{inline(panel)}</div>{grid(head, cells)}'
 
 
-def thresholds(found: Result) -> str:
-    lines = [[said(words(name)), number(value)] for name, value in found.items()]
+def thresholds(result: Result) -> str:
+    lines = [[said(words(name)), number(value)] for name, value in result.items()]
     if not lines:
         return ""
     note = said("Chosen on these very examples: on others expect less.")
@@ -217,8 +217,8 @@ def worst(rows: Iterable[Result], units: str) -> str:
     return "".join(cards)
 
 
-def signatures(found: Result) -> str:
-    lines = [[safe(name), f"<code>{safe(value)}</code>"] for name, value in found.items()]
+def signatures(result: Result) -> str:
+    lines = [[safe(name), f"<code>{safe(value)}</code>"] for name, value in result.items()]
     return grid(["", ""], lines) if lines else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -45,6 +46,8 @@ class Predictor:
         self.kind = find(str(options.pop("name")), learners())
         self.options = options_of(self.kind, options)
         self.ready = False
+        self.counts: Counter[str] = Counter()  # of what was cut, or read in windows, so far
+        self.last: LabelledObjective | None = None
 
     def __call__(self, examples: Iterable[Example]) -> list[Prediction]:
         return list(self.stream(examples))
@@ -60,19 +63,30 @@ class Predictor:
                 waiting = begun
 
     def encode(self, examples: Sequence[Example]) -> LabelledObjective:
-        held = Examples(
+        corpus = Examples(
             self.task, examples, self.tokenizer, self.labels, path=str(self.loaded.path)
         )
-        made = self.kind(
-            held,  # type: ignore[arg-type]
+        objective = self.kind(
+            corpus,  # type: ignore[arg-type]
             self.options,
             length=self.length,
             batch=ROWS,
             seed=0,
             learning=False,
         )
-        assert isinstance(made, LabelledObjective)
-        return made
+        assert isinstance(objective, LabelledObjective)
+        self.last = objective
+        self.counts += objective.cuts()
+        return objective
+
+    @property
+    def cut(self) -> int:
+        return self.counts["cut"]
+
+    @property
+    def notes(self) -> list[str]:
+        """What became of long texts, so far."""
+        return [] if self.last is None else self.last.cut_notes(self.counts)
 
     def answers(self, objective: LabelledObjective) -> list[Prediction]:
         if not self.ready:
@@ -94,22 +108,22 @@ def facts_of(loaded: Loaded) -> dict[str, Any]:
         if not known:
             raise FormatError(f"{file} must name task, objective, labels and length")
         return facts
-    held = headed_task(loaded.model, loaded.source)
-    if held is None:
+    task = headed_task(loaded.model, loaded.source)
+    if task is None:
         able = [name for name in TASKS if find_task(name).has_objective]
         raise ConfigError(
             f"{loaded.path or 'this model'} has learned no task that can be asked; fine-tune it "
             f"first ('regard finetune'), for one of {', '.join(able)}"
         )
-    given = loaded.source.get("id2label") or {}
-    labels = [str(given[key]) for key in sorted(given, key=int)] if held.names_labels else []
-    name, card = held.name, loaded.model.family
-    if held.name == "classify" and len(labels) == 1:
-        name, labels = "similar", []
-    bare = {"marks": False} if card.task_tokens and held.between_marks else {}  # others' models
+    names = loaded.source.get("id2label") or {}
+    labels = [str(names[key]) for key in sorted(names, key=int)] if task.names_labels else []
+    name, card = task.name, loaded.model.family
+    if task.scores_as and len(labels) == 1:
+        name, labels = task.scores_as, []
+    bare = {"marks": False} if card.task_tokens and task.between_marks else {}  # others' models
     return {
         "task": name,
-        "objective": {"name": held.objective().name, "family": card.name, **bare},
+        "objective": {"name": task.objective().name, "family": card.name, **bare},
         "labels": labels,
         "length": getattr(loaded.config, "context", None) or LENGTH,
     }

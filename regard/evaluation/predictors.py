@@ -5,8 +5,7 @@ What writes text is imported where it is needed: a test of labels starts without
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +15,7 @@ from regard.evaluation.predict import Predictor, facts_of, headed_task
 from regard.formats.directory import Loaded, load
 from regard.tasks import task as find
 from regard.tasks.base import Prediction
-from regard.tasks.labelled import TASK, LabelledObjective
+from regard.tasks.labelled import TASK
 from regard.training.run import pick_device
 
 PRECISIONS = ("fp32", "bf16")
@@ -37,29 +36,6 @@ class Asked(Protocol):
     def stream(self, examples: Iterable[Example]) -> Iterator[Prediction]: ...
 
 
-class LabelPredictor(Predictor):
-    """Counts what it cuts, and what it reads in windows."""
-
-    def __init__(self, loaded: Loaded, precision: str = "fp32", length: int = 0) -> None:
-        super().__init__(loaded, precision, length)
-        self.counts: Counter[str] = Counter()
-        self.last: LabelledObjective | None = None
-
-    @property
-    def cut(self) -> int:
-        return self.counts["cut"]
-
-    def encode(self, examples: Sequence[Example]) -> LabelledObjective:
-        self.last = made = super().encode(examples)
-        self.counts += made.cuts()
-        return made
-
-    @property
-    def notes(self) -> list[str]:
-        """As the objective says it of the data that it learns from, here of all examples."""
-        return [] if self.last is None else self.last.cut_notes(self.counts)
-
-
 def predictor_for(
     loaded: Loaded, *, task: str = "", precision: str = "fp32", **decoding: Any
 ) -> Asked:
@@ -74,13 +50,13 @@ def predictor_for(
         from regard.evaluation.text_predictor import TextPredictor
 
         return TextPredictor(loaded, task=task, precision=precision, **decoding)
-    made = LabelPredictor(loaded, precision)
+    predictor = Predictor(loaded, precision)
     if decoding:
         raise ConfigError(
             f"{', '.join(decoding)}: such is asked of models that write text, and "
-            f"{loaded.path or 'this one'} answers {made.task} with a label or a place"
+            f"{loaded.path or 'this one'} answers {predictor.task} with a label or a place"
         )
-    return made
+    return predictor
 
 
 def writes(loaded: Loaded, task: str = "") -> bool:
@@ -115,10 +91,10 @@ def check_task(loaded: Loaded, wanted: Collection[str]) -> str:
     for name in wanted:
         find(name)  # refuses what is no task
     name = next(iter(wanted))
-    found = task_of(loaded, name)
-    if found in wanted or (found and {*find(found).asked_as} & {*wanted}):
-        return found
-    state = f"has learned {found}" if found else "has learned no task"
+    learned = task_of(loaded, name)
+    if learned in wanted or (learned and {*find(learned).asked_as} & {*wanted}):
+        return learned
+    state = f"has learned {learned}" if learned else "has learned no task"
     raise ConfigError(
         f"{loaded.path or 'this model'} {state}, so it cannot {name}; models that can learn it: "
         f"{', '.join(learners(name))} ('regard finetune MODEL --task {name} --data FILE')"

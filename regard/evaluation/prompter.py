@@ -18,15 +18,11 @@ from regard.evaluation.demonstrations import DRAWS, Shots
 from regard.evaluation.likelihood import Ask, Likelihood, Scorer, size
 from regard.evaluation.preflight import check_language
 from regard.formats.directory import Loaded
-from regard.tasks.base import Task, classes_in
+from regard.tasks.base import Task
 from regard.tasks.templates import (
     Template,
-    answer_of,
     listed,
     prompted,
-    usual_neutral,
-    usual_separator,
-    values_of,
     words_for,
 )
 
@@ -98,16 +94,25 @@ class Prompter:
         self.template = Template(usual if options.template is None else options.template, task)
         self.words: dict[str, str] = {}
         if task.has_words:
-            self.words = words_for(task, labels_among([*examples, *(pool or ())]), options.labels)
+            shown = [*examples, *(pool or ())]
+            if len(labels := {label for example in shown for label in example.labels()}) == 1:
+                raise InputError(
+                    f"all examples have the label {labels.pop()!r}; to choose takes at least 2 "
+                    "classes"
+                )
+            self.words = words_for(task, task.labels_in(shown), options.labels)
         elif options.labels:
             raise ConfigError(
                 f"{task.name} has no labels, so there are no words to choose for them"
             )
         self.labels = listed(list(self.words.values()))
-        self.separator = (
-            usual_separator(self.template.text) if options.separator is None else options.separator
-        )
-        self.neutral = usual_neutral(self.template) if options.neutral is None else options.neutral
+        text = self.template.text
+        # Two line breaks between demonstrations where each has lines of its own.
+        usual = "\n\n" if "\n" in text else "\n"
+        self.separator = usual if options.separator is None else options.separator
+        # A context that asks for an answer and says nothing else (Brown et al. 2020, 2.4).
+        usual = "A:" if text.endswith(f"A: {{{self.template.answer}}}") else "Answer:"
+        self.neutral = usual if options.neutral is None else options.neutral
         self.shots = Shots(
             examples if pool is None else pool, options.shots, options.draw, options.fixed,
             options.seed,
@@ -119,15 +124,20 @@ class Prompter:
     # -- prompts
 
     def values(self, example: Example) -> dict[str, str]:
-        made = values_of(self.task, example, self.labels)
-        self.template.check(example, made)
-        return made
+        known = self.task.prompt_values(example, self.labels).items()
+        values = {name: value for name, value in known if value is not None}
+        self.template.check(example, values)
+        return values
 
     def prompt(self, shots: Sequence[Example], values: Mapping[str, str]) -> tuple[str, str]:
         """The context, and the blanks at its end: they belong to what follows."""
         parts = [self.options.instruction] if self.options.instruction else []
         for shot in shots:
-            right = answer_of(shot, self.template, self.words)
+            right = self.task.prompt_answer(shot, self.template.answer, self.words)
+            if right is None:
+                raise InputError(
+                    f"{shot.place}: the example has no answer, so nothing can be shown by it"
+                )
             parts.append(self.template.context(self.values(shot)) + right)
         text = self.separator.join([*parts, self.template.context(values)])
         context = text.rstrip(" ")
@@ -140,15 +150,15 @@ class Prompter:
         ones.
         """
         shots = self.shots.of(number, self.examples[number])
-        made = make(shots)
-        if shots and not fits(made):
+        result = make(shots)
+        if shots and not fits(result):
             gone = bisect_left(range(len(shots)), True, lo=1, key=lambda n: fits(make(shots[n:])))
             shots = shots[gone:]
-            made = make(shots)
+            result = make(shots)
             self.dropped += gone
             self.short += 1
-        self.cut += not fits(made)
-        return shots, made
+        self.cut += not fits(result)
+        return shots, result
 
     def answer(self, numbers: Sequence[int]) -> list[Row]:
         """A row for each of these examples."""
@@ -158,8 +168,8 @@ class Prompter:
 class Chooser(Prompter):
     """The likeliest of several answers."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.known: dict[Ask, tuple[float, ...]] = {}  # of neutral contexts
         self.tell_apart()
 
@@ -189,7 +199,7 @@ class Chooser(Prompter):
         return self.scorer.asks(context, [gap + t for t in self.completions(example).values()])
 
     def answer(self, numbers: Sequence[int]) -> list[Row]:
-        held: list[tuple[list[Example], list[Ask], list[list[Ask]]]] = []
+        waiting: list[tuple[list[Example], list[Ask], list[list[Ask]]]] = []
         for number in numbers:
             example = self.examples[number]
             shots, asks = self.fitted(
@@ -203,13 +213,13 @@ class Chooser(Prompter):
                 texts = self.completions(example).values()
                 blanks = [self.scorer.asks(self.neutral, [gap + text for text in texts])]
             cut = self.scorer.cut
-            held.append((shots, cut(asks), [cut(each) for each in blanks]))
-        found = self.scorer.run([ask for _, asks, _ in held for ask in asks])
-        self.learn([ask for _, _, blanks in held for row in blanks for ask in row])
-        rest = iter(found)
+            waiting.append((shots, cut(asks), [cut(each) for each in blanks]))
+        logprobs = self.scorer.run([ask for _, asks, _ in waiting for ask in asks])
+        self.learn([ask for _, _, blanks in waiting for row in blanks for ask in row])
+        rest = iter(logprobs)
         return [
             self.row(number, shots, [next(rest) for _ in asks], blanks)
-            for number, (shots, asks, blanks) in zip(numbers, held, strict=True)
+            for number, (shots, asks, blanks) in zip(numbers, waiting, strict=True)
         ]
 
     def learn(self, asks: list[Ask]) -> None:
@@ -229,22 +239,22 @@ class Chooser(Prompter):
         example = self.examples[number]
         completions = self.completions(example)
         texts, names = list(completions.values()), list(completions)
-        found = [Likelihood(p, size(text)) for p, text in zip(logprobs, texts, strict=True)]
-        raw = [each.total for each in found]
+        likelihoods = [Likelihood(p, size(text)) for p, text in zip(logprobs, texts, strict=True)]
+        raw = [each.total for each in likelihoods]
         neutral = self.neutrally([[sum(self.known[ask]) for ask in each] for each in blanks])
         scores = {
             "raw": raw,
-            "token": [each.per_token for each in found],
-            "byte": [each.per_byte for each in found],
+            "token": [each.per_token for each in likelihoods],
+            "byte": [each.per_byte for each in likelihoods],
             "calibrated": [a - b for a, b in zip(raw, neutral, strict=True)],
         }
-        said = {name: names[best(values)] for name, values in scores.items()}
+        choices = {name: names[best(values)] for name, values in scores.items()}
         return {
             "id": example.id,
             "number": number,
             "gold": example.gold,
-            "predicted": said[self.options.score],
-            "by": said,
+            "predicted": choices[self.options.score],
+            "by": choices,
             "scores": {name: dict(zip(names, v, strict=True)) for name, v in scores.items()},
             "shots": [shot.id for shot in shots],
         }
@@ -262,7 +272,7 @@ class Writer(Prompter):
 
     def answer(self, numbers: Sequence[int]) -> list[Row]:
         prompts: list[list[int]] = []
-        held: list[list[Example]] = []
+        shots_of: list[list[Example]] = []
         for number in numbers:
             values = self.values(self.examples[number])
             shots, ids = self.fitted(
@@ -271,8 +281,8 @@ class Writer(Prompter):
                 lambda ids: len(ids) <= self.room,
             )
             prompts.append(ids[-int(min(self.room, len(ids))) :])
-            held.append(shots)
-        made = generate(
+            shots_of.append(shots)
+        generations = generate(
             self.loaded, prompts, tokens=self.tokens, beams=self.options.beams, stop=("\n",)
         )
         return [
@@ -280,10 +290,10 @@ class Writer(Prompter):
                 "id": self.examples[number].id,
                 "number": number,
                 "gold": self.examples[number].gold,
-                "predicted": self.task.written((found[0].text or "").strip()),
+                "predicted": self.task.written((texts[0].text or "").strip()),
                 "shots": [shot.id for shot in shots],
             }
-            for number, found, shots in zip(numbers, made, held, strict=True)
+            for number, texts, shots in zip(numbers, generations, shots_of, strict=True)
         ]
 
     @property
@@ -348,13 +358,3 @@ def check_examples(examples: Sequence[Example], task: Task) -> None:
                 "called right; give labelled data"
             )
         task.check_prompted(example)
-
-
-def labels_among(examples: Sequence[Example]) -> list[str]:
-    labels = {label for example in examples for label in example.labels()}
-    if len(labels) < 2:
-        raise InputError(
-            f"all examples have the label {next(iter(labels))!r}; to choose takes at least 2 "
-            "classes"
-        )
-    return classes_in(examples)

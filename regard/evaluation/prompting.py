@@ -94,7 +94,7 @@ def report(
     texts = [asker.template.context(asker.values(asker.examples[i])) for i in numbers]
     if choosing:
         more = {"scores": [beliefs(row, options.score) for row in rows]}
-    found = summarise(
+    result = summarise(
         metric,
         gold,
         predicted,
@@ -103,7 +103,7 @@ def report(
         resamples=options.resamples,
         **more,
     )
-    asked = {
+    facts = {
         "task": asker.task.name,
         "model": str(asker.loaded.path or ""),
         "shots": options.shots,
@@ -116,12 +116,12 @@ def report(
     }
     if choosing:
         neutral = {"blank": list(options.blank)} if options.blank else {"neutral": asker.neutral}
-        asked |= {"score": options.score, **neutral, **compared(rows, options)}
+        facts |= {"score": options.score, **neutral, **compared(rows, options)}
     else:
-        asked |= more
+        facts |= more
     lengths = {"dropped_shots": asker.dropped, "shortened": asker.short, "cut": asker.cut}
     notes = list(notes_on(asker, len(rows)))
-    return found | asked | lengths | {"notes": notes, "predictions": rows}
+    return result | facts | lengths | {"notes": notes, "predictions": rows}
 
 
 def beliefs(row: Row, score: str) -> dict[Any, float]:

@@ -51,8 +51,8 @@ from regard.metrics.significance import compare
 from regard.tasks import read
 from regard.tasks import task as find
 from regard.tasks.base import Prediction
+from regard.tasks.classify import NONE
 from regard.tasks.corpus import files_of
-from regard.tasks.labelled_text import NONE
 
 PAGE, FACTS, ANSWERS = "report.html", "test.json", "predictions.jsonl"
 Watch = Callable[[str, int, int], None]  # (what, done, of)
@@ -110,9 +110,9 @@ def examine(
     result |= {"title": f"{Path(run).resolve().name}: {result['task']}", "model": run,
                "data": ", ".join(data), "precision": plan.precision, "out": str(out),
                "seconds": round(time.monotonic() - began, 3)}  # fmt: skip
-    made: dict[str, Any] = jsonable(result)
-    write(out, made, rows)
-    return made
+    plain: dict[str, Any] = jsonable(result)
+    write(out, plain, rows)
+    return plain
 
 
 def examples_asked(loaded: Loaded, data: Sequence[str], plan: Plan) -> bool:
@@ -146,39 +146,39 @@ def examine_task(
     loaded: Loaded, run: str, data: Sequence[str], plan: Plan, watch: Watch
 ) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     """All that can be refused is refused before anything is asked."""
-    asked, other = both(loaded, run, plan)
-    task, labels = find(asked.task), asked.labels
+    predictor, other = both(loaded, run, plan)
+    task, labels = find(predictor.task), predictor.labels
     metric = task.metric(labels)
-    examples, notes = examples_of(data, asked, plan)
+    examples, notes = examples_of(data, predictor, plan)
     gold = [task.gold(example, labels) for example in examples]
     options = task.metric_options(labels, gold, strict=plan.strict, language=plan.language)
     check_used(plan, {"strict": metric.has_schemes, "language": "language" in options,
-                      "length": False, "split": False}, asked.task)  # fmt: skip
-    check_measures(metric, asked.task, options.get("language", ""))
+                      "length": False, "split": False}, predictor.task)  # fmt: skip
+    check_measures(metric, predictor.task, options.get("language", ""))
     with meanwhile(metric):
-        said = answers(asked, examples, watch)
-    values, void = task.values(labels, said, gold)
+        predictions_made = answers(predictor, examples, watch)
+    values, void = task.values(labels, predictions_made, gold)
     result = summarise(
         metric,
         task.readable(gold, labels),
         task.readable(values, labels),
-        scores=scores_of(metric, said),
+        scores=scores_of(metric, predictions_made),
         texts=[example.shown() for example in examples],
         seed=plan.seed,
         resamples=plan.resamples,
         worst=plan.worst,
         **options,
     )
-    explain(result["worst"], examples, said)
-    result |= task.more_figures(gold, said, options)
+    explain(result["worst"], examples, predictions_made)
+    result |= task.more_figures(gold, predictions_made, options)
     unseen = task.unseen(examples, labels)
     notes += [task.unseen_note(unseen, len(examples), labels)] if unseen else []
-    notes += [void_note(asked, void)] if void else []
-    notes += asked.notes
-    result |= {"task": asked.task, "options": options, "unseen": unseen, "notes": notes}
+    notes += [void_note(predictor, void)] if void else []
+    notes += predictor.notes
+    result |= {"task": predictor.task, "options": options, "unseen": unseen, "notes": notes}
     if other is not None:
-        found, void = task.values(other.labels, answers(other, examples, watch), gold)
-        theirs = task.aligned(found, other.labels, labels)
+        values_of_other, void = task.values(other.labels, answers(other, examples, watch), gold)
+        theirs = task.aligned(values_of_other, other.labels, labels)
         notes += [f"{plan.against}: {void_note(other, void)}"] if void else []
         result["comparison"] = compare(  # above 0: the tested run is higher
             metric,
@@ -188,53 +188,55 @@ def examine_task(
             resamples=plan.resamples,
             **options,
         )
-    return result, predictions(examples, gold, said)
+    return result, predictions(examples, gold, predictions_made)
 
 
-def void_note(asked: Asked, void: int) -> str:
-    return f"{void:,} answers were {find(asked.task).void_words(asked.labels)}"
+def void_note(predictor: Asked, void: int) -> str:
+    return f"{void:,} answers were {find(predictor.task).void_words(predictor.labels)}"
 
 
-def scores_of(metric: type[Measured], said: Sequence[Prediction]) -> list[Any] | None:
+def scores_of(metric: type[Measured], answers: Sequence[Prediction]) -> list[Any] | None:
     """What the model thought of its answers, where the metric has a use for it."""
     if not metric.calibrates:
         return None
-    found = [one.score if one.scores is None else one.scores for one in said]
-    return None if any(one is None for one in found) else found
+    scores = [one.score if one.scores is None else one.scores for one in answers]
+    return None if any(one is None for one in scores) else scores
 
 
-def explain(worst: list[dict[str, Any]], examples: Sequence[Example], said: Any) -> None:
+def explain(worst: list[dict[str, Any]], examples: Sequence[Example], answers: Any) -> None:
     """Says where an error stands, and what was really written."""
     for row in worst:
         if isinstance(row.get("text"), list):  # the words of a sentence
             row["text"] = " ".join(row["text"])
         if row["predicted"] == NONE:
-            row["predicted"] = f"{said[row['index']].value} {NONE}"
+            row["predicted"] = f"{answers[row['index']].value} {NONE}"
         row["place"] = str(examples[row["index"]].place)
 
 
-def examples_of(data: Sequence[str], asked: Asked, plan: Plan) -> tuple[list[Example], list[str]]:
+def examples_of(
+    data: Sequence[str], predictor: Asked, plan: Plan
+) -> tuple[list[Example], list[str]]:
     """The examples that are tested, all with a right answer, and what was left out."""
     problems = Problems()
-    task, classes = find(asked.task), bool(asked.labels)
-    files = [file for name in data for file in files_of(name, asked.task)]
-    found = read(
-        files, asked.task, skip=plan.skip, problems=problems, classes=classes, offsets=False,
+    task, classes = find(predictor.task), bool(predictor.labels)
+    files = [file for name in data for file in files_of(name, predictor.task)]
+    examples = read(
+        files, predictor.task, skip=plan.skip, problems=problems, classes=classes, offsets=False,
         **plan.reading,
     )  # fmt: skip
     notes = problems.notes()
-    task.check_tested(found, asked.labels)
-    known = [example for example in found if example.labelled]
+    task.check_tested(examples, predictor.labels)
+    known = [example for example in examples if example.labelled]
     if not known:
         raise InputError(
-            f"{', '.join(data)} holds no right answers for {asked.task}, so nothing can be tested; "
-            f"'regard check {data[0]} --task {asked.task}' says what it holds"
+            f"{', '.join(data)} holds no right answers for {predictor.task}, so nothing can be "
+            f"tested; 'regard check {data[0]} --task {predictor.task}' says what it holds"
         )
-    if missing := len(found) - len(known):
-        first = next(example for example in found if not example.labelled)
+    if missing := len(examples) - len(known):
+        first = next(example for example in examples if not example.labelled)
         if "missing-label" not in plan.skip:
             raise InputError(
-                f"{missing:,} of {len(found):,} examples have no right answer, the first is at "
+                f"{missing:,} of {len(examples):,} examples have no right answer, the first is at "
                 f"{first.place}; --skip missing-label leaves them out"
             )
         notes.append(f"{missing:,} examples were left out: they have no right answer")
@@ -245,12 +247,12 @@ def examples_of(data: Sequence[str], asked: Asked, plan: Plan) -> tuple[list[Exa
     return known, notes
 
 
-def answers(asked: Asked, examples: Sequence[Example], watch: Watch) -> list[Prediction]:
-    said = []
-    for one in asked.stream(examples):
-        said.append(one)
-        watch("testing", len(said), len(examples))
-    return said
+def answers(predictor: Asked, examples: Sequence[Example], watch: Watch) -> list[Prediction]:
+    answers_so_far = []
+    for one in predictor.stream(examples):
+        answers_so_far.append(one)
+        watch("testing", len(answers_so_far), len(examples))
+    return answers_so_far
 
 
 # -- two runs
@@ -264,23 +266,23 @@ def both(loaded: Loaded, run: str, plan: Plan) -> tuple[Asked, Asked | None]:
             f"prefix is {plan.decoding['prefix']!r}, but {run} knows what stands before its texts "
             "(task.json); leave it out: it is for a published model"
         )
-    asked = asking(loaded, plan, plan.task)
+    predictor = asking(loaded, plan, plan.task)
     if not plan.against:
-        return asked, None
-    other = asking(models[1], plan, check_task(models[1], [asked.task]))
-    ours, theirs = (find(each.task).kind_of(each.labels) for each in (asked, other))
+        return predictor, None
+    other = asking(models[1], plan, check_task(models[1], [predictor.task]))
+    ours, theirs = (find(each.task).kind_of(each.labels) for each in (predictor, other))
     if ours != theirs:
         raise ConfigError(
-            f"{run} answers {asked.task} with {ours} and {plan.against} with {theirs}; they cannot "
-            "be compared"
+            f"{run} answers {predictor.task} with {ours} and {plan.against} with {theirs}; they "
+            "cannot be compared"
         )
-    return asked, other
+    return predictor, other
 
 
 def asking(loaded: Loaded, plan: Plan, task: str) -> Asked:
     """A run that has learned its task has a prefix of its own."""
-    given = {k: v for k, v in plan.decoding.items() if k != "prefix" or not kept(loaded)}
-    return predictor_for(loaded, task=task, precision=plan.precision, **given)
+    decoding = {k: v for k, v in plan.decoding.items() if k != "prefix" or not kept(loaded)}
+    return predictor_for(loaded, task=task, precision=plan.precision, **decoding)
 
 
 # -- what is left
@@ -303,18 +305,18 @@ def place(run: str, data: Sequence[str], plan: Plan) -> Path:
 
 def stem(name: str) -> str:
     """The name of a file without the endings that say how it is written."""
-    found = Path(name.rstrip("/")).name
-    while Path(found).suffix.lower() in PACKED:
-        found = Path(found).stem
-    if Path(found).suffix.lower() in {*BY_SUFFIX, *TEXT_BY_SUFFIX}:
-        found = Path(found).stem
-    return re.sub(r"[^\w\-]+", "-", found).strip("-") or "data"
+    name_left = Path(name.rstrip("/")).name
+    while Path(name_left).suffix.lower() in PACKED:
+        name_left = Path(name_left).stem
+    if Path(name_left).suffix.lower() in {*BY_SUFFIX, *TEXT_BY_SUFFIX}:
+        name_left = Path(name_left).stem
+    return re.sub(r"[^\w\-]+", "-", name_left).strip("-") or "data"
 
 
 def predictions(
-    examples: Sequence[Example], gold: Sequence[Any], said: Sequence[Prediction]
+    examples: Sequence[Example], gold: Sequence[Any], answers: Sequence[Prediction]
 ) -> Iterator[dict[str, Any]]:
-    for example, right, one in zip(examples, gold, said, strict=True):
+    for example, right, one in zip(examples, gold, answers, strict=True):
         text = example.shown()
         row: dict[str, Any] = {"id": example.id, "place": str(example.place)}
         row |= text if isinstance(text, dict) else {"text": text}

@@ -24,7 +24,7 @@ from regard.tasks.as_text import CHUNK, LENGTH, prefix_of
 from regard.tasks.base import Prediction
 from regard.tasks.inference import ROWS, by_tokens, portions
 from regard.tasks.labelled import TASK
-from regard.tasks.text_forms import Form, Scribe, Words
+from regard.tasks.text_forms import Scribe, Words
 from regard.training import recipe as recipes
 from regard.training.run import RECIPE
 
@@ -66,8 +66,7 @@ class TextPredictor:
                 "prefix='translate English to German: ' (--prefix on the command line)"
             )
         self.kind = find(self.task)
-        form = Form(self.kind, before, self.labels)
-        self.scribe = Scribe(form, self.tokenizer, ends[0], pair)
+        self.scribe = Scribe(self.kind, before, self.tokenizer, ends[0], pair)
         self.length: int = length or facts["length"]
         self.room = self.length
         if not pair:
@@ -99,7 +98,7 @@ class TextPredictor:
     def answers(self, examples: Sequence[Example], number: int) -> list[Prediction]:
         prompts, cut = self.scribe.sources(examples, self.room)
         self.cut += cut
-        found: list[Any] = [None] * len(prompts)
+        predictions: list[Any] = [None] * len(prompts)
         words = Words(self.kind.closed(examples, self.labels), self.tokenizer)
         rows = self.options.beams * self.options.samples
         sizes = np.array([(len(ids) + self.options.tokens) * rows for ids in prompts])
@@ -107,19 +106,21 @@ class TextPredictor:
             for fitting in by_tokens(sizes):
                 for at in range(0, len(fitting), self.batch):
                     places = fitting[at : at + self.batch]
-                    made = self.decoder.run(
+                    generations = self.decoder.run(
                         [prompts[i] for i in places], [number + i for i in places]
                     )
-                    for place, best in zip(places, made, strict=True):
-                        found[place] = self.prediction(examples[place], best[0], words)
-        return found
+                    for place, best in zip(places, generations, strict=True):
+                        predictions[place] = self.prediction(examples[place], best[0], words)
+        return predictions
 
-    def prediction(self, example: Example, made: Generation, words: Words) -> Prediction:
-        ids = made.ids[:-1] if made.reason == "end" else made.ids
-        text = (made.text or "") if made.reason == "stop" else self.tokenizer.decode(ids)
+    def prediction(self, example: Example, generation: Generation, words: Words) -> Prediction:
+        ids = generation.ids[:-1] if generation.reason == "end" else generation.ids
+        text = (
+            (generation.text or "") if generation.reason == "stop" else self.tokenizer.decode(ids)
+        )
         word = words.find(ids, text)
         value = self.kind.value(example, word, text.strip(), self.labels)
-        sure = math.exp(made.logprob) if self.kind.is_sure(self.labels) else None
+        sure = math.exp(generation.logprob) if self.kind.is_sure(self.labels) else None
         return Prediction(value, sure)
 
 
@@ -135,17 +136,18 @@ def facts_for(loaded: Loaded, task: str) -> dict[str, Any]:
             raise ConfigError(f"{place} has learned {facts['task']}; {task} was asked of it")
         return facts
     card = loaded.model.family
+    of_pairs = next(name for name in TASKS if find(name).of_pairs)
     # One that puts no names of tasks before its texts was made for translation alone.
     able = [name for name in TASKS if card.writes_tasks and find(name).writable]
     able = able if card.task_prefixes else [name for name in able if find(name).text_only]
     if place is not None and (place / RECIPE).is_file():
-        held = recipes.make(recipes.read(place / RECIPE))
-        if held.objective.get("name") == "pairs":
-            length = held.batch.length or LENGTH
-            return published | {"task": task or "translate", "length": length, "tokens": length}
+        recipe = recipes.make(recipes.read(place / RECIPE))
+        if recipe.objective.get("name") == "pairs":
+            length = recipe.batch.length or LENGTH
+            return published | {"task": task or of_pairs, "length": length, "tokens": length}
         able = []
     elif card.writes_tasks and not card.task_prefixes:
-        task = task or "translate"
+        task = task or of_pairs
     if task not in able:
         raise ConfigError(
             f"{place or 'this model'} has not learned to write answers"
@@ -153,6 +155,6 @@ def facts_for(loaded: Loaded, task: str) -> dict[str, Any]:
             + "; fine-tune it first ('regard finetune'), or train it on pairs ('regard prepare "
             "--pairs')"
         )
-    named = card.task_prefixes and task == "translate"  # by languages, which nobody knows here
-    prefix = None if named else prefix_of(None, find(task), card.name)
+    unknown = card.task_prefixes and find(task).names_languages  # which nobody knows here
+    prefix = None if unknown else prefix_of(None, find(task), card.name)
     return published | {"task": task, "prefix": prefix, "length": min(context or LENGTH, LENGTH)}

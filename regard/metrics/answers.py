@@ -93,9 +93,9 @@ class Answers(Measured):
         """Exact match and F1 of every prediction as it stands."""
         exacts, overlaps = [], []
         for accepted, answer in zip(self.gold, self.predicted, strict=True):
-            kept = [x for x in accepted if pieces(x, self.language)] or [""]
-            exacts.append(max(exact(x, answer, self.language) for x in kept))
-            overlaps.append(max(overlap(x, answer, self.language) for x in kept))
+            golds = [x for x in accepted if pieces(x, self.language)] or [""]
+            exacts.append(max(exact(x, answer, self.language) for x in golds))
+            overlaps.append(max(overlap(x, answer, self.language) for x in golds))
         return exacts, overlaps
 
     def silenced(self, values: list[float]) -> list[float]:
@@ -131,11 +131,11 @@ class Answers(Measured):
         """The thresholds that would have been best; chosen on these very questions: too good."""
         if self.silence is None:
             return {}
-        made: Figures = {}
+        best_figures: Figures = {}
         for name, values in zip(("exact_match", "f1"), self.raw, strict=True):
             best, threshold = self.best_threshold(values, self.silence)
-            made |= {f"best_{name}": best, f"best_{name}_threshold": threshold}
-        return {"thresholds": made}
+            best_figures |= {f"best_{name}": best, f"best_{name}_threshold": threshold}
+        return {"thresholds": best_figures}
 
     def best_threshold(
         self, values: Sequence[float], silence: Sequence[float]

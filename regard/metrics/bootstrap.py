@@ -47,11 +47,11 @@ def values(
     """Each figure on the same resamples."""
     if resamples < 1:
         raise ConfigError(f"resamples = {resamples}; expected 1 or more")
-    made: dict[str, list[Array]] = {name: [] for name in figures}
+    drawn: dict[str, list[Array]] = {name: [] for name in figures}
     for weights in counts(examples, resamples, seed):
         for name, figure in figures.items():
-            made[name].append(figure(weights))
-    return {name: np.concatenate(parts) for name, parts in made.items()}
+            drawn[name].append(figure(weights))
+    return {name: np.concatenate(parts) for name, parts in drawn.items()}
 
 
 def between(drawn: Array, level: float = 0.95) -> Interval | None:
@@ -82,5 +82,5 @@ def mean_interval(
     each: Sequence[float], *, seed: int = 0, resamples: int = 1000, level: float = 0.95
 ) -> Interval | None:
     """The interval of a mean of one value per example."""
-    found = intervals({"mean": mean(each)}, len(each), seed=seed, resamples=resamples, level=level)
-    return found["mean"]
+    spans = intervals({"mean": mean(each)}, len(each), seed=seed, resamples=resamples, level=level)
+    return spans["mean"]

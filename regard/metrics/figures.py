@@ -49,32 +49,31 @@ def summarise(
     predicted one, or of each (a table by label, a list by number). Answers: the probability that
     there is none. All others: the loss. `texts` are shown with the worst errors.
     """
-    for given in (scores, texts):
-        if given is not None and len(given) != len(gold):
+    for values in (scores, texts):
+        if values is not None and len(values) != len(gold):
             raise InputError(
-                f"{len(gold):,} examples but {len(given):,} scores or texts; give one for each"
+                f"{len(gold):,} examples but {len(values):,} scores or texts; give one for each"
             )
     if metric.scored is not None and scores is not None:
         options = {metric.scored: scores} | options
-    asked = metric(gold, predicted, **options)
-    spans = intervals(asked.weighted, asked.count, seed=seed, resamples=resamples, level=level)
+    measured = metric(gold, predicted, **options)
+    drawing: dict[str, Any] = {"seed": seed, "resamples": resamples, "level": level}
+    spans = intervals(measured.weighted, measured.count, **drawing)
     result = {
-        "examples": asked.count,
-        "main": next(iter(asked.figures)),
-        "falling": asked.falling,
-        "figures": asked.figures,
+        "examples": measured.count,
+        "main": next(iter(measured.figures)),
+        "falling": measured.falling,
+        "figures": measured.figures,
         "intervals": {k: [v.low, v.high] if v else None for k, v in spans.items()},
-        "level": level,
-        "resamples": resamples,
-        "seed": seed,
-        **asked.details,
+        **drawing,
+        **measured.details,
     }
-    if scores is not None and asked.calibrates:
-        sure = [asked.belief(row, label) for row, label in zip(scores, predicted, strict=True)]
-        result["calibration"] = calibration(sure, asked.each)
-    result["worst"] = worst_errors(asked, scores, texts, worst)
-    made: dict[str, Any] = jsonable(result)
-    return made
+    if scores is not None and measured.calibrates:
+        sure = [measured.belief(row, label) for row, label in zip(scores, predicted, strict=True)]
+        result["calibration"] = calibration(sure, measured.each)
+    result["worst"] = worst_errors(measured, scores, texts, worst)
+    plain: dict[str, Any] = jsonable(result)
+    return plain
 
 
 # -- calibration
@@ -106,18 +105,18 @@ def calibration(sure: Sequence[float], right: Sequence[float], bins: int = 10) -
 
 
 def worst_errors(
-    asked: Measured, scores: Sequence[Any] | None, texts: Sequence[Any] | None, most: int
+    measured: Measured, scores: Sequence[Any] | None, texts: Sequence[Any] | None, most: int
 ) -> list[dict[str, Any]]:
     """The examples that went most wrong: by loss if it is known, else by confidence or value."""
     rows: list[dict[str, Any]] = [
-        {"index": i, "score": value, **({} if scores is None else asked.thought(i, scores[i]))}
-        for i, value in enumerate(asked.each)
-        if value < asked.flawless - 1e-9
+        {"index": i, "score": value, **({} if scores is None else measured.thought(i, scores[i]))}
+        for i, value in enumerate(measured.each)
+        if value < measured.flawless - 1e-9
     ]
     rows.sort(key=lambda row: (-row.get("loss", row.get("confidence", 0.0)), row["score"]))
     for row in rows[:most]:
         text = texts[row["index"]] if texts is not None else None
-        row |= ({} if text is None else {"text": text}) | asked.sides(row["index"], text)
+        row |= ({} if text is None else {"text": text}) | measured.sides(row["index"], text)
     return rows[:most]
 
 

@@ -61,11 +61,11 @@ class Classification(Measured):
     def figures(self) -> Figures:
         metrics = needed("sklearn.metrics", "labels are measured", "tasks")
         pair = self.true, self.claimed
-        found = {"accuracy": float(metrics.accuracy_score(*pair))}
+        figures = {"accuracy": float(metrics.accuracy_score(*pair))}
         for average in ("macro", "micro", "weighted"):
             value = metrics.f1_score(*pair, average=average, zero_division=0.0)
-            found[f"{average}_f1"] = float(value)
-        return found | {"matthews": float(metrics.matthews_corrcoef(*pair))}
+            figures[f"{average}_f1"] = float(value)
+        return figures | {"matthews": float(metrics.matthews_corrcoef(*pair))}
 
     @cached_property
     def weighted(self) -> dict[str, Weighted]:
@@ -167,7 +167,30 @@ def per_class(names: Sequence[str], *columns: Any) -> list[dict[str, Any]]:
 # -- one label for each word
 
 
-class Tagging(Measured):
+class TagRows(Measured):
+    """A list of tags for each sentence, as many on either side."""
+
+    gold: list[list[str]]
+    predicted: list[list[str]]
+
+    def __init__(self, gold: Tags, predicted: Tags) -> None:
+        super().__init__(gold, predicted)
+        self.gold, self.predicted = [list(x) for x in gold], [list(x) for x in predicted]
+        pairs = list(zip(self.gold, self.predicted, strict=True))
+        for i, (a, b) in enumerate(pairs, 1):
+            if len(a) != len(b):
+                raise InputError(
+                    f"sentence {i:,} has {len(a):,} gold tags but {len(b):,} predicted ones; "
+                    "give one tag for each word"
+                )
+        self.good = np.array([sum(map(str.__eq__, a, b)) for a, b in pairs], dtype=np.float64)
+        self.sizes = np.array([len(x) for x in self.gold], dtype=np.float64)
+
+    def accuracy(self, weights: Array) -> Array:
+        return ratio(weights @ self.good, weights @ self.sizes)
+
+
+class Tagging(TagRows):
     """Figures over entities; `accuracy` alone is over words.
 
     mode "" reads tags as conlleval.pl does (I after O begins an entity); mode "strict" takes only
@@ -176,16 +199,19 @@ class Tagging(Measured):
 
     libraries = ("seqeval.metrics",)
     has_schemes = True
-    gold: list[list[str]]
-    predicted: list[list[str]]
 
     def __init__(
         self, gold: Tags, predicted: Tags, *, mode: str = "", scheme: str = "IOB2"
     ) -> None:
         super().__init__(gold, predicted)
         self.scheme = scheme_of(mode, scheme)
-        aligned(gold, predicted, SCHEMES[scheme] if self.scheme else LOOSE)
-        self.gold, self.predicted = [list(x) for x in gold], [list(x) for x in predicted]
+        letters = SCHEMES[scheme] if self.scheme else LOOSE
+        for tag in sorted({tag for side in (gold, predicted) for row in side for tag in row}):
+            if not tag or tag[0] not in letters or (len(tag) > 1 and tag[1] != "-"):
+                raise InputError(
+                    f"{tag!r} is no tag that can be read; expected 'O', or one of "
+                    f"{', '.join(letters.replace('O', ''))} with a type, such as 'I-PER'"
+                )
 
     @cached_property
     def figures(self) -> Figures:
@@ -215,10 +241,10 @@ class Tagging(Measured):
     def telling(self) -> tuple[Tags, Tags]:
         """Sentences with a tag besides O on either side: the others have nothing to count."""
         pairs = zip(self.gold, self.predicted, strict=True)
-        kept = [(a, b) for a, b in pairs if not (outside(a) and outside(b))]
-        if not kept:
+        pairs_left = [(a, b) for a, b in pairs if not (outside(a) and outside(b))]
+        if not pairs_left:
             return self.gold, self.predicted
-        return [a for a, _ in kept], [b for _, b in kept]
+        return [a for a, _ in pairs_left], [b for _, b in pairs_left]
 
     @cached_property
     def of_types(self) -> Any:
@@ -231,7 +257,7 @@ class Tagging(Measured):
 
     @cached_property
     def types(self) -> list[str]:
-        return sorted({kind for side in self.spans for found in side for kind, _, _ in found})
+        return sorted({kind for side in self.spans for spans in side for kind, _, _ in spans})
 
     @cached_property
     def counts(self) -> Array:
@@ -239,17 +265,14 @@ class Tagging(Measured):
         place = {kind: i for i, kind in enumerate(self.types)}
         counts = np.zeros((self.count, len(self.types), 3))
         for i, (real, claimed) in enumerate(zip(*self.spans, strict=True)):
-            for column, found in enumerate((real & claimed, claimed, real)):
-                for kind, _, _ in found:
+            for column, spans in enumerate((real & claimed, claimed, real)):
+                for kind, _, _ in spans:
                     counts[i, place[kind], column] += 1
         return counts
 
     @cached_property
     def weighted(self) -> dict[str, Weighted]:
         total, flat = self.counts.sum(1), self.counts.reshape(self.count, -1)
-        pairs = zip(self.gold, self.predicted, strict=True)
-        good = np.array([sum(map(str.__eq__, a, b)) for a, b in pairs])
-        words = np.array([len(x) for x in self.gold])
 
         def share(column: int) -> Weighted:
             """Hits over what was claimed (1) or over what is real (2)."""
@@ -270,7 +293,7 @@ class Tagging(Measured):
             "precision": share(1),
             "recall": share(2),
             "macro_f1": macro,
-            "accuracy": lambda weights: ratio(weights @ good, weights @ words),
+            "accuracy": self.accuracy,
         }
 
     @cached_property
@@ -295,11 +318,11 @@ class Tagging(Measured):
 
 def named(spans: set[Span], words: Sequence[str] | None) -> list[str]:
     """Entities in words, or by the places of theirs where the words are not known."""
-    made = []
+    texts = []
     for kind, first, last in sorted(spans, key=lambda span: span[1:]):
         inside = f"{first}–{last}" if words is None else " ".join(words[first : last + 1])
-        made.append(f"{kind}: {inside}")
-    return made
+        texts.append(f"{kind}: {inside}")
+    return texts
 
 
 def scheme_of(mode: str, scheme: str) -> Any:
@@ -313,24 +336,14 @@ def scheme_of(mode: str, scheme: str) -> Any:
     return getattr(needed("seqeval.scheme", "tags are measured by entities", "tasks"), scheme)
 
 
-class Words(Measured):
+class Words(TagRows):
     """Tags that are each word's own, such as parts of speech: the share that is right."""
 
     libraries = ("sklearn.metrics",)
-    gold: list[list[str]]
-    predicted: list[list[str]]
-
-    def __init__(self, gold: Tags, predicted: Tags) -> None:
-        super().__init__(gold, predicted)
-        matched(gold, predicted)
-        self.gold, self.predicted = [list(x) for x in gold], [list(x) for x in predicted]
-        pairs = zip(self.gold, self.predicted, strict=True)
-        self.good = np.array([sum(map(str.__eq__, a, b)) for a, b in pairs], dtype=np.float64)
-        self.sizes = np.array([len(x) for x in self.gold], dtype=np.float64)
 
     @cached_property
     def weighted(self) -> dict[str, Weighted]:
-        return {"accuracy": lambda weights: ratio(weights @ self.good, weights @ self.sizes)}
+        return {"accuracy": self.accuracy}
 
     @cached_property
     def each(self) -> list[float]:
@@ -343,33 +356,12 @@ class Words(Measured):
         return Classification(*sides).details if self.sizes.any() else {}
 
 
-def matched(gold: Tags, predicted: Tags) -> None:
-    """Refuses sentences with more tags on one side."""
-    for i, (a, b) in enumerate(zip(gold, predicted, strict=True), 1):
-        if len(a) != len(b):
-            raise InputError(
-                f"sentence {i:,} has {len(a):,} gold tags but {len(b):,} predicted ones; "
-                "give one tag for each word"
-            )
-
-
-def aligned(gold: Tags, predicted: Tags, letters: str) -> None:
-    """Refuses tags that cannot be read, and sentences with more tags on one side."""
-    matched(gold, predicted)
-    for tag in sorted({tag for side in (gold, predicted) for found in side for tag in found}):
-        if not tag or tag[0] not in letters or (len(tag) > 1 and tag[1] != "-"):
-            raise InputError(
-                f"{tag!r} is no tag that can be read; expected 'O', or one of "
-                f"{', '.join(letters.replace('O', ''))} with a type, such as 'I-PER'"
-            )
-
-
 def entities(tags: list[list[str]], scheme: Any = None) -> list[set[Span]]:
     """The entities of each sentence; with a scheme of seqeval, those it allows."""
     if scheme:
         module = needed("seqeval.scheme", "tags are measured by entities", "tasks")
-        found = module.Entities(tags, scheme).entities
-        return [{(e.tag, e.start, e.end - 1) for e in sentence} for sentence in found]
+        sentences = module.Entities(tags, scheme).entities
+        return [{(e.tag, e.start, e.end - 1) for e in sentence} for sentence in sentences]
     module = needed("seqeval.metrics.sequence_labeling", "tags are measured by entities", "tasks")
     return [set() if outside(x) else set(module.get_entities(x)) for x in tags]
 

@@ -69,12 +69,12 @@ def compare(
         row["verdict"] = verdict(name, row, names, level, pooled.falling)
         rows[name] = row
     main = next(iter(rows))
-    made: dict[str, Any] = jsonable({
+    plain: dict[str, Any] = jsonable({
         "names": names, "examples": examples, "differing": len(differing),
         "main": main, "verdict": rows[main]["verdict"], "figures": rows,
         "level": level, "resamples": resamples, "seed": seed,
     })  # fmt: skip
-    return made
+    return plain
 
 
 def differ(one: Any, other: Any) -> bool:
@@ -103,18 +103,18 @@ def uncertainty(
         for name, figure in figures.items():
             one, other = both(figure, weights)
             parts[name].append(other - one)
-    made: dict[str, dict[str, float | None]] = {}
+    intervals: dict[str, dict[str, float | None]] = {}
     for name, blocks in parts.items():
         drawn = np.concatenate(blocks)
         drawn = drawn[np.isfinite(drawn)]
         span = between(drawn, level)
         if span is None:
-            made[name] = {"low": None, "high": None, "bootstrap_p": None}
+            intervals[name] = {"low": None, "high": None, "bootstrap_p": None}
             continue
         tail = min(int((drawn <= SLACK).sum()), int((drawn >= -SLACK).sum()))
         chance = min(1.0, 2 * (tail + 1) / (len(drawn) + 1))
-        made[name] = {"low": span.low, "high": span.high, "bootstrap_p": chance}
-    return made
+        intervals[name] = {"low": span.low, "high": span.high, "bootstrap_p": chance}
+    return intervals
 
 
 def randomisation(
@@ -188,11 +188,11 @@ def verdict(
     figure, difference, chance = name.replace("_", " "), row["difference"], row["p_value"]
     if not math.isfinite(difference):
         return f"{figure} is undefined for one of the runs"
-    told = f"{figure} {difference:+.4g}"
+    evidence = f"{figure} {difference:+.4g}"
     if row["low"] is not None:
-        told += f", {level:.0%} interval {row['low']:+.4g} to {row['high']:+.4g}"
-    told += f", p = {chance:.2g}" if chance >= 0.001 else ", p < 0.001"
+        evidence += f", {level:.0%} interval {row['low']:+.4g} to {row['high']:+.4g}"
+    evidence += f", p = {chance:.2g}" if chance >= 0.001 else ", p < 0.001"
     if chance >= 1 - level or difference == 0:
-        return f"no difference beyond chance ({told})"
+        return f"no difference beyond chance ({evidence})"
     better = names[int((difference > 0) != falling)]
-    return f"{better} is better ({told})"
+    return f"{better} is better ({evidence})"

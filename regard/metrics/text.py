@@ -92,9 +92,9 @@ class Translation(Measured):
     @cached_property
     def rows(self) -> dict[str, list[list[int]]]:
         """What sacreBLEU itself sums up for its bootstrap: a row of counts for each text."""
-        given, texts = streams(self.references), list(self.predicted)
+        references, texts = streams(self.references), list(self.predicted)
         return {
-            name: scorer._extract_corpus_statistics(texts, given)
+            name: scorer._extract_corpus_statistics(texts, references)
             for name, scorer in self.scorers.items()
         }
 
@@ -121,8 +121,8 @@ class Translation(Measured):
     @cached_property
     def details(self) -> dict[str, Any]:
         """Signatures; they tell the number of references, which the counting finds out."""
-        made = {name: str(self.scorers[name].get_signature()) for name in self.rows}
-        return {"signatures": made}
+        signatures = {name: str(self.scorers[name].get_signature()) for name in self.rows}
+        return {"signatures": signatures}
 
 
 def bleu_of(sums: Array) -> Array:
@@ -183,8 +183,8 @@ class Summary(Measured):
         cut = None if self.english else AnyScript()
         scorer = library.RougeScorer(list(ROUGE), use_stemmer=self.stemmer, tokenizer=cut)
         pairs = zip(self.references, self.predicted, strict=True)
-        found = [scorer.score_multi(texts, text) for texts, text in pairs]
-        return {name: [float(x[name].fmeasure) for x in found] for name in ROUGE}
+        scores = [scorer.score_multi(texts, text) for texts, text in pairs]
+        return {name: [float(x[name].fmeasure) for x in scores] for name in ROUGE}
 
     @cached_property
     def weighted(self) -> dict[str, Weighted]:

@@ -37,14 +37,14 @@ TASKS = {  # name: the file that ends with the task
 def task(name: str) -> Task:
     if name not in TASKS:
         raise UnknownName("task", name, TASKS)
-    found: Task = import_module(f"regard.tasks.{TASKS[name]}").TASK
-    return found
+    task_object: Task = import_module(f"regard.tasks.{TASKS[name]}").TASK
+    return task_object
 
 
 def objectives() -> dict[str, type[LabelledObjective]]:
     """What learns with a head, by its own name: several tasks may share one."""
     classes = [task(name).objective() for name in TASKS if task(name).has_objective]
-    return {found.name: found for found in classes}
+    return {kind.name: kind for kind in classes}
 
 
 def objective_of(name: str) -> str:
@@ -54,7 +54,7 @@ def objective_of(name: str) -> str:
 
 
 def read(
-    given: Given,
+    data: Given,
     name: str,
     *,
     skip: Collection[str] = (),
@@ -64,4 +64,4 @@ def read(
     """All examples for a task: `regard.data.readers.read`, with the task by its name."""
     from regard.data import readers
 
-    return readers.read(given, task(name), skip=skip, problems=problems, **options)
+    return readers.read(data, task(name), skip=skip, problems=problems, **options)

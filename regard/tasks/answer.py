@@ -6,23 +6,21 @@ What learns it is in `answer_objective.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from regard.data.examples import Answer, Example, Question
 from regard.data.read_fields import ID, Bad, Record, short
-from regard.tasks.base import Prediction
-from regard.tasks.written import Written
-
-if TYPE_CHECKING:
-    from regard.metrics.base import Measured
-    from regard.tasks.labelled import LabelledObjective
+from regard.metrics.answers import Answers
+from regard.tasks.answer_objective import Answer as AnswerObjective
+from regard.tasks.base import Prediction, Task
 
 NO_ANSWER = "no answer"  # as a model writes it
 UNANSWERABLE = "unanswerable"  # in a prompt: the answer that a passage does not give
 
 
-class AnswerTask(Written):
+class AnswerTask(Task):
     name = "answer"
+    by_language = True
     example = Question
     roles: ClassVar[Mapping[str, str]] = {
         "question": "question query",
@@ -43,6 +41,8 @@ class AnswerTask(Written):
     answers = ("answers", "start", "impossible")
     partly = True
     varied = True
+    learned_by = AnswerObjective
+    measured_by = Answers
     heads = ("answer", "span")
     fields = ("question", "passage")
     answer_fields = ("answer",)
@@ -73,22 +73,10 @@ class AnswerTask(Written):
 
     # -- learning and measuring
 
-    def objective(self) -> type[LabelledObjective]:
-        from regard.tasks.answer_objective import Answer
-
-        return Answer
-
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
-        from regard.metrics.answers import Answers
-
-        return Answers
-
     def more_figures(
         self, gold: Sequence[Any], predictions: Sequence[Prediction], options: dict[str, Any]
     ) -> dict[str, Any]:
         """Which thresholds of no answer would have been best, where the model can say that."""
-        from regard.metrics.answers import Answers
-
         tables = [one.scores for one in predictions if isinstance(one.scores, dict)]
         known = all(isinstance(table.get("null"), int | float) for table in tables)
         if len(tables) < len(predictions) or not known:
@@ -97,8 +85,8 @@ class AnswerTask(Written):
         nulls = [float(table["null"]) for table in tables]
         low = min(nulls) - 1e-6  # scores may lie below 0, where probabilities do not
         measured = Answers(gold, best, silence=[null - low for null in nulls], **options)
-        found = measured.details["thresholds"]
-        shifted = {k: v + low if k.endswith("_threshold") else v for k, v in found.items()}
+        thresholds = measured.details["thresholds"]
+        shifted = {k: v + low if k.endswith("_threshold") else v for k, v in thresholds.items()}
         return {"thresholds": shifted}
 
     # -- as text
@@ -164,27 +152,27 @@ def placed(
     return tuple(good)
 
 
-def read_answers(given: Any, start: Any) -> list[tuple[str, int | None]]:
+def read_answers(value: Any, start: Any) -> list[tuple[str, int | None]]:
     """Texts with offsets from every layout in use; an offset may be missing."""
-    if given is None:
+    if value is None:
         return []
-    if isinstance(given, dict):  # of lists, as on the Hub
-        texts, starts = given.get("text", []), given.get("answer_start")
+    if isinstance(value, dict):  # of lists, as on the Hub
+        texts, starts = value.get("text", []), value.get("answer_start")
         texts = [texts] if isinstance(texts, str) else list(texts)
         starts = [starts] if isinstance(starts, int) else starts or [None] * len(texts)
         if len(texts) != len(starts):
             raise Bad("wrong-type", f"{len(texts)} answers but {len(starts)} offsets")
-        found = list(zip(texts, starts, strict=True))
-    elif isinstance(given, list):
-        found = [
+        pairs = list(zip(texts, starts, strict=True))
+    elif isinstance(value, list):
+        pairs = [
             (a.get("text"), a.get("answer_start", a.get("start"))) if isinstance(a, dict) else a
-            for a in given
+            for a in value
         ]
-        found = [(each, None) if isinstance(each, str) else each for each in found]
+        pairs = [(each, None) if isinstance(each, str) else each for each in pairs]
     else:
-        found = [(given, None if start in (None, "") else start)] if given != "" else []
+        pairs = [(value, None if start in (None, "") else start)] if value != "" else []
     answers: list[tuple[str, int | None]] = []
-    for each in found:
+    for each in pairs:
         if not isinstance(each, tuple) or not isinstance(each[0], str):
             raise Bad("wrong-type", f"an answer is {type(each).__name__}, not text with offset")
         at = each[1]
@@ -213,8 +201,8 @@ def misplaced(text: str, start: int | None, passage: str) -> str:
 def nearest_place(text: str, start: int, passage: str) -> int:
     """Where the text is found nearest to `start`; -1 if nowhere."""
     places = (passage.rfind(text, 0, max(0, start) + len(text)), passage.find(text, max(0, start)))
-    found = [place for place in places if place >= 0]
-    return min(found, key=lambda place: abs(place - start), default=-1)
+    known = [place for place in places if place >= 0]
+    return min(known, key=lambda place: abs(place - start), default=-1)
 
 
 TASK = AnswerTask()

@@ -85,17 +85,15 @@ class Answer(LabelledObjective):
     def prepare(self) -> None:
         choose("impossible", self.options.impossible, ("auto", "yes", "no"))
         if self.options.impossible == "auto":
-            self.options = replace(self.options, impossible=self.seen_impossible())
+            # What is asked of a model must not depend on what a test holds.
+            examples: Any = self.corpus.examples if self.corpus.split in ("train", "valid") else ()
+            seen = any(example.impossible for example in examples)
+            self.options = replace(self.options, impossible="yes" if seen else "no")
         self.refuse = self.options.impossible == "yes"
         super().prepare()
         self.conditional = self.card.answer_head == "span"
         if self.conditional and self.refuse:
             self.weights = {"answerable": 0.5}
-
-    def seen_impossible(self) -> str:
-        """What is asked of a model must not depend on what a test holds."""
-        examples: Any = self.corpus.examples if self.corpus.split in ("train", "valid") else ()
-        return "yes" if any(example.impossible for example in examples) else "no"
 
     # -- windows
 
@@ -123,9 +121,10 @@ class Answer(LabelledObjective):
                     segments.append(np.array(window.segments, np.int8))
                     marks.append(marks_of(window, taught))
         if not rows:
+            reasons = "; ".join(self.trouble())
             raise InputError(
                 f"none of the {len(examples):,} questions of the {self.corpus.split} data has an "
-                f"answer to learn{self.why()}"
+                "answer to learn" + (f": {reasons}" if reasons else "")
             )
         self.marks = np.array(marks, np.int32)
         return rows, segments
@@ -145,47 +144,30 @@ class Answer(LabelledObjective):
         if not self.learning:
             self.reads.append(read)
 
-    def why(self) -> str:
-        told = "; ".join(self.trouble())
-        return f": {told}" if told else ""
-
     def trouble(self) -> list[str]:
         """What of the data cannot be learned from; a test may well have no answers."""
-        told, made = self.told, []
-        if told["missing"]:
-            made.append(
-                f"{told['missing']:,} answers of the {self.corpus.split} data were not found and "
+        counts, lines = self.told, []
+        if counts["missing"]:
+            lines.append(
+                f"{counts['missing']:,} answers of the {self.corpus.split} data were not found and "
                 f"are skipped, such as {'; '.join(self.lost)}"
             )
         if self.corpus.split == "test":
-            return made
+            return lines
         kinds = {
             "torn": f"have an answer that no window of {self.length} tokens holds whole",
             "refused": "have no answer in their passage, which is not learned (impossible = no)",
             "unknown": "have no known answer",
         }
-        made += [
-            f"{told[kind]:,} questions of the {self.corpus.split} data {words} and do not count"
+        lines += [
+            f"{counts[kind]:,} questions of the {self.corpus.split} data {words} and do not count"
             for kind, words in kinds.items()
-            if told[kind]
+            if counts[kind]
         ]
-        return made
+        return lines
 
-    @property
-    def note(self) -> str:
-        told, split = list(self.corpus.notes), self.corpus.split
-        if self.told["long"]:
-            told.append(
-                f"{self.told['long']:,} of {len(self.corpus):,} questions of the {split} data do "
-                f"not fit {self.length} tokens with their passage, which is read in "
-                f"{self.told['windows']:,} windows"
-            )
-        if self.cut:
-            told.append(
-                f"{self.cut:,} questions of the {split} data have more than "
-                f"{self.layout.question} tokens and were cut"
-            )
-        return "; ".join([*told, *self.trouble()])
+    def notes(self) -> list[str]:
+        return [*super().notes(), *self.trouble()]
 
     def extra(self, index: int) -> Sample:
         return {"marks": self.marks[index]}
@@ -202,7 +184,7 @@ class Answer(LabelledObjective):
         def within(column: int) -> Tensor:
             return (at >= marks[:, column, None]) & (at < marks[:, column + 1, None])
 
-        cls, passage = marks[:, 0], within(3)
+        cls, passage, before = marks[:, 0], within(3), torch.arange(int(marks[:, 2].max()))
         return batch | {
             "cls": cls,
             "question": within(1),
@@ -212,8 +194,9 @@ class Answer(LabelledObjective):
             "start": marks[:, 7],
             "end": marks[:, 8],
             "known": marks[:, 9].bool(),
-            # What stands before the first separator, as TriviaQA's authors and transformers do.
-            "wide": wide_rows(marks[:, 2]),
+            # What stands before the first separator, as TriviaQA's authors and transformers do;
+            # -1 where a window has fewer such rows.
+            "wide": torch.where(before < marks[:, 2, None], before, -1),
         }
 
     def global_rows(self, batch: Batch) -> Tensor:
@@ -267,68 +250,67 @@ class Answer(LabelledObjective):
         )
         return {"exact_windows": float(exact) / max(of, 1), "loss": loss}
 
-    def better(self, new: float, old: float) -> bool:
-        return new > old
-
     # -- answers
 
     def cuts(self) -> Counter[str]:
         return super().cuts() + Counter(long=self.told["long"], windows=self.told["windows"])
 
-    def cut_notes(self, counts: Counter[str]) -> list[str]:
+    def cut_notes(self, counts: Counter[str], data: str = "") -> list[str]:
         notes = []
         if counts["long"]:
             notes.append(
-                f"{counts['long']:,} of {counts['examples']:,} questions do not fit "
+                f"{counts['long']:,} of {counts['examples']:,} questions{data} do not fit "
                 f"{self.length:,} tokens with their passage, which is read in "
                 f"{counts['windows']:,} windows"
             )
         if counts["cut"]:
-            most = self.layout.question
-            notes.append(f"{counts['cut']:,} questions have more than {most:,} tokens and were cut")
+            notes.append(
+                f"{counts['cut']:,} questions{data} have more than {self.layout.question:,} tokens "
+                "and were cut"
+            )
         return notes
 
     def predict(self, model: Any, batch: Batch) -> list[Any]:
         hidden, span = self.hidden(model, batch), span_of(model)
-        found = self.beams(span, hidden, batch) if span else self.spans(model, hidden, batch)
-        spans, nulls = found
-        told = [None] * len(spans.scores) if nulls is None else nulls.tolist()
+        best = self.beams(span, hidden, batch) if span else self.spans(model, hidden, batch)
+        spans, nulls = best
+        null_scores = [None] * len(spans.scores) if nulls is None else nulls.tolist()
         scores, starts, ends = (column.tolist() for column in spans)
-        rows = zip(scores, starts, ends, told, strict=True)
+        rows = zip(scores, starts, ends, null_scores, strict=True)
         return [Said(*row, versus=span is None) for row in rows]
 
     def spans(self, model: Any, hidden: Tensor, batch: Batch) -> tuple[Spans, Tensor | None]:
         starts, ends = model.read("answer", hidden, batch["real"]).unbind(-1)
-        found = best_spans(
+        best = best_spans(
             starts, ends, batch["fullest"], batch["passage"],
             longest=self.layout.answer, count=BEST,
         )  # fmt: skip
-        return found, null_scores(starts, ends, batch["cls"]) if self.refuse else None
+        return best, null_scores(starts, ends, batch["cls"]) if self.refuse else None
 
     def beams(self, span: Span, hidden: Tensor, batch: Batch) -> tuple[Spans, Tensor | None]:
         starts, eligible = span(hidden), batch["eligible"]
         known, places = beam_starts(starts, batch["fullest"], eligible)
         ends = torch.stack([span.ends(hidden, place) for place in places.unbind(1)], 1)
-        found = beam_spans(
+        best = beam_spans(
             known, places, ends, batch["passage"], eligible, longest=self.layout.answer
         )
         if not self.refuse:
-            return found, None
-        return found, wide(span.unanswerable(hidden, starts, eligible))
+            return best, None
+        return best, wide(span.unanswerable(hidden, starts, eligible))
 
-    def merge(self, found: list[Any]) -> list[Prediction]:
+    def merge(self, outputs: list[Any]) -> list[Prediction]:
         tau = self.options.tau or 0.0
-        return [prediction(one, tau, versus) for one, versus in self.replies(found)]
+        return [prediction(one, tau, versus) for one, versus in self.replies(outputs)]
 
-    def replies(self, found: list[Any]) -> Iterator[tuple[Reply, bool]]:
+    def replies(self, outputs: list[Any]) -> Iterator[tuple[Reply, bool]]:
         """Of each question, and whether the null answer competes with its spans."""
         at = 0
         for read in self.reads:
-            said: list[Said] = found[at : at + len(read.windows)]
+            windows: list[Said] = outputs[at : at + len(read.windows)]
             at += len(read.windows)
-            rows = [list(zip(*one[:3], strict=True)) for one in said]
-            nulls = [one.null for one in said if one.null is not None]
-            null, versus = min(nulls, default=None), said[0].versus
+            rows = [list(zip(*one[:3], strict=True)) for one in windows]
+            nulls = [one.null for one in windows if one.null is not None]
+            null, versus = min(nulls, default=None), windows[0].versus
             yield reply(read, rows, null, versus=versus, count=BEST), versus
 
     def on_train_end(self, model: Any, valid: Objective | None) -> None:
@@ -363,8 +345,8 @@ class Answer(LabelledObjective):
 
 
 def layout_of(options: AnswerOptions, length: int) -> PassageFormat:
-    given = {name: getattr(options, name) for name in ("stride", "question", "answer")}
-    for name, value in given.items():
+    chosen = {name: getattr(options, name) for name in ("stride", "question", "answer")}
+    for name, value in chosen.items():
         if value < 0:
             raise ConfigError(f"objective.{name} is {value}; it must be positive, or 0 by default")
     card = FAMILIES[options.family]
@@ -373,7 +355,7 @@ def layout_of(options: AnswerOptions, length: int) -> PassageFormat:
     layout = card.passage_format
     assert layout is not None  # the families of this task have one
     layout = layout if options.marks else bare(layout)
-    return replace(layout, length=length, **{name: n for name, n in given.items() if n})
+    return replace(layout, length=length, **{name: n for name, n in chosen.items() if n})
 
 
 def marks_of(window: Window, known: bool) -> list[int]:
@@ -393,17 +375,11 @@ def marks_of(window: Window, known: bool) -> list[int]:
     ]
 
 
-def wide_rows(counts: Tensor) -> Tensor:
-    """The first so many rows of each window [B, G], -1 where one has fewer."""
-    at = torch.arange(int(counts.max()))
-    return torch.where(at < counts[:, None], at, -1)
-
-
 def span_of(model: Any) -> Span | None:
     """XLNet's head, where a model has it: others' XLNets may score ends as BERT does."""
     heads = model.heads
-    found: Span | None = heads["span"] if "span" in list(heads) else None
-    return found
+    head: Span | None = heads["span"] if "span" in list(heads) else None
+    return head
 
 
 def cross(scores: Tensor, gold: Tensor) -> Tensor:

@@ -16,7 +16,6 @@ A translator may also begin without any weights:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from regard.core.atomic_dir import workplace
 from regard.core.errors import ConfigError, InputError, RegardError
 from regard.core.lock import RunLock
 from regard.data.corpus import MARKER, Writer, read_marker, write_marker
-from regard.data.examples import Example, Pair
+from regard.data.examples import Example
 from regard.data.prepare import WIDEST
 from regard.data.problems import Problems
 from regard.data.special_tokens import completed, special_of
@@ -35,10 +34,10 @@ from regard.formats.registry import format_of
 from regard.models import FAMILIES
 from regard.tasks import task as find
 from regard.tasks.base import Task
-from regard.tasks.corpus import digest_of, divide, read_all, tokenizer_of
+from regard.tasks.corpus import digest_of, splits_of, tokenizer_of
 from regard.tasks.inference import portions
 from regard.tasks.labelled import TASK, text_writers
-from regard.tasks.text_forms import Form, Scribe, Words, divide_pairs
+from regard.tasks.text_forms import Scribe, Words
 from regard.training.build import family
 from regard.training.data import TextData
 from regard.training.progress import watch
@@ -102,8 +101,8 @@ def finetune_as_text(
 
 def check(recipe: Recipe) -> str:
     """Refuses what this model cannot learn so; gives its family."""
-    kind, given = family(recipe), recipe.examples
-    task = find(given.task or "")
+    kind, options = family(recipe), recipe.examples
+    task = find(options.task or "")
     if not task.writable:
         able = ", ".join(task.objective().learners()) if task.has_objective else "none"
         raise ConfigError(f"{kind} writes texts and cannot {task.name} words; these can: {able}")
@@ -111,15 +110,15 @@ def check(recipe: Recipe) -> str:
         raise ConfigError(
             f"{kind} cannot learn {task.name} as text; these can: {', '.join(writers(task))}"
         )
-    if task.in_turns and given.prefix:
+    if task.in_turns and options.prefix:
         raise ConfigError(
-            f"examples.prefix is {given.prefix!r}, but 'regard chat' shows turns as they are; "
+            f"examples.prefix is {options.prefix!r}, but 'regard chat' shows turns as they are; "
             "leave it out"
         )
     if recipe.objective.get("name", "pairs") != "pairs":
         raise ConfigError(
-            f"objective.name is {recipe.objective['name']!r}; {kind} learns {given.task} as text, "
-            "which is 'pairs': leave it out"
+            f"objective.name is {recipe.objective['name']!r}; {kind} learns {options.task} as "
+            "text, which is 'pairs': leave it out"
         )
     return kind
 
@@ -148,28 +147,32 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
     if (place / MARKER).is_file() and "examples" not in read_marker(place):
         raise ConfigError(f"{place} is prepared text of another kind; choose another --out")
     splits = divided(recipe, display)
-    config = configure(format_of((source := read_config(Path(recipe.model)))["model_type"]), source)
+    config = configure(format_of((raw := read_config(Path(recipe.model)))["model_type"]), raw)
     context = getattr(config, "context", None)
     length = recipe.batch.length or min(
         FAMILIES[kind].finetuned(task.name).seq_len or LENGTH, context or 2**62
     )
-    form = Form(task, prefix_of(recipe.examples.prefix, task, kind), splits.labels)
+    prefix = prefix_of(recipe.examples.prefix, task, kind)
     tokenizer = plain(tokenizer_of(recipe.model))
     special = special_of(tokenizer, recipe.model)
     special = replace(special, end=config.end) if FAMILIES[kind].writes_tasks else special
-    scribe = Scribe(form, tokenizer, special.end, FAMILIES[kind].writes_tasks)
-    Words(task.closed(splits.train, form.labels), tokenizer)
+    scribe = Scribe(task, prefix, tokenizer, special.end, FAMILIES[kind].writes_tasks)
+    Words(task.closed(splits.train, splits.labels), tokenizer)
     vocabulary = max(tokenizer.ready.get_vocab().values()) + 1
     dtype = "uint16" if vocabulary <= WIDEST else "uint32"
     with workplace(place, True, MARKER) as work:
-        longest, target, about = 0, 0, {}
+        longest = longest_target = 0
+        about = {}
         for name, examples in {"train": splits.train, "valid": splits.valid}.items():
-            written = Written(Writer(work, name, dtype), special.unknown)
+            writer, unknown = Writer(work, name, dtype), 0
             for part in portions(examples, CHUNK):
-                written.add(scribe.pairs(part, length))
-            about[name] = written.close()
-            longest = max(longest, written.longest)
-            target = max(target, written.target)
+                for source, target, size in scribe.pairs(part, length):
+                    writer.add([source, target], size)
+                    longest = max(longest, len(source) + len(target))
+                    longest_target = max(longest_target, len(target))
+                    if special.unknown is not None:
+                        unknown += source.count(special.unknown) + target.count(special.unknown)
+            about[name] = {**writer.close(), "unknown": unknown}
         if not about["train"]["documents"]:
             raise InputError(f"{recipe.data} holds nothing to learn: no turn is replied to")
         completed(tokenizer, special).save(work)
@@ -183,28 +186,9 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
         )  # fmt: skip
     write_json(
         out / TASK,
-        {"task": task.name, "objective": {"name": "pairs"}, "labels": form.labels,
-         "length": length, "prefix": form.prefix, "form": "text", "tokens": min(target, length)},
+        {"task": task.name, "objective": {"name": "pairs"}, "labels": splits.labels,
+         "length": length, "prefix": prefix, "form": "text", "tokens": min(longest_target, length)},
     )  # fmt: skip
-
-
-class Written:
-    """Pairs on their way into a split."""
-
-    def __init__(self, writer: Writer, unknown: int | None) -> None:
-        self.writer, self.unknown = writer, unknown
-        self.longest = self.target = self.strange = 0
-
-    def add(self, pairs: Iterable[tuple[list[int], list[int], int]]) -> None:
-        for source, target, size in pairs:
-            self.writer.add([source, target], size)
-            self.longest = max(self.longest, len(source) + len(target))
-            self.target = max(self.target, len(target))
-            if self.unknown is not None:
-                self.strange += source.count(self.unknown) + target.count(self.unknown)
-
-    def close(self) -> dict[str, Any]:
-        return {**self.writer.close(), "unknown": self.strange}
 
 
 class Divided(NamedTuple):
@@ -217,33 +201,23 @@ class Divided(NamedTuple):
 
 
 def divided(recipe: Recipe, display: str) -> Divided:
-    given, task, problems = recipe.examples, find(recipe.examples.task or ""), Problems()
-    found, valid = read_all(recipe.data, recipe, problems), []
-    if given.valid and not given.folds:
-        valid = read_all(given.valid, recipe, problems)
-    else:
-        rest = given.share, given.folds or 0, given.fold
-        pairs = [e for e in found if isinstance(e, Pair)]
-        inside = divide_pairs(pairs, *rest) if pairs else divide(found, *rest)
-        valid = [e for e, validates in zip(found, inside, strict=True) if validates]
-        found = [e for e, validates in zip(found, inside, strict=True) if not validates]
-    if given.more:
-        found = [*found, *read_all(given.more, recipe, problems)]
-    digest, labels = digest_of(recipe), list(given.labels or [])
+    options, task, problems = recipe.examples, find(recipe.examples.task or ""), Problems()
+    train, valid = splits_of(recipe, problems).values()
+    digest, labels = digest_of(recipe), list(options.labels or [])
     if task.writable:
-        labels = labels or task.labels_in(found)
-        task.check_labels(found, labels, recipe.data)
-        task.check_labels(valid, labels, given.valid or recipe.data)
+        labels = labels or task.labels_in(train)
+        task.check_labels(train, labels, recipe.data)
+        task.check_labels(valid, labels, options.valid or recipe.data)
     for line in problems.notes():
         watch(display).note(line)
-    return Divided(found, valid, labels, digest)
+    return Divided(train, valid, labels, digest)
 
 
 def plain(tokenizer: Tokenizer) -> Tokenizer:
     """Without a chat template: turns are learned in the plain format."""
     files = {k: v for k, v in tokenizer.files.items() if k != "chat_template.jinja"}
     if "tokenizer_config.json" in files:
-        held = json.loads(files["tokenizer_config.json"])
-        if held.pop("chat_template", None) is not None:
-            files["tokenizer_config.json"] = json.dumps(held, indent=2).encode()
+        config = json.loads(files["tokenizer_config.json"])
+        if config.pop("chat_template", None) is not None:
+            files["tokenizer_config.json"] = json.dumps(config, indent=2).encode()
     return Tokenizer(tokenizer.fast, files)

@@ -1,12 +1,11 @@
-"""What a task is: one object that says everything about it, in one file.
+"""A task is one object that says everything about it, in one file.
 
-`Task` is the interface; what it says by default suits a task with a text and a label. A task's file
-ends with `TASK`, and `regard.tasks.TASKS` names the file. No other file holds a table by task.
+`Task` is the interface; its defaults suit a task with a text and a label. A task's file ends with
+`TASK`, and `regard.tasks.TASKS` names the file. No other file holds a table by task.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -14,9 +13,10 @@ from regard.core.errors import InputError
 from regard.data.examples import Example
 from regard.data.problems import Place
 from regard.data.read_fields import Schema
+from regard.metrics.base import Measured
+from regard.metrics.text import language_of
 
 if TYPE_CHECKING:
-    from regard.metrics.base import Measured
     from regard.tasks.check import Checker
     from regard.tasks.labelled import LabelledObjective
 
@@ -24,7 +24,7 @@ NAMED = 10  # labels that a note lists
 
 
 class Prediction(NamedTuple):
-    """What a model says of one example.
+    """The answer of a model to one example.
 
     `value` is what a metric compares with the gold answer. `score` is the probability of it where
     there is one. `scores` are those of all labels or choices.
@@ -36,7 +36,7 @@ class Prediction(NamedTuple):
 
 
 class Task(Schema):
-    """A task. From `Schema` it has how its records are read."""
+    """A task. It inherits from `Schema` how its records are read."""
 
     example: ClassVar[type[Example]]
 
@@ -49,8 +49,8 @@ class Task(Schema):
     pseudo: ClassVar[bool] = False  # can a model give labels to examples without?
 
     def labels_in(self, examples: Sequence[Example]) -> list[str]:
-        """What a model learns to tell apart, in an order that does not depend on theirs; none where
-        an answer is no label.
+        """Returns the labels that a model learns to tell apart. Their order does not depend on that
+        of the examples. A task whose answers are no labels returns none.
         """
         return []
 
@@ -61,13 +61,13 @@ class Task(Schema):
         """Refuses right answers that no metric can compare with the model's."""
 
     def check_example(self, checker: Checker, example: Example) -> None:
-        """What `regard check` says of one example, beyond what it says of all kinds."""
+        """Adds to `regard check` what only this task can say of one example."""
 
     def check_whole(self, checker: Checker, whole: Place) -> None:
-        """What `regard check` says of a file as a whole."""
+        """Adds to `regard check` what only this task can say of a whole file."""
 
     def expanded(self, examples: Sequence[Example]) -> list[Example]:
-        """The examples that are tested: one of a file may be several."""
+        """Returns the examples that are tested; one example of a file may become several."""
         return list(examples)
 
     # -- learning
@@ -80,26 +80,34 @@ class Task(Schema):
     problem_type: ClassVar[str] = ""  # of such a published model, where several tasks share a head
     asked_as: ClassVar[tuple[str, ...]] = ()  # other tasks that its models answer, too
 
-    def objective(self) -> type[LabelledObjective]:
-        """What learns it with a head."""
-        raise NotImplementedError
+    learned_by: ClassVar[type[LabelledObjective] | None] = None  # what learns it with a head
+    may_score: ClassVar[bool] = False  # may its answer be a number instead of a class?
+    scores_as: ClassVar[str] = ""  # the task of a published model whose head has a single output
 
     @property
     def has_objective(self) -> bool:
-        return type(self).objective is not Task.objective
+        return self.learned_by is not None
+
+    def objective(self) -> type[LabelledObjective]:
+        if self.learned_by is None:
+            raise NotImplementedError(f"no head learns {self.name}")
+        return self.learned_by
 
     # -- measuring
 
     kind: ClassVar[str] = ""  # what its answers are, where a task can be answered in two ways
     void: ClassVar[str] = ""  # what an answer that means nothing is, and what it counts as
 
+    measured_by: ClassVar[type[Measured]]
+    by_language: ClassVar[bool] = False  # does the metric go by the language of the answers?
+
     def metric(self, labels: Sequence[str]) -> type[Measured]:
-        raise NotImplementedError
+        return self.measured_by
 
     def metric_options(
         self, labels: Sequence[str], gold: Sequence[Any], *, strict: bool, language: str
     ) -> dict[str, Any]:
-        return {}
+        return {"language": language or language_of(gold)} if self.by_language else {}
 
     def gold(self, example: Example, labels: Sequence[str]) -> Any:
         return example.gold
@@ -107,33 +115,33 @@ class Task(Schema):
     def values(
         self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]
     ) -> tuple[list[Any], int]:
-        """What is compared with the right answers, and how much of it means nothing."""
+        """Returns what is compared with the right answers, and how many answers mean nothing."""
         return [one.value for one in predictions], 0
 
     def readable(self, values: Sequence[Any], labels: Sequence[str]) -> list[Any]:
-        """Values as the metric reads them."""
+        """Returns the values as the metric reads them."""
         return list(values)
 
     def void_words(self, labels: Sequence[str]) -> str:
-        """What became of answers that mean nothing."""
+        """Says what became of answers that mean nothing."""
         return self.void
 
     def kind_of(self, labels: Sequence[str]) -> str:
-        """What the answers are called: two models are compared only if theirs are the same."""
+        """Names the kind of the answers; two models are compared only if theirs is the same."""
         return self.kind
 
     def aligned(self, values: list[Any], theirs: Sequence[str], ours: Sequence[str]) -> list[Any]:
-        """The answers of another model in the labels of this one."""
+        """Returns the answers of another model in the labels of this one."""
         return values
 
     def more_figures(
         self, gold: Sequence[Any], predictions: Sequence[Prediction], options: dict[str, Any]
     ) -> dict[str, Any]:
-        """What a test says beyond the metric."""
+        """Returns what a test reports beyond the metric."""
         return {}
 
     def unseen(self, examples: Sequence[Example], known: Sequence[str]) -> dict[str, int]:
-        """Right answers that the model cannot give, and how often they occur."""
+        """Counts the right answers that the model cannot give."""
         return {}
 
     def unseen_note(self, unseen: Mapping[str, int], examples: int, known: Sequence[str]) -> str:
@@ -147,28 +155,30 @@ class Task(Schema):
 
     prefix: ClassVar[str] = ""  # what T5's authors put before it
     in_turns: ClassVar[bool] = False  # is what is read the turns of a dialogue?
+    of_pairs: ClassVar[bool] = False  # is it what a model does that learned pairs and no task?
+    names_languages: ClassVar[bool] = False  # does a published prefix name two languages?
 
     def source(self, example: Example) -> str:
-        """What a model that writes is given, without the prefix."""
+        """Returns the text that a model reads before it writes its answer, without the prefix."""
         raise InputError(f"{example.place}: {type(example).__name__} is not {self.name}")
 
     def target(self, example: Example) -> str:
-        """What is to be written; refuses an example that does not say it."""
+        """Returns the text that a model has to write. Refuses an example that does not say it."""
         where = str(example.place) or "an example"
         raise InputError(f"{where} has no label or target, so nothing can be learned from it")
 
     def closed(self, examples: Sequence[Example], labels: Sequence[str]) -> list[str]:
-        """Words with a meaning of their own, which an answer must match."""
+        """Returns the words that have a meaning of their own; an answer must match one of them."""
         return list(labels)
 
     def value(self, example: Example, word: str | None, text: str, labels: Sequence[str]) -> Any:
-        """What was written as an answer to the task; `word` is the closed one that it is. What
-        means nothing stays as it is: it counts as wrong.
+        """Returns the answer that a written text means; `word` is the closed word that it is. What
+        means nothing stays as it is, and counts as wrong.
         """
         return text if word is None else word
 
     def is_sure(self, labels: Sequence[str]) -> bool:
-        """Is the probability of what was written that of an answer?"""
+        """Is the probability of the written text that of the answer?"""
         return bool(labels)
 
     # -- by a prompt
@@ -180,30 +190,30 @@ class Task(Schema):
     answer_tokens: ClassVar[int] = 0  # of an answer that is written
 
     def template(self, examples: Sequence[Any]) -> str:
-        """The published form where there is one."""
+        """Returns the usual template, which is the published one where there is one."""
         raise NotImplementedError
 
     def prompt_values(self, example: Any, labels: str) -> dict[str, str | None]:
-        """The fields of an example that are there to be read."""
+        """Returns the fields that a template may name, None where an example has none."""
         return {}
 
     def prompt_answer(self, example: Any, field: str, words: Mapping[str, str]) -> str | None:
-        """The right answer, as a demonstration writes it; None where an example has none."""
+        """Returns the right answer as a demonstration writes it, None where there is none."""
         return None
 
     def completions(self, example: Any, field: str, words: Mapping[str, str]) -> dict[Any, str]:
-        """The answers to choose from, by what they mean."""
+        """Returns the texts of the answers to choose from, by what they mean."""
         return dict(words)
 
     def prompt_words(self, labels: Sequence[str]) -> dict[str, str]:
-        """A word for each label, in the order in which a prompt names them."""
+        """Returns a word for each label, in the order in which a prompt names them."""
         return {label: label for label in labels}
 
     def check_prompted(self, example: Any) -> None:
         """Refuses an example that a prompt cannot ask about."""
 
     def written(self, text: str) -> str:
-        """What a written answer to a prompt means."""
+        """Returns what a written answer to a prompt means."""
         return text
 
     # -- on the command line
@@ -214,7 +224,7 @@ class Task(Schema):
     needs_records: ClassVar[bool] = False  # can no table hold its examples?
 
     def from_texts(self, texts: list[str], place: Place) -> dict[str, Any]:
-        """A record of the texts of a line."""
+        """Makes a record of the texts of a line."""
         roles = self.record_texts
         if len(texts) != len(roles):
             raise InputError(
@@ -227,7 +237,7 @@ class Task(Schema):
         """Refuses an example that a model of this task cannot be asked about."""
 
     def line(self, example: Any, prediction: Prediction, labels: Sequence[str]) -> str:
-        """An answer for people: one line, whatever it holds."""
+        """Writes an answer for people; it is one line, whatever it holds."""
         value = self.answer_text(example, prediction.value)
         text = f"{value:.4f}" if isinstance(value, float) else " ".join(str(value).split())
         return text if prediction.score is None else f"{text}\t{prediction.score:.4f}"
@@ -238,7 +248,7 @@ class Task(Schema):
     def described(
         self, example: Any, prediction: Prediction, labels: Sequence[str]
     ) -> dict[str, Any]:
-        """An answer for programs; what the model does not say is left out."""
+        """Writes an answer for programs; what the model does not say is left out."""
         value, score, scores = prediction
         row = {"value": value}
         text = self.answer_text(example, value)
@@ -255,33 +265,3 @@ def counted_unseen(unseen: Mapping[str, int], what: str) -> str:
 
 def some(labels: Sequence[str]) -> str:
     return ", ".join(map(repr, labels[:NAMED])) + (", …" if len(labels) > NAMED else "")
-
-
-def classes_in(examples: Sequence[Example]) -> list[str]:
-    """The classes of the examples: whole numbers by their size, others by the alphabet."""
-    counts = Counter(label for example in examples for label in example.labels())
-    if len(counts) < 2:
-        raise InputError(
-            f"the training data has {len(counts)} classes"
-            + (f" ({next(iter(counts))!r})" if counts else ", for none of its records has a label")
-            + "; to learn a difference takes at least 2"
-        )
-    whole = all(label.lstrip("-").isdigit() for label in counts)
-    return sorted(counts, key=(lambda label: (int(label), label)) if whole else None)
-
-
-def check_classes(examples: Sequence[Example], known: Sequence[str], path: str) -> None:
-    for example in examples if known else ():
-        for label in example.labels():
-            if label not in known:
-                raise InputError(
-                    f"{example.place or path}: the label {label!r} does not occur in the training "
-                    f"data, which has {', '.join(map(repr, known))}"
-                )
-
-
-def unseen_classes(examples: Sequence[Example], known: Sequence[str]) -> dict[str, int]:
-    if not known:
-        return {}
-    labels = (label for example in examples for label in example.labels())
-    return dict(Counter(label for label in labels if label not in known).most_common())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regard.data.examples import Example, fingerprint
-from regard.data.problems import SEVERITIES, Place, Problem, Problems
+from regard.data.problems import SEVERITIES, Place, Problems
 from regard.data.readers import Given, Options, Reader
 from regard.data.tokenizer import Tokenizer
 from regard.tasks import task as find
@@ -35,18 +35,17 @@ class Report:
             **self.summary,
             **{f"{severity}s": self.problems.count(severity) for severity in SEVERITIES},
             "kinds": kinds,
-            "problems": [described(problem) for problem in self.problems.kept],
+            "problems": [
+                {
+                    "file": problem.place.file,
+                    "line": problem.place.line or None,
+                    "kind": problem.kind,
+                    "severity": problem.severity,
+                    "message": problem.message,
+                }
+                for problem in self.problems.kept
+            ],
         }
-
-
-def described(problem: Problem) -> dict[str, Any]:
-    return {
-        "file": problem.place.file,
-        "line": problem.place.line or None,
-        "kind": problem.kind,
-        "severity": problem.severity,
-        "message": problem.message,
-    }
 
 
 @dataclass
@@ -60,8 +59,8 @@ class Other:
     errors: int = 0
 
     @classmethod
-    def read(cls, given: Given, task: Task, options: Options) -> Other:
-        reader = Reader(given, task, options, Problems(keep=0))
+    def read(cls, data: Given, task: Task, options: Options) -> Other:
+        reader = Reader(data, task, options, Problems(keep=0))
         other = cls(reader.names)
         for example in reader:
             other.examples += 1
@@ -70,24 +69,6 @@ class Other:
                 other.texts.setdefault(fingerprint(text), example.place)
         other.errors = reader.problems.count("error")
         return other
-
-
-class Lengths:
-    """How often each length occurs: the exact figures in little memory."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, dict[str, Counter[int]]] = {}
-
-    def add(self, part: str, text: str) -> None:
-        units = self.counts.setdefault(part, {"words": Counter(), "characters": Counter()})
-        units["words"][len(text.split())] += 1
-        units["characters"][len(text)] += 1
-
-    def figures(self) -> dict[str, dict[str, dict[str, int]]]:
-        return {
-            part: {unit: figures(counts) for unit, counts in units.items()}
-            for part, units in self.counts.items()
-        }
 
 
 def figures(counts: Counter[int]) -> dict[str, int]:
@@ -115,7 +96,7 @@ class Checker:
         self.labels: Counter[str] = Counter()
         self.scores: list[float] = []
         self.texts: dict[bytes, tuple[Place, tuple[str, ...]]] = {}
-        self.lengths = Lengths()
+        self.lengths: dict[str, dict[str, Counter[int]]] = {}  # by part and unit
         self.tags: list[tuple[Place, tuple[str, ...]]] = []
         self.scheme: str | None = None
 
@@ -131,7 +112,9 @@ class Checker:
         self.labels.update(example.labels())
         for part, text in example.parts():
             if part != "asks":
-                self.lengths.add(part, text)
+                units = self.lengths.setdefault(part, {"words": Counter(), "characters": Counter()})
+                units["words"][len(text.split())] += 1
+                units["characters"][len(text)] += 1
         self.repeated(example)
         if self.other is not None:
             self.compared(example, self.other)
@@ -184,7 +167,7 @@ class Checker:
 
     def summary(self) -> dict[str, Any]:
         reader = self.reader
-        found: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "data": reader.names,
             "task": self.task.name,
             "formats": list(dict.fromkeys(reader.forms.values())),
@@ -192,22 +175,25 @@ class Checker:
             "examples": self.examples,
             "labelled": self.labelled,
             "labels": dict(self.labels.most_common()),
-            "lengths": self.lengths.figures(),
+            "lengths": {
+                part: {unit: figures(counts) for unit, counts in units.items()}
+                for part, units in self.lengths.items()
+            },
         }
         if self.scores:
             mean = sum(self.scores) / len(self.scores)
-            found["scores"] = {"min": min(self.scores), "mean": mean, "max": max(self.scores)}
+            facts["scores"] = {"min": min(self.scores), "mean": mean, "max": max(self.scores)}
         if self.scheme is not None:
-            found["scheme"] = self.scheme
+            facts["scheme"] = self.scheme
         if self.measure is not None:
-            found["model"] = self.measure.summary()
+            facts["model"] = self.measure.summary()
         if self.other is not None:
-            found["against"] = {
+            facts["against"] = {
                 "data": self.other.data,
                 "examples": self.other.examples,
                 "errors": self.other.errors,
             }
-        return found
+        return facts
 
 
 class Measure:
@@ -236,7 +222,7 @@ class Measure:
 
 
 def check(
-    given: Given,
+    data: Given,
     task: str,
     options: Options | None = None,
     *,
@@ -248,6 +234,6 @@ def check(
     chosen = options or Options()
     problems = Problems(keep)
     kind = find(task)
-    reader = Reader(given, kind, chosen, problems)
+    reader = Reader(data, kind, chosen, problems)
     other = None if against is None else Other.read(against, kind, chosen)
     return Report(Checker(kind, reader, other, measure).run(), problems)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,13 +21,10 @@ from regard.data.examples import Choice, Example
 from regard.data.input_formats import Framed, framed
 from regard.data.problems import Place
 from regard.data.read_fields import ID, Bad, Record, numbered_fields
-from regard.objectives.base import Batch, Loss, Sample
+from regard.metrics import labels as metrics
+from regard.objectives.base import Batch, Sample
 from regard.tasks.base import Prediction, Task
-from regard.tasks.labelled import LabelledObjective
 from regard.tasks.multi_row import Several, SeveralOptions
-
-if TYPE_CHECKING:
-    from regard.metrics.base import Measured
 
 # What COPA asks, in its own words (Roemmele et al. 2011); other questions are asked as they are.
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
@@ -58,15 +55,11 @@ class Choose(Several):
                     f"{example.place}: of {count} choices number {label} is said to be right; "
                     "choices count from 0"
                 )
-        found = np.array([-1 if e.label is None else e.label for e in examples], np.int64)
-        if self.corpus.split in ("train", "valid") and not (found >= 0).any():
-            raise InputError(f"none of the examples of the {self.corpus.split} data has a label")
-        return found
+        gold = np.array([-1 if e.label is None else e.label for e in examples], np.int64)
+        self.check_known(gold >= 0)
+        return gold
 
     # -- rows
-
-    def groups(self) -> Iterator[list[Framed]]:
-        return self.groups_of(self.corpus.examples)
 
     def groups_of(self, examples: Any) -> Iterator[list[Framed]]:
         return self.asked_first(examples) if self.causal else self.asked_second(examples)
@@ -81,12 +74,12 @@ class Choose(Several):
             size = sizes.get(question(example), 0)
             yield [self.row_of_stem(stem, size, next(flat)) for _ in example.choices]
 
-    def row_of_stem(self, stem: list[int], asked: int, choice: list[int]) -> Framed:
+    def row_of_stem(self, stem: list[int], question_size: int, choice: list[int]) -> Framed:
         """A premise that is too long loses its end, but not the question behind it."""
-        room, kept = max(self.room - len(choice), asked), stem
-        if asked and len(stem) > room:
-            kept = stem[: room - asked] + stem[-asked:]
-        return self.row(kept, choice, len(kept) < len(stem))
+        room, shortened = max(self.room - len(choice), question_size), stem
+        if question_size and len(stem) > room:
+            shortened = stem[: room - question_size] + stem[-question_size:]
+        return self.row(shortened, choice, len(shortened) < len(stem))
 
     def asked_second(self, examples: Sequence[Choice]) -> Iterator[list[Framed]]:
         """The premise, then the question with the choice: so encoders read them."""
@@ -100,9 +93,9 @@ class Choose(Several):
         """With a question only the premise is cut; else the longer of two texts is."""
         if not asks:
             return self.row(premise, second, False)
-        kept = second[-min(LONGEST, max(self.room, 1)) :]
-        left = premise[: max(self.room - len(kept), 0)]
-        return self.row(left, kept, len(left) + len(kept) < len(premise) + len(second))
+        end = second[-min(LONGEST, max(self.room, 1)) :]
+        left = premise[: max(self.room - len(end), 0)]
+        return self.row(left, end, len(left) + len(end) < len(premise) + len(second))
 
     @property
     def room(self) -> int:
@@ -110,8 +103,8 @@ class Choose(Several):
         return self.length - sum(part not in ("a", "b") for part, _ in self.frame.double)
 
     def row(self, first: list[int], second: list[int], cut: bool) -> Framed:
-        made = framed(self.frame, self.corpus.special, first, second, self.length)
-        return made._replace(cut=made.cut or cut)
+        framed_row = framed(self.frame, self.corpus.special, first, second, self.length)
+        return framed_row._replace(cut=framed_row.cut or cut)
 
     def extra(self, index: int) -> Sample:
         gold = self.gold[index]
@@ -122,33 +115,16 @@ class Choose(Several):
     def heads(self) -> dict[str, int]:
         return {"choose": 1}
 
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {self.name: float(batch["known"].sum())} | self.language_counts(batch)
-
-    def scores(self, model: Any, batch: Batch) -> Tensor:
-        """[B, choices]; -∞ where an example has fewer than others."""
-        return self.judged(model, self.hidden(model, batch), batch)
-
     def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
+        """[B, choices]; -∞ where an example has fewer than others."""
         scores = wide(model.read("choose", hidden, batch["real"]))[:, 0]
         return scores[batch["rows"]].masked_fill(~batch["held"], -torch.inf)
 
-    def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
-        hidden = self.hidden(model, batch)
-        scores = self.judged(model, hidden, batch)
+    def nats(self, scores: Tensor, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor, Any]]]:
         gold, known = batch["gold"], batch["known"]
         each = torch.nn.functional.cross_entropy(scores, gold, reduction="none")
-        sums = {self.name: (each * known).sum()} | self.language_sums(model, hidden, batch)
         right = ((scores.argmax(1) == gold) & known).sum()
-        return Loss(sums, self.counted(batch), {"right": (right, known.sum())})
-
-    def measure(self, totals: Loss) -> dict[str, float]:
-        mean = float(totals.sums[self.name]) / max(totals.counts[self.name], 1e-9)
-        right, of = totals.seen["right"]
-        return {"accuracy": float(right) / max(of, 1), "loss": mean}
-
-    def better(self, new: float, old: float) -> bool:
-        return new > old
+        return each, {"right": (right, known.sum())}
 
     # -- answers
 
@@ -157,9 +133,9 @@ class Choose(Several):
         counts = batch["held"].sum(1).tolist()
         return [row[:count] for row, count in zip(shares, counts, strict=True)]
 
-    def merge(self, found: list[Any]) -> list[Prediction]:
-        best = [max(range(len(row)), key=row.__getitem__) for row in found]
-        return [Prediction(i, row[i], row) for i, row in zip(best, found, strict=True)]
+    def merge(self, shares: list[Any]) -> list[Prediction]:
+        best = [max(range(len(row)), key=row.__getitem__) for row in shares]
+        return [Prediction(i, row[i], row) for i, row in zip(best, shares, strict=True)]
 
 
 def question(example: Choice) -> str:
@@ -196,6 +172,8 @@ class ChooseTask(Task):
     needed = ("premise", "choices")
     listed = "choices"
     varied = True
+    learned_by = Choose
+    measured_by = metrics.Choice
     heads = ("choose",)
     prefix = "copa "
     void = "none of the choices and count as wrong"
@@ -229,15 +207,7 @@ class ChooseTask(Task):
             raise Bad("wrong-type", f"what is asked is {type(asks).__name__}, not text")
         return Choice(premise, tuple(choices), asks or None, label, record.place, record.id)
 
-    # -- learning and measuring
-
-    def objective(self) -> type[LabelledObjective]:
-        return Choose
-
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
-        from regard.metrics import labels as metrics
-
-        return metrics.Choice
+    # -- measuring
 
     def values(
         self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]

@@ -1,4 +1,5 @@
-"""A class or a score for a text, or for two: classification, entailment, similarity.
+"""A class or a score for a text, or for two: classification, and what entailment and similarity
+share with it.
 
 BERT reads it from [CLS] (Devlin et al. 2018, 4.1), XLNet from <cls>, which stands last, GPT-1 from
 its extract token (Radford et al. 2018, 3.3), Longformer from <s>, which sees everything.
@@ -6,9 +7,10 @@ its extract token (Radford et al. 2018, 3.3), Longformer from <s>, which sees ev
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,16 +18,55 @@ from torch import Tensor
 
 from regard.attention.precision import wide
 from regard.core.errors import ConfigError, InputError
-from regard.data.examples import Labelled
+from regard.data.examples import Example, Labelled
 from regard.data.input_formats import Framed, framed
 from regard.data.problems import Place
-from regard.data.read_fields import ID
+from regard.data.read_fields import ID, Bad, Record
+from regard.metrics.labels import Classification
 from regard.models.heads import last_row
 from regard.objectives.base import Batch, Loss, Sample
 from regard.objectives.causal import choose
-from regard.tasks.base import Prediction
-from regard.tasks.labelled_text import CLASS, FIRST, SECOND, LabelledText
+from regard.tasks.base import Prediction, Task
 from regard.tasks.multi_row import Several, SeveralOptions
+
+if TYPE_CHECKING:
+    from regard.tasks.check import Checker
+
+FIRST = "premise sentence1 a text1 question1 sentence_a #1_string question text sentence"
+SECOND = "hypothesis sentence2 b text2 question2 sentence_b #2_string sentence pair text_pair"
+TEXT = f"text sentence review content document tweet comment body {FIRST}"
+PAIR = SECOND.replace(" sentence ", " ")  # beside a text that may be called a sentence
+CLASS = (
+    "label labels class category gold_label sentiment entailment_label entailment_judgment "
+    "quality is_duplicate stars"
+)
+IMBALANCE = 10  # so many times larger than the smallest class
+NONE = "(none of the labels)"  # stands for every text that is none
+
+
+# -- what learns it
+
+
+class TextRows(Several):
+    """A text or two in a row, judged by the head that classifies."""
+
+    several = False
+
+    def groups_of(self, examples: Any) -> Iterator[list[Framed]]:
+        first = self.texts([e.text for e in examples])
+        second = iter(self.texts([e.pair for e in examples if e.pair is not None]))
+        for example, ids in zip(examples, first, strict=True):
+            yield self.rows_of(ids, None if example.pair is None else next(second))
+
+    def rows_of(self, a: list[int], b: list[int] | None) -> list[Framed]:
+        return [framed(self.frame, self.corpus.special, a, b, self.length)]
+
+    def heads(self) -> dict[str, int]:
+        return {"classify": max(1, len(self.corpus.labels))}
+
+    def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
+        """[B, classes]; one column of a regression."""
+        return wide(model.read("classify", hidden, batch["real"]))
 
 
 @dataclass(frozen=True)
@@ -34,19 +75,26 @@ class ClassifyOptions(SeveralOptions):
     both_orders: bool | None = None  # the sum of A B and B A; None: for a gpt's similarity
 
 
-class Classify(Several):
+class Classify(TextRows):
     Options: ClassVar[type] = ClassifyOptions
     name = "classify"
+    counted_by = "share"
 
     def prepare(self) -> None:
         choose("weights", self.options.weights, ("equal", "balanced"))
         self.regression = not self.corpus.labels
-        if self.regression and self.corpus.task != "similar":
+        if self.regression and not self.task.may_score:
             raise InputError(f"{self.corpus.task} needs classes, and the data has none")
         super().prepare()
-        self.gold = self.answers()
-        if self.corpus.split in ("train", "valid") and not self.known.any():
-            raise InputError(f"none of the examples of the {self.corpus.split} data has a label")
+        examples: Any = self.corpus.examples
+        if self.regression:  # NaN where a score is not known
+            self.gold = np.array([score_of(e) for e in examples], np.float32)
+            self.known = np.isfinite(self.gold)
+        else:  # -1 where a class is not known
+            place = {label: i for i, label in enumerate(self.corpus.labels)}
+            self.gold = np.array([place.get(str(e.label), -1) for e in examples], np.int64)
+            self.known = self.gold >= 0
+        self.check_known(self.known)
         self.shares = self.class_shares()
 
     def prepare_rows(self) -> None:
@@ -55,130 +103,84 @@ class Classify(Several):
 
     def in_both_orders(self) -> bool:
         """Similarity has no order (Radford et al. 2018, 3.3)."""
-        options, task = self.options, self.corpus.task
+        options = self.options
         if options.both_orders is None:
-            return self.causal and options.marks and task == "similar"
+            return self.causal and options.marks and self.task.may_score
         if not isinstance(options.both_orders, bool):
             raise ConfigError(f"objective.both_orders is {options.both_orders!r}; true or false")
-        if options.both_orders and (not self.causal or task != "similar"):
+        if options.both_orders and not (self.causal and self.task.may_score):
             raise ConfigError(
                 "objective.both_orders is for the similarity of two texts and for a model that "
-                f"reads from left to right, such as gpt; this is {task} with {options.family}"
+                f"reads from left to right, such as gpt; this is {self.corpus.task} with "
+                f"{options.family}"
             )
         return options.both_orders
 
-    def groups(self) -> Iterator[list[Framed]]:
-        return self.groups_of(self.corpus.examples)
-
-    def groups_of(self, examples: Any) -> Iterator[list[Framed]]:
-        first = self.texts([e.text for e in examples])
-        pairs = [i for i, e in enumerate(examples) if e.pair is not None]
-        second = dict(zip(pairs, self.texts([examples[i].pair for i in pairs]), strict=True))
-        return (self.rows_of(ids, second.get(i)) for i, ids in enumerate(first))
-
     def rows_of(self, a: list[int], b: list[int] | None) -> list[Framed]:
-        orders = [(a, b)]
+        rows = super().rows_of(a, b)
         if self.several:
-            orders.append((a, None) if b is None else (b, a))
-        return [framed(self.frame, self.corpus.special, *texts, self.length) for texts in orders]
-
-    def answers(self) -> np.ndarray:
-        """The class or score of every example; -1 or NaN where it is not known."""
-        examples: Any = self.corpus.examples
-        if self.regression:
-            return np.array([value(e) for e in examples], np.float32)
-        place = {label: i for i, label in enumerate(self.corpus.labels)}
-        return np.array([place.get(str(e.label), -1) for e in examples], np.int64)
-
-    @property
-    def known(self) -> np.ndarray:
-        """Which examples have a label."""
-        return np.isfinite(self.gold) if self.regression else self.gold >= 0
+            rows += super().rows_of(*((a, None) if b is None else (b, a)))
+        return rows
 
     def class_shares(self) -> np.ndarray:
         """What an example of each class counts; in sum as many as there are."""
         count = max(1, len(self.corpus.labels))
         if self.options.weights == "equal" or self.regression:
             return np.ones(count, np.float32)
-        found = np.bincount(self.gold[self.known], minlength=count)
-        return np.asarray(found.sum() / (count * np.maximum(found, 1)), np.float32)
+        sizes = np.bincount(self.gold[self.known], minlength=count)
+        return np.asarray(sizes.sum() / (count * np.maximum(sizes, 1)), np.float32)
 
     def extra(self, index: int) -> Sample:
-        gold = self.gold[index]
-        known = bool(np.isfinite(gold)) if self.regression else gold >= 0
+        gold, known = self.gold[index], bool(self.known[index])
         share = 1.0 if self.regression else self.shares[max(int(gold), 0)]
         return {
             "gold": np.array(gold if known else 0, gold.dtype),
             "share": np.array(share * known, np.float32),
         }
 
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {self.name: float(batch["share"].sum())} | self.language_counts(batch)
-
-    def scores(self, model: Any, batch: Batch) -> Tensor:
-        """[B, classes]; one column of a regression."""
-        return self.judged(model, self.hidden(model, batch), batch)
-
     def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
-        real = batch["real"]
-        if self.several:
-            both = last_row(hidden, real)[batch["rows"]].sum(1)
-            return wide(model.read("classify", both[:, None]))
-        return wide(model.read("classify", hidden, real))
+        if not self.several:
+            return super().judged(model, hidden, batch)
+        both = last_row(hidden, batch["real"])[batch["rows"]].sum(1)
+        return wide(model.read("classify", both[:, None]))
 
-    def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
-        hidden = self.hidden(model, batch)
-        scores, gold, share = self.judged(model, hidden, batch), batch["gold"], batch["share"]
-        known = share > 0
-        seen: dict[str, Any] = {}
+    def nats(self, scores: Tensor, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor, Any]]]:
+        gold, known = batch["gold"], batch["share"] > 0
         if self.regression:
-            each = (scores[:, 0] - gold).square()
-            if not self.learning:
-                seen = moments(scores[:, 0].detach(), gold, known)
-        else:
-            each = torch.nn.functional.cross_entropy(scores, gold, reduction="none")
-            right = ((scores.argmax(1) == gold) & known).sum()
-            seen = {"right": (right, known.sum())}
-        sums = {self.name: (each * share).sum()} | self.language_sums(model, hidden, batch)
-        return Loss(sums, self.counted(batch), seen)
-
-    def heads(self) -> dict[str, int]:
-        return {"classify": max(1, len(self.corpus.labels))}
+            seen = {} if self.learning else moments(scores[:, 0].detach(), gold, known)
+            return (scores[:, 0] - gold).square(), seen
+        each = torch.nn.functional.cross_entropy(scores, gold, reduction="none")
+        right = ((scores.argmax(1) == gold) & known).sum()
+        return each, {"right": (right, known.sum())}
 
     def measure(self, totals: Loss) -> dict[str, float]:
-        mean = float(totals.sums[self.name]) / max(totals.counts[self.name], 1e-9)
-        if self.regression:
-            return {"pearson": pearson(totals), "squared_error": mean}
-        right, of = totals.seen["right"]
-        return {"accuracy": float(right) / max(of, 1), "loss": mean}
-
-    def better(self, new: float, old: float) -> bool:
-        return new > old
+        if not self.regression:
+            return super().measure(totals)
+        return {"pearson": pearson(totals), "squared_error": self.mean_loss(totals)}
 
     def predict(self, model: Any, batch: Batch) -> list[Any]:
         scores = self.scores(model, batch)
-        found: list[Any] = (scores[:, 0] if self.regression else scores.softmax(1)).tolist()
-        return found
+        answers: list[Any] = (scores[:, 0] if self.regression else scores.softmax(1)).tolist()
+        return answers
 
-    def merge(self, found: list[Any]) -> list[Prediction]:
+    def merge(self, answers: list[Any]) -> list[Prediction]:
         if self.regression:
-            return [Prediction(one) for one in found]
-        labels = self.corpus.labels
-        made = []
-        for row in found:
+            return [Prediction(score) for score in answers]
+        labels, predictions = self.corpus.labels, []
+        for row in answers:
             best = max(range(len(row)), key=row.__getitem__)
-            made.append(Prediction(labels[best], row[best], dict(zip(labels, row, strict=True))))
-        return made
+            scores = dict(zip(labels, row, strict=True))
+            predictions.append(Prediction(labels[best], row[best], scores))
+        return predictions
 
     def hf_config(self) -> dict[str, Any]:
-        said = super().hf_config()
         if not self.regression:
-            return said | {"problem_type": "single_label_classification"}
+            return super().hf_config() | {"problem_type": "single_label_classification"}
         names = {"id2label": {"0": "score"}, "label2id": {"score": 0}}
-        return said | names | {"problem_type": "regression"}
+        return super().hf_config() | names | {"problem_type": "regression"}
 
 
-def value(example: Labelled) -> float:
+def score_of(example: Labelled) -> float:
     if example.label is None:
         return float("nan")
     try:
@@ -205,19 +207,181 @@ def pearson(totals: Loss) -> float:
     return across / spread**0.5 if spread > 0 else 0.0
 
 
-# -- the task
+# -- the tasks
+
+
+class TextTask(Task):
+    """A text, or two, with one class or several."""
+
+    example: ClassVar[type[Labelled]] = Labelled
+    needed: ClassVar[tuple[str, ...]] = ("text",)
+    record_texts = ("text", "pair")
+    sides: ClassVar[tuple[str, str]] = ("text", "pair")  # what stands before each, as text
+    second_first: ClassVar[bool] = False
+
+    def parse(self, record: Record) -> Example:
+        text = record.text("text")
+        pair = record.text("pair") if "pair" in self.needed or record.has("pair") else None
+        return self.example(text, pair, self.label(record), record.place, record.id)
+
+    def label(self, record: Record) -> Any:
+        """The label of a record; None where it has none."""
+        raise NotImplementedError
+
+    def check_labels(self, examples: Sequence[Example], known: Sequence[str], path: str) -> None:
+        for example in examples if known else ():
+            for label in example.labels():
+                if label not in known:
+                    raise InputError(
+                        f"{example.place or path}: the label {label!r} does not occur in the "
+                        f"training data, which has {', '.join(map(repr, known))}"
+                    )
+
+    def check_example(self, checker: Checker, example: Any) -> None:
+        if isinstance(example.label, float):
+            checker.scores.append(example.label)
+        checker.check_known(example)
+
+    def unseen(self, examples: Sequence[Example], known: Sequence[str]) -> dict[str, int]:
+        labels = (label for example in examples for label in example.labels())
+        counts = Counter(label for label in labels if known and label not in known)
+        return dict(counts.most_common())
+
+    def source(self, example: Example) -> str:
+        if not isinstance(example, self.example):
+            return super().source(example)
+        texts = [*zip(self.sides, (example.text, example.pair), strict=True)]
+        if self.second_first:
+            texts.reverse()
+        return " ".join(f"{name}: {text}" for name, text in texts if text is not None)
+
+    def from_texts(self, texts: list[str], place: Place) -> dict[str, Any]:
+        if len(texts) == 1 and "pair" not in self.needed:
+            return {"text": texts[0]}
+        return super().from_texts(texts, place)
+
+
+class LabelledText(TextTask):
+    """Two texts and a class, unless a task says otherwise."""
+
+    roles: ClassVar[Mapping[str, str]] = {"text": FIRST, "pair": SECOND, "label": CLASS, "id": ID}
+    needed: ClassVar[tuple[str, ...]] = ("text", "pair")
+    columns: ClassVar[Mapping[int, tuple[str, ...]]] = {
+        2: ("text", "pair"),
+        3: ("text", "pair", "label"),
+    }
+    learned_by = Classify
+    measured_by = Classification
+    strata = True
+    varied = True
+    kind = "classes"
+    void = f"none of the labels and count as wrong, as {NONE!r}"
+    fields = ("text", "pair", "labels")
+    answer_fields = ("label",)
+    chooses = True
+    has_words = True
+
+    # -- data
+
+    def label(self, record: Record) -> str | float | None:
+        if not record.has("label"):
+            return None
+        value = record.get("label")
+        if value is None or value == "":
+            raise Bad("missing-label", f"no label in {record.field('label')!r}")
+        if isinstance(value, list | dict):
+            raise Bad("wrong-type", f"the label is {type(value).__name__}, not a name or a number")
+        return self.label_of(value, record)
+
+    def label_of(self, value: Any, record: Record) -> str | float:
+        label = str(value).lower() if isinstance(value, bool) else str(value).strip()
+        if not label:
+            raise Bad("missing-label", f"no label in {record.field('label')!r}")
+        return label
+
+    def labels_in(self, examples: Sequence[Example]) -> list[str]:
+        """Whole numbers by their size, others by the alphabet."""
+        counts = Counter(label for example in examples for label in example.labels())
+        if len(counts) < 2:
+            only = [f" ({label!r})" for label in counts] or [
+                ", for none of its records has a label"
+            ]
+            raise InputError(
+                f"the training data has {len(counts)} classes{only[0]}; to learn a difference "
+                "takes at least 2"
+            )
+        whole = all(label.lstrip("-").isdigit() for label in counts)
+        return sorted(counts, key=(lambda label: (int(label), label)) if whole else None)
+
+    def check_whole(self, checker: Checker, whole: Place) -> None:
+        """Two classes at least, and none that is much smaller than another."""
+        ordered = checker.labels.most_common()
+        if len(ordered) == 1:
+            checker.problems.add(
+                whole,
+                "single-class",
+                f"every label is {ordered[0][0]!r}; a classifier needs two classes",
+                "error" if checker.other is None else "warning",
+            )
+        elif ordered and ordered[0][1] >= IMBALANCE * ordered[-1][1]:
+            (most, many), (least, few) = ordered[0], ordered[-1]
+            checker.problems.add(
+                whole,
+                "imbalance",
+                f"{many:,} of {most!r} but {few:,} of {least!r}; accuracy hides the small class, "
+                "so look at F1, and consider class weights",
+                "note",
+            )
+
+    # -- measuring
+
+    def values(
+        self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]
+    ) -> tuple[list[Any], int]:
+        """A text that is no label of the model's is NONE, also if it happens to be the right one:
+        the model never learned that. A published model that writes names no labels.
+        """
+        known = {*labels} or {*gold}
+        values = [one.value if one.value in known else NONE for one in predictions]
+        return values, values.count(NONE)
+
+    # -- as text, and by a prompt
+
+    def target(self, example: Example) -> str:
+        label = getattr(example, "label", None)
+        return label if isinstance(label, str) else super().target(example)
+
+    def template(self, examples: Sequence[Any]) -> str:
+        return "{text}\n{pair}\nQuestion: {labels}?\nAnswer: {label}"
+
+    def prompt_values(self, example: Any, labels: str) -> dict[str, str | None]:
+        return {"text": example.text, "pair": example.pair, "labels": labels}
+
+    def prompt_answer(self, example: Any, field: str, words: Mapping[str, str]) -> str | None:
+        return words[example.label] if isinstance(example.label, str) else None
+
+    def check_prompted(self, example: Any) -> None:
+        if isinstance(example.label, float):
+            raise InputError(
+                f"{example.place}: the label is the score {example.label}, and a prompt chooses "
+                "among classes; give classes, or fine-tune a model for scores"
+            )
+
+    # -- on the command line
+
+    def check_asked(self, example: Any, model: str) -> None:
+        if "pair" in self.needed and example.pair is None:
+            raise ConfigError(
+                f"{example.place}: one text, and {model} has learned to compare two "
+                f"({self.name}); give the second with --pair, or behind a tab"
+            )
 
 
 class ClassifyTask(LabelledText):
     """Of one text, or of two."""
 
     name = "classify"
-    roles: ClassVar[Mapping[str, str]] = {
-        "text": f"text sentence review content document tweet comment body {FIRST}",
-        "pair": SECOND.replace(" sentence ", " "),
-        "label": CLASS,
-        "id": ID,
-    }
+    roles: ClassVar[Mapping[str, str]] = {"text": TEXT, "pair": PAIR, "label": CLASS, "id": ID}
     needed = ("text",)
     columns: ClassVar[Mapping[int, tuple[str, ...]]] = {
         1: ("text",),
@@ -228,16 +392,13 @@ class ClassifyTask(LabelledText):
     asked_as = ("entail",)
     heads = ("classify",)
     names_labels = True
-    sides = ("text", "pair")
+    scores_as = "similar"
     prefix = "classify "
 
     def template(self, examples: Sequence[Any]) -> str:
         """In the form of entail."""
         paired = all(example.pair is not None for example in examples)
         return "{text}\n" + "{pair}\n" * paired + "Question: {labels}?\nAnswer: {label}"
-
-    def from_texts(self, texts: list[str], place: Place) -> dict[str, Any]:
-        return {"text": texts[0]} if len(texts) == 1 else super().from_texts(texts, place)
 
 
 TASK = ClassifyTask()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from regard.core.errors import InputError
 from regard.data.examples import Dialogue, Example
 from regard.data.read_fields import ID, Bad, Record
-from regard.tasks.written import Written
-
-if TYPE_CHECKING:
-    from regard.metrics.base import Measured
+from regard.metrics.text import Translation
+from regard.tasks.base import Task
 
 
-class Converse(Written):
+class Converse(Task):
     name = "converse"
+    by_language = True
+    measured_by = Translation
     example = Dialogue
     roles: ClassVar[Mapping[str, str]] = {
         "turns": "turns messages dialog dialogue utterances conversation",
@@ -44,11 +44,6 @@ class Converse(Written):
 
     def target(self, example: Example) -> str:
         return example.turns[-1] if isinstance(example, Dialogue) else super().target(example)
-
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
-        from regard.metrics.text import Translation
-
-        return Translation
 
     def template(self, examples: Sequence[Any]) -> str:
         return "{history}\n{reply}"

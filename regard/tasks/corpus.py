@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from regard.core.errors import ConfigError, FormatError, InputError
 from regard.data.corpus import Special
-from regard.data.examples import Example
+from regard.data.examples import Example, Pair
+from regard.data.examples import fingerprint as text_fingerprint
 from regard.data.problems import Problems
 from regard.data.special_tokens import special_of
 from regard.data.tokenizer import Tokenizer
@@ -48,74 +49,86 @@ def tokenizer_of(model: str) -> Tokenizer:
             f"{model} is no model directory; a task is learned by a model that has read before: "
             "give a run of 'regard train', or a published directory"
         )
-    found = Tokenizer.open(Path(model))
-    if found is None:
+    tokenizer = Tokenizer.open(Path(model))
+    if tokenizer is None:
         raise FormatError(f"{model} has no tokenizer, so no text can be given to it")
-    return found
+    return tokenizer
 
 
 def labelled_data(recipe: Recipe, split: str) -> Examples:
     """The examples of a recipe's split, "train" or "valid". Labels that the recipe leaves open are
     those of the examples that learn.
     """
-    given, task = recipe.examples, find(recipe.examples.task or "")
+    options, task = recipe.examples, find(recipe.examples.task or "")
     problems = Problems()
-    own = given.valid if not given.folds else None
-    if own and split == "valid":
-        found = read_all(own, recipe, problems)
-    else:
-        found = read_all(recipe.data, recipe, problems)
-        if not own:
-            inside = divide(found, given.share, given.folds or 0, given.fold)
-            found = [
-                e for e, valid in zip(found, inside, strict=True) if valid == (split == "valid")
-            ]
-    if given.more and split == "train":
-        found = [*found, *read_all(given.more, recipe, problems)]
-    found = labelled_alone(found, recipe, problems)
+    examples = splits_of(recipe, problems, [split])[split]
+    examples = labelled_alone(examples, recipe, problems)
     digest = digest_of(recipe)
-    labels = list(given.labels or [])
+    labels = list(options.labels or [])
     if not labels and split == "train":
-        labels = task.labels_in(found)
-    twice = split == "valid" and not own  # the file has been read to learn from
-    notes = [] if twice else problems.notes(split)
-    task.check_labels(found, labels, (own if split == "valid" else None) or recipe.data)
-    asked = recipe.objective
-    family, marks = str(asked.get("family", "")), bool(asked.get("marks", True))
+        labels = task.labels_in(examples)
+    own = split == "valid" and bool(options.valid) and not options.folds
+    notes = problems.notes(split) if own or split == "train" else []  # else they were told before
+    task.check_labels(examples, labels, (options.valid if own else None) or recipe.data)
+    chosen = recipe.objective
+    family, marks = str(chosen.get("family", "")), bool(chosen.get("marks", True))
     tokenizer = marked(tokenizer_of(recipe.model), family, task.name, marks, recipe.model)
-    return Examples(task.name, found, tokenizer, labels, split, notes, recipe.model, digest)
+    return Examples(task.name, examples, tokenizer, labels, split, notes, recipe.model, digest)
 
 
-def labelled_alone(found: list[Example], recipe: Recipe, problems: Problems) -> list[Example]:
+def splits_of(
+    recipe: Recipe, problems: Problems, wanted: Collection[str] = ("train", "valid")
+) -> dict[str, list[Example]]:
+    """The examples that learn and those that validate, as far as they are wanted. A file that
+    nobody wants is not read.
+    """
+    options, splits = recipe.examples, {}
+    own = options.valid if not options.folds else None
+    if "train" in wanted or not own:
+        examples = read_all(recipe.data, recipe, problems)
+        inside = [False] * len(examples)
+        if not own:
+            inside = divide(examples, options.share, options.folds or 0, options.fold)
+        both = list(zip(examples, inside, strict=True))
+        splits = {"train": [e for e, x in both if not x], "valid": [e for e, x in both if x]}
+    if own and "valid" in wanted:
+        splits["valid"] = read_all(own, recipe, problems)
+    if options.more and "train" in wanted:
+        splits["train"] += read_all(options.more, recipe, problems)
+    return splits
+
+
+def labelled_alone(examples: list[Example], recipe: Recipe, problems: Problems) -> list[Example]:
     """Some without a label among others with one are an error, as 'regard check' says."""
-    given = recipe.examples
-    bare = [example for example in found if not example.labelled]
-    if not bare or len(bare) == len(found) or find(given.task or "").partly:
-        return found
-    told = f"{len(bare):,} of {len(found):,} examples have no label"
-    if "missing-label" not in given.skip:
+    options = recipe.examples
+    bare = [example for example in examples if not example.labelled]
+    if not bare or len(bare) == len(examples) or find(options.task or "").partly:
+        return examples
+    problem = f"{len(bare):,} of {len(examples):,} examples have no label"
+    if "missing-label" not in options.skip:
         raise InputError(
-            f"{bare[0].place}: {told}; give them one, or leave them out with --skip missing-label"
+            f"{bare[0].place}: {problem}; give them one, or leave them out with --skip "
+            "missing-label"
         )
     for example in bare:
         problems.add(example.place, "missing-label", "no label")
-    return [example for example in found if example.labelled]
+    return [example for example in examples if example.labelled]
 
 
 def read_all(name: str, recipe: Recipe, problems: Problems) -> list[Example]:
     """`examples.form` is that of the data, and of other files that end like it."""
-    given = recipe.examples
+    settings = recipe.examples
     options: dict[str, Any] = {
-        "fields": {role: str(named) for role, named in given.fields.items()},
-        "classes": given.classes,
-        "header": given.header == "yes" if given.header else None,
-        "download": given.download,
+        "fields": {role: str(named) for role, named in settings.fields.items()},
+        "classes": settings.classes,
+        "header": settings.header == "yes" if settings.header else None,
+        "download": settings.download,
     }
-    task = given.task or ""
+    task = settings.task or ""
     files, data = files_of(name, task), files_of(recipe.data, task)
-    if given.form and [Path(f).suffixes for f in files] == [Path(f).suffixes for f in data]:
-        options["form"] = given.form
-    return read(files, task, skip=given.skip, problems=problems, **options)
+    if settings.form and [Path(f).suffixes for f in files] == [Path(f).suffixes for f in data]:
+        options["form"] = settings.form
+    return read(files, task, skip=settings.skip, problems=problems, **options)
 
 
 def files_of(name: str, task: str) -> list[str]:
@@ -132,29 +145,104 @@ def divide(examples: Sequence[Example], share: float, folds: int, fold: int) -> 
     """Which examples validate: a share of them, or one part of several.
 
     Classes keep their shares, examples of one text stay together, and neither a seed nor the order
-    of the file decides.
+    of the file decides. Of pairs of texts no sentence of either side is on both sides.
     """
+    if not folds and not 0 <= share < 1:
+        raise ConfigError(f"examples.share is {share:g}; it must be 0 or more and below 1")
+    pairs = [example for example in examples if isinstance(example, Pair)]
+    if pairs:
+        return divide_pairs(pairs, share, folds, fold)
     if folds and not (2 <= folds <= len(examples) and 0 <= fold < folds):
         raise ConfigError(
             f"part {fold} of {folds} was asked for, and there are {len(examples):,} examples; "
             "choose at least 2 parts and at most one for each example"
         )
-    if not folds and not 0 <= share < 1:
-        raise ConfigError(f"examples.share is {share:g}; it must be 0 or more and below 1")
     groups: dict[bytes, list[int]] = {}
     for i, example in enumerate(examples):
         groups.setdefault(fingerprint(example), []).append(i)
-    classes = {key: min(examples[i].stratum() for i in held) for key, held in groups.items()}
+    classes = {key: min(examples[i].stratum() for i in members) for key, members in groups.items()}
     order = sorted(groups, key=lambda key: (classes[key], key))
-    found = [False] * len(examples)
+    inside = [False] * len(examples)
     for place, key in enumerate(order):
         if folds:
             valid = place % folds == fold
         else:
             valid = int((place + 1) * share + 0.5) > int(place * share + 0.5)
         for i in groups[key]:
-            found[i] = valid
-    return found
+            inside[i] = valid
+    return inside
+
+
+def divide_pairs(pairs: Sequence[Pair], share: float, folds: int, fold: int) -> list[bool]:
+    """Pairs that are connected by equal sources or targets stay together."""
+    groups = connected(pairs)
+    if folds and not (2 <= folds <= len(groups) and 0 <= fold < folds):
+        raise ConfigError(
+            f"part {fold} of {folds} was asked for, and the {len(pairs):,} pairs make "
+            f"{len(groups):,} groups that share no sentence; choose at least 2 parts and at most "
+            "one for each group"
+        )
+    if folds:
+        chosen = part_of(groups, folds, fold)
+    else:
+        chosen = share_of(groups, int(len(pairs) * share + 0.5)) if share else []
+    if share and not folds and not chosen and len(pairs) > 1:
+        raise InputError(
+            f"all {len(pairs):,} pairs are connected by equal sources or targets, so none can "
+            "validate without being learned as well; give a file for it (--valid), or set "
+            "examples.share=0"
+        )
+    inside = [False] * len(pairs)
+    for group in chosen:
+        for i in group:
+            inside[i] = True
+    return inside
+
+
+def connected(pairs: Sequence[Pair]) -> list[list[int]]:
+    """Groups of pairs, in an order that depends on their texts alone."""
+    parent = list(range(len(pairs)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    seen: dict[bytes, int] = {}
+    keys = []
+    for i, pair in enumerate(pairs):
+        sides = [text_fingerprint(text) for _, text in pair.leaks()]
+        keys.append(b"".join(sides))
+        for side in sides:
+            parent[root(i)] = root(seen.setdefault(side, i))
+    groups: dict[int, list[int]] = {}
+    for i in range(len(pairs)):
+        groups.setdefault(root(i), []).append(i)
+    return sorted(groups.values(), key=lambda group: min(keys[i] for i in group))
+
+
+def share_of(groups: list[list[int]], wanted: int) -> list[list[int]]:
+    """Groups of about so many pairs in all; at least one where another is left to learn."""
+    chosen: list[list[int]] = []
+    for group in groups:
+        if len(group) <= wanted and len(chosen) + 1 < len(groups):
+            chosen.append(group)
+            wanted -= len(group)
+    if not chosen and len(groups) > 1:
+        chosen = [min(groups, key=len)]
+    return chosen
+
+
+def part_of(groups: list[list[int]], folds: int, fold: int) -> list[list[int]]:
+    """One of several parts of about equal size: the largest group goes first, to the least."""
+    parts: list[list[list[int]]] = [[] for _ in range(folds)]
+    sizes = [0] * folds
+    for group in sorted(groups, key=len, reverse=True):
+        least = sizes.index(min(sizes))
+        parts[least].append(group)
+        sizes[least] += len(group)
+    return parts[fold]
 
 
 def fingerprint(example: Example) -> bytes:
@@ -167,14 +255,14 @@ def fingerprint(example: Example) -> bytes:
 
 def digest_of(recipe: Recipe) -> str:
     """A run goes on only with the data it began with."""
-    given = recipe.examples
+    options = recipe.examples
     digest = hashlib.blake2b(digest_size=16)
-    names = [name for name in (recipe.data, given.valid, given.more) if name]
-    for name in (file for each in names for file in files_of(each, given.task or "")):
+    names = [name for name in (recipe.data, options.valid, options.more) if name]
+    for name in (file for each in names for file in files_of(each, options.task or "")):
         if Path(name).is_file():
             with Path(name).open("rb") as file:
                 digest.update(hashlib.file_digest(file, "blake2b").digest())
-    if given.digest and given.digest != digest.hexdigest():
+    if options.digest and options.digest != digest.hexdigest():
         raise InputError(
             f"{recipe.data} (or what validates) has changed since this run began; it can only go "
             "on with the same data: restore it, or begin a new run"

@@ -116,7 +116,7 @@ class CRF(nn.Module):
         """start, end (both [K], with edges [B, K]) and steps, in at least 32 bits; None: nothing is
         forbidden.
         """
-        made = {}
+        weights = {}
         for name in ("start", "end", "steps"):
             weight = getattr(self, name)
             weight = weight.to(wide_dtype(weight.dtype, emissions.dtype))
@@ -124,11 +124,11 @@ class CRF(nn.Module):
                 weight = weight + (self.gain - 1.0) * weight.detach()
             if forbidden is not None:
                 weight = weight.masked_fill(~getattr(self, f"may_{name}"), forbidden)
-            made[name] = weight
+            weights[name] = weight
         if edges is not None:
             for side, name in enumerate(("start", "end")):
-                made[name] = torch.where(edges[:, side, None], made[name], 0.0)
-        return made["start"], made["end"], made["steps"]
+                weights[name] = torch.where(edges[:, side, None], weights[name], 0.0)
+        return weights["start"], weights["end"], weights["steps"]
 
     def checked(self, emissions: Tensor, real: Tensor) -> Tensor:
         """In at least 32 bits."""
@@ -162,8 +162,8 @@ class Rows:
             longest = max(int(real.sum(1).max()), 1)
         order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, :longest]
         places = order[:, :, None].expand(-1, -1, emissions.shape[2])
-        kept = real.gather(1, order)
-        return cls(emissions.gather(1, places).masked_fill(~kept[:, :, None], 0.0), kept, order)
+        inside = real.gather(1, order)
+        return cls(emissions.gather(1, places).masked_fill(~inside[:, :, None], 0.0), inside, order)
 
 
 def forward(rows: Rows, start: Tensor, steps: Tensor) -> list[Tensor]:
@@ -197,10 +197,10 @@ def viterbi(rows: Rows, start: Tensor, end: Tensor, steps: Tensor) -> list[list[
     best = start + rows.emissions[:, 0]
     origins: list[Tensor] = []  # the tag before each, or the tag itself past the end
     for t in range(1, rows.emissions.shape[1]):
-        found = (best[:, :, None] + steps).max(1)
+        best_step = (best[:, :, None] + steps).max(1)
         inside = rows.real[:, t, None]
-        best = torch.where(inside, found.values + rows.emissions[:, t], best)
-        origins.append(torch.where(inside, found.indices, same))
+        best = torch.where(inside, best_step.values + rows.emissions[:, t], best)
+        origins.append(torch.where(inside, best_step.indices, same))
     path = [(best + end).argmax(1, keepdim=True)]
     for origin in reversed(origins):
         path.append(origin.gather(1, path[-1]))

@@ -20,8 +20,8 @@ from regard.training.resolve import DataFacts
 
 def learners() -> dict[str, tuple[str, str]]:
     """What learns a task with a head: name -> (module, class), as `regard.objectives` has it."""
-    found = classes().items()
-    return {name: (c.__module__.removeprefix("regard."), c.__name__) for name, c in found}
+    objectives = classes().items()
+    return {name: (c.__module__.removeprefix("regard."), c.__name__) for name, c in objectives}
 
 
 class LabelledData(TextData):
@@ -50,8 +50,8 @@ class LabelledData(TextData):
         return replaced(config, examples={"labels": corpus.labels, "digest": corpus.digest})
 
     def validation(self, config: Resolved) -> Objective | None:
-        given = config.examples
-        validates = given.valid or given.share or given.folds
+        options = config.examples
+        validates = options.valid or options.share or options.folds
         return self.on_split(config, "valid") if validates else None
 
     def corpus(self, config: Resolved, split: str) -> Any:

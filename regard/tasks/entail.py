@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from regard.data.read_fields import Bad, Record
-from regard.tasks.labelled_text import LabelledText
+from regard.tasks.classify import LabelledText
 
 WORDS = {  # GPT-3's, in the order in which a prompt names them (Brown et al. 2020, appendix G)
     "entailment": "True",
@@ -20,9 +20,10 @@ class Entail(LabelledText):
     name = "entail"
     pseudo = True
     asked_as = ("classify",)
-    sides = ("premise", "hypothesis")
-    second_first = True  # as in the code of T5's authors
+    # T5 reads "mnli hypothesis: B premise: A" and writes the label, as in the code of its authors.
     prefix = "mnli "
+    sides = ("premise", "hypothesis")
+    second_first = True
 
     def label_of(self, value: Any, record: Record) -> str | float:
         if value == "-":

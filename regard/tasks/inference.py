@@ -1,24 +1,33 @@
-"""What a model says of many rows: in batches of similar length, in bounded memory."""
+"""What a model says of many rows: in batches of similar length, in bounded memory.
+
+On a CPU several batches run at once, each on its share of the cores. A batch that all cores share
+makes them wait for one another at the end of every operation, and nothing is computed while Python
+prepares the next one. Batches of their own do not wait.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from threading import Barrier, Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 
-from regard.tasks.parallel_inference import side_by_side
 from regard.training.train_module import autocast, evaluating, moved
 
 if TYPE_CHECKING:
     from regard.tasks.labelled import LabelledObjective
 
 T = TypeVar("T")
+R = TypeVar("R")
 TOKENS = 8192  # of a batch, padding included
 FEW = 2048  # of a batch on a CPU, where what is still in its caches is fast
 ROWS = 256  # of a batch
+MOST = 16  # batches at once: each has its memory
+DIVIDING = Lock()  # torch has one number of threads for all who have not yet asked for theirs
 
 
 def said_of(objective: LabelledObjective, model: Any, precision: str = "fp32") -> list[Any]:
@@ -30,13 +39,13 @@ def said_of(objective: LabelledObjective, model: Any, precision: str = "fp32") -
         with torch.no_grad(), autocast(like.device, precision):
             return objective.predict(model, moved(batch, like.device, like.dtype))
 
-    found: list[Any] = [None] * len(objective)
+    outputs: list[Any] = [None] * len(objective)
     batches = list(by_tokens(objective.rows.sizes, fitting(like.device)))
     with evaluating(model):
-        for places, said in zip(batches, side_by_side(ask, batches, like.device), strict=True):
-            for place, one in zip(places, said, strict=True):
-                found[place] = one
-    return found
+        for places, rows in zip(batches, side_by_side(ask, batches, like.device), strict=True):
+            for place, one in zip(places, rows, strict=True):
+                outputs[place] = one
+    return outputs
 
 
 def fitting(device: torch.device) -> int:
@@ -60,3 +69,35 @@ def by_tokens(sizes: np.ndarray, tokens: int = TOKENS) -> Iterator[list[int]]:
         batch.append(place)
     if batch:
         yield batch
+
+
+def side_by_side(work: Callable[[T], R], items: Sequence[T], device: torch.device) -> Iterator[R]:
+    """What `work` makes of each item, in their order. It must not change what others read."""
+    if device.type != "cpu" or torch.get_num_threads() == 1 or len(items) < 2:
+        yield from map(work, items)
+        return
+    pool = pool_of(len(items))
+    try:
+        yield from pool.map(work, items)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def pool_of(items: int) -> ThreadPoolExecutor:
+    """Threads that share the cores of the caller, who keeps them all, as do threads to come."""
+    with DIVIDING:
+        cores = torch.get_num_threads()
+        workers = min(cores, MOST, items)
+        started = Barrier(workers + 1)
+
+        def start() -> None:
+            torch.get_num_threads()  # a thread takes over the number of all when it first asks
+            torch.set_num_threads(max(1, cores // workers))
+            started.wait()
+
+        pool = ThreadPoolExecutor(workers, "regard-batch")
+        for _ in range(workers):  # none is free before all have started, so each is a new thread
+            pool.submit(start)
+        started.wait()
+        torch.set_num_threads(cores)  # of those to come, as before
+    return pool

@@ -78,9 +78,9 @@ class Informed:
         self.graph: Graph = self.source.graph
         self.check_digest(file)
         self.rules = () if self.tree else rules(o.rules)
-        asked = [name.partition(":") for name in o.rules]
-        self.predicates = tuple(name for kind, _, name in asked if kind == "relation")
-        self.classes = self.source.kinds() if any(k == "kinds" for k, _, _ in asked) else None
+        parts = [name.partition(":") for name in o.rules]
+        self.predicates = tuple(name for kind, _, name in parts if kind == "relation")
+        self.classes = self.source.kinds() if any(k == "kinds" for k, _, _ in parts) else None
         if "same-sentence" in o.rules and not self.tree and not self.frame.segments:
             raise ConfigError("the rule 'same-sentence' needs a model with segments, as bert has")
         for name in self.predicates:
@@ -92,15 +92,15 @@ class Informed:
     @classmethod
     def of(cls, objective: Any) -> Informed | None:
         """None where an objective has nothing but its examples."""
-        given = getattr(objective.options, "knowledge", None)
-        if not given:
+        options = getattr(objective.options, "knowledge", None)
+        if not options:
             return None
         check_use(objective.options.family, objective.corpus.task)
-        return cls(objective, KnowledgeOptions.of(dict(given)))
+        return cls(objective, KnowledgeOptions.of(dict(options)))
 
     def check_digest(self, file: Path | None) -> None:
-        wanted, found = self.options.digest, self.graph.digest
-        if wanted and wanted != found:
+        wanted, digest = self.options.digest, self.graph.digest
+        if wanted and wanted != digest:
             error = FormatError if self.options.file else InputError
             raise error(
                 f"{file} is not the graph that this model has learned with; restore it, or begin "
@@ -115,7 +115,7 @@ class Informed:
         """
         labels: Ragged | None = getattr(objective, "labels", None)
         several: bool = getattr(objective, "several", False)
-        made: list[Row] = []
+        samples: list[Row] = []
         for place, (ids, sides) in enumerate(zip(rows, segments, strict=True)):
             sizes = objective.lengths[place] if several else [len(ids)]
             own = None if labels is None else labels[place]
@@ -123,13 +123,13 @@ class Informed:
             if several:
                 objective.lengths[place] = sizes_of(grown)
             self.count(grown)
-            made.append(joined(grown))
+            samples.append(joined(grown))
         if labels is not None:
-            objective.labels = Ragged([row.labels for row in made])
+            objective.labels = Ragged([row.labels for row in samples])
         if self.options.matrix or not self.tree:
             kind: Any = TREE if self.tree else ENTITY
-            self.tables = Ragged([row.facts for row in made], kind)
-        return [row.ids for row in made], [row.segments for row in made]
+            self.tables = Ragged([row.facts for row in samples], kind)
+        return [row.ids for row in samples], [row.segments for row in samples]
 
     def varied(self, sample: dict[str, np.ndarray], objective: Any) -> dict[str, np.ndarray] | None:
         """A variant of a sample with what is known of it; None where it would be too long."""
@@ -139,10 +139,10 @@ class Informed:
         row = joined(grown)
         if len(row.ids) > objective.largest or max(sizes_of(grown)) > objective.longest:
             return None
-        found = sample | {"tokens": row.ids, "segments": row.segments}
-        found |= {"facts": row.facts} if len(self.tables) else {}
-        found |= {"lengths": sizes_of(grown)} if "lengths" in sample else {}
-        return found | ({} if labels is None else {"labels": row.labels.astype(labels.dtype)})
+        variant = sample | {"tokens": row.ids, "segments": row.segments}
+        variant |= {"facts": row.facts} if len(self.tables) else {}
+        variant |= {"lengths": sizes_of(grown)} if "lengths" in sample else {}
+        return variant | ({} if labels is None else {"labels": row.labels.astype(labels.dtype)})
 
     def parts(
         self,
@@ -160,10 +160,10 @@ class Informed:
 
     def row(self, ids: np.ndarray, segments: np.ndarray, labels: np.ndarray, length: int) -> Row:
         if not self.tree:
-            found = np.zeros(len(ids), ENTITY)
+            facts_of_row = np.zeros(len(ids), ENTITY)
             for start, end, name in self.source.find(ids.tolist()):
-                found["entity"][start:end] = self.source.numbers[name]
-            return Row(ids, segments, found, labels)
+                facts_of_row["entity"][start:end] = self.source.numbers[name]
+            return Row(ids, segments, facts_of_row, labels)
         flat = self.source.tree(ids.tolist()).flatten(length)
         tags, facts = np.array(flat.tags, bool), np.empty(len(flat.tokens), TREE)
         for name in TREE.names or ():
@@ -193,41 +193,43 @@ class Informed:
         rows = [sample["facts"] for sample in samples if "facts" in sample]
         if not rows:
             return {}
-        held = {name: self.table(rows, name, tokens.shape[1]) for name in rows[0].dtype.names or ()}
+        tables = {
+            name: self.table(rows, name, tokens.shape[1]) for name in rows[0].dtype.names or ()
+        }
         if self.tree:
-            return {"facts": tensors(held)} if held["line"].any() else {}
-        if not held["entity"].any() and self.of_graph_alone:
+            return {"facts": tensors(tables)} if tables["line"].any() else {}
+        if not tables["entity"].any() and self.of_graph_alone:
             return {}
-        held["entity"], held["edges"] = self.edges(held["entity"])
+        tables["entity"], tables["edges"] = self.edges(tables["entity"])
         if self.classes is not None:
-            held["kinds"] = self.classes[tokens]
-        return {"facts": tensors(held)}
+            tables["kinds"] = self.classes[tokens]
+        return {"facts": tensors(tables)}
 
     @property
     def of_graph_alone(self) -> bool:
         return all(name.partition(":")[0] in OF_GRAPH for name in self.options.rules)
 
     def table(self, rows: Sequence[np.ndarray], name: str, width: int) -> np.ndarray:
-        made = np.full((len(rows), width), FILLS[name], np.int64)
-        for line, row in zip(made, rows, strict=True):
+        filled = np.full((len(rows), width), FILLS[name], np.int64)
+        for line, row in zip(filled, rows, strict=True):
             size = len(row)
             line[slice(width - size, width) if self.frame.left else slice(size)] = row[name]
-        return made
+        return filled
 
     def edges(self, entity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Entities as each row counts them, and what relates them: [B, R, M, M]."""
         local, tables = np.zeros_like(entity), []
         for i, row in enumerate(entity):
-            found = [number for number in np.unique(row).tolist() if number]
-            for place, number in enumerate(found, 1):
+            numbers = [number for number in np.unique(row).tolist() if number]
+            for place, number in enumerate(numbers, 1):
                 local[i][row == number] = place
-            names = [self.source.listed[number] for number in found]
+            names = [self.source.listed[number] for number in numbers]
             tables.append(self.source.related(names, self.predicates))
         size = max(table.shape[1] for table in tables)
-        made = np.zeros((len(tables), 1 + len(self.predicates), size, size), np.uint8)
-        for line, table in zip(made, tables, strict=True):
+        edges = np.zeros((len(tables), 1 + len(self.predicates), size, size), np.uint8)
+        for line, table in zip(edges, tables, strict=True):
             line[:, : table.shape[1], : table.shape[2]] = table
-        return local, made
+        return local, edges
 
     # -- the model
 
@@ -253,25 +255,25 @@ class Informed:
         """The model with the scores that can be guided, if that is how it is to know."""
         if self.tree:
             return model
-        asked = dict(self.options.guidance) | {"rules": self.options.rules}
-        held = model.extensions.get("guidance")
-        if held is None:
-            return extend(model, "guidance", asked)
-        wanted = extension("guidance").of(asked).table()
+        options = dict(self.options.guidance) | {"rules": self.options.rules}
+        present = model.extensions.get("guidance")
+        if present is None:
+            return extend(model, "guidance", options)
+        wanted = extension("guidance").of(options).table()
         for name in self.options.guidance:
-            if wanted[name] != held[name]:
+            if wanted[name] != present[name]:
                 raise ConfigError(
                     f"objective.knowledge.guidance.{name} is {wanted[name]!r}, and this model is "
-                    f"guided already, with {held[name]!r}; leave it out, or begin with the model "
-                    "that it was made from"
+                    f"guided already, with {present[name]!r}; leave it out, or begin with the "
+                    "model that it was made from"
                 )
         return model
 
     def check(self, model: Any) -> None:
-        held = model.extensions.get("guidance", {}).get("rules")
-        if not self.tree and held != self.options.rules:
+        present = model.extensions.get("guidance", {}).get("rules")
+        if not self.tree and present != self.options.rules:
             raise ConfigError(
-                f"this model is guided by the rules {held}, and objective.knowledge.rules are "
+                f"this model is guided by the rules {present}, and objective.knowledge.rules are "
                 f"{self.options.rules}; they must be the same"
             )
 
@@ -312,5 +314,5 @@ def check_use(family: str, task: str) -> None:
         raise ConfigError(f"knowledge is for {', '.join(informed)}; this is {task}")
 
 
-def tensors(held: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(value) for name, value in held.items()}
+def tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(value) for name, value in arrays.items()}

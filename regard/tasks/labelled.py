@@ -24,7 +24,7 @@ from regard.models.family import Family
 from regard.objectives.base import Batch, Objective, Sample
 from regard.objectives.reading import check_room, inner
 from regard.tasks import task as find
-from regard.tasks.base import Prediction
+from regard.tasks.base import Prediction, Task
 from regard.tasks.corpus import Examples
 from regard.tasks.knowledge import Informed
 from regard.tasks.task_tokens import grown
@@ -68,8 +68,12 @@ class LabelledObjective(Objective, Hooks):
         """Does its model read from left to right?"""
         return self.card.model.causal
 
+    @property
+    def task(self) -> Task:
+        return find(self.corpus.task)
+
     def prepare(self) -> None:
-        family, task = self.options.family, find(self.corpus.task)
+        family, task = self.options.family, self.task
         if family not in FAMILIES or not self.suits(FAMILIES[family]):
             writers = text_writers()
             others = f" ({' and '.join(writers)} learn it as text)" if task.writable else ""
@@ -103,15 +107,15 @@ class LabelledObjective(Objective, Hooks):
 
     @property
     def note(self) -> str:
-        told = list(self.corpus.notes)
-        if self.cut:
-            told.append(
-                f"{self.cut:,} of {len(self):,} texts of the {self.corpus.split} data have more "
-                f"than {self.length} tokens and were cut"
-            )
+        return "; ".join(self.notes())
+
+    def notes(self) -> list[str]:
+        """What a user should know of the data, before a run."""
+        lines = list(self.corpus.notes)
+        lines += self.cut_notes(self.cuts(), f" of the {self.corpus.split} data")
         if self.knowledge is not None:
-            told += self.knowledge.notes(self.corpus.split, self.learning)
-        return "; ".join(told)
+            lines += self.knowledge.notes(self.corpus.split, self.learning)
+        return lines
 
     # -- rows
 
@@ -135,11 +139,11 @@ class LabelledObjective(Objective, Hooks):
     def order(self, epoch: int) -> np.ndarray | None:
         """In validation the same one always, and the first samples are like the others."""
         epoch = epoch if self.learning else 0
-        held = self.order_of
-        if held[0] != epoch:
+        cached = self.order_of
+        if cached[0] != epoch:
             order = by_length(self.rows.sizes, self.batch, self.seed, epoch)
-            held = self.order_of = epoch, order
-        return held[1]
+            cached = self.order_of = epoch, order
+        return cached[1]
 
     def sample(self, epoch: int, index: int) -> Sample:
         varied = None if self.variants is None else self.variant(epoch, index)
@@ -171,14 +175,14 @@ class LabelledObjective(Objective, Hooks):
     def collate(self, samples: Sequence[Sample]) -> Batch:
         pad = self.corpus.special.pad
         tokens, real = self.table(samples, "tokens", 0 if pad is None else pad)
-        made: dict[str, np.ndarray] = {"tokens": tokens, "real": real}
+        arrays: dict[str, np.ndarray] = {"tokens": tokens, "real": real}
         if self.frame.segments:
-            made["segments"] = self.table(samples, "segments", self.frame.beyond)[0]
+            arrays["segments"] = self.table(samples, "segments", self.frame.beyond)[0]
         for name in samples[0]:
             if name not in ROWS:
-                made[name] = np.stack([sample[name] for sample in samples])
+                arrays[name] = np.stack([sample[name] for sample in samples])
         known = {} if self.knowledge is None else self.knowledge.collate(samples, tokens)
-        return {name: torch.from_numpy(value) for name, value in made.items()} | known
+        return {name: torch.from_numpy(value) for name, value in arrays.items()} | known
 
     def table(self, samples: Sequence[Sample], name: str, fill: int) -> tuple[Any, Any]:
         rows = [sample[name] for sample in samples]
@@ -189,6 +193,10 @@ class LabelledObjective(Objective, Hooks):
 
     def targets_in(self, batch: Batch) -> int:
         return 0
+
+    def better(self, new: float, old: float) -> bool:
+        """The first figure of every task is higher where the model is better."""
+        return new > old
 
     # -- the model
 
@@ -218,9 +226,9 @@ class LabelledObjective(Objective, Hooks):
         return model if self.knowledge is None else self.knowledge.fitted(model)
 
     def check(self, model: Any) -> None:
-        found = inner(model).family.name
-        if found != self.options.family:
-            raise ConfigError(f"the model is a {found}; this was made for {self.options.family}")
+        family = inner(model).family.name
+        if family != self.options.family:
+            raise ConfigError(f"the model is a {family}; this was made for {self.options.family}")
         check_room(model, self.longest)
         config, last = inner(model).config, int(self.segments.flat.max(initial=0))
         if last >= getattr(config, "segments", last + 1) and self.frame.segments:
@@ -232,11 +240,16 @@ class LabelledObjective(Objective, Hooks):
 
     # -- answers
 
-    def cut_notes(self, counts: Counter[str]) -> list[str]:
-        """What became of texts that are too long, of all that `cuts` counted."""
+    def cut_notes(self, counts: Counter[str], data: str = "") -> list[str]:
+        """What became of texts that are too long, of all that `cuts` counted; `data` says which
+        texts they are.
+        """
         if not counts["cut"]:
             return []
-        return [f"{counts['cut']:,} texts have more than {self.length:,} tokens and were cut"]
+        return [
+            f"{counts['cut']:,} of {counts['examples']:,} texts{data} have more than "
+            f"{self.length:,} tokens and were cut"
+        ]
 
     def cuts(self) -> Counter[str]:
         """How many examples were cut, or read in windows."""
@@ -246,7 +259,7 @@ class LabelledObjective(Objective, Hooks):
         """What the model says of each row, as plain values."""
         raise NotImplementedError
 
-    def merge(self, found: list[Any]) -> list[Prediction]:
+    def merge(self, outputs: list[Any]) -> list[Prediction]:
         """One answer for each example, of what was said of each row (in their order)."""
         raise NotImplementedError
 

@@ -25,7 +25,6 @@ from regard.data.read_fields import ID, Bad, Record, short
 from regard.metrics.base import Measured, Weighted, mean
 from regard.tasks.base import Prediction, Task
 from regard.tasks.choose import Choose, ChooseOptions
-from regard.tasks.labelled import LabelledObjective
 
 GRAPH = "entities.tsv"  # beside a model that has learned with a graph
 AMONG = 5  # recall is also measured among so many of the best
@@ -133,23 +132,23 @@ class Link(Choose):
         return np.array(places, np.int64)
 
     def candidates_of(self, example: Mention) -> tuple[Candidate, ...]:
-        found = example.candidates
-        if not found and self.graph is not None:
-            found = candidates_in(self.graph, example.mention, self.options.most)
-        if not found:
+        candidates = example.candidates
+        if not candidates and self.graph is not None:
+            candidates = candidates_in(self.graph, example.mention, self.options.most)
+        if not candidates:
             where = str(example.place) or repr(example.mention)
             reason = "the graph has no entity of this name" if self.graph else "there is no graph"
             raise InputError(
                 f"{where}: {short(example.mention)} has no candidates, and {reason}; give "
                 "candidates, or a file of triples with objective.graph=FILE"
             )
-        return found
+        return candidates
 
     @cached_property
     def graph(self) -> Graph | None:
         """The one that was kept beside the model, or the one that is named."""
-        kept = Path(self.corpus.path, GRAPH)
-        file = kept if kept.is_file() and not self.learning else Path(self.options.graph)
+        own = Path(self.corpus.path, GRAPH)
+        file = own if own.is_file() and not self.learning else Path(self.options.graph)
         if not self.options.graph:
             return None
         if not file.is_file():
@@ -159,17 +158,17 @@ class Link(Choose):
     def groups(self) -> Iterator[list[Framed]]:
         examples: Any = self.corpus.examples
         firsts = self.texts([asked(example) for example in examples])
-        flat = iter(self.texts([str(one) for held in self.candidates for one in held]))
-        for first, held in zip(firsts, self.candidates, strict=True):
-            yield [self.row(first, next(flat), False) for _ in held]
+        flat = iter(self.texts([str(one) for candidates in self.candidates for one in candidates]))
+        for first, candidates in zip(firsts, self.candidates, strict=True):
+            yield [self.row(first, next(flat), False) for _ in candidates]
 
-    def merge(self, found: list[Any]) -> list[Prediction]:
-        made = []
-        for row, candidates in zip(found, self.candidates, strict=True):
+    def merge(self, outputs: list[Any]) -> list[Prediction]:
+        predictions = []
+        for row, candidates in zip(outputs, self.candidates, strict=True):
             scores = {one.name: share for one, share in zip(candidates, row, strict=True)}
             best = max(scores, key=scores.__getitem__)
-            made.append(Prediction(best, scores[best], scores))
-        return made
+            predictions.append(Prediction(best, scores[best], scores))
+        return predictions
 
     def save_extras(self, model: Any, out: Path) -> None:
         super().save_extras(model, out)
@@ -226,6 +225,8 @@ class LinkTask(Task):
         "id": ID,
     }
     needed = ("text", "mention")
+    learned_by = Link
+    measured_by = Linking
     writable = False
     fields = ("text", "mention")
     answer_fields = ("entity",)
@@ -250,12 +251,6 @@ class LinkTask(Task):
         if label is not None and names and label not in names:
             raise Bad("label-range", f"{label!r} is none of the candidates ({', '.join(names)})")
         return Mention(text, mention, candidates, label, record.place, record.id)
-
-    def objective(self) -> type[LabelledObjective]:
-        return Link
-
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
-        return Linking
 
     def values(
         self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]
@@ -303,7 +298,7 @@ def read_candidates(value: Any) -> tuple[Candidate, ...]:
         value = [{"name": name, "description": text} for name, text in value.items()]
     if not isinstance(value, list):
         raise Bad("wrong-type", f"the candidates are {type(value).__name__}, not a list")
-    made = []
+    candidates = []
     for number, one in enumerate(value, 1):
         table = {"name": one} if isinstance(one, str) else one
         if not isinstance(table, dict):
@@ -313,8 +308,8 @@ def read_candidates(value: Any) -> tuple[Candidate, ...]:
         text = table.get("description", table.get("text")) or ""
         if not isinstance(name, str) or not name.strip() or not isinstance(text, str):
             raise Bad("wrong-type", f"candidate {number} has no name, or no text to describe it")
-        made.append(Candidate(name, text))
-    return tuple(made)
+        candidates.append(Candidate(name, text))
+    return tuple(candidates)
 
 
 TASK = LinkTask()

@@ -9,20 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from regard.attention.precision import wide_dtype
-from regard.core.errors import ConfigError
+from regard.core.errors import ConfigError, InputError
 from regard.data.batching import Rows
-from regard.data.examples import Example
 from regard.data.input_formats import Framed, bare
 from regard.models import FAMILIES
 from regard.models.family import Family
-from regard.objectives.base import Batch, Sample
+from regard.objectives.base import Batch, Loss, Sample
 from regard.tasks.labelled import ROWS, LabelledObjective
 
 LANGUAGE = "language"  # the name of the second loss
@@ -38,10 +37,12 @@ class SeveralOptions:
 
 
 class Several(LabelledObjective):
-    """A subclass gives `groups`, the rows of each sample."""
+    """A subclass gives `groups_of` (the rows of each example), `judged` (the scores of each) and
+    `nats` (what they lose).
+    """
 
     several = True  # False: every sample is one row
-
+    counted_by: ClassVar[str] = "known"  # the entry of a batch that says how much an example counts
     varies = True
 
     def prepare_rows(self) -> None:
@@ -50,18 +51,18 @@ class Several(LabelledObjective):
         super().prepare_rows()
 
     def language_weight(self) -> float:
-        given, family = self.options.auxiliary, self.options.family
-        if given is None:
+        weight, family = self.options.auxiliary, self.options.family
+        if weight is None:
             return PAPER if self.causal else 0.0
-        if isinstance(given, bool) or not isinstance(given, int | float) or given < 0:
-            raise ConfigError(f"objective.auxiliary is {given!r}; it must be a number from 0 on")
-        if given and not self.causal:
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or weight < 0:
+            raise ConfigError(f"objective.auxiliary is {weight!r}; it must be a number from 0 on")
+        if weight and not self.causal:
             able = [name for name in self.learners() if FAMILIES[name].model.causal]
             raise ConfigError(
-                f"objective.auxiliary is {given:g}, but {family} is no language model; "
+                f"objective.auxiliary is {weight:g}, but {family} is no language model; "
                 f"{', '.join(able)} can learn so"
             )
-        return float(given)
+        return float(weight)
 
     # -- rows
 
@@ -73,14 +74,24 @@ class Several(LabelledObjective):
         rows, segments = [], []
         for group in self.groups():
             self.cut += any(row.cut for row in group)
+            sample = joined(group)
             if self.several:
-                self.lengths.append(np.array([len(row.ids) for row in group], np.int64))
-            rows.append(np.fromiter(chain.from_iterable(row.ids for row in group), np.int32))
-            segments.append(np.fromiter(chain.from_iterable(r.segments for r in group), np.int8))
+                self.lengths.append(sample["lengths"])
+            rows.append(sample["tokens"])
+            segments.append(sample["segments"])
         return rows, segments
 
     def groups(self) -> Iterator[list[Framed]]:
+        return self.groups_of(self.corpus.examples)
+
+    def groups_of(self, examples: Any) -> Iterator[list[Framed]]:
+        """The rows of each example."""
         raise NotImplementedError
+
+    def check_known(self, known: np.ndarray) -> None:
+        """Refuses data to learn from or to validate with that has no label at all."""
+        if self.corpus.split in ("train", "valid") and not known.any():
+            raise InputError(f"none of the examples of the {self.corpus.split} data has a label")
 
     @cached_property
     def longest(self) -> int:
@@ -88,29 +99,22 @@ class Several(LabelledObjective):
             return self.largest
         return max(int(sizes.max()) for sizes in self.lengths)
 
-    def groups_of(self, examples: Sequence[Example]) -> Iterator[list[Framed]]:
-        """The rows of other examples."""
-        raise NotImplementedError
-
     def plain(self, index: int) -> Sample:
-        found = super().plain(index)
-        return found | {"lengths": self.lengths[index]} if self.several else found
+        sample = super().plain(index)
+        return sample | {"lengths": self.lengths[index]} if self.several else sample
 
     def variant(self, epoch: int, index: int) -> Sample | None:
         assert self.variants is not None
         example = self.variants.of(self.corpus.examples[index], epoch, index)
         if example is None:
             return None
-        rows = next(self.groups_of([example]))
-        lengths = np.array([len(row.ids) for row in rows], np.int64)
+        sample = joined(next(self.groups_of([example])))
+        lengths = sample["lengths"]
         if lengths.sum() > self.largest or lengths.max() > self.longest:
             return None
-        found: Sample = {
-            "tokens": np.fromiter(chain.from_iterable(row.ids for row in rows), np.int32),
-            "segments": np.fromiter(chain.from_iterable(row.segments for row in rows), np.int8),
-            **self.extra(index),
-        }
-        return found | {"lengths": lengths} if self.several else found
+        if not self.several:
+            del sample["lengths"]
+        return sample | self.extra(index)
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """Tokens are those of all rows [R, T]; `rows` [B, K] says which ones a sample has, where
@@ -118,15 +122,45 @@ class Several(LabelledObjective):
         """
         if not self.several:
             return super().collate(samples)
-        made = super().collate([row for sample in samples for row in divided(sample)])
+        batch = super().collate([row for sample in samples for row in divided(sample)])
         counts = np.array([len(sample["lengths"]) for sample in samples])
         place = np.arange(counts.max())
-        held = place < counts[:, None]
-        rows = np.where(held, (np.cumsum(counts) - counts)[:, None] + place, 0)
+        inside = place < counts[:, None]
+        rows = np.where(inside, (np.cumsum(counts) - counts)[:, None] + place, 0)
         alone = [name for name in samples[0] if name not in (*ROWS, "lengths")]
         rest = {name: np.stack([sample[name] for sample in samples]) for name in alone}
-        rest |= {"rows": rows, "held": held}
-        return made | {name: torch.from_numpy(value) for name, value in rest.items()}
+        rest |= {"rows": rows, "held": inside}
+        return batch | {name: torch.from_numpy(value) for name, value in rest.items()}
+
+    # -- learning
+
+    def scores(self, model: Any, batch: Batch) -> Tensor:
+        return self.judged(model, self.hidden(model, batch), batch)
+
+    def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
+        """The scores of each example: a row for each, a column for each class or choice."""
+        raise NotImplementedError
+
+    def nats(self, scores: Tensor, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor, Any]]]:
+        """What each example loses, [B], and what is only reported."""
+        raise NotImplementedError
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {self.name: float(batch[self.counted_by].sum())} | self.language_counts(batch)
+
+    def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
+        hidden = self.hidden(model, batch)
+        each, seen = self.nats(self.judged(model, hidden, batch), batch)
+        own = {self.name: (each * batch[self.counted_by]).sum()}
+        sums = own | self.language_sums(model, hidden, batch)
+        return Loss(sums, self.counted(batch), seen)
+
+    def mean_loss(self, totals: Loss) -> float:
+        return float(totals.sums[self.name]) / max(totals.counts[self.name], 1e-9)
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        right, examples = totals.seen["right"]
+        return {"accuracy": float(right) / max(examples, 1), "loss": self.mean_loss(totals)}
 
     # -- the model
 
@@ -162,6 +196,15 @@ class Several(LabelledObjective):
 
     def targets_in(self, batch: Batch) -> int:
         return int(batch["real"][:, 1:].sum()) if self.reads_on else 0
+
+
+def joined(rows: Sequence[Framed]) -> Sample:
+    """The rows of a sample, one behind the other."""
+    return {
+        "tokens": np.fromiter(chain.from_iterable(row.ids for row in rows), np.int32),
+        "segments": np.fromiter(chain.from_iterable(row.segments for row in rows), np.int8),
+        "lengths": np.array([len(row.ids) for row in rows], np.int64),
+    }
 
 
 def check_bare(card: Family) -> None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.data.examples import Example, Preference, fingerprint
 from regard.data.read_fields import ID, Bad, Record, short
+from regard.metrics.labels import Choice
 from regard.tasks.base import Task
 from regard.tasks.converse import as_turns
 
 if TYPE_CHECKING:
-    from regard.metrics.base import Measured
     from regard.tasks.check import Checker
 
 
 class PreferTask(Task):
     name = "prefer"
+    measured_by = Choice
     example = Preference
     roles: ClassVar[Mapping[str, str]] = {
         "prompt": "prompt question instruction query context input turns text",
@@ -62,11 +63,6 @@ class PreferTask(Task):
         if key in checker.texts:
             message = f"{checker.texts[key][0]} chose what is rejected here"
             checker.problems.add(example.place, "contradiction", message, "warning")
-
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
-        from regard.metrics.labels import Choice
-
-        return Choice
 
 
 def reply(record: Record, role: str) -> str:

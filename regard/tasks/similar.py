@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from regard.core.errors import InputError
 from regard.data.examples import Example, Labelled
 from regard.data.problems import Place
-from regard.data.read_fields import ID, Record
+from regard.data.read_fields import ID, Bad, Record
+from regard.metrics.base import Measured
+from regard.metrics.numbers import Similarity
 from regard.tasks.base import Prediction
-from regard.tasks.labelled_text import (
-    CLASS,
-    FIRST,
-    SECOND,
-    LabelledText,
-    as_score,
-    is_fraction,
-)
+from regard.tasks.classify import CLASS, FIRST, SECOND, LabelledText
 from regard.tasks.text_forms import compact
 
 if TYPE_CHECKING:
-    from regard.metrics.base import Measured
     from regard.tasks.check import Checker
 
 STEPS = 5  # of a score, between two whole numbers
@@ -39,6 +33,7 @@ class Similar(LabelledText):
     sides = ("sentence1", "sentence2")
     prefix = "stsb "
     one_at_a_time = True
+    may_score = True
 
     # -- data
 
@@ -57,8 +52,6 @@ class Similar(LabelledText):
     # -- measuring
 
     def metric(self, labels: Sequence[str]) -> type[Measured]:
-        from regard.metrics.numbers import Similarity
-
         return super().metric(labels) if labels else Similarity
 
     def kind_of(self, labels: Sequence[str]) -> str:
@@ -103,6 +96,28 @@ class Similar(LabelledText):
                 f"{example.place}: the label is the score {example.label}, and a prompt chooses "
                 "among classes; give classes, or fine-tune a model for scores"
             )
+
+
+def as_score(value: Any) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or isinstance(value, bool):
+        raise Bad(
+            "not-a-number",
+            f"the score is {value!r}, not a number; if the labels are classes, say --classes",
+        )
+    return number
+
+
+def is_fraction(label: str) -> bool:
+    """A number that is not whole."""
+    try:
+        number = float(label)
+    except ValueError:
+        return False
+    return math.isfinite(number) and not number.is_integer()
 
 
 TASK = Similar()

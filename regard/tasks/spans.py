@@ -74,9 +74,9 @@ def best_spans(
     longest = min(longest, length)
     later = torch.nn.functional.pad(ends, (0, longest - 1), value=NEVER)
     scores = starts[:, :, None] + later.unfold(1, longest, 1)  # [W, L, A]
-    found = scores.flatten(1).topk(min(count, length * longest))
-    first = found.indices // longest
-    return Spans(found.values, first, (first + found.indices % longest).clamp(max=length - 1))
+    best = scores.flatten(1).topk(min(count, length * longest))
+    first = best.indices // longest
+    return Spans(best.values, first, (first + best.indices % longest).clamp(max=length - 1))
 
 
 def null_scores(starts: Tensor, ends: Tensor, cls: Tensor) -> Tensor:
@@ -94,8 +94,8 @@ def beam_starts(
 ) -> tuple[Tensor, Tensor]:
     """The likeliest starts: log-probabilities [W, K] and positions [W, K]."""
     known = wide(starts).masked_fill(~eligible, NEVER).log_softmax(1)
-    found = known.masked_fill(~fullest, NEVER).topk(min(count, starts.shape[1]))
-    return found.values, found.indices
+    best = known.masked_fill(~fullest, NEVER).topk(min(count, starts.shape[1]))
+    return best.values, best.indices
 
 
 def beam_spans(
@@ -110,15 +110,15 @@ def beam_spans(
 ) -> Spans:
     """The likeliest ends of each start; a span scores log p(start) + log p(end | start)."""
     length = ends.shape[2]
-    given = wide(ends).masked_fill(~eligible[:, None], NEVER).log_softmax(2)
+    chances = wide(ends).masked_fill(~eligible[:, None], NEVER).log_softmax(2)
     ahead = torch.arange(length, device=ends.device) - places[:, :, None]
     fits = passage[:, None] & (ahead >= 0) & (ahead < longest)
-    found = given.masked_fill(~fits, NEVER).topk(min(count, length))
-    scores = (known[:, :, None] + found.values).flatten(1)
-    starts = places[:, :, None].expand_as(found.indices).flatten(1)
+    best = chances.masked_fill(~fits, NEVER).topk(min(count, length))
+    scores = (known[:, :, None] + best.values).flatten(1)
+    starts = places[:, :, None].expand_as(best.indices).flatten(1)
     order = scores.argsort(dim=1, descending=True, stable=True)
     return Spans(
-        scores.gather(1, order), starts.gather(1, order), found.indices.flatten(1).gather(1, order)
+        scores.gather(1, order), starts.gather(1, order), best.indices.flatten(1).gather(1, order)
     )
 
 
@@ -155,13 +155,13 @@ def reply(
             break
     scores = [score for score, _, _ in places.values()]
     chances = softmax([*scores, null] if versus and null is not None else scores)
-    found = tuple(
+    candidates = tuple(
         Candidate(text, begin, end, score, chance)
         for (text, (score, begin, end)), chance in zip(places.items(), chances, strict=False)
     )
     if null is not None and versus:
         null -= scores[0] if scores else NEVER
-    return Reply(found, null)
+    return Reply(candidates, null)
 
 
 def softmax(scores: Sequence[float]) -> list[float]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from regard.data.read_fields import ID
-from regard.tasks.written import Rewriting
-
-if TYPE_CHECKING:
-    from regard.metrics.base import Measured
+from regard.metrics.text import Summary
+from regard.tasks.translate import Rewriting
 
 
 class Summarise(Rewriting):
     name = "summarise"
+    measured_by = Summary
     roles: ClassVar[Mapping[str, str]] = {
         "source": "source document article text dialogue",
         "target": "target summary highlights abstract",
@@ -22,11 +21,6 @@ class Summarise(Rewriting):
     columns: ClassVar[Mapping[int, tuple[str, ...]]] = {1: ("source",), 2: ("source", "target")}
     prefix = "summarize: "
     answer_tokens = 100
-
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
-        from regard.metrics.text import Summary
-
-        return Summary
 
     def template(self, examples: Sequence[Any]) -> str:
         """GPT-2's (Radford et al. 2019, 3.6)."""

@@ -14,12 +14,25 @@ from regard.core.errors import InputError
 from regard.data.examples import Example, Tagged
 from regard.data.problems import Place
 from regard.data.read_fields import ID, Bad, Record, as_words
+from regard.data.tags import (
+    OUTSIDE,
+    detect,
+    entities,
+    is_tag,
+    of_entities,
+    problems,
+    repair,
+    scheme_of,
+    split,
+)
+from regard.data.tags import labels as labels_of
+from regard.metrics import labels as labels_metrics
+from regard.metrics.base import Measured
 from regard.tasks.base import Prediction, Task, counted_unseen
+from regard.tasks.tag_objective import Tag
 
 if TYPE_CHECKING:
-    from regard.metrics.base import Measured
     from regard.tasks.check import Checker
-    from regard.tasks.labelled import LabelledObjective
 
 SEQEVAL = {"bio": "IOB2", "bioes": "IOBES", "bilou": "IOBES"}  # bilou is measured as bioes
 LETTERS = {"L": "E", "U": "S"}
@@ -67,6 +80,7 @@ class TagTask(Task):
     writable = False
     between_marks = False
     heads = ("tag",)
+    learned_by = Tag
     names_labels = True
     whole_lines = True
     needs_records = True
@@ -98,8 +112,6 @@ class TagTask(Task):
         """All tags of the scheme over the kinds of entities that occur, or, where no tag is one of
         an entity, those that occur.
         """
-        from regard.data.tags import OUTSIDE, detect, labels, of_entities, split
-
         rows = [e.tags for e in examples if isinstance(e, Tagged) and e.tags is not None]
         tags = {tag for row in rows for tag in row}
         if any(map(ENTITY.match, tags)):
@@ -107,7 +119,7 @@ class TagTask(Task):
         if of_entities(tags):
             scheme = detect(rows)
             scheme = "bio" if scheme == "iob1" else scheme  # learned as bio: one way to write it
-            return labels({split(tag)[1] for tag in tags if tag != OUTSIDE}, scheme)
+            return labels_of({split(tag)[1] for tag in tags if tag != OUTSIDE}, scheme)
         if len(tags) < 2:
             raise InputError(
                 f"every tag of the training data is {tags.pop()!r}; to learn a difference takes at "
@@ -117,8 +129,6 @@ class TagTask(Task):
 
     def check_labels(self, examples: Sequence[Example], known: Sequence[str], path: str) -> None:
         """Where the known tags are those of entities all must be."""
-        from regard.data.tags import is_tag, of_entities
-
         if not of_entities(known):
             return
         for example in examples:
@@ -141,19 +151,17 @@ class TagTask(Task):
 
     def check_whole(self, checker: Checker, whole: Place) -> None:
         """BIO and its kin; other tags, such as parts of speech, may follow one another freely."""
-        from regard.data import tags as sequences
-
         if not any(ENTITY.match(tag) for tag in checker.labels):
             return
         try:
-            checker.scheme = scheme = sequences.detect(tags for _, tags in checker.tags)
+            checker.scheme = scheme = detect(tags for _, tags in checker.tags)
         except InputError as error:
             checker.problems.add(whole, "tag-sequence", str(error))
             return
         for place, tags in checker.tags:
-            for wrong in sequences.problems(tags, scheme):
+            for wrong in problems(tags, scheme):
                 try:
-                    repaired = sequences.repair(tags, scheme)
+                    repaired = repair(tags, scheme)
                 except InputError:
                     remedy, severity = "it cannot be repaired", "error"
                 else:
@@ -164,40 +172,25 @@ class TagTask(Task):
 
     # -- learning and measuring
 
-    def objective(self) -> type[LabelledObjective]:
-        from regard.tasks.tag_objective import Tag
-
-        return Tag
-
     def metric(self, labels: Sequence[str]) -> type[Measured]:
-        from regard.data.tags import of_entities
-        from regard.metrics.labels import Tagging, Words
-
-        return Tagging if of_entities(labels) else Words
+        return labels_metrics.Tagging if of_entities(labels) else labels_metrics.Words
 
     def metric_options(
         self, labels: Sequence[str], gold: Sequence[Any], *, strict: bool, language: str
     ) -> dict[str, Any]:
-        from regard.data.tags import of_entities, scheme_of
-
         if not strict or not of_entities(labels):
             return {}
         return {"mode": "strict", "scheme": SEQEVAL[scheme_of(labels)]}
 
     def kind_of(self, labels: Sequence[str]) -> str:
-        from regard.data.tags import of_entities
-
         return "entities" if of_entities(labels) else "a tag for each word"
 
     def gold(self, example: Example, labels: Sequence[str]) -> Any:
-        from regard.data.tags import of_entities, repair, scheme_of
-
         tags = example.labels()
         return repair(tags, scheme_of(labels)) if of_entities(labels) else tags
 
     def readable(self, values: Sequence[Any], labels: Sequence[str]) -> list[Any]:
         """As seqeval reads tags: it has no L and no U unless it is strict."""
-        from regard.data.tags import of_entities
 
         def spoken(tag: str) -> str:
             letter, hyphen, rest = tag.partition("-")
@@ -208,16 +201,12 @@ class TagTask(Task):
         return [[spoken(tag) for tag in row] for row in values]
 
     def aligned(self, values: list[Any], theirs: Sequence[str], ours: Sequence[str]) -> list[Any]:
-        from regard.data.tags import of_entities, repair, scheme_of
-
         if not of_entities(ours) or scheme_of(theirs) == scheme_of(ours):
             return values
         return [repair(tags, scheme_of(ours)) for tags in values]
 
     def unseen(self, examples: Sequence[Example], known: Sequence[str]) -> dict[str, int]:
         """Kinds of entities, or tags."""
-        from regard.data.tags import OUTSIDE, entities, of_entities, split
-
         entity = of_entities(known)
         kinds = {split(tag)[1] for tag in known} if entity and OUTSIDE in known else set()
         counts: Counter[str] = Counter()
@@ -230,8 +219,6 @@ class TagTask(Task):
         return dict(counts.most_common())
 
     def unseen_note(self, unseen: Mapping[str, int], examples: int, known: Sequence[str]) -> str:
-        from regard.data.tags import of_entities
-
         what = "entities are of kinds" if of_entities(known) else "words have tags"
         return counted_unseen(unseen, what)
 
@@ -241,23 +228,21 @@ class TagTask(Task):
         return {"words": WORD.findall(texts[0])}
 
     def line(self, example: Any, prediction: Prediction, labels: Sequence[str]) -> str:
-        from regard.data.tags import of_entities
-
-        made = tagging(example.words, prediction, labels)
+        result = tagging(example.words, prediction, labels)
         if of_entities(labels):
-            return "\t".join(f"{e.kind}: {e.text}" for e in made.entities) or "(no entity)"
-        return " ".join(f"{word}/{tag}" for word, tag in zip(made.words, made.tags, strict=True))
+            return "\t".join(f"{e.kind}: {e.text}" for e in result.entities) or "(no entity)"
+        return " ".join(
+            f"{word}/{tag}" for word, tag in zip(result.words, result.tags, strict=True)
+        )
 
     def described(
         self, example: Any, prediction: Prediction, labels: Sequence[str]
     ) -> dict[str, Any]:
-        made = tagging(example.words, prediction, labels)
-        return made._asdict() | {"entities": [entity._asdict() for entity in made.entities]}
+        result = tagging(example.words, prediction, labels)
+        return result._asdict() | {"entities": [entity._asdict() for entity in result.entities]}
 
 
 def tagging(words: Sequence[str], prediction: Prediction, known: Sequence[str]) -> Tagging:
-    from regard.data.tags import entities, of_entities
-
     spans = entities(prediction.value) if of_entities(known) else []
     named = [Entity(kind, " ".join(words[start:end]), start, end - 1) for kind, start, end in spans]
     return Tagging(list(words), list(prediction.value), named, prediction.score)

@@ -169,32 +169,26 @@ class Tag(LabelledObjective):
         if tags is None:
             return [UNKNOWN] * len(words)
         count = len(self.corpus.labels)
-        found = [self.codes.setdefault(tag, len(self.codes)) for tag in self.legal(tags)]
-        self.unseen += sum(label >= count for label in found)
-        return found
+        codes = [self.codes.setdefault(tag, len(self.codes)) for tag in self.legal(tags)]
+        self.unseen += sum(label >= count for label in codes)
+        return codes
 
     def legal(self, tags: Sequence[str]) -> Sequence[str]:
         return repair(tags, scheme_of(self.corpus.labels)) if self.schemed else tags
 
-    @property
-    def note(self) -> str:
-        told = [super().note] if super().note else []
-        if self.long:
-            told.append(
-                f"{self.long:,} of {len(self.corpus):,} sentences of the {self.corpus.split} data "
-                f"have more than {self.length} tokens and are read in several windows"
-            )
+    def notes(self) -> list[str]:
+        lines = super().notes()
         if self.unseen:
             names = list(self.codes)[len(self.corpus.labels) :]
             kinds = sorted({split(name)[1] for name in names} if self.schemed else names)
             what = "belong to entities of kinds" if self.schemed else "have tags"
             right = "entities that are not found" if self.schemed else "wrong"
-            told.append(
+            lines.append(
                 f"{self.unseen:,} words of the {self.corpus.split} data {what} that the training "
                 f"data never shows ({', '.join(kinds)}): nothing is learned from them, and they "
                 f"count as {right}"
             )
-        return "; ".join(told)
+        return lines
 
     def extra(self, index: int) -> Sample:
         return {"labels": self.labels[index], "edges": self.edges[index]}
@@ -214,9 +208,9 @@ class Tag(LabelledObjective):
         """What a word of each label counts, in sum as many as there are; None: all alike."""
         if self.options.weights == "equal" or not self.learning:
             return None
-        held, count = self.labels.flat, len(self.corpus.labels)
-        found = np.bincount(held[(held >= 0) & (held < count)], minlength=count)
-        shares = found.sum() / (np.count_nonzero(found) * np.maximum(found, 1))
+        labels, count = self.labels.flat, len(self.corpus.labels)
+        sizes = np.bincount(labels[(labels >= 0) & (labels < count)], minlength=count)
+        shares = sizes.sum() / (np.count_nonzero(sizes) * np.maximum(sizes, 1))
         return np.asarray(shares, np.float32)
 
     # -- learning
@@ -270,15 +264,15 @@ class Tag(LabelledObjective):
         """Entities that are right, among those claimed and among the real ones; else words. Each
         window is read for itself: an entity that a window's end divides counts as its parts.
         """
-        scored, given = batch["labels"] != IGNORED, batch["labels"] >= 0
+        scored, known = batch["labels"] != IGNORED, batch["labels"] >= 0
         labels = self.answers(model, scores, scored, batch)[0]
         table = torch.full_like(batch["labels"], UNKNOWN)
         table[scored] = labels
         if self.entities is None:
-            hits = (table[given] == batch["labels"][given]).sum().float()
-            return {"accuracy": (hits, float(given.sum()))}
-        rows = given.nonzero()[:, 0].cpu().numpy()
-        sides = (table[given].cpu().numpy(), batch["labels"][given].cpu().numpy())
+            hits = (table[known] == batch["labels"][known]).sum().float()
+            return {"accuracy": (hits, float(known.sum()))}
+        rows = known.nonzero()[:, 0].cpu().numpy()
+        sides = (table[known].cpu().numpy(), batch["labels"][known].cpu().numpy())
         right, claimed, real = self.entities.count(*sides, rows)
         hits = torch.tensor(float(right))
         return {"precision": (hits, float(claimed)), "recall": (hits, float(real))}
@@ -297,23 +291,18 @@ class Tag(LabelledObjective):
             "loss": nats,
         }
 
-    def better(self, new: float, old: float) -> bool:
-        return new > old
-
     # -- answers
 
     def cuts(self) -> Counter[str]:
         return super().cuts() + Counter(long=self.long)
 
-    def cut_notes(self, counts: Counter[str]) -> list[str]:
-        notes = super().cut_notes(counts)
-        if counts["long"]:
-            notes.insert(
-                0,
-                f"{counts['long']:,} of {counts['examples']:,} sentences have more than "
-                f"{self.length:,} tokens and are read in several windows",
-            )
-        return notes
+    def cut_notes(self, counts: Counter[str], data: str = "") -> list[str]:
+        if not counts["long"]:
+            return []
+        return [
+            f"{counts['long']:,} of {counts['examples']:,} sentences{data} have more than "
+            f"{self.length:,} tokens and are read in several windows"
+        ]
 
     def answers(
         self, model: Any, scores: Tensor, scored: Tensor, batch: Batch
@@ -323,8 +312,8 @@ class Tag(LabelledObjective):
             chances, best = scores[scored].softmax(1).max(1)
             return best, chances
         crf, edges = inner(model).crf, batch["edges"]
-        found = crf.best(scores, scored, edges)
-        labels = torch.tensor([label for row in found for label in row], device=scores.device)
+        paths = crf.best(scores, scored, edges)
+        labels = torch.tensor([label for row in paths for label in row], device=scores.device)
         chances = crf.marginals(scores, scored, edges)[scored]
         return labels.long(), chances.gather(1, labels.long()[:, None])[:, 0]
 
@@ -335,17 +324,19 @@ class Tag(LabelledObjective):
         flat = list(zip(labels.tolist(), chances.tolist(), strict=True))
         return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    def merge(self, found: list[Any]) -> list[Prediction]:
+    def merge(self, outputs: list[Any]) -> list[Prediction]:
         """The words of a sentence are read in their order, window after window."""
-        labels, made, place = self.corpus.labels, [], 0
+        labels, predictions, place = self.corpus.labels, [], 0
         for count in self.windows:
-            words = [word for row in found[place : place + count] for word in row]
+            words = [word for row in outputs[place : place + count] for word in row]
             place += count
             tags = [labels[label] for label, _ in words]
             if self.options.crf and self.schemed and count > 1:
                 tags = repair(tags, scheme_of(labels))  # windows may disagree where they meet
-            made.append(Prediction(tags, sum(chance for _, chance in words) / max(len(words), 1)))
-        return made
+            predictions.append(
+                Prediction(tags, sum(chance for _, chance in words) / max(len(words), 1))
+            )
+        return predictions
 
     # -- what is kept
 

@@ -38,7 +38,8 @@ def extended(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> Tokeniz
     """With a token for each of the roles; the same one if it has them all. Its files say so, for
     us and for transformers.
     """
-    words = {role: spelled(tokenizer.ready)[role] for role in lacking(tokenizer, name, roles)}
+    special, spelling = roles_of(tokenizer, name), spelled(tokenizer.ready)
+    words = {role: spelling[role] for role in roles if getattr(special, role, None) is None}
     if not words:
         return tokenizer
     fast = Fast.from_str(tokenizer.ready.to_str())
@@ -55,14 +56,8 @@ def extended(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> Tokeniz
     ):
         if file in files:
             files[file] = amended(files[file], more, numbered)
-    made = Tokenizer(fast, files)
-    return completed(made, special_of(made, name))
-
-
-def lacking(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> list[str]:
-    """The roles without a token."""
-    found = roles_of(tokenizer, name)
-    return [role for role in roles if getattr(found, role, None) is None]
+    longer = Tokenizer(fast, files)
+    return completed(longer, special_of(longer, name))
 
 
 def roles_of(tokenizer: Tokenizer, name: str) -> Special | None:

@@ -73,13 +73,13 @@ def split(text: str, known: Sequence[str], task: str) -> list[Part]:
     """The parts of a template; anything but a known name in braces is refused."""
     parts: list[Part] = []
     end = 0
-    for found in PART.finditer(text):
-        plain = text[end : found.start()]
-        end = found.end()
-        mark, name = found[0], found[1]
+    for match in PART.finditer(text):
+        plain = text[end : match.start()]
+        end = match.end()
+        mark, name = match[0], match[1]
         if name is None and len(mark) == 1:
             raise ConfigError(
-                f"the template {text!r} has a lone {mark!r} at character {found.start() + 1}; "
+                f"the template {text!r} has a lone {mark!r} at character {match.start() + 1}; "
                 f"write {mark * 2!r} for a brace that is meant as such"
             )
         if name is None:
@@ -96,9 +96,6 @@ def split(text: str, known: Sequence[str], task: str) -> list[Part]:
     return [part for part in parts if part.text]
 
 
-# -- what examples hold
-
-
 def prompted(task: Task) -> Task:
     """Refuses a task that no prompt asks."""
     if not task.answer_fields:
@@ -107,33 +104,7 @@ def prompted(task: Task) -> Task:
     return task
 
 
-def values_of(task: Task, example: Example, labels: str = "") -> dict[str, str]:
-    """The fields of an example that are there to be read."""
-    made = task.prompt_values(example, labels)
-    return {name: value for name, value in made.items() if value is not None}
-
-
-def answer_of(example: Example, template: Template, words: Mapping[str, str]) -> str:
-    """The right answer, as a demonstration writes it; the example must have one."""
-    answer = template.task.prompt_answer(example, template.answer, words)
-    if answer is None:
-        raise InputError(
-            f"{example.place}: the example has no answer, so nothing can be shown by it"
-        )
-    return answer
-
-
-# -- what is done unless asked otherwise
-
-
-def usual_separator(template: str) -> str:
-    """Between demonstrations: one line break, two where each has lines of its own."""
-    return "\n\n" if "\n" in template else "\n"
-
-
-def usual_neutral(template: Template) -> str:
-    """A context that asks for an answer and says nothing else (Brown et al. 2020, 2.4)."""
-    return "A:" if template.text.endswith(f"A: {{{template.answer}}}") else "Answer:"
+# -- the words of labels
 
 
 def words_for(task: Task, labels: Sequence[str], chosen: Mapping[str, str]) -> dict[str, str]:
@@ -143,17 +114,17 @@ def words_for(task: Task, labels: Sequence[str], chosen: Mapping[str, str]) -> d
             raise UnknownName("label", label, labels, "(labels of the data)")
         if not word.strip():
             raise ConfigError(f"the word for the label {label!r} is empty; give a visible one")
-    made = task.prompt_words(labels)
-    order = list(made)
-    made |= chosen
+    words = task.prompt_words(labels)
+    order = list(words)
+    words |= chosen
     for label in order:
-        same = [other for other in order if made[other].strip() == made[label].strip()]
+        same = [other for other in order if words[other].strip() == words[label].strip()]
         if len(same) > 1:
             raise ConfigError(
                 f"the labels {' and '.join(map(repr, same))} have the same word "
-                f"{made[label]!r}; give each its own with --label LABEL=WORD"
+                f"{words[label]!r}; give each its own with --label LABEL=WORD"
             )
-    return made
+    return words
 
 
 def listed(words: Sequence[str]) -> str:

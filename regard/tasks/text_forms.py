@@ -1,4 +1,7 @@
-"""Tasks in words: what stands before the model, what it has to write, and what that means.
+"""Tasks in words: what a model reads, what it has to write, and what the written text means.
+
+The file of each task says its form (`prefix`, `source` and `target`), so how T5 reads an entailment
+is changed in `entail.py`. In short:
 
     task       source                                                  target
     translate  {prefix}SOURCE                                          TARGET
@@ -19,25 +22,13 @@ where it names two languages. Other models have none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from regard.core.errors import ConfigError, InputError
-from regard.data.examples import Dialogue, Example, Pair, fingerprint
+from regard.core.errors import InputError
+from regard.data.examples import Dialogue, Example
 from regard.data.tokenizer import Tokenizer
 from regard.tasks.base import Task
-
-
-@dataclass(frozen=True)
-class Form:
-    """One task as text. `labels` are the classes, where it has some."""
-
-    task: Task
-    prefix: str = ""
-    labels: Sequence[str] = field(default_factory=list)
-
-    def source(self, example: Example) -> str:
-        return self.prefix + self.task.source(example)
 
 
 def compact(text: str) -> str:
@@ -47,8 +38,8 @@ def compact(text: str) -> str:
 
 def ids_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Ids without marks; a special token that a text happens to spell is text."""
-    found = tokenizer.literal.encode_batch_fast(list(texts), add_special_tokens=False)
-    return [each.ids for each in found]
+    encodings = tokenizer.literal.encode_batch_fast(list(texts), add_special_tokens=False)
+    return [each.ids for each in encodings]
 
 
 class Words:
@@ -102,7 +93,8 @@ def newest(system: list[list[int]], rest: list[list[int]], room: int) -> list[in
 class Scribe:
     """Puts examples before one model, in learning and in use alike."""
 
-    form: Form
+    task: Task
+    prefix: str
     tokenizer: Tokenizer
     end: int  # closes a source, a target, a turn
     pair: bool  # the model has an encoder
@@ -112,13 +104,16 @@ class Scribe:
         """Turns before the newest one that are shown: what `regard chat` shows unless told."""
         return 0 if self.pair else None
 
+    def source(self, example: Example) -> str:
+        return self.prefix + self.task.source(example)
+
     def sources(self, examples: Sequence[Example], room: int) -> tuple[list[list[int]], int]:
         """The ids of each source, at most so many, and how many were cut."""
-        if self.form.task.in_turns:
+        if self.task.in_turns:
             return self.contexts(examples, [room] * len(examples))
-        found = ids_of(self.tokenizer, [self.form.source(e) for e in examples])
-        cut = sum(len(ids) >= room for ids in found)
-        return [[*ids[: room - 1], self.end] for ids in found], cut
+        rows = ids_of(self.tokenizer, [self.source(e) for e in examples])
+        cut = sum(len(ids) >= room for ids in rows)
+        return [[*ids[: room - 1], self.end] for ids in rows], cut
 
     def contexts(
         self, dialogues: Sequence[Any], rooms: Sequence[int]
@@ -126,14 +121,14 @@ class Scribe:
         """Of a dialogue the turns before the last."""
         parts = [shown(dialogue, self.memory) for dialogue in dialogues]
         ids = iter(self.closed([turn for system, rest in parts for turn in (*system, *rest)]))
-        made, cut = [], 0
+        sources, cut = [], 0
         for (system, rest), room in zip(parts, rooms, strict=True):
             if not rest:
                 raise InputError("nothing was said before the turn that is asked for")
             first, then = [next(ids) for _ in system], [next(ids) for _ in rest]
-            made.append(newest(first, then, room))
-            cut += len(made[-1]) < sum(map(len, (*first, *then)))
-        return made, cut
+            sources.append(newest(first, then, room))
+            cut += len(sources[-1]) < sum(map(len, (*first, *then)))
+        return sources, cut
 
     def closed(self, texts: Sequence[str]) -> list[list[int]]:
         return [[*ids, self.end] for ids in ids_of(self.tokenizer, texts)]
@@ -144,14 +139,14 @@ class Scribe:
         """Source, target and the bytes of both. A context is cut here, where its turns are known;
         other sources are cut by the objective.
         """
-        if self.form.task.in_turns:
-            talks: list[Any] = self.form.task.expanded(examples)
+        if self.task.in_turns:
+            talks: list[Any] = self.task.expanded(examples)
             targets = self.closed([talk.turns[-1] for talk in talks])
             rooms = [max(length - len(ids), length - length // 2) for ids in targets]
             sources, _ = self.contexts(talks, rooms)
             sizes = [bytes_of(*talk.turns[-2:]) for talk in talks]
         else:
-            texts = [(self.form.source(e), self.form.task.target(e)) for e in examples]
+            texts = [(self.source(e), self.task.target(e)) for e in examples]
             sources, targets = (self.closed(side) for side in zip(*texts, strict=True))
             sizes = [bytes_of(*both) for both in texts]
         yield from zip(sources, targets, sizes, strict=True)
@@ -159,84 +154,3 @@ class Scribe:
 
 def bytes_of(*texts: str) -> int:
     return sum(len(text.encode()) for text in texts)
-
-
-# -- dividing
-
-
-def divide_pairs(pairs: Sequence[Pair], share: float, folds: int, fold: int) -> list[bool]:
-    """Which pairs validate, such that no sentence of either side is on both.
-
-    Pairs that are connected by equal sources or targets stay together. Neither a seed nor the
-    order of the file decides.
-    """
-    groups = connected(pairs)
-    if folds and not (2 <= folds <= len(groups) and 0 <= fold < folds):
-        raise ConfigError(
-            f"part {fold} of {folds} was asked for, and the {len(pairs):,} pairs make "
-            f"{len(groups):,} groups that share no sentence; choose at least 2 parts and at most "
-            "one for each group"
-        )
-    if not folds and not 0 <= share < 1:
-        raise ConfigError(f"examples.share is {share:g}; it must be 0 or more and below 1")
-    if folds:
-        chosen = part_of(groups, folds, fold)
-    else:
-        chosen = share_of(groups, int(len(pairs) * share + 0.5)) if share else []
-    if share and not folds and not chosen and len(pairs) > 1:
-        raise InputError(
-            f"all {len(pairs):,} pairs are connected by equal sources or targets, so none can "
-            "validate without being learned as well; give a file for it (--valid), or set "
-            "examples.share=0"
-        )
-    found = [False] * len(pairs)
-    for group in chosen:
-        for i in group:
-            found[i] = True
-    return found
-
-
-def connected(pairs: Sequence[Pair]) -> list[list[int]]:
-    """Groups of pairs, in an order that depends on their texts alone."""
-    parent = list(range(len(pairs)))
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    seen: dict[bytes, int] = {}
-    keys = []
-    for i, pair in enumerate(pairs):
-        sides = [fingerprint(text) for _, text in pair.leaks()]
-        keys.append(b"".join(sides))
-        for side in sides:
-            parent[root(i)] = root(seen.setdefault(side, i))
-    groups: dict[int, list[int]] = {}
-    for i in range(len(pairs)):
-        groups.setdefault(root(i), []).append(i)
-    return sorted(groups.values(), key=lambda group: min(keys[i] for i in group))
-
-
-def share_of(groups: list[list[int]], wanted: int) -> list[list[int]]:
-    """Groups of about so many pairs in all; at least one where another is left to learn."""
-    chosen: list[list[int]] = []
-    for group in groups:
-        if len(group) <= wanted and len(chosen) + 1 < len(groups):
-            chosen.append(group)
-            wanted -= len(group)
-    if not chosen and len(groups) > 1:
-        chosen = [min(groups, key=len)]
-    return chosen
-
-
-def part_of(groups: list[list[int]], folds: int, fold: int) -> list[list[int]]:
-    """One of several parts of about equal size: the largest group goes first, to the least."""
-    parts: list[list[list[int]]] = [[] for _ in range(folds)]
-    sizes = [0] * folds
-    for group in sorted(groups, key=len, reverse=True):
-        least = sizes.index(min(sizes))
-        parts[least].append(group)
-        sizes[least] += len(group)
-    return parts[fold]

@@ -1,19 +1,56 @@
-"""Translation: a text in another language."""
+"""Translation: a text in another language; and what summaries share with it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from regard.data.read_fields import ID
-from regard.tasks.written import Rewriting
+from regard.data.examples import Example, Pair
+from regard.data.read_fields import ID, Bad, Record
+from regard.metrics.text import Translation
+from regard.tasks.base import Task
 
-if TYPE_CHECKING:
-    from regard.metrics.base import Measured
+
+class Rewriting(Task):
+    """A text from a text."""
+
+    example = Pair
+    by_language = True
+    needed = ("source",)
+    answers = ("target",)
+    in_two_files = True
+    text_only = True
+    fields = ("source",)
+    answer_fields = ("target",)
+    whole_lines = True
+    record_texts = ("source",)
+
+    def parse(self, record: Record) -> Example:
+        source, target = record.text("source"), None
+        if record.has("target"):
+            if record.get("target") is None:
+                raise Bad("missing-label", f"no target in {record.field('target')!r}")
+            target = record.text("target")
+        return Pair(source, target, record.place, record.id)
+
+    def source(self, example: Example) -> str:
+        return example.source if isinstance(example, Pair) else super().source(example)
+
+    def target(self, example: Example) -> str:
+        target = getattr(example, "target", None)
+        return target if target is not None else super().target(example)
+
+    def prompt_values(self, example: Any, labels: str) -> dict[str, str | None]:
+        return {"source": example.source}
+
+    def prompt_answer(self, example: Any, field: str, words: Mapping[str, str]) -> str | None:
+        target: str | None = example.target
+        return target
 
 
 class Translate(Rewriting):
     name = "translate"
+    measured_by = Translation
     roles: ClassVar[Mapping[str, str]] = {
         "source": "source src a",
         "target": "target tgt b",
@@ -25,6 +62,8 @@ class Translate(Rewriting):
     }
     varied = True
     prefix = "translate: "
+    of_pairs = True
+    names_languages = True
     answer_tokens = 64
 
     def unpacked(self, values: dict[str, Any], chosen: Mapping[str, str]) -> dict[str, Any]:
@@ -36,11 +75,6 @@ class Translate(Rewriting):
         if len(inside) == 2 and not chosen:
             flat["source"], flat["target"] = inside.values()
         return flat
-
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
-        from regard.metrics.text import Translation
-
-        return Translation
 
     def template(self, examples: Sequence[Any]) -> str:
         """GPT-2's (Radford et al. 2019, 3.7)."""

@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 from pydoc_data.topics import topics
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,9 +41,13 @@ def data(tmp_path: Path) -> Path:
     return write(tmp_path / "data", {"train": pages[:30], "valid": pages[30:], "test": []})
 
 
+def baseline(data: Path, order: int, split: str = "valid") -> dict[str, Any]:
+    return study.measure(study.count(data, order), data, split)
+
+
 def test_baseline(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {file.name: file.stat().st_mtime_ns for file in data.iterdir()}
-    found = study.baseline(data, 4)
+    found = baseline(data, 4)
     train, valid = Corpus.open(data, "train"), Corpus.open(data, "valid")
     model = Ngram.train(train.read(0, len(train)), 4, 256, END)
     each = [model.surprisal(valid.document(i)) for i in range(len(valid.documents) - 1)]
@@ -55,31 +60,25 @@ def test_baseline(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["orders"][-1]["bits_per_byte"] == found["bits_per_byte"]
     assert found["orders"][1]["ngrams"] == len(model.levels[1])
     monkeypatch.setattr(study, "CHUNK", 7)  # many cuts inside documents
-    assert study.baseline(data, 4)["nats"] == pytest.approx(nats, rel=1e-12)
+    assert baseline(data, 4)["nats"] == pytest.approx(nats, rel=1e-12)
     assert {file.name: file.stat().st_mtime_ns for file in data.iterdir()} == files
 
 
-def test_curve(data: Path) -> None:
-    small, large = study.curve(data, [500, 20_000], order=3)
-    assert (small["training_tokens"], large["training_tokens"]) == (500, 20_000)
-    assert large["bits_per_byte"] < small["bits_per_byte"]
-
-
 def test_data_that_cannot_serve(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"'test' of .* is empty"):
-        study.baseline(data, 2, "test")
-    with pytest.raises(UnknownName, match="valid"):
-        study.baseline(data, 2, "vald")
-    with pytest.raises(InputError, match="99,999,999 tokens were asked for"):
-        study.count(data, 2, 99_999_999)
-    with pytest.raises(FormatError, match="prepared text"):
-        study.baseline(tmp_path / "nowhere", 2)
     empty = write(tmp_path / "empty", {"train": [], "valid": [[1]]})
-    with pytest.raises(InputError, match=r"training text of .* is empty"):
-        study.baseline(empty, 2)
     other = write(tmp_path / "other", {"train": [[1]], "valid": [[1]]}, vocabulary=9)
-    with pytest.raises(InputError, match=r"256 tokens .* has 9"):
-        study.measure(study.count(data, 2), other)
+    refused: list[tuple[Any, type[Exception], str]] = [
+        (lambda: baseline(data, 2, "test"), InputError, r"'test' of .* is empty"),
+        (lambda: baseline(data, 2, "vald"), UnknownName, "valid"),
+        (lambda: study.count(data, 2, 99_999_999), InputError, "99,999,999 tokens were asked for"),
+        (lambda: baseline(tmp_path / "nowhere", 2), FormatError, "prepared text"),
+        (lambda: baseline(empty, 2), InputError, r"training text of .* is empty"),
+        (lambda: study.measure(study.count(data, 2), other), InputError, r"256 tokens .* has 9"),
+    ]
+    for work, error, named in refused:
+        with pytest.raises(error, match=named):
+            work()
+    assert study.count(data, 2, 500).tokens == 500
 
 
 def command(*arguments: str | Path) -> Result:
@@ -97,7 +96,7 @@ def test_command(data: Path, tmp_path: Path) -> None:
     ] == "order 1 2 3 counted scored".split()
     model, figures = tmp_path / "n.safetensors", tmp_path / "n.json"
     first = json.loads(command(data, "--order", "3", "--json", "--out", model).stdout)
-    assert first["bits_per_byte"] == pytest.approx(study.baseline(data, 3)["bits_per_byte"])
+    assert first["bits_per_byte"] == pytest.approx(baseline(data, 3)["bits_per_byte"])
     again = json.loads(command(data, "--model", model, "--json", "--out", figures).stdout)
     assert again == json.loads(figures.read_text("utf-8"))
     assert {**again, "seconds": 0} == {**first, "seconds": 0}

@@ -18,11 +18,6 @@ from tests.tasks.world import World, alternatives, questions, texts
 COMMANDS = ["classify", "tag", "answer", "choose", "similar", "translate", "summarise", "embed"]
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
-
-
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs a command, given standard input; what it printed, and what it noted."""
@@ -109,7 +104,7 @@ def test_notes_of_the_reader_and_of_long_texts(world: World, ask: Any, tmp_path:
     assert len(out.splitlines()) == 2
     told = err.splitlines()
     assert told[0].startswith("regard: note: ids that occur twice (duplicate-id): 1, the first is")
-    assert "1 texts have more than" in told[1] and "were cut" in told[1]
+    assert "1 of 2 texts have more than" in told[1] and "were cut" in told[1]
 
 
 def test_broken_characters(world: World, ask: Any, refused: Any) -> None:

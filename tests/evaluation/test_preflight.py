@@ -17,18 +17,13 @@ from regard.metrics.labels import Classification
 from regard.metrics.text import Translation
 from regard.tasks import task as task_named
 from regard.tasks.base import Prediction
-from regard.tasks.labelled_text import NONE
+from regard.tasks.classify import NONE
 from tests.evaluation.test_page import Page
 from tests.metrics.kinds import KINDS
 from tests.tasks import tuning
 from tests.tasks.world import World, rows, texts
 
 pytest.importorskip("sklearn")
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
 
 
 class Asked:

@@ -23,16 +23,11 @@ from regard.training.run import train
 from tests.evaluation.test_page import Page
 from tests.metrics.kinds import compare
 from tests.tasks import tuning
-from tests.tasks.world import World, conll, rows
+from tests.tasks.world import conll, rows
 from tests.training import small
 
 sklearn = pytest.importorskip("sklearn.metrics")
 seqeval = pytest.importorskip("seqeval.metrics")
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +43,8 @@ def reader(tmp_path_factory) -> Path:
 # -- labels
 
 
-def test_figures_are_scikit_learns_on_the_predictions_written(world, tmp_path):
-    found = examine(world.run("reviewer"), [world.data("classify")], Plan(out=tmp_path / "t"))
-    said = rows(tmp_path / "t")
+def test_figures_are_scikit_learns_on_the_predictions_written(world, tested):
+    found, said = tested("reviewer", "classify")
     gold, predicted = [row["gold"] for row in said], [row["predicted"] for row in said]
     records = [json.loads(line) for line in Path(world.data("classify")).read_text().splitlines()]
     assert gold == [record["label"] for record in records]
@@ -73,14 +67,14 @@ def test_figures_are_scikit_learns_on_the_predictions_written(world, tmp_path):
         assert sum(row["scores"].values()) == pytest.approx(1, abs=1e-5)
 
 
-def test_predictions_are_those_of_transformers(world, tmp_path):
+def test_predictions_are_those_of_transformers(world, tested):
     transformers = pytest.importorskip("transformers")
-    examine(world.run("reviewer"), [world.data("classify")], Plan(out=tmp_path / "t"))
+    _, said = tested("reviewer", "classify")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
         world.run("reviewer")
     ).eval()
     fast = load(world.run("reviewer")).tokenizer
-    for row in rows(tmp_path / "t")[:20]:
+    for row in said[:20]:
         ids = [2, *fast.encode(row["text"], special=False), 3]
         with torch.no_grad():
             chances = model(torch.tensor([ids])).logits.softmax(1)[0].tolist()
@@ -88,10 +82,8 @@ def test_predictions_are_those_of_transformers(world, tmp_path):
         assert row["scores"] == pytest.approx(wanted, abs=1e-5)
 
 
-def test_what_is_written(world, tmp_path):
-    found = examine(
-        world.run("reviewer"), [world.data("classify")], Plan(out=tmp_path / "t", worst=3)
-    )
+def test_what_is_written(world, tested, tmp_path):
+    found, _ = tested("reviewer", "classify", worst=3)
     assert sorted(file.name for file in (tmp_path / "t").iterdir()) == [
         "predictions.jsonl", "report.html", "test.json",
     ]  # fmt: skip
@@ -118,21 +110,18 @@ def test_the_training_report_stays(world, tmp_path):
         )
 
 
-def test_a_limit_is_said(world, tmp_path):
-    found = examine(
-        world.run("reviewer"), [world.data("classify")], Plan(out=tmp_path / "t", limit=7)
-    )
-    assert found["examples"] == 7 == len(rows(tmp_path / "t"))
+def test_a_limit_is_said(tested):
+    found, said = tested("reviewer", "classify", limit=7)
+    assert found["examples"] == 7 == len(said)
     assert found["notes"] == ["only the first 7 of 60 examples were tested"]
 
 
-def test_labels_never_learned_count_as_wrong(world, tmp_path):
+def test_labels_never_learned_count_as_wrong(tested, tmp_path):
     records = tuning.reviews(30, seed=9)
     for i in range(0, 30, 3):
         records[i]["label"] = "odd" if i % 2 else "strange"
     data = tuning.write(tmp_path / "new.jsonl", records)
-    found = examine(world.run("reviewer"), [str(data)], Plan(out=tmp_path / "t"))
-    said = rows(tmp_path / "t")
+    found, said = tested("reviewer", data)
     assert found["examples"] == len(said) == 30 and found["unseen"] == {"strange": 5, "odd": 5}
     right = sum(row["gold"] == row["predicted"] for row in said)
     assert found["figures"]["accuracy"] == pytest.approx(right / 30) and right <= 20
@@ -140,20 +129,18 @@ def test_labels_never_learned_count_as_wrong(world, tmp_path):
     assert "'strange' 5" in Page((tmp_path / "t/report.html").read_text()).text
 
 
-def test_long_texts_are_cut_and_counted(world, tmp_path):
+def test_long_texts_are_cut_and_counted(tested, tmp_path):
     records = [*tuning.reviews(5), {"text": "the film was " * 30, "label": "good"}]
     data = tuning.write(tmp_path / "long.jsonl", records)
-    found = examine(world.run("reviewer"), [str(data)], Plan(out=tmp_path / "t"))
-    assert found["notes"] == ["1 texts have more than 16 tokens and were cut"]
+    found, _ = tested("reviewer", data)
+    assert found["notes"] == ["1 of 6 texts have more than 16 tokens and were cut"]
 
 
-def test_what_is_read_in_windows_is_counted(world, tmp_path):
-    long = {
-        "text": "the film was very dull and the plot of a film was great and a music",
-        "label": "",
-    }
+def test_what_is_read_in_windows_is_counted(world, tested, tmp_path):
+    text = "the film was very dull and the plot of a film was great and a music"
+    long = {"text": text, "label": ""}
     data = conll(tmp_path / "long.conll", [*tuning.reviews(3), long])
-    found = examine(world.run("tagger"), [str(data)], Plan(out=tmp_path / "t"))
+    found, _ = tested("tagger", data)
     assert found["notes"] == [
         "1 of 4 sentences have more than 16 tokens and are read in several windows"
     ]
@@ -168,10 +155,9 @@ def test_what_is_read_in_windows_is_counted(world, tmp_path):
 # -- two runs
 
 
-def test_two_runs_are_compared_on_the_same_examples(world, tmp_path):
-    plan = Plan(out=tmp_path / "t", against=world.run("beginner"))
-    found = examine(world.run("reviewer"), [world.data("classify")], plan)["comparison"]
-    ours = rows(tmp_path / "t")
+def test_two_runs_are_compared_on_the_same_examples(world, tested, tmp_path):
+    report, ours = tested("reviewer", "classify", against=world.run("beginner"))
+    found = report["comparison"]
     theirs = [one.value for one in predictor_for(load(world.run("beginner")))(
         [Labelled(row["text"]) for row in ours]
     )]  # fmt: skip
@@ -188,9 +174,8 @@ def test_two_runs_are_compared_on_the_same_examples(world, tmp_path):
     assert found["verdict"] in Page((tmp_path / "t/report.html").read_text()).text
 
 
-def test_a_run_against_itself_is_no_different(world, tmp_path):
-    plan = Plan(out=tmp_path / "t", against=world.run("reviewer"))
-    found = examine(world.run("reviewer"), [world.data("classify")], plan)["comparison"]
+def test_a_run_against_itself_is_no_different(world, tested):
+    found = tested("reviewer", "classify", against=world.run("reviewer"))[0]["comparison"]
     assert found["differing"] == 0 and "no difference beyond chance" in found["verdict"]
 
 
@@ -203,9 +188,8 @@ def test_runs_that_differ_on_thousands_of_examples():
 # -- tags
 
 
-def test_entities_are_seqevals_on_the_predictions_written(world, tmp_path):
-    found = examine(world.run("tagger"), [world.data("tag")], Plan(out=tmp_path / "t"))
-    said = rows(tmp_path / "t")
+def test_entities_are_seqevals_on_the_predictions_written(tested):
+    found, said = tested("tagger", "tag")
     gold, predicted = [row["gold"] for row in said], [row["predicted"] for row in said]
     assert len(said) == 60 and any("B-praise" in tags for tags in gold)
     assert [len(row["text"]) for row in said] == [len(tags) for tags in predicted]
@@ -220,20 +204,19 @@ def test_entities_are_seqevals_on_the_predictions_written(world, tmp_path):
         assert isinstance(row["text"], str) and isinstance(row["gold"], list)
 
 
-def test_entities_of_unseen_kinds_are_counted(world, tmp_path):
+def test_entities_of_unseen_kinds_are_counted(tested, tmp_path):
     kinds = {"good": "praise", "bad": "rumour"}
     data = conll(tmp_path / "new.conll", tuning.reviews(20, seed=3), kinds)
-    found = examine(world.run("tagger"), [str(data)], Plan(out=tmp_path / "t"))
+    found, _ = tested("tagger", data)
     lines = data.read_text().splitlines()
     assert found["unseen"] == {"rumour": sum(line.endswith("B-rumour") for line in lines)}
     by_kind = {row["label"]: row for row in found["classes"]}
     assert by_kind["rumour"]["recall"] == 0 and by_kind["rumour"]["support"] > 0
 
 
-def test_a_strict_reading_says_so(world, tmp_path):
-    found = examine(world.run("tagger"), [world.data("tag")], Plan(out=tmp_path / "t", strict=True))
+def test_a_strict_reading_says_so(tested):
+    found, said = tested("tagger", "tag", strict=True)
     assert found["options"] == {"mode": "strict", "scheme": "IOB2"}
-    said = rows(tmp_path / "t")
     from seqeval.scheme import IOB2
 
     sides = [[row[side] for row in said] for side in ("gold", "predicted")]
@@ -315,12 +298,6 @@ def test_a_limit_of_documents_is_said(reader, tmp_path):
     assert found["notes"][1:] == [f"only the first 3 of {total:,} documents were tested"]
 
 
-def test_a_run_that_has_a_task_is_no_rival(world, reader):
-    with pytest.raises(ConfigError, match=r"has learned classify, and .* no task"):
-        plan = Plan(split="valid", against=world.run("reviewer"))
-        examine(str(reader / "one"), [str(reader / "data")], plan)
-
-
 def test_a_corpus_of_its_first_documents(reader):
     corpus = Corpus.open(reader / "data", "valid")
     few = limited(corpus, 3)
@@ -333,20 +310,44 @@ def test_a_corpus_of_its_first_documents(reader):
 # -- what is refused
 
 
-def test_the_wrong_task_names_models_that_can(world):
-    with pytest.raises(ConfigError, match=r"has learned classify, so it cannot tag; .*: bert"):
-        examine(world.run("reviewer"), [world.data("tag")], Plan(task="tag"))
-    with pytest.raises(ConfigError, match="has learned no task, so it cannot answer"):
-        examine(world.model("bert"), [world.data("classify")], Plan(task="answer"))
-    with pytest.raises(UnknownName, match="did you mean 'classify'"):
-        examine(world.run("reviewer"), [world.data("classify")], Plan(task="clasify"))
+TEXT, CLASSIFY = "text", "classify"  # the reader's prepared text, or the world's data of a task
+REFUSED = [  # the model, the data, the plan; the error, and what it names
+    ("reviewer", "tag", {"task": "tag"}, ConfigError, r"learned classify, .* cannot tag; .*: bert"),
+    ("bert", CLASSIFY, {"task": "answer"}, ConfigError, "learned no task, so it cannot answer"),
+    ("reviewer", CLASSIFY, {"task": "clasify"}, UnknownName, "did you mean 'classify'"),
+    ("reviewer", CLASSIFY, {"against": "tagger"}, ConfigError, "learned tag, .* cannot classify"),
+    ("one", TEXT, {"split": "valid", "against": "reviewer"}, ConfigError,
+     r"has learned classify, and .* no task"),
+    ("reviewer", TEXT, {}, InputError, r"is prepared text, and .* has learned classify"),
+    ("bert", TEXT, {}, InputError, "another tokenizer"),
+    ("one", TEXT, {"split": "dev"}, UnknownName, "split"),
+    ("reviewer", CLASSIFY, {"decoding": {"beams": 4}}, ConfigError, "beams: such is asked of"),
+    ("one", TEXT, {"decoding": {"beams": 4}}, ConfigError, "beams"),
+    *[("reviewer", CLASSIFY, plan, ConfigError, f"--{name} says nothing to a test of classify")
+      for plan in ({"length": 8}, {"split": "valid"}, {"strict": True}, {"language": "zh"})
+      for name in plan],
+    *[("one", TEXT, plan, ConfigError, f"--{name} says nothing to a test of text")
+      for plan in ({"strict": True}, {"language": "zh"}) for name in plan],
+    ("reviewer", CLASSIFY, {"precision": "fp8"}, UnknownName, "precision"),
+    ("reviewer", CLASSIFY, {"resamples": 0}, ConfigError, "resamples is 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "data", "plan", "error", "named"), REFUSED)
+def test_refusals(world, reader, tmp_path, model, data, plan, error, named):
+    def directory(name):
+        known = {"one": str(reader / "one"), "bert": None}
+        return (known[name] or world.model(name)) if name in known else world.run(name)
+
+    if "against" in plan:
+        plan = plan | {"against": directory(plan["against"])}
+    file = str(reader / "data") if data == TEXT else world.data(data)
+    with pytest.raises(error, match=named):
+        examine(directory(model), [file], Plan(out=tmp_path / "t", **plan))
+
+
+def test_who_can_learn_a_task():
     assert {"t5", "gpt"} <= set(learners("translate")) and "t5" not in learners("tag")
-
-
-def test_a_run_of_another_task_is_no_comparison(world, tmp_path):
-    with pytest.raises(ConfigError, match="has learned tag, so it cannot classify"):
-        plan = Plan(out=tmp_path / "t", against=world.run("tagger"))
-        examine(world.run("reviewer"), [world.data("classify")], plan)
 
 
 def test_data_without_right_answers(world, tmp_path):
@@ -375,35 +376,6 @@ def test_broken_records_are_refused_or_counted(world, tmp_path):
     found = examine(world.run("reviewer"), [str(data)], plan)
     assert found["examples"] == 4
     assert found["notes"] == ["1 records were left out: empty-text (as --skip empty-text asks)"]
-
-
-def test_prepared_text_for_a_task(world, reader):
-    with pytest.raises(InputError, match=r"is prepared text, and .* has learned classify"):
-        examine(world.run("reviewer"), [str(reader / "data")])
-
-
-def test_text_of_another_tokenizer(world, reader, tmp_path):
-    with pytest.raises(InputError, match="another tokenizer"):
-        examine(world.model("bert"), [str(reader / "data")])
-    with pytest.raises(UnknownName, match="split"):
-        examine(str(reader / "one"), [str(reader / "data")], Plan(split="dev"))
-
-
-def test_options_that_mean_nothing_here(world, reader):
-    with pytest.raises(ConfigError, match="beams: such is asked of models that write text"):
-        examine(world.run("reviewer"), [world.data("classify")], Plan(decoding={"beams": 4}))
-    with pytest.raises(ConfigError, match="beams"):
-        examine(str(reader / "one"), [str(reader / "data")], Plan(decoding={"beams": 4}))
-    for plan in (Plan(length=8), Plan(split="valid"), Plan(strict=True), Plan(language="zh")):
-        with pytest.raises(ConfigError, match="says nothing to a test of classify"):
-            examine(world.run("reviewer"), [world.data("classify")], plan)
-    for plan in (Plan(strict=True), Plan(language="zh")):
-        with pytest.raises(ConfigError, match="says nothing to a test of text"):
-            examine(str(reader / "one"), [str(reader / "data")], plan)
-    with pytest.raises(UnknownName, match="precision"):
-        Plan(precision="fp8")
-    with pytest.raises(ConfigError, match="resamples is 0"):
-        Plan(resamples=0)
 
 
 # -- small parts

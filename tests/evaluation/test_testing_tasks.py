@@ -12,19 +12,12 @@ from typer.testing import CliRunner
 
 from regard.cli import test as command
 from regard.core.errors import InputError
-from regard.evaluation.test import Plan, examine
 from regard.tasks import task
 from regard.tasks.base import Prediction
 from tests.tasks import tuning
-from tests.tasks.world import World, rows
 
 stats = pytest.importorskip("scipy.stats")
 pytest.importorskip("sklearn")
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture
@@ -35,8 +28,7 @@ def run():
     return lambda *words: CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
 
 
-def sides(out: Path) -> tuple[list, list]:
-    said = rows(out)
+def sides(said: list) -> tuple[list, list]:
     return [row["gold"] for row in said], [row["predicted"] for row in said]
 
 
@@ -48,9 +40,9 @@ def plain(text: str) -> str:
 # -- the other tasks
 
 
-def test_similarity_is_scipys(world, tmp_path):
-    found = examine(world.run("judge"), [world.data("similar")], Plan(out=tmp_path / "t"))
-    gold, said = sides(tmp_path / "t")
+def test_similarity_is_scipys(tested):
+    found, written = tested("judge", "similar")
+    gold, said = sides(written)
     assert len(gold) == 60 and all(isinstance(x, float) for x in gold)
     assert found["figures"] == pytest.approx({
         "spearman": stats.spearmanr(gold, said).statistic,
@@ -59,16 +51,16 @@ def test_similarity_is_scipys(world, tmp_path):
     assert found["worst"][0]["text"].keys() == {"text", "pair"}
 
 
-def test_choices_are_counted(world, tmp_path):
-    found = examine(world.run("chooser"), [world.data("choose")], Plan(out=tmp_path / "t"))
-    gold, said = sides(tmp_path / "t")
+def test_choices_are_counted(tested):
+    found, written = tested("chooser", "choose")
+    gold, said = sides(written)
     assert set(gold) == {0, 1} and found["figures"] == {"accuracy": np.mean(np.equal(gold, said))}
-    assert all(len(row["scores"]) == 2 for row in rows(tmp_path / "t"))
+    assert all(len(row["scores"]) == 2 for row in written)
 
 
-def test_answers_are_compared_as_text(world, tmp_path):
-    found = examine(world.run("answerer"), [world.data("answer")], Plan(out=tmp_path / "t"))
-    gold, said = sides(tmp_path / "t")
+def test_answers_are_compared_as_text(tested):
+    found, written = tested("answerer", "answer")
+    gold, said = sides(written)
     assert sum(not accepted for accepted in gold) == 20  # those without an answer
     short = [[plain(text) for text in accepted if plain(text)] or [""] for accepted in gold]
     exact = np.mean([plain(answer) in right for answer, right in zip(said, short, strict=True)])
@@ -87,22 +79,20 @@ def test_the_best_threshold_may_lie_below_zero():
     assert task("answer").more_figures([["word"]], [Prediction("word", 0.5)], {}) == {}
 
 
-def test_translations_are_sacrebleus(world, tmp_path):
+def test_translations_are_sacrebleus(tested):
     sacrebleu = pytest.importorskip("sacrebleu")
-    plan = Plan(out=tmp_path / "t", limit=20, language="zh", decoding={"beams": 2, "tokens": 8})
-    found = examine(world.run("translator"), [world.data("translate")], plan)
-    gold, said = sides(tmp_path / "t")
-    assert gold == [row["text"][::-1] for row in rows(tmp_path / "t")]
+    decoding = {"beams": 2, "tokens": 8}
+    found, written = tested("translator", "translate", limit=20, language="zh", decoding=decoding)
+    gold, said = sides(written)
+    assert gold == [row["text"][::-1] for row in written]
     bleu = sacrebleu.corpus_bleu(said, [gold], tokenize="zh").score
     chrf = sacrebleu.corpus_chrf(said, [gold]).score
     assert found["figures"] == pytest.approx({"bleu": bleu, "chrf": chrf})
     assert "tok:zh" in found["signatures"]["bleu"]
 
 
-def test_every_reply_of_a_dialogue_is_one(world, tmp_path):
-    plan = Plan(out=tmp_path / "t", decoding={"tokens": 4})
-    found = examine(world.run("talker"), [world.data("converse", 6)], plan)
-    said = rows(tmp_path / "t")
+def test_every_reply_of_a_dialogue_is_one(world, tested):
+    found, said = tested("talker", world.data("converse", 6), decoding={"tokens": 4})
     assert found["examples"] == len(said) == 12 and found["task"] == "converse"
     talk = json.loads(Path(world.data("converse", 6)).read_text().splitlines()[0])["turns"]
     assert [(row["text"], row["gold"]) for row in said[:2]] == [

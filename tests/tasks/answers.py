@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,12 @@ from regard.core.seeding import keyed
 from regard.data.examples import Answer as Gold
 from regard.data.examples import Question
 from regard.data.problems import Place
-from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.tokenizer import word_pieces
 from regard.formats.directory import save
-from regard.models.bert import Bert, BertConfig
-from regard.models.gpt import GPT, GPTConfig
-from regard.models.longformer import Longformer, LongformerConfig
-from regard.models.xlnet import XLNet, XLNetConfig
 from regard.tasks.answer_objective import Answer, AnswerOptions
 from regard.tasks.base import Prediction
 from regard.tasks.corpus import Examples
+from tests.tasks.tuning import STILL, declared, tiny
 
 MARKS = "[PAD] [UNK] [CLS] [SEP] [BOS] [EOS] [MASK]".split()
 WORDS = "a b c d e f g h i j q r here where".split()
@@ -39,16 +35,8 @@ SIZE: dict[str, Any] = {
 }
 
 
-def tokenizer() -> Tokenizer:
-    fast = word_pieces(PIECES)
-    names = dict(zip("pad unk cls sep bos eos mask".split(), MARKS, strict=True))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    config |= {f"{name}_token": word for name, word in names.items()}
-    files = {"tokenizer.json": fast.to_str(), "tokenizer_config.json": json.dumps(config)}
-    return Tokenizer(fast, {name: text.encode() for name, text in files.items()})
-
-
-TOKENIZER = tokenizer()
+ROLES = dict(zip("pad unk cls sep bos eos mask".split(), MARKS, strict=True))
+TOKENIZER = declared(word_pieces(PIECES), ROLES)
 
 
 def asked(
@@ -73,19 +61,10 @@ def batch_of(objective: Answer) -> dict[str, Tensor]:
 
 def model_of(family: str, dtype: torch.dtype = torch.float32, **heads: int) -> Any:
     torch.manual_seed(3)
-    made: Any
-    if family == "xlnet":
-        held = heads or {"span": 0}
-        made = XLNet(XLNetConfig(**SIZE, head_size=16, dropout=0.0, dropout_head=0.0), held)
-    else:
-        rates: dict[str, Any] = {"dropout": 0.0, "dropout_attention": 0.0, "context": 40}
-        held = heads or {"answer": 2}
-        if family == "bert":
-            made = Bert(BertConfig(**SIZE, **rates), held)
-        elif family == "gpt":
-            made = GPT(GPTConfig(**SIZE, **rates, dropout_embedding=0.0), held)
-        else:
-            made = Longformer(LongformerConfig(**SIZE, **rates, padding=PAD, window=8), held)
+    options = SIZE | STILL | {"context": 40, "head_size": 16, "window": 8}
+    own = {} if family == "xlnet" else {"padding": PAD}
+    usual = {"span": 0} if family == "xlnet" else {"answer": 2}
+    made = tiny(family, heads or usual, **options, **own)
     made.initialise()
     for parameter in made.parameters():  # so that scores differ well
         parameter.data += 0.2 * torch.randn_like(parameter)

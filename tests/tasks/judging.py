@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer as Fast
-from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
 from regard.core.seeding import keyed, seed_torch
 from regard.data.examples import Example, Labelled
 from regard.data.tokenizer import Tokenizer
-from regard.models.bert import Bert, BertConfig
-from regard.models.gpt import GPT, GPTConfig
-from regard.models.longformer import Longformer, LongformerConfig
-from regard.models.xlnet import XLNet, XLNetConfig
 from regard.objectives.base import Batch, Loss
 from regard.tasks.corpus import Examples
 from regard.tasks.labelled import LabelledObjective
 from regard.training.train_module import moved
+from tests.tasks.tuning import STILL, of_words, tiny
+from tests.tasks.tuning import write as write
 
 FAMILIES = ("bert", "xlnet", "longformer", "gpt")
 MARKS = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "cls": "<cls>", "sep": "<sep>",
@@ -33,20 +27,12 @@ PAD, UNK, START, CLS, SEP, END = range(6)
 ID = {word: i for i, word in enumerate(VOCABULARY)}
 SIZE: dict[str, Any] = {"vocabulary": len(VOCABULARY), "width": 32, "layers": 2, "heads": 2,
                         "hidden": 64}  # fmt: skip
-STILL = {"dropout": 0.0, "dropout_attention": 0.0, "dropout_head": 0.0}
 
 
 def tokenizer(marks: Sequence[str] = tuple(MARKS)) -> Tokenizer:
     """Words at blanks; only these `marks` are declared, and only they are there."""
-    held = [MARKS[name] for name in marks]
-    words = {word: i for i, word in enumerate([*held, *WORDS])}
-    fast = Fast(models.WordLevel(words, unk_token=MARKS["unk"]))
-    fast.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast.add_special_tokens(held)
-    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    config |= {f"{name}_token": MARKS[name] for name in marks}
-    files = {"tokenizer.json": fast.to_str(), "tokenizer_config.json": json.dumps(config)}
-    return Tokenizer(fast, {name: text.encode() for name, text in files.items()})
+    roles = {name: MARKS[name] for name in marks}
+    return of_words([*roles.values(), *WORDS], roles)
 
 
 TOKENIZER = tokenizer()
@@ -75,19 +61,8 @@ def model_of(
 ) -> Any:
     """Without dropout, and with weights large enough that no error can hide."""
     torch.manual_seed(3)
-    size = SIZE | changes
-    made: Any
-    if family == "xlnet":
-        made = XLNet(XLNetConfig(**size, head_size=16, dropout=0.0, dropout_head=0.0,
-                                 padding=PAD), heads)  # fmt: skip
-    elif family == "gpt":
-        config = GPTConfig(**({"context": 64} | size), dropout_embedding=0.0, **STILL)
-        made = GPT(config, heads)
-    elif family == "bert":
-        made = Bert(BertConfig(**({"context": 64} | size), **STILL, padding=PAD), heads)
-    else:
-        config_ = LongformerConfig(**({"context": 64} | size), window=8, **STILL, padding=PAD)
-        made = Longformer(config_, heads)
+    fixed = STILL | {"context": 64, "head_size": 16, "window": 8, "padding": PAD}
+    made = tiny(family, heads, **(fixed | SIZE | changes))
     made.initialise()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
@@ -141,8 +116,3 @@ def deciding(count: int, seed: int) -> list[Labelled]:
         words.insert(i % len(words), "ab"[i % 2])
         made.append(Labelled(" ".join(words), label=["first", "second"][i % 2]))
     return made
-
-
-def write(file: Path, records: Sequence[dict[str, Any]]) -> Path:
-    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return file

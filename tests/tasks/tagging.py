@@ -12,12 +12,9 @@ from regard.data.examples import Tagged
 from regard.data.special_tokens import completed, special_of
 from regard.data.tags import labels, write
 from regard.data.tokenizer import Tokenizer, word_pieces
-from regard.models.bert import Bert, BertConfig
-from regard.models.gpt import GPT, GPTConfig
-from regard.models.longformer import Longformer, LongformerConfig
-from regard.models.xlnet import XLNet, XLNetConfig
 from regard.tasks.corpus import Examples
 from regard.tasks.tag_objective import Tag, TagOptions
+from tests.tasks.tuning import STILL, tiny
 
 NAMES = ["anna", "bert", "carl"]
 PLACES = ["rome", "oslo"]
@@ -37,27 +34,9 @@ def pieces() -> Tokenizer:
 def model(family: str, classes: int = len(KINDS), **changes: Any) -> Any:
     """Without dropout; large weights, for small ones hide mistakes."""
     torch.manual_seed(0)
-    still = {"dropout": 0.0}
-    calm = still | {"dropout_attention": 0.0}
-    build: dict[str, Any] = {
-        "bert": lambda: Bert(
-            BertConfig(**SIZE | {"hidden": 32, "context": 64} | calm | changes), {"tag": classes}
-        ),
-        "longformer": lambda: Longformer(
-            LongformerConfig(**SIZE | {"hidden": 32, "context": 64, "window": 8} | calm),
-            {"tag": classes},
-        ),
-        "xlnet": lambda: XLNet(
-            XLNetConfig(**SIZE | {"head_size": 8, "hidden": 32} | still), {"tag": classes}
-        ),
-        "gpt": lambda: GPT(
-            GPTConfig(
-                **SIZE | {"context": 64, "dropout_embedding": 0.0, "dropout_head": 0.0} | calm
-            ),
-            {"tag": classes},
-        ),
-    }
-    made = build[family]().initialise()
+    options = SIZE | STILL | {"context": 64, "window": 8, "head_size": 8}
+    options |= {} if family == "gpt" else {"hidden": 32}
+    made = tiny(family, {"tag": classes}, **options | changes).initialise()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
             if "norm" not in name:

@@ -25,7 +25,7 @@ from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.tasks.answer_objective import Answer
 from regard.tasks.base import Prediction
-from regard.training.recipe import make
+from tests.tasks import tuning
 from tests.tasks.answers import (
     FAMILIES,
     SIX,
@@ -181,17 +181,11 @@ def learn(family: str, where: Path, steps: int) -> Path:
     save(model, where / "model", TOKENIZER)
     data = where / "squad.json"
     data.write_text(json.dumps(records(300)), encoding="utf-8")
-    recipe = make(
-        {
-            "model": str(where / "model"),
-            "data": str(data),
-            "examples": {"task": "answer"},
-            "batch": {"samples": 16, "length": 24},
-            "budget": {"steps": steps},
-            "optimizer": {"rate": {"bert": 0.002, "gpt": 0.003}.get(family, 0.005)},
-            "engine": {"precision": "fp32", "compile": "no", "device": "cpu"},
-        }
-    )
+    recipe = tuning.recipe(
+        where / "model", data, examples={"task": "answer"}, budget={"steps": steps},
+        batch={"samples": 16, "length": 24},
+        optimizer={"rate": {"bert": 0.002, "gpt": 0.003}.get(family, 0.005)},
+    )  # fmt: skip
     facts = finetune(recipe, where / "run", display="silent")
     assert facts["valid"]["exact_windows"] > 0.9, facts["valid"]
     return where / "run"

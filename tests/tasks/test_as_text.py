@@ -35,7 +35,8 @@ from regard.models.transformer_xl import TransformerXL, TransformerXLConfig
 from regard.tasks import task as task_named
 from regard.tasks.as_text import finetune_as_text
 from regard.tasks.converse import exchanges
-from regard.tasks.text_forms import Form, Words, divide_pairs
+from regard.tasks.corpus import divide
+from regard.tasks.text_forms import Words
 from regard.training.recipe import Recipe, make, replaced
 from regard.training.run import train
 from tests.files import rows
@@ -139,33 +140,29 @@ def texts_of(run: Path, split: str = "train") -> set[tuple[str, str]]:
 # -- in words
 
 
-def form(task: str, prefix: str = "") -> Form:
-    return Form(task_named(task), prefix)
-
-
 def test_the_forms_of_t5() -> None:
     """As in the preprocessors of T5's authors, and in Raffel et al. 2019, appendix D."""
-    forms: dict[str, tuple[Form, Any, str]] = {
+    forms: dict[str, tuple[str, str, Any, str]] = {
         "stsb sentence1: A. sentence2: B.": (
-            form("similar", "stsb "), Labelled("A.", "B.", 3.25), "3.2"),
+            "similar", "stsb ", Labelled("A.", "B.", 3.25), "3.2"),
         "mnli hypothesis: B. premise: A.": (
-            form("entail", "mnli "), Labelled("A.", "B.", "neutral"), "neutral"),
-        "classify text: A.": (form("classify", "classify "), Labelled("A.", label="pos"), "pos"),
-        "text: A. pair: B.": (form("classify"), Labelled("A.", "B.", "pos"), "pos"),
+            "entail", "mnli ", Labelled("A.", "B.", "neutral"), "neutral"),
+        "classify text: A.": ("classify", "classify ", Labelled("A.", label="pos"), "pos"),
+        "text: A. pair: B.": ("classify", "", Labelled("A.", "B.", "pos"), "pos"),
         "question: Who? context: A passage.": (
-            form("answer"), Question("Who?", "A passage.", (Answer("A", 0),)), "A"),
+            "answer", "", Question("Who?", "A passage.", (Answer("A", 0),)), "A"),
         "question: Why? context: A passage.": (
-            form("answer"), Question("Why?", "A passage.", impossible=True), "no answer"),
+            "answer", "", Question("Why?", "A passage.", impossible=True), "no answer"),
         "copa choice1: One. choice2: Two. premise: P. question: effect": (
-            form("choose", "copa "), Choice("P.", ("One.", "Two."), "effect", 1), "choice2"),
+            "choose", "copa ", Choice("P.", ("One.", "Two."), "effect", 1), "choice2"),
         "choice1: One. choice2: Two. premise: P.": (
-            form("choose"), Choice("P.", ("One.", "Two."), None, 0), "choice1"),
+            "choose", "", Choice("P.", ("One.", "Two."), None, 0), "choice1"),
         "translate English to German: A.": (
-            form("translate", "translate English to German: "), Pair("A.", "B."), "B."),
+            "translate", "translate English to German: ", Pair("A.", "B."), "B."),
     }  # fmt: skip
-    for source, (put, example, target) in forms.items():
-        assert put.source(example) == source
-        assert put.task.target(example) == target
+    for source, (task, prefix, example, target) in forms.items():
+        assert prefix + task_named(task).source(example) == source
+        assert task_named(task).target(example) == target
 
 
 @pytest.mark.parametrize(
@@ -219,7 +216,7 @@ SIDE = st.integers(0, 12).map(str)
 @given(st.lists(st.builds(Pair, SIDE, SIDE), min_size=2), st.sampled_from([0.1, 0.3]), st.data())
 def test_no_sentence_of_either_side_is_shared(pairs: list[Pair], share: float, data: Any) -> None:
     try:
-        inside = divide_pairs(pairs, share, 0, 0)
+        inside = divide(pairs, share, 0, 0)
     except InputError:
         assert not disjoint(pairs)
         return
@@ -227,7 +224,7 @@ def test_no_sentence_of_either_side_is_shared(pairs: list[Pair], share: float, d
     assert any(inside) and not all(inside)
     mixed = data.draw(st.permutations(pairs))
     chosen = {pair for pair, held in zip(pairs, inside, strict=True) if held}
-    again = {p for p, held in zip(mixed, divide_pairs(mixed, share, 0, 0), strict=True) if held}
+    again = {p for p, held in zip(mixed, divide(mixed, share, 0, 0), strict=True) if held}
     assert again == chosen
 
 
@@ -250,17 +247,17 @@ def disjoint(pairs: Sequence[Pair]) -> bool:
 
 def test_a_share_is_kept_and_parts_are_whole() -> None:
     pairs = [Pair(f"s{i // 2}", f"t{i}") for i in range(200)]
-    assert sum(divide_pairs(pairs, 0.1, 0, 0)) == 20
-    assert not any(divide_pairs(pairs, 0.0, 0, 0))
-    parts = [divide_pairs(pairs, 0.1, 3, fold) for fold in range(3)]
+    assert sum(divide(pairs, 0.1, 0, 0)) == 20
+    assert not any(divide(pairs, 0.0, 0, 0))
+    parts = [divide(pairs, 0.1, 3, fold) for fold in range(3)]
     assert [sum(held) for held in zip(*parts, strict=True)] == [1] * 200
     for part in parts:
         apart(pairs, part)
         assert 60 <= sum(part) <= 70
     with pytest.raises(InputError, match="all 5 pairs are connected"):
-        divide_pairs([Pair("a", str(i)) for i in range(5)], 0.1, 0, 0)
+        divide([Pair("a", str(i)) for i in range(5)], 0.1, 0, 0)
     with pytest.raises(ConfigError, match="1 groups that share no sentence"):
-        divide_pairs([Pair("a", str(i)) for i in range(5)], 0.1, 2, 0)
+        divide([Pair("a", str(i)) for i in range(5)], 0.1, 2, 0)
 
 
 # -- learned
@@ -485,10 +482,10 @@ def test_a_translator_from_nothing(home: Path, tmp_path: Path) -> None:
 def test_published_models_are_told_what_to_do(home: Path) -> None:
     assert TextPredictor(load(model(home, "transformer"))).task == "translate"
     ask = TextPredictor(load(model(home, "t5")), task="summarise", tokens=3)
-    assert ask.scribe.form.prefix == "summarize: "
+    assert ask.scribe.prefix == "summarize: "
     assert isinstance(ask([Pair("red cat")])[0].value, str)
     own = TextPredictor(load(model(home, "t5")), task="translate", prefix="to French: ", tokens=3)
-    assert own.scribe.form.source(Pair("red")) == "to French: red"
+    assert own.scribe.source(Pair("red")) == "to French: red"
     with pytest.raises(ConfigError, match="say prefix='translate English to German: '"):
         TextPredictor(load(model(home, "t5")), task="translate")
     for family, task in (("gpt", ""), ("gpt", "translate"), ("t5", ""), ("t5", "tag"),

@@ -82,46 +82,39 @@ def test_answers_and_choices_are_counted(write: Write) -> None:
 
 # -- what is wrong with the whole
 
+MANY = [(f"text {i}", "pos") for i in range(10)]
+CHOICE = {"premise": "p", "choices": ["x", "y"], "label": 0}
+BARE = [{"text": "a"}, {"text": "b", "label": "b"}, {"text": "c", "label": "c"}]
 
-def test_single_class(write: Write) -> None:
+
+@pytest.mark.parametrize(
+    ("content", "task", "expected", "named"),
+    [
+        (reviews(("a", "pos"), ("b", "pos")), "classify", ["error single-class 0"], []),
+        (reviews(*MANY[:9], ("b", "neg")), "classify", [], []),
+        (reviews(*MANY, ("b", "neg")), "classify", ["note imbalance 0"],
+         ["10 of 'pos' but 1 of 'neg'"]),
+        (rows(*BARE), "classify", ["error missing-label 0"], ["1 of 3 examples"]),
+        ("", "classify", ["error no-examples 0"], []),
+        (reviews(("a b", "x"), ("c", "y"), ("a  b ", "x"), ("c", "x")), "classify",
+         ["warning duplicate-text 3", "warning duplicate-text 4"],
+         ["the same text as FILE:1", "another label (y there, x here)"]),
+        (rows(*({**CHOICE, "asks": asks} for asks in ("cause", "effect"))), "choose", [], []),
+    ],
+)  # fmt: skip
+def test_problems_of_a_file(
+    content: str, task: str, expected: list[str], named: list[str], write: Write
+) -> None:
+    file = write("a.jsonl", content)
+    report = check(file, task)
+    assert kinds(report) == expected and report.ok != any("error" in each for each in expected)
+    messages = " ".join(problem.message for problem in report.problems.kept)
+    assert all(words.replace("FILE", str(file)) in messages for words in named)
+
+
+def test_one_class_is_enough_beside_what_was_learned(write: Write) -> None:
     file = write("a.jsonl", reviews(("a", "pos"), ("b", "pos")))
-    assert kinds(check(file, "classify")) == ["error single-class 0"]
     assert kinds(check(file, "classify", against=file))[-1] == "warning single-class 0"
-
-
-def test_imbalance_is_a_note(write: Write) -> None:
-    many = [(f"text {i}", "pos") for i in range(10)]
-    assert check(write("a.jsonl", reviews(*many[:9], ("b", "neg"))), "classify").problems.kept == []
-    report = check(write("a.jsonl", reviews(*many, ("b", "neg"))), "classify")
-    assert kinds(report) == ["note imbalance 0"]
-    assert report.ok
-    assert "10 of 'pos' but 1 of 'neg'" in report.problems.kept[0].message
-
-
-def test_labels_missing_at_the_start(write: Write) -> None:
-    file = write("a.jsonl", rows({"text": "a"}, *({"text": x, "label": x} for x in "bc")))
-    report = check(file, "classify")
-    assert kinds(report) == ["error missing-label 0"]
-    assert "1 of 3 examples" in report.problems.kept[0].message
-
-
-def test_no_examples(write: Write) -> None:
-    assert kinds(check(write("a.jsonl", ""), "classify")) == ["error no-examples 0"]
-
-
-def test_duplicate_texts(write: Write) -> None:
-    file = write("a.jsonl", reviews(("a b", "x"), ("c", "y"), ("a  b ", "x"), ("c", "x")))
-    report = check(file, "classify")
-    assert kinds(report) == ["warning duplicate-text 3", "warning duplicate-text 4"]
-    first, second = (problem.message for problem in report.problems.kept)
-    assert first == f"the same text as {file}:1"
-    assert "another label (y there, x here)" in second
-
-
-def test_what_is_asked_tells_choices_apart(write: Write) -> None:
-    base = {"premise": "p", "choices": ["x", "y"], "label": 0}
-    file = write("a.jsonl", rows(*({**base, "asks": asks} for asks in ("cause", "effect"))))
-    assert check(file, "choose").problems.kept == []
 
 
 def test_against_what_was_learned(write: Write) -> None:
@@ -158,38 +151,24 @@ def test_fingerprints_do_not_see_white_space() -> None:
 # -- tags
 
 
-def test_broken_sequences_tell_their_repair(write: Write) -> None:
-    file = write("a.conll", "a\tB-x\nb\tI-x\n\nc\tB-x\nd\tB-x\n\ne\tO\nf\tI-x\ng\tO\n")
-    report = check(file, "tag")
-    assert report.summary["scheme"] == "bio"
-    assert kinds(report) == ["warning tag-sequence 7"]
-    message = report.problems.kept[0].message
-    assert message.startswith("word 2: I-x")
-    assert "word 2 becomes B-x instead of I-x" in message
-
-
-def test_bioes_is_known(write: Write) -> None:
-    file = write("a.conll", "a\tS-x\n\nb\tB-x\nc\tE-x\n\nd\tB-x\ne\tO\n")
-    report = check(file, "tag")
-    assert report.summary["scheme"] == "bioes"
-    assert set(kinds(report)) == {"warning tag-sequence 6"}
-
-
-def test_other_tags_follow_freely(write: Write) -> None:
-    report = check(write("a.conll", "a\tDET\nb\tNOUN\n"), "tag")
-    assert report.problems.kept == []
-    assert "scheme" not in report.summary
-
-
-def test_tags_that_are_none(write: Write) -> None:
-    report = check(write("a.conll", "a\tB-x\nb\tQ-x\n"), "tag")
-    assert kinds(report) == ["error tag-sequence 1"]
-    assert "cannot be repaired" in report.problems.kept[0].message
-
-
-def test_mixed_schemes(write: Write) -> None:
-    report = check(write("a.conll", "a\tS-x\nb\tU-x\n"), "tag")
-    assert kinds(report) == ["error tag-sequence 0"]
+@pytest.mark.parametrize(
+    ("content", "scheme", "expected", "named"),
+    [
+        ("a\tB-x\nb\tI-x\n\nc\tB-x\nd\tB-x\n\ne\tO\nf\tI-x\ng\tO\n", "bio",
+         {"warning tag-sequence 7"}, ["word 2: I-x", "word 2 becomes B-x instead of I-x"]),
+        ("a\tS-x\n\nb\tB-x\nc\tE-x\n\nd\tB-x\ne\tO\n", "bioes", {"warning tag-sequence 6"}, []),
+        ("a\tDET\nb\tNOUN\n", None, set(), []),  # other tags follow freely
+        ("a\tB-x\nb\tQ-x\n", "bio", {"error tag-sequence 1"}, ["cannot be repaired"]),
+        ("a\tS-x\nb\tU-x\n", None, {"error tag-sequence 0"}, []),  # of two schemes
+    ],
+)  # fmt: skip
+def test_sequences_of_tags(
+    content: str, scheme: str | None, expected: set[str], named: list[str], write: Write
+) -> None:
+    report = check(write("a.conll", content), "tag")
+    assert report.summary.get("scheme") == scheme and {*kinds(report)} == expected
+    messages = " ".join(problem.message for problem in report.problems.kept)
+    assert all(words in messages for words in named)
 
 
 # -- tokens of a model

@@ -19,8 +19,7 @@ from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.tasks.choose import ASKED, Choose
-from regard.training.recipe import make
-from tests.objectives.rules import same
+from tests.tasks import tuning
 from tests.tasks.judging import (
     CLS,
     FAMILIES,
@@ -143,16 +142,6 @@ def test_rows_of_a_sample_find_together_again() -> None:
     assert batch["tokens"].size(0) == 7 and batch["gold"].tolist() == [1, 2, 0]
 
 
-def test_a_sample_is_a_function_of_its_key() -> None:
-    given = [Choice(some_words(3, "p", i), ("a", "b"), label=i % 2) for i in range(40)]
-    first, second, other = (chosen("bert", given, seed=seed) for seed in (1, 1, 2))
-    for place in reversed(range(100)):
-        assert same(first.get(place), second.get(place))
-    assert all(same(first.sample(0, i), other.sample(5, i)) for i in range(40))
-    assert any(not same(first.get(i), other.get(i)) for i in range(40))
-    assert sorted(first.order(0)) == list(range(40)) != list(first.order(0))
-
-
 def test_sizes() -> None:
     """The rows of a sample stand together in memory, but a model reads each by itself."""
     made = chosen("bert")
@@ -231,14 +220,6 @@ def test_it_learns(family: str) -> None:
     assert all(p.score == max(p.scores) == p.scores[p.value] for p in found)
 
 
-def recipe(model: Path, data: Path) -> Any:
-    return make({
-        "model": str(model), "data": str(data), "examples": {"task": "choose"},
-        "batch": {"samples": 8, "length": 20}, "budget": {"steps": 40},
-        "optimizer": {"rate": 0.003}, "engine": {"precision": "fp32", "compile": "no"},
-    })  # fmt: skip
-
-
 def test_a_saved_run_chooses_as_their_classes_do(tmp_path: Path) -> None:
     """COPA's own layout, with a gpt whose tokenizer has no marks."""
     plain = tokenizer(("unk", "eos"))
@@ -249,7 +230,11 @@ def test_a_saved_run_chooses_as_their_classes_do(tmp_path: Path) -> None:
         for e in puzzles(120, 0) if len(e.choices) == 2
     ]  # fmt: skip
     data = write(tmp_path / "data.jsonl", rows)
-    facts = finetune(recipe(tmp_path / "model", data), tmp_path / "run", display="silent")
+    recipe = tuning.recipe(
+        tmp_path / "model", data, examples={"task": "choose"}, batch={"length": 20},
+        budget={"steps": 40},
+    )  # fmt: skip
+    facts = finetune(recipe, tmp_path / "run", display="silent")
     assert facts["valid"]["accuracy"] > 0.8
     loaded = load(tmp_path / "run")
     assert loaded.source["architectures"] == ["GPT2DoubleHeadsModel"]

@@ -11,13 +11,13 @@ import torch
 import transformers
 
 from regard.api import load
-from regard.core.errors import InputError
 from regard.data.examples import Labelled
 from regard.data.special_tokens import special_of
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.training.recipe import make
+from tests.tasks import tuning
 from tests.tasks.judging import (
     CLS,
     SEP,
@@ -33,12 +33,7 @@ transformers.logging.set_verbosity_error()
 
 
 def recipe(model: Path, data: Path, **changes: Any) -> Any:
-    base: dict[str, Any] = {
-        "model": str(model), "data": str(data), "examples": {"task": "classify"},
-        "batch": {"samples": 8, "length": 16}, "budget": {"steps": 30},
-        "optimizer": {"rate": 0.003}, "engine": {"precision": "fp32", "compile": "no"},
-    }  # fmt: skip
-    return make(base, changes)
+    return tuning.recipe(model, data, **({"budget": {"steps": 30}} | changes))
 
 
 def records(count: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -134,30 +129,3 @@ def test_a_run_with_new_tokens_goes_on(tmp_path: Path) -> None:
     ends = [tmp_path / name / "checkpoints" for name in ("whole", "part")]
     weights = [sorted(end.glob("*8/weights.safetensors"))[-1].read_bytes() for end in ends]
     assert weights[0] == weights[1]
-
-
-# --- bad input --------------------------------------------------------------------------------
-
-
-def refused(tmp_path: Path, rows: list[dict[str, Any]], **changes: Any) -> str:
-    save(model_of("bert", {"masked": 0}), tmp_path / "model", TOKENIZER)
-    data = write(tmp_path / "data.jsonl", rows)
-    with pytest.raises(InputError) as caught:
-        finetune(recipe(tmp_path / "model", data, **changes), tmp_path / "run", display="silent")
-    return str(caught.value)
-
-
-def test_labels_that_training_never_saw(tmp_path: Path) -> None:
-    valid = write(tmp_path / "valid.jsonl", [*records(4), {"text": "a", "label": "third"}])
-    told = refused(tmp_path, records(20), examples={"task": "classify", "valid": str(valid)})
-    assert "valid.jsonl:5" in told and "'third'" in told and "'first', 'second'" in told
-
-
-def test_one_class(tmp_path: Path) -> None:
-    told = refused(tmp_path, [{"text": f"a {i}", "label": "only"} for i in range(20)])
-    assert "1 classes ('only')" in told and "at least 2" in told
-
-
-def test_empty_texts(tmp_path: Path) -> None:
-    told = refused(tmp_path, [*records(10), {"text": " ", "label": "first"}])
-    assert "empty-text" in told and "data.jsonl:11" in told

@@ -294,25 +294,31 @@ def test_guidance_tells_which_new_entities_are_related(tmp_path: Path, known: bo
 # -- what cannot be
 
 
-def test_bad_input(facts: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="for encoders"):
-        classify("gpt", ["a"], graph=facts)
-    with pytest.raises(ConfigError, match="needs a graph"):
-        classify("bert", ["a"], branches=1)
-    with pytest.raises(ConfigError, match="'related' needs a graph"):
-        classify("bert", ["a"], mode="bias", rules=["near:1", "related"])
-    with pytest.raises(UnknownName, match=r"did you mean 'objective\.knowledge\.branches'"):
-        classify("bert", ["a"], graph=facts, branch=1)
-    with pytest.raises(UnknownName, match="did you mean 'tree'"):
-        classify("bert", ["a"], graph=facts, mode="trees")
-    with pytest.raises(ConfigError, match="depth is 'two'"):
-        classify("bert", ["a"], graph=facts, depth="two")
-    with pytest.raises(UnknownName, match="unknown relation 'z'"):
-        classify("bert", ["a"], graph=facts, mode="bias", rules=["relation:z"])
-    with pytest.raises(ConfigError, match="needs a model with segments"):
-        classify("longformer", ["a"], graph=facts, mode="bias", rules=["same-sentence"])
-    with pytest.raises(ConfigError, match=r"can only be knowledge\.tsv"):
-        classify("bert", ["a"], file="../secret")
+@pytest.mark.parametrize(
+    ("family", "knowledge", "error", "named"),
+    [
+        ("gpt", {}, ConfigError, "for encoders"),
+        ("bert", {"graph": "", "branches": 1}, ConfigError, "needs a graph"),
+        ("bert", {"graph": "", "mode": "bias", "rules": ["near:1", "related"]}, ConfigError,
+         "'related' needs a graph"),
+        ("bert", {"branch": 1}, UnknownName, r"did you mean 'objective\.knowledge\.branches'"),
+        ("bert", {"mode": "trees"}, UnknownName, "did you mean 'tree'"),
+        ("bert", {"depth": "two"}, ConfigError, "depth is 'two'"),
+        ("bert", {"mode": "bias", "rules": ["relation:z"]}, UnknownName, "unknown relation 'z'"),
+        ("longformer", {"mode": "bias", "rules": ["same-sentence"]}, ConfigError,
+         "needs a model with segments"),
+        ("bert", {"graph": "", "file": "../secret"}, ConfigError, r"can only be knowledge\.tsv"),
+    ],
+)  # fmt: skip
+def test_bad_input(
+    facts: str, family: str, knowledge: dict[str, Any], error: type[Exception], named: str
+) -> None:
+    options = {"graph": facts} | knowledge
+    with pytest.raises(error, match=named):
+        classify(family, ["a"], **{k: v for k, v in options.items() if v != ""})
+
+
+def test_broken_lines_of_a_graph(tmp_path: Path) -> None:
     (tmp_path / "broken.tsv").write_text("a\tb\n")
     with pytest.raises(FormatError, match=r"broken\.tsv:1"):
         classify("bert", ["a"], graph=str(tmp_path / "broken.tsv"))
@@ -359,7 +365,7 @@ def test_a_model_that_is_guided_already(facts: str) -> None:
         assert made(**same).adapt_model(model) is model
     with pytest.raises(ConfigError, match=r"guidance\.gated is True, .* already, with False"):
         made(strength="learned", gated=True).adapt_model(model)
-    with pytest.raises(UnknownName, match=r"guidance\.gate'; known: gated"):
+    with pytest.raises(UnknownName, match=r"guidance\.gate'; did you mean '.*gated'"):
         made(gate=True).adapt_model(model)
     with pytest.raises(ConfigError, match=r"rules stand in objective\.knowledge\.rules"):
         made(rules=["near:1"])

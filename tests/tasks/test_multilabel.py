@@ -20,6 +20,7 @@ from regard.methods.finetune.run import finetune
 from regard.tasks import read, task
 from regard.tasks.corpus import Examples
 from regard.tasks.multilabel import Labels, LabelSets, Multilabel, MultilabelOptions
+from regard.training.rdrop import agreeing
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 
@@ -47,7 +48,7 @@ def test_labels_come_as_a_list_or_as_a_text(tmp_path: Path) -> None:
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     problems = Problems()
     found: list[Any] = read(str(file), "multilabel", problems=problems)
-    assert [e.classes for e in found] == [("b", "a"), ("a", "c", "d"), (), ("a",)]
+    assert [e.label for e in found] == [("b", "a"), ("a", "c", "d"), (), ("a",)]
     assert found[2].labelled and problems.count("warning") == 1
     file.write_text(json.dumps({"text": "x", "labels": {"a": 1}}), encoding="utf-8")
     with pytest.raises(InputError, match="the labels are dict"):
@@ -81,6 +82,12 @@ def test_the_loss_is_binary_cross_entropy(tmp_path: Path) -> None:
 def test_a_threshold_must_be_a_probability() -> None:
     with pytest.raises(ConfigError, match=r"objective\.threshold is 1\.5"):
         objective([Labels("fine", None, ("joy",))], threshold=1.5)
+
+
+def test_two_passes_are_not_compared() -> None:
+    """R-Drop compares distributions over classes, and here each class is a yes or no of its own."""
+    with pytest.raises(ConfigError, match="does not know what 'multilabel' says"):
+        agreeing(objective([Labels("fine", None, ("joy",))]), 1.0)
 
 
 def test_figures_are_scikit_learns() -> None:

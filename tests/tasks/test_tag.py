@@ -250,13 +250,6 @@ def test_balanced_tags_count_alike_in_sum(tokenizer: Tokenizer) -> None:
     assert plain.counts(whole(plain)) == {"tag": 10.0} and "shares" not in whole(plain)
 
 
-def test_what_balanced_weights_cannot_be(tokenizer: Tokenizer) -> None:
-    with pytest.raises(ConfigError, match="weights is 'rare'; it must be one of equal, balanced"):
-        objective(TWO, tokenizer, weights="rare")
-    with pytest.raises(ConfigError, match="a CRF learns sentences"):
-        objective(TWO, tokenizer, weights="balanced", crf=True)
-
-
 SHORT = labels(["A"])  # O B-A I-A
 CHAINS = [tagged("anna likes rome", "B-A I-A O"), tagged("new york xyz oslo", "O B-A B-A I-A"),
           tagged("the new york of a", "B-A I-A I-A I-A I-A"), tagged("a", "I-A")]  # fmt: skip
@@ -477,20 +470,22 @@ def test_a_banded_gpt_keeps_its_chain_beside(tokenizer: Tokenizer, tmp_path: Pat
         assert made.predict(again, batch) == made.predict(banded.eval(), batch)
 
 
-def test_bad_input(tokenizer: Tokenizer) -> None:
-    with pytest.raises(InputError, match="no entity: every tag is O"):
-        objective([tagged("the", "O")], tokenizer, known=["O"])
-    with pytest.raises(ConfigError, match="t5 cannot learn tag so; these can: bert, xlnet"):
-        objective(TWO, tokenizer, "t5")
-    with pytest.raises(ConfigError, match="no room for words beside 2 marks"):
-        objective(TWO, tokenizer, length=2)
-    with pytest.raises(ConfigError, match="the model is a xlnet; this was made for bert"):
-        objective(TWO, tokenizer).check(model("xlnet"))
-    banded = GPT(GPTConfig(**SIZE | {"context": 64, "band": 4}), {"tag": 5})
-    objective(TWO, tokenizer, "gpt").check(banded)
-    made = objective(TWO, tokenizer, crf=True)
-    with pytest.raises(FormatError, match="should hold the CRF of 5 tags"):
-        made.opened(model("bert"), Path("nowhere"))
+@pytest.mark.parametrize(
+    ("build", "error", "named"),
+    [
+        (lambda t: objective([tagged("the", "O")], t, known=["O"]), InputError, "every tag is O"),
+        (lambda t: objective(TWO, t, "t5"), ConfigError, "t5 .* tag so; these can: bert, xlnet"),
+        (lambda t: objective(TWO, t, length=2), ConfigError, "no room for words beside 2 marks"),
+        (lambda t: objective(TWO, t, weights="rare"), ConfigError, "weights is 'rare'; .* equal"),
+        (lambda t: objective(TWO, t, weights="balanced", crf=True), ConfigError, "a CRF learns"),
+        (lambda t: objective(TWO, t).check(model("xlnet")), ConfigError, "is a xlnet; .* for bert"),
+        (lambda t: objective(TWO, t, crf=True).opened(model("bert"), Path("nowhere")), FormatError,
+         "should hold the CRF of 5 tags"),
+    ],
+)  # fmt: skip
+def test_refusals(build: Any, error: type[Exception], named: str, tokenizer: Tokenizer) -> None:
+    with pytest.raises(error, match=named):
+        build(tokenizer)
 
 
 def test_tags_that_are_no_entities(tokenizer: Tokenizer) -> None:

@@ -22,7 +22,8 @@ from regard.evaluation.test import examine
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.models.bert import Bert, BertConfig
-from regard.training.recipe import Recipe, make
+from regard.training.recipe import Recipe
+from tests.tasks import tuning
 from tests.tasks.tagging import KINDS, SIZE, conll, pieces, sentences, tagged, whole
 
 
@@ -35,15 +36,12 @@ def start(tmp_path: Path) -> Path:
 
 def recipe(start: Path, data: Path, **changes: Any) -> Recipe:
     base: dict[str, Any] = {
-        "model": str(start),
-        "data": str(data),
         "examples": {"task": "tag"},
-        "batch": {"samples": 16},
+        "batch": {"samples": 16, "length": 32},
         "budget": {"steps": 60},
         "optimizer": {"rate": 0.005},
-        "engine": {"precision": "fp32", "compile": "no"},
     }
-    return make(base, changes)
+    return tuning.recipe(start, data, **(base | changes))
 
 
 @pytest.mark.parametrize("crf", [False, True])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from regard.core.errors import ConfigError, InputError, UnknownName
@@ -11,7 +13,7 @@ from regard.evaluation.prompter import Options, prompter_for
 from regard.evaluation.prompting import evaluate
 from regard.tasks import task as task_named
 from regard.tasks.choose import lowered
-from regard.tasks.templates import Template, prompted
+from regard.tasks.templates import Template
 from tests.decoding.small import talking
 
 
@@ -136,34 +138,32 @@ def test_small_initials() -> None:
     ]  # fmt: skip
 
 
-def test_unknown_tasks_labels_and_scores_are_refused() -> None:
-    with pytest.raises(UnknownName, match="task 'tag'"):
-        prompted(task_named("tag"))
-    examples = [Labelled("a", None, "x"), Labelled("b", None, "y")]
-    with pytest.raises(UnknownName, match="label 'z'"):
-        evaluate(talking(), examples, "classify", labels={"z": "great"})
-    with pytest.raises(ConfigError, match="same word 'a'"):
-        evaluate(talking(), examples, "classify", labels={"x": "a", "y": "a"})
-    with pytest.raises(ConfigError, match="is empty"):
-        evaluate(talking(), examples, "classify", labels={"x": " "})
-    with pytest.raises(UnknownName, match="score 'best'"):
-        evaluate(talking(), examples, "classify", score="best")
-    with pytest.raises(UnknownName, match="option 'shot'"):
-        evaluate(talking(), examples, "classify", shot=2)
-    with pytest.raises(ConfigError, match="shots is -1"):
-        evaluate(talking(), examples, "classify", shots=-1)
-    with pytest.raises(ConfigError, match="leave out the other"):
-        evaluate(talking(), examples, "classify", neutral="A:", blank=("N/A",))
-    with pytest.raises(InputError, match="no label"):
-        evaluate(talking(), [Labelled("a")], "classify")
-    with pytest.raises(InputError, match="all examples have the label 'x'"):
-        evaluate(talking(), examples[:1], "classify")
-    with pytest.raises(InputError, match=r"score 4\.5"):
-        evaluate(talking(), [Labelled("a", "b", "4.5")], "similar")
-    with pytest.raises(InputError, match="no examples"):
-        evaluate(talking(), [], "classify")
-    with pytest.raises(ConfigError, match="no labels"):
-        evaluate(talking(), [Pair("a", "b")], "translate", labels={"x": "a"})
+TWO = [Labelled("a", None, "x"), Labelled("b", None, "y")]
+
+
+@pytest.mark.parametrize(
+    ("examples", "task", "options", "error", "named"),
+    [
+        (TWO, "tag", {}, UnknownName, "task 'tag'"),
+        (TWO, "classify", {"labels": {"z": "great"}}, UnknownName, "label 'z'"),
+        (TWO, "classify", {"labels": {"x": "a", "y": "a"}}, ConfigError, "same word 'a'"),
+        (TWO, "classify", {"labels": {"x": " "}}, ConfigError, "is empty"),
+        (TWO, "classify", {"score": "best"}, UnknownName, "score 'best'"),
+        (TWO, "classify", {"shot": 2}, UnknownName, "option 'shot'"),
+        (TWO, "classify", {"shots": -1}, ConfigError, "shots is -1"),
+        (TWO, "classify", {"neutral": "A:", "blank": ("N/A",)}, ConfigError, "leave out the other"),
+        ([Labelled("a")], "classify", {}, InputError, "no label"),
+        (TWO[:1], "classify", {}, InputError, "all examples have the label 'x'"),
+        ([Labelled("a", "b", "4.5")], "similar", {}, InputError, r"score 4\.5"),
+        ([], "classify", {}, InputError, "no examples"),
+        ([Pair("a", "b")], "translate", {"labels": {"x": "a"}}, ConfigError, "no labels"),
+    ],
+)
+def test_refusals(
+    examples: list[Example], task: str, options: dict[str, Any], error: type[Exception], named: str
+) -> None:
+    with pytest.raises(error, match=named):
+        evaluate(talking(), examples, task, **options)
 
 
 def test_words_that_a_tokenizer_cannot_tell_apart_are_refused() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,33 @@ ROLES = dict(zip(["pad", "unk", "cls", "sep", "mask"], MARKS, strict=True))
 
 
 def tokenizer() -> Tokenizer:
-    fast = Fast(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    return of_words(WORDS, ROLES, SENTINELS)
+
+
+def of_words(words: Sequence[str], roles: dict[str, str], more: Sequence[str] = ()) -> Tokenizer:
+    """Words at blanks, and special tokens: those that play a role, and more."""
+    fast = Fast(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token=roles["unk"]))
     fast.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast.add_special_tokens([*MARKS, *SENTINELS])
+    fast.add_special_tokens([*roles.values(), *more])
+    return declared(fast, roles)
+
+
+def declared(fast: Fast, roles: dict[str, str]) -> Tokenizer:
+    """With the files that say which token plays which role."""
     config = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    config |= {f"{role}_token": word for role, word in ROLES.items()}
+    config |= {f"{role}_token": word for role, word in roles.items()}
     files = {"tokenizer.json": fast.to_str(), "tokenizer_config.json": json.dumps(config)}
     return Tokenizer(fast, {name: text.encode() for name, text in files.items()})
+
+
+STILL = dict.fromkeys(("dropout", "dropout_attention", "dropout_head", "dropout_embedding"), 0.0)
+
+
+def tiny(family: str, heads_of: dict[str, int], /, **options: Any) -> Any:
+    """A model of a family; options that its configuration does not have are left out."""
+    card = FAMILIES[family]
+    known = {field.name for field in fields(card.config)}
+    return card.model(card.config(**{k: v for k, v in options.items() if k in known}), heads_of)
 
 
 def bert(directory: Path, *, layers: int = 2, **changes: Any) -> Path:
@@ -82,7 +103,7 @@ def reviews(count: int, seed: int = 0, share: float = 0.5) -> list[dict[str, str
     return [{"text": text, "label": label} for text, label in found.items()]
 
 
-def write(file: Path, records: list[dict[str, Any]]) -> Path:
+def write(file: Path, records: Sequence[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return file
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from regard.tasks.parallel_inference import side_by_side
+from regard.tasks.inference import side_by_side
 
 CPU = torch.device("cpu")
 
