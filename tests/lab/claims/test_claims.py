@@ -19,11 +19,9 @@ from regard.lab.claims import claim, names
 from regard.lab.claims.engine.claim import Axis, Cell, Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Computed, Followed, Room
 from regard.lab.claims.engine.rules import (
-    All,
     Less,
     Outgrows,
     Peak,
-    Provided,
     Ratio,
     Rising,
     Shrinks,
@@ -44,9 +42,7 @@ def texts(tmp_path_factory):
 
 
 def leaves(rule):
-    parts = rule.rules if isinstance(rule, All) else ()
-    parts = (rule.condition, rule.rule) if isinstance(rule, Provided) else parts
-    return [leaf for part in parts for leaf in leaves(part)] or [rule]
+    return [*rule.rules, *rule.provided]
 
 
 @pytest.mark.parametrize("name", names() if os.environ.get("REGARD_ALL") else QUICK)

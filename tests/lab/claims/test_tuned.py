@@ -21,8 +21,8 @@ from regard.lab.claims.engine.rules import (
     REPRODUCED,
     UNDECIDED,
     Alike,
+    All,
     Less,
-    Provided,
     Shrinks,
     Within,
 )
@@ -241,8 +241,8 @@ def test_alike(other: list[float], verdict: str) -> None:
 def test_nothing_is_judged_by_what_was_not_learned() -> None:
     held = values(a={0.0: [1.0, 1.0]}, b={0.0: [2.0, 2.0]})
     rule = Less("x", "b", "a")
-    assert Provided(Within("x", "a", most=1.5), rule).judge(held).verdict == NOT
-    assert Provided(Within("x", "a", most=0.5), rule).judge(held).verdict == UNDECIDED
+    for most, verdict in ((1.5, NOT), (0.5, UNDECIDED)):
+        assert All((rule,), provided=(Within("x", "a", most=most),)).judge(held).verdict == verdict
 
 
 def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:

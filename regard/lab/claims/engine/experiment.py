@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +68,6 @@ class Trained(Experiment):
     along: str = ""  # a key such as "shape.heads"
     steps: int = 300
     look: Callable[[Path, Cell], Figures] | None = None
-    whole: Sequence[str] = ("shape.heads", "shape.layers", "batch.length")  # keys of whole numbers
     alike: Table = field(default_factory=lambda: dict(QUIET))
 
     def figures(self, cell: Cell, room: Room) -> Figures:
@@ -92,10 +91,7 @@ class Trained(Experiment):
             yield out, finished(train(self.recipe(cell, room), out, display="silent"))
 
     def recipe(self, cell: Cell, room: Room) -> Recipe:
-        axis: Table = {}
-        if self.along:
-            value = int(cell.at) if self.along in self.whole else cell.at
-            axis = recipes.overrides([f"{self.along}={value}"])
+        axis = recipes.overrides([f"{self.along}={cell.at:g}"]) if self.along else {}
         steps = {"budget": {"steps": room.steps(self.steps)}}
         data = {"data": str(self.text(room.place)), "seed": cell.seed}
         return recipes.make(self.alike, self.common, steps, self.arms[cell.arm], axis, data)

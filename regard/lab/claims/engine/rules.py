@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from regard.core.bilingual import Said
 
@@ -329,45 +329,53 @@ class Rising(OfArm):
 
 @dataclass(frozen=True)
 class All(Rule):
-    """Every part of it."""
+    """Every one of its rules. It says nothing where what it builds on (`provided`) was not learned
+    here.
+    """
 
     rules: tuple[Rule, ...]
+    provided: tuple[Rule, ...] = ()
 
     @property
     def words(self) -> str:
-        return "; and ".join(rule.words for rule in self.rules)
+        asked, condition = (
+            "; and ".join(rule.words for rule in rules) for rules in (self.rules, self.provided)
+        )
+        return f"{asked}; undecided unless {condition}" if condition else asked
 
     def parts(self) -> list[Said]:
-        return [said for rule in self.rules for said in rule.parts()]
+        asked, conditions = (
+            [said for rule in rules for said in rule.parts()]
+            for rules in (self.rules, self.provided)
+        )
+        return asked + [
+            Said(f"undecided unless {said.en}", f"前提（否则无法判定）：{said.zh}")
+            for said in conditions
+        ]
 
     def judge(self, values: Values) -> Ruling:
         rulings = [rule.judge(values) for rule in self.rules]
-        told = "; ".join(ruling.because for ruling in rulings)
-        return Ruling(worst({ruling.verdict for ruling in rulings}), told)
+        conditions = [rule.judge(values) for rule in self.provided]
+        verdict = worst({ruling.verdict for ruling in rulings})
+        if any(ruling.verdict != REPRODUCED for ruling in conditions):
+            verdict = UNDECIDED
+        return Ruling(verdict, "; ".join(each.because for each in rulings + conditions))
 
 
-@dataclass(frozen=True)
-class Provided(Rule):
-    """A rule that says nothing where what it builds on was not learned here."""
+KINDS: dict[str, type[OfArm]] = {
+    kind.__name__.lower(): kind
+    for kind in (Less, Ratio, Alike, Shrinks, Outgrows, Within, Slope, Straight, Peak, Rising)
+}
 
-    condition: Rule
-    rule: Rule
 
-    @property
-    def words(self) -> str:
-        return f"{self.rule.words}; undecided unless {self.condition.words}"
+def rule_of(tables: Sequence[Mapping[str, Any]], provided: Sequence[Mapping[str, Any]]) -> All:
+    """The rule that a claim declares; `is` names the kind of each part."""
 
-    def parts(self) -> list[Said]:
-        unless = [
-            Said(f"undecided unless {said.en}", f"前提（否则无法判定）：{said.zh}")
-            for said in self.condition.parts()
-        ]
-        return [*self.rule.parts(), *unless]
+    def parts(tables: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
+        fields = ({k: v for k, v in table.items() if k != "is"} for table in tables)
+        return tuple(KINDS[table["is"]](**own) for table, own in zip(tables, fields, strict=True))
 
-    def judge(self, values: Values) -> Ruling:
-        first, then = self.condition.judge(values), self.rule.judge(values)
-        verdict = then.verdict if first.verdict == REPRODUCED else UNDECIDED
-        return Ruling(verdict, f"{then.because}; {first.because}")
+    return All(parts(tables), parts(provided))
 
 
 def worst(verdicts: set[str]) -> str:
