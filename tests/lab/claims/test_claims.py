@@ -18,6 +18,7 @@ from regard.data.corpus import Corpus
 from regard.lab.claims import claim, names
 from regard.lab.claims.engine.claim import Axis, Cell, Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Computed, Followed, Room
+from regard.lab.claims.engine.page import reasons
 from regard.lab.claims.engine.rules import (
     Less,
     Outgrows,
@@ -30,7 +31,6 @@ from regard.lab.claims.engine.rules import (
 )
 from regard.lab.claims.engine.run import run, setting
 from regard.lab.claims.engine.texts import ciphers, numerals, spelled
-from regard.lab.claims.engine.words import reasons
 
 QUICK = ("scaling", "path-length", "accumulation", "in-context", "window", "evaluation-speed")
 TINY = 0.004  # of the usual steps

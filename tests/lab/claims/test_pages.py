@@ -12,8 +12,7 @@ from regard.cli import claims as commands
 from regard.lab.claims import claim, names
 from regard.lab.claims.engine.chart import drawn, numbers
 from regard.lab.claims.engine.claim import Axis, Chart, Said
-from regard.lab.claims.engine.gallery import gallery
-from regard.lab.claims.engine.page import page
+from regard.lab.claims.engine.page import gallery, page
 from regard.lab.claims.engine.run import judged, run
 from regard.report.bars import Bar, Bars
 from regard.report.bars import inline as bars_inline
