@@ -28,6 +28,12 @@ def words(name: str) -> dict[str, Said]:
 
 def rendered(directory: Path, name: str, **values: Any) -> str:
     """The template of this name in a directory; `part(FILE)` puts a style or a script into it."""
+    return str(environment(directory).get_template(name).render(**values))
+
+
+@cache
+def environment(directory: Path) -> Any:
+    """Templates of a directory, and those that all pages share."""
     from jinja2 import Environment, FileSystemLoader
     from markupsafe import Markup
 
@@ -37,12 +43,12 @@ def rendered(directory: Path, name: str, **values: Any) -> str:
     def part(file: str) -> Markup:
         return Markup((directory / file).read_text(encoding="utf-8"))
 
-    environment = Environment(
+    templates = Environment(
         loader=FileSystemLoader([directory, HERE / "templates"]),
         autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=shown,
     )  # fmt: skip
-    environment.globals |= {"part": part, "data": embedded, "lines": lines}
-    return environment.get_template(name).render(**values)
+    templates.globals |= {"part": part, "data": embedded, "lines": lines}
+    return templates
 
 
 def embedded(value: Any) -> Any:

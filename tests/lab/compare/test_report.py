@@ -12,12 +12,10 @@ import pytest
 
 from regard.lab.compare.comparison import Plan
 from regard.lab.compare.lineup import Budget, lineup
-from regard.lab.compare.page import allowance, embedded, unfolded
-from regard.lab.compare.page_figures import breaks, curve_panels, samples
-from regard.lab.compare.page_parts import INKS, SHAPES
-from regard.lab.compare.page_words import WORDS
+from regard.lab.compare.page import INKS, allowance, breaks, curve_panels, page, unfolded
 from regard.lab.compare.repeat import command, spelt
 from regard.lab.compare.report import report_of, write_report
+from regard.report.pages import embedded, words
 from tests.lab.compare.made import EVIL, comparison
 
 
@@ -112,7 +110,9 @@ def test_every_word_is_there_in_both_languages(whole):
     html = (out / "report.html").read_text(encoding="utf-8")
     assert html.count('class="en" lang="en"') == html.count('class="zh" lang="zh-Hans"') > 50
     han = re.compile(r"[\u4e00-\u9fff]")
-    assert all(han.search(said.zh) and not han.search(said.en) for said in WORDS.values())
+    assert all(
+        han.search(said.zh) and not han.search(said.en) for said in words("compare").values()
+    )
 
 
 def test_a_comparison_that_has_only_begun(tmp_path):
@@ -130,7 +130,7 @@ def test_who_reads_otherwise_is_said_to(tmp_path):
     for models, said in ((("gpt", "bert"), False), (("t5", "xlnet"), True)):
         write_report(comparison(models=models, seeds=1), tmp_path)
         html = unescape((tmp_path / "report.html").read_text(encoding="utf-8"))
-        note = WORDS["reads_span"]
+        note = words("compare")["reads_span"]
         assert (note.en in html) == (note.zh in html) == said
 
 
@@ -160,14 +160,14 @@ def test_figures_that_are_no_numbers_become_nothing(tmp_path):
 
 def test_the_command_repeats_the_plan(tmp_path):
     plan = Plan.of(comparison()["plan"])
-    words = shlex.split(command(plan, "again"))
-    given = dict(itertools.pairwise(words))
-    assert words[:3] == ["regard", "compare", plan.sources[0]]
+    said = shlex.split(command(plan, "again"))
+    given = dict(itertools.pairwise(said))
+    assert said[:3] == ["regard", "compare", plan.sources[0]]
     assert Budget.of(given["--budget"]) == plan.budget
     assert tuple(lineup(given["--models"].split(","))) == plan.entries
-    assert [b for a, b in itertools.pairwise(words) if a == "--prompt"] == list(plan.prompts)
+    assert [b for a, b in itertools.pairwise(said) if a == "--prompt"] == list(plan.prompts)
     assert int(given["--seeds"]) == plan.seeds and given["--size"] == plan.size
-    assert shlex.split(unfolded(command(plan, "again")).replace("\\\n", "")) == words
+    assert shlex.split(unfolded(command(plan, "again")).replace("\\\n", "")) == said
 
 
 @pytest.mark.parametrize("budget", [Budget("minutes", 2 / 3), Budget("tokens", 2e6),
@@ -191,7 +191,8 @@ def test_runs_are_linked_where_they_have_a_report(tmp_path):
 def test_a_sample_stands_under_its_own_prompt(tmp_path):
     found = comparison(seeds=1)
     del found["cells"]["gpt-1"]["samples"][0]  # a prompt that was too long for it
-    first, second = samples(report_of(found, tmp_path)).split("<h3>")[1:]
+    html = re.search(r'<section id="samples">.*?</section>', page(report_of(found, tmp_path)), re.S)
+    first, second = html[0].split("<h3>")[1:]
     assert ">gpt<" not in first and ">gpt<" in second
     assert ">bert<" in first and ">bert<" in second
 
@@ -241,11 +242,15 @@ def lab(rgb: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("place", "ground"), [(0, "#ffffff"), (1, "#181d25")])
 def test_inks_are_told_apart_by_every_eye(place, ground):
-    style = (files("regard.lab.compare") / "page.css").read_text(encoding="utf-8")
+    style, template = (
+        (files("regard.lab.compare") / name).read_text("utf-8")
+        for name in ("page.css", "page.html")
+    )
+    shapes = re.findall(r'<symbol id="m\d+" viewBox="0 0 12 12"><path d="([^"]+)"', template)
     every = re.findall(r"--i\d+: (#[0-9a-f]{6})", style)  # those of a light page, and of a dark one
     inks = every[INKS * place :][:INKS]
     assert len(every) == 2 * INKS
-    assert len(inks) == len(SHAPES) == len(set(SHAPES)) == INKS
+    assert len(inks) == len(shapes) == len(set(shapes)) == INKS
     for sight in SIGHT.values():
         seen = [lab(np.array(sight) @ linear(ink)) for ink in inks]
         assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 20
