@@ -227,7 +227,7 @@ class Comparison:
         facts = self.train(cell, run)
         self.tell(cell.name, {"state": "measuring"})
         began = time.monotonic()
-        measured = self.child(["-m", "regard.lab.compare.worker", str(self.out), cell.name])
+        measured = self.child(["-m", "regard.lab.compare.measures", str(self.out), cell.name])
         lines = read_metrics(run / "metrics.jsonl")
         progress = facts["progress"]
         return {

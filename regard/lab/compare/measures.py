@@ -5,11 +5,15 @@ right, XLNet among them; a Transformer that is given a prefix is measured on wha
 looks both ways has a pseudo-likelihood, which is no probability of a text. The three have
 different names, and are never ranked against each other. Every model is asked in the way it has
 learned to answer.
+
+    python -m regard.lab.compare.measures OUT CELL
 """
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +30,7 @@ from regard.decoding.filling import fill
 from regard.decoding.generation import generate
 from regard.formats.directory import Loaded, load
 from regard.lab.compare.blanks import Blanks, sees_both_sides
+from regard.lab.compare.comparison import DATA, RUNS, again
 from regard.lab.compare.insight import BROKEN, attended, probed, sentence_of
 from regard.lab.compare.pairs import minimal_pairs, preferred
 from regard.metrics.base import Array
@@ -272,3 +277,15 @@ def blank_in(prompt: str) -> str:
         return f"{prompt} ___"
     words[len(words) // 2] = "___"
     return " ".join(words)
+
+
+def main() -> None:
+    """Measures one cell of a comparison in a process of its own."""
+    out, name = Path(sys.argv[1]), sys.argv[2]
+    plan = again(out)
+    extent = Extent(blanks=plan.blanks, pairs=plan.pairs, prompts=plan.prompts)
+    print(json.dumps(measure(out / RUNS / name, out / DATA, extent)))
+
+
+if __name__ == "__main__":
+    main()

@@ -15,8 +15,16 @@ from typing import Any
 
 from regard.core.bilingual import Said
 from regard.lab.compare.lineup import NGRAM, Budget
-from regard.lab.compare.tables import PREFIX
-from regard.lab.compare.verdict import BITS, HIDDEN, PAIRS, PROBE, PSEUDO, Measure, listed
+from regard.lab.compare.verdict import (
+    BITS,
+    HIDDEN,
+    PAIRS,
+    PREFIX,
+    PROBE,
+    PSEUDO,
+    Measure,
+    listed,
+)
 from regard.report.pages import lines, rendered, words
 from regard.training.progress import duration, number, size
 from regard.training.report import plain

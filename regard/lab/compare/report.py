@@ -8,6 +8,7 @@ also of a comparison that is not finished.
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,22 @@ from regard.lab.compare.comparison import Plan
 from regard.lab.compare.lineup import NGRAM
 from regard.lab.compare.page import page
 from regard.lab.compare.repeat import recipe
-from regard.lab.compare.tables import MEASURES, spent, table
-from regard.lab.compare.verdict import BITS, Measure, Said, verdict
+from regard.lab.compare.verdict import (
+    BITS,
+    MEASURES,
+    RANKED,
+    Measure,
+    Said,
+    leaders,
+    scores,
+    verdict,
+)
 from regard.metrics.figures import jsonable
 from regard.training.progress import duration, size
 from regard.training.report import replace
 
 FORMAT = 1
+SPENT = ("parameters", "tokens", "flops", "seconds", "tokens_per_second")
 
 
 def write_report(found: dict[str, Any], out: Path) -> dict[str, Any]:
@@ -68,6 +78,43 @@ def title(plan: Plan) -> Said:
 def numeral(count: int) -> str:
     words = "Two Three Four Five Six Seven Eight Nine Ten Eleven Twelve".split()
     return words[count - 2] if count - 2 < len(words) else str(count)
+
+
+# -- a row for each model, over its seeds
+
+
+def table(found: dict[str, Any], measure: Measure) -> list[dict[str, Any]]:
+    """A row for each model that has the measure, the best first."""
+    ranked = scores(found, measure)
+    best = leaders(ranked) if measure in RANKED else []
+    return [
+        {
+            "model": score.model,
+            "mean": score.mean,
+            "values": list(score.values),
+            "deviation": score.deviation,
+            "interval": score.interval,
+            "best": score in best,
+        }
+        for score in ranked
+    ]
+
+
+def spent(found: dict[str, Any], plan: Plan) -> list[dict[str, Any]]:
+    """What each model cost, in the order of the plan: means over seeds, and the most memory."""
+    rows = []
+    for entry in plan.entries:
+        cells = cells_of(found, entry.name)
+        if cells:
+            means = {key: statistics.fmean(cell[key] for cell in cells) for key in SPENT}
+            memory = max(cell["peak_memory"] for cell in cells)
+            rows.append({"model": entry.name, **means, "peak_memory": memory})
+    return rows
+
+
+def cells_of(found: dict[str, Any], model: str) -> list[dict[str, Any]]:
+    """The cells of a model, one for each seed that is there."""
+    return [cell for name, cell in found["cells"].items() if name.rpartition("-")[0] == model]
 
 
 # -- Markdown

@@ -45,7 +45,13 @@ PSEUDO = Measure(
     "pseudo_bits_per_byte", Said("pseudo bits per byte", "伪每字节比特数"), falling=True
 )
 PROBE = Measure("probe_accuracy", Said("linear probe", "线性探针准确率"), share=True)
+PREFIX = Measure(
+    "prefix_bits_per_byte",
+    Said("bits per byte, given a prefix", "给定前文的每字节比特数"),
+    falling=True,
+)
 RANKED = (BITS, HIDDEN, PAIRS)
+MEASURES = (BITS, PREFIX, PSEUDO, HIDDEN, PAIRS, PROBE)
 
 
 class Each(NamedTuple):
@@ -114,23 +120,14 @@ def apart(one: Score, other: Score) -> bool:
 
 def more_than_noise(difference: float, *held: Score) -> bool:
     """Would means over seeds differ so much less than once in twenty by chance? (Welch)"""
+    from scipy import stats
+
     noisy = [(score.error**2, len(score.values) - 1) for score in held if score.error]
     if not noisy:
         return difference != 0
     square = sum(each for each, _ in noisy)
     free = square**2 / sum(each**2 / count for each, count in noisy)
-    return beyond(abs(difference) / math.sqrt(square), free) < RARE
-
-
-def beyond(distance: float, free: float) -> float:
-    """How often Student's t with so many degrees of freedom is further from 0.
-
-    With t = sqrt(free) tan(angle) its density is a power of a cosine.
-    """
-    angles = np.linspace(0, math.pi / 2, 20_001)
-    weights = np.cos(angles) ** (free - 1)
-    weights[[0, -1]] /= 2
-    return float(weights[angles > math.atan(distance / math.sqrt(free))].sum() / weights.sum())
+    return 2 * float(stats.t.sf(abs(difference) / math.sqrt(square), free)) < RARE
 
 
 def noise_is_known(one: Score, other: Score) -> bool:
