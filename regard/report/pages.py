@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 def words(name: str) -> dict[str, Said]:
     """The words of a page in both languages, from locales/NAME.toml."""
     table = tomllib.loads((HERE / "locales" / f"{name}.toml").read_text(encoding="utf-8"))
-    return {key: Said(**said) for key, said in table.items()}
+    return {key: Said(**sentence) for key, sentence in table.items()}
 
 
 def rendered(directory: Path, name: str, **values: Any) -> str:

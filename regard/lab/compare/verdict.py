@@ -84,18 +84,18 @@ class Score:
         return None if self.deviation is None else self.deviation / math.sqrt(len(self.values))
 
 
-def scores(found: dict[str, Any], measure: Measure) -> list[Score]:
+def scores(record: dict[str, Any], measure: Measure) -> list[Score]:
     """All models that have the measure, the best first."""
     by_model: dict[str, list[dict[str, Any]]] = {}
-    for name, cell in found["cells"].items():
+    for name, cell in record["cells"].items():
         if name != NGRAM and cell.get(measure.key) is not None:
             by_model.setdefault(name.rpartition("-")[0], []).append(cell)
-    made = []
+    ranked = []
     for model, cells in by_model.items():
         span = cells[0].get(f"{measure.key}_interval")
         values = tuple(float(cell[measure.key]) for cell in cells)
         each = cells[0].get(f"{measure.key}_each")
-        made.append(
+        ranked.append(
             Score(
                 model,
                 values,
@@ -103,7 +103,7 @@ def scores(found: dict[str, Any], measure: Measure) -> list[Score]:
                 None if each is None else Each(**each),
             )
         )
-    return sorted(made, key=lambda s: s.mean if measure.falling else -s.mean)
+    return sorted(ranked, key=lambda s: s.mean if measure.falling else -s.mean)
 
 
 def apart(one: Score, other: Score) -> bool:
@@ -118,11 +118,11 @@ def apart(one: Score, other: Score) -> bool:
     return high < least or most < low
 
 
-def more_than_noise(difference: float, *held: Score) -> bool:
+def more_than_noise(difference: float, *models: Score) -> bool:
     """Would means over seeds differ so much less than once in twenty by chance? (Welch)"""
     from scipy import stats
 
-    noisy = [(score.error**2, len(score.values) - 1) for score in held if score.error]
+    noisy = [(score.error**2, len(score.values) - 1) for score in models if score.error]
     if not noisy:
         return difference != 0
     square = sum(each for each, _ in noisy)
@@ -149,8 +149,8 @@ def differ(one: Each, other: Each) -> bool:
     difference, sizes = np.subtract(one.sums, other.sums), np.array(one.sizes, np.float64)
 
     def figure(weights: Array) -> Array:
-        made: Array = (weights @ difference) / np.maximum(weights @ sizes, 1)
-        return made
+        ratio: Array = (weights @ difference) / np.maximum(weights @ sizes, 1)
+        return ratio
 
     span = intervals({"difference": figure}, len(sizes))["difference"]
     return span is not None and not span.low <= 0 <= span.high
@@ -167,27 +167,27 @@ def listed(names: list[str], language: str) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def verdict(found: dict[str, Any]) -> list[Said]:
+def verdict(record: dict[str, Any]) -> list[Said]:
     """The findings, the most important one first."""
-    said = []
+    sentences = []
     for measure in RANKED:
-        ranked = scores(found, measure)
+        ranked = scores(record, measure)
         if ranked:
-            said.append(ranking(measure, ranked))
-    said += probed(found)
-    said += beside_ngram(found)
-    said += costs(found)
-    said += beside_budget(found)
-    said += trained_once(found)
-    if found["missing"]:
-        names = found["missing"]
-        said.append(
+            sentences.append(ranking(measure, ranked))
+    sentences += probed(record)
+    sentences += beside_ngram(record)
+    sentences += costs(record)
+    sentences += beside_budget(record)
+    sentences += trained_once(record)
+    if record["missing"]:
+        names = record["missing"]
+        sentences.append(
             Said(
                 f"Not finished: {listed(names, 'en')}.",
                 f"尚未完成：{listed(names, 'zh')}。",
             )
         )
-    return said
+    return sentences
 
 
 def ranking(measure: Measure, ranked: list[Score]) -> Said:
@@ -226,8 +226,8 @@ def ranking(measure: Measure, ranked: list[Score]) -> Said:
     )
 
 
-def beside_ngram(found: dict[str, Any]) -> list[Said]:
-    ranked, ngram = scores(found, BITS), found["cells"].get(NGRAM)
+def beside_ngram(record: dict[str, Any]) -> list[Said]:
+    ranked, ngram = scores(record, BITS), record["cells"].get(NGRAM)
     if not ranked or ngram is None:
         return []
     limit = ngram["bits_per_byte"]
@@ -241,16 +241,16 @@ def beside_ngram(found: dict[str, Any]) -> list[Said]:
                 f"在这样的预算下，没有一个胜过只数词的 n 元模型（每字节 {limit:.3f} 比特）。",
             )
         ]
-    said = []
+    sentences = []
     if beat:
-        said.append(
+        sentences.append(
             Said(
                 f"Better than the n-gram ({limit:.3f} bits per byte): {listed(beat, 'en')}.",
                 f"胜过 n 元模型（每字节 {limit:.3f} 比特）的有：{listed(beat, 'zh')}。",
             )
         )
     if near:
-        said.append(
+        sentences.append(
             Said(
                 f"Within the noise of the n-gram ({limit:.3f} bits per byte): "
                 f"{listed(near, 'en')}.",
@@ -258,11 +258,11 @@ def beside_ngram(found: dict[str, Any]) -> list[Said]:
                 f"{listed(near, 'zh')}。",
             )
         )
-    return said
+    return sentences
 
 
-def costs(found: dict[str, Any]) -> list[Said]:
-    ranked = scores(found, Measure("tokens_per_second", Said("speed", "速度")))
+def costs(record: dict[str, Any]) -> list[Said]:
+    ranked = scores(record, Measure("tokens_per_second", Said("speed", "速度")))
     if len(ranked) < 2:
         return []
     quick, slow = ranked[0], ranked[-1]
@@ -277,18 +277,18 @@ def costs(found: dict[str, Any]) -> list[Said]:
     ]
 
 
-def beside_budget(found: dict[str, Any]) -> list[Said]:
+def beside_budget(record: dict[str, Any]) -> list[Said]:
     """Who has spent more or less than was given."""
-    budget = found["plan"]["budget"]
+    budget = record["plan"]["budget"]
     key, unit = {"minutes": ("seconds", 60), "tokens": ("tokens", 1), "flops": ("flops", 1)}[
         budget["kind"]
     ]
-    given = budget["amount"] * unit
-    spent = scores(found, Measure(key, Said(key, key)))
-    off = [s for s in spent if max(abs(v / given - 1) for v in s.values) > KEPT]
+    allowed = budget["amount"] * unit
+    spent = scores(record, Measure(key, Said(key, key)))
+    off = [s for s in spent if max(abs(v / allowed - 1) for v in s.values) > KEPT]
     if not off:
         return []
-    shares = [f"{score.model} ({score.mean / given:.0%})" for score in off]
+    shares = [f"{score.model} ({score.mean / allowed:.0%})" for score in off]
     return [
         Said(
             f"Not within {KEPT:.0%} of the budget, in percent of it: {listed(shares, 'en')}. A "
@@ -299,13 +299,13 @@ def beside_budget(found: dict[str, Any]) -> list[Said]:
     ]
 
 
-def trained_once(found: dict[str, Any]) -> list[Said]:
+def trained_once(record: dict[str, Any]) -> list[Said]:
     """A comparison that was stopped may have fewer seeds than its plan."""
-    ran = Counter(name.rpartition("-")[0] for name in found["cells"] if name != NGRAM)
+    ran = Counter(name.rpartition("-")[0] for name in record["cells"] if name != NGRAM)
     once = [model for model, times in ran.items() if times == 1]
     if not once:
         return []
-    if found["plan"]["seeds"] == 1:
+    if record["plan"]["seeds"] == 1:
         return [
             Said(
                 "Every model was trained once: how much another seed would change is not known, "
@@ -324,14 +324,14 @@ def trained_once(found: dict[str, Any]) -> list[Said]:
     ]
 
 
-def probed(found: dict[str, Any]) -> list[Said]:
+def probed(record: dict[str, Any]) -> list[Said]:
     """What a probe reads counts only where it is more than it reads of an untrained twin."""
     above = [
         score.model
-        for score in scores(found, PROBE)
-        if score.interval is not None and score.interval[0] > untrained(found, score.model)
+        for score in scores(record, PROBE)
+        if score.interval is not None and score.interval[0] > untrained(record, score.model)
     ]
-    if not scores(found, PROBE):
+    if not scores(record, PROBE):
         return []
     if not above:
         return [
@@ -350,6 +350,6 @@ def probed(found: dict[str, Any]) -> list[Said]:
     ]
 
 
-def untrained(found: dict[str, Any], model: str) -> float:
-    cells = [c for n, c in found["cells"].items() if n.rpartition("-")[0] == model]
+def untrained(record: dict[str, Any], model: str) -> float:
+    cells = [c for n, c in record["cells"].items() if n.rpartition("-")[0] == model]
     return statistics.fmean(float(c.get("probe_untrained", 0.0)) for c in cells)

@@ -72,14 +72,14 @@ class Trained(Experiment):
 
     def figures(self, cell: Cell, room: Room) -> Figures:
         with self.trained(cell, room) as (run, facts):
-            found = {name: float(value) for name, value in facts["valid"].items()}
-            found |= {
+            measured = {name: float(value) for name, value in facts["valid"].items()}
+            measured |= {
                 "seconds": facts["progress"]["seconds"],
                 "tokens": float(facts["progress"]["tokens"]),
                 "parameters": float(facts["model"]["parameters"]),
                 "loss": last_loss(run),
             }
-            return found if self.look is None else found | self.look(run, cell)
+            return measured if self.look is None else measured | self.look(run, cell)
 
     @contextmanager
     def trained(self, cell: Cell, room: Room) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -115,8 +115,8 @@ class Followed(Experiment):
         file = room.place / "followed" / f"{name}.json"
         waiting: dict[str, Figures] | None = read_json(file)
         if waiting is None:
-            found = self.function(arm, cell.seed, room)
-            waiting = {f"{arm} | {at:g}": figures for (arm, at), figures in found.items()}
+            measured = self.function(arm, cell.seed, room)
+            waiting = {f"{arm} | {at:g}": figures for (arm, at), figures in measured.items()}
             write_json(file, waiting)
         wanted = f"{cell.arm} | {cell.at:g}"
         if wanted == list(waiting)[-1]:

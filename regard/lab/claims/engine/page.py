@@ -78,17 +78,19 @@ def page(claim: Claim, facts: dict[str, Any]) -> str:
     )  # fmt: skip
 
 
-def gallery(found: dict[str, dict[str, Any] | None]) -> str:
+def gallery(records: dict[str, dict[str, Any] | None]) -> str:
     """All claims on one page, by what the run of each wrote down: None where there is none."""
     done = []
-    for claim, facts in ((find(name), facts) for name, facts in found.items() if facts is not None):
+    for claim, facts in (
+        (find(name), facts) for name, facts in records.items() if facts is not None
+    ):
         pictures = (drawn(claim, facts, chart) for chart in claim.charts)
         done.append((claim, facts, next(filter(None, pictures), "")))
     counts = Counter(facts["verdict"] for _, facts, _ in done)
     return whole(
         words("claims")["title"].en, GALLERY, "gallery.css", done=done, page=NAME,
         counts=[(verdict, counts[verdict]) for verdict in MARKS if counts[verdict]],
-        waiting=[find(name) for name, facts in found.items() if facts is None],
+        waiting=[find(name) for name, facts in records.items() if facts is None],
     )  # fmt: skip
 
 

@@ -129,8 +129,8 @@ class Ratio(OfTwo):
     def judge(self, values: Values) -> Ruling:
         one, two = self.both(values, self.at)
         ratio = over(one, two)
-        told = f"{self.told(self.at, one, two)}, ratio {ratio.mean:.3g}"
-        return Ruling(bounded(ratio, self.least, self.most), told)
+        because = f"{self.told(self.at, one, two)}, ratio {ratio.mean:.3g}"
+        return Ruling(bounded(ratio, self.least, self.most), because)
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,10 @@ class Alike(OfTwo):
     def judge(self, values: Values) -> Ruling:
         one, two = self.both(values, self.at)
         gap, noise = abs(one.mean - two.mean), noise_of(one, two)
-        told = self.told(self.at, one, two)
+        because = self.told(self.at, one, two)
         if gap > max(self.within, noise):
-            return Ruling(NOT, told)
-        return Ruling(REPRODUCED if gap + noise <= self.within else UNDECIDED, told)
+            return Ruling(NOT, because)
+        return Ruling(REPRODUCED if gap + noise <= self.within else UNDECIDED, because)
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,10 @@ class Shrinks(OfTwo):
     def judge(self, values: Values) -> Ruling:
         pairs = [self.both(values, at) for at in (self.first, self.last)]
         gaps = [two.mean - one.mean for one, two in pairs]
-        four = [found for pair in pairs for found in pair]
-        told = f"{self.figure}, difference at {self.first:g}: {gaps[0]:.4g}, at {self.last:g}: "
-        told += f"{gaps[1]:.4g}, noise {noise_of(*four):.2g}"
-        return Ruling(beyond_noise(gaps[0] - gaps[1], *four), told)
+        four = [points for pair in pairs for points in pair]
+        because = f"{self.figure}, difference at {self.first:g}: {gaps[0]:.4g}, at {self.last:g}: "
+        because += f"{gaps[1]:.4g}, noise {noise_of(*four):.2g}"
+        return Ruling(beyond_noise(gaps[0] - gaps[1], *four), because)
 
 
 @dataclass(frozen=True)
@@ -199,9 +199,9 @@ class Outgrows(OfTwo):
 
     def judge(self, values: Values) -> Ruling:
         ratios = {at: over(*self.both(values, at)) for at in self.along(values)}
-        told = f"{self.figure}, {self.arm} over {self.other}: {listed(ratios)}"
+        because = f"{self.figure}, {self.arm} over {self.other}: {listed(ratios)}"
         first, last = ends(ratios.values())
-        return Ruling(beyond_noise(last.mean - first.mean, first, last), told)
+        return Ruling(beyond_noise(last.mean - first.mean, first, last), because)
 
 
 @dataclass(frozen=True)
@@ -220,10 +220,10 @@ class Within(OfArm):
         )
 
     def judge(self, values: Values) -> Ruling:
-        found = self.along(values)
-        verdicts = {bounded(each, self.least, self.most) for each in found.values()}
-        told = listed(found) if len(found) > 1 else str(next(iter(found.values())))
-        return Ruling(worst(verdicts), f"{self.figure} of {self.arm}: {told}")
+        points = self.along(values)
+        verdicts = {bounded(each, self.least, self.most) for each in points.values()}
+        because = listed(points) if len(points) > 1 else str(next(iter(points.values())))
+        return Ruling(worst(verdicts), f"{self.figure} of {self.arm}: {because}")
 
 
 @dataclass(frozen=True)
@@ -245,14 +245,14 @@ class Slope(OfArm):
         )
 
     def judge(self, values: Values) -> Ruling:
-        found = self.along(values, self.beyond)
-        places = list(found)
+        points = self.along(values, self.beyond)
+        places = list(points)
         rows = ([row[self.figure] for row in values[self.arm, at]] for at in places)
         seeds = zip(*rows, strict=False)  # as many as all places have
         powers = [slope(places, each) for each in seeds]
-        power = Found(slope(places, [f.mean for f in found.values()]), standard_error(powers))
-        told = f"{self.figure} of {self.arm} grows with the power {power}"
-        return Ruling(bounded(power, self.least, self.most), told)
+        power = Found(slope(places, [f.mean for f in points.values()]), standard_error(powers))
+        because = f"{self.figure} of {self.arm} grows with the power {power}"
+        return Ruling(bounded(power, self.least, self.most), because)
 
 
 @dataclass(frozen=True)
@@ -269,13 +269,13 @@ class Straight(OfArm):
         )
 
     def judge(self, values: Values) -> Ruling:
-        means = {at: found.mean for at, found in self.along(values).items()}
+        means = {at: points.mean for at, points in self.along(values).items()}
         power = slope(list(means), list(means.values()))
         rest = [math.log(v) - power * math.log(p) for p, v in means.items()]
         middle = sum(rest) / len(rest)
         farthest = max(abs(math.expm1(r - middle)) for r in rest)
-        told = f"{self.figure} of {self.arm} is at most {farthest:.2%} from a power"
-        return Ruling(REPRODUCED if farthest <= self.most else NOT, told)
+        because = f"{self.figure} of {self.arm} is at most {farthest:.2%} from a power"
+        return Ruling(REPRODUCED if farthest <= self.most else NOT, because)
 
 
 @dataclass(frozen=True)
@@ -293,16 +293,16 @@ class Peak(OfArm):
 
     def judge(self, values: Values) -> Ruling:
         along = self.along(values)
-        found, told = list(along.values()), f"{self.figure}: {listed(along)}"
+        points, because = list(along.values()), f"{self.figure}: {listed(along)}"
         sign = 1.0 if self.falling else -1.0
-        best = min(range(len(found)), key=lambda i: sign * found[i].mean)
-        gaps = [sign * (end.mean - found[best].mean) for end in ends(found)]
-        noise = [noise_of(end, found[best]) for end in ends(found)]
-        if 0 < best < len(found) - 1 and all(g > n for g, n in zip(gaps, noise, strict=True)):
-            return Ruling(REPRODUCED, told)
-        if best in (0, len(found) - 1) and max(gaps) > max(noise):
-            return Ruling(NOT, told)
-        return Ruling(UNDECIDED, told)
+        best = min(range(len(points)), key=lambda i: sign * points[i].mean)
+        gaps = [sign * (end.mean - points[best].mean) for end in ends(points)]
+        noise = [noise_of(end, points[best]) for end in ends(points)]
+        if 0 < best < len(points) - 1 and all(g > n for g, n in zip(gaps, noise, strict=True)):
+            return Ruling(REPRODUCED, because)
+        if best in (0, len(points) - 1) and max(gaps) > max(noise):
+            return Ruling(NOT, because)
+        return Ruling(UNDECIDED, because)
 
 
 @dataclass(frozen=True)
@@ -323,8 +323,8 @@ class Rising(OfArm):
         along = self.along(values)
         first, last = ends(along.values())
         gap = (last.mean - first.mean) * (-1.0 if self.falls else 1.0)
-        told = f"{self.figure} of {self.arm}: {min(along):g}: {first}, {max(along):g}: {last}"
-        return Ruling(beyond_noise(gap, first, last), told)
+        because = f"{self.figure} of {self.arm}: {min(along):g}: {first}, {max(along):g}: {last}"
+        return Ruling(beyond_noise(gap, first, last), because)
 
 
 @dataclass(frozen=True)
@@ -338,19 +338,19 @@ class All(Rule):
 
     @property
     def words(self) -> str:
-        asked, condition = (
+        rule_words, condition = (
             "; and ".join(rule.words for rule in rules) for rules in (self.rules, self.provided)
         )
-        return f"{asked}; undecided unless {condition}" if condition else asked
+        return f"{rule_words}; undecided unless {condition}" if condition else rule_words
 
     def parts(self) -> list[Said]:
-        asked, conditions = (
-            [said for rule in rules for said in rule.parts()]
+        sentences, conditions = (
+            [sentence for rule in rules for sentence in rule.parts()]
             for rules in (self.rules, self.provided)
         )
-        return asked + [
-            Said(f"undecided unless {said.en}", f"前提（否则无法判定）：{said.zh}")
-            for said in conditions
+        return sentences + [
+            Said(f"undecided unless {sentence.en}", f"前提（否则无法判定）：{sentence.zh}")
+            for sentence in conditions
         ]
 
     def judge(self, values: Values) -> Ruling:
@@ -382,20 +382,20 @@ def worst(verdicts: set[str]) -> str:
     return next((v for v in (NOT, UNDECIDED) if v in verdicts), REPRODUCED)
 
 
-def noise_of(*found: Found) -> float:
+def noise_of(*means: Found) -> float:
     """The difference between such means that counts."""
-    return math.hypot(*(TIMES * each.error for each in found))
+    return math.hypot(*(TIMES * each.error for each in means))
 
 
-def beyond_noise(gap: float, *found: Found) -> str:
+def beyond_noise(gap: float, *means: Found) -> str:
     """Is a gap that should be over 0 larger than the noise of the means that it is taken from?"""
-    noise = noise_of(*found)
+    noise = noise_of(*means)
     return REPRODUCED if gap > noise else NOT if gap < -noise else UNDECIDED
 
 
-def bounded(found: Found, least: float, most: float) -> str:
+def bounded(mean: Found, least: float, most: float) -> str:
     """Inside of the bounds or outside of them by more than the noise?"""
-    low, high = found.mean - TIMES * found.error, found.mean + TIMES * found.error
+    low, high = mean.mean - TIMES * mean.error, mean.mean + TIMES * mean.error
     if least <= low and high <= most:
         return REPRODUCED
     return NOT if high < least or low > most else UNDECIDED
@@ -427,12 +427,12 @@ def where_zh(at: float) -> str:
     return f"（在 {at:g} 处）" if at else ""
 
 
-def listed(found: Mapping[float, Found]) -> str:
-    return ", ".join(f"{at:g}: {each}" for at, each in found.items())
+def listed(means: Mapping[float, Found]) -> str:
+    return ", ".join(f"{at:g}: {each}" for at, each in means.items())
 
 
-def ends(found: Iterable[Found]) -> tuple[Found, Found]:
-    each = list(found)
+def ends(means: Iterable[Found]) -> tuple[Found, Found]:
+    each = list(means)
     return each[0], each[-1]
 
 

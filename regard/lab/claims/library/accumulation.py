@@ -38,8 +38,8 @@ def figures(arm: str, at: float, seed: int) -> dict[str, float]:
 
     whole = gradient([slice(0, 12)], each=False)
     parts = [slice(i, i + 3) for i in range(0, 12, 3)]
-    made = gradient(parts, each=arm == "mean of means")
-    return {"difference": float((made - whole).abs().max() / whole.abs().max())}
+    summed = gradient(parts, each=arm == "mean of means")
+    return {"difference": float((summed - whole).abs().max() / whole.abs().max())}
 
 
 EXPERIMENT = Computed(figures)

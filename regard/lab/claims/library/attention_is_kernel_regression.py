@@ -16,9 +16,9 @@ def figures(arm: str, points: float, seed: int) -> dict[str, float]:
     v = k.sin() + 0.1 * torch.randn(k.shape, generator=draw, dtype=torch.float64)
     q = torch.linspace(0.5, 5.5, 101, dtype=torch.float64)[:, None]
     mean = v.mean().expand_as(q)
-    found = {"mean": mean, "kernel": regress(q, k, v, 0.3), "attention": gaussian(q, k, v, 0.3)}
-    gap = (found["kernel"] - found["attention"]).abs().max()
-    error = (found[arm] - q.sin()).square().mean()
+    curves = {"mean": mean, "kernel": regress(q, k, v, 0.3), "attention": gaussian(q, k, v, 0.3)}
+    gap = (curves["kernel"] - curves["attention"]).abs().max()
+    error = (curves[arm] - q.sin()).square().mean()
     return {"difference": float(gap), "error": float(error)}
 
 

@@ -23,9 +23,9 @@ class Student(Start):
         from regard.methods.distill.run import Asked, distil
 
         own = {"data": str(self.text(room.place)), "seed": seed, "budget": {"steps": steps}}
-        asked = Asked(str(self.teacher.trained(seed, room)), "layers=2")
+        teaching = Asked(str(self.teacher.trained(seed, room)), "layers=2")
         recipe = recipes.make(QUIET, ALIKE, self.common, own)
-        finished(distil(recipe, out, asked, display="silent"))
+        finished(distil(recipe, out, teaching, display="silent"))
 
     @property
     def settings(self) -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ def bits(run: Path, cell: Cell) -> dict[str, float]:
     starts = range(0, len(corpus) - size, STRIDE)
     text = torch.stack([torch.from_numpy(corpus.read(a, a + size)).long() for a in starts])
     room = getattr(model.config, "context", size)
-    found = {}
+    losses = {}
     for context in CONTEXTS:
         seen = text[:, -min(context + SCORED, room + 1) :]
         nats = 0.0
@@ -36,8 +36,8 @@ def bits(run: Path, cell: Cell) -> dict[str, float]:
                 nats += float(
                     model.output.surprisal(hidden.flatten(0, 1), part[:, -SCORED:].flatten())
                 )
-        found[f"{context}"] = nats / math.log(2) / (len(text) * SCORED)
-    return found
+        losses[f"{context}"] = nats / math.log(2) / (len(text) * SCORED)
+    return losses
 
 
 RUNS = Trained(
@@ -59,8 +59,8 @@ RUNS = Trained(
 
 
 def contexts(arm: str, seed: int, room: Room) -> Found:
-    found = RUNS.figures(Cell(arm, 0.0, seed), room)
-    losses = [found[f"{context}"] for context in CONTEXTS]
+    figures = RUNS.figures(Cell(arm, 0.0, seed), room)
+    losses = [figures[f"{context}"] for context in CONTEXTS]
     effective = CONTEXTS[0]
     for (before, after), context in zip(pairwise(losses), CONTEXTS[1:], strict=True):
         if after > before * (1 - GAIN):

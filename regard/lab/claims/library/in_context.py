@@ -46,8 +46,8 @@ RUNS = Trained(
 
 
 def shots(arm: str, seed: int, room: Room) -> Found:
-    found = RUNS.figures(Cell(arm, 0.0, seed), room)
-    right = [found[f"{n}"] for n in range(SHOTS)]
+    figures = RUNS.figures(Cell(arm, 0.0, seed), room)
+    right = [figures[f"{n}"] for n in range(SHOTS)]
     return {
         (arm, n): {"accuracy": each, "gain": each - right[0], "last": right[-1]}
         for n, each in enumerate(right)

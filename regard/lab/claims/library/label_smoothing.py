@@ -22,7 +22,7 @@ def exact(run: Path, cell: Cell) -> dict[str, float]:
     parts = [corpus.read(a, b).tolist() for a, b in pairwise(edges)]
     written = generate(loaded, parts[::2], tokens=20, temperature=0)
     right = [
-        made[0].ids[: len(target)] == target
-        for made, target in zip(written, parts[1::2], strict=True)
+        generations[0].ids[: len(target)] == target
+        for generations, target in zip(written, parts[1::2], strict=True)
     ]
     return {"accuracy": sum(right) / len(right)}

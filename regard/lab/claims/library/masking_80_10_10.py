@@ -53,9 +53,9 @@ class Both(Experiment):
     frozen: Tuned
 
     def figures(self, cell: Cell, room: Room) -> dict[str, float]:
-        found = self.fine.figures(cell, room)
+        tuned = self.fine.figures(cell, room)
         fixed = self.frozen.figures(cell, room)["error"]
-        return found | {"features": fixed, "cost": fixed - found["error"]}
+        return tuned | {"features": fixed, "cost": fixed - tuned["error"]}
 
 
 def experiment(name: str) -> Both:

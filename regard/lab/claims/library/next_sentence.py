@@ -21,17 +21,17 @@ def both(run: Path, cell: Cell) -> dict[str, float]:
 
     corpus, loaded = opened(run)
     model = loaded.model.eval()
-    found = {}
+    shares = {}
     for task in TASKS:
         options = Options(task=task, short=0.0)
-        asked = Sentences(corpus, options, length=LENGTH, batch=32, seed=1, learning=False)
+        questions = Sentences(corpus, options, length=LENGTH, batch=32, seed=1, learning=False)
         right: dict[int, list[bool]] = {0: [], 1: []}
-        for first in range(0, len(asked), asked.batch):
-            numbers = range(first, min(first + asked.batch, len(asked)))
-            batch = asked.collate([asked.get(number) for number in numbers])
+        for first in range(0, len(questions), questions.batch):
+            numbers = range(first, min(first + questions.batch, len(questions)))
+            batch = questions.collate([questions.get(number) for number in numbers])
             with torch.inference_mode():
-                said = model.read("next", asked.read(model, batch), batch["real"]).argmax(-1)
-            for truth, answer in zip(batch["next"].tolist(), said.tolist(), strict=True):
+                answers = model.read("next", questions.read(model, batch), batch["real"]).argmax(-1)
+            for truth, answer in zip(batch["next"].tolist(), answers.tolist(), strict=True):
                 right[truth].append(answer == truth)
-        found[task] = sum(sum(each) / len(each) for each in right.values()) / 2
-    return found
+        shares[task] = sum(sum(each) / len(each) for each in right.values()) / 2
+    return shares

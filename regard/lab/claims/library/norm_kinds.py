@@ -17,20 +17,20 @@ def sizes(arm: str, seed: int, room: Room) -> Found:
     from regard.models import create
 
     data = paragraphs(room.place)
-    found: dict[tuple[str, float], dict[str, float]] = {}
+    bits: dict[tuple[str, float], dict[str, float]] = {}
     for size in SIZES:
         options: dict[str, Any] = {"documents": "separate"}
-        given = task("masked", data, "train", LENGTH, size, seed, **options)
+        learning = task("masked", data, "train", LENGTH, size, seed, **options)
         seed_torch(seed, "weights")
-        words = given.corpus.vocabulary
+        words = learning.corpus.vocabulary
         model = create("bert", vocabulary=words, context=LENGTH, **SHAPE)
         if arm == "batch norm":
             with_batch_norms(model)
-        learn(model, given, room.steps(STEPS), 1e-3, seed)
+        learn(model, learning, room.steps(STEPS), 1e-3, seed)
         valid = task("masked", data, "valid", LENGTH, 32, seed, **options)
         figures = judged(model, valid, 800)
-        found[arm, size] = {"bits": math.log2(figures["masked_perplexity"])}
-    return found
+        bits[arm, size] = {"bits": math.log2(figures["masked_perplexity"])}
+    return bits
 
 
 EXPERIMENT = Followed(sizes)

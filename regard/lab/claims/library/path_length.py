@@ -29,11 +29,11 @@ def figures(arm: str, length: float, seed: int) -> dict[str, float]:
     model, rows = model_of(arm, seed).double(), int(length)  # what reaches far is tiny
     draw = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, WORDS, (1, rows), generator=draw)
-    kept: list[Any] = []
+    rows_of_words: list[Any] = []
 
-    def keep(module: Any, given: Any, made: Any) -> None:
-        made.retain_grad()
-        kept.append(made)
+    def keep(module: Any, inputs: Any, output: Any) -> None:
+        output.retain_grad()
+        rows_of_words.append(output)
 
     hook = model.tokens.register_forward_hook(keep)
     coming = torch.randn(model.config.width, generator=draw, dtype=torch.float64)
@@ -41,7 +41,7 @@ def figures(arm: str, length: float, seed: int) -> dict[str, float]:
     steps = longest_chain(last.grad_fn)
     last.backward()
     hook.remove()
-    reached = kept[0].grad[0].norm(dim=-1)
+    reached = rows_of_words[0].grad[0].norm(dim=-1)
     model.float()
     with torch.inference_mode():
         took = seconds(lambda: model(tokens))

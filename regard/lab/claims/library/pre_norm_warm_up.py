@@ -36,32 +36,32 @@ def layers(arm: str, seed: int, room: Room) -> Found:
     from regard.lab.claims.engine.small import task
     from regard.training.loop import Diverged
 
-    given = task("pairs", numerals(room.place), "train", LENGTH, SAMPLES, seed, smoothing=0.0)
-    norms = gradients(given, arm.split(",")[0], seed)
+    learning = task("pairs", numerals(room.place), "train", LENGTH, SAMPLES, seed, smoothing=0.0)
+    norms = gradients(learning, arm.split(",")[0], seed)
     try:
         loss = RUNS.figures(Cell(arm, 0.0, seed), room)["perplexity"]
     except Diverged:
         loss = math.nan
     broken = 1.0 if math.isnan(loss) else 0.0
     if broken:  # it has learned nothing: as good as a guess among all words
-        loss = float(given.corpus.vocabulary)
+        loss = float(learning.corpus.vocabulary)
     return {
         (arm, n): {"perplexity": loss, "gradient": norm, "broken": broken}
         for n, norm in enumerate(norms, 1)
     }
 
 
-def gradients(given: Any, norm: str, seed: int) -> list[float]:
+def gradients(learning: Any, norm: str, seed: int) -> list[float]:
     """Of the second matrix of each position-wise network, as in the paper's figure."""
     import torch
 
     from regard.models import create
 
     seed_torch(seed, "weights")
-    words = given.corpus.vocabulary
+    words = learning.corpus.vocabulary
     model: Any = create("transformer", norm=norm, vocabulary=words, **SHAPE).eval()
-    batch = given.collate([given.get(i) for i in range(given.batch)])
-    loss = given.loss(model, batch)
+    batch = learning.collate([learning.get(i) for i in range(learning.batch)])
+    loss = learning.loss(model, batch)
     (loss.sums["pairs"] / loss.counts["pairs"]).backward()
     parts = [block.feed_forward.layer.narrow.weight.grad for block in model.decoder_blocks]
     return [float(torch.linalg.norm(grad)) for grad in parts]

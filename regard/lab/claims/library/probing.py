@@ -32,11 +32,11 @@ class Probed(Experiment):
                 str(model), str(files["train"]), control=True, untrained=False, seeds=1,
                 layers=[int(cell.at)], epochs=epochs,
             )  # fmt: skip
-            held = probe(plan, Path(work, "probe"), quiet=True)["layers"][0]["trained"]
+            layer = probe(plan, Path(work, "probe"), quiet=True)["layers"][0]["trained"]
         return {
-            "accuracy": held["task"]["accuracy"]["mean"],
-            "control": held["control"]["accuracy"]["mean"],
-            "selectivity": held["task"]["selectivity"]["mean"],
+            "accuracy": layer["task"]["accuracy"]["mean"],
+            "control": layer["control"]["accuracy"]["mean"],
+            "selectivity": layer["task"]["selectivity"]["mean"],
         }
 
 

@@ -31,10 +31,10 @@ def costs(small: bool, seed: int) -> dict[str, float]:
         model = Model(GPTConfig(**LARGER)).initialise().eval()
     if small:
         extend(model, "int8", {"kind": "weight", "exclude": []})
-    held = [*model.parameters(), *model.buffers()]
+    tensors = [*model.parameters(), *model.buffers()]
     tokens, write = task_for(Loaded(model))
     return {
-        "bytes": float(sum(x.numel() * x.element_size() for x in held)),
+        "bytes": float(sum(x.numel() * x.element_size() for x in tensors)),
         "seconds a token": seconds(write) / tokens,
     }
 
@@ -45,11 +45,11 @@ def made_small(run: Path, files: Files, cell: Cell, room: Room) -> dict[str, flo
     from regard.methods.quantize.run import Plan, quantize
 
     small = cell.arm == "int8"
-    found = costs(small, cell.seed)
+    measured = costs(small, cell.seed)
     if small:
         quantize(str(run), run.with_name("int8"), Plan(repeats=0))
         tested = Testing(out=run.with_name("test"), resamples=1)
         figures = examine(str(run.with_name("int8")), [str(files["test"])], tested)["figures"]
         right = float(figures["accuracy"])
-        found |= {"accuracy": right, "error": 1.0 - right}
-    return found
+        measured |= {"accuracy": right, "error": 1.0 - right}
+    return measured

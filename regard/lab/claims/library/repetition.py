@@ -46,16 +46,16 @@ def ways(arm: str, seed: int, room: Room) -> Found:
     texts = [corpus.read(a + PROMPT, a + PROMPT + TOKENS).tolist() for a in starts]
     with RUN.trained(Cell("", 0.0, seed), room) as (run, facts):
         loaded = load(run)
-        made = {"people": texts}
+        written = {"people": texts}
         for way, options in WAYS.items():
-            found = generate(loaded, prompts, tokens=TOKENS, end=(), seed=seed, **options)
-            made[way] = [each[0].ids for each in found]
+            generations = generate(loaded, prompts, tokens=TOKENS, end=(), seed=seed, **options)
+            written[way] = [each[0].ids for each in generations]
     return {
         (way, 0.0): {
             "repeated": sum(map(repeated, each)) / TEXTS,
             "bits_per_byte": facts["valid"]["bits_per_byte"],
         }
-        for way, each in made.items()
+        for way, each in written.items()
     }
 
 

@@ -42,8 +42,8 @@ def learned(size: int, times: float, draw: Any) -> float:
     optimizer = torch.optim.Adam([matrix], lr=RATE)
 
     def error() -> Any:
-        found = (keys @ matrix @ keys.T * times).softmax(-1) @ values
-        return (found - values).square().mean()
+        read = (keys @ matrix @ keys.T * times).softmax(-1) @ values
+        return (read - values).square().mean()
 
     for _ in range(STEPS):
         optimizer.zero_grad()
