@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from regard.core.bilingual import Said
+from regard.report.pages import words
 
 REPRODUCED, NOT, UNDECIDED = "reproduced", "not reproduced", "inconclusive at this scale"
 TIMES = 2.0  # standard errors that make a difference
@@ -66,6 +67,32 @@ class OfArm(Rule):
     figure: str
     arm: str
 
+    @property
+    def said(self) -> Said:
+        """What is asked, in both languages: the sentence of its kind with its fields in it."""
+        fields = asdict(self)
+        at, beyond, margin = (fields.get(name) for name in ("at", "beyond", "margin"))
+        ends = (("least", fields.get("least", -math.inf)), ("most", fields.get("most", math.inf)))
+        bounds = {name: f"{end:g}" for name, end in ends if math.isfinite(end)}
+        falls = fields.get("falls")
+        english = {
+            "place": f" at {at:g}" if at else "",
+            "since": f", at {beyond:g} and beyond" if beyond else "",
+            "margin": f"{margin:.0%} beyond " if margin else "",
+            "bounds": " and ".join(f"at {name} {end}" for name, end in bounds.items()),
+            "moves": "falls" if falls else "rises",
+        }
+        signs = {"least": "至少", "most": "至多"}
+        chinese = {
+            "place": f"（在 {at:g} 处）" if at else "",
+            "since": f"（自 {beyond:g} 起）" if beyond else "",
+            "margin": f"除去噪声仍超过 {margin:.0%}" if margin else "超过噪声",
+            "bounds": "、".join(f"{signs[name]} {end}" for name, end in bounds.items()) + " ",
+            "moves": "下降" if falls else "上升",
+        }
+        sentence = words("rules")[type(self).__name__.lower()]
+        return Said(sentence.en.format(**fields | english), sentence.zh.format(**fields | chinese))
+
     def along(self, values: Values, beyond: float = 0.0) -> dict[float, Found]:
         """The figure at every place of the axis, in order."""
         places = sorted(at for arm, at in values if arm == self.arm and at >= beyond)
@@ -93,16 +120,6 @@ class Less(OfTwo):
     at: float = 0.0
     margin: float = 0.0  # of the other's mean, as a share
 
-    @property
-    def said(self) -> Said:
-        by = f"{self.margin:.0%} beyond " if self.margin else ""
-        below = f"{self.figure} of {self.arm!r} is below that of {self.other!r}{where(self.at)}"
-        far = f"除去噪声仍超过 {self.margin:.0%}" if self.margin else "超过噪声"
-        return Said(
-            f"{below} by more than {by}the noise",
-            f"{self.arm} 的 {self.figure} 低于 {self.other}{where_zh(self.at)}，差距{far}",
-        )
-
     def judge(self, values: Values) -> Ruling:
         one, two = self.both(values, self.at)
         gap = two.mean - one.mean - self.margin * abs(two.mean)
@@ -117,15 +134,6 @@ class Ratio(OfTwo):
     most: float = math.inf
     at: float = 0.0
 
-    @property
-    def said(self) -> Said:
-        least, most = bounds(self.least, self.most)
-        times = f"{least} times {self.other!r}'s{where(self.at)}"
-        return Said(
-            f"{self.figure} of {self.arm!r} is {times}",
-            f"{self.arm} 的 {self.figure} 是 {self.other} 的{most}倍{where_zh(self.at)}",
-        )
-
     def judge(self, values: Values) -> Ruling:
         one, two = self.both(values, self.at)
         ratio = over(one, two)
@@ -139,15 +147,6 @@ class Alike(OfTwo):
 
     within: float
     at: float = 0.0
-
-    @property
-    def said(self) -> Said:
-        arms = f"{self.arm!r} and of {self.other!r}"
-        return Said(
-            f"{self.figure} of {arms} differ by at most {self.within:g}{where(self.at)}",
-            f"{self.arm} 与 {self.other} 的 {self.figure} 相差至多 "
-            f"{self.within:g}{where_zh(self.at)}",
-        )
 
     def judge(self, values: Values) -> Ruling:
         one, two = self.both(values, self.at)
@@ -167,15 +166,6 @@ class Shrinks(OfTwo):
     first: float
     last: float
 
-    @property
-    def said(self) -> Said:
-        return Said(
-            f"{self.figure} of {self.other!r} less that of {self.arm!r} is larger at "
-            f"{self.first:g} than at {self.last:g}, by more than the noise",
-            f"{self.other} 与 {self.arm} 的 {self.figure} 之差在 {self.first:g} 处比在 "
-            f"{self.last:g} 处大，超过噪声",
-        )
-
     def judge(self, values: Values) -> Ruling:
         pairs = [self.both(values, at) for at in (self.first, self.last)]
         gaps = [two.mean - one.mean for one, two in pairs]
@@ -188,14 +178,6 @@ class Shrinks(OfTwo):
 @dataclass(frozen=True)
 class Outgrows(OfTwo):
     """One arm's figure over another's rises from one end of the axis to the other."""
-
-    @property
-    def said(self) -> Said:
-        return Said(
-            f"{self.figure} of {self.arm!r} over {self.other!r}'s rises along the axis by more "
-            "than the noise",
-            f"{self.arm} 与 {self.other} 的 {self.figure} 之比沿横轴上升，幅度超过噪声",
-        )
 
     def judge(self, values: Values) -> Ruling:
         ratios = {at: over(*self.both(values, at)) for at in self.along(values)}
@@ -211,14 +193,6 @@ class Within(OfArm):
     least: float = -math.inf
     most: float = math.inf
 
-    @property
-    def said(self) -> Said:
-        english, chinese = bounds(self.least, self.most)
-        return Said(
-            f"{self.figure} of {self.arm!r} is {english} everywhere",
-            f"{self.arm} 的 {self.figure} 处处{chinese}",
-        )
-
     def judge(self, values: Values) -> Ruling:
         points = self.along(values)
         verdicts = {bounded(each, self.least, self.most) for each in points.values()}
@@ -233,16 +207,6 @@ class Slope(OfArm):
     least: float
     most: float
     beyond: float = 0.0  # only places from here on: what is constant has faded there
-
-    @property
-    def said(self) -> Said:
-        since = f", at {self.beyond:g} and beyond" if self.beyond else ""
-        from_here = f"（自 {self.beyond:g} 起）" if self.beyond else ""
-        power = f"a power from {self.least:g} to {self.most:g}{since}"
-        return Said(
-            f"{self.figure} of {self.arm!r} grows with {power}",
-            f"{self.arm} 的 {self.figure} 按 {self.least:g} 到 {self.most:g} 次幂变化{from_here}",
-        )
 
     def judge(self, values: Values) -> Ruling:
         points = self.along(values, self.beyond)
@@ -261,13 +225,6 @@ class Straight(OfArm):
 
     most: float
 
-    @property
-    def said(self) -> Said:
-        return Said(
-            f"{self.figure} of {self.arm!r} is within {self.most:.0%} of a power everywhere",
-            f"{self.arm} 的 {self.figure} 处处与某个幂函数相差不超过 {self.most:.0%}",
-        )
-
     def judge(self, values: Values) -> Ruling:
         means = {at: points.mean for at, points in self.along(values).items()}
         power = slope(list(means), list(means.values()))
@@ -283,13 +240,6 @@ class Peak(OfArm):
     """Along the axis a figure is best inside, and worse at both ends by more than the noise."""
 
     falling: bool = True  # is less better?
-
-    @property
-    def said(self) -> Said:
-        return Said(
-            f"{self.figure} of {self.arm!r} is best inside and worse at both ends",
-            f"{self.arm} 的 {self.figure} 在中间最好，两端都更差",
-        )
 
     def judge(self, values: Values) -> Ruling:
         along = self.along(values)
@@ -310,14 +260,6 @@ class Rising(OfArm):
     """A figure rises (or falls) from one end of the axis to the other, by more than the noise."""
 
     falls: bool = False
-
-    @property
-    def said(self) -> Said:
-        does = "falls" if self.falls else "rises"
-        return Said(
-            f"{self.figure} of {self.arm!r} {does} along the axis by more than the noise",
-            f"{self.arm} 的 {self.figure} 沿横轴{'下降' if self.falls else '上升'}，幅度超过噪声",
-        )
 
     def judge(self, values: Values) -> Ruling:
         along = self.along(values)
@@ -410,21 +352,9 @@ def standard_error(numbers: list[float]) -> float:
     return statistics.stdev(numbers) / math.sqrt(len(numbers))
 
 
-def bounds(least: float, most: float) -> Said:
-    """The bounds that there are."""
-    low, high = least > -math.inf, most < math.inf
-    english = [f"at least {least:g}"] * low + [f"at most {most:g}"] * high
-    chinese = [f"至少 {least:g}"] * low + [f"至多 {most:g}"] * high
-    return Said(" and ".join(english), "、".join(chinese) + " ")
-
-
 def where(at: float) -> str:
     """The place on the axis that a rule looks at; 0 where there is no axis."""
     return f" at {at:g}" if at else ""
-
-
-def where_zh(at: float) -> str:
-    return f"（在 {at:g} 处）" if at else ""
 
 
 def listed(means: Mapping[float, Found]) -> str:
