@@ -23,7 +23,7 @@ from regard.lab.compare.verdict import (
     PROBE,
     PSEUDO,
     Measure,
-    listed,
+    say,
 )
 from regard.report.pages import lines, rendered, words
 from regard.training.progress import duration, number, size
@@ -154,16 +154,7 @@ def gained(report: Report) -> Said:
         for row in report["tables"][PROBE.key]
         if row["interval"] and row["interval"][0] > cells[row["model"]]["probe_untrained"]
     ]
-    if not models:
-        return Said(
-            "None of them is clearly above an untrained model of its shape: what the probes read "
-            "here, the words alone give away.",
-            "没有一个明显超过同形的未训练模型：探针在这里读到的，单凭词本身就能知道。",
-        )
-    return Said(
-        f"Clearly above an untrained model of its shape: {listed(models, 'en')}.",
-        f"明显超过同形的未训练模型的有：{listed(models, 'zh')}。",
-    )
+    return say("above", models=models) if models else say("none_above")
 
 
 def operations(count: float) -> str:
