@@ -10,7 +10,7 @@ from regard.report import pages
 from regard.report.pages import embedded, lines, rendered, words
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
-SIGNS = {"mean", "rolled", "cell", "language", "language_hint"}  # no words, or of the other language
+SIGNS = {"mean", "rolled", "cell", "language", "language_hint"}  # not words of it
 LOCALES = sorted(file.stem for file in (Path(pages.__file__).parent / "locales").glob("*.toml"))
 
 
