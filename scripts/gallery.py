@@ -22,9 +22,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.lab.claims import claim, names
-from regard.lab.claims.engine.page import NAME
+from regard.lab.claims.engine.page import MARKS, NAME
 from regard.lab.claims.engine.run import FACTS
-from regard.lab.claims.engine.words import MARKS
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "builtin:python-docs"

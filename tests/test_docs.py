@@ -36,7 +36,7 @@ TWICE = [(ROOT / "README.md", ROOT / "README.zh.md"),
          (DOCS / "many-machines.md", DOCS / "many-machines.zh.md")]  # fmt: skip
 OTHERS = [*(page for pair in TWICE for page in pair), ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-SOURCE = re.compile(r"\]\(((?:\.\./)?regard/[\w./]+\.py)\)")
+SOURCE = re.compile(r"\]\(((?:\.\./)?regard/[\w./]+\.(?:py|toml))\)")
 PYTEST = re.compile(r"tests/[\w/]+\.py(?:::\w+)?")
 LEFT_OUT = "…"  # a line of a quotation that stands for others
 
@@ -119,7 +119,7 @@ def chunks(lines: list[str]) -> Iterator[list[str]]:
 @by_page
 def test_quoted_lines_stand_in_their_files(page: Path) -> None:
     for block in blocks(page):
-        if block.kind == "python":
+        if block.kind in ("python", "toml"):
             stands_in(block, page)
 
 
@@ -141,7 +141,7 @@ def test_the_tutorial_quotes_every_stop() -> None:
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     for section in sections[1:]:
         title = section.splitlines()[0]
-        assert "```python" in section, f"{title}: no source"
+        assert "```python" in section or "```toml" in section, f"{title}: no source"
         assert "```sh" in section, f"{title}: nothing to run"
         shown = "report.html" if section is sections[-1] else ".svg"
         assert shown in section, f"{title}: no picture"

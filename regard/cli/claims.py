@@ -232,9 +232,9 @@ def progress(found: Claim, seeds: int | None) -> Callable[[Cell, dict[str, float
 def warned(found: Claim, facts: dict[str, Any]) -> list[str]:
     """Why the verdict may be none, as its page says it."""
     from regard.lab.claims.engine.page import cautions
-    from regard.lab.claims.engine.words import WORDS
+    from regard.report.pages import words
 
-    return [WORDS[word].en for word in cautions(found, facts)]
+    return [words("claims")[word].en for word in cautions(found, facts)]
 
 
 def all_names() -> list[str]:
@@ -254,7 +254,7 @@ def row_of(name: str, out: Path) -> dict[str, Any]:
 
 
 def gallery(out: Path) -> None:
-    from regard.lab.claims.engine.gallery import write_gallery
+    from regard.lab.claims.engine.page import write_gallery
 
     if out.is_dir():
         write_gallery(out)

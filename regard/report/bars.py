@@ -44,35 +44,35 @@ class Bars:
         return HEAD + ROW * len(self.bars) + FOOT
 
 
-def inline(given: Bars) -> str:
+def inline(chart: Bars) -> str:
     """A picture for a page that holds the style of `curves` once."""
     head = (
-        f'<svg viewBox="0 0 {ACROSS} {given.height}" role="img" '
-        f'aria-label="{attribute(given.title)}" preserveAspectRatio="xMidYMid meet">'
+        f'<svg viewBox="0 0 {ACROSS} {chart.height}" role="img" '
+        f'aria-label="{attribute(chart.title)}" preserveAspectRatio="xMidYMid meet">'
     )
-    return "\n".join([head, *drawn(given), "</svg>"])
+    return "\n".join([head, *drawn(chart), "</svg>"])
 
 
-def drawn(given: Bars) -> list[str]:
-    seen = [bar for bar in given.bars if math.isfinite(bar.value)]
-    logarithmic = given.logarithmic and all(bar.least > 0 for bar in seen)
+def drawn(chart: Bars) -> list[str]:
+    seen = [bar for bar in chart.bars if math.isfinite(bar.value)]
+    logarithmic = chart.logarithmic and all(bar.least > 0 for bar in seen)
     ticks = scale(seen, logarithmic)
     low, high = ticks[0], ticks[-1]
-    left = 24 + LETTER * max((len(bar.name) for bar in given.bars), default=0)
+    left = 24 + LETTER * max((len(bar.name) for bar in chart.bars), default=0)
     end = ACROSS - RIGHT - NUMBER
 
     def x(value: float) -> float:
         return left + min(1.0, max(0.0, share(value, low, high, logarithmic))) * (end - left)
 
-    body = said_twice("c-text c-heading", 'x="16" y="20"', given.title, given.chinese)
-    foot = HEAD + ROW * len(given.bars)
+    body = said_twice("c-text c-heading", 'x="16" y="20"', chart.title, chart.chinese)
+    foot = HEAD + ROW * len(chart.bars)
     for tick in ticks:
         body.append(
             f'  <line class="c-grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{HEAD}" '
             f'y2="{foot}"/><text class="c-text c-note" x="{x(tick):.1f}" y="{foot + 16}" '
             f'text-anchor="middle">{said(tick)}</text>'
         )
-    for i, bar in enumerate(given.bars):
+    for i, bar in enumerate(chart.bars):
         y = HEAD + ROW * i
         body.append(
             f'  <text class="c-text" x="{left - 8:.0f}" y="{y + 18}" text-anchor="end">'

@@ -231,10 +231,10 @@ def decades(low: float, high: float, most: int = 7) -> list[float]:
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     last = max(last, first + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
-        found = [float(f"{d}e{k}") for k in range(first, last + 1) for d in digits]
-        start = max(i for i, v in enumerate(found) if v <= low * (1 + 1e-9))
-        end = min(i for i, v in enumerate(found) if v >= high * (1 - 1e-9))
-        ticks = found[start : max(end, start + 1) + 1]
+        candidates = [float(f"{d}e{k}") for k in range(first, last + 1) for d in digits]
+        start = max(i for i, v in enumerate(candidates) if v <= low * (1 + 1e-9))
+        end = min(i for i, v in enumerate(candidates) if v >= high * (1 - 1e-9))
+        ticks = candidates[start : max(end, start + 1) + 1]
         if len(ticks) <= most:
             return ticks
     step = -(-(last - first) // (most - 1))  # powers that are so far apart
@@ -255,11 +255,11 @@ def steps_between(low: float, high: float, count: int = 4) -> list[float]:
 def smooth(points: Sequence[Point], window: int | None = None) -> list[Point]:
     """A running mean over about `window` points (a fiftieth of them, unless given)."""
     window = max(2, len(points) // 50) if window is None else window
-    keep, total, weight, made = 1.0 - 1.0 / window, 0.0, 0.0, []
+    keep, total, weight, means = 1.0 - 1.0 / window, 0.0, 0.0, []
     for x, y in finite(points):
         total, weight = keep * total + (1 - keep) * y, keep * weight + (1 - keep)
-        made.append((x, total / weight))
-    return made
+        means.append((x, total / weight))
+    return means
 
 
 def thin(points: Sequence[Point], most: int = MOST) -> list[Point]:
@@ -268,11 +268,11 @@ def thin(points: Sequence[Point], most: int = MOST) -> list[Point]:
         return list(points)
     inner, groups = points[1:-1], most - 2
     edges = [len(inner) * i // groups for i in range(groups + 1)]
-    made = [points[0]]
+    thinned = [points[0]]
     for a, b in pairwise(edges):
         part = inner[a:b]
-        made.append((sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)))
-    return [*made, points[-1]]
+        thinned.append((sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)))
+    return [*thinned, points[-1]]
 
 
 def finite(points: Sequence[Point]) -> list[Point]:

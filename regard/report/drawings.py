@@ -67,24 +67,24 @@ class Curves:
     across: str = "step"
 
     def svg(self) -> str:
-        made = [
+        lines = [
             Line(name, points, 1 + i % 8) for i, (name, points) in enumerate(self.lines.items())
         ]
-        return svg([Panel(self.title, made, zero=True, across=self.across)])
+        return svg([Panel(self.title, lines, zero=True, across=self.across)])
 
     def png(self) -> bytes:
         return paint.curves(self.title, self.lines, self.across)
 
     def text(self, shades: str = SHADES) -> str:
         """One row of bars a line, with its height: the lines stand under each other."""
-        made, name = [self.title], max(map(len, self.lines))
+        rows, name = [self.title], max(map(len, self.lines))
         for line, points in self.lines.items():
             most = max(y for _, y in points)
             shown = bars([y for _, y in points], most, shades)
-            made.append(f"{line:>{name}}  {shown}  up to {most:.3g}")
+            rows.append(f"{line:>{name}}  {shown}  up to {most:.3g}")
         places = [x for x, _ in next(iter(self.lines.values()))]
-        made.append(f"{'':>{name}}  {self.across} {places[0]:g} to {places[-1]:g}")
-        return "\n".join(made)
+        rows.append(f"{'':>{name}}  {self.across} {places[0]:g} to {places[-1]:g}")
+        return "\n".join(rows)
 
     def data(self) -> dict[str, Any]:
         lines = {name: [list(p) for p in points] for name, points in self.lines.items()}

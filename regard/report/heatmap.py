@@ -53,7 +53,7 @@ def heat_map(
     across = max(right + 2 * GAP, 2 * GAP + 1.2 * LETTER * width(heading), 240)
     down = bottom + 4 * GAP
     low, most = (0.0, largest(weights)) if span is None else span
-    told = f"strongest = {most:.3g}" if span is None else f"from {low:.3g} to {most:.3g}"
+    scale = f"strongest = {most:.3g}" if span is None else f"from {low:.3g} to {most:.3g}"
     body = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{across:.0f}" height="{down:.0f}" '
         f'viewBox="0 0 {across:.0f} {down:.0f}" role="img" aria-labelledby="title">',
@@ -80,7 +80,7 @@ def heat_map(
     body += [
         f'  <rect class="frame" x="{left:.1f}" y="{top:.1f}" width="{CELL * len(columns)}" '
         f'height="{CELL * len(rows)}"/>',
-        f'  <text class="note" x="{GAP}" y="{down - GAP}">{escape(clean(note))} · {told}</text>',
+        f'  <text class="note" x="{GAP}" y="{down - GAP}">{escape(clean(note))} · {scale}</text>',
         "</svg>",
     ]
     return "\n".join(body) + "\n"

@@ -103,26 +103,26 @@ def heat(
     left = MARGIN + long(down, size) + GAP
     top = MARGIN + LINE + long(across, size) + GAP
     wide, high = cell * len(across), cell * len(down)
-    made = Canvas(max(left + wide, MARGIN + long([title], size)) + MARGIN, top + high + MARGIN)
-    made.head(title)
-    made.fill(left - 1, top - 1, wide + 2, high + 2, GRID)
+    canvas = Canvas(max(left + wide, MARGIN + long([title], size)) + MARGIN, top + high + MARGIN)
+    canvas.head(title)
+    canvas.fill(left - 1, top - 1, wide + 2, high + 2, GRID)
     middle = (cell - size * letters.DOWN) // 2
     for i in range(0, len(down), step):
         x = left - GAP - long([down[i]], size)
-        made.write(x, top + cell * i + middle, down[i], size=size)
+        canvas.write(x, top + cell * i + middle, down[i], size=size)
     for j in range(0, len(across), step):
-        made.write(left + cell * j + middle, top - GAP, across[j], size=size, upwards=True)
+        canvas.write(left + cell * j + middle, top - GAP, across[j], size=size, upwards=True)
     for i, row in enumerate(shares):
         for j, share in enumerate(row):
-            made.fill(left + cell * j, top + cell * i, cell, cell, mixed(share))
-    return made.png()
+            canvas.fill(left + cell * j, top + cell * i, cell, cell, mixed(share))
+    return canvas.png()
 
 
 def curves(title: str, lines: dict[str, list[tuple[float, float]]], below: str) -> bytes:
     """Lines over a common frame that begins at height 0; their names stand in their colours."""
     across, down = 640, 320
-    made = Canvas(across, down + LINE)
-    made.head(title)
+    canvas = Canvas(across, down + LINE)
+    canvas.head(title)
     points = [point for line in lines.values() for point in line]
     first, last = min(x for x, _ in points), max(x for x, _ in points)
     most = max(y for _, y in points) or 1.0
@@ -134,39 +134,39 @@ def curves(title: str, lines: dict[str, list[tuple[float, float]]], below: str) 
         share = (x - first) / ((last - first) or 1.0)
         return left + share * (right - left), bottom - y / most * (bottom - top)
 
-    for part, told in enumerate(heights):
+    for part, text in enumerate(heights):
         y = round(place(first, most * part / 4)[1])
-        made.fill(left, y, right - left, 1, GRID)
-        made.write(left - GAP - long([told]), y - letters.DOWN // 2, told)
-    for at, told in ((left, said(first)), (right - long([said(last)]), said(last))):
-        made.write(at, bottom + GAP, told)
-    made.write((left + right - long([below])) // 2, bottom + GAP, clean(below))
+        canvas.fill(left, y, right - left, 1, GRID)
+        canvas.write(left - GAP - long([text]), y - letters.DOWN // 2, text)
+    for at, text in ((left, said(first)), (right - long([said(last)]), said(last))):
+        canvas.write(at, bottom + GAP, text)
+    canvas.write((left + right - long([below])) // 2, bottom + GAP, clean(below))
     x = left
     for number, (name, line) in enumerate(lines.items()):
         ink = INKS[number % len(INKS)]
-        made.write(x, MARGIN + LINE, clean(name), ink)
+        canvas.write(x, MARGIN + LINE, clean(name), ink)
         x += long([name]) + 2 * GAP
         for a, b in pairwise([place(*point) for point in line]):
-            made.line(a, b, ink)
-    return made.png()
+            canvas.line(a, b, ink)
+    return canvas.png()
 
 
 def bars(title: str, counts: dict[str, float], unit: str) -> bytes:
     """A name, a bar and its number in each line."""
     across, most = 640, max(counts.values(), default=0.0) or 1.0
-    told = [f"{count:,.0f}" for count in counts.values()]
-    made = Canvas(across, 2 * MARGIN + LINE + BAR * (len(counts) + 1))
-    made.head(title)
+    numbers = [f"{count:,.0f}" for count in counts.values()]
+    canvas = Canvas(across, 2 * MARGIN + LINE + BAR * (len(counts) + 1))
+    canvas.head(title)
     left = MARGIN + long(list(counts)) + GAP
-    room = across - MARGIN - long(told) - GAP - left
+    room = across - MARGIN - long(numbers) - GAP - left
     y = MARGIN + LINE
-    for (name, count), number in zip(counts.items(), told, strict=True):
-        made.write(left - GAP - long([name]), y + 3, clean(name))
-        made.fill(left, y, round(room * count / most), BAR - 4, INK)
-        made.write(left + round(room * count / most) + GAP, y + 3, number)
+    for (name, count), number in zip(counts.items(), numbers, strict=True):
+        canvas.write(left - GAP - long([name]), y + 3, clean(name))
+        canvas.fill(left, y, round(room * count / most), BAR - 4, INK)
+        canvas.write(left + round(room * count / most) + GAP, y + 3, number)
         y += BAR
-    made.write(left, y + 3, f"{sum(counts.values()):,.0f} {unit} in all")
-    return made.png()
+    canvas.write(left, y + 3, f"{sum(counts.values()):,.0f} {unit} in all")
+    return canvas.png()
 
 
 def bars_svg(title: str, counts: dict[str, float], unit: str) -> str:
@@ -184,12 +184,12 @@ def bars_svg(title: str, counts: dict[str, float], unit: str) -> str:
     ]
     for i, (name, count) in enumerate(counts.items()):
         y = 40 + line * i
-        said = escape(f"{clean(name)}: {count:,.0f} {unit}".strip())
+        tip = escape(f"{clean(name)}: {count:,.0f} {unit}".strip())
         body.append(
             f'  <text class="c-text" x="{left - 10}" y="{y + 13}" text-anchor="end">'
             f"{escape(clean(name))}</text>"
             f'<rect class="c-dot c-1" x="{left}" y="{y}" width="{long * count / most:.1f}" '
-            f'height="{line - 7}"><title>{said}</title></rect>'
+            f'height="{line - 7}"><title>{tip}</title></rect>'
             f'<text class="c-text c-note" x="{left + long * count / most + 6:.1f}" y="{y + 13}">'
             f"{count:,.0f}</text>"
         )

@@ -3,8 +3,7 @@
 import pytest
 
 from regard.lab.claims import claim
-from regard.lab.claims.engine.gallery import write_gallery
-from regard.lab.claims.engine.page import write_page
+from regard.lab.claims.engine.page import write_gallery, write_page
 from regard.lab.claims.engine.run import run
 
 

@@ -55,20 +55,20 @@ class Blanks:
     def __call__(self, rows: Sequence[Sequence[int]], places: Sequence[int]) -> list[Guess]:
         """What is said of the token at `places[i]` of `rows[i]`."""
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        found: list[Guess | None] = [None] * len(rows)
+        guesses: list[Guess | None] = [None] * len(rows)
         with torch.inference_mode(), at_rest(self.model):
             while order:
                 size = max(1, TOKENS // (len(rows[order[-1]]) + 2))
                 part, order = order[-size:], order[:-size]
-                given = [list(rows[i]) for i in part]
+                batch = [list(rows[i]) for i in part]
                 at = [places[i] for i in part]
-                gold = torch.tensor([row[p] for row, p in zip(given, at, strict=True)])
-                log_p = self.model.logits(self.ask(given, at)).float().log_softmax(-1).cpu()
+                gold = torch.tensor([row[p] for row, p in zip(batch, at, strict=True)])
+                log_p = self.model.logits(self.ask(batch, at)).float().log_softmax(-1).cpu()
                 own = log_p.gather(1, gold[:, None])[:, 0].tolist()
                 first = (log_p.argmax(-1) == gold).tolist()
                 for i, logprob, right in zip(part, own, first, strict=True):
-                    found[i] = Guess(logprob, right)
-        return [guess for guess in found if guess is not None]
+                    guesses[i] = Guess(logprob, right)
+        return [guess for guess in guesses if guess is not None]
 
     def masked(self, rows: list[list[int]], places: list[int]) -> Tensor:
         cls, sep, mask = (self.special.need(role) for role in ("cls", "sep", "mask"))

@@ -120,12 +120,12 @@ class Comparison:
     def found(self) -> dict[str, Any]:
         """What has been measured so far."""
         names = [NGRAM, *(cell.name for cell in self.cells)]
-        held = {name: read_json(self.out / CELLS / f"{name}.json") for name in names}
+        cells = {name: read_json(self.out / CELLS / f"{name}.json") for name in names}
         return {
             "plan": self.plan.table(),
             "data": read_marker(self.out / DATA)["splits"] if self.prepared else {},
-            "cells": {name: cell for name, cell in held.items() if cell is not None},
-            "missing": [name for name in names[1:] if held[name] is None],
+            "cells": {name: cell for name, cell in cells.items() if cell is not None},
+            "missing": [name for name in names[1:] if cells[name] is None],
             "costs": read_json(self.out / CELLS / f"{COSTS}.json"),
         }
 
@@ -227,7 +227,7 @@ class Comparison:
         facts = self.train(cell, run)
         self.tell(cell.name, {"state": "measuring"})
         began = time.monotonic()
-        measured = self.child(["-m", "regard.lab.compare.worker", str(self.out), cell.name])
+        measured = self.child(["-m", "regard.lab.compare.measures", str(self.out), cell.name])
         lines = read_metrics(run / "metrics.jsonl")
         progress = facts["progress"]
         return {
@@ -315,8 +315,8 @@ class Comparison:
             if process.returncode < 0:  # by the system, where memory runs out
                 last = [f"killed by {signal.Signals(-process.returncode).name}"]
             raise RegardError(f"{' '.join(words[1:4])} ended with an error: {last[0]}")
-        found: dict[str, Any] = json.loads(out)
-        return found
+        answer: dict[str, Any] = json.loads(out)
+        return answer
 
 
 def curve_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -367,8 +367,8 @@ def stopping(process: subprocess.Popen[str]) -> Iterator[None]:
 
 def begin(plan: Plan, out: Path) -> None:
     """Writes down what is compared; refuses a place that is taken."""
-    held: set[str] = {file.name for file in out.iterdir()} if out.exists() else set()
-    if held - {PLAN}:  # a plan alone: its text could not be read, and nothing was made
+    present: set[str] = {file.name for file in out.iterdir()} if out.exists() else set()
+    if present - {PLAN}:  # a plan alone: its text could not be read, and nothing was made
         advice = f"go on with --resume {out}, or " if (out / PLAN).is_file() else ""
         raise ConfigError(f"{out} exists already; {advice}choose another --out")
     out.mkdir(parents=True, exist_ok=True)

@@ -47,8 +47,8 @@ def fresh(model: Any, length: int) -> Model:
         config = config.replace(context=max(config.context, length))
     with torch.random.fork_rng(devices=[]):
         seed_torch(0, "costs")
-        made: Model = type(model)(config).initialise()
-    return made.eval()
+        untrained: Model = type(model)(config).initialise()
+    return untrained.eval()
 
 
 def passed(model: Model, length: int) -> dict[str, float]:
@@ -79,11 +79,11 @@ def held_at_once(work: Callable[[], Tensor]) -> int:
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         work()
-    held = most = 0
+    current = most = 0
     for event in seen.profiler.kineto_results.events():
         if event.name() == "[memory]":
-            held += event.nbytes()
-            most = max(most, held)
+            current += event.nbytes()
+            most = max(most, current)
     return most
 
 

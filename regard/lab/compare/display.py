@@ -25,8 +25,8 @@ class Lines:
         if self.states.get(name) == state:
             return
         self.states[name] = state
-        told = figures(record) if state == "done" else ""
-        print(" · ".join(filter(None, (name, state, told))), file=self.out, flush=True)
+        details = figures(record) if state == "done" else ""
+        print(" · ".join(filter(None, (name, state, details))), file=self.out, flush=True)
 
     def stop(self) -> None: ...
 
@@ -86,18 +86,18 @@ def cells(record: Record) -> list[str]:
 
 def figures(record: Record) -> str:
     """What was measured of a model, in a few words."""
-    told = []
+    parts = []
     if record.get("bits_per_byte") is not None:
-        told.append(f"{record['bits_per_byte']:.3f} bits per byte")
+        parts.append(f"{record['bits_per_byte']:.3f} bits per byte")
     if record.get("masked_accuracy") is not None:
-        told.append(f"{record['masked_accuracy']:.1%} of hidden words")
+        parts.append(f"{record['masked_accuracy']:.1%} of hidden words")
     if record.get("minimal_pairs") is not None:
-        told.append(f"{record['minimal_pairs']:.1%} of minimal pairs")
+        parts.append(f"{record['minimal_pairs']:.1%} of minimal pairs")
     if record.get("tokens"):
-        told.append(f"{record['tokens']:,} tokens")
+        parts.append(f"{record['tokens']:,} tokens")
     if isinstance(record.get("seconds"), float):
-        told.append(duration(record["seconds"]))
-    return ", ".join(told)
+        parts.append(duration(record["seconds"]))
+    return ", ".join(parts)
 
 
 def display(kind: str, names: list[str]) -> Lines | Screen:

@@ -83,8 +83,8 @@ def best_layer(loaded: Loaded, task: Task, labels: Labels, seed: int) -> tuple[i
     course = LabelCourse(states, labels, states.layers, Kind(), seed)
     pupils = learn(course.modules, course, PACE, seed)
     place = min(range(len(pupils)), key=lambda i: pupils[i].best)
-    said = course.answers(place, labels.test)
-    return states.layers[place], said == labels.take(labels.test)[1]
+    answers = course.answers(place, labels.test)
+    return states.layers[place], answers == labels.take(labels.test)[1]
 
 
 def resampled(right: np.ndarray, labels: Labels, seed: int) -> Array:
@@ -94,8 +94,8 @@ def resampled(right: np.ndarray, labels: Labels, seed: int) -> Array:
     hits = np.bincount(owner, right.astype(np.float64), len(sizes))
 
     def accuracy(weights: Array) -> Array:
-        made: Array = (weights @ hits) / np.maximum(weights @ sizes.astype(np.float64), 1.0)
-        return made
+        share: Array = (weights @ hits) / np.maximum(weights @ sizes.astype(np.float64), 1.0)
+        return share
 
     return values({"accuracy": accuracy}, len(sizes), seed=seed)["accuracy"]
 
@@ -121,8 +121,8 @@ def sentence_of(corpus: Corpus, most: int, seed: int) -> str | None:
         text = corpus.tokenizer.decode([i for i in ids if i != corpus.special.end])
         text = " ".join(text.strip(BROKEN).split())  # no half of a character
         letters = sum(c.isalpha() or c == " " for c in text) / max(len(text), 1)
-        found = (round(letters, 1), len(text), text)
-        best = found if text and (best is None or found[:2] > best[:2]) else best
+        candidate = (round(letters, 1), len(text), text)
+        best = candidate if text and (best is None or candidate[:2] > best[:2]) else best
     return None if best is None else best[2]
 
 
@@ -132,21 +132,21 @@ def attended(loaded: Loaded, text: str | None) -> dict[str, Any] | None:
     Of an encoder with a decoder the encoder's; of Longformer the window, for none of the words is
     global here.
     """
-    held = any(isinstance(part, Attention) for part in loaded.model.modules())
-    if text is None or not held or loaded.tokenizer is None:
+    attends = any(isinstance(part, Attention) for part in loaded.model.modules())
+    if text is None or not attends or loaded.tokenizer is None:
         return None
     reader = Reader(loaded)
     tokens, _, more = reader.inputs(reader.texts([text]))
     with torch.no_grad(), record(loaded.model.eval()) as seen:
         reader.read(tokens, None, more)
     size = tokens.size(1)
-    kept = [each for each in seen if each.weights.shape[-2:] == (size, size)]
-    chosen = kept if len(kept) <= LAYERS else [kept[i] for i in spread(len(kept), LAYERS)]
+    square = [each for each in seen if each.weights.shape[-2:] == (size, size)]
+    chosen = square if len(square) <= LAYERS else [square[i] for i in spread(len(square), LAYERS)]
     return {
         "text": text,
         "tokens": labels_of(loaded.tokenizer, tokens[0].tolist()),
         "layers": [
-            {"name": each.name, "number": 1 + kept.index(each), "weights": rounded(each.weights)}
+            {"name": each.name, "number": 1 + square.index(each), "weights": rounded(each.weights)}
             for each in chosen
         ],
     }
@@ -154,22 +154,22 @@ def attended(loaded: Loaded, text: str | None) -> dict[str, Any] | None:
 
 def labels_of(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     """A name for each token; pieces of one character are that character, numbered: 月₁ 月₂ 月₃."""
-    made: list[str] = []
+    labels: list[str] = []
     pending: list[int] = []
     for place, token in enumerate(ids, 1):
         pending.append(token)
         text = tokenizer.decode(pending, special=True)
         whole = BROKEN not in text
         if len(pending) == 1 and whole:
-            made.append(text)
+            labels.append(text)
         elif whole:
-            made += [text + str(i).translate(LOWERED) for i in range(1, len(pending) + 1)]
+            labels += [text + str(i).translate(LOWERED) for i in range(1, len(pending) + 1)]
         elif len(pending) == MOST_PIECES or place == len(ids):
-            made += [tokenizer.decode([each], special=True) for each in pending]
+            labels += [tokenizer.decode([each], special=True) for each in pending]
         else:
             continue
         pending = []
-    return made
+    return labels
 
 
 def rounded(weights: torch.Tensor) -> list[list[float]]:

@@ -32,13 +32,13 @@ class Entry:
     @classmethod
     def of(cls, text: str) -> Entry:
         """`gpt`, `bert:masked`, `gpt:causal@tiny`."""
-        found = PATTERN.fullmatch(text.strip())
-        if found is None:
+        match = PATTERN.fullmatch(text.strip())
+        if match is None:
             raise ConfigError(
                 f"{text!r} names no model; write MODEL, MODEL:OBJECTIVE or MODEL:OBJECTIVE@SIZE, "
                 "as in gpt:causal@tiny"
             )
-        model, objective, size = found["model"], found["objective"], found["size"] or ""
+        model, objective, size = match["model"], match["objective"], match["size"] or ""
         family = family_of(model)
         objective = objective or family.running_objective
         if objective not in OBJECTIVES:
@@ -90,10 +90,10 @@ class Budget:
         timed, counted = TIMED.fullmatch(text.strip()), COUNTED.fullmatch(text.strip())
         try:
             if timed:
-                found = cls("minutes", float(timed["number"]) * SECONDS[timed["unit"]] / 60)
+                budget = cls("minutes", float(timed["number"]) * SECONDS[timed["unit"]] / 60)
             elif counted:
                 kind = "flops" if counted["unit"].startswith("flop") else "tokens"
-                found = cls(kind, float(counted["number"]) * COUNTS[counted["times"]])
+                budget = cls(kind, float(counted["number"]) * COUNTS[counted["times"]])
             else:
                 raise ValueError
         except ValueError:
@@ -101,9 +101,9 @@ class Budget:
                 f"{text!r} is no budget; write a time (90s, 10m, 2h), tokens (2Mtok, 500ktok) or "
                 "operations (3e14flop, 0.3Pflop)"
             ) from None
-        if not 0 < found.amount < math.inf or (found.kind == "tokens" and found.amount < 1):
+        if not 0 < budget.amount < math.inf or (budget.kind == "tokens" and budget.amount < 1):
             raise ConfigError(f"a budget of {text} is none; it must be over 0, and have an end")
-        return found
+        return budget
 
     def __str__(self) -> str:
         if self.kind == "minutes":

@@ -5,11 +5,15 @@ right, XLNet among them; a Transformer that is given a prefix is measured on wha
 looks both ways has a pseudo-likelihood, which is no probability of a text. The three have
 different names, and are never ranked against each other. Every model is asked in the way it has
 learned to answer.
+
+    python -m regard.lab.compare.measures OUT CELL
 """
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +30,7 @@ from regard.decoding.filling import fill
 from regard.decoding.generation import generate
 from regard.formats.directory import Loaded, load
 from regard.lab.compare.blanks import Blanks, sees_both_sides
+from regard.lab.compare.comparison import DATA, RUNS, again
 from regard.lab.compare.insight import BROKEN, attended, probed, sentence_of
 from regard.lab.compare.pairs import minimal_pairs, preferred
 from regard.metrics.base import Array
@@ -62,20 +67,20 @@ def measure(run: Path, data: Path, extent: Extent) -> dict[str, Any]:
     """Every measure that this model can have."""
     loaded, recipe = load(run), recipes.read_resolved(run / RECIPE)
     corpus = Corpus.open(data, extent.split)
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     if recipe.objective["name"] in EXACT:
-        found |= exact(loaded, corpus, recipe)
+        figures |= exact(loaded, corpus, recipe)
     if recipe.objective["name"] == "prefix":
-        found |= continued(loaded, corpus, recipe)
+        figures |= continued(loaded, corpus, recipe)
     if sees_both_sides(loaded.model) and recipe.objective["name"] in FILLING:
-        found |= hidden(loaded, corpus, recipe, extent)
-    if "bits_per_byte" in found or "pseudo_bits_per_byte" in found:
-        both = "pseudo_bits_per_byte" in found
-        found |= judged(loaded, corpus, extent, recipe.batch.length - 3, both)
-    found["samples"] = samples(loaded, corpus, recipe, extent)
-    found |= probed(loaded, data, extent.split, extent.sentences, extent.seed)
+        figures |= hidden(loaded, corpus, recipe, extent)
+    if "bits_per_byte" in figures or "pseudo_bits_per_byte" in figures:
+        both = "pseudo_bits_per_byte" in figures
+        figures |= judged(loaded, corpus, extent, recipe.batch.length - 3, both)
+    figures["samples"] = samples(loaded, corpus, recipe, extent)
+    figures |= probed(loaded, data, extent.split, extent.sentences, extent.seed)
     sentence = sentence_of(corpus, recipe.batch.length - 3, extent.seed)
-    return found | {"attention": attended(loaded, sentence)}
+    return figures | {"attention": attended(loaded, sentence)}
 
 
 # -- bits per byte
@@ -119,8 +124,8 @@ def bits(nats: list[float], sizes: list[int]) -> dict[str, Any]:
     information, bytes_ = np.array(nats) / BITS, np.array(sizes, np.float64)
 
     def figure(weights: Array) -> Array:
-        made: Array = (weights @ information) / np.maximum(weights @ bytes_, 1)
-        return made
+        bits_per_byte: Array = (weights @ information) / np.maximum(weights @ bytes_, 1)
+        return bits_per_byte
 
     span = intervals({"bits": figure}, len(nats))["bits"] if len(nats) > 1 else None
     return {
@@ -154,10 +159,10 @@ def continued(loaded: Loaded, corpus: Corpus, recipe: FrozenConfig) -> dict[str,
         batch=recipe.batch.samples, seed=recipe.seed, learning=False,
     )  # fmt: skip
     plan = Plan(precision=recipe.engine.precision)
-    found = measured_batches(loaded, objective, plan, lambda *_: None)
+    measured = measured_batches(loaded, objective, plan, lambda *_: None)
     return {
-        "prefix_bits_per_byte": found["figures"]["bits_per_byte"],
-        "prefix_bits_per_byte_interval": found["intervals"]["bits_per_byte"],
+        "prefix_bits_per_byte": measured["figures"]["bits_per_byte"],
+        "prefix_bits_per_byte_interval": measured["intervals"]["bits_per_byte"],
     }
 
 
@@ -234,13 +239,13 @@ def samples(
     """What the model writes after each prompt, or in the place of its blank; nothing where the
     prompt is longer than what it reads at once.
     """
-    made: list[dict[str, str]] = []
+    written: list[dict[str, str]] = []
     if loaded.model.decoding == "queries" and recipe.objective["name"] != "permuted":
-        return made  # it writes by rows that ask for the next word, and has learned without them
+        return written  # it writes by rows that ask for the next word, and has learned without them
     for prompt in extent.prompts or beginnings(corpus):
         with suppress(InputError):
-            made.append({"given": prompt, **sample(loaded, prompt, recipe, extent)})
-    return made
+            written.append({"given": prompt, **sample(loaded, prompt, recipe, extent)})
+    return written
 
 
 def sample(loaded: Loaded, prompt: str, recipe: FrozenConfig, extent: Extent) -> dict[str, str]:
@@ -260,8 +265,8 @@ def beginnings(corpus: Corpus, count: int = 2, tokens: int = 8) -> list[str]:
     edges = np.asarray(corpus.sentences)
     long = edges[:-1][np.diff(edges) > 2 * tokens]
     places = [int(long[len(long) * (i + 1) // (count + 1)]) for i in range(count) if len(long)]
-    found = [corpus.tokenizer.decode(corpus.read(at, at + tokens).tolist()) for at in places]
-    whole = [text.strip(BROKEN).strip() for text in found]  # no half of a character
+    texts = [corpus.tokenizer.decode(corpus.read(at, at + tokens).tolist()) for at in places]
+    whole = [text.strip(BROKEN).strip() for text in texts]  # no half of a character
     return [text for text in whole if text]
 
 
@@ -272,3 +277,15 @@ def blank_in(prompt: str) -> str:
         return f"{prompt} ___"
     words[len(words) // 2] = "___"
     return " ".join(words)
+
+
+def main() -> None:
+    """Measures one cell of a comparison in a process of its own."""
+    out, name = Path(sys.argv[1]), sys.argv[2]
+    plan = again(out)
+    extent = Extent(blanks=plan.blanks, pairs=plan.pairs, prompts=plan.prompts)
+    print(json.dumps(measure(out / RUNS / name, out / DATA, extent)))
+
+
+if __name__ == "__main__":
+    main()

@@ -7,144 +7,85 @@ that the page carries. What others wrote (texts, names, paths) only ever becomes
 from __future__ import annotations
 
 import json
+import math
+import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from html import escape
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from regard.core.bilingual import Said
 from regard.lab.compare.lineup import NGRAM, Budget
-from regard.lab.compare.page_figures import (
-    attention,
-    attention_data,
-    curve_panels,
-    curves,
-    growth,
-    samples,
+from regard.lab.compare.verdict import (
+    BITS,
+    HIDDEN,
+    PAIRS,
+    PREFIX,
+    PROBE,
+    PSEUDO,
+    Measure,
+    say,
 )
-from regard.lab.compare.page_parts import (
-    grid,
-    know,
-    lines,
-    mark,
-    model_name,
-    safe,
-    section,
-    shapes,
-    t,
-    value,
-)
-from regard.lab.compare.page_words import WORDS
-from regard.lab.compare.tables import PREFIX
-from regard.lab.compare.verdict import BITS, HIDDEN, PAIRS, PROBE, PSEUDO, Measure, Said, listed
+from regard.report.pages import lines, rendered, words
 from regard.training.progress import duration, number, size
+from regard.training.report import plain
 
 Report = dict[str, Any]
 
-PAGE = """<!doctype html>
-<html lang="en" data-language="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; \
-style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-{shapes}
-<header>
-<div class="bar"><a class="skip" href="#verdict">{skip}</a>\
-<button type="button" id="language" lang="zh-Hans" aria-label="中文">中文</button></div>
-<h1>{heading}</h1>
-{facts}
-</header>
-<main>
-{body}
-</main>
-<div id="tip" role="status" aria-live="polite" hidden></div>
-<script type="application/json" id="data">{data}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
+INKS = 10  # told apart by colour and by shape; an eleventh model is the first again, dashed
+EXACT = ("causal", "recurrent")  # objectives that validate by the exact bits of a text
+BREAK = "↵"
+POINTS = 200  # of a line; more cannot be seen
 
 
 def page(report: Report) -> str:
-    parts = [
-        findings(report),
-        exact(report),
-        beside(report),
-        measured(report, HIDDEN, "hidden"),
-        measured(report, PAIRS, "pairs", line=0.5),
-        probed(report),
-        curves(report),
-        cost(report),
-        growth(report),
-        samples(report),
-        attention(report),
-        repeat(report),
-    ]
-    heading, here = report["title"], files("regard.lab.compare")
-    return PAGE.format(
-        title=safe(heading["en"]),
-        style=(here / "page.css").read_text(encoding="utf-8"),
-        shapes=shapes(),
-        skip=t("skip"),
-        heading=know(heading),
-        facts=facts(report),
-        body="\n".join(part for part in parts if part),
-        data=embedded(data_of(report)),
-        script=(here / "page.js").read_text(encoding="utf-8"),
-    )
+    ngram = report["cells"].get(NGRAM)
+    limit = ngram["bits_per_byte"] if ngram else None
+    apart = [(key, ranking(report, m)) for m, key in ((PREFIX, "prefix"), (PSEUDO, "pseudo"))]
+    hidden, pairs = ranking(report, HIDDEN), ranking(report, PAIRS, line=0.5)
+    firsts = {model: own[0][1] for model, own in models_of(report).items()}
+    panels, attention = curve_panels(report), attention_of(firsts)
+    known = words("compare")
+    drawn = ("ngram", "seed", "seconds", "tokens", "operations", "length")
+    return rendered(
+        Path(__file__).parent,
+        "page.html",
+        report=report,
+        words=known,
+        inks=INKS,
+        budget=allowance(Budget(**report["plan"]["budget"])),
+        exact=ranking(report, BITS, limit, ngram),
+        apart=[(key, own) for key, own in apart if own],
+        measured=[(key, own) for key, own in (("hidden", hidden), ("pairs", pairs)) if own],
+        probe=ranking(report, PROBE, more={"untrained": "probe_untrained",
+                                           "majority": "probe_majority"}),
+        gained=gained(report),
+        panels=panels,
+        samples=samples_of(firsts),
+        attention=attention,
+        without=[model for model, cell in firsts.items() if cell.get("attention", 0) is None],
+        command=unfolded(report["recipe"]["command"]),
+        drawn_from={
+            "title": report["title"],
+            "models": report["models"],
+            "panels": panels,
+            "costs": report.get("costs"),
+            "attention": attention,
+            "words": {language: {key: getattr(known[key], language) for key in drawn}
+                      for language in ("en", "zh")},
+        },
+        breaks=breaks, count=number, duration=duration, json=json.dumps, operations=operations,
+        seconds=seconds, size=size,
+    )  # fmt: skip
 
 
-def embedded(value: Any) -> str:
-    """JSON that cannot end its script, whatever texts it holds."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def data_of(report: Report) -> dict[str, Any]:
-    """What the script draws from."""
-    words = ("ngram", "seed", "seconds", "tokens", "operations", "length")
-    return {
-        "title": report["title"],
-        "models": report["models"],
-        "panels": curve_panels(report),
-        "costs": report.get("costs"),
-        "attention": attention_data(report),
-        "words": {language: {w: getattr(WORDS[w], language) for w in words}
-                  for language in ("en", "zh")},
-    }  # fmt: skip
-
-
-# -- the head
-
-
-def facts(report: Report) -> str:
-    plan, data = report["plan"], report["data"]
-    learned, unseen = data.get("train", {}), data.get("test", {})
-
-    def amount(split: dict[str, Any]) -> str:
-        if not split:
-            return "–"
-        return (
-            f"{size(split['bytes'])}<small>{number(split['tokens'])} {t('tokens_long')}</small>"
-            f"<small>{number(split['documents'])} {t('documents')}</small>"
-        )
-
-    rows = [
-        ("text", "<br>".join(safe(source) for source in plan["sources"])),
-        ("learned", amount(learned)),
-        ("unseen", amount(unseen)),
-        ("budget", know(allowance(Budget(**plan["budget"]))._asdict())),
-        ("runs_each", number(plan["seeds"])),
-        ("size", f"{safe(plan['size'])}<small>{plan['length']:,} × {plan['samples']:,} "
-                 f"{t('tokens_long')}</small>"),
-    ]  # fmt: skip
-    inside = "".join(f"<div><dt>{t(key)}</dt><dd>{shown}</dd></div>" for key, shown in rows)
-    return f'<dl class="facts">{inside}</dl>'
+def models_of(report: Report) -> dict[str, list[tuple[int, dict[str, Any]]]]:
+    """(seed, cell) of each model, in the order of the plan."""
+    cells: dict[str, list[tuple[int, dict[str, Any]]]] = {m: [] for m in report["models"]}
+    for name, cell in report["cells"].items():
+        model, _, seed = name.rpartition("-")
+        if name != NGRAM and model in cells:
+            cells[model].append((int(seed), cell))
+    return {model: sorted(own, key=lambda each: each[0]) for model, own in cells.items() if own}
 
 
 def allowance(budget: Budget) -> Said:
@@ -158,74 +99,7 @@ def allowance(budget: Budget) -> Said:
     return Said(str(budget), chinese[budget.kind])
 
 
-def findings(report: Report) -> str:
-    said = [know(each) for each in report["verdict"]] or [t("nothing")]
-    rest = "".join(f"<li>{each}</li>" for each in said[1:])
-    more = f"<ul>{rest}</ul>" if rest else ""
-    return section("verdict", f'<p class="lead">{said[0]}</p>{more}', kind="verdict")
-
-
 # -- measures
-
-
-def exact(report: Report) -> str:
-    ngram = report["cells"].get(NGRAM)
-    limit = ngram["bits_per_byte"] if ngram else None
-    inside = ranking(report, BITS, limit, ngram)
-    return section("exact", f"<p>{t('exact_note')}</p>{inside}") if inside else ""
-
-
-def beside(report: Report) -> str:
-    """What is also in bits and means something else."""
-    blocks = []
-    for measure, key in ((PREFIX, "prefix"), (PSEUDO, "pseudo")):
-        inside = ranking(report, measure)
-        if inside:
-            note = f'<p class="soft">{t(key + "_note")}</p>'
-            blocks.append(f"<div><h3>{t(key)}</h3>{note}{inside}</div>")
-    return section("apart", f'<div class="two">{"".join(blocks)}</div>') if blocks else ""
-
-
-def measured(report: Report, measure: Measure, key: str, line: float | None = None) -> str:
-    inside = ranking(report, measure, line)
-    return section(key, f"<p>{t(key + '_note')}</p>{inside}") if inside else ""
-
-
-def probed(report: Report) -> str:
-    cells = {name.rpartition("-")[0]: cell for name, cell in reversed(report["cells"].items())}
-
-    def figure(key: str) -> Callable[[dict[str, Any]], str]:
-        return lambda row: value(cells[row["model"]].get(key), PROBE)
-
-    columns = {"untrained": figure("probe_untrained"), "majority": figure("probe_majority")}
-    inside = ranking(report, PROBE, more=columns)
-    if not inside:
-        return ""
-    gained = [
-        row["model"]
-        for row in report["tables"][PROBE.key]
-        if row["interval"] and row["interval"][0] > cells[row["model"]]["probe_untrained"]
-    ]
-    return section("probe", f"<p>{t('probe_note')}</p>{inside}<p>{know(beyond(gained))}</p>")
-
-
-def beyond(models: list[str]) -> dict[str, str]:
-    """Who knows more than its first weights did."""
-    if not models:
-        said = Said(
-            "None of them is clearly above an untrained model of its shape: what the probes read "
-            "here, the words alone give away.",
-            "没有一个明显超过同形的未训练模型：探针在这里读到的，单凭词本身就能知道。",
-        )
-    else:
-        said = Said(
-            f"Clearly above an untrained model of its shape: {listed(models, 'en')}.",
-            f"明显超过同形的未训练模型的有：{listed(models, 'zh')}。",
-        )
-    return said._asdict()
-
-
-Column = Callable[[dict[str, Any]], str]
 
 
 def ranking(
@@ -233,109 +107,54 @@ def ranking(
     measure: Measure,
     line: float | None = None,
     ngram: dict[str, Any] | None = None,
-    more: dict[str, Column] | None = None,
-) -> str:
-    """A table of one measure with a picture of its intervals; `line` is drawn through all."""
-    rows = report["tables"][measure.key]
+    more: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """What a table of one measure shows; `line` is drawn through all its pictures, `more` names
+    figures of each model that stand beside it. Empty where no model has the measure.
+    """
+    rows = [dict(row) for row in report["tables"][measure.key]]
     if not rows:
-        return ""
-    seeds, spans = report["plan"]["seeds"] > 1, any(row["interval"] for row in rows)
-    scale = Scale.of(rows, line)
-    head = [t("model"), know(measure.name._asdict())]
-    head += [t("interval_first" if seeds else "interval")] if spans else []
-    head += [t("spread")] if seeds else []
-    head += [t(key) for key in more or {}]
-    head += [f'<span class="ends"><span>{measure.shown(scale.ends[0])}</span>'
-             f"<span>{measure.shown(scale.ends[1])}</span></span>"]  # fmt: skip
-    made: list[tuple[float, str, list[str]]] = []
+        return {}
+    values = [x for row in rows for x in (*row["values"], *(row["interval"] or ()))]
+    values += [] if line is None else [line]
+    low, high = min(values), max(values)
+    air = (high - low) * 0.06 or abs(high) * 0.05 or 0.5
+
+    def at(x: float) -> float:  # in percent of the width of the picture
+        return 100 * (x - low + air) / (high - low + 2 * air)
+
+    cells = {name.rpartition("-")[0]: cell for name, cell in reversed(report["cells"].items())}
     for row in rows:
-        cells = [value(row["mean"], measure)]
-        cells += [between(row["interval"], measure)] if spans else []
-        cells += [spread(row, measure)] if seeds else []
-        cells += [column(row) for column in (more or {}).values()]
-        cells.append(scale.picture(report, row, line))
-        first = model_name(report, row["model"])
-        made.append((row["mean"], f"<b>{first}</b>" if row["best"] else first, cells))
-    if ngram is not None:
-        name = f'<span class="ngram">{ngram["order"]}-gram</span>'
-        blank = [""] * (spans + seeds + len(more or {}))
-        drawn = scale.picture(report, None, line)
-        made.append((line or 0.0, name, [value(ngram["bits_per_byte"], measure), *blank, drawn]))
-        made.sort(key=lambda each: each[0])
+        row |= {key: cells[row["model"]].get(name) for key, name in (more or {}).items()}
     best = any(row["best"] for row in rows) and len(rows) > 1
-    note = f'<p class="soft">{t("not_apart")}</p>' if best else ""
-    table = grid(head, ([name, *cells] for _, name, cells in made), measure.key)
-    return table + note
-
-
-def between(span: Sequence[float] | None, measure: Measure) -> str:
-    return "" if span is None else f"{value(span[0], measure)} – {value(span[1], measure)}"
-
-
-def spread(row: dict[str, Any], measure: Measure) -> str:
-    """The standard deviation, and of how many seeds."""
-    if row["deviation"] is None:
-        return ""
-    return f"± {value(row['deviation'], measure)} <small>({len(row['values'])})</small>"
-
-
-class Scale:
-    """From the least to the largest figure of a table, with some air."""
-
-    def __init__(self, low: float, high: float) -> None:
-        air = (high - low) * 0.06 or abs(high) * 0.05 or 0.5
-        self.ends = low, high
-        self.low, self.high = low - air, high + air
-
-    @classmethod
-    def of(cls, rows: Iterable[dict[str, Any]], line: float | None) -> Scale:
-        known = [x for row in rows for x in (*row["values"], *(row["interval"] or ()))]
-        known += [] if line is None else [line]
-        return cls(min(known), max(known))
-
-    def at(self, number: float) -> float:
-        return 100 * (number - self.low) / (self.high - self.low)
-
-    def picture(self, report: Report, row: dict[str, Any] | None, line: float | None) -> str:
-        """Interval, seeds and mean, at percentages of the cell's width."""
-        marks = [] if line is None else [f'<i class="limit" style="left:{self.at(line):.2f}%"></i>']
-        ink = ""
-        if row is not None:
-            ink = f" {mark(report['models'], row['model'])}"
-            if row["interval"]:
-                left, right = map(self.at, row["interval"])
-                marks.append(
-                    f'<i class="bar" style="left:{left:.2f}%;width:{right - left:.2f}%"></i>'
-                )
-            if len(row["values"]) > 1:
-                marks += [f'<i class="seed" style="left:{self.at(x):.2f}%"></i>'
-                          for x in row["values"]]  # fmt: skip
-            marks.append(f'<i class="dot" style="left:{self.at(row["mean"]):.2f}%"></i>')
-        return f'<span class="range{ink}" aria-hidden="true">{"".join(marks)}</span>'
-
-
-# -- what it cost
-
-
-def cost(report: Report) -> str:
-    columns: dict[str, Callable[[dict[str, Any]], str]] = {
-        "parameters": lambda row: value(row["parameters"], f"{row['parameters']:,.0f}"),
-        "tokens_read": lambda row: value(row["tokens"], f"{row['tokens']:,.0f}"),
-        "operations": lambda row: value(row["flops"], operations(row["flops"])),
-        "time": lambda row: value(row["seconds"], duration(row["seconds"])),
-        "speed": lambda row: value(row["tokens_per_second"], f"{row['tokens_per_second']:,.0f}"),
-        "memory": lambda row: value(row["peak_memory"], size(row["peak_memory"])),
+    spans = any(row["interval"] for row in rows)
+    if ngram is not None:
+        name, mean = f"{ngram['order']}-gram", ngram["bits_per_byte"]
+        rows.append({"model": name, "mean": mean, "ngram": True, "deviation": None})
+        rows.sort(key=lambda row: row["mean"])
+    return {
+        "measure": measure,
+        "rows": rows,
+        "best": best,
+        "spans": spans,
+        "seeds": report["plan"]["seeds"] > 1,
+        "more": list(more or {}),
+        "ends": (low, high),
+        "line": line,
+        "at": lambda x: f"{at(x):.2f}",
+        "wide": lambda span: f"{at(span[1]) - at(span[0]):.2f}",
     }
-    rows = [
-        [model_name(report, row["model"]), *(column(row) for column in columns.values())]
-        for row in report["spent"]
+
+
+def gained(report: Report) -> Said:
+    """Which models know more than their first weights did."""
+    cells = {name.rpartition("-")[0]: cell for name, cell in reversed(report["cells"].items())}
+    models = [
+        row["model"]
+        for row in report["tables"][PROBE.key]
+        if row["interval"] and row["interval"][0] > cells[row["model"]]["probe_untrained"]
     ]
-    if not rows:
-        return ""
-    head = [t("model"), *(t(key) for key in columns)]
-    spans = any(entry["objective"] == "span" for entry in report["plan"]["entries"])
-    other = f'<p class="soft">{t("reads_span")}</p>' if spans else ""
-    return section("spent", f"<p>{t('spent_note')}</p>{grid(head, rows, 'spent')}{other}")
+    return say("above", models=models) if models else say("none_above")
 
 
 def operations(count: float) -> str:
@@ -345,29 +164,10 @@ def operations(count: float) -> str:
     return f"{count:,.0f} FLOP"
 
 
-# -- again
-
-
-def repeat(report: Report) -> str:
-    again = report["recipe"]
-    plan = [[safe(key), f"<code>{safe(json.dumps(held, ensure_ascii=False))}</code>"]
-            for key, held in report["plan"].items()]  # fmt: skip
-    machine = [[safe(key), safe(str(held))]
-               for key, held in {**again["versions"], **again["machine"]}.items()]  # fmt: skip
-    links = "".join(
-        f'<li><a href="{escape(run["report"], quote=True)}">{safe(run["name"])}</a></li>'
-        for run in again["runs"]
-        if run["report"] is not None
-    )
-    singles = "\n".join(run["command"] for run in again["runs"])
-    parts = [
-        f"<p>{t('repeat_note')}</p><pre><code>{lines(unfolded(again['command']))}</code></pre>",
-        f'<h3>{t("reports")}</h3><ul class="links">{links}</ul>' if links else "",
-        folded("plan", grid([], plan)),
-        folded("machine", grid([], machine)),
-        folded("single", f"<pre><code>{lines(singles)}</code></pre>"),
-    ]
-    return section("repeat", "".join(parts))
+def seconds(count: float) -> str:
+    if count >= 1:
+        return f"{count:.3g} s"
+    return f"{count * 1e3:.3g} ms" if count >= 1e-3 else f"{count * 1e6:.3g} µs"
 
 
 def unfolded(command: str) -> str:
@@ -380,5 +180,75 @@ def unfolded(command: str) -> str:
     return " \\\n  ".join(map(shlex.join, parts))
 
 
-def folded(key: str, inside: str) -> str:
-    return f"<details><summary>{t(key)}</summary>{inside}</details>"
+# -- pictures and texts
+
+
+def curve_panels(report: Report) -> list[dict[str, Any]]:
+    """One picture for each thing that is validated: lines of different things are never together.
+
+    A point is [seconds, tokens, operations, value].
+    """
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for model, own in models_of(report).items():
+        for seed, cell in own:
+            key = measured_by(cell["curve"])
+            points = [
+                [each.get("seconds"), each["tokens"],
+                 cell["flops"] / max(cell["steps"], 1) * each["step"], each[key]]
+                for each in cell["curve"] if plain(each.get(key))
+            ]  # fmt: skip
+            if points:
+                group = "exact" if cell["objective"] in EXACT else cell["objective"]
+                step = math.ceil(len(points) / POINTS)  # more points than these cannot be seen
+                points = points if step == 1 else [*points[:-1:step], points[-1]]
+                line = {"model": model, "seed": seed, "points": points}
+                groups.setdefault((group, key), []).append(line)
+    ngram = report["cells"].get(NGRAM)
+    order = sorted(groups, key=lambda each: (each[0] != "exact", each))
+    return [
+        {
+            "group": group,
+            "measure": key,
+            "lines": groups[group, key],
+            "line": ngram["bits_per_byte"] if ngram and group == "exact" else None,
+            "factors": "perplexity" in key,
+        }
+        for group, key in order
+    ]
+
+
+def measured_by(curve: list[dict[str, Any]]) -> str:
+    """Of what a run validates: the bits, else a perplexity, else the first."""
+    known = [k for k in (curve[0] if curve else {}) if k not in ("step", "tokens", "seconds")]
+    chosen = [k for k in known if k == "bits_per_byte"] or [k for k in known if "perplexity" in k]
+    return (chosen or known or [""])[0]
+
+
+def samples_of(
+    cells: dict[str, dict[str, Any]],
+) -> list[tuple[str, list[tuple[str, dict[str, str]]]]]:
+    """Every prompt, and what each model wrote; those that go on with it stand first."""
+    every = [(model, own) for model, cell in cells.items() for own in cell.get("samples") or []]
+    return [
+        (prompt, sorted((each for each in every if each[1]["given"] == prompt),
+                        key=lambda each: each[1]["kind"] != "generated"))
+        for prompt in dict.fromkeys(own["given"] for _, own in every)
+    ]  # fmt: skip
+
+
+def breaks(text: str) -> Any:
+    """Lines that are empty in a row become a sign and their number: weak models write many."""
+    from markupsafe import Markup
+
+    parts = re.split(r"(\n(?:[ \t]*\n)+)", text.rstrip("\n"))
+    sign = Markup('<span class="soft"> {}{}</span>\n')
+    return Markup("").join(
+        sign.format(BREAK, part.count("\n")) if i % 2 else lines(part)
+        for i, part in enumerate(parts)
+    )
+
+
+def attention_of(cells: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tokens and layers of every model that has attention, in the order of the plan."""
+    seen = ((model, cell.get("attention")) for model, cell in cells.items())
+    return [{"model": model, **own} for model, own in seen if own and own["layers"]]

@@ -42,10 +42,10 @@ def minimal_pairs(corpus: Corpus, count: int, seed: int, room: int = LONGEST) ->
     sizes = np.diff(edges)
     fit = np.flatnonzero((sizes >= SHORTEST) & (sizes <= min(LONGEST, room)))
     order = fit[keyed(seed, "minimal pairs").permutation(len(fit))]
-    made: list[Pair] = []
+    pairs: list[Pair] = []
     seen: set[tuple[int, ...]] = set()
     for index in order.tolist():
-        if len(made) == count:
+        if len(pairs) == count:
             break
         ids = [i for i in corpus.read(int(edges[index]), int(edges[index + 1])).tolist()
                if i != corpus.special.end]  # fmt: skip
@@ -54,8 +54,8 @@ def minimal_pairs(corpus: Corpus, count: int, seed: int, room: int = LONGEST) ->
         seen.add(tuple(ids))
         changed = exchanged(ids, tokenizer, keyed(seed, "exchange", index))
         if changed is not None and len(changed) <= room:
-            made.append(Pair(ids, changed))
-    return made
+            pairs.append(Pair(ids, changed))
+    return pairs
 
 
 def exchanged(ids: list[int], words: Tokenizer, draw: np.random.Generator) -> list[int] | None:
@@ -75,9 +75,9 @@ def exchanged(ids: list[int], words: Tokenizer, draw: np.random.Generator) -> li
         return None
     i, j = options[int(draw.integers(len(options)))]
     parts[i], parts[j] = parts[j], parts[i]
-    made: list[int] = words.ready.encode(" ".join(parts), add_special_tokens=False).ids
+    changed: list[int] = words.ready.encode(" ".join(parts), add_special_tokens=False).ids
     again: list[int] = words.ready.encode(text, add_special_tokens=False).ids
-    return made if again == ids and made != ids else None  # only where decoding loses nothing
+    return changed if again == ids and changed != ids else None  # only where decoding loses nothing
 
 
 def bare(word: str) -> str:
@@ -110,11 +110,11 @@ def preferred(
 
 
 def pseudo(blanks: Blanks, rows: Sequence[list[int]]) -> list[float]:
-    asked = [(i, place) for i, row in enumerate(rows) for place in range(len(row))]
+    blanked = [(i, place) for i, row in enumerate(rows) for place in range(len(row))]
     totals = [0.0] * len(rows)
-    for part in chunks(asked, 4096):
-        found = blanks([rows[i] for i, _ in part], [place for _, place in part])
-        for (i, _), guess in zip(part, found, strict=True):
+    for part in chunks(blanked, 4096):
+        guesses = blanks([rows[i] for i, _ in part], [place for _, place in part])
+        for (i, _), guess in zip(part, guesses, strict=True):
             totals[i] += guess.logprob
     return totals
 

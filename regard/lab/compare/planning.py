@@ -28,29 +28,29 @@ SETTLED = {
 
 
 def planned(
-    sources: tuple[str, ...], entries: tuple[Entry, ...], budget: Budget, **given: Any
+    sources: tuple[str, ...], entries: tuple[Entry, ...], budget: Budget, **options: Any
 ) -> Plan:
     """The plan, with a size that the budget can fill."""
-    if given["seeds"] < 1:
-        raise ConfigError(f"--seeds is {given['seeds']}; it must be at least 1")
+    if options["seeds"] < 1:
+        raise ConfigError(f"--seeds is {options['seeds']}; it must be at least 1")
     for name in ("length", "samples", "vocabulary"):
-        if given[name] < 8:
-            raise ConfigError(f"--{name} is {given[name]}; it must be at least 8")
-    given["size"] = given["size"] or size_for(budget)
-    if given["size"] not in SHAPES:
-        raise ConfigError(f"--size is {given['size']!r}; known are {', '.join(SHAPES)}")
+        if options[name] < 8:
+            raise ConfigError(f"--{name} is {options[name]}; it must be at least 8")
+    options["size"] = options["size"] or size_for(budget)
+    if options["size"] not in SHAPES:
+        raise ConfigError(f"--size is {options['size']!r}; known are {', '.join(SHAPES)}")
     for entry in entries:
         if entry.size and entry.size not in SHAPES:
             raise ConfigError(f"{entry.name}: its size {entry.size!r} must be {', '.join(SHAPES)}")
-    check_settings(given.get("settings", ()))
-    return Plan(sources, entries, budget, **given)
+    check_settings(options.get("settings", ()))
+    return Plan(sources, entries, budget, **options)
 
 
 def check_settings(settings: tuple[str, ...]) -> None:
     """Refuses what no recipe knows, and what would make the report say what is not so."""
     changes = recipes.overrides(settings)
-    for table, held in changes.items():
-        keys = [f"{table}.{key}" for key in held] if isinstance(held, dict) else [table]
+    for table, values in changes.items():
+        keys = [f"{table}.{key}" for key in values] if isinstance(values, dict) else [table]
         for key in keys:
             advice = SETTLED.get(key) or SETTLED.get(table)
             if advice is not None:

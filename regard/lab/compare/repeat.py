@@ -19,11 +19,11 @@ LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
 
 def recipe(plan: Plan, out: Path) -> dict[str, Any]:
     """All that the report says about repeating it; runs that are not there yet have no report."""
-    made = Comparison(plan, out, lambda name, record: None)
+    comparison = Comparison(plan, out, lambda name, record: None)
     runs = []
-    for cell in made.cells:
+    for cell in comparison.cells:
         report = out / RUNS / cell.name / "report.html"
-        words = made.command(cell, Path(f"{cell.name}-again"))
+        words = comparison.command(cell, Path(f"{cell.name}-again"))
         runs.append({
             "name": cell.name,
             "report": report.relative_to(out).as_posix() if report.is_file() else None,
@@ -33,7 +33,7 @@ def recipe(plan: Plan, out: Path) -> dict[str, Any]:
         "command": command(plan, f"{out.resolve().name}-again"),
         "runs": runs,
         "versions": versions(),
-        "machine": machine(out, [cell.name for cell in made.cells]),
+        "machine": machine(out, [cell.name for cell in comparison.cells]),
     }
 
 
@@ -61,8 +61,8 @@ def spelt(budget: Budget) -> str:
 
 
 def versions() -> dict[str, str]:
-    found = {"regard": VERSION, "python": platform.python_version()}
-    return found | {name: importlib.metadata.version(name) for name in LIBRARIES}
+    own = {"regard": VERSION, "python": platform.python_version()}
+    return own | {name: importlib.metadata.version(name) for name in LIBRARIES}
 
 
 def machine(out: Path, names: list[str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ also of a comparison that is not finished.
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +16,47 @@ from regard.lab.compare.comparison import Plan
 from regard.lab.compare.lineup import NGRAM
 from regard.lab.compare.page import page
 from regard.lab.compare.repeat import recipe
-from regard.lab.compare.tables import MEASURES, spent, table
-from regard.lab.compare.verdict import BITS, Measure, Said, verdict
+from regard.lab.compare.verdict import (
+    BITS,
+    MEASURES,
+    RANKED,
+    Measure,
+    Said,
+    leaders,
+    scores,
+    verdict,
+)
 from regard.metrics.figures import jsonable
 from regard.training.progress import duration, size
 from regard.training.report import replace
 
 FORMAT = 1
+SPENT = ("parameters", "tokens", "flops", "seconds", "tokens_per_second")
 
 
-def write_report(found: dict[str, Any], out: Path) -> dict[str, Any]:
+def write_report(record: dict[str, Any], out: Path) -> dict[str, Any]:
     """Writes the three files into `out`; gives what report.json says."""
-    report = report_of(found, out)
+    report = report_of(record, out)
     replace(out / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     replace(out / "report.md", markdown(report))
     replace(out / "report.html", page(report))
     return report
 
 
-def report_of(found: dict[str, Any], out: Path) -> dict[str, Any]:
-    plan = Plan.of(found["plan"])
-    made = {
+def report_of(record: dict[str, Any], out: Path) -> dict[str, Any]:
+    plan = Plan.of(record["plan"])
+    contents = {
         "format": FORMAT,
         "title": title(plan)._asdict(),
         "models": [entry.name for entry in plan.entries],
-        "verdict": [said._asdict() for said in verdict(found)],
-        "tables": {measure.key: table(found, measure) for measure in MEASURES},
-        "spent": spent(found, plan),
+        "verdict": [sentence._asdict() for sentence in verdict(record)],
+        "tables": {measure.key: table(record, measure) for measure in MEASURES},
+        "spent": spent(record, plan),
         "recipe": recipe(plan, out),
-        **found,
-        "cells": {name: told_of(cell) for name, cell in found["cells"].items()},
+        **record,
+        "cells": {name: told_of(cell) for name, cell in record["cells"].items()},
     }
-    report: dict[str, Any] = jsonable(made)
+    report: dict[str, Any] = jsonable(contents)
     return report | {"summary": summary(report)}
 
 
@@ -70,13 +80,50 @@ def numeral(count: int) -> str:
     return words[count - 2] if count - 2 < len(words) else str(count)
 
 
+# -- a row for each model, over its seeds
+
+
+def table(record: dict[str, Any], measure: Measure) -> list[dict[str, Any]]:
+    """A row for each model that has the measure, the best first."""
+    ranked = scores(record, measure)
+    best = leaders(ranked) if measure in RANKED else []
+    return [
+        {
+            "model": score.model,
+            "mean": score.mean,
+            "values": list(score.values),
+            "deviation": score.deviation,
+            "interval": score.interval,
+            "best": score in best,
+        }
+        for score in ranked
+    ]
+
+
+def spent(record: dict[str, Any], plan: Plan) -> list[dict[str, Any]]:
+    """What each model cost, in the order of the plan: means over seeds, and the most memory."""
+    rows = []
+    for entry in plan.entries:
+        cells = cells_of(record, entry.name)
+        if cells:
+            means = {key: statistics.fmean(cell[key] for cell in cells) for key in SPENT}
+            memory = max(cell["peak_memory"] for cell in cells)
+            rows.append({"model": entry.name, **means, "peak_memory": memory})
+    return rows
+
+
+def cells_of(record: dict[str, Any], model: str) -> list[dict[str, Any]]:
+    """The cells of a model, one for each seed that is there."""
+    return [cell for name, cell in record["cells"].items() if name.rpartition("-")[0] == model]
+
+
 # -- Markdown
 
 
 def summary(report: dict[str, Any]) -> str:
     """What a terminal shows: the findings and one table."""
     lines = [f"# {report['title']['en']}", ""]
-    lines += [f"- {said['en']}" for said in report["verdict"]]
+    lines += [f"- {sentence['en']}" for sentence in report["verdict"]]
     return "\n".join([*lines, "", *overview(report)])
 
 
@@ -117,7 +164,7 @@ def told(row: dict[str, Any], measure: Measure) -> str:
 def markdown(report: dict[str, Any]) -> str:
     """The summary, every interval, and how to do it again."""
     parts = [report["summary"], "", "## 结论", ""]
-    parts += [f"- {said['zh']}" for said in report["verdict"]]
+    parts += [f"- {sentence['zh']}" for sentence in report["verdict"]]
     for measure in MEASURES:
         rows = report["tables"][measure.key]
         if rows:

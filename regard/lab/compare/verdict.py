@@ -19,6 +19,7 @@ from regard.core.bilingual import Said as Said  # for the report: all from one p
 from regard.lab.compare.lineup import NGRAM
 from regard.metrics.base import Array
 from regard.metrics.bootstrap import intervals
+from regard.report.pages import words
 
 FEWEST = 6  # examples: with five that all point one way, chance does so once in sixteen
 RARE = 0.05  # of differences that are none, so many are taken for some
@@ -45,7 +46,13 @@ PSEUDO = Measure(
     "pseudo_bits_per_byte", Said("pseudo bits per byte", "伪每字节比特数"), falling=True
 )
 PROBE = Measure("probe_accuracy", Said("linear probe", "线性探针准确率"), share=True)
+PREFIX = Measure(
+    "prefix_bits_per_byte",
+    Said("bits per byte, given a prefix", "给定前文的每字节比特数"),
+    falling=True,
+)
 RANKED = (BITS, HIDDEN, PAIRS)
+MEASURES = (BITS, PREFIX, PSEUDO, HIDDEN, PAIRS, PROBE)
 
 
 class Each(NamedTuple):
@@ -78,18 +85,18 @@ class Score:
         return None if self.deviation is None else self.deviation / math.sqrt(len(self.values))
 
 
-def scores(found: dict[str, Any], measure: Measure) -> list[Score]:
+def scores(record: dict[str, Any], measure: Measure) -> list[Score]:
     """All models that have the measure, the best first."""
     by_model: dict[str, list[dict[str, Any]]] = {}
-    for name, cell in found["cells"].items():
+    for name, cell in record["cells"].items():
         if name != NGRAM and cell.get(measure.key) is not None:
             by_model.setdefault(name.rpartition("-")[0], []).append(cell)
-    made = []
+    ranked = []
     for model, cells in by_model.items():
         span = cells[0].get(f"{measure.key}_interval")
         values = tuple(float(cell[measure.key]) for cell in cells)
         each = cells[0].get(f"{measure.key}_each")
-        made.append(
+        ranked.append(
             Score(
                 model,
                 values,
@@ -97,7 +104,7 @@ def scores(found: dict[str, Any], measure: Measure) -> list[Score]:
                 None if each is None else Each(**each),
             )
         )
-    return sorted(made, key=lambda s: s.mean if measure.falling else -s.mean)
+    return sorted(ranked, key=lambda s: s.mean if measure.falling else -s.mean)
 
 
 def apart(one: Score, other: Score) -> bool:
@@ -112,25 +119,16 @@ def apart(one: Score, other: Score) -> bool:
     return high < least or most < low
 
 
-def more_than_noise(difference: float, *held: Score) -> bool:
+def more_than_noise(difference: float, *models: Score) -> bool:
     """Would means over seeds differ so much less than once in twenty by chance? (Welch)"""
-    noisy = [(score.error**2, len(score.values) - 1) for score in held if score.error]
+    from scipy import stats
+
+    noisy = [(score.error**2, len(score.values) - 1) for score in models if score.error]
     if not noisy:
         return difference != 0
     square = sum(each for each, _ in noisy)
     free = square**2 / sum(each**2 / count for each, count in noisy)
-    return beyond(abs(difference) / math.sqrt(square), free) < RARE
-
-
-def beyond(distance: float, free: float) -> float:
-    """How often Student's t with so many degrees of freedom is further from 0.
-
-    With t = sqrt(free) tan(angle) its density is a power of a cosine.
-    """
-    angles = np.linspace(0, math.pi / 2, 20_001)
-    weights = np.cos(angles) ** (free - 1)
-    weights[[0, -1]] /= 2
-    return float(weights[angles > math.atan(distance / math.sqrt(free))].sum() / weights.sum())
+    return 2 * float(stats.t.sf(abs(difference) / math.sqrt(square), free)) < RARE
 
 
 def noise_is_known(one: Score, other: Score) -> bool:
@@ -152,8 +150,8 @@ def differ(one: Each, other: Each) -> bool:
     difference, sizes = np.subtract(one.sums, other.sums), np.array(one.sizes, np.float64)
 
     def figure(weights: Array) -> Array:
-        made: Array = (weights @ difference) / np.maximum(weights @ sizes, 1)
-        return made
+        ratio: Array = (weights @ difference) / np.maximum(weights @ sizes, 1)
+        return ratio
 
     span = intervals({"difference": figure}, len(sizes))["difference"]
     return span is not None and not span.low <= 0 <= span.high
@@ -164,195 +162,113 @@ def leaders(ranked: list[Score]) -> list[Score]:
     return [score for score in ranked if score is ranked[0] or not apart(ranked[0], score)]
 
 
-def listed(names: list[str], language: str) -> str:
-    if language == "zh":
-        return "、".join(names)
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def say(key: str, **values: str | list[str] | Said) -> Said:
+    """A sentence of the verdict in both languages; names are listed as each of them does."""
+
+    def shown(value: str | list[str] | Said, english: bool) -> str:
+        if isinstance(value, Said):
+            return value.en if english else value.zh
+        if isinstance(value, str):
+            return value
+        if not english:
+            return "、".join(value)
+        return value[0] if len(value) == 1 else f"{', '.join(value[:-1])} and {value[-1]}"
+
+    en, zh = words("verdict")[key]
+    return Said(
+        en.format(**{name: shown(value, True) for name, value in values.items()}),
+        zh.format(**{name: shown(value, False) for name, value in values.items()}),
+    )
 
 
-def verdict(found: dict[str, Any]) -> list[Said]:
+def verdict(record: dict[str, Any]) -> list[Said]:
     """The findings, the most important one first."""
-    said = []
-    for measure in RANKED:
-        ranked = scores(found, measure)
-        if ranked:
-            said.append(ranking(measure, ranked))
-    said += probed(found)
-    said += beside_ngram(found)
-    said += costs(found)
-    said += beside_budget(found)
-    said += trained_once(found)
-    if found["missing"]:
-        names = found["missing"]
-        said.append(
-            Said(
-                f"Not finished: {listed(names, 'en')}.",
-                f"尚未完成：{listed(names, 'zh')}。",
-            )
-        )
-    return said
+    ranked = ((measure, scores(record, measure)) for measure in RANKED)
+    return [
+        *(ranking(measure, own) for measure, own in ranked if own),
+        *probed(record),
+        *beside_ngram(record),
+        *costs(record),
+        *beside_budget(record),
+        *trained_once(record),
+        *([say("missing", models=record["missing"])] if record["missing"] else []),
+    ]
 
 
 def ranking(measure: Measure, ranked: list[Score]) -> Said:
-    best, first = leaders(ranked), ranked[0]
-    value = measure.shown(first.mean)
-    names = [score.model for score in best]
+    best, first, worst = leaders(ranked), ranked[0], ranked[-1]
+    value, name = measure.shown(first.mean), measure.name
     if len(ranked) == 1:
-        return Said(
-            f"{first.model}: {measure.name.en} {value}; no other model has this measure.",
-            f"{first.model}：{measure.name.zh} {value}；没有其他模型有这一指标。",
-        )
-    worst = ranked[-1]
-    rest = (
-        f"; the last is {worst.model} with {measure.shown(worst.mean)}"
-        if worst not in best
-        else "",
-        f"；最后是 {worst.model}，{measure.shown(worst.mean)}" if worst not in best else "",
-    )
+        return say("alone", model=first.model, measure=name, value=value)
+    last = Said("", "")
+    if worst not in best:
+        last = say("last", model=worst.model, value=measure.shown(worst.mean))
     if len(best) == 1:
-        return Said(
-            f"By {measure.name.en}, {first.model} is best with {value}{rest[0]}.",
-            f"按{measure.name.zh}，{first.model} 最好，为 {value}{rest[1]}。",
-        )
-    if not all(noise_is_known(first, score) for score in best[1:]):
-        return Said(
-            f"By {measure.name.en}, {listed(names, 'en')} cannot be told apart: the best figure is "
-            f"{value}, but one seed and so little unseen text do not show the noise{rest[0]}.",
-            f"按{measure.name.zh}，{listed(names, 'zh')} 之间分不出高下：最好的数值是 {value}，"
-            f"但只有一个种子，未读文本又太少，看不出噪声有多大{rest[1]}。",
-        )
-    return Said(
-        f"By {measure.name.en}, {listed(names, 'en')} cannot be told apart (the best figure is "
-        f"{value}; differences are within the noise){rest[0]}.",
-        f"按{measure.name.zh}，{listed(names, 'zh')} 之间分不出高下"
-        f"（最好的数值是 {value}，差别在噪声之内）{rest[1]}。",
-    )
+        return say("best", measure=name, model=first.model, value=value, last=last)
+    known = all(noise_is_known(first, score) for score in best[1:])
+    models = [score.model for score in best]
+    key = "not_apart" if known else "noise_unknown"
+    return say(key, measure=name, models=models, value=value, last=last)
 
 
-def beside_ngram(found: dict[str, Any]) -> list[Said]:
-    ranked, ngram = scores(found, BITS), found["cells"].get(NGRAM)
+def beside_ngram(record: dict[str, Any]) -> list[Said]:
+    ranked, ngram = scores(record, BITS), record["cells"].get(NGRAM)
     if not ranked or ngram is None:
         return []
-    limit = ngram["bits_per_byte"]
+    limit, shown = ngram["bits_per_byte"], f"{ngram['bits_per_byte']:.3f}"
     near = [s.model for s in ranked if not more_than_noise(s.mean - limit, s)]
     beat = [s.model for s in ranked if s.mean < limit and s.model not in near]
     if not beat and not near:
-        return [
-            Said(
-                f"None of them beats the n-gram ({limit:.3f} bits per byte), which only counts "
-                "words, with this budget.",
-                f"在这样的预算下，没有一个胜过只数词的 n 元模型（每字节 {limit:.3f} 比特）。",
-            )
-        ]
-    said = []
-    if beat:
-        said.append(
-            Said(
-                f"Better than the n-gram ({limit:.3f} bits per byte): {listed(beat, 'en')}.",
-                f"胜过 n 元模型（每字节 {limit:.3f} 比特）的有：{listed(beat, 'zh')}。",
-            )
-        )
-    if near:
-        said.append(
-            Said(
-                f"Within the noise of the n-gram ({limit:.3f} bits per byte): "
-                f"{listed(near, 'en')}.",
-                f"与 n 元模型（每字节 {limit:.3f} 比特）的差别在噪声之内的有："
-                f"{listed(near, 'zh')}。",
-            )
-        )
-    return said
+        return [say("ngram_unbeaten", limit=shown)]
+    beaten = [say("ngram_beaten", limit=shown, models=beat)] if beat else []
+    return beaten + ([say("ngram_near", limit=shown, models=near)] if near else [])
 
 
-def costs(found: dict[str, Any]) -> list[Said]:
-    ranked = scores(found, Measure("tokens_per_second", Said("speed", "速度")))
+def costs(record: dict[str, Any]) -> list[Said]:
+    ranked = scores(record, Measure("tokens_per_second", Said("speed", "速度")))
     if len(ranked) < 2:
         return []
     quick, slow = ranked[0], ranked[-1]
-    times = quick.mean / max(slow.mean, 1e-9)
-    return [
-        Said(
-            f"{quick.model} learns fastest ({quick.mean:,.0f} tokens a second), {times:.1f} times "
-            f"as fast as {slow.model}.",
-            f"{quick.model} 学得最快（每秒 {quick.mean:,.0f} 个词元），"
-            f"是 {slow.model} 的 {times:.1f} 倍。",
-        )
-    ]
+    times = f"{quick.mean / max(slow.mean, 1e-9):.1f}"
+    speed = f"{quick.mean:,.0f}"
+    return [say("fastest", quick=quick.model, speed=speed, times=times, slow=slow.model)]
 
 
-def beside_budget(found: dict[str, Any]) -> list[Said]:
+def beside_budget(record: dict[str, Any]) -> list[Said]:
     """Who has spent more or less than was given."""
-    budget = found["plan"]["budget"]
+    budget = record["plan"]["budget"]
     key, unit = {"minutes": ("seconds", 60), "tokens": ("tokens", 1), "flops": ("flops", 1)}[
         budget["kind"]
     ]
-    given = budget["amount"] * unit
-    spent = scores(found, Measure(key, Said(key, key)))
-    off = [s for s in spent if max(abs(v / given - 1) for v in s.values) > KEPT]
-    if not off:
-        return []
-    shares = [f"{score.model} ({score.mean / given:.0%})" for score in off]
-    return [
-        Said(
-            f"Not within {KEPT:.0%} of the budget, in percent of it: {listed(shares, 'en')}. A "
-            "larger budget, or fewer --samples in a step, comes closer.",
-            f"与预算相差超过 {KEPT:.0%} 的有：{listed(shares, 'zh')}（括号内为用去的比例）。"
-            "预算大一些，或者每步的 --samples 少一些，会更接近。",
-        )
-    ]
+    allowed = budget["amount"] * unit
+    spent = scores(record, Measure(key, Said(key, key)))
+    off = [s for s in spent if max(abs(v / allowed - 1) for v in s.values) > KEPT]
+    shares = [f"{score.model} ({score.mean / allowed:.0%})" for score in off]
+    return [say("off_budget", share=f"{KEPT:.0%}", models=shares)] if off else []
 
 
-def trained_once(found: dict[str, Any]) -> list[Said]:
+def trained_once(record: dict[str, Any]) -> list[Said]:
     """A comparison that was stopped may have fewer seeds than its plan."""
-    ran = Counter(name.rpartition("-")[0] for name in found["cells"] if name != NGRAM)
+    ran = Counter(name.rpartition("-")[0] for name in record["cells"] if name != NGRAM)
     once = [model for model, times in ran.items() if times == 1]
     if not once:
         return []
-    if found["plan"]["seeds"] == 1:
-        return [
-            Said(
-                "Every model was trained once: how much another seed would change is not known, "
-                "and small differences may be chance. --seeds 3 shows it.",
-                "每个模型只训练了一次：换一个随机种子会差多少并不知道，小的差别可能只是偶然。"
-                "用 --seeds 3 可以看出。",
-            )
-        ]
-    return [
-        Said(
-            f"Trained once so far: {listed(once, 'en')}. How much another seed would change there "
-            "is not known, and small differences may be chance.",
-            f"到目前为止只训练了一次的有：{listed(once, 'zh')}。"
-            "换一个随机种子会差多少并不知道，小的差别可能只是偶然。",
-        )
-    ]
+    return [say("once") if record["plan"]["seeds"] == 1 else say("once_so_far", models=once)]
 
 
-def probed(found: dict[str, Any]) -> list[Said]:
+def probed(record: dict[str, Any]) -> list[Said]:
     """What a probe reads counts only where it is more than it reads of an untrained twin."""
+    ranked = scores(record, PROBE)
     above = [
         score.model
-        for score in scores(found, PROBE)
-        if score.interval is not None and score.interval[0] > untrained(found, score.model)
+        for score in ranked
+        if score.interval is not None and score.interval[0] > untrained(record, score.model)
     ]
-    if not scores(found, PROBE):
+    if not ranked:
         return []
-    if not above:
-        return [
-            Said(
-                "A linear probe reads no more of any model than of an untrained twin, as far as "
-                "its 95% interval can tell.",
-                "就 95% 区间所能分辨的而言，线性探针从任何模型里读出的，"
-                "都不多于从未训练的同形模型里读出的。",
-            )
-        ]
-    return [
-        Said(
-            f"A linear probe reads more of {listed(above, 'en')} than of an untrained twin.",
-            f"线性探针从 {listed(above, 'zh')} 里读出的，多于从未训练的同形模型里读出的。",
-        )
-    ]
+    return [say("probe_more", models=above) if above else say("probe_no_more")]
 
 
-def untrained(found: dict[str, Any], model: str) -> float:
-    cells = [c for n, c in found["cells"].items() if n.rpartition("-")[0] == model]
+def untrained(record: dict[str, Any], model: str) -> float:
+    cells = [c for n, c in record["cells"].items() if n.rpartition("-")[0] == model]
     return statistics.fmean(float(c.get("probe_untrained", 0.0)) for c in cells)

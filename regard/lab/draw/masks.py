@@ -49,8 +49,8 @@ def full(length: int) -> Heat:
 def causal(length: int, past: int) -> Heat:
     from regard.attention.pattern import Causal
 
-    said = f"causal, with {past} remembered" if past else "causal"
-    return seen(said, Causal(past), length, past + length, past)
+    title = f"causal, with {past} remembered" if past else "causal"
+    return seen(title, Causal(past), length, past + length, past)
 
 
 def prefix(length: int, prefix: int) -> Heat:
@@ -110,15 +110,15 @@ def ranks(length: int, seed: int) -> list[int]:
     """Of each word, its place in a permutation that the seed draws."""
     from regard.core.seeding import permutation
 
-    made = [0] * length
+    places = [0] * length
     for place, word in enumerate(permutation(length, seed, "picture", "order").tolist()):
-        made[word] = place
-    return made
+        places[word] = place
+    return places
 
 
 def said_order(rank: Sequence[int]) -> str:
-    found = sorted(range(len(rank)), key=rank.__getitem__)
-    return "order " + " ".join(str(i + 1) for i in found)
+    by_rank = sorted(range(len(rank)), key=rank.__getitem__)
+    return "order " + " ".join(str(i + 1) for i in by_rank)
 
 
 def knowledge(length: int, branches: int) -> Heat:
@@ -136,12 +136,12 @@ def knowledge(length: int, branches: int) -> Heat:
         ]
 
     flat = Tree([Node([f"w{i + 1}"], grown(i)) for i in range(length)]).flatten()
-    tables = (torch.tensor([held]) for held in (flat.line, flat.word, flat.owner))
+    tables = (torch.tensor([column]) for column in (flat.line, flat.word, flat.owner))
     pattern = Visible(Full(), Branches(*tables), torch.float32)
     size = len(flat.tokens)
     check_range("number of tokens", size, 1, 2 * WIDEST)
-    made = seen("the visible matrix: branches are seen by their word alone", pattern, size, size)
-    return Heat(made.title, made.values, flat.tokens, flat.tokens)
+    picture = seen("the visible matrix: branches are seen by their word alone", pattern, size, size)
+    return Heat(picture.title, picture.values, flat.tokens, flat.tokens)
 
 
 MASKS: dict[str, tuple[Callable[..., Heat], dict[str, int]]] = {  # with their options

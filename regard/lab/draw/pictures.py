@@ -56,14 +56,14 @@ LAYOUTS = ("interleaved", "halves", "tensor2tensor")
 def learned(model: str, download: bool) -> tuple[Any, str]:
     from regard.formats.directory import load
 
-    found = load(model, download=download).model
-    first = getattr(found.config, "first_position", 0)  # rows before it stand for no position
-    for name, value in found.named_parameters():
+    network = load(model, download=download).model
+    first = getattr(network.config, "first_position", 0)  # rows before it stand for no position
+    for name, value in network.named_parameters():
         if name in ("positions.weight", "embeddings.positions.weight"):
             return value.detach().float()[first:], f"learned positions of {Path(model).name}"
     raise InputError(
-        f"{model} has no learned table of positions ({type(found).__name__} counts them in another "
-        "way); leave the model out for sinusoids"
+        f"{model} has no learned table of positions ({type(network).__name__} counts them in "
+        "another way); leave the model out for sinusoids"
     )
 
 
@@ -112,10 +112,10 @@ def outline(name: str) -> Any:
     from regard.models import create
 
     if Path(name).exists() or "/" in name:
-        given = read_config(locate(name, False))
-        found = format_of(given["model_type"])
-        held = heads_of(found, given)
-        return empty(found, configure(found, given), held, extensions_of(given))
+        config = read_config(locate(name, False))
+        form = format_of(config["model_type"])
+        heads = heads_of(form, config)
+        return empty(form, configure(form, config), heads, extensions_of(config))
     with torch.device("meta"):
         return create(name, initialise=False)
 
@@ -143,8 +143,8 @@ def parameters(name: str) -> Bars:
 
 def small(part: Any) -> int:
     """Numbers of an int8 matrix, which are no parameters to PyTorch."""
-    found: int = getattr(part, "learned_numbers", 0)
-    return found
+    count: int = getattr(part, "learned_numbers", 0)
+    return count
 
 
 def layer_name(number: int, decoder: bool) -> str:
@@ -200,9 +200,9 @@ def ending(out: Path) -> str:
 def write(picture: Picture, out: Path) -> None:
     """By the ending of the name; written whole, or not at all."""
     kind = ending(out)
-    made = picture.svg().encode("utf-8") if kind == ".svg" else picture.png()
+    content = picture.svg().encode("utf-8") if kind == ".svg" else picture.png()
     try:
         with replacing(out) as part:
-            part.write_bytes(made)
+            part.write_bytes(content)
     except OSError as error:
         raise StorageError(f"{out} cannot be written: {error.strerror}; give another") from None

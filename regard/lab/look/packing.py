@@ -64,16 +64,16 @@ class Packed:
 
     def table(self) -> dict[str, Any]:
         """For JSON: short names, for there may be thousands."""
-        made: dict[str, Any] = {"a": self.kind, "d": base64.b64encode(self.data).decode()}
+        fields: dict[str, Any] = {"a": self.kind, "d": base64.b64encode(self.data).decode()}
         if self.count:
-            made["k"] = self.count
+            fields["k"] = self.count
         if self.band is not None:
             b = self.band
-            made["band"] = [b.before, b.after, b.step, list(b.far)]
+            fields["band"] = [b.before, b.after, b.step, list(b.far)]
         if self.whole_rows:
-            made["r"] = list(self.whole_rows)
-            made["w"] = base64.b64encode(self.whole).decode()
-        return made
+            fields["r"] = list(self.whole_rows)
+            fields["w"] = base64.b64encode(self.whole).decode()
+        return fields
 
     def unpack(self) -> np.ndarray:
         """[rows, keys]"""
@@ -87,13 +87,13 @@ class Packed:
 
 
 def pack(matrix: Matrix, precision: Precision) -> Packed:
-    made = Packed(precision.kind, b"", len(matrix.values), matrix.keys, matrix.band, matrix.rows)
+    packed = Packed(precision.kind, b"", len(matrix.values), matrix.keys, matrix.band, matrix.rows)
     if precision.kind == "top":
         count = min(precision.count, matrix.keys)
-        return replace(made, data=top(matrix, count), count=count, band=None, whole_rows=())
+        return replace(packed, data=top(matrix, count), count=count, band=None, whole_rows=())
     data = quantise(matrix.values, precision.kind)
     whole = b"" if matrix.whole is None else quantise(matrix.whole, precision.kind)
-    return replace(made, data=data, whole=whole)
+    return replace(packed, data=data, whole=whole)
 
 
 # -- all of a row
@@ -116,8 +116,8 @@ def unquantise(data: bytes, kind: str, rows: int, width: int) -> np.ndarray:
     if kind == "f4":
         return np.frombuffer(data, TYPES[kind]).reshape(rows, width).astype(np.float32)
     most = np.frombuffer(data, TYPES["f4"], rows)
-    found = np.frombuffer(data, TYPES[kind], rows * width, 4 * rows).reshape(rows, width)
-    return found.astype(np.float32) * (most / LARGEST[kind])[:, None]
+    levels = np.frombuffer(data, TYPES[kind], rows * width, 4 * rows).reshape(rows, width)
+    return levels.astype(np.float32) * (most / LARGEST[kind])[:, None]
 
 
 # -- the largest of a row
@@ -127,23 +127,23 @@ def top(matrix: Matrix, count: int) -> bytes:
     """Of all rows: the largest weight, the sum of those left out, places, and parts."""
     values, rows = matrix.values, len(matrix.values)
     keys = np.zeros((rows, count), "<u2")
-    kept = np.zeros((rows, count), np.float32)
+    strongest = np.zeros((rows, count), np.float32)
     chosen = largest(values, count)
-    found = np.take_along_axis(values, chosen, 1)
-    kept[:, : chosen.shape[1]] = found
+    weights = np.take_along_axis(values, chosen, 1)
+    strongest[:, : chosen.shape[1]] = weights
     places = chosen if matrix.band is None else matrix.band.columns(rows, matrix.keys)
     if matrix.band is not None:
         places = np.take_along_axis(places, chosen, 1)
-    keys[:, : chosen.shape[1]] = np.where(found > 0, places, 0)
+    keys[:, : chosen.shape[1]] = np.where(weights > 0, places, 0)
     total = values.sum(1)
     if matrix.whole is not None:
         own = list(matrix.rows)
         chosen = largest(matrix.whole, count)
-        keys[own], kept[own] = chosen, np.take_along_axis(matrix.whole, chosen, 1)
+        keys[own], strongest[own] = chosen, np.take_along_axis(matrix.whole, chosen, 1)
         total[own] = matrix.whole.sum(1)
-    most = kept.max(1, initial=0.0).astype("<f4")
-    rest = np.clip(total - kept.sum(1), 0.0, None).astype("<f4")
-    return b"".join(x.tobytes() for x in (most, rest, keys, parts(kept, most, "u1")))
+    most = strongest.max(1, initial=0.0).astype("<f4")
+    rest = np.clip(total - strongest.sum(1), 0.0, None).astype("<f4")
+    return b"".join(x.tobytes() for x in (most, rest, keys, parts(strongest, most, "u1")))
 
 
 def largest(values: np.ndarray, count: int) -> np.ndarray:
@@ -157,11 +157,11 @@ def largest(values: np.ndarray, count: int) -> np.ndarray:
 def untop(data: bytes, rows: int, keys: int, count: int) -> np.ndarray:
     most = np.frombuffer(data, "<f4", rows)
     places = np.frombuffer(data, "<u2", rows * count, 8 * rows).reshape(rows, count)
-    found = np.frombuffer(data, "u1", rows * count, (8 + 2 * count) * rows).reshape(rows, count)
-    made = np.zeros((rows, keys), np.float32)
-    values = found.astype(np.float32) * (most / 255)[:, None]
-    np.add.at(made, (np.arange(rows)[:, None], places), values)
-    return made
+    levels = np.frombuffer(data, "u1", rows * count, (8 + 2 * count) * rows).reshape(rows, count)
+    weights = np.zeros((rows, keys), np.float32)
+    values = levels.astype(np.float32) * (most / 255)[:, None]
+    np.add.at(weights, (np.arange(rows)[:, None], places), values)
+    return weights
 
 
 # -- small pictures

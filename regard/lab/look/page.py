@@ -1,72 +1,26 @@
-"""The page of a recording: one file with its style, its program and its data; nothing is fetched.
-
-The data are JSON in a script element that is never executed. What others wrote (texts, tokens,
-names) only ever becomes text.
-"""
+"""The page of a recording: one file with its style, program and data; nothing is fetched."""
 
 from __future__ import annotations
 
 import base64
-import json
-from html import escape
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.lab.look.words import WORDS
 from regard.report.heatmap import clean
+from regard.report.pages import rendered, words
 
 if TYPE_CHECKING:
     from regard.lab.look.recorded import Layer, Recorded, Side
 
-PROGRAM = ("data.js", "surface.js", "picture.js", "readout.js", "side.js", "look.js")
-SAFE = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{safe}">
-<title>{title}</title>
-<style>
-{style}
-</style>
-</head>
-<body>
-<noscript><p>{no_script}</p><p lang="zh-Hans">{no_script_zh}</p></noscript>
-<div id="page"></div>
-<script type="application/json" id="data">{data}</script>
-<script>
-"use strict";
-{program}
-</script>
-</body>
-</html>
-"""
-
 
 def page(recorded: Recorded) -> str:
-    here = files("regard.lab.look")
-    program = "\n".join((here / name).read_text(encoding="utf-8") for name in PROGRAM)
-    no_script, no_script_zh = WORDS["no_script"]
     names = " / ".join(dict.fromkeys(side.model for side in recorded.sides))
-    return PAGE.format(
-        safe=SAFE,
-        title=escape(clean(f"{names} · regard look")),
-        style=(here / "look.css").read_text(encoding="utf-8"),
-        no_script=no_script,
-        no_script_zh=no_script_zh,
-        data=as_data({"words": WORDS, "sides": [side_data(side) for side in recorded.sides]}),
-        program=program,
+    sides = [side_data(side) for side in recorded.sides]
+    return rendered(
+        Path(__file__).parent, "page.html", names=names, words=words("look"), sides=sides
     )
-
-
-def as_data(value: Any) -> str:
-    """JSON that can stand in a page: no text in it can end its element."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def side_data(side: Side) -> dict[str, Any]:

@@ -70,27 +70,27 @@ def note(key: str, **values: Any) -> Note:
     return {"key": key, **values}
 
 
-def read(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
+def read(loaded: Loaded, text: str | Sequence[int], options: Asked) -> Reading:
     """Refuses what the model has no use for, so that nothing asked is silently left out."""
     model = loaded.model
     name = model.family.name
-    for given, able, option, needs in (
-        (asked.target, model.kind == "encoder-decoder", "a target", "an encoder with a decoder"),
-        (asked.order, "targets" in model.accepts, "an order", "XLNet"),
-        (asked.memory, model.remembers == "rows", "a memory", "Transformer-XL or XLNet"),
-        (asked.global_tokens, "global_tokens" in model.accepts, "global tokens", "Longformer"),
+    for value, able, option, needs in (
+        (options.target, model.kind == "encoder-decoder", "a target", "an encoder with a decoder"),
+        (options.order, "targets" in model.accepts, "an order", "XLNet"),
+        (options.memory, model.remembers == "rows", "a memory", "Transformer-XL or XLNet"),
+        (options.global_tokens, "global_tokens" in model.accepts, "global tokens", "Longformer"),
     ):
-        if given is not None and not able:
+        if value is not None and not able:
             raise InputError(f"{option} is for {needs}; this model is a {name}")
     if isinstance(text, str) and not text.strip():
         raise InputError("there is no text to look at; give one with at least one word")
     if model.kind == "encoder-decoder":
-        if asked.knowledge:
+        if options.knowledge:
             raise InputError(f"knowledge is for encoders that have learned with it, not for {name}")
-        return of_pair(loaded, text, asked)
+        return of_pair(loaded, text, options)
     if model.remembers == "rows":
-        return of_recurrent(loaded, text, asked)
-    return of_text(loaded, text, asked)
+        return of_recurrent(loaded, text, options)
+    return of_text(loaded, text, options)
 
 
 # -- ids
@@ -121,8 +121,8 @@ def row_of(loaded: Loaded, text: str | Sequence[int]) -> tuple[list[int], list[i
         known = not model.causal and special.cls is not None and special.sep is not None
         if known or task_of(loaded):
             ids = encoded(loaded, text, special=False)
-            made = framed(layout, special, ids, None, len(ids) + 4)
-            return made.ids, made.segments if layout.segments else None
+            frame = framed(layout, special, ids, None, len(ids) + 4)
+            return frame.ids, frame.segments if layout.segments else None
     return encoded(loaded, text, special=not model.causal), None
 
 
@@ -131,65 +131,65 @@ def task_of(loaded: Loaded) -> dict[str, Any]:
     file = (loaded.path or Path()) / "task.json"
     if loaded.path is None or not file.is_file():
         return {}
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    task: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return task
 
 
 # -- one text
 
 
-def of_text(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
+def of_text(loaded: Loaded, text: str | Sequence[int], options: Asked) -> Reading:
     ids, segments = row_of(loaded, text)
-    given: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     names = tokens_of(loaded.tokenizer, ids)
     notes: list[Note] = []
     facts: list[str] = []
-    if asked.knowledge:
-        ids, segments, names, given, notes, facts = informed(loaded, ids, segments)
+    if options.knowledge:
+        ids, segments, names, inputs, notes, facts = informed(loaded, ids, segments)
     if segments is not None and hasattr(loaded.config, "segments") and loaded.config.segments > 1:
-        given["segments"] = torch.tensor([segments])
+        inputs["segments"] = torch.tensor([segments])
     if "global_tokens" in loaded.model.accepts:
         usual = () if task_of(loaded).get("task") == "tag" else (1,)
-        chosen = usual if asked.global_tokens is None else asked.global_tokens
+        chosen = usual if options.global_tokens is None else options.global_tokens
         places = [place - 1 for place in chosen]
         if not all(0 <= place < len(ids) for place in places):
             raise InputError(f"global tokens are numbers from 1 to {len(ids)}, those of the text")
-        given["global_tokens"] = torch.zeros(1, len(ids), dtype=torch.bool)
-        given["global_tokens"][0, places] = True
+        inputs["global_tokens"] = torch.zeros(1, len(ids), dtype=torch.bool)
+        inputs["global_tokens"][0, places] = True
         names = [t.marked("global") if i in places else t for i, t in enumerate(names)]
         windows = sorted(set(loaded.config.windows))
         notes.append(note("window", window="/".join(map(str, windows)), count=len(set(places))))
     table = torch.tensor([ids])
     part = Part("self", "text", "text")
-    run = lambda: loaded.model(table, **given)  # noqa: E731
+    run = lambda: loaded.model(table, **inputs)  # noqa: E731
     return Reading(run, {"text": names}, {"self": [part]}, 0, notes, facts)
 
 
-def of_recurrent(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
+def of_recurrent(loaded: Loaded, text: str | Sequence[int], options: Asked) -> Reading:
     """Transformer-XL and XLNet: a memory before the text, and XLNet's order of guessing."""
     model = loaded.model
     ids, segments = row_of(loaded, text)
     names = tokens_of(loaded.tokenizer, ids)
-    given: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     notes: list[Note] = []
     facts: list[str] = []
-    if asked.knowledge:
-        ids, segments, names, given, notes, facts = informed(loaded, ids, segments)
+    if options.knowledge:
+        ids, segments, names, inputs, notes, facts = informed(loaded, ids, segments)
     if segments is not None:
-        given["segments"] = torch.tensor([segments])
+        inputs["segments"] = torch.tensor([segments])
     before, keep = [], None
-    if asked.memory is not None:
-        before = encoded(loaded, asked.memory, special=False)
+    if options.memory is not None:
+        before = encoded(loaded, options.memory, special=False)
         keep = remembered(model, before)
-        kept = keep().hidden[0].size(1)
-        notes.append(note("memory", count=kept, given=len(before)))
-        before = before[-kept:]
+        remembered_rows = keep().hidden[0].size(1)
+        notes.append(note("memory", count=remembered_rows, given=len(before)))
+        before = before[-remembered_rows:]
     parts = [Part("self", "text", "keys")]
     tables = {"text": names}
-    if asked.order is not None:
-        rank = ranks(asked.order, len(ids))
+    if options.order is not None:
+        rank = ranks(options.order, len(ids))
         targets = [i for i, r in enumerate(rank) if r >= 0]
-        given |= {"order": torch.tensor([rank]), "targets": torch.tensor([targets])}
+        inputs |= {"order": torch.tensor([rank]), "targets": torch.tensor([targets])}
         names = [t if r < 0 else replace(t, rank=r + 1) for t, r in zip(names, rank, strict=True)]
         tables = {"text": names, "asked": [replace(names[i], place=i + 1) for i in targets]}
         rows = len(ids)
@@ -198,8 +198,8 @@ def of_recurrent(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Rea
             Part("query", "asked", "keys", rows, rows + len(targets)),
         ]
         order = sorted(targets, key=lambda i: rank[i])
-        told = [str(i + 1) for i in order[:SAID]] + ["…"] * (len(order) > SAID)
-        notes.append(note("order", order=" → ".join(told)))
+        shown = [str(i + 1) for i in order[:SAID]] + ["…"] * (len(order) > SAID)
+        notes.append(note("order", order=" → ".join(shown)))
     past = [
         replace(t.marked("memory"), place=i - len(before))
         for i, t in enumerate(tokens_of(loaded.tokenizer, before))
@@ -210,7 +210,7 @@ def of_recurrent(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Rea
     def run() -> object:
         with one_direction(model):
             state = {} if keep is None else {"state": keep()}
-            return model(table, **given, **state)
+            return model(table, **inputs, **state)
 
     return Reading(run, tables, {"self": parts}, len(past), notes, facts)
 
@@ -234,14 +234,14 @@ def remembered(model: Any, before: list[int]) -> Callable[[], State]:
 @contextmanager
 def one_direction(model: Any) -> Iterator[None]:
     """XLNet: a single text is read forwards, also by a model trained in both directions."""
-    held = getattr(model, "directions", None)
-    if held is not None:
+    directions = getattr(model, "directions", None)
+    if directions is not None:
         model.directions = (1,)
     try:
         yield
     finally:
-        if held is not None:
-            model.directions = held
+        if directions is not None:
+            model.directions = directions
 
 
 def ranks(order: int | Sequence[int], length: int) -> list[int]:
@@ -260,29 +260,29 @@ def ranks(order: int | Sequence[int], length: int) -> list[int]:
         )
     if not chosen:
         raise InputError("the order is empty; name the tokens to guess, as in 3,1,2")
-    made = [-1] * length
+    ranks_of_tokens = [-1] * length
     for rank, place in enumerate(chosen):
-        made[place] = rank
-    return made
+        ranks_of_tokens[place] = rank
+    return ranks_of_tokens
 
 
 # -- two texts
 
 
-def of_pair(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Reading:
+def of_pair(loaded: Loaded, text: str | Sequence[int], options: Asked) -> Reading:
     """The decoder's rows are its inputs: the start, and then the target, each guessing the next."""
     model, prompts = loaded.model, Prompts(loaded)
-    given = readable(text) if isinstance(text, str) else encoded(loaded, text, special=False)
-    source = prompts.encode(given)
+    prompt = readable(text) if isinstance(text, str) else encoded(loaded, text, special=False)
+    source = prompts.encode(prompt)
     notes = []
-    if asked.target is None:
+    if options.target is None:
         from regard.decoding.generation import generate
 
-        made = generate(loaded, given, tokens=NEW)[0][0].ids
-        target = made[:-1] if made[-1:] == [model.config.end] else made
+        written = generate(loaded, prompt, tokens=NEW)[0][0].ids
+        target = written[:-1] if written[-1:] == [model.config.end] else written
         notes.append(note("written", count=len(target)))
     else:
-        target = encoded(loaded, asked.target, special=False)
+        target = encoded(loaded, options.target, special=False)
     for ids in (source, target):
         if len(ids) > LONGEST:
             raise InputError(f"a text has {len(ids):,} tokens; a page shows up to {LONGEST:,}")
@@ -330,8 +330,8 @@ def informed(
     row = teller.row(np.array(ids), sides, np.zeros(len(ids), np.int64), room)
     batch: dict[str, Any] = {"tokens": torch.from_numpy(row.ids)[None], "real": None}
     batch |= {} if segments is None else {"segments": torch.from_numpy(row.segments)[None]}
-    kept = teller.options.matrix or not teller.tree
-    made = teller.collate([{"facts": row.facts}] if kept else [], row.ids[None])
+    visible = teller.options.matrix or not teller.tree
+    tables = teller.collate([{"facts": row.facts}] if visible else [], row.ids[None])
     names = tokens_of(loaded.tokenizer, row.ids.tolist())
     if teller.tree:
         hangs = row.facts["line"] > 0
@@ -343,18 +343,18 @@ def informed(
         names = [t.marked("entity") if h else t for t, h in zip(names, known, strict=True)]
         facts = []
         notes = [note("entities", count=len(set(row.facts["entity"].tolist()) - {0}))]
-    given = teller.given(batch | made)
+    inputs = teller.given(batch | tables)
     own = None if segments is None else row.segments.tolist()
-    return row.ids.tolist(), own, names, dict(given), notes, facts
+    return row.ids.tolist(), own, names, dict(inputs), notes, facts
 
 
 def branches(loaded: Loaded, row: Any) -> list[str]:
     """Each branch with the word it grows from, as text."""
-    facts, made = row.facts, []
+    facts, sentences = row.facts, []
     tokenizer: Any = loaded.tokenizer
     for line in range(1, int(facts["line"].max()) + 1):
         hangs = facts["line"] == line
         trunk = facts["word"] == facts["owner"][hangs][0]
-        owner, said = (tokenizer.decode(row.ids[mask].tolist()) for mask in (trunk, hangs))
-        made.append(f"{owner.strip()} — {said.strip()}")
-    return made
+        owner, branch = (tokenizer.decode(row.ids[mask].tolist()) for mask in (trunk, hangs))
+        sentences.append(f"{owner.strip()} — {branch.strip()}")
+    return sentences

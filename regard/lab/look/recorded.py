@@ -154,7 +154,7 @@ def look(
     """
     if second is not None and against is not None:
         raise InputError("give a second text or a second model, not both")
-    asked = Asked(target, order, memory, knowledge, global_tokens)
+    options = Asked(target, order, memory, knowledge, global_tokens)
     pairs = [(loaded, text)]
     if second is not None:
         pairs.append((loaded, second))
@@ -162,32 +162,32 @@ def look(
         pairs.append((against, text))
     names = titles([each for each, _ in pairs])
     sides = []
-    for name, (model, given) in zip(names, pairs, strict=True):
-        sides.append(side_of(model, given, asked, name, 1 / len(pairs), tell))
+    for name, (model, own_text) in zip(names, pairs, strict=True):
+        sides.append(side_of(model, own_text, options, name, 1 / len(pairs), tell))
     return Recorded(sides)
 
 
 def titles(models: Sequence[Loaded]) -> list[str]:
     """The directories' names; of two that are the same, with those they stand in."""
-    made = [m.model.family.name if m.path is None else m.path.resolve().name for m in models]
-    if len(set(made)) < len(models) and len({id(m) for m in models}) == len(models):
-        made = [
+    names = [m.model.family.name if m.path is None else m.path.resolve().name for m in models]
+    if len(set(names)) < len(models) and len({id(m) for m in models}) == len(models):
+        names = [
             name if m.path is None else "/".join(m.path.resolve().parts[-2:])
-            for name, m in zip(made, models, strict=True)
+            for name, m in zip(names, models, strict=True)
         ]
-    return made
+    return names
 
 
 def side_of(
     loaded: Loaded,
     text: str | Sequence[int],
-    asked: Asked,
+    options: Asked,
     name: str,
     room: float,
     tell: Tell | None = None,
 ) -> Side:
     with at_rest(loaded.model):
-        reading = read(loaded, text, asked)
+        reading = read(loaded, text, options)
         survey = Survey()
         watched(loaded, reading, survey.add)
         precision = Precision.of(*survey.count(), room)
@@ -224,8 +224,8 @@ class Taking(list[Seen]):
 
 def place_of(name: str) -> str:
     """The attention that a recorded part belongs to: a layer may have two parts."""
-    found = WHERE.match(name)
-    return found[1] if found else name
+    match = WHERE.match(name)
+    return match[1] if match else name
 
 
 def kind_of(place: str) -> str:
@@ -274,34 +274,34 @@ class Keeper:
     def finish(self) -> None:
         if not self.waiting:
             return
-        place, held = place_of(self.waiting[0].name), self.waiting
+        place, seen = place_of(self.waiting[0].name), self.waiting
         self.waiting = []
         kind = kind_of(place)
         parts = self.reading.parts[kind]
-        made: list[list[Packed]] = [[] for _ in parts]
+        heads: list[list[Packed]] = [[] for _ in parts]
         pictures: list[list[tuple[np.ndarray, tuple[int, int]]]] = [[] for _ in parts]
         mean = Mean()
         banded = False
 
         def keep(matrix: Matrix) -> list[Packed]:
-            found = []
+            packed = []
             for part, small in zip(parts, pictures, strict=True):
                 own = matrix if len(parts) == 1 else matrix.part(part.start, part.end or 0)
                 small.append(thumbnail(own))
-                found.append(pack(own, self.precision.beside(own, banded)))
-            return found
+                packed.append(pack(own, self.precision.beside(own, banded)))
+            return packed
 
-        for matrix in matrices(held):
+        for matrix in matrices(seen):
             banded = banded or matrix.band is not None
             mean.add(matrix)
-            for own, packed in zip(made, keep(matrix), strict=True):
+            for own, packed in zip(heads, keep(matrix), strict=True):
                 own.append(packed)
         averaged = mean.matrix()
         means = keep(averaged)
         rolled = keep(Matrix(self.rolled(kind, parts, averaged.dense()), averaged.keys))
         for i, part in enumerate(parts):
             stack = self.stacks.setdefault(part.kind, Stack(part.kind, part.rows, part.columns))
-            stack.layers.append(Layer(place, made[i], means[i], rolled[i], pictures[i]))
+            stack.layers.append(Layer(place, heads[i], means[i], rolled[i], pictures[i]))
         self.done += 1
         self.tell(self.done)
 
@@ -330,19 +330,19 @@ class Mean:
 
     def add(self, matrix: Matrix) -> None:
         self.count += 1
-        held = self.total
-        if held is None:
+        total = self.total
+        if total is None:
             whole = None if matrix.whole is None else matrix.whole.copy()
             self.total = Matrix(matrix.values.copy(), matrix.keys, matrix.band, matrix.rows, whole)
             return
-        if held.band != matrix.band:
-            held = self.total = Matrix(held.dense(), held.keys)
-        if held.band is None:
-            held.values[:] += matrix.dense()
+        if total.band != matrix.band:
+            total = self.total = Matrix(total.dense(), total.keys)
+        if total.band is None:
+            total.values[:] += matrix.dense()
             return
-        held.values[:] += matrix.values
-        if held.whole is not None and matrix.whole is not None:
-            held.whole[:] += matrix.whole
+        total.values[:] += matrix.values
+        if total.whole is not None and matrix.whole is not None:
+            total.whole[:] += matrix.whole
 
     def matrix(self) -> Matrix:
         assert self.total is not None

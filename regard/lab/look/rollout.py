@@ -39,18 +39,18 @@ class Rollout:
 
     def step(self, content: np.ndarray) -> np.ndarray:
         """0.5·A + 0.5·I; a row that reads nothing stays what it was."""
-        made = 0.5 * content
-        made[np.arange(self.rows), self.past + np.arange(self.rows)] += 0.5
-        made /= made.sum(1, keepdims=True)
-        return made
+        shares = 0.5 * content
+        shares[np.arange(self.rows), self.past + np.arange(self.rows)] += 0.5
+        shares /= shares.sum(1, keepdims=True)
+        return shares
 
     def through(self, step: np.ndarray) -> np.ndarray:
         """What rows hold that read by these weights what the rows below hold."""
         if self.first:
             return step
-        made = carried(step[:, self.past :], self.own)
-        made[:, : self.past] += step[:, : self.past]
-        return made
+        shares = carried(step[:, self.past :], self.own)
+        shares[:, : self.past] += step[:, : self.past]
+        return shares
 
 
 class Crossing(Rollout):
@@ -78,9 +78,9 @@ class Crossing(Rollout):
 
 def carried(step: np.ndarray, below: np.ndarray) -> np.ndarray:
     """step @ below, without the columns that nothing in a block of rows sees."""
-    made = np.zeros((len(step), below.shape[1]), np.float32)
+    shares = np.zeros((len(step), below.shape[1]), np.float32)
     for start in range(0, len(step), BLOCK):
         part = step[start : start + BLOCK]
         seen = np.flatnonzero(part.any(0))
-        made[start : start + BLOCK] = part[:, seen] @ below[seen]
-    return made
+        shares[start : start + BLOCK] = part[:, seen] @ below[seen]
+    return shares

@@ -31,16 +31,16 @@ class Token:
         return replace(self, marks=(*self.marks, *names))
 
     def table(self) -> dict[str, Any]:
-        made: dict[str, Any] = {"t": self.text}
+        fields: dict[str, Any] = {"t": self.text}
         if self.parts:
-            made["p"] = [self.part, self.parts]
+            fields["p"] = [self.part, self.parts]
         if self.marks:
-            made["m"] = list(self.marks)
+            fields["m"] = list(self.marks)
         if self.rank is not None:
-            made["r"] = self.rank
+            fields["r"] = self.rank
         if self.place:
-            made["n"] = self.place
-        return made
+            fields["n"] = self.place
+        return fields
 
 
 def tokens_of(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[Token]:
@@ -54,22 +54,22 @@ def tokens_of(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[Token]:
     special = {
         i for i, token in tokenizer.ready.get_added_tokens_decoder().items() if token.special
     }
-    made: list[Token] = []
+    tokens: list[Token] = []
     place = 0
     while place < len(ids):
         end = whole(tokenizer, ids, place)
         if end == 0:
-            made.append(Token(in_bytes(tokenizer, ids[place])))
+            tokens.append(Token(in_bytes(tokenizer, ids[place])))
         else:
             text = label(tokenizer.decode(list(ids[place:end]), special=True))
             marks = ("special",) if ids[place] in special else ()
             size = end - place
             if size == 1:
-                made.append(Token(text, marks=marks))
+                tokens.append(Token(text, marks=marks))
             else:
-                made += [Token(text, i + 1, size) for i in range(size)]
+                tokens += [Token(text, i + 1, size) for i in range(size)]
         place = max(end, place + 1)
-    return made
+    return tokens
 
 
 def whole(tokenizer: Tokenizer, ids: Sequence[int], start: int) -> int:

@@ -62,16 +62,16 @@ class Matrix:
         if self.band is None:
             return values
         count, far = len(values), len(self.band.far)
-        made = np.zeros((count, self.keys + 1), np.float32)  # the last column takes what is beyond
+        table = np.zeros((count, self.keys + 1), np.float32)  # the last column takes what is beyond
         near = self.band.near(start, start + count, self.keys)
-        np.put_along_axis(made, near % (self.keys + 1), values[:, far:], 1)
+        np.put_along_axis(table, near % (self.keys + 1), values[:, far:], 1)
         for column, key in enumerate(self.band.far):
-            made[:, key] += values[:, column]
-        made = made[:, : self.keys]
+            table[:, key] += values[:, column]
+        table = table[:, : self.keys]
         for number, row in enumerate(self.rows):
             if self.whole is not None and 0 <= row - start < count:
-                made[row - start] = self.whole[number]
-        return made
+                table[row - start] = self.whole[number]
+        return table
 
     def part(self, start: int, end: int) -> Matrix:
         """Only the rows start … end, of a whole matrix."""
@@ -113,10 +113,10 @@ def heads(seen: Seen) -> Iterator[Matrix]:
     band, keys = band_of(seen, seen.keys.size(2)), seen.keys.size(2)
     window = window_of(seen)
     if window is not None:
-        kept = banded(seen).numpy()
-        for values in kept:
-            made = Matrix(values, keys, exact_band(seen))
-            yield made if band is not None else Matrix(made.dense(), keys)
+        rows_in_band = banded(seen).numpy()
+        for values in rows_in_band:
+            matrix = Matrix(values, keys, exact_band(seen))
+            yield matrix if band is not None else Matrix(matrix.dense(), keys)
         return
     visible = seen.pattern.dense(1, seen.queries.size(2), keys, seen.queries.device)[0]
     for head in range(seen.queries.size(1)):
@@ -154,8 +154,8 @@ def far_rows(seen: Seen) -> tuple[int, ...]:
 
 
 def exact_band(seen: Seen) -> Band:
-    found = window_of(seen)
-    step, window = (found.step, found.window) if isinstance(found, Dilated) else (1, found)
+    near = window_of(seen)
+    step, window = (near.step, near.window) if isinstance(near, Dilated) else (1, near)
     assert window is not None
     return Band(window.before, window.after, step, far_rows(seen))
 
@@ -170,12 +170,12 @@ def band_of(seen: Seen, keys: int) -> Band | None:
 
 def banded(seen: Seen) -> Tensor:
     """[H, Q, W] of a window: the kernel's own layout, each row moved to its diagonal."""
-    found = window_of(seen)
-    if not isinstance(found, Dilated):
-        assert found is not None
-        return unrolled(found, seen.queries, seen.keys, seen.how)[0]
-    folded = unrolled(found.window, found.fold(seen.queries), found.fold(seen.keys), seen.how)
-    return folded.permute(1, 2, 0, 3).flatten(1, 2)[:, : found.length]  # [step, H, short, W]
+    window = window_of(seen)
+    if not isinstance(window, Dilated):
+        assert window is not None
+        return unrolled(window, seen.queries, seen.keys, seen.how)[0]
+    folded = unrolled(window.window, window.fold(seen.queries), window.fold(seen.keys), seen.how)
+    return folded.permute(1, 2, 0, 3).flatten(1, 2)[:, : window.length]  # [step, H, short, W]
 
 
 def unrolled(window: Window, q: Tensor, k: Tensor, how: How) -> Tensor:
@@ -186,5 +186,5 @@ def unrolled(window: Window, q: Tensor, k: Tensor, how: How) -> Tensor:
     far = weights.size(-1) - (window.before + window.block + window.after)
     own = torch.arange(window.block)[:, None] + torch.arange(window.before + window.after + 1)
     near = weights[..., far:].gather(-1, own.expand(*weights.shape[:2], -1, -1))
-    made = torch.cat([weights[..., :far], near], -1).unflatten(0, (q.size(0), window.blocks))
-    return made.transpose(1, 2).flatten(2, 3)[:, :, : window.length]
+    rows = torch.cat([weights[..., :far], near], -1).unflatten(0, (q.size(0), window.blocks))
+    return rows.transpose(1, 2).flatten(2, 3)[:, :, : window.length]

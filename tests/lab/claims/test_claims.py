@@ -18,12 +18,11 @@ from regard.data.corpus import Corpus
 from regard.lab.claims import claim, names
 from regard.lab.claims.engine.claim import Axis, Cell, Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Computed, Followed, Room
+from regard.lab.claims.engine.page import reasons
 from regard.lab.claims.engine.rules import (
-    All,
     Less,
     Outgrows,
     Peak,
-    Provided,
     Ratio,
     Rising,
     Shrinks,
@@ -32,7 +31,6 @@ from regard.lab.claims.engine.rules import (
 )
 from regard.lab.claims.engine.run import run, setting
 from regard.lab.claims.engine.texts import ciphers, numerals, spelled
-from regard.lab.claims.engine.words import reasons
 
 QUICK = ("scaling", "path-length", "accumulation", "in-context", "window", "evaluation-speed")
 TINY = 0.004  # of the usual steps
@@ -44,9 +42,7 @@ def texts(tmp_path_factory):
 
 
 def leaves(rule):
-    parts = rule.rules if isinstance(rule, All) else ()
-    parts = (rule.condition, rule.rule) if isinstance(rule, Provided) else parts
-    return [leaf for part in parts for leaf in leaves(part)] or [rule]
+    return [*rule.rules, *rule.provided]
 
 
 @pytest.mark.parametrize("name", names() if os.environ.get("REGARD_ALL") else QUICK)
@@ -58,34 +54,28 @@ def test_an_experiment_gives_what_its_rule_and_its_charts_ask_for(name, texts):
     assert {chart.figure for chart in made.charts} <= figures.keys()
 
 
+def is_chinese(text):
+    return any("\u4e00" <= letter <= "\u9fff" for letter in text)
+
+
 @pytest.mark.parametrize("name", names())
-def test_a_rule_asks_for_arms_and_places_that_there_are(name):
+def test_a_claim_is_declared_so_that_it_can_be_judged_and_read(name):
     made = claim(name)
+    assert made.source and made.charts and made.arms and made.rule.words
+    assert len({cell.name for cell in made.cells()}) == len(made.cells())
     places = {0.0} if made.axis is None else set(made.axis.places)
-    for rule in leaves(made.rule):
-        assert rule.arm in made.arms
-        assert getattr(rule, "other", rule.arm) in made.arms
-        asked = [getattr(rule, name) for name in ("at", "first", "last") if hasattr(rule, name)]
-        assert places.issuperset(asked)
     along = Slope | Peak | Rising | Shrinks | Outgrows
-    assert made.axis or not any(isinstance(rule, along) for rule in leaves(made.rule))
-
-
-@pytest.mark.parametrize("name", names())
-def test_everything_is_said_in_both_languages(name):
-    made = claim(name)
-    said = [made.statement, made.setting, *made.notes, *(c.title for c in made.charts)]
-    for each in [*said, *made.rule.parts()]:
-        assert each.en and any("\u4e00" <= letter <= "\u9fff" for letter in each.zh)
-
-
-@pytest.mark.parametrize("name", names())
-def test_a_rule_names_the_same_numbers_in_both_languages(name):
-    for said in claim(name).rule.parts():
-        english, other = (
-            set(re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?%?", text)) for text in (said.en, said.zh)
+    for rule in leaves(made.rule):
+        assert {rule.arm, getattr(rule, "other", rule.arm)} <= set(made.arms)
+        assert places.issuperset(
+            getattr(rule, k) for k in ("at", "first", "last") if hasattr(rule, k)
         )
-        assert english == other
+        assert made.axis or not isinstance(rule, along)
+    said = [made.statement, made.setting, *made.notes, *(c.title for c in made.charts)]
+    assert all(each.en and is_chinese(each.zh) for each in [*said, *made.rule.parts()])
+    for part in made.rule.parts():  # the same numbers in both languages
+        english, chinese = (set(re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?%?", t)) for t in part)
+        assert english == chinese
 
 
 def test_what_decided_is_told_in_both_languages():

@@ -16,10 +16,10 @@ from regard.lab.claims.engine.experiment import Followed, Room
 from regard.lab.claims.engine.finetuning import GPT
 
 
-def test_every_file_is_listed_under_its_name() -> None:
-    files = sorted(Path(library.__file__).parent.glob("[!_]*.py"))
-    assert sorted(names()) == [file.stem.replace("_", "-") for file in files]
-    assert [claim(name).name for name in names()] == names()
+def test_every_file_of_code_belongs_to_a_claim() -> None:
+    files = Path(library.__file__).parent.glob("[!_]*.py")
+    assert {file.stem.replace("_", "-") for file in files} < set(names())
+    assert [claim(name).name for name in names()] == sorted(names())
 
 
 def test_a_name_that_nobody_knows_is_refused() -> None:

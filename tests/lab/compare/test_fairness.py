@@ -31,15 +31,6 @@ from tests.training import small
 
 
 @pytest.fixture(scope="module")
-def where(tmp_path_factory):
-    made = small.data(tmp_path_factory.mktemp("text") / "data", documents=80)
-    config = json.loads((made / "tokenizer_config.json").read_text())
-    config |= {"cls_token": "w4", "sep_token": "w5", "mask_token": "w6", "pad_token": "w0"}
-    (made / "tokenizer_config.json").write_text(json.dumps(config))
-    return made
-
-
-@pytest.fixture(scope="module")
 def few(tmp_path_factory):
     return small.data(tmp_path_factory.mktemp("few") / "data", documents=12)
 

@@ -1,7 +1,5 @@
 """Looking into models: probes, attention on one sentence, and what longer texts cost."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -18,15 +16,6 @@ from regard.models import create
 from tests.training import small
 
 SHAPE = {"layers": 2, "width": 16, "heads": 2, "hidden": 32, "vocabulary": 40, "context": 32}
-
-
-@pytest.fixture(scope="module")
-def where(tmp_path_factory):
-    made = small.data(tmp_path_factory.mktemp("text") / "data", documents=80)
-    config = json.loads((made / "tokenizer_config.json").read_text())
-    config |= {"cls_token": "w4", "sep_token": "w5", "mask_token": "w6", "pad_token": "w0"}
-    (made / "tokenizer_config.json").write_text(json.dumps(config))
-    return made
 
 
 def model(name, where, **changes) -> Loaded:

@@ -12,18 +12,22 @@ import pytest
 
 from regard.lab.compare.comparison import Plan
 from regard.lab.compare.lineup import Budget, lineup
-from regard.lab.compare.page import allowance, embedded, unfolded
-from regard.lab.compare.page_figures import breaks, curve_panels, samples
-from regard.lab.compare.page_parts import INKS, SHAPES
-from regard.lab.compare.page_words import WORDS
+from regard.lab.compare.page import INKS, allowance, breaks, curve_panels, page, unfolded
 from regard.lab.compare.repeat import command, spelt
 from regard.lab.compare.report import report_of, write_report
+from regard.report.pages import words
 from tests.lab.compare.made import EVIL, comparison
 
 
-@pytest.fixture
-def whole(tmp_path):
-    return write_report(comparison(), tmp_path), tmp_path
+def written(found, out):
+    """What a comparison found as a report, and its page."""
+    return write_report(found, out), (out / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("report")
+    return *written(comparison(), out), out
 
 
 def numbers_of(html: str, table: str) -> list[list[float]]:
@@ -35,10 +39,9 @@ def numbers_of(html: str, table: str) -> list[list[float]]:
 
 
 def test_three_files_that_say_the_same(whole):
-    report, out = whole
+    report, html, out = whole
     assert json.loads((out / "report.json").read_text(encoding="utf-8")) == report
     assert (out / "report.md").read_text(encoding="utf-8").startswith(report["summary"])
-    html = (out / "report.html").read_text(encoding="utf-8")
     rows = report["tables"]["bits_per_byte"]
     shown = {row[0] for row in numbers_of(html, "bits_per_byte")}
     assert shown == {row["mean"] for row in rows} | {report["cells"]["ngram"]["bits_per_byte"]}
@@ -49,7 +52,7 @@ def test_three_files_that_say_the_same(whole):
 
 
 def test_means_and_spread_are_those_of_the_seeds(whole):
-    report, _ = whole
+    report, _, _ = whole
     gpt = next(row for row in report["tables"]["bits_per_byte"] if row["model"] == "gpt")
     values = [report["cells"][f"gpt-{seed}"]["bits_per_byte"] for seed in (1, 2, 3)]
     assert gpt["values"] == values
@@ -58,7 +61,7 @@ def test_means_and_spread_are_those_of_the_seeds(whole):
 
 
 def test_pseudo_likelihoods_and_prefixes_are_never_among_exact_bits(whole):
-    report, out = whole
+    report, html, _ = whole
     exact = {row["model"] for row in report["tables"]["bits_per_byte"]}
     assert exact == {"gpt", "lstm"}
     for key, models in (("pseudo_bits_per_byte", {"bert"}), ("prefix_bits_per_byte",
@@ -66,7 +69,6 @@ def test_pseudo_likelihoods_and_prefixes_are_never_among_exact_bits(whole):
         rows = report["tables"][key]
         assert {row["model"] for row in rows} == models
         assert not any(row["best"] for row in rows)
-    html = (out / "report.html").read_text(encoding="utf-8")
     assert "not to be ranked" in html
     for panel in curve_panels(report):
         models = {line["model"] for line in panel["lines"]}
@@ -77,17 +79,14 @@ def test_a_probe_is_held_against_the_untrained_model(tmp_path):
     found = comparison(seeds=1)
     for model, untrained in (("gpt", 0.5), ("bert", 0.6), ("lstm", 0.9), ("transformer", 0.56)):
         found["cells"][f"{model}-1"]["probe_untrained"] = untrained
-    write_report(found, tmp_path)  # every interval begins at 0.55
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    _, html = written(found, tmp_path)  # every interval begins at 0.55
     assert "Clearly above an untrained model of its shape: gpt." in html
     found["cells"]["gpt-1"]["probe_untrained"] = 0.55
-    write_report(found, tmp_path)
-    assert "None of them is clearly above" in (tmp_path / "report.html").read_text("utf-8")
+    assert "None of them is clearly above" in written(found, tmp_path)[1]
 
 
 def test_what_others_wrote_is_only_text(whole):
-    _, out = whole
-    html = (out / "report.html").read_text(encoding="utf-8")
+    _, html, _ = whole
     assert EVIL not in html and "<script>alert" not in html
     assert html.count("</script>") == 2
     data = re.search(r'id="data">(.*?)</script>', html, re.S)
@@ -97,8 +96,7 @@ def test_what_others_wrote_is_only_text(whole):
 
 
 def test_nothing_is_fetched(whole):
-    _, out = whole
-    html = (out / "report.html").read_text(encoding="utf-8")
+    _, html, _ = whole
     addresses = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"')\s>]+)""", html)
     outside = [a for a in addresses if not a.startswith(("#", "runs/", "m$"))]
     assert outside == []
@@ -108,29 +106,28 @@ def test_nothing_is_fetched(whole):
 
 
 def test_every_word_is_there_in_both_languages(whole):
-    _, out = whole
-    html = (out / "report.html").read_text(encoding="utf-8")
+    _, html, _ = whole
     assert html.count('class="en" lang="en"') == html.count('class="zh" lang="zh-Hans"') > 50
     han = re.compile(r"[\u4e00-\u9fff]")
-    assert all(han.search(said.zh) and not han.search(said.en) for said in WORDS.values())
+    assert all(
+        han.search(said.zh) and not han.search(said.en) for said in words("compare").values()
+    )
 
 
 def test_a_comparison_that_has_only_begun(tmp_path):
     found = comparison()
     found["missing"] = list(found["cells"])
     found |= {"cells": {}, "costs": None}
-    report = write_report(found, tmp_path)
+    report, html = written(found, tmp_path)
     assert "Not finished" in report["summary"] and report["spent"] == []
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert 'id="exact"' not in html and 'id="attention"' not in html and 'id="repeat"' in html
 
 
 def test_who_reads_otherwise_is_said_to(tmp_path):
     """Of as many tokens T5 meets more of the text."""
     for models, said in ((("gpt", "bert"), False), (("t5", "xlnet"), True)):
-        write_report(comparison(models=models, seeds=1), tmp_path)
-        html = unescape((tmp_path / "report.html").read_text(encoding="utf-8"))
-        note = WORDS["reads_span"]
+        html = unescape(written(comparison(models=models, seeds=1), tmp_path)[1])
+        note = words("compare")["reads_span"]
         assert (note.en in html) == (note.zh in html) == said
 
 
@@ -142,9 +139,8 @@ def test_a_budget_is_said_alike_in_both_languages(minutes, en, zh):
 
 
 def test_one_model_with_one_seed(tmp_path):
-    report = write_report(comparison(models=("gpt",), seeds=1), tmp_path)
+    report, html = written(comparison(models=("gpt",), seeds=1), tmp_path)
     assert report["title"]["en"] == "gpt and one text"
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "between seeds" not in html and 'data-table="bits_per_byte"' in html
 
 
@@ -160,14 +156,14 @@ def test_figures_that_are_no_numbers_become_nothing(tmp_path):
 
 def test_the_command_repeats_the_plan(tmp_path):
     plan = Plan.of(comparison()["plan"])
-    words = shlex.split(command(plan, "again"))
-    given = dict(itertools.pairwise(words))
-    assert words[:3] == ["regard", "compare", plan.sources[0]]
+    said = shlex.split(command(plan, "again"))
+    given = dict(itertools.pairwise(said))
+    assert said[:3] == ["regard", "compare", plan.sources[0]]
     assert Budget.of(given["--budget"]) == plan.budget
     assert tuple(lineup(given["--models"].split(","))) == plan.entries
-    assert [b for a, b in itertools.pairwise(words) if a == "--prompt"] == list(plan.prompts)
+    assert [b for a, b in itertools.pairwise(said) if a == "--prompt"] == list(plan.prompts)
     assert int(given["--seeds"]) == plan.seeds and given["--size"] == plan.size
-    assert shlex.split(unfolded(command(plan, "again")).replace("\\\n", "")) == words
+    assert shlex.split(unfolded(command(plan, "again")).replace("\\\n", "")) == said
 
 
 @pytest.mark.parametrize("budget", [Budget("minutes", 2 / 3), Budget("tokens", 2e6),
@@ -191,25 +187,20 @@ def test_runs_are_linked_where_they_have_a_report(tmp_path):
 def test_a_sample_stands_under_its_own_prompt(tmp_path):
     found = comparison(seeds=1)
     del found["cells"]["gpt-1"]["samples"][0]  # a prompt that was too long for it
-    first, second = samples(report_of(found, tmp_path)).split("<h3>")[1:]
+    html = re.search(r'<section id="samples">.*?</section>', page(report_of(found, tmp_path)), re.S)
+    first, second = html[0].split("<h3>")[1:]
     assert ">gpt<" not in first and ">gpt<" in second
     assert ">bert<" in first and ">bert<" in second
 
 
 def test_more_models_than_inks(tmp_path):
     models = tuple(f"gpt:causal@{size}" for size in "abcdefghijkl")
-    write_report(comparison(models=models, seeds=1), tmp_path)
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    _, html = written(comparison(models=models, seeds=1), tmp_path)
     assert 'class="i1 again"' in html and "i11" not in html
 
 
 def test_empty_lines_are_counted():
     assert breaks("a\n\n\nb\nc\n") == 'a<span class="soft"> ↵3</span>\nb\nc'
-
-
-def test_json_cannot_end_its_script():
-    assert "<" not in embedded({"a": "</script><!--"})
-    assert json.loads(embedded({"a": "</script>\u2028"})) == {"a": "</script>\u2028"}
 
 
 # -- inks
@@ -241,11 +232,15 @@ def lab(rgb: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("place", "ground"), [(0, "#ffffff"), (1, "#181d25")])
 def test_inks_are_told_apart_by_every_eye(place, ground):
-    style = (files("regard.lab.compare") / "page.css").read_text(encoding="utf-8")
+    style, template = (
+        (files("regard.lab.compare") / name).read_text("utf-8")
+        for name in ("page.css", "page.html")
+    )
+    shapes = re.findall(r'<symbol id="m\d+" viewBox="0 0 12 12"><path d="([^"]+)"', template)
     every = re.findall(r"--i\d+: (#[0-9a-f]{6})", style)  # those of a light page, and of a dark one
     inks = every[INKS * place :][:INKS]
     assert len(every) == 2 * INKS
-    assert len(inks) == len(SHAPES) == len(set(SHAPES)) == INKS
+    assert len(inks) == len(shapes) == len(set(shapes)) == INKS
     for sight in SIGHT.values():
         seen = [lab(np.array(sight) @ linear(ink)) for ink in inks]
         assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 20

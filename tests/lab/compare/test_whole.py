@@ -9,7 +9,7 @@ import pytest
 
 from regard.cli.main import main
 from regard.core.errors import RegardError
-from regard.lab.compare import costs, worker
+from regard.lab.compare import costs, measures
 from regard.lab.compare.comparison import Comparison, Failed, Plan, Stopped, again, begin
 from regard.lab.compare.lineup import Budget, lineup
 from regard.lab.compare.report import write_report
@@ -28,8 +28,8 @@ class Inside(Comparison):
             if words[1] == "regard":
                 if main(words[2:]):
                     raise RegardError("it could not be trained")
-            elif words[1] == "regard.lab.compare.worker":
-                worker.main()
+            elif words[1] == "regard.lab.compare.measures":
+                measures.main()
             else:
                 print(json.dumps(costs.measure(Path(words[2]), (64, 128))))
         return json.loads(out.getvalue())

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-SHOWS = {"claim", "rules", "words", "chart", "page", "gallery", "parallel"}  # they do not measure
+SHOWS = {"claim", "rules", "chart", "page", "parallel"}  # they do not measure
 ENGINE = tuple(
     file for file in sorted(Path(__file__).parent.glob("*.py")) if file.stem not in SHOWS
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,19 +68,18 @@ class Trained(Experiment):
     along: str = ""  # a key such as "shape.heads"
     steps: int = 300
     look: Callable[[Path, Cell], Figures] | None = None
-    whole: Sequence[str] = ("shape.heads", "shape.layers", "batch.length")  # keys of whole numbers
     alike: Table = field(default_factory=lambda: dict(QUIET))
 
     def figures(self, cell: Cell, room: Room) -> Figures:
         with self.trained(cell, room) as (run, facts):
-            found = {name: float(value) for name, value in facts["valid"].items()}
-            found |= {
+            measured = {name: float(value) for name, value in facts["valid"].items()}
+            measured |= {
                 "seconds": facts["progress"]["seconds"],
                 "tokens": float(facts["progress"]["tokens"]),
                 "parameters": float(facts["model"]["parameters"]),
                 "loss": last_loss(run),
             }
-            return found if self.look is None else found | self.look(run, cell)
+            return measured if self.look is None else measured | self.look(run, cell)
 
     @contextmanager
     def trained(self, cell: Cell, room: Room) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -92,10 +91,7 @@ class Trained(Experiment):
             yield out, finished(train(self.recipe(cell, room), out, display="silent"))
 
     def recipe(self, cell: Cell, room: Room) -> Recipe:
-        axis: Table = {}
-        if self.along:
-            value = int(cell.at) if self.along in self.whole else cell.at
-            axis = recipes.overrides([f"{self.along}={value}"])
+        axis = recipes.overrides([f"{self.along}={cell.at:g}"]) if self.along else {}
         steps = {"budget": {"steps": room.steps(self.steps)}}
         data = {"data": str(self.text(room.place)), "seed": cell.seed}
         return recipes.make(self.alike, self.common, steps, self.arms[cell.arm], axis, data)
@@ -119,8 +115,8 @@ class Followed(Experiment):
         file = room.place / "followed" / f"{name}.json"
         waiting: dict[str, Figures] | None = read_json(file)
         if waiting is None:
-            found = self.function(arm, cell.seed, room)
-            waiting = {f"{arm} | {at:g}": figures for (arm, at), figures in found.items()}
+            measured = self.function(arm, cell.seed, room)
+            waiting = {f"{arm} | {at:g}": figures for (arm, at), figures in measured.items()}
             write_json(file, waiting)
         wanted = f"{cell.arm} | {cell.at:g}"
         if wanted == list(waiting)[-1]:

@@ -41,7 +41,7 @@ class Start:
     def trained(self, seed: int, room: Room) -> Path:
         out = self.place(room, f"{seed}-{room.effort:g}")
         steps = room.steps(self.steps)
-        make = partial(whole, out, lambda made: self.train(seed, room, steps, made))
+        make = partial(whole, out, lambda path: self.train(seed, room, steps, path))
         return once(out, "config.json", make)
 
     def fresh(self, seed: int, room: Room) -> Path:
@@ -54,7 +54,7 @@ class Start:
             with TemporaryDirectory(prefix="start-", dir=room.place) as work:
                 self.train(seed, room, 1, Path(work, "once"))  # for its shape and its words
                 read = load(Path(work, "once"))
-                whole(out, lambda made: untrained(read, seed).save(made))
+                whole(out, lambda path: untrained(read, seed).save(path))
 
         return once(out, "config.json", make)
 
@@ -66,8 +66,8 @@ class Start:
 
     def place(self, room: Room, which: str) -> Path:
         """Its settings are part of the name: one that was trained otherwise is another."""
-        told = hashlib.blake2b(repr(self.settings).encode(), digest_size=4).hexdigest()
-        return room.place / STARTS / f"{self.name}-{told}-{which}"
+        digest = hashlib.blake2b(repr(self.settings).encode(), digest_size=4).hexdigest()
+        return room.place / STARTS / f"{self.name}-{digest}-{which}"
 
     @property
     def settings(self) -> tuple[Any, ...]:
@@ -78,10 +78,10 @@ class Start:
 def whole(out: Path, make: Callable[[Path], Any]) -> None:
     """Makes a directory beside its place and moves it there: whole, or not there at all."""
     with TemporaryDirectory(prefix="start-", dir=out.parent) as work:
-        made = Path(work, "model")
-        make(made)
-        shutil.rmtree(made / "checkpoints", ignore_errors=True)
-        made.replace(out)
+        model = Path(work, "model")
+        make(model)
+        shutil.rmtree(model / "checkpoints", ignore_errors=True)
+        model.replace(out)
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,12 @@ class Tuned(Experiment):
             out = Path(work, "run")
             recipe = self.recipe(cell, room, model, files)
             facts = finished(finetune(recipe, out, display="silent"))
-            found = {name: float(value) for name, value in facts["valid"].items()}
-            if "accuracy" in found:
-                found["error"] = 1.0 - found["accuracy"]
-            found["seconds"] = float(facts["progress"]["seconds"])
-            found["parameters"] = float(facts["model"]["parameters"])
-            return found if self.look is None else found | self.look(out, files, cell, room)
+            figures = {name: float(value) for name, value in facts["valid"].items()}
+            if "accuracy" in figures:
+                figures["error"] = 1.0 - figures["accuracy"]
+            figures["seconds"] = float(facts["progress"]["seconds"])
+            figures["parameters"] = float(facts["model"]["parameters"])
+            return figures if self.look is None else figures | self.look(out, files, cell, room)
 
     def recipe(self, cell: Cell, room: Room, model: Path, files: Files) -> recipes.Recipe:
         axis: Table = {}
@@ -156,12 +156,12 @@ ALIKE: Table = {
 def filled(table: Table, files: Files) -> Table:
     """With the names of files where it says "{train}", "{graph}", …"""
 
-    def value(held: Any) -> Any:
-        if isinstance(held, dict):
-            return filled(held, files)
-        return held.format(**files) if isinstance(held, str) else held
+    def value(entry: Any) -> Any:
+        if isinstance(entry, dict):
+            return filled(entry, files)
+        return entry.format(**files) if isinstance(entry, str) else entry
 
-    return {key: value(held) for key, held in table.items()}
+    return {key: value(entry) for key, entry in table.items()}
 
 
 # -- tiny models that several claims begin with: they have read made texts, and no label

@@ -47,8 +47,8 @@ def tokenizer(vocabulary: Iterable[str]) -> Any:
     from regard.data.special_tokens import completed, special_of
     from regard.data.tokenizer import Tokenizer, word_pieces
 
-    made = Tokenizer(word_pieces([*MARKS, *vocabulary]))
-    return completed(made, special_of(made, "the tokenizer"))
+    pieces = Tokenizer(word_pieces([*MARKS, *vocabulary]))
+    return completed(pieces, special_of(pieces, "the tokenizer"))
 
 
 def prepared(
@@ -81,7 +81,7 @@ MOODS = {
     mood: [words(WORDS, WORDS * (SHADES * k + shade)) for shade in range(SHADES)]
     for k, mood in enumerate(("glad", "sad"))
 }
-EVERY = [(word, f"{mood}-{i}") for mood, held in MOODS.items() for i, shade in enumerate(held)
+EVERY = [(word, f"{mood}-{i}") for mood, shades in MOODS.items() for i, shade in enumerate(shades)
          for word in shade]  # fmt: skip
 PLAIN = words(30, 400)  # say nothing
 
@@ -105,8 +105,10 @@ def mood_text(place: Path) -> Path:
 
     def documents() -> Iterator[str]:
         for i in range(4000):
-            said = (mood_sentence(*mood_at(i), "moods", "text", i, n) for n in range(SENTENCES))
-            yield " ".join(word for sentence in said for word in sentence)
+            sentences = (
+                mood_sentence(*mood_at(i), "moods", "text", i, n) for n in range(SENTENCES)
+            )
+            yield " ".join(word for sentence in sentences for word in sentence)
 
     return prepared(place, "moods", [*(word for word, _ in EVERY), *PLAIN], documents)
 
@@ -129,8 +131,8 @@ def moods(place: Path, seed: int, count: int) -> Files:
         return {"text": text, "label": mood}
 
     synonyms = place / "synonyms.tsv"
-    shades = [shade for held in MOODS.values() for shade in held]
-    rows = ((held[i], held[i - 1], held[i - 2]) for held in shades for i in range(len(held)))
+    shades = [shade for kinds in MOODS.values() for shade in kinds]
+    rows = ((kinds[i], kinds[i - 1], kinds[i - 2]) for kinds in shades for i in range(len(kinds)))
     synonyms.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
     return both_parts(place, count, TESTED, record) | {"synonyms": synonyms}
 
@@ -170,10 +172,10 @@ def long_moods(length: int) -> Callable[[Path, int, int], Files]:
             text[int(at)] = str(dice.choice(MOODS[mood][0][:20]))
         return {"text": " ".join(text), "label": mood}
 
-    def made(place: Path, seed: int, count: int) -> Files:
+    def files(place: Path, seed: int, count: int) -> Files:
         return both_parts(place, count, TESTED // 2, lambda part, i: record(seed, part, i))
 
-    return made
+    return files
 
 
 # -- stories
@@ -187,12 +189,14 @@ def story(*key: int | str) -> str:
     """Sentences full of one subject; three words of each tell its stage, and stages only rise."""
     dice = keyed(*key)
     own = OF_SUBJECT[int(dice.integers(SUBJECTS))]
-    said = []
+    sentences = []
     for stage in sorted(dice.choice(STAGES, SENTENCES, replace=False)):
         picked = [str(word) for kind, n in ((own, 5), (OF_STAGE[stage], 3))
                   for word in dice.choice(kind, n)]  # fmt: skip
-        said.append(" ".join(str(word) for word in dice.permutation(picked)).capitalize() + ".")
-    return " ".join(said)
+        sentences.append(
+            " ".join(str(word) for word in dice.permutation(picked)).capitalize() + "."
+        )
+    return " ".join(sentences)
 
 
 def story_text(place: Path) -> Path:
@@ -221,27 +225,27 @@ class Creature(NamedTuple):
 
 def creatures(seed: int) -> list[Creature]:
     every = [first + last for first in STARTS for last in ENDS]
-    found = []
+    animals = []
     for i in permutation(len(every), seed, "creatures"):
         colour, fears = keyed(seed, "properties", every[i]).choice(COLOURS, 2, replace=False)
-        found.append(Creature(every[i], str(colour), str(fears)))
-    return found
+        animals.append(Creature(every[i], str(colour), str(fears)))
+    return animals
 
 
 def question(among: list[Creature], index: int, *key: int | str) -> Record:
     """Which of two colours? The wrong one is any, that of the other creature, or what is feared."""
     dice = keyed(*key, index)
-    asked, other = (among[i] for i in dice.choice(len(among), 2, replace=False))
-    while other.colour == asked.colour or other.name == asked.name:
+    subject, other = (among[i] for i in dice.choice(len(among), 2, replace=False))
+    while other.colour == subject.colour or other.name == subject.name:
         other = among[int(dice.integers(len(among)))]
-    rest = [c for c in COLOURS if c not in (asked.colour, asked.fears, other.colour)]
-    wrong = (str(dice.choice(rest)), other.colour, asked.fears)[index % 3]
-    first, second = (str(c) for c in dice.permutation([asked.colour, wrong]))
-    a, b = (str(x) for x in dice.permutation([asked.name, other.name]))
+    rest = [c for c in COLOURS if c not in (subject.colour, subject.fears, other.colour)]
+    wrong = (str(dice.choice(rest)), other.colour, subject.fears)[index % 3]
+    first, second = (str(c) for c in dice.permutation([subject.colour, wrong]))
+    a, b = (str(x) for x in dice.permutation([subject.name, other.name]))
     return {
         "premise": str(dice.choice(FRAMES)).format(a=a, b=b),
-        "hypothesis": str(dice.choice(ASKS)).format(x=asked.name, a=first, b=second),
-        "label": asked.colour,
+        "hypothesis": str(dice.choice(ASKS)).format(x=subject.name, a=first, b=second),
+        "label": subject.colour,
     }
 
 
@@ -254,8 +258,8 @@ def creature_text(place: Path) -> Path:
     def documents() -> Iterator[str]:
         among = creatures(0)
         for i in range(500):
-            made = question(among, i, "creatures", "text")
-            yield f"{made['premise']} {made['hypothesis']}"
+            record = question(among, i, "creatures", "text")
+            yield f"{record['premise']} {record['hypothesis']}"
 
     return prepared(place, "creatures", [*sorted(known), *pieces], documents)
 
@@ -271,8 +275,8 @@ def facts(place: Path, seed: int, count: int) -> Files:
         fact for c in every for fact in ((c.name, "colour", c.colour), (c.name, "fears", c.fears))
     ).write(graph)
     parts = {"train": (count, seen), "test": (TESTED, unseen)}
-    made = {
+    files = {
         part: lines(place / f"{part}.jsonl", (question(among, i, seed, part) for i in range(size)))
         for part, (size, among) in parts.items()
     }
-    return made | {"graph": graph}
+    return files | {"graph": graph}

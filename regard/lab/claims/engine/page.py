@@ -1,28 +1,39 @@
-"""The page of a claim: one file that needs nothing else, in English and Chinese.
+"""The pages of claims: one of each claim, and a gallery of all; in English and Chinese.
 
-Made from the claim and what its run wrote down. Whatever comes from there only becomes text.
+A page is one file that needs nothing else, made from the claim and what its run wrote down.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import statistics
-from collections.abc import Iterable
+from collections import Counter
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from regard.core.bilingual import Said
+from regard.core.files import read_json
+from regard.lab.claims import claim as find
+from regard.lab.claims import names
 from regard.lab.claims.engine.chart import drawn
-from regard.lab.claims.engine.claim import Claim, Said
+from regard.lab.claims.engine.claim import Claim
 from regard.lab.claims.engine.experiment import Computed
-from regard.lab.claims.engine.rules import standard_error
-from regard.lab.claims.engine.words import MARKS, VERDICTS, WORDS, effort, reasons
+from regard.lab.claims.engine.rules import NOT, REPRODUCED, UNDECIDED, standard_error
+from regard.lab.claims.engine.run import FACTS
+from regard.metrics.figures import jsonable
 from regard.report.curves import STYLE
+from regard.report.pages import rendered, words
 from regard.training.report import PAGE, replace
 
-NAME = "claim.html"
-HERE = files("regard.lab.claims.engine")
+NAME, GALLERY = "claim.html", "gallery.html"
+HERE = Path(__file__).parent
+VERDICTS = {
+    REPRODUCED: Said("reproduced", "得到复现"),
+    NOT: Said("not reproduced", "未能复现"),
+    UNDECIDED: Said("inconclusive at this scale", "在此规模下无法判定"),
+}
+MARKS = {REPRODUCED: ("yes", "✓"), NOT: ("no", "✗"), UNDECIDED: ("open", "~")}
 
 
 def write_page(claim: Claim, facts: dict[str, Any], place: Path) -> Path:
@@ -30,127 +41,112 @@ def write_page(claim: Claim, facts: dict[str, Any], place: Path) -> Path:
     return replace(place / NAME, page(claim, facts))
 
 
+def write_gallery(out: Path) -> Path:
+    """Writes gallery.html over the claims that were run in `out`."""
+    return replace(out / GALLERY, gallery({n: read_json(out / n / FACTS) for n in names()}))
+
+
 def page(claim: Claim, facts: dict[str, Any]) -> str:
-    pictures = [drawn(claim, facts, chart) for chart in claim.charts]
-    figures = "".join(f'<div class="wide">{picture}</div>' for picture in pictures if picture)
-    parts = [
-        bar('<a href="../gallery.html">← ' + both(WORDS["all"]) + "</a>"),
-        f"<h1>{both(claim.statement)}</h1>",
-        f'<p class="soft">{escape(claim.source)}</p>',
-        f'<p>{badge(facts["verdict"])} <span class="soft">{both(effort(facts))}</span></p>',
-        "".join(soft(word) for word in cautions(claim, facts)),
-        section("because", listed(reasons(facts["because"], claim.axis is not None))),
-        section("figures", f'<div class="curves">{figures}</div>{soft("band")}' if figures else ""),
-        section("setting", f"<p>{both(claim.setting)}</p>"),
-        section("rule", listed(rule_of(claim, facts)) + soft("noise")),
-        section("printed", printed(facts["printed"])),
-        section("notes", listed(claim.notes)),
-        section("means", means(claim, facts)),
-        f"<details><summary>{both(WORDS['cells'])}</summary>{cells(claim, facts)}</details>",
-        section("repeat", f"<pre>{escape(command(facts))}</pre>"),
-        data(facts),
+    figures = list(dict.fromkeys(name for cell in facts["cells"] for name in cell["figures"]))
+
+    def order(cell: dict[str, Any]) -> tuple[int, float]:
+        known = cell["arm"] in claim.arms
+        return (claim.arms.index(cell["arm"]) if known else len(claim.arms), cell["at"])
+
+    cells = sorted(facts["cells"], key=order)
+    by_place: dict[tuple[str, ...], list[dict[str, float]]] = {}
+    rows = []
+    for cell in cells:
+        where = cell["arm"], *([f"{cell['at']:g}"] if claim.axis else [])
+        by_place.setdefault(where, []).append(cell["figures"])
+        rows.append([*where, cell["seed"], *(number(cell["figures"].get(n)) for n in figures)])
+    means = [
+        [*where, *(mean([own[name] for own in seeds if name in own]) for name in figures)]
+        for where, seeds in by_place.items()
     ]
-    return whole(claim.statement.en, parts)
+    # The rule by which it was judged is shown, even if the claim's is another one by now.
+    judged_by, share = str(facts["rule"]), facts["effort"]
+    effort = "" if share == 1 else f" --effort {share:g}"
+    return whole(
+        claim.statement.en, NAME, claim=claim, facts=facts, jsonable=jsonable, names=figures,
+        cells=rows, means=means,
+        pictures=list(filter(None, (drawn(claim, facts, chart) for chart in claim.charts))),
+        cautions=cautions(claim, facts),
+        reasons=reasons(facts["because"], claim.axis is not None),
+        rule=claim.rule.parts() if judged_by == claim.rule.words else [Said(judged_by, judged_by)],
+        command=f"regard claim {facts['name']} --seeds {facts['seeds']}{effort}",
+    )  # fmt: skip
 
 
-def rule_of(claim: Claim, facts: dict[str, Any]) -> list[Said]:
-    """The rule by which it was judged, even if the claim's is another one by now."""
-    given = str(facts["rule"])
-    return claim.rule.parts() if given == claim.rule.words else [Said(given, given)]
+def gallery(records: dict[str, dict[str, Any] | None]) -> str:
+    """All claims on one page, by what the run of each wrote down: None where there is none."""
+    done = []
+    for claim, facts in (
+        (find(name), facts) for name, facts in records.items() if facts is not None
+    ):
+        pictures = (drawn(claim, facts, chart) for chart in claim.charts)
+        done.append((claim, facts, next(filter(None, pictures), "")))
+    counts = Counter(facts["verdict"] for _, facts, _ in done)
+    return whole(
+        words("claims")["title"].en, GALLERY, "gallery.css", done=done, page=NAME,
+        counts=[(verdict, counts[verdict]) for verdict in MARKS if counts[verdict]],
+        waiting=[find(name) for name, facts in records.items() if facts is None],
+    )  # fmt: skip
+
+
+def whole(title: str, template: str, *styles: str, **values: Any) -> str:
+    """A page in both languages; `styles` are files that add to how it looks."""
+    looks = [(HERE / name).read_text(encoding="utf-8") for name in ("claim.css", *styles)]
+    body = rendered(
+        HERE, template, words=words("claims"), verdicts=VERDICTS, marks=MARKS, effort=effort_of,
+        **values,
+    )  # fmt: skip
+    return PAGE.format(title=escape(title), style=STYLE + "\n" + "\n".join(looks), body=body)
 
 
 def cautions(claim: Claim, facts: dict[str, Any]) -> list[str]:
     """Why a verdict may be none; what is only computed has no effort, and often no noise."""
     if isinstance(claim.experiment, Computed):
         return []
-    given = {"first look": facts["effort"] < 1, "one seed": facts["seeds"] == 1}
-    return [word for word, holds in given.items() if holds]
+    reasons = {"first look": facts["effort"] < 1, "one seed": facts["seeds"] == 1}
+    return [word for word, holds in reasons.items() if holds]
 
 
-def whole(title: str, parts: Iterable[str], *styles: str) -> str:
-    """A page in both languages; `styles` are files that add to how it looks."""
-    looks = [(HERE / name).read_text(encoding="utf-8") for name in ("claim.css", *styles)]
-    switch = (HERE / "language.js").read_text(encoding="utf-8")
-    body = "\n".join([*(part for part in parts if part), f"<script>\n{switch}</script>"])
-    return PAGE.format(title=escape(title), style=STYLE + "\n" + "\n".join(looks), body=body)
+def effort_of(facts: dict[str, Any]) -> Said:
+    """How much work it was."""
+    seeds, share = facts["seeds"], facts["effort"]
+    en, zh = "1 seed" if seeds == 1 else f"{seeds} seeds", f"{seeds} 个随机种子"
+    if share == 1:
+        return Said(en, zh)
+    return Said(f"{en}, {share:g} times the usual effort", f"{zh}，通常工作量的 {share:g} 倍")
 
 
-def bar(left: str) -> str:
-    """What stands on top of every page: where to go, and the other language."""
-    return f'<nav>{left}<button id="language" type="button" lang="zh">中文</button></nav>'
+def reasons(because: str, along: bool) -> list[Said]:
+    """The numbers that decided, one sentence a part; without an axis no place is named."""
+    sentences = []
+    for part in (because if along else because.replace(": 0: ", ": ")).split("; "):
+        zh = part
+        for english, chinese in CHINESE:
+            zh = re.sub(english, chinese, zh)
+        sentences.append(Said(part, zh.replace(", ratio ", "，比值 ")))
+    return sentences
 
 
-def both(said: Said) -> str:
-    en, zh = escape(said.en), escape(said.zh)
-    return f'<span class="en" lang="en">{en}</span><span class="zh" lang="zh">{zh}</span>'
-
-
-def section(word: str, body: str) -> str:
-    return f"<section><h2>{both(WORDS[word])}</h2>{body}</section>" if body else ""
-
-
-def soft(word: str) -> str:
-    return f'<p class="soft">{both(WORDS[word])}</p>'
-
-
-def badge(verdict: str) -> str:
-    kind, mark = MARKS[verdict]
-    return f'<strong class="badge {kind}">{mark} {both(VERDICTS[verdict])}</strong>'
-
-
-def listed(items: Iterable[Said]) -> str:
-    rows = "".join(f"<li>{both(item)}</li>" for item in items)
-    return f"<ul>{rows}</ul>" if rows else ""
-
-
-def printed(given: dict[str, str]) -> str:
-    rows = [[escape(arm), escape(text)] for arm, text in given.items()]
-    return table([both(WORDS["arm"]), both(WORDS["value"])], rows) if rows else ""
-
-
-def means(claim: Claim, facts: dict[str, Any]) -> str:
-    """A row for each arm and place: the mean and its standard error."""
-    names = figure_names(facts)
-    held: dict[tuple[str, float], list[dict[str, float]]] = {}
-    for cell in facts["cells"]:
-        held.setdefault((cell["arm"], cell["at"]), []).append(cell["figures"])
-    rows = [
-        [
-            *where(claim, arm, at),
-            *(mean([row[name] for row in found if name in row]) for name in names),
-        ]
-        for (arm, at), found in sorted(held.items(), key=lambda item: order(claim, *item[0]))
-    ]
-    return table([*head(claim), *map(escape, names)], rows)
-
-
-def cells(claim: Claim, facts: dict[str, Any]) -> str:
-    names = figure_names(facts)
-    rows = [
-        [*where(claim, cell["arm"], cell["at"]), str(cell["seed"]),
-         *(number(cell["figures"].get(name)) for name in names)]
-        for cell in sorted(facts["cells"], key=lambda c: order(claim, c["arm"], c["at"]))
-    ]  # fmt: skip
-    return table([*head(claim), both(WORDS["seed"]), *map(escape, names)], rows)
-
-
-def figure_names(facts: dict[str, Any]) -> list[str]:
-    return list(dict.fromkeys(name for cell in facts["cells"] for name in cell["figures"]))
-
-
-def head(claim: Claim) -> list[str]:
-    return [both(WORDS["arm"]), *([both(claim.axis.name)] if claim.axis else [])]
-
-
-def where(claim: Claim, arm: str, at: float) -> list[str]:
-    return [escape(arm), *([f"{at:g}"] if claim.axis else [])]
-
-
-def order(claim: Claim, arm: str, at: float) -> tuple[int, float]:
-    return (claim.arms.index(arm) if arm in claim.arms else len(claim.arms), at)
+CHINESE = (  # of what a rule says about the numbers that decided
+    (r"^(\S+) of (.+?) grows with the power ", r"\2 的 \1 的幂指数为 "),
+    (r"^(\S+) of (.+?) is at most (\S+) from a power", r"\2 的 \1 与幂函数至多相差 \3"),
+    (
+        r"^(\S+), difference at (\S+): (\S+), at (\S+): (\S+), noise ",
+        r"\1 之差：在 \2 处 \3，在 \4 处 \5，噪声 ",
+    ),
+    (r"^(\S+), (.+?) over (.+?): ", r"\2 与 \3 的 \1 之比："),
+    (r"^([^:]+) at (\S+): ", r"\1（在 \2 处）："),
+    (r"^(\S+) of (.+?):", r"\2 的 \1："),
+)
 
 
 def mean(values: list[float]) -> str:
+    """The mean over the seeds, and its standard error."""
     if not values:
         return "–"
     error = standard_error(values)
@@ -159,22 +155,3 @@ def mean(values: list[float]) -> str:
 
 def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.6g}"
-
-
-def table(names: list[str], rows: Iterable[list[str]]) -> str:
-    top = "".join(f'<th scope="col">{name}</th>' for name in names)
-    body = "".join("<tr>" + "".join(f"<td>{x}</td>" for x in row) + "</tr>" for row in rows)
-    return (
-        f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
-
-
-def command(facts: dict[str, Any]) -> str:
-    share = "" if facts["effort"] == 1 else f" --effort {facts['effort']:g}"
-    return f"regard claim {facts['name']} --seeds {facts['seeds']}{share}"
-
-
-def data(facts: dict[str, Any]) -> str:
-    """What was written down, for programs; never executed."""
-    text = json.dumps(facts, ensure_ascii=False).replace("<", "\\u003c")
-    return f'<script type="application/json" id="data">{text}</script>'

@@ -33,13 +33,13 @@ class Several:
         """Tries them all; gives what failed, and how."""
         pool = ThreadPoolExecutor(self.jobs)
         try:
-            said = list(pool.map(self.one, names))
+            errors = list(pool.map(self.one, names))
         except KeyboardInterrupt:
             self.stop()
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-        return {name: error for name, error in zip(names, said, strict=True) if error}
+        return {name: error for name, error in zip(names, errors, strict=True) if error}
 
     def one(self, name: str) -> str:
         """A process, its lines under its name; gives what it said last if it failed."""

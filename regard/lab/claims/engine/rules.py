@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 from regard.core.bilingual import Said
+from regard.report.pages import words
 
 REPRODUCED, NOT, UNDECIDED = "reproduced", "not reproduced", "inconclusive at this scale"
 TIMES = 2.0  # standard errors that make a difference
@@ -66,6 +67,32 @@ class OfArm(Rule):
     figure: str
     arm: str
 
+    @property
+    def said(self) -> Said:
+        """What is asked, in both languages: the sentence of its kind with its fields in it."""
+        fields = asdict(self)
+        at, beyond, margin = (fields.get(name) for name in ("at", "beyond", "margin"))
+        ends = (("least", fields.get("least", -math.inf)), ("most", fields.get("most", math.inf)))
+        bounds = {name: f"{end:g}" for name, end in ends if math.isfinite(end)}
+        falls = fields.get("falls")
+        english = {
+            "place": f" at {at:g}" if at else "",
+            "since": f", at {beyond:g} and beyond" if beyond else "",
+            "margin": f"{margin:.0%} beyond " if margin else "",
+            "bounds": " and ".join(f"at {name} {end}" for name, end in bounds.items()),
+            "moves": "falls" if falls else "rises",
+        }
+        signs = {"least": "至少", "most": "至多"}
+        chinese = {
+            "place": f"（在 {at:g} 处）" if at else "",
+            "since": f"（自 {beyond:g} 起）" if beyond else "",
+            "margin": f"除去噪声仍超过 {margin:.0%}" if margin else "超过噪声",
+            "bounds": "、".join(f"{signs[name]} {end}" for name, end in bounds.items()) + " ",
+            "moves": "下降" if falls else "上升",
+        }
+        sentence = words("rules")[type(self).__name__.lower()]
+        return Said(sentence.en.format(**fields | english), sentence.zh.format(**fields | chinese))
+
     def along(self, values: Values, beyond: float = 0.0) -> dict[float, Found]:
         """The figure at every place of the axis, in order."""
         places = sorted(at for arm, at in values if arm == self.arm and at >= beyond)
@@ -93,16 +120,6 @@ class Less(OfTwo):
     at: float = 0.0
     margin: float = 0.0  # of the other's mean, as a share
 
-    @property
-    def said(self) -> Said:
-        by = f"{self.margin:.0%} beyond " if self.margin else ""
-        below = f"{self.figure} of {self.arm!r} is below that of {self.other!r}{where(self.at)}"
-        far = f"除去噪声仍超过 {self.margin:.0%}" if self.margin else "超过噪声"
-        return Said(
-            f"{below} by more than {by}the noise",
-            f"{self.arm} 的 {self.figure} 低于 {self.other}{where_zh(self.at)}，差距{far}",
-        )
-
     def judge(self, values: Values) -> Ruling:
         one, two = self.both(values, self.at)
         gap = two.mean - one.mean - self.margin * abs(two.mean)
@@ -117,20 +134,11 @@ class Ratio(OfTwo):
     most: float = math.inf
     at: float = 0.0
 
-    @property
-    def said(self) -> Said:
-        least, most = bounds(self.least, self.most)
-        times = f"{least} times {self.other!r}'s{where(self.at)}"
-        return Said(
-            f"{self.figure} of {self.arm!r} is {times}",
-            f"{self.arm} 的 {self.figure} 是 {self.other} 的{most}倍{where_zh(self.at)}",
-        )
-
     def judge(self, values: Values) -> Ruling:
         one, two = self.both(values, self.at)
         ratio = over(one, two)
-        told = f"{self.told(self.at, one, two)}, ratio {ratio.mean:.3g}"
-        return Ruling(bounded(ratio, self.least, self.most), told)
+        because = f"{self.told(self.at, one, two)}, ratio {ratio.mean:.3g}"
+        return Ruling(bounded(ratio, self.least, self.most), because)
 
 
 @dataclass(frozen=True)
@@ -140,22 +148,13 @@ class Alike(OfTwo):
     within: float
     at: float = 0.0
 
-    @property
-    def said(self) -> Said:
-        arms = f"{self.arm!r} and of {self.other!r}"
-        return Said(
-            f"{self.figure} of {arms} differ by at most {self.within:g}{where(self.at)}",
-            f"{self.arm} 与 {self.other} 的 {self.figure} 相差至多 "
-            f"{self.within:g}{where_zh(self.at)}",
-        )
-
     def judge(self, values: Values) -> Ruling:
         one, two = self.both(values, self.at)
         gap, noise = abs(one.mean - two.mean), noise_of(one, two)
-        told = self.told(self.at, one, two)
+        because = self.told(self.at, one, two)
         if gap > max(self.within, noise):
-            return Ruling(NOT, told)
-        return Ruling(REPRODUCED if gap + noise <= self.within else UNDECIDED, told)
+            return Ruling(NOT, because)
+        return Ruling(REPRODUCED if gap + noise <= self.within else UNDECIDED, because)
 
 
 @dataclass(frozen=True)
@@ -167,41 +166,24 @@ class Shrinks(OfTwo):
     first: float
     last: float
 
-    @property
-    def said(self) -> Said:
-        return Said(
-            f"{self.figure} of {self.other!r} less that of {self.arm!r} is larger at "
-            f"{self.first:g} than at {self.last:g}, by more than the noise",
-            f"{self.other} 与 {self.arm} 的 {self.figure} 之差在 {self.first:g} 处比在 "
-            f"{self.last:g} 处大，超过噪声",
-        )
-
     def judge(self, values: Values) -> Ruling:
         pairs = [self.both(values, at) for at in (self.first, self.last)]
         gaps = [two.mean - one.mean for one, two in pairs]
-        four = [found for pair in pairs for found in pair]
-        told = f"{self.figure}, difference at {self.first:g}: {gaps[0]:.4g}, at {self.last:g}: "
-        told += f"{gaps[1]:.4g}, noise {noise_of(*four):.2g}"
-        return Ruling(beyond_noise(gaps[0] - gaps[1], *four), told)
+        four = [points for pair in pairs for points in pair]
+        because = f"{self.figure}, difference at {self.first:g}: {gaps[0]:.4g}, at {self.last:g}: "
+        because += f"{gaps[1]:.4g}, noise {noise_of(*four):.2g}"
+        return Ruling(beyond_noise(gaps[0] - gaps[1], *four), because)
 
 
 @dataclass(frozen=True)
 class Outgrows(OfTwo):
     """One arm's figure over another's rises from one end of the axis to the other."""
 
-    @property
-    def said(self) -> Said:
-        return Said(
-            f"{self.figure} of {self.arm!r} over {self.other!r}'s rises along the axis by more "
-            "than the noise",
-            f"{self.arm} 与 {self.other} 的 {self.figure} 之比沿横轴上升，幅度超过噪声",
-        )
-
     def judge(self, values: Values) -> Ruling:
         ratios = {at: over(*self.both(values, at)) for at in self.along(values)}
-        told = f"{self.figure}, {self.arm} over {self.other}: {listed(ratios)}"
+        because = f"{self.figure}, {self.arm} over {self.other}: {listed(ratios)}"
         first, last = ends(ratios.values())
-        return Ruling(beyond_noise(last.mean - first.mean, first, last), told)
+        return Ruling(beyond_noise(last.mean - first.mean, first, last), because)
 
 
 @dataclass(frozen=True)
@@ -211,19 +193,11 @@ class Within(OfArm):
     least: float = -math.inf
     most: float = math.inf
 
-    @property
-    def said(self) -> Said:
-        english, chinese = bounds(self.least, self.most)
-        return Said(
-            f"{self.figure} of {self.arm!r} is {english} everywhere",
-            f"{self.arm} 的 {self.figure} 处处{chinese}",
-        )
-
     def judge(self, values: Values) -> Ruling:
-        found = self.along(values)
-        verdicts = {bounded(each, self.least, self.most) for each in found.values()}
-        told = listed(found) if len(found) > 1 else str(next(iter(found.values())))
-        return Ruling(worst(verdicts), f"{self.figure} of {self.arm}: {told}")
+        points = self.along(values)
+        verdicts = {bounded(each, self.least, self.most) for each in points.values()}
+        because = listed(points) if len(points) > 1 else str(next(iter(points.values())))
+        return Ruling(worst(verdicts), f"{self.figure} of {self.arm}: {because}")
 
 
 @dataclass(frozen=True)
@@ -234,25 +208,15 @@ class Slope(OfArm):
     most: float
     beyond: float = 0.0  # only places from here on: what is constant has faded there
 
-    @property
-    def said(self) -> Said:
-        since = f", at {self.beyond:g} and beyond" if self.beyond else ""
-        from_here = f"（自 {self.beyond:g} 起）" if self.beyond else ""
-        power = f"a power from {self.least:g} to {self.most:g}{since}"
-        return Said(
-            f"{self.figure} of {self.arm!r} grows with {power}",
-            f"{self.arm} 的 {self.figure} 按 {self.least:g} 到 {self.most:g} 次幂变化{from_here}",
-        )
-
     def judge(self, values: Values) -> Ruling:
-        found = self.along(values, self.beyond)
-        places = list(found)
+        points = self.along(values, self.beyond)
+        places = list(points)
         rows = ([row[self.figure] for row in values[self.arm, at]] for at in places)
         seeds = zip(*rows, strict=False)  # as many as all places have
         powers = [slope(places, each) for each in seeds]
-        power = Found(slope(places, [f.mean for f in found.values()]), standard_error(powers))
-        told = f"{self.figure} of {self.arm} grows with the power {power}"
-        return Ruling(bounded(power, self.least, self.most), told)
+        power = Found(slope(places, [f.mean for f in points.values()]), standard_error(powers))
+        because = f"{self.figure} of {self.arm} grows with the power {power}"
+        return Ruling(bounded(power, self.least, self.most), because)
 
 
 @dataclass(frozen=True)
@@ -261,21 +225,14 @@ class Straight(OfArm):
 
     most: float
 
-    @property
-    def said(self) -> Said:
-        return Said(
-            f"{self.figure} of {self.arm!r} is within {self.most:.0%} of a power everywhere",
-            f"{self.arm} 的 {self.figure} 处处与某个幂函数相差不超过 {self.most:.0%}",
-        )
-
     def judge(self, values: Values) -> Ruling:
-        means = {at: found.mean for at, found in self.along(values).items()}
+        means = {at: points.mean for at, points in self.along(values).items()}
         power = slope(list(means), list(means.values()))
         rest = [math.log(v) - power * math.log(p) for p, v in means.items()]
         middle = sum(rest) / len(rest)
         farthest = max(abs(math.expm1(r - middle)) for r in rest)
-        told = f"{self.figure} of {self.arm} is at most {farthest:.2%} from a power"
-        return Ruling(REPRODUCED if farthest <= self.most else NOT, told)
+        because = f"{self.figure} of {self.arm} is at most {farthest:.2%} from a power"
+        return Ruling(REPRODUCED if farthest <= self.most else NOT, because)
 
 
 @dataclass(frozen=True)
@@ -284,25 +241,18 @@ class Peak(OfArm):
 
     falling: bool = True  # is less better?
 
-    @property
-    def said(self) -> Said:
-        return Said(
-            f"{self.figure} of {self.arm!r} is best inside and worse at both ends",
-            f"{self.arm} 的 {self.figure} 在中间最好，两端都更差",
-        )
-
     def judge(self, values: Values) -> Ruling:
         along = self.along(values)
-        found, told = list(along.values()), f"{self.figure}: {listed(along)}"
+        points, because = list(along.values()), f"{self.figure}: {listed(along)}"
         sign = 1.0 if self.falling else -1.0
-        best = min(range(len(found)), key=lambda i: sign * found[i].mean)
-        gaps = [sign * (end.mean - found[best].mean) for end in ends(found)]
-        noise = [noise_of(end, found[best]) for end in ends(found)]
-        if 0 < best < len(found) - 1 and all(g > n for g, n in zip(gaps, noise, strict=True)):
-            return Ruling(REPRODUCED, told)
-        if best in (0, len(found) - 1) and max(gaps) > max(noise):
-            return Ruling(NOT, told)
-        return Ruling(UNDECIDED, told)
+        best = min(range(len(points)), key=lambda i: sign * points[i].mean)
+        gaps = [sign * (end.mean - points[best].mean) for end in ends(points)]
+        noise = [noise_of(end, points[best]) for end in ends(points)]
+        if 0 < best < len(points) - 1 and all(g > n for g, n in zip(gaps, noise, strict=True)):
+            return Ruling(REPRODUCED, because)
+        if best in (0, len(points) - 1) and max(gaps) > max(noise):
+            return Ruling(NOT, because)
+        return Ruling(UNDECIDED, because)
 
 
 @dataclass(frozen=True)
@@ -311,83 +261,83 @@ class Rising(OfArm):
 
     falls: bool = False
 
-    @property
-    def said(self) -> Said:
-        does = "falls" if self.falls else "rises"
-        return Said(
-            f"{self.figure} of {self.arm!r} {does} along the axis by more than the noise",
-            f"{self.arm} 的 {self.figure} 沿横轴{'下降' if self.falls else '上升'}，幅度超过噪声",
-        )
-
     def judge(self, values: Values) -> Ruling:
         along = self.along(values)
         first, last = ends(along.values())
         gap = (last.mean - first.mean) * (-1.0 if self.falls else 1.0)
-        told = f"{self.figure} of {self.arm}: {min(along):g}: {first}, {max(along):g}: {last}"
-        return Ruling(beyond_noise(gap, first, last), told)
+        because = f"{self.figure} of {self.arm}: {min(along):g}: {first}, {max(along):g}: {last}"
+        return Ruling(beyond_noise(gap, first, last), because)
 
 
 @dataclass(frozen=True)
 class All(Rule):
-    """Every part of it."""
+    """Every one of its rules. It says nothing where what it builds on (`provided`) was not learned
+    here.
+    """
 
     rules: tuple[Rule, ...]
+    provided: tuple[Rule, ...] = ()
 
     @property
     def words(self) -> str:
-        return "; and ".join(rule.words for rule in self.rules)
+        rule_words, condition = (
+            "; and ".join(rule.words for rule in rules) for rules in (self.rules, self.provided)
+        )
+        return f"{rule_words}; undecided unless {condition}" if condition else rule_words
 
     def parts(self) -> list[Said]:
-        return [said for rule in self.rules for said in rule.parts()]
+        sentences, conditions = (
+            [sentence for rule in rules for sentence in rule.parts()]
+            for rules in (self.rules, self.provided)
+        )
+        return sentences + [
+            Said(f"undecided unless {sentence.en}", f"前提（否则无法判定）：{sentence.zh}")
+            for sentence in conditions
+        ]
 
     def judge(self, values: Values) -> Ruling:
         rulings = [rule.judge(values) for rule in self.rules]
-        told = "; ".join(ruling.because for ruling in rulings)
-        return Ruling(worst({ruling.verdict for ruling in rulings}), told)
+        conditions = [rule.judge(values) for rule in self.provided]
+        verdict = worst({ruling.verdict for ruling in rulings})
+        if any(ruling.verdict != REPRODUCED for ruling in conditions):
+            verdict = UNDECIDED
+        return Ruling(verdict, "; ".join(each.because for each in rulings + conditions))
 
 
-@dataclass(frozen=True)
-class Provided(Rule):
-    """A rule that says nothing where what it builds on was not learned here."""
+KINDS: dict[str, type[OfArm]] = {
+    kind.__name__.lower(): kind
+    for kind in (Less, Ratio, Alike, Shrinks, Outgrows, Within, Slope, Straight, Peak, Rising)
+}
 
-    condition: Rule
-    rule: Rule
 
-    @property
-    def words(self) -> str:
-        return f"{self.rule.words}; undecided unless {self.condition.words}"
+def rule_of(tables: Sequence[Mapping[str, Any]], provided: Sequence[Mapping[str, Any]]) -> All:
+    """The rule that a claim declares; `is` names the kind of each part."""
 
-    def parts(self) -> list[Said]:
-        unless = [
-            Said(f"undecided unless {said.en}", f"前提（否则无法判定）：{said.zh}")
-            for said in self.condition.parts()
-        ]
-        return [*self.rule.parts(), *unless]
+    def parts(tables: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
+        fields = ({k: v for k, v in table.items() if k != "is"} for table in tables)
+        return tuple(KINDS[table["is"]](**own) for table, own in zip(tables, fields, strict=True))
 
-    def judge(self, values: Values) -> Ruling:
-        first, then = self.condition.judge(values), self.rule.judge(values)
-        verdict = then.verdict if first.verdict == REPRODUCED else UNDECIDED
-        return Ruling(verdict, f"{then.because}; {first.because}")
+    return All(parts(tables), parts(provided))
 
 
 def worst(verdicts: set[str]) -> str:
     return next((v for v in (NOT, UNDECIDED) if v in verdicts), REPRODUCED)
 
 
-def noise_of(*found: Found) -> float:
+def noise_of(*means: Found) -> float:
     """The difference between such means that counts."""
-    return math.hypot(*(TIMES * each.error for each in found))
+    return math.hypot(*(TIMES * each.error for each in means))
 
 
-def beyond_noise(gap: float, *found: Found) -> str:
+def beyond_noise(gap: float, *means: Found) -> str:
     """Is a gap that should be over 0 larger than the noise of the means that it is taken from?"""
-    noise = noise_of(*found)
+    noise = noise_of(*means)
     return REPRODUCED if gap > noise else NOT if gap < -noise else UNDECIDED
 
 
-def bounded(found: Found, least: float, most: float) -> str:
+def bounded(mean: Found, least: float, most: float) -> str:
     """Inside of the bounds or outside of them by more than the noise?"""
-    low, high = found.mean - TIMES * found.error, found.mean + TIMES * found.error
+    low, high = mean.mean - TIMES * mean.error, mean.mean + TIMES * mean.error
     if least <= low and high <= most:
         return REPRODUCED
     return NOT if high < least or low > most else UNDECIDED
@@ -402,29 +352,17 @@ def standard_error(numbers: list[float]) -> float:
     return statistics.stdev(numbers) / math.sqrt(len(numbers))
 
 
-def bounds(least: float, most: float) -> Said:
-    """The bounds that there are."""
-    low, high = least > -math.inf, most < math.inf
-    english = [f"at least {least:g}"] * low + [f"at most {most:g}"] * high
-    chinese = [f"至少 {least:g}"] * low + [f"至多 {most:g}"] * high
-    return Said(" and ".join(english), "、".join(chinese) + " ")
-
-
 def where(at: float) -> str:
     """The place on the axis that a rule looks at; 0 where there is no axis."""
     return f" at {at:g}" if at else ""
 
 
-def where_zh(at: float) -> str:
-    return f"（在 {at:g} 处）" if at else ""
+def listed(means: Mapping[float, Found]) -> str:
+    return ", ".join(f"{at:g}: {each}" for at, each in means.items())
 
 
-def listed(found: Mapping[float, Found]) -> str:
-    return ", ".join(f"{at:g}: {each}" for at, each in found.items())
-
-
-def ends(found: Iterable[Found]) -> tuple[Found, Found]:
-    each = list(found)
+def ends(means: Iterable[Found]) -> tuple[Found, Found]:
+    each = list(means)
     return each[0], each[-1]
 
 

@@ -40,19 +40,19 @@ def run(
     in another setting, are measured again: a verdict never mixes them.
     """
     place = out / claim.name
-    asked: dict[str, Any] = {"effort": effort, "setting": setting(claim)}
+    wanted: dict[str, Any] = {"effort": effort, "setting": setting(claim)}
     room = Room(out / TEXTS, effort)
     room.place.mkdir(parents=True, exist_ok=True)
     with RunLock(place):
         values: dict[tuple[str, float], list[dict[str, float]]] = {}
         for cell in claim.cells(seeds):
             file = place / CELLS / f"{cell.name}.json"
-            held = read_json(file)
-            if held is None or any(held.get(key) != value for key, value in asked.items()):
-                held = asked | {"figures": claim.experiment.figures(cell, room)}
-                write_json(file, held)
-            tell(cell, held["figures"])
-            values.setdefault((cell.arm, cell.at), []).append(held["figures"])
+            record = read_json(file)
+            if record is None or any(record.get(key) != value for key, value in wanted.items()):
+                record = wanted | {"figures": claim.experiment.figures(cell, room)}
+                write_json(file, record)
+            tell(cell, record["figures"])
+            values.setdefault((cell.arm, cell.at), []).append(record["figures"])
         facts = judged(claim, values, effort)
         write_json(place / FACTS, facts)
     return facts
@@ -62,8 +62,8 @@ def setting(claim: Claim) -> str:
     """A mark of what is done: in its own words, as the experiment's numbers and tables, as code."""
     own = Path(library.__file__).with_name(f"{claim.name.replace('-', '_')}.py")
     code = mark(*ENGINE, *([own] if own.is_file() else []))  # a claim of elsewhere has no file here
-    told = re.sub(r" at 0x[0-9a-f]+", "", repr((claim.setting.en, claim.experiment, code)))
-    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+    description = re.sub(r" at 0x[0-9a-f]+", "", repr((claim.setting.en, claim.experiment, code)))
+    return hashlib.blake2b(description.encode(), digest_size=8).hexdigest()
 
 
 def judged(claim: Claim, values: Values, effort: float) -> dict[str, Any]:

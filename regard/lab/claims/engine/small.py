@@ -31,37 +31,35 @@ READ = 16384  # tokens of unseen text, the same at every length
 
 def task(name: str, data: Path, split: str, length: int, batch: int, seed: int, **o: Any) -> Any:
     """An objective on a split of prepared text."""
-    found = objective(name)
+    kind = objective(name)
     learning = split == "train"
     corpus = Corpus.open(data, split)
-    return found(
-        corpus, found.Options(**o), length=length, batch=batch, seed=seed, learning=learning
-    )
+    return kind(corpus, kind.Options(**o), length=length, batch=batch, seed=seed, learning=learning)
 
 
-def learn(model: Any, given: Objective, steps: int, rate: float, seed: int) -> None:
+def learn(model: Any, goal: Objective, steps: int, rate: float, seed: int) -> None:
     """AdamW with a tenth of warm-up and a linear decay; the gradient at most of length 1."""
     seed_torch(seed, "dropout")
-    made = optimizer("adamw", model, rate=rate, betas=(0.9, 0.98), decay=0.01)
+    adam = optimizer("adamw", model, rate=rate, betas=(0.9, 0.98), decay=0.01)
     at = schedule("linear", rate=rate, warmup=0.1, steps=steps)
     model.train()
     for step in range(steps):
-        first = step * given.batch
-        samples = [given.get(number) for number in range(first, first + given.batch)]
-        loss = given.loss(model, given.collate(samples))
-        set_rate(made, at(step + 1))
-        made.zero_grad()
+        first = step * goal.batch
+        samples = [goal.get(number) for number in range(first, first + goal.batch)]
+        loss = goal.loss(model, goal.collate(samples))
+        set_rate(adam, at(step + 1))
+        adam.zero_grad()
         total: Any = sum(loss.sums[name] / loss.counts[name] for name in loss.sums)
         total.backward()
         clip(model.parameters(), 1.0)
-        made.step()
+        adam.step()
     model.eval()
 
 
-def judged(model: Any, given: Objective, samples: int = 0) -> dict[str, float]:
+def judged(model: Any, goal: Objective, samples: int = 0) -> dict[str, float]:
     """The figures of an objective that was made for validation."""
     cpu = torch.device("cpu")
-    return validate(Learner(model, given), given, Group(), cpu, "fp32", samples=samples)
+    return validate(Learner(model, goal), goal, Group(), cpu, "fp32", samples=samples)
 
 
 class Counted(nn.Module):

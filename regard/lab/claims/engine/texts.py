@@ -41,8 +41,8 @@ def many_words(place: Path, vocabulary: int = 16000) -> Path:
     from regard.data import prepare
 
     out = home(place, f"python-docs-words-{vocabulary}")
-    given: dict[str, Any] = {"tokenizer": "words", "vocabulary": vocabulary}
-    plan = prepare.Plan(("builtin:python-docs",), out, **given)
+    options: dict[str, Any] = {"tokenizer": "words", "vocabulary": vocabulary}
+    plan = prepare.Plan(("builtin:python-docs",), out, **options)
     return once(out, MARKER, lambda: prepare.prepare(plan))
 
 
@@ -123,9 +123,9 @@ def prepared(
         with TemporaryDirectory(prefix="text-", dir=place) as work:
             file = Path(work, f"{name}.{'tsv' if pairs else 'txt'}")
             file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            given: dict[str, Any] = {"tokenizer": tokenizer, "vocabulary": vocabulary}
-            given |= {"pairs": pairs, "sentinels": 0}
+            options: dict[str, Any] = {"tokenizer": tokenizer, "vocabulary": vocabulary}
+            options |= {"pairs": pairs, "sentinels": 0}
             reading = Reading(split_by="blank" if pairs else "line")
-            prepare.prepare(prepare.Plan((str(file),), out, reading, **given))
+            prepare.prepare(prepare.Plan((str(file),), out, reading, **options))
 
     return once(out, MARKER, make)

@@ -1,48 +1,6 @@
-"""One file a claim, and their names, in the order in which they are listed.
+"""One file a claim: NAME.toml declares it, and NAME.py holds what its experiment computes.
 
-A file declares CLAIM, all that is said of a claim and the rule by which it is judged. What is
-computed is imported inside of its functions: a list of claims needs no torch.
+The declaration says everything about a claim and gives the rule by which it is judged. Many claims
+need no code: their experiment is a table of recipes, too. What is computed is imported inside of
+functions, so that a list of claims needs no torch.
 """
-
-NAMES = (
-    "accumulation",
-    "adaptive-softmax",
-    "adversarial",
-    "attention-is-kernel-regression",
-    "augmentation",
-    "both-orders",
-    "copied-positions",
-    "distillation",
-    "effective-context",
-    "evaluation-speed",
-    "extrapolation",
-    "feed-forward-is-convolution",
-    "freezing",
-    "heads",
-    "hybrid",
-    "in-context",
-    "knowledge",
-    "label-smoothing",
-    "layer-wise-rates",
-    "long-documents",
-    "masking-80-10-10",
-    "mixed-precision",
-    "next-sentence",
-    "norm-kinds",
-    "path-length",
-    "permutation-vs-masking",
-    "pre-norm-warm-up",
-    "pretraining",
-    "probing",
-    "quadratic",
-    "quantization",
-    "recurrence",
-    "rejected-positions",
-    "repetition",
-    "scale",
-    "scaling",
-    "shift",
-    "tying",
-    "window",
-    "word-order",
-)

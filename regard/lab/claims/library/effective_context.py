@@ -6,9 +6,8 @@ import math
 from itertools import pairwise
 from pathlib import Path
 
-from regard.lab.claims.engine.claim import Axis, Cell, Chart, Claim, Said
+from regard.lab.claims.engine.claim import Cell
 from regard.lab.claims.engine.experiment import Followed, Found, Room, Trained, opened
-from regard.lab.claims.engine.rules import All, Less
 from regard.lab.claims.engine.texts import python_docs
 
 CONTEXTS, SCORED, STRIDE, LENGTH = (8, 16, 32, 64, 128, 256), 8, 128, 64
@@ -27,7 +26,7 @@ def bits(run: Path, cell: Cell) -> dict[str, float]:
     starts = range(0, len(corpus) - size, STRIDE)
     text = torch.stack([torch.from_numpy(corpus.read(a, a + size)).long() for a in starts])
     room = getattr(model.config, "context", size)
-    found = {}
+    losses = {}
     for context in CONTEXTS:
         seen = text[:, -min(context + SCORED, room + 1) :]
         nats = 0.0
@@ -37,8 +36,8 @@ def bits(run: Path, cell: Cell) -> dict[str, float]:
                 nats += float(
                     model.output.surprisal(hidden.flatten(0, 1), part[:, -SCORED:].flatten())
                 )
-        found[f"{context}"] = nats / math.log(2) / (len(text) * SCORED)
-    return found
+        losses[f"{context}"] = nats / math.log(2) / (len(text) * SCORED)
+    return losses
 
 
 RUNS = Trained(
@@ -60,8 +59,8 @@ RUNS = Trained(
 
 
 def contexts(arm: str, seed: int, room: Room) -> Found:
-    found = RUNS.figures(Cell(arm, 0.0, seed), room)
-    losses = [found[f"{context}"] for context in CONTEXTS]
+    figures = RUNS.figures(Cell(arm, 0.0, seed), room)
+    losses = [figures[f"{context}"] for context in CONTEXTS]
     effective = CONTEXTS[0]
     for (before, after), context in zip(pairwise(losses), CONTEXTS[1:], strict=True):
         if after > before * (1 - GAIN):
@@ -73,38 +72,4 @@ def contexts(arm: str, seed: int, room: Room) -> Found:
     }
 
 
-CLAIM = Claim(
-    name="effective-context",
-    statement=Said(
-        "A Transformer-XL makes use of a longer context than an LSTM, and both of a longer one "
-        "than a Transformer without memory.",
-        "Transformer-XL 能利用的上下文比 LSTM 长，两者都比没有记忆的 Transformer 长。",
-    ),
-    source="Dai et al. 2019, 4.3 and table 8",
-    setting=Said(
-        "All three learn from segments of 64 tokens, the Transformer-XL with a memory of 128. Then "
-        "the same words are guessed with 8 to 256 words before them. The effective context is "
-        "where the last doubling led that still lowered the loss by 1%.",
-        "三者都用 64 个词元的片段训练，Transformer-XL 另有 128 的记忆；再以 8 到 256 "
-        "个前文词元猜同样的词。有效上下文是指最后一次翻倍仍使损失下降 1% 的长度。",
-    ),
-    arms=("transformer-xl", "lstm", "gpt"),
-    axis=Axis(Said("words before", "前文长度"), CONTEXTS, logarithmic=True),
-    experiment=Followed(contexts),
-    rule=All((
-        Less("effective", "gpt", "lstm", at=8),
-        Less("effective", "lstm", "transformer-xl", at=8),
-    )),
-    charts=(
-        Chart("bits", Said("bits a token", "每词元比特数")),
-        Chart("effective", Said("effective context", "有效上下文")),
-    ),
-    minutes=4,
-    notes=(
-        Said(
-            "The paper's measure takes the gain over the best of a group of models with a shorter "
-            "context, on the hardest words; this is a simpler one.",
-            "论文的指标取相对于一组较短上下文模型中最好者的增益，并只看最难的词；这里更简单。",
-        ),
-    ),
-)  # fmt: skip
+EXPERIMENT = Followed(contexts)

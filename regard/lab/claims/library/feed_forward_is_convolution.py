@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.seeding import seed_torch
-from regard.lab.claims.engine.claim import Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Computed
-from regard.lab.claims.engine.rules import All, Within
 
 
 def figures(arm: str, at: float, seed: int) -> dict[str, float]:
@@ -35,24 +33,4 @@ def figures(arm: str, at: float, seed: int) -> dict[str, float]:
         return {"difference": float((y - network(x)).abs().max())}
 
 
-CLAIM = Claim(
-    name="feed-forward-is-convolution",
-    statement=Said(
-        "The position-wise network is two convolutions that see one position.",
-        "逐位置前馈网络就是两个只看一个位置的卷积。",
-    ),
-    source="Vaswani et al. 2017, 3.3",
-    setting=Said(
-        "The same weights as a network and as convolutions along the text, in fp64; kernels of "
-        "three positions stand beside it as a counter-example.",
-        "同样的权重，一次作网络，一次作沿文本的卷积（fp64）；再用三个位置宽的卷积核作反例。",
-    ),
-    arms=("of one position", "of three positions"),
-    experiment=Computed(figures),
-    rule=All((
-        Within("difference", "of one position", most=1e-12),
-        Within("difference", "of three positions", least=1e-3),
-    )),
-    charts=(Chart("difference", Said("largest difference", "最大差别"), logarithmic=True),),
-    minutes=0.1,
-)  # fmt: skip
+EXPERIMENT = Computed(figures)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.seeding import keyed
-from regard.lab.claims.engine.claim import Cell, Chart, Claim, Said
+from regard.lab.claims.engine.claim import Cell
 from regard.lab.claims.engine.experiment import Followed, Found, Room, Trained
-from regard.lab.claims.engine.rules import All, Less, Provided, Ratio, Within
 from regard.lab.claims.engine.texts import python_docs
 
 TEXTS, PROMPT, TOKENS, GRAM = 20, 16, 100, 4
@@ -47,45 +46,17 @@ def ways(arm: str, seed: int, room: Room) -> Found:
     texts = [corpus.read(a + PROMPT, a + PROMPT + TOKENS).tolist() for a in starts]
     with RUN.trained(Cell("", 0.0, seed), room) as (run, facts):
         loaded = load(run)
-        made = {"people": texts}
+        written = {"people": texts}
         for way, options in WAYS.items():
-            found = generate(loaded, prompts, tokens=TOKENS, end=(), seed=seed, **options)
-            made[way] = [each[0].ids for each in found]
+            generations = generate(loaded, prompts, tokens=TOKENS, end=(), seed=seed, **options)
+            written[way] = [each[0].ids for each in generations]
     return {
         (way, 0.0): {
             "repeated": sum(map(repeated, each)) / TEXTS,
             "bits_per_byte": facts["valid"]["bits_per_byte"],
         }
-        for way, each in made.items()
+        for way, each in written.items()
     }
 
 
-CLAIM = Claim(
-    name="repetition",
-    statement=Said(
-        "Greedy decoding repeats itself; sampling and penalties cure it.",
-        "贪心解码会不断重复；采样与惩罚可以治好。",
-    ),
-    source="Holtzman et al. 2020, sections 3 and 5",
-    setting=Said(
-        "A GPT of two layers learns from the reference of Python and goes on with 20 beginnings "
-        "for 100 tokens: greedily, by sampling, from the nucleus of 0.9, and greedily with a "
-        "penalty of 1.3. The share of runs of four tokens that had been there before, beside that "
-        "of the text itself.",
-        "两层的 GPT 学 Python 参考文档，再把 20 个开头各续写 100 个词元：贪心、采样、0.9 "
-        "的核采样、带 1.3 惩罚的贪心。看四词元片段中重复出现的比例，并与原文对照。",
-    ),
-    arms=("people", *WAYS),
-    experiment=Followed(ways, together=True),
-    rule=Provided(
-        Within("bits_per_byte", "greedy", most=2.6),
-        All((
-            Ratio("repeated", "greedy", "people", least=3.0),
-            Less("repeated", "sampled", "greedy", margin=0.5),
-            Less("repeated", "nucleus", "greedy", margin=0.5),
-            Less("repeated", "penalty", "greedy", margin=0.5),
-        )),
-    ),
-    charts=(Chart("repeated", Said("repeated runs of four tokens", "重复的四词元片段比例")),),
-    minutes=3,
-)  # fmt: skip
+EXPERIMENT = Followed(ways, together=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.lab.claims.engine.claim import Axis, Chart, Claim, Said
 from regard.lab.claims.engine.experiment import Computed
-from regard.lab.claims.engine.rules import All, Less, Rising, Slope, Within
 
 ROWS, VALUES, STEPS, RATE = 64, 16, 200, 1e-3
 
@@ -44,8 +42,8 @@ def learned(size: int, times: float, draw: Any) -> float:
     optimizer = torch.optim.Adam([matrix], lr=RATE)
 
     def error() -> Any:
-        found = (keys @ matrix @ keys.T * times).softmax(-1) @ values
-        return (found - values).square().mean()
+        read = (keys @ matrix @ keys.T * times).softmax(-1) @ values
+        return (read - values).square().mean()
 
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -54,35 +52,4 @@ def learned(size: int, times: float, draw: Any) -> float:
     return error().item()
 
 
-CLAIM = Claim(
-    name="scaling",
-    statement=Said(
-        "Without 1/√d the variance of the dot products grows with d, and the gradient of the "
-        "softmax vanishes.",
-        "若不除以 √d，点积的方差随 d 增长，softmax 的梯度趋于消失。",
-    ),
-    source="Vaswani et al. 2017, 3.2.1",
-    setting=Said(
-        "256 random queries and keys with components of variance 1; the variance of their scores, "
-        "and the mean length of the gradient that reaches a row of them. Then 64 rows learn in 200 "
-        "steps of Adam to look up their own values by their keys; the error that is left.",
-        "256 个随机的查询与键，各分量方差为 1；量其分数的方差，以及传到每行分数的梯度的平均长度。"
-        "再让 64 行用 200 步 Adam 学会凭键查到自己的值；量剩下的误差。",
-    ),
-    arms=("scaled", "unscaled"),
-    axis=Axis(Said("width of a head", "头的宽度"), (4, 16, 64, 256, 1024), logarithmic=True),
-    experiment=Computed(figures),
-    rule=All((
-        Slope("variance", "unscaled", 0.9, 1.1),
-        Within("variance", "scaled", 0.8, 1.2),
-        Rising("gradient", "unscaled", falls=True),
-        Slope("gradient", "scaled", -0.1, 0.1),
-        Less("loss", "scaled", "unscaled", at=1024, margin=0.5),
-    )),
-    charts=(
-        Chart("variance", Said("variance of the scores", "分数的方差"), logarithmic=True),
-        Chart("gradient", Said("length of the gradient", "梯度的长度"), logarithmic=True),
-        Chart("loss", Said("error after learning", "学习之后的误差")),
-    ),
-    minutes=0.5,
-)  # fmt: skip
+EXPERIMENT = Computed(figures)
