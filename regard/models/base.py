@@ -37,6 +37,8 @@ class Model(nn.Module):
     remembers: ClassVar[str] = ""  # "rows" or a "vector" of an earlier segment, in its state
     fills: ClassVar[str] = ""  # how it guesses blanks: "masked", "queries" or "sentinels"
     summary_row: ClassVar[str] = "last"  # the row that stands for a whole text, or "first"
+    # What the scores of a row are about: all "rows", "windows" of them, or "": no attention.
+    attends: ClassVar[str] = "rows"
 
     @property
     def decoding(self) -> str:

@@ -76,6 +76,10 @@ def plain_shape(shape: Shape, seq_len: int) -> dict[str, Any]:
     return shape.fields()
 
 
+def any_objective(objective: str, options: Any, seq_len: int) -> dict[str, Any]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Family:
     name: str
@@ -90,6 +94,9 @@ class Family:
     later: tuple[tuple[str, str, int], ...] = ()  # (beginning of a size's name, its paper, year)
     scratch_lr: float | None = None  # where `training` is for weights that are trained already
     laptop: Callable[[Shape, int], dict[str, Any]] = plain_shape  # (shape, tokens of a sample)
+    # (name of the objective, its options, tokens of a sample) -> fields that a new model needs
+    # to learn it; most models learn every objective as they are.
+    objective_fields: Callable[[str, Any, int], dict[str, Any]] = any_objective
     # The objective on plain running text, where the paper's own reads pairs of sentences.
     text_objective: str = ""
     other_objectives: tuple[str, ...] = ()  # it can also learn these from plain running text

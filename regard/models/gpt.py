@@ -65,6 +65,7 @@ class GPT(Model):
             nn.LayerNorm(c.width, c.epsilon) if c.norm == "pre" else nn.Identity()
         )
         self.output = Output(self.tokens.weight)
+        self.finish = for_the_output
         self.add_heads(heads or {})
 
     def add_heads(self, heads: Heads) -> None:
@@ -158,16 +159,12 @@ class GPT(Model):
         views = self.views(x, at, marks, past, prefix)
         for i, block in enumerate(self.blocks):
             x = block(x, views[i % len(views)], memories[i])
-        return self.finish(x, tokens, real, state)
+        return self.finish(self, self.norm(x), tokens, real, state)
 
     def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
         """The rows of the first layer, of tokens that stand at `at` [B|1, T]."""
         y: Tensor = self.dropout(self.tokens(tokens) + self.positions(at))
         return y
-
-    def finish(self, x: Tensor, tokens: Tensor, real: Tensor | None, state: State | None) -> Tensor:
-        """What the rows of the last layer become."""
-        return self.output.rows(self.norm(x), tokens, real, state)
 
     def views(
         self, x: Tensor, at: Tensor, real: Tensor | None, past: int, prefix: Tensor | None
@@ -183,6 +180,13 @@ class GPT(Model):
         if band is None:
             return [dense]
         return [dense, View(banded(band, real, past, x, working_dtype(x)))]
+
+
+def for_the_output(
+    model: GPT, hidden: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
+) -> Tensor:
+    """The rows with all that the model's output needs."""
+    return model.output.rows(hidden, tokens, real, state)
 
 
 def seen_before(x: Tensor, real: Tensor | None, past: int, prefix: Tensor | None) -> Pattern:

@@ -87,6 +87,7 @@ class LongAttention(nn.Module):
 
 class Longformer(Encoder):
     accepts = frozenset({"segments", "global_tokens", "known"})
+    attends = "windows"
 
     def __init__(self, config: LongformerConfig, heads: Heads | None = None) -> None:
         super().__init__()

@@ -230,6 +230,17 @@ def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
     return shape.fields() | {"head_size": shape.head_size} | memory
 
 
+def objective_fields(objective: str, options: Any, seq_len: int) -> dict[str, Any]:
+    """What permuted text asks of a model: its directions, and how much of it is remembered."""
+    if objective != "permuted":
+        return {}
+    return {
+        "two_directions": options.two_directions,
+        "reuse": seq_len // 2 if options.pairs else None,
+        "memory": seq_len * 3 // 4,
+    }
+
+
 _finetuning = PaperDefaults(2e-5, eps=1e-6, warmup=0.1, batch_size=32, seq_len=512, epochs=3)
 
 FAMILY = Family(
@@ -254,6 +265,7 @@ FAMILY = Family(
         "answer": _finetuning.replace(lr=3e-5, batch_size=48, layer_decay=0.75),
     },
     laptop=laptop,
+    objective_fields=objective_fields,
     # padded on the left, so that <cls> is last: run_classifier.py of zihangdai/xlnet
     input_format=InputFormat(
         parts("a sep cls:2"), parts("a sep b:1 sep:1 cls:2"), left=True, beyond=4

@@ -95,12 +95,8 @@ def outline(recipe: Resolved, objective: Objective) -> Any:
 
 def blank(recipe: Resolved, objective: Objective) -> Any:
     """A new model before it is initialised."""
-    kind, length, changes = family_of(recipe.model), recipe.batch.length, {}
-    if kind.name == "xlnet" and objective.name == "permuted":
-        options: Any = objective.options
-        changes["two_directions"] = options.two_directions
-        changes["reuse"] = length // 2 if options.pairs else None
-        changes["memory"] = length * 3 // 4
+    kind, length = family_of(recipe.model), recipe.batch.length
+    changes = kind.objective_fields(objective.name, objective.options, length)
     start = start_config(recipe, length, **changes)
     corpus = objective.corpus
     given = fitted(start, corpus.special, corpus.vocabulary, length)

@@ -180,8 +180,8 @@ class Guidance(Extension):
             )
         if not list(attentions(model)):
             raise ConfigError(
-                f"{type(model).__name__} has no encoder to be guided; bert, longformer, xlnet, t5 "
-                "and transformer have"
+                f"{type(model).__name__} has no encoder to be guided; bert, roberta, longformer, "
+                "xlnet, t5 and transformer have"
             )
 
     def apply(self, model: Any) -> None:
@@ -197,17 +197,6 @@ class Guidance(Extension):
 
 def attentions(model: Any) -> Iterable[Attention]:
     """The attentions of a model's encoder, none of a model without one."""
-    from regard.models.bert import Bert
-    from regard.models.longformer import Longformer
-    from regard.models.t5 import T5
-    from regard.models.transformer import Transformer
-    from regard.models.xlnet import XLNet
-
-    blocks: Any = ()
-    if isinstance(model, Bert | Longformer | XLNet):
-        blocks = model.blocks
-    elif isinstance(model, T5):
-        blocks = model.encoder.blocks
-    elif isinstance(model, Transformer):
-        blocks = model.encoder_blocks
+    stack = {"encoder": "", "encoder-decoder": "encoder"}.get(model.kind)
+    blocks = [] if stack is None else model.stacks()[stack]
     return [part for block in blocks for part in block.modules() if isinstance(part, Attention)]

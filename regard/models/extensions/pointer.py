@@ -26,16 +26,11 @@ from regard.attention.memory import Growing
 from regard.core.errors import ConfigError, InputError
 from regard.data.tokenizer import Tokenizer
 from regard.models.adaptive import AdaptiveOutput
-from regard.models.base import EncoderDecoder
 from regard.models.extensions.base import Extension, adopt
-from regard.models.gpt import GPT
-from regard.models.lstm import LSTM
 from regard.models.output import CHUNK, Output, Soft
 from regard.models.state import State
-from regard.models.transformer_xl import TransformerXL
 
 LARGEST = 2**24  # ids that 32 bits hold exactly
-CACHED = (GPT, EncoderDecoder)  # their past is a cache for each layer; that of others hidden states
 
 
 @dataclass(frozen=True)
@@ -280,23 +275,26 @@ class Pointer(Extension):
             raise ConfigError(f"extensions.pointer.window is {o.window}; it must be at least 1")
         if not 0.0 < o.open < 1.0:
             raise ConfigError(f"extensions.pointer.open is {o.open}; it must lie between 0 and 1")
-        if not isinstance(model, GPT | TransformerXL | LSTM | EncoderDecoder):
+        goes_on = model.causal and "state" in model.accepts
+        if not goes_on and model.kind != "encoder-decoder":
             raise ConfigError(
                 f"{kind} cannot point to what it has read; models that go on with a text can: gpt, "
-                "transformer-xl, lstm, t5, transformer"
+                "llama, transformer-xl, lstm, t5, transformer"
             )
         if heads := list(getattr(model, "heads", ())):
             raise ConfigError(
                 f"this {kind} has heads ({', '.join(heads)}), and a pointer is for language "
                 "models; build it without them"
             )
+        if not hasattr(model, "output"):
+            raise ConfigError(f"this {kind} has no output for words, so it has none to point to")
         if model.config.vocabulary > LARGEST:
             raise ConfigError(f"a pointer can tell {LARGEST:,} words apart, not more")
 
     def apply(self, model: Any) -> None:
         c, output = model.config, model.output
         pointer = Pointing(c.width, c.vocabulary, self.options.window)
-        layers = 0 if isinstance(model, CACHED) else c.layers
+        layers = c.layers if model.remembers else 0  # others have a cache for each layer
         model.output = OUTPUTS[type(output)](output, pointer, layers)
 
     def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:

@@ -21,7 +21,6 @@ from regard.attention.block import FeedForward, Gated
 from regard.attention.position import Placed, Plain, Relative, Rotary, View
 from regard.core.errors import ConfigError, UnknownName
 from regard.models.extensions.base import Extension
-from regard.models.gpt import GPT
 from regard.models.recurrent import RelativeSegments
 
 BY_HEAD = {"u": 0, "v": 0, "s": 0, "segment": 1}  # parameters of a score, and where heads count
@@ -82,7 +81,7 @@ class Pruned(Extension):
         every = [part.score for parts in attentions.values() for part in parts]
         owners = Counter(id(p) for score in every for p in own_parameters(score).values())
         shared = {place for place, count in owners.items() if count > 1}
-        told = not isinstance(model, GPT)  # whose rows are never told a bias of each head
+        told = model.kind != "decoder"  # whose rows are told no bias of each head
         for name, kept in self.options.heads.items():
             cut_heads(attentions[name], kept, shared, told)
         for name, count in self.options.hidden.items():
