@@ -137,7 +137,8 @@ class Embedder:
         elif self.model.causal:  # no row sees the padding behind it
             hidden = self.model(tokens)[..., : self.model.config.width]  # a pointer's are wider
         else:
-            hidden = self.model(tokens, real, **more)
+            with self.model.one_direction():
+                hidden = self.model(tokens, real, **more)
         return hidden
 
     @contextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -63,6 +64,11 @@ class Model(nn.Module):
 
     def read_forwards(self) -> None:
         """Ends what only training does: reading half of the texts backwards."""
+
+    @contextmanager
+    def one_direction(self) -> Iterator[None]:
+        """Within it a single text can be read, also by a model that learns in two directions."""
+        yield
 
     def grow_vocabulary(self, vocabulary: int) -> None:
         """Makes rows for new tokens, drawn as the first ones were."""

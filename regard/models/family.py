@@ -107,6 +107,9 @@ class Family:
     task_tokens: tuple[str, ...] = ()  # roles that a task adds to a tokenizer that lacks them
     writes_tasks: bool = False  # it learns every task as text
     task_prefixes: bool = False  # the paper puts the name of a task before its text
+    # What the loss of the language model counts beside that of a task; None: with the head of a
+    # task such a model has no language model.
+    auxiliary_loss: float | None = None
     smooths_labels: bool = False  # the paper smooths labels where a task is learned as text
 
     @property

@@ -282,4 +282,5 @@ FAMILY = Family(
         ("start", "question", "sep", "passage", "cls"), (0,) * 5, length=512
     ),
     task_tokens=("start", "sep", "cls"),
+    auxiliary_loss=0.5,  # Radford et al. 2018, 4.1
 )  # fmt: skip

@@ -7,6 +7,8 @@ word and never itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -126,6 +128,14 @@ class XLNet(Encoder):
         """One that learned half of its text backwards reads all of it forwards."""
         self.config = self.config.replace(two_directions=False)
         self.directions = (1,)
+
+    @contextmanager
+    def one_direction(self) -> Iterator[None]:
+        directions, self.directions = self.directions, (1,)
+        try:
+            yield
+        finally:
+            self.directions = directions
 
     def forward(
         self,

@@ -7,8 +7,7 @@ marks; an encoder-decoder two texts; Transformer-XL and XLNet a text before, as 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -208,7 +207,7 @@ def of_recurrent(loaded: Loaded, text: str | Sequence[int], asked: Asked) -> Rea
     table = torch.tensor([ids])
 
     def run() -> object:
-        with one_direction(model):
+        with model.one_direction():
             state = {} if keep is None else {"state": keep()}
             return model(table, **given, **state)
 
@@ -223,25 +222,12 @@ def remembered(model: Any, before: list[int]) -> Callable[[], State]:
     if step == 0:
         raise InputError("this model remembers nothing (its memory is 0); leave the memory out")
     state = State()
-    with torch.no_grad(), one_direction(model):
+    with torch.no_grad(), model.one_direction():
         for start in range(0, len(before), step):
             model(torch.tensor([before[start : start + step]]), state=state)
     if not state.hidden or state.hidden[0].size(1) == 0:
         raise InputError("nothing of the memory's text is remembered; leave the memory out")
     return lambda: State(hidden=list(state.hidden), length=state.length)
-
-
-@contextmanager
-def one_direction(model: Any) -> Iterator[None]:
-    """XLNet: a single text is read forwards, also by a model trained in both directions."""
-    held = getattr(model, "directions", None)
-    if held is not None:
-        model.directions = (1,)
-    try:
-        yield
-    finally:
-        if held is not None:
-            model.directions = held
 
 
 def ranks(order: int | Sequence[int], length: int) -> list[int]:
