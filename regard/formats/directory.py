@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,48 @@ from torch import Tensor, nn
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.data.tokenizer import Tokenizer
-from regard.formats.checkpoint import Loaded as Loaded
-from regard.formats.empty import empty, extensions_of
 from regard.formats.format import Format, Name, stacked, unstacked
-from regard.formats.registry import OWN, format_for, format_of, heads_of_family, names_of
+from regard.formats.registry import (
+    OWN,
+    empty,
+    extensions_of,
+    format_for,
+    format_of,
+    heads_of_family,
+    names_of,
+)
 from regard.formats.weights import Weights, materialise, write_weights
 from regard.models import FAMILIES
 from regard.models.base import Model
 from regard.models.heads import Heads
 
+BESIDE = ("task.json", "crf.safetensors", "knowledge.tsv")  # learned, beside the weights
 CONFIG_LIMIT = 2**24  # bytes of a config.json that are still believable
+
+
+@dataclass
+class Loaded:
+    """An opened model directory: the model and what belongs to it."""
+
+    model: Any
+    tokenizer: Tokenizer | None = None
+    source: dict[str, Any] = field(default_factory=dict)  # config.json as it was
+    path: Path | None = None
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes a directory that `transformers` opens unchanged wherever it has a class for the
+        model.
+        """
+        made = save(self.model, path, self.tokenizer, self.source)
+        for name in BESIDE:
+            held = (self.path or made) / name
+            if held.is_file() and made.resolve() != held.parent.resolve():
+                shutil.copyfile(held, made / name)
+        return made
 
 
 def load(

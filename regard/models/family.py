@@ -16,8 +16,7 @@ from regard.core.errors import ConfigError, UnknownName
 from regard.data.input_formats import InputFormat, PassageFormat
 
 if TYPE_CHECKING:
-    from regard.models.base import Model
-    from regard.models.config import Config
+    from regard.models.base import Config, Model
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from regard.attention.pattern import Ordered, Pattern
 from regard.attention.position import View
 from regard.attention.precision import working_dtype
 from regard.attention.window import Window
-from regard.core.errors import InputError, UnknownName
+from regard.core.errors import InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
-from regard.models.base import Config, Model, check_length, check_tokens, normal
+from regard.models.base import Config, Headed, check_length, check_tokens, normal
 from regard.models.family import Family, PaperDefaults
 from regard.models.heads import Heads, Last, Rows
 from regard.models.output import Output
@@ -48,7 +48,7 @@ class GPTConfig(Config):
     dropout_head: float = 0.1  # before a classifier
 
 
-class GPT(Model):
+class GPT(Headed):
     """A language model, with the heads asked for beside it; by default none."""
 
     causal = True
@@ -68,11 +68,6 @@ class GPT(Model):
         self.finish = for_the_output
         self.add_heads(heads or {})
 
-    def add_heads(self, heads: Heads) -> None:
-        """One module for each head but "masked", which is the output."""
-        others = {name: classes for name, classes in heads.items() if name != "masked"}
-        self.heads = nn.ModuleDict({n: self.head(self.config, n, k) for n, k in others.items()})
-
     @staticmethod
     def block(c: GPTConfig) -> Block:
         residual = NORM_PLACES[c.norm]
@@ -86,19 +81,12 @@ class GPT(Model):
             residual(attention, norm(), c.dropout), residual(feed_forward, norm(), c.dropout)
         )
 
-    @staticmethod
-    def head(c: GPTConfig, name: str, classes: int) -> nn.Module:
+    def head(self, name: str, classes: int) -> nn.Module:
         """What reads a text is its last row; a bias is where published classes have one."""
+        c = self.config
         if name in ("tag", "answer"):
             return Rows(c.width, classes, c.dropout_head if name == "tag" else 0.0)
         return Last(c.width, classes, c.dropout_head, bias=name == "choose")
-
-    def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
-        """What a head makes of the hidden states."""
-        if head not in self.heads:
-            raise UnknownName("head", head, list(self.heads), "(of this model)")
-        y: Tensor = self.heads[head](hidden, real)
-        return y
 
     def initialise(self) -> Self:
         """N(0, 0.02); with pre-norm the outputs onto the residual path are divided by √(2 ·

@@ -28,10 +28,9 @@ from regard.models.base import Config, Encoder, check_tokens, normal
 from regard.models.extensions import extend
 from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.heads import Heads, Rows, Span, Summary
-from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
 from regard.models.recurrent import ORDERS, Beside, Content, Limits, RelativeSegments, asking
-from regard.models.state import State, joined_marks
+from regard.models.state import NOTHING, Known, State, joined_marks
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class XLNet(Encoder):
         heads = {"masked": 0} if heads is None else heads
         if "masked" in heads:
             self.output = Output(self.tokens.weight, bias="learned")
-        self.add_heads(heads, self.head)
+        self.add_heads(heads)
 
     def biases(self) -> tuple[nn.Parameter, ...]:
         """u, v and s: what content, distance and segment weigh whoever asks."""

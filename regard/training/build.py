@@ -8,13 +8,12 @@ from typing import Any, cast
 
 import torch
 
-from regard.attention.native.library import library
+from regard.attention.native import library
 from regard.core.errors import ConfigError, RegardError
 from regard.core.seeding import seed_torch
 from regard.data.corpus import Corpus, Special
 from regard.formats.directory import configure, heads_of, known_heads, load, read_config
-from regard.formats.empty import empty, extensions_of
-from regard.formats.registry import format_of
+from regard.formats.registry import empty, extensions_of, format_of
 from regard.models import FAMILIES, family_of
 from regard.models.extensions import extend, extension, place_of
 from regard.objectives.base import Objective

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.native.library import library
+from regard.attention.native import library
 from regard.attention.precision import wide
 from regard.core.errors import InputError
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention.native.library import library
+from regard.attention.native import library
 
 NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 Pair = tuple[Tensor, Tensor]

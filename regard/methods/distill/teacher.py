@@ -16,8 +16,7 @@ from regard.formats.directory import (
     locate,
     read_config,
 )
-from regard.formats.empty import extensions_of
-from regard.formats.registry import format_of
+from regard.formats.registry import extensions_of, format_of
 from regard.methods.preference.replies import digest_of
 from regard.models import FAMILIES
 from regard.objectives.base import Objective

@@ -21,8 +21,7 @@ from tokenizers import Tokenizer as Fast
 
 from regard.core.errors import ConfigError
 from regard.data.tokenizer import Tokenizer
-from regard.formats.checkpoint import BESIDE
-from regard.formats.directory import Loaded, heads_in, save
+from regard.formats.directory import BESIDE, Loaded, heads_in, save
 
 UNUSED = re.compile(r"\[unused\d+\]")
 WORDS = ("embeddings.tokens.weight", "output.weight", "output.bias")  # with a row for each word

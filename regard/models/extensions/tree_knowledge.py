@@ -14,7 +14,7 @@ from regard.attention.tree_pattern import Branches, limited
 from regard.core.errors import InputError
 from regard.data.knowledge.tree import TRUNK, Flat
 from regard.models.extensions.guide import Guide, GuidedView
-from regard.models.knowledge import Known
+from regard.models.state import Known
 
 
 @dataclass(frozen=True)
