@@ -44,40 +44,41 @@ HEADS = {
 }
 
 
-def held(heads: Heads) -> list[Name]:
+def head_names(heads: Heads) -> list[Name]:
     return [entry for head in heads for entry in HEADS[head]]
 
 
 def gpt2(config: GPTConfig, heads: Heads) -> list[Name]:
-    return table("wte", "wpe", "ln_f") + held(heads)
+    return table("wte", "wpe", "ln_f") + head_names(heads)
 
 
 def gpt1(config: GPTConfig, heads: Heads) -> list[Name]:
-    return table("tokens_embed", "positions_embed", None) + held(heads)
+    return table("tokens_embed", "positions_embed", None) + head_names(heads)
 
 
 SUMMARY = {"summary_type": "cls_index", "summary_use_proj": True, "summary_activation": None,
            "summary_proj_to_labels": True}  # fmt: skip
 
 
-def one_row_speaks(given: dict[str, Any]) -> None:
+def one_row_speaks(config_json: dict[str, Any]) -> None:
     """Refuses choices that are read from something else than a text's last row."""
-    if not any("DoubleHeads" in str(kind) for kind in given.get("architectures") or ()):
+    if not any("DoubleHeads" in str(kind) for kind in config_json.get("architectures") or ()):
         return  # nobody reads them
     for key, only in SUMMARY.items():
-        if given.get(key, only) != only:
+        if config_json.get(key, only) != only:
             raise ConfigError(
-                f"config.json: {key} is {given[key]!r}; only {only!r} is supported for choices"
+                f"config.json: {key} is {config_json[key]!r}; only {only!r} is supported for "
+                "choices"
             )
 
 
-def read_gpt2(given: dict[str, Any]) -> dict[str, Any]:
-    one_row_speaks(given)
+def read_gpt2(config_json: dict[str, Any]) -> dict[str, Any]:
+    one_row_speaks(config_json)
     return {}
 
 
-def read_gpt1(given: dict[str, Any]) -> dict[str, Any]:
-    one_row_speaks(given)
+def read_gpt1(config_json: dict[str, Any]) -> dict[str, Any]:
+    one_row_speaks(config_json)
     return {"norm": "post"}
 
 

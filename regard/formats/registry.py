@@ -36,8 +36,8 @@ OWN = "regard-"  # types of our own, which transformers refuses
 
 
 def formats(file: str) -> tuple[Format, ...]:
-    found: tuple[Format, ...] = import_module(f"regard.formats.{file}").FORMATS
-    return found
+    tables: tuple[Format, ...] = import_module(f"regard.formats.{file}").FORMATS
+    return tables
 
 
 def formats_of(family: str) -> tuple[Format, ...]:
@@ -97,10 +97,10 @@ def own(family: str) -> Format:
     )
 
 
-def names_of(model: Model, found: Format, heads: Heads) -> list[Name]:
+def names_of(model: Model, format_: Format, heads: Heads) -> list[Name]:
     """The table of names; our own format's is the model itself, each shared tensor once."""
-    if not found.type.startswith(OWN):
-        return found.table(model.config, heads)
+    if not format_.type.startswith(OWN):
+        return format_.table(model.config, heads)
     keys = [*dict(model.named_parameters()), *dict(model.named_buffers())]
     return [Name(key, (key,)) for key in keys if not key.startswith(BESIDE)]
 
@@ -113,20 +113,20 @@ class Undrawn(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = kwargs or {}
+        options = kwargs or {}
         if getattr(func, "__name__", "") in ("normal_", "uniform_"):
-            return args[0] if args else given["tensor"]
-        return func(*args, **given)
+            return args[0] if args else options["tensor"]
+        return func(*args, **options)
 
 
 def empty(
-    found: Format, config: Any, heads: Heads, extensions: Mapping[str, Any] | None = None
+    format_: Format, config: Any, heads: Heads, extensions: Mapping[str, Any] | None = None
 ) -> Any:
     """The model without memory for its weights, with the parts that were added to it."""
-    model_class: Any = FAMILIES[found.family].model
+    model_class: Any = FAMILIES[format_.family].model
     try:
         with torch.device("meta"), Undrawn():
-            model = model_class(config, heads) if found.takes_heads else model_class(config)
+            model = model_class(config, heads) if format_.takes_heads else model_class(config)
             for name, options in (extensions or {}).items():
                 from regard.models.extensions import extend
 
@@ -136,18 +136,18 @@ def empty(
         raise ConfigError(f"no model has these sizes: {str(error).splitlines()[0]}") from None
 
 
-def extensions_of(given: dict[str, Any]) -> dict[str, Any]:
+def extensions_of(config_json: dict[str, Any]) -> dict[str, Any]:
     """The parts that a directory says were added to its model."""
-    held = given.get("regard_extensions") or {}
-    if not isinstance(held, dict) or not all(isinstance(o, dict) for o in held.values()):
+    options = config_json.get("regard_extensions") or {}
+    if not isinstance(options, dict) or not all(isinstance(o, dict) for o in options.values()):
         raise ConfigError(
-            f"config.json: regard_extensions is {held!r}; it must be a table of tables"
+            f"config.json: regard_extensions is {options!r}; it must be a table of tables"
         )
-    if not held:
+    if not options:
         return {}
     from regard.models.extensions import EXTENSIONS
 
-    unknown = [name for name in held if name not in EXTENSIONS]
+    unknown = [name for name in options if name not in EXTENSIONS]
     if unknown:
         raise UnknownName("extension", unknown[0], EXTENSIONS, "(in config.json)")
-    return {name: held[name] for name in EXTENSIONS if name in held}
+    return {name: options[name] for name in EXTENSIONS if name in options}

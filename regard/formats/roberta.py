@@ -44,9 +44,13 @@ def names(config: RobertaConfig, heads: Heads) -> list[Name]:
     ]
 
 
-def read_positions(given: dict[str, Any]) -> dict[str, Any]:
+def read_positions(config_json: dict[str, Any]) -> dict[str, Any]:
     """Their table of positions begins with the rows of padding; ours counts real positions."""
-    return {"context": given.get("max_position_embeddings", 512) - given.get("pad_token_id", 1) - 1}
+    return {
+        "context": config_json.get("max_position_embeddings", 512)
+        - config_json.get("pad_token_id", 1)
+        - 1
+    }
 
 
 def write_positions(config: RobertaConfig) -> dict[str, Any]:

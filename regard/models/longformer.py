@@ -144,8 +144,8 @@ def places(marks: Tensor, real: Tensor | None = None) -> Tensor | None:
 def lengthen(encoder: Bert, context: int = 4096, window: int | tuple[int, ...] = 512) -> Longformer:
     """A long copy of an encoder: positions repeated, global projections those of its attention."""
     c = encoder.config
-    made: Any = encoder.heads
-    heads = {n: getattr(h.out, "out_features", 0) for n, h in made.items() if n != "next"}
+    old_heads: Any = encoder.heads
+    heads = {n: getattr(h.out, "out_features", 0) for n, h in old_heads.items() if n != "next"}
     if hasattr(encoder, "output"):
         heads["masked"] = 0
         if c.activation != "gelu":

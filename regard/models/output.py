@@ -31,12 +31,12 @@ class Soft(NamedTuple):
     without: int | None = None
     z: float = 0.0
 
-    def cost(self, log_p: Tensor, found: Tensor, log_z: Tensor) -> Tensor:
+    def cost(self, log_p: Tensor, target_log_p: Tensor, log_z: Tensor) -> Tensor:
         """[N, 1] from log_p [N, V] and, of its targets, `found` [N, 1]."""
         rest = log_p.sum(-1, keepdim=True)
         if self.without is not None:
             rest = rest - log_p[:, self.without, None]
-        return self.z * log_z**2 - self.own * found - self.other * rest
+        return self.z * log_z**2 - self.own * target_log_p - self.other * rest
 
     def slope_(self, p: Tensor, log_z: Tensor) -> None:
         """Turns probabilities into the gradient at the logits, but for the targets' -own."""
@@ -81,16 +81,20 @@ class Surprisal(torch.autograd.Function):
                 product(h, table.mT, offset, scores[:, :words])
                 logit = log_p.copy_(scores).gather(1, target)
                 torch.log_softmax(log_p, -1, out=log_p)
-                found = log_p.gather(1, target)
-                cost = -found if soft is None else soft.cost(log_p[:, :words], found, logit - found)
+                target_log_p = log_p.gather(1, target)
+                cost = (
+                    -target_log_p
+                    if soft is None
+                    else soft.cost(log_p[:, :words], target_log_p, logit - target_log_p)
+                )
                 total += (cost if share is None else cost * share).sum()
                 if grad_hidden is None or grad_weight is None:
                     continue
                 grad = log_p.exp_()
                 if soft is not None:
-                    soft.slope_(grad[:, :words], logit - found)
+                    soft.slope_(grad[:, :words], logit - target_log_p)
                 own = -1.0 if soft is None else -soft.own
-                grad.scatter_add_(1, target, torch.full_like(found, own))
+                grad.scatter_add_(1, target, torch.full_like(target_log_p, own))
                 grad = grad if share is None else grad.mul_(share)
                 grad = (grad if dtype == exact else scores.copy_(grad))[:, :words]
                 grad_hidden[chosen] = grad @ table

@@ -48,10 +48,10 @@ def built(compiler: str) -> Path:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-            made = Path(scratch) / path.name
-            command = [compiler, *FLAGS, *(str(here / name) for name in SOURCES), "-o", str(made)]
+            draft = Path(scratch) / path.name
+            command = [compiler, *FLAGS, *(str(here / name) for name in SOURCES), "-o", str(draft)]
             subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
-            made.replace(path)  # whole or not at all, whoever else is building it
+            draft.replace(path)  # whole or not at all, whoever else is building it
     return path
 
 

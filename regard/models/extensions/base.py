@@ -28,10 +28,10 @@ class Extension:
         self.options = options
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Self:
+    def of(cls, options: dict[str, Any]) -> Self:
         """From a table of options, with names and kinds checked."""
         path = f"extensions.{cls.name}."
-        return cls(from_table(cls.Options, given, path=path, what="option"))
+        return cls(from_table(cls.Options, options, path=path, what="option"))
 
     def table(self) -> dict[str, Any]:
         """The options as config.json holds them."""

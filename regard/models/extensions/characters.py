@@ -182,6 +182,6 @@ def spellings(tokenizer: Tokenizer, words: int, o: Options) -> Tensor:
     number = {character: i for i, character in enumerate(ranked[: o.alphabet - FIRST], FIRST)}
     table = torch.zeros(words, o.most, dtype=torch.int32, device="cpu")
     for row, entry in zip(table, entries, strict=True):
-        found = [number.get(character, OTHER) for character in entry[: o.most]]
-        row[: len(found)] = torch.tensor(found, dtype=torch.int32, device="cpu")
+        numbers = [number.get(character, OTHER) for character in entry[: o.most]]
+        row[: len(numbers)] = torch.tensor(numbers, dtype=torch.int32, device="cpu")
     return table

@@ -113,8 +113,8 @@ class Gate(nn.Module):
         nn.init.zeros_(self.weight)
 
     def forward(self, bias: Tensor, q: Tensor, pattern: Pattern) -> Tensor:
-        asked = torch.einsum("bhqd,hd->bhq", q, self.weight.to(q.dtype))
-        return bias * pattern.rows(asked.sigmoid()[..., None])
+        queries = torch.einsum("bhqd,hd->bhq", q, self.weight.to(q.dtype))
+        return bias * pattern.rows(queries.sigmoid()[..., None])
 
 
 def is_silent(weight: Tensor) -> bool:
@@ -139,10 +139,10 @@ class Guided(nn.Module):
         self.gate = Gate(heads, size) if o.gated else Open()
 
     def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
-        asked, k, bias = self.inner(q, k, view, scale)
+        queries, k, bias = self.inner(q, k, view, scale)
         features: Tensor | None = getattr(view, "features", None)
         if features is None or self.strength.silent() or self.weights.silent():
-            return asked, k, bias
+            return queries, k, bias
         if features.size(1) != self.rules:
             raise InputError(
                 f"the guide has {features.size(1)} rules, and this model has learned with "
@@ -151,7 +151,7 @@ class Guided(nn.Module):
         each = self.weights(features) * self.strength(features)  # [rules, heads]
         added = torch.einsum("fh,bfqk->bhqk", each, features)
         added = self.gate(added, q, view.pattern)
-        return asked, k, added if bias is None else bias + added
+        return queries, k, added if bias is None else bias + added
 
     def reset(self) -> None:
         for part in (self.strength, self.weights, self.gate):

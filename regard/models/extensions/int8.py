@@ -91,12 +91,12 @@ class Int8(Extension):
         }
 
     def apply(self, model: Any) -> None:
-        made: dict[int, nn.Module] = {}
+        replacements: dict[int, nn.Module] = {}
         tables: dict[int, Matrix] = {}
         for name, part in self.chosen(model).items():
-            if id(part) not in made:  # one module may stand in two places
-                made[id(part)] = self.small(part, tables)
-            put(model, name, made[id(part)])
+            if id(part) not in replacements:  # one module may stand in two places
+                replacements[id(part)] = self.small(part, tables)
+            put(model, name, replacements[id(part)])
         for name, block in list(model.named_modules()):
             if fits(block):
                 put(model, name, SmallBlock(block))
@@ -115,16 +115,16 @@ class Int8(Extension):
 
 def fitting(model: Any) -> dict[str, Any]:
     """The layers that can become small, by name; none whose matrix another part uses too."""
-    found: dict[str, Any] = {}
+    layers: dict[str, Any] = {}
     others: set[int] = set()
     for name, part in model.named_modules(remove_duplicate=False):
         linear = type(part) is nn.Linear or isinstance(part, Projection)
         words = type(part) is nn.Embedding and name.rpartition(".")[2] == WORDS
         if (linear or words or type(part) is Output) and not name.startswith(HEADS):
-            found[name] = part
+            layers[name] = part
         else:
             others |= {id(value) for value in part.parameters(recurse=False)}
-    return {name: part for name, part in found.items() if id(part.weight) not in others}
+    return {name: part for name, part in layers.items() if id(part.weight) not in others}
 
 
 def put(model: Any, name: str, part: nn.Module) -> None:

@@ -166,14 +166,14 @@ class PointerOutput(Output):
 
     def plainly(self, hidden: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
         """log p_vocabulary of every target [N], without gradient, a few rows at a time."""
-        size, found = max(1, CHUNK // self.pointer.vocabulary), []
+        size, parts = max(1, CHUNK // self.pointer.vocabulary), []
         with torch.no_grad():
             for h, t in zip(hidden.split(size), targets.split(size), strict=True):
                 words = super().forward(h).to(dtype)
-                found.append(-F.cross_entropy(words, t, reduction="none"))
-        return torch.cat(found)
+                parts.append(-F.cross_entropy(words, t, reduction="none"))
+        return torch.cat(parts)
 
-    def found(self, rows: Tensor, targets: Tensor) -> tuple[Parts, Tensor, Tensor]:
+    def likelihoods(self, rows: Tensor, targets: Tensor) -> tuple[Parts, Tensor, Tensor]:
         """What the rows carry; log p of every target; and of it the vocabulary's part alone, which
         is a number that nothing flows back into.
         """
@@ -190,7 +190,7 @@ class PointerOutput(Output):
             each = -self(rows).gather(-1, targets[:, None])[:, 0]
             y: Tensor = (each if shares is None else each * shares).sum()
             return y
-        parts, log_p, words = self.found(rows, targets)
+        parts, log_p, words = self.likelihoods(rows, targets)
         total = -(log_p if shares is None else log_p * shares).sum()
         if not torch.is_grad_enabled():
             return total
@@ -200,7 +200,7 @@ class PointerOutput(Output):
 
     def each(self, rows: Tensor, targets: Tensor) -> Tensor:
         with torch.no_grad():
-            return -self.found(rows, targets)[1]
+            return -self.likelihoods(rows, targets)[1]
 
     def softened(
         self, hidden: Tensor, targets: Tensor, soft: Soft, shares: Tensor | None = None
@@ -233,8 +233,8 @@ def nothing(hidden: Tensor, tokens: Tensor) -> Past:
     return Past(hidden.detach()[:, :0], empty, empty.bool())
 
 
-def unpacked(held: Tensor) -> Past:
-    return Past(held[..., :-2], held[..., -2].long(), held[..., -1].bool())
+def unpacked(rows: Tensor) -> Past:
+    return Past(rows[..., :-2], rows[..., -2].long(), rows[..., -1].bool())
 
 
 def packed(past: Past, hidden: Tensor, tokens: Tensor, real: Tensor | None, window: int) -> Tensor:

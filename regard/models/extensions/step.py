@@ -146,13 +146,13 @@ class SmallBlock(Block):
             network.activation is F.relu,
         )  # fmt: skip
 
-    def _apply(self, *given: Any, **more: Any) -> Any:
+    def _apply(self, *args: Any, **options: Any) -> Any:
         self.part = None  # numbers move: addresses are no longer theirs
-        return super()._apply(*given, **more)  # type: ignore[no-untyped-call]
+        return super()._apply(*args, **options)  # type: ignore[no-untyped-call]
 
-    def _load_from_state_dict(self, *given: Any, **more: Any) -> None:
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
         self.part = None
-        super()._load_from_state_dict(*given, **more)
+        super()._load_from_state_dict(*args, **options)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"part": None}  # a copy has addresses of its own
