@@ -34,7 +34,7 @@ from regard.formats.registry import (
 from regard.formats.weights import Weights, materialise, write_weights
 from regard.models import FAMILIES
 from regard.models.base import Model
-from regard.models.heads import Heads
+from regard.models.output import Heads
 
 BESIDE = ("task.json", "crf.safetensors", "knowledge.tsv")  # learned, beside the weights
 CONFIG_LIMIT = 2**24  # bytes of a config.json that are still believable

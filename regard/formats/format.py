@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.models.base import Config
-from regard.models.heads import Heads
+from regard.models.output import Heads
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from regard.core.errors import ConfigError
 from regard.formats.format import TRANSPOSED, Field, Format, Name, activation, both, name
 from regard.models.gpt import GPTConfig
-from regard.models.heads import Heads
+from regard.models.output import Heads
 
 
 def table(tokens: str, positions: str, last: str | None) -> list[Name]:

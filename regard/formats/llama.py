@@ -8,8 +8,8 @@ from typing import Any
 
 from regard.core.errors import ConfigError
 from regard.formats.format import Field, Format, Name, activation, both, name
-from regard.models.heads import Heads
 from regard.models.llama import LlamaConfig
+from regard.models.output import Heads
 
 HEADS = {
     "classify": [name("heads.classify.out.weight", "score.weight")],

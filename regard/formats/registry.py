@@ -16,7 +16,7 @@ from regard.core.errors import ConfigError, UnknownName
 from regard.formats.format import Field, Format, Name
 from regard.models import FAMILIES, MODULES
 from regard.models.base import Model
-from regard.models.heads import Heads
+from regard.models.output import Heads
 
 # model_type of config.json -> the file that knows it
 FILES = {

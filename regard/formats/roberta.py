@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.formats import bert
 from regard.formats.format import Field, Format, Name, both, name
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.roberta import RobertaConfig
 
 

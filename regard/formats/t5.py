@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.core.errors import ConfigError
 from regard.formats.format import Field, Format, Name, name, token
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.t5 import T5Config
 
 PROJECTIONS = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.core.errors import ConfigError
 from regard.formats.format import ROW, Field, Format, Name, activation, both, name, token
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.transformer import TransformerConfig
 
 

@@ -15,7 +15,7 @@ from regard.formats.format import (
     name,
     out_of_heads,
 )
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.xlnet import XLNetConfig
 
 HEADS = {

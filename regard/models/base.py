@@ -19,8 +19,7 @@ from regard.attention.position import View
 from regard.attention.precision import working_dtype
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.core.tables import fits, from_table
-from regard.models.heads import Heads
-from regard.models.output import Output
+from regard.models.output import Heads, Output
 from regard.models.state import (
     NOTHING,
     Known,

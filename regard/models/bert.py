@@ -20,8 +20,7 @@ from regard.attention.precision import working_dtype
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, check_length, check_tokens, normal
 from regard.models.family import Family, PaperDefaults
-from regard.models.heads import Heads, Rows, Summary, Transform
-from regard.models.output import Output
+from regard.models.output import Heads, Output, Rows, Summary, Transform
 from regard.models.state import NOTHING, Known, everything
 
 

@@ -24,8 +24,7 @@ from regard.core.errors import InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Headed, check_length, check_tokens, normal
 from regard.models.family import Family, PaperDefaults
-from regard.models.heads import Heads, Last, Rows
-from regard.models.output import Output
+from regard.models.output import Heads, Last, Output, Rows
 from regard.models.state import State, caches, causal, positions, recall
 
 

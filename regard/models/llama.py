@@ -25,8 +25,7 @@ from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Model, normal
 from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.gpt import GPT, for_the_output, seen_before
-from regard.models.heads import Heads
-from regard.models.output import Output
+from regard.models.output import Heads, Output
 from regard.models.state import State
 
 

@@ -27,8 +27,7 @@ from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, check_tokens, normal
 from regard.models.extensions import extend
 from regard.models.family import Family, PaperDefaults, Shape
-from regard.models.heads import Heads, Rows, Span, Summary
-from regard.models.output import Output
+from regard.models.output import Heads, Output, Rows, Span, Summary
 from regard.models.recurrent import ORDERS, Beside, Content, Limits, RelativeSegments, asking
 from regard.models.state import NOTHING, Known, State, joined_marks
 
