@@ -89,9 +89,9 @@ class Field:
     read: Callable[[Any], Any] = lambda x: x
     write: Callable[[Any], Any] = lambda x: x
 
-    def of(self, config_json: dict[str, Any]) -> Any:
+    def of(self, source: dict[str, Any]) -> Any:
         """Our value of a config.json; null means absent."""
-        value = config_json.get(self.theirs)
+        value = source.get(self.theirs)
         try:
             return self.read(self.default if value is None else value)
         except MISTAKEN:
@@ -151,17 +151,15 @@ class Format:
     takes_heads: bool = False
     whole_numbers: bool = False  # may tensors be integers?
     reads: Callable[[dict[str, Any]], dict[str, Any]] = (
-        lambda config_json: {}
+        lambda source: {}
     )  # what no single field tells
     writes: Callable[[Any], dict[str, Any]] = lambda config: {}
     suggests: Callable[[Any], dict[str, Any]] = lambda config: {}  # where a source says nothing
 
-    def read_config(
-        self, config_json: dict[str, Any], ignore_unknown: bool = False
-    ) -> dict[str, Any]:
+    def read_config(self, source: dict[str, Any], ignore_unknown: bool = False) -> dict[str, Any]:
         """Their config.json -> our fields; refuses what would compute something else."""
         known = {f.theirs for f in self.fields.values()} | set(self.fixed) | self.inert | INERT
-        for key, value in config_json.items():
+        for key, value in source.items():
             if key in self.fixed and value != self.fixed[key]:
                 raise ConfigError(
                     f"config.json: {key} is {value!r}; "
@@ -171,18 +169,16 @@ class Format:
                 raise UnknownName(
                     "field of config.json", key, known, "(ignore_unknown=True reads on without it)"
                 )
-        return {ours: f.of(config_json) for ours, f in self.fields.items()} | self.read_rest(
-            config_json
-        )
+        return {ours: f.of(source) for ours, f in self.fields.items()} | self.read_rest(source)
 
-    def read_rest(self, config_json: dict[str, Any]) -> dict[str, Any]:
+    def read_rest(self, source: dict[str, Any]) -> dict[str, Any]:
         """What no single field tells; a value of the wrong kind is the one it goes without."""
         try:
-            return self.reads(config_json)
+            return self.reads(source)
         except MISTAKEN:
-            for key, value in config_json.items():
+            for key, value in source.items():
                 try:
-                    self.reads({k: v for k, v in config_json.items() if k != key})
+                    self.reads({k: v for k, v in source.items() if k != key})
                 except MISTAKEN:
                     continue
                 raise ConfigError(f"config.json: {key} is {value!r}, which it cannot be") from None

@@ -60,25 +60,24 @@ SUMMARY = {"summary_type": "cls_index", "summary_use_proj": True, "summary_activ
            "summary_proj_to_labels": True}  # fmt: skip
 
 
-def one_row_speaks(config_json: dict[str, Any]) -> None:
+def one_row_speaks(source: dict[str, Any]) -> None:
     """Refuses choices that are read from something else than a text's last row."""
-    if not any("DoubleHeads" in str(kind) for kind in config_json.get("architectures") or ()):
+    if not any("DoubleHeads" in str(kind) for kind in source.get("architectures") or ()):
         return  # nobody reads them
     for key, only in SUMMARY.items():
-        if config_json.get(key, only) != only:
+        if source.get(key, only) != only:
             raise ConfigError(
-                f"config.json: {key} is {config_json[key]!r}; only {only!r} is supported for "
-                "choices"
+                f"config.json: {key} is {source[key]!r}; only {only!r} is supported for choices"
             )
 
 
-def read_gpt2(config_json: dict[str, Any]) -> dict[str, Any]:
-    one_row_speaks(config_json)
+def read_gpt2(source: dict[str, Any]) -> dict[str, Any]:
+    one_row_speaks(source)
     return {}
 
 
-def read_gpt1(config_json: dict[str, Any]) -> dict[str, Any]:
-    one_row_speaks(config_json)
+def read_gpt1(source: dict[str, Any]) -> dict[str, Any]:
+    one_row_speaks(source)
     return {"norm": "post"}
 
 

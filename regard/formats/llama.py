@@ -55,12 +55,10 @@ SCALING = (
 )  # fmt: skip
 
 
-def read_rope(config_json: dict[str, Any]) -> dict[str, Any]:
+def read_rope(source: dict[str, Any]) -> dict[str, Any]:
     """Rotations: one table since transformers 5, a number and a table before."""
-    rope = dict(config_json.get("rope_scaling") or {}) | dict(
-        config_json.get("rope_parameters") or {}
-    )
-    theta = rope.get("rope_theta", config_json.get("rope_theta", 10000.0))
+    rope = dict(source.get("rope_scaling") or {}) | dict(source.get("rope_parameters") or {})
+    theta = rope.get("rope_theta", source.get("rope_theta", 10000.0))
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("default", "llama3"):
         raise ConfigError(

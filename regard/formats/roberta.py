@@ -44,13 +44,10 @@ def names(config: RobertaConfig, heads: Heads) -> list[Name]:
     ]
 
 
-def read_positions(config_json: dict[str, Any]) -> dict[str, Any]:
+def read_positions(source: dict[str, Any]) -> dict[str, Any]:
     """Their table of positions begins with the rows of padding; ours counts real positions."""
-    return {
-        "context": config_json.get("max_position_embeddings", 512)
-        - config_json.get("pad_token_id", 1)
-        - 1
-    }
+    rows, padding = source.get("max_position_embeddings", 512), source.get("pad_token_id", 1)
+    return {"context": rows - padding - 1}
 
 
 def write_positions(config: RobertaConfig) -> dict[str, Any]:

@@ -67,18 +67,18 @@ def names(config: T5Config, heads: Heads) -> list[Name]:
     ]
 
 
-def read(config_json: dict[str, Any]) -> dict[str, Any]:
+def read(source: dict[str, Any]) -> dict[str, Any]:
     """Version 1.1 is told by `tie_word_embeddings: false`; newer files say apart whether outputs
     are scaled.
     """
     kind, tied = (
-        config_json.get("feed_forward_proj", "relu"),
-        config_json.get("tie_word_embeddings", True),
+        source.get("feed_forward_proj", "relu"),
+        source.get("tie_word_embeddings", True),
     )
     if kind not in PROJECTIONS:
         raise ConfigError(f"feed_forward_proj is {kind!r}; known are {', '.join(PROJECTIONS)}")
     used, gated = PROJECTIONS[kind]
-    scaled = config_json.get("scale_decoder_outputs", tied is not False)
+    scaled = source.get("scale_decoder_outputs", tied is not False)
     return {"activation": used, "gated": gated, "tied": tied is not False, "scaled": scaled}
 
 

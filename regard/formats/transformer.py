@@ -49,17 +49,17 @@ def names(config: TransformerConfig, heads: Heads) -> list[Name]:
     ]
 
 
-def read(config_json: dict[str, Any]) -> dict[str, Any]:
+def read(source: dict[str, Any]) -> dict[str, Any]:
     """Marian has one vocabulary here, and always biases; `attention_bias` is our note that they are
     zeros.
     """
-    if config_json.get("decoder_vocab_size") not in (None, config_json.get("vocab_size", 58101)):
+    if source.get("decoder_vocab_size") not in (None, source.get("vocab_size", 58101)):
         raise ConfigError(
             "config.json: decoder_vocab_size differs from vocab_size; "
             "only one vocabulary is supported"
         )
     return {
-        "bias": config_json.get("attention_bias", True),
+        "bias": source.get("attention_bias", True),
         "positions": "halves",
         "norm": "post",
         "epsilon": 1e-5,

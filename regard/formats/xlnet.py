@@ -66,13 +66,13 @@ def names(config: XLNetConfig, heads: Heads) -> list[Name]:
     ]
 
 
-def read(config_json: dict[str, Any]) -> dict[str, Any]:
+def read(source: dict[str, Any]) -> dict[str, Any]:
     """Their class has biases for every layer, whatever `untie_r` says."""
     return {
-        "head_size": config_json.get("d_head")
-        or config_json.get("d_model", 1024) // config_json.get("n_head", 16),
-        "left_to_right": config_json.get("attn_type", "bi") == "uni",
-        "memory": config_json.get("mem_len", 512) or None,  # null, as published, and 0 are no limit
+        "head_size": source.get("d_head")
+        or source.get("d_model", 1024) // source.get("n_head", 16),
+        "left_to_right": source.get("attn_type", "bi") == "uni",
+        "memory": source.get("mem_len", 512) or None,  # null, as published, and 0 are no limit
         "untied": True,
     }
 
