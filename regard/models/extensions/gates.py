@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.block import Block, CrossBlock, PostNorm, PreNorm
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError
 from regard.data.tokenizer import Tokenizer
-from regard.models.extensions.base import Extension
+from regard.models.extensions.base import Extension, adopt
 
 PLACES = {
     "both": ("attention", "cross", "feed_forward"),
@@ -95,13 +95,8 @@ class GatedPostNorm(PostNorm):
     """norm(gate(x, dropout(layer(x)))), in place of the sub-layer it is made of."""
 
     def __init__(self, plain: PostNorm, gate: nn.Module) -> None:
-        nn.Module.__init__(self)
-        self.layer, self.norm, self.dropout, self.gate = (
-            plain.layer,
-            plain.norm,
-            plain.dropout,
-            gate,
-        )
+        adopt(self, plain)
+        self.gate = gate
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         y: Tensor = self.norm(self.gate(x, self.dropout(self.layer(x, *context))))
@@ -122,13 +117,10 @@ GATED: dict[type[PostNorm], type[GatedPostNorm]] = {PostNorm: GatedPostNorm, Pre
 class Gates(Extension):
     Options: ClassVar[type] = Options
     name = "gates"
+    choices: ClassVar = {"place": PLACES, "kind": KINDS}
 
     def check(self, model: Any) -> None:
         o = self.options
-        if o.place not in PLACES:
-            raise UnknownName("place", o.place, PLACES, "(of gates)")
-        if o.kind not in KINDS:
-            raise UnknownName("kind", o.kind, KINDS, "(of gates)")
         if o.open is not None and not math.isfinite(o.open):
             raise ConfigError(f"extensions.gates.open is {o.open!r}; it must be a number")
         if not self.paths(model):

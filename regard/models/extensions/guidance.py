@@ -164,15 +164,10 @@ class Guidance(Extension):
 
     Options: ClassVar[type] = GuidanceOptions
     name = "guidance"
+    choices: ClassVar = {"strength": STRENGTHS, "weights": WEIGHTS}
 
     def check(self, model: Any) -> None:
         o = self.options
-        for name, known in (("strength", STRENGTHS), ("weights", WEIGHTS)):
-            if getattr(o, name) not in known:
-                raise ConfigError(
-                    f"extensions.guidance.{name} is {getattr(o, name)!r}; it must be one of "
-                    f"{', '.join(known)}"
-                )
         named = isinstance(o.rules, list) and all(isinstance(rule, str) for rule in o.rules)
         if not named or not o.rules or len(set(o.rules)) < len(o.rules):
             raise ConfigError(

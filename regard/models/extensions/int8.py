@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
 from regard.attention.attention import Projection
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError
 from regard.models.extensions.base import Extension
 from regard.models.extensions.small import (
     KINDS,
@@ -32,28 +32,27 @@ HEADS = "heads."  # small, read once a text, and closest to the answer: never to
 WORDS = "tokens"  # what embeddings of words are called in every family
 
 
+@dataclass(frozen=True)
+class Options:
+    kind: str = "weight"  # what is multiplied has 16 bits; "dynamic": 8 bits; or "bf16"
+    exclude: list[str] = field(default_factory=list)  # names that stay, such as "blocks.0.*"
+    output: str = "int8"  # the table of words too; "float": it stays
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.exclude, list | tuple) or not all(
+            isinstance(pattern, str) for pattern in self.exclude
+        ):
+            raise ConfigError(
+                f"extensions.int8.exclude is {self.exclude!r}; it must be a list of names of "
+                "layers, such as ['blocks.0.*']"
+            )
+
+
 class Int8(Extension):
+    Options: ClassVar[type] = Options
     name = "int8"
     learns = False
-
-    @dataclass(frozen=True)
-    class Options:
-        kind: str = "weight"  # what is multiplied has 16 bits; "dynamic": 8 bits; or "bf16"
-        exclude: list[str] = field(default_factory=list)  # names that stay, such as "blocks.0.*"
-        output: str = "int8"  # the table of words too; "float": it stays
-
-        def __post_init__(self) -> None:
-            if self.kind not in KINDS:
-                raise UnknownName("kind", self.kind, KINDS, "(of the extension int8)")
-            if self.output not in ("int8", "float"):
-                raise UnknownName("output", self.output, ("int8", "float"))
-            if not isinstance(self.exclude, list | tuple) or not all(
-                isinstance(pattern, str) for pattern in self.exclude
-            ):
-                raise ConfigError(
-                    f"extensions.int8.exclude is {self.exclude!r}; it must be a list of names of "
-                    "layers, such as ['blocks.0.*']"
-                )
+    choices: ClassVar = {"kind": KINDS, "output": ("int8", "float")}
 
     def check(self, model: Any) -> None:
         every = fitting(model)

@@ -268,11 +268,10 @@ def remember(cache: Remembered, hidden: Tensor, tokens: Tensor) -> None:
 class Pointer(Extension):
     Options: ClassVar[type] = Options
     name = "pointer"
+    least: ClassVar = {"window": 1}
 
     def check(self, model: Any) -> None:
         o, kind = self.options, type(model).__name__
-        if o.window < 1:
-            raise ConfigError(f"extensions.pointer.window is {o.window}; it must be at least 1")
         if not 0.0 < o.open < 1.0:
             raise ConfigError(f"extensions.pointer.open is {o.open}; it must lie between 0 and 1")
         goes_on = model.causal and "state" in model.accepts

@@ -34,7 +34,24 @@ KINDS = (*PLANES, "bf16")
 READYING = threading.Lock()  # of all matrices: one of its own would keep a model from being copied
 
 
-class Matrix(nn.Module):
+class Addressed(nn.Module):
+    """A module that knows where its numbers lie, for native code. It forgets that when they move:
+    other numbers, or a copy of the module, have addresses of their own.
+    """
+
+    def forget(self) -> None:
+        raise TypeError(f"{type(self).__name__} does not say what it forgets")
+
+    def _apply(self, *args: Any, **options: Any) -> Any:
+        self.forget()
+        return super()._apply(*args, **options)  # type: ignore[no-untyped-call]
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        self.forget()
+        super()._load_from_state_dict(*args, **options)
+
+
+class Matrix(Addressed):
     """[outputs, inputs]: bytes with a scale for each output, or the bits of bfloat16."""
 
     weight: Tensor
@@ -103,13 +120,8 @@ class Matrix(nn.Module):
         """All of it, as ordinary numbers."""
         return self.rows(torch.arange(self.weight.size(0), device=self.weight.device))
 
-    def _apply(self, *args: Any, **options: Any) -> Any:
-        self.ready.clear()  # numbers move: addresses are no longer theirs
-        return super()._apply(*args, **options)  # type: ignore[no-untyped-call]
-
-    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
-        self.ready.clear()  # sums of the weights are no longer theirs
-        super()._load_from_state_dict(*args, **options)
+    def forget(self) -> None:
+        self.ready.clear()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"ready": {}, "place": 0}  # a copy has addresses of its own

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.attention.block import PostNorm, PreNorm
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError
 from regard.formats.directory import save
 from regard.models import create
 from regard.models.extensions import extend
@@ -148,15 +148,6 @@ def test_a_recipe_with_gates_learns(tmp_path: Path) -> None:
 
 
 def test_refusals() -> None:
-    gpt = create("gpt", layers=1, width=16, heads=2, vocabulary=30, context=16)
-    with pytest.raises(UnknownName, match="place"):
-        extend(gpt, "gates", {"place": "roof"})
-    with pytest.raises(UnknownName, match="kind"):
-        extend(gpt, "gates", {"kind": "wooden"})
-    for bad in ("wide", float("nan")):
-        with pytest.raises(ConfigError, match=r"gates\.open is .*; it must be (a number|float)"):
-            extend(gpt, "gates", {"open": bad})
-    assert gpt.extensions == {} and not hasattr(gpt.blocks[0].attention, "gate")
     with pytest.raises(ConfigError, match="nothing"):
         extend(create("lstm", vocabulary=20, width=16, layers=1), "gates")
     assert Gates.of({}).table() == {"place": "both", "kind": "sigmoid", "open": None}

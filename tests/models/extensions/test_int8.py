@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.api import Loaded, load
 from regard.attention.attention import Attention
 from regard.attention.native.int8 import kernel
-from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.core.errors import ConfigError, InputError
 from regard.decoding import generate
 from regard.formats.directory import describe, save
 from regard.models import create
@@ -178,33 +178,6 @@ def test_surprisal_is_that_of_the_logits() -> None:
             model.output.surprisal(hidden, targets, shares), (each * shares).sum()
         )
         assert torch.allclose(model.output.each(hidden, targets), each)
-
-
-@pytest.mark.parametrize(
-    "options, told",
-    [
-        ({"kind": "int4"}, "kind"),
-        ({"exclude": ["blocks.7.*"]}, "blocks.7"),
-        ({"exclude": "tokens"}, "list"),
-        ({"exclude": ["*"]}, "nothing"),
-        ({"output": "bytes"}, "output"),
-        ({"bits": 8}, "bits"),
-    ],
-)
-def test_what_cannot_be_is_refused(options: dict[str, Any], told: str) -> None:
-    model = gpt()
-    before = copy.deepcopy(model.state_dict())
-    with pytest.raises((ConfigError, UnknownName), match=told):
-        extend(model, "int8", options)
-    assert model.extensions == {}
-    after = model.state_dict()
-    assert all(torch.equal(after[name], value) for name, value in before.items())
-
-
-def test_never_twice() -> None:
-    model = extend(gpt(), "int8")
-    with pytest.raises(ConfigError, match="already"):
-        extend(model, "int8", {"kind": "dynamic"})
 
 
 def test_a_table_that_another_part_uses_stays() -> None:
