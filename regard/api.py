@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.core.errors import InputError
-from regard.formats.directory import Loaded as Checkpoint
+from regard.formats.directory import Checkpoint
 
 if TYPE_CHECKING:
     import numpy as np

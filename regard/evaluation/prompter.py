@@ -16,7 +16,7 @@ from regard.decoding.prompts import readable
 from regard.evaluation.demonstrations import DRAWS, Shots
 from regard.evaluation.likelihood import Ask, Likelihood, Scorer, size
 from regard.evaluation.preflight import check_language
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.tasks.base import Task, classes_in
 from regard.tasks.templates import (
     Template,
@@ -89,7 +89,7 @@ class Prompter:
 
     def __init__(
         self,
-        loaded: Loaded,
+        loaded: Checkpoint,
         examples: Sequence[Example],
         task: Task,
         pool: Sequence[Example] | None,
@@ -314,7 +314,7 @@ class Writer(Prompter):
 
 
 def prompter_for(
-    loaded: Loaded,
+    loaded: Checkpoint,
     examples: Sequence[Example],
     task: Task,
     pool: Sequence[Example] | None,

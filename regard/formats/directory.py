@@ -41,7 +41,7 @@ CONFIG_LIMIT = 2**24  # bytes of a config.json that are still believable
 
 
 @dataclass
-class Loaded:
+class Checkpoint:
     """An opened model directory: the model and what belongs to it."""
 
     model: Any
@@ -72,7 +72,7 @@ def load(
     ignore_unknown: bool = False,
     heads: Heads | None = None,
     dtype: torch.dtype = torch.float32,
-) -> Loaded:
+) -> Checkpoint:
     """Opens a model directory, or a name of the hub that is on this machine (`download` fetches
     it).
 
@@ -102,7 +102,7 @@ def load(
             f"{directory.name}: {len(left)} tensors were not used, among them {left[0]}",
             stacklevel=2,
         )
-    return Loaded(model.eval(), Tokenizer.open(directory), config_json, directory)
+    return Checkpoint(model.eval(), Tokenizer.open(directory), config_json, directory)
 
 
 def collect(
