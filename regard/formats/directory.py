@@ -12,7 +12,6 @@ import re
 import shutil
 import tempfile
 import warnings
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.data.tokenizer import Tokenizer
+from regard.formats import Checkpoint as Checkpoint
 from regard.formats.format import Format, Name, stacked, unstacked
 from regard.formats.registry import (
     OWN,
@@ -36,33 +36,7 @@ from regard.models import FAMILIES
 from regard.models.base import Model
 from regard.models.output import Heads
 
-BESIDE = ("task.json", "crf.safetensors", "knowledge.tsv")  # learned, beside the weights
 CONFIG_LIMIT = 2**24  # bytes of a config.json that are still believable
-
-
-@dataclass
-class Checkpoint:
-    """An opened model directory: the model and what belongs to it."""
-
-    model: Any
-    tokenizer: Tokenizer | None = None
-    source: dict[str, Any] = field(default_factory=dict)  # config.json as it was
-    path: Path | None = None
-
-    @property
-    def config(self) -> Any:
-        return self.model.config
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes a directory that `transformers` opens unchanged wherever it has a class for the
-        model.
-        """
-        directory = save(self.model, path, self.tokenizer, self.source)
-        for name in BESIDE:
-            file = (self.path or directory) / name
-            if file.is_file() and directory.resolve() != file.parent.resolve():
-                shutil.copyfile(file, directory / name)
-        return directory
 
 
 def load(

@@ -21,7 +21,8 @@ from tokenizers import Tokenizer as Fast
 
 from regard.core.errors import ConfigError
 from regard.data.tokenizer import Tokenizer
-from regard.formats.directory import BESIDE, Checkpoint, heads_in, save
+from regard.formats import BESIDE, Checkpoint
+from regard.formats.directory import heads_in, save
 
 UNUSED = re.compile(r"\[unused\d+\]")
 WORDS = ("embeddings.tokens.weight", "output.weight", "output.bias")  # with a row for each word
