@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.core.errors import InputError
-from regard.formats.checkpoint import Loaded as Checkpoint
+from regard.formats import Checkpoint
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.native import passes
-from regard.attention.native.library import library
+from regard.attention.native import library, passes
 
 GRAIN = 256  # values of a byte
 

@@ -67,8 +67,8 @@ class Explicit(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        q, k, v, mask, bias, scale, rate = given
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        q, k, v, mask, bias, scale, rate = inputs
         shape, heads, rows = q.shape, k.shape[:2], q.size(1) * q.size(2) // k.size(1)
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = (x.flatten(0, 1) for x in (q, k, v))
@@ -78,20 +78,22 @@ class Explicit(torch.autograd.Function):
             scores = scores.view(*shape[:3], k.size(1))
             pair = passes.weigh(scores, bias, mask, keep)
             weights, used = (w.view(k.size(0), rows, k.size(1)) for w in pair)
-            out, kept = torch.bmm(used, v), 1.0 - dropped(rate) / GRAIN
+            out, keep_rate = torch.bmm(used, v), 1.0 - dropped(rate) / GRAIN
             ctx.save_for_backward(q, k, v, weights, keep)
-            ctx.constants = shape, heads, scale, kept, None if bias is None else bias.shape
-            y: Tensor = (out if kept == 1.0 else out.div_(kept)).view(*shape[:3], v.size(-1))
+            ctx.constants = shape, heads, scale, keep_rate, None if bias is None else bias.shape
+            y: Tensor = (out if keep_rate == 1.0 else out.div_(keep_rate)).view(
+                *shape[:3], v.size(-1)
+            )
             return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, weights, keep = ctx.saved_tensors
-        shape, heads, scale, kept, bias_shape = ctx.constants
+        shape, heads, scale, keep_rate, bias_shape = ctx.constants
         with torch.autocast(grad.device.type, enabled=False):
             grad = grad.to(v.dtype).reshape(*weights.shape[:2], v.size(-1))
-            grad = grad if kept == 1.0 else grad / kept
+            grad = grad if keep_rate == 1.0 else grad / keep_rate
             grad_scores, used = passes.weigh_back(torch.bmm(grad, v.mT), weights, keep)
             grad_v = torch.bmm(used.mT, grad)
             grad_q = torch.bmm(grad_scores, k).mul_(scale)

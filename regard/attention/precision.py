@@ -8,10 +8,10 @@ from torch import Tensor
 
 def wide_dtype(*types: torch.dtype) -> torch.dtype:
     """One that holds them all, of at least 32 bits: for sums, logarithms, probabilities."""
-    found = torch.float32
+    widest = torch.float32
     for dtype in types:
-        found = torch.promote_types(found, dtype)
-    return found
+        widest = torch.promote_types(widest, dtype)
+    return widest
 
 
 def wide(x: Tensor) -> Tensor:

@@ -89,8 +89,8 @@ def watching(name: str, recording: Recording, inner: Kernel) -> Kernel:
         queries = q.detach().clone()
         keys, values = (x.detach().repeat_interleave(groups, 1) for x in (k, v))
         bias = None if how.bias is None else how.bias.detach().clone()
-        kept = how._replace(bias=bias, rate=0.0)
-        recording.layers.append(Seen(name, queries, keys, values, kept, pattern))
+        shown = how._replace(bias=bias, rate=0.0)
+        recording.layers.append(Seen(name, queries, keys, values, shown, pattern))
         return inner(pattern, q, k, v, how)
 
     return kernel

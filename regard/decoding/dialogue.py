@@ -18,7 +18,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding.generation import Decoder, Generation
 from regard.decoding.options import Options
 from regard.decoding.prompts import readable
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 
 Turn = dict[str, str]  # "role": user, assistant or system; "content"
 TEMPLATE_LIMIT = 2**18  # characters
@@ -76,7 +76,7 @@ def render(template: str, turns: Sequence[Turn], names: dict[str, str]) -> str:
 class Dialogue:
     """A conversation with one model."""
 
-    loaded: Loaded
+    loaded: Checkpoint
     options: Options
     plain: bool = False  # leaves a template aside
     memory: int | None = None  # turns before the newest that a model is shown; None: all that fit

@@ -22,7 +22,7 @@ from regard.decoding.decode_state import at_rest, right_padded
 from regard.decoding.generation import Decoder, Generation
 from regard.decoding.options import Options
 from regard.decoding.prompts import Prompts, readable
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 
 ORDERS = ("confident", "left", "each")
 BLANK = r"\[MASK\]|_{3,}"
@@ -47,7 +47,7 @@ class Filled:
 
 
 def fill(
-    loaded: Loaded,
+    loaded: Checkpoint,
     texts: str | Sequence[str],
     *,
     top: int = 5,
@@ -75,7 +75,7 @@ def fill(
     return made
 
 
-def filler_for(loaded: Loaded, top: int, order: str, tokens: int) -> Masked | Writing:
+def filler_for(loaded: Checkpoint, top: int, order: str, tokens: int) -> Masked | Writing:
     model = loaded.model
     if model.fills == "sentinels":
         return Writing(loaded, top, tokens)
@@ -92,7 +92,7 @@ def filler_for(loaded: Loaded, top: int, order: str, tokens: int) -> Masked | Wr
 class Masked:
     """BERT and Longformer: a masked word is guessed from both sides."""
 
-    def __init__(self, loaded: Loaded, top: int, order: str) -> None:
+    def __init__(self, loaded: Checkpoint, top: int, order: str) -> None:
         self.model, self.top, self.order = loaded.model, top, order
         prompts = Prompts(loaded)
         self.words = prompts.words()
@@ -175,7 +175,7 @@ class Masked:
 class Asked(Masked):
     """XLNet: a blank has no content at all; a row that stands in its place asks for it."""
 
-    def __init__(self, loaded: Loaded, top: int, order: str) -> None:
+    def __init__(self, loaded: Checkpoint, top: int, order: str) -> None:
         super().__init__(loaded, top, order)
         self.model = loaded.model.unlimited()
 
@@ -211,7 +211,7 @@ def coder(words: Tokenizer, mask: int) -> tuple[Fast, re.Pattern[str]]:
 class Writing:
     """T5: the source has a mark for every blank, and the target says what each stands for."""
 
-    def __init__(self, loaded: Loaded, top: int, tokens: int) -> None:
+    def __init__(self, loaded: Checkpoint, top: int, tokens: int) -> None:
         self.loaded, self.top, self.tokens = loaded, top, tokens
         prompts = Prompts(loaded)
         self.words, self.end = prompts.words(), loaded.model.config.end

@@ -16,7 +16,7 @@ from regard.decoding.options import Options
 from regard.decoding.pieces import Voice
 from regard.decoding.prompts import Prompt, Prompts
 from regard.decoding.sampling import Draw, Pick, Walk, greedy
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Generation:
 
 
 def generate(
-    loaded: Loaded, prompts: Prompt | Sequence[Prompt], **options: Any
+    loaded: Checkpoint, prompts: Prompt | Sequence[Prompt], **options: Any
 ) -> list[list[Generation]]:
     """For each prompt its samples, or its best beams. `Options` names every choice.
 
@@ -55,7 +55,7 @@ def generate(
     return results
 
 
-def stream(loaded: Loaded, prompt: Prompt, **options: Any) -> Generator[str, None, Generation]:
+def stream(loaded: Checkpoint, prompt: Prompt, **options: Any) -> Generator[str, None, Generation]:
     """Pieces of text as they become certain, never half a character; joined, they are what
     `generate` gives. The Generation is the value of the generator (`yield from`).
     """
@@ -79,7 +79,7 @@ def listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 class Decoder:
     """One model with one way of decoding."""
 
-    def __init__(self, loaded: Loaded, options: Options) -> None:
+    def __init__(self, loaded: Checkpoint, options: Options) -> None:
         self.model, self.options = loaded.model, options
         reader_for(self.model)  # refuses what cannot generate before anything else is asked
         self.prompts = Prompts(loaded)

@@ -9,7 +9,7 @@ from regard.core.errors import InputError
 from regard.data.corpus import Special
 from regard.data.special_tokens import special_of
 from regard.data.tokenizer import Tokenizer
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 
 Prompt = str | Sequence[int]  # a text, or its ids as they are
 
@@ -17,7 +17,7 @@ Prompt = str | Sequence[int]  # a text, or its ids as they are
 class Prompts:
     """How texts go into one model."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Checkpoint) -> None:
         self.model, self.config = loaded.model, loaded.model.config
         self.tokenizer, self.source = loaded.tokenizer, loaded.source
         self.pair = self.model.kind == "encoder-decoder"

@@ -23,7 +23,7 @@ from regard.data.corpus import Special
 from regard.data.input_formats import Framed, framed
 from regard.data.special_tokens import special_of
 from regard.decoding.prompts import readable
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.tasks.inference import by_tokens, fitting
 from regard.training.train_module import autocast, blocks, evaluating
 
@@ -31,7 +31,7 @@ POOLING = ("mean", "first", "last")
 
 
 def embed(
-    loaded: Loaded,
+    loaded: Checkpoint,
     texts: Sequence[str],
     *,
     pooling: str = "mean",
@@ -71,7 +71,7 @@ def embed(
 class Embedder:
     """One model and one of its layers."""
 
-    def __init__(self, loaded: Loaded, layer: int, length: int) -> None:
+    def __init__(self, loaded: Checkpoint, layer: int, length: int) -> None:
         assert loaded.tokenizer is not None
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
         self.pair = self.model.kind == "encoder-decoder"
@@ -137,7 +137,8 @@ class Embedder:
         elif self.model.causal:  # no row sees the padding behind it
             hidden = self.model(tokens)[..., : self.model.config.width]  # a pointer's are wider
         else:
-            hidden = self.model(tokens, real, **more)
+            with self.model.one_direction():
+                hidden = self.model(tokens, real, **more)
         return hidden
 
     @contextmanager

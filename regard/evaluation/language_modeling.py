@@ -23,7 +23,7 @@ from regard.data.corpus import MARKER, Corpus, read_marker
 from regard.data.tokenizer import Tokenizer
 from regard.evaluation.predictors import names_of, opened, task_of
 from regard.evaluation.preflight import check_used
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.metrics.bootstrap import between, counts
 from regard.metrics.figures import jsonable, summarise
 from regard.metrics.numbers import Modelling
@@ -64,7 +64,7 @@ class Reading(NamedTuple):
 
 
 @contextmanager
-def corpus_for(loaded: Loaded, data: Sequence[str], plan: Plan) -> Iterator[Corpus]:
+def corpus_for(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> Iterator[Corpus]:
     """A split of a prepared directory, or text files cut by the model's own tokenizer."""
     if loaded.tokenizer is None:
         raise InputError(f"{loaded.path} has no tokenizer, so no text can be given to it")
@@ -88,7 +88,7 @@ def corpus_for(loaded: Loaded, data: Sequence[str], plan: Plan) -> Iterator[Corp
         yield Corpus.open(preparing.out, "train")
 
 
-def split_of(loaded: Loaded, tokenizer: Tokenizer, data: str, split: str) -> Corpus:
+def split_of(loaded: Checkpoint, tokenizer: Tokenizer, data: str, split: str) -> Corpus:
     splits = read_marker(Path(data))["splits"]
     full = [name for name, about in splits.items() if about["tokens"]]
     if split not in full:
@@ -119,7 +119,7 @@ def limited(corpus: Corpus, documents: int) -> Corpus:
 # -- the objective
 
 
-def objective_for(loaded: Loaded, corpus: Corpus, plan: Plan) -> Objective:
+def objective_for(loaded: Checkpoint, corpus: Corpus, plan: Plan) -> Objective:
     """As the run learned, or as its family's paper does."""
     if not hasattr(loaded.model, "output"):
         raise ConfigError(
@@ -156,7 +156,9 @@ def objective_for(loaded: Loaded, corpus: Corpus, plan: Plan) -> Objective:
 # -- every document by itself
 
 
-def read_through(loaded: Loaded, corpus: Corpus, plan: Plan, watch: Watch) -> Reading | Objective:
+def read_through(
+    loaded: Checkpoint, corpus: Corpus, plan: Plan, watch: Watch
+) -> Reading | Objective:
     """The surprisal of every document; the objective alone where it predicts otherwise."""
     objective = objective_for(loaded, corpus, plan)
     if not isinstance(objective, Causal | Recurrent):
@@ -228,7 +230,7 @@ def measured_documents(reading: Reading, plan: Plan) -> dict[str, Any]:
 # -- what another objective measures
 
 
-def measured_batches(loaded: Loaded, objective: Objective, plan: Plan, watch: Watch) -> Any:
+def measured_batches(loaded: Checkpoint, objective: Objective, plan: Plan, watch: Watch) -> Any:
     """The figures of a validation, with intervals over its batches."""
     model, rows = loaded.model, []
     learner, device = Learner(model, objective), next(model.parameters()).device
@@ -274,7 +276,7 @@ def about(objective: Objective) -> dict[str, Any]:
     }
 
 
-def same_words(one: Loaded, other: Loaded) -> bool:
+def same_words(one: Checkpoint, other: Checkpoint) -> bool:
     """Do both cut a text into the same tokens?"""
     if one.tokenizer is None or other.tokenizer is None:
         return False
@@ -285,7 +287,7 @@ def same_words(one: Loaded, other: Loaded) -> bool:
 
 
 def examine_text(
-    loaded: Loaded, run: str, data: Sequence[str], plan: Plan, watch: Watch
+    loaded: Checkpoint, run: str, data: Sequence[str], plan: Plan, watch: Watch
 ) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     if plan.decoding:
         raise ConfigError(
@@ -321,7 +323,7 @@ def examine_text(
     return result, rows
 
 
-def rival(run: str, plan: Plan) -> Loaded | None:
+def rival(run: str, plan: Plan) -> Checkpoint | None:
     """The model to compare with, refused before anything is read."""
     if not plan.against:
         return None
@@ -332,7 +334,13 @@ def rival(run: str, plan: Plan) -> Loaded | None:
 
 
 def against_reader(
-    other: Loaded, alike: bool, run: str, data: Sequence[str], ours: Any, plan: Plan, watch: Watch
+    other: Checkpoint,
+    alike: bool,
+    run: str,
+    data: Sequence[str],
+    ours: Any,
+    plan: Plan,
+    watch: Watch,
 ) -> dict[str, Any]:
     """Where tokens are not alike, only what a byte costs can be compared."""
     with corpus_for(other, data, plan) as corpus:

@@ -25,7 +25,7 @@ from torch import Tensor
 from regard.core.errors import ConfigError, InputError
 from regard.decoding.decode_state import at_rest, reader_for, right_padded
 from regard.decoding.prompts import Prompts, readable
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.models.output import CHUNK
 from regard.tasks.inference import TOKENS, by_tokens
 
@@ -80,7 +80,7 @@ Read = tuple[Tensor, list[Found]]  # hidden states [B, T, width], and the asks t
 
 
 def score(
-    loaded: Loaded,
+    loaded: Checkpoint,
     contexts: Sequence[str],
     completions: Sequence[str],
     *,
@@ -123,7 +123,7 @@ def size(completion: str) -> int:
 class Scorer:
     """One model that is asked for likelihoods."""
 
-    def __init__(self, loaded: Loaded, length: int | None = None) -> None:
+    def __init__(self, loaded: Checkpoint, length: int | None = None) -> None:
         self.model = loaded.model
         reader_for(self.model)  # refuses what cannot go on with a text
         self.prompts = Prompts(loaded)

@@ -12,7 +12,7 @@ from typing import Any
 
 from regard.core.errors import ConfigError, FormatError
 from regard.data.examples import Example
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.objectives import objective as find
 from regard.tasks import TASKS
 from regard.tasks import task as find_task
@@ -31,7 +31,7 @@ LENGTH = 512  # tokens of a row, where a model has no last position
 class Predictor:
     """Asks a model that has learned a task; its directory says which, and how."""
 
-    def __init__(self, loaded: Loaded, precision: str = "fp32", length: int = 0) -> None:
+    def __init__(self, loaded: Checkpoint, precision: str = "fp32", length: int = 0) -> None:
         self.loaded, self.model, self.precision = loaded, loaded.model, precision
         if loaded.tokenizer is None:
             raise FormatError(f"{loaded.path} has no tokenizer, so no text can be given to it")
@@ -96,7 +96,7 @@ class Predictor:
         return objective.merge(said_of(objective, self.model, self.precision))
 
 
-def facts_of(loaded: Loaded) -> dict[str, Any]:
+def facts_of(loaded: Checkpoint) -> dict[str, Any]:
     """What a model has learned: task.json, or what the configuration of others says."""
     file = Path(loaded.path or "") / TASK
     if loaded.path is not None and file.is_file():

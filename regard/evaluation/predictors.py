@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from regard.core.errors import ConfigError, UnknownName
 from regard.data.examples import Example
 from regard.evaluation.predict import Predictor, facts_of, headed_task
-from regard.formats.directory import Loaded, load
+from regard.formats.directory import Checkpoint, load
 from regard.tasks import task as find
 from regard.tasks.base import Prediction
 from regard.tasks.labelled import TASK
@@ -37,7 +37,7 @@ class Asked(Protocol):
 
 
 def predictor_for(
-    loaded: Loaded, *, task: str = "", precision: str = "fp32", **decoding: Any
+    loaded: Checkpoint, *, task: str = "", precision: str = "fp32", **decoding: Any
 ) -> Asked:
     """What asks this model: for labels, or as text where it has learned its task so.
 
@@ -59,22 +59,22 @@ def predictor_for(
     return predictor
 
 
-def writes(loaded: Loaded, task: str = "") -> bool:
+def writes(loaded: Checkpoint, task: str = "") -> bool:
     """Does it answer in text?"""
     if kept(loaded):
         return bool(facts_of(loaded)["objective"].get("name") == "pairs")
     return not headed(loaded) and bool(task_of(loaded, task))
 
 
-def kept(loaded: Loaded) -> bool:
+def kept(loaded: Checkpoint) -> bool:
     return loaded.path is not None and (loaded.path / TASK).is_file()
 
 
-def headed(loaded: Loaded) -> bool:
+def headed(loaded: Checkpoint) -> bool:
     return headed_task(loaded.model) is not None
 
 
-def task_of(loaded: Loaded, task: str = "") -> str:
+def task_of(loaded: Checkpoint, task: str = "") -> str:
     """The task a model has learned, or can do as it is; "" for one that only reads on."""
     if kept(loaded) or headed(loaded):
         return str(facts_of(loaded)["task"])
@@ -86,7 +86,7 @@ def task_of(loaded: Loaded, task: str = "") -> str:
         return ""
 
 
-def check_task(loaded: Loaded, wanted: Collection[str]) -> str:
+def check_task(loaded: Checkpoint, wanted: Collection[str]) -> str:
     """The task of a model, one of those wanted; else who could learn it."""
     for name in wanted:
         find(name)  # refuses what is no task
@@ -110,7 +110,7 @@ def learners(task: str) -> list[str]:
     return [*headed, *(name for name in writers(kind) if name not in headed)]
 
 
-def opened(run: str) -> Loaded:
+def opened(run: str) -> Checkpoint:
     """A model directory, on the fastest device here."""
     loaded = load(run)
     loaded.model.to(pick_device(None))

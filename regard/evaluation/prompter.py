@@ -17,7 +17,7 @@ from regard.decoding.prompts import readable
 from regard.evaluation.demonstrations import DRAWS, Shots
 from regard.evaluation.likelihood import Ask, Likelihood, Scorer, size
 from regard.evaluation.preflight import check_language
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.tasks.base import Task
 from regard.tasks.templates import (
     Template,
@@ -82,7 +82,7 @@ class Prompter:
 
     def __init__(
         self,
-        loaded: Loaded,
+        loaded: Checkpoint,
         examples: Sequence[Example],
         task: Task,
         pool: Sequence[Example] | None,
@@ -321,7 +321,7 @@ class Writer(Prompter):
 
 
 def prompter_for(
-    loaded: Loaded,
+    loaded: Checkpoint,
     examples: Sequence[Example],
     task: Task,
     pool: Sequence[Example] | None,

@@ -36,7 +36,7 @@ from regard.evaluation.prompter import (
     prompter_for,
     shared,
 )
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.metrics.base import Measured
 from regard.metrics.bootstrap import mean_interval
 from regard.metrics.figures import summarise
@@ -50,7 +50,7 @@ CLOSED = ("score", "neutral", "blank")  # matter to answers to choose from
 
 
 def evaluate(
-    loaded: Loaded,
+    loaded: Checkpoint,
     examples: Sequence[Example],
     task: str,
     *,

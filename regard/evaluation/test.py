@@ -44,7 +44,7 @@ from regard.evaluation.preflight import (
     check_used,
     meanwhile,
 )
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.metrics.base import Measured
 from regard.metrics.figures import jsonable, summarise
 from regard.metrics.significance import compare
@@ -115,7 +115,7 @@ def examine(
     return plain
 
 
-def examples_asked(loaded: Loaded, data: Sequence[str], plan: Plan) -> bool:
+def examples_asked(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> bool:
     """Is it a test of labelled examples, not of text?"""
     task = task_of(loaded, plan.task)
     if not task or len(data) != 1 or not Path(data[0], MARKER).is_file():
@@ -143,7 +143,7 @@ def told(progress: Progress) -> Watch:
 
 
 def examine_task(
-    loaded: Loaded, run: str, data: Sequence[str], plan: Plan, watch: Watch
+    loaded: Checkpoint, run: str, data: Sequence[str], plan: Plan, watch: Watch
 ) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     """All that can be refused is refused before anything is asked."""
     predictor, other = both(loaded, run, plan)
@@ -258,7 +258,7 @@ def answers(predictor: Asked, examples: Sequence[Example], watch: Watch) -> list
 # -- two runs
 
 
-def both(loaded: Loaded, run: str, plan: Plan) -> tuple[Asked, Asked | None]:
+def both(loaded: Checkpoint, run: str, plan: Plan) -> tuple[Asked, Asked | None]:
     """What asks the tested run, and what asks the other one, if there is one."""
     models = [loaded, *([opened(plan.against)] if plan.against else [])]
     if "prefix" in plan.decoding and all(map(kept, models)):
@@ -279,7 +279,7 @@ def both(loaded: Loaded, run: str, plan: Plan) -> tuple[Asked, Asked | None]:
     return predictor, other
 
 
-def asking(loaded: Loaded, plan: Plan, task: str) -> Asked:
+def asking(loaded: Checkpoint, plan: Plan, task: str) -> Asked:
     """A run that has learned its task has a prefix of its own."""
     decoding = {k: v for k, v in plan.decoding.items() if k != "prefix" or not kept(loaded)}
     return predictor_for(loaded, task=task, precision=plan.precision, **decoding)

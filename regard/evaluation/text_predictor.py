@@ -17,7 +17,7 @@ from regard.data.examples import Example
 from regard.decoding.generation import Decoder, Generation
 from regard.decoding.options import Options
 from regard.evaluation.predict import facts_of
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.tasks import TASKS
 from regard.tasks import task as find
 from regard.tasks.as_text import CHUNK, LENGTH, prefix_of
@@ -43,7 +43,7 @@ class TextPredictor:
 
     def __init__(
         self,
-        loaded: Loaded,
+        loaded: Checkpoint,
         *,
         task: str = "",
         prefix: str | None = None,
@@ -124,7 +124,7 @@ class TextPredictor:
         return Prediction(value, sure)
 
 
-def facts_for(loaded: Loaded, task: str) -> dict[str, Any]:
+def facts_for(loaded: Checkpoint, task: str) -> dict[str, Any]:
     """What a model writes: by task.json, by its recipe, or by what is asked of it."""
     place, context = loaded.path, getattr(loaded.config, "context", None)
     published: dict[str, Any] = {"labels": [], "prefix": "", "tokens": TOKENS}

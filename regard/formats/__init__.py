@@ -1,0 +1,43 @@
+"""Model directories. What is opened of one is plain data, a `Checkpoint`; importing this package
+imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.data.tokenizer import Tokenizer
+
+BESIDE = ("task.json", "crf.safetensors", "knowledge.tsv")  # learned, beside the weights
+
+
+@dataclass
+class Checkpoint:
+    """An opened model directory: the model and what belongs to it."""
+
+    model: Any
+    tokenizer: Tokenizer | None = None
+    source: dict[str, Any] = field(default_factory=dict)  # config.json as it was
+    path: Path | None = None
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes a directory that `transformers` opens unchanged wherever it has a class for the
+        model.
+        """
+        from regard.formats.directory import save
+
+        directory = save(self.model, path, self.tokenizer, self.source)
+        for name in BESIDE:
+            file = (self.path or directory) / name
+            if file.is_file() and directory.resolve() != file.parent.resolve():
+                shutil.copyfile(file, directory / name)
+        return directory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regard.formats.format import Field, Format, Name, activation, both, name
 from regard.models.bert import BertConfig
-from regard.models.heads import Heads
+from regard.models.output import Heads
 
 
 def block(prefix: str) -> list[Name]:

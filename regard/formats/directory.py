@@ -20,14 +20,21 @@ from torch import Tensor, nn
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.data.tokenizer import Tokenizer
-from regard.formats.checkpoint import Loaded as Loaded
-from regard.formats.empty import empty, extensions_of
+from regard.formats import Checkpoint as Checkpoint
 from regard.formats.format import Format, Name, stacked, unstacked
-from regard.formats.registry import OWN, format_for, format_of, heads_of_family, names_of
+from regard.formats.registry import (
+    OWN,
+    empty,
+    extensions_of,
+    format_for,
+    format_of,
+    heads_of_family,
+    names_of,
+)
 from regard.formats.weights import Weights, materialise, write_weights
 from regard.models import FAMILIES
 from regard.models.base import Model
-from regard.models.heads import Heads
+from regard.models.output import Heads
 
 CONFIG_LIMIT = 2**24  # bytes of a config.json that are still believable
 
@@ -39,45 +46,45 @@ def load(
     ignore_unknown: bool = False,
     heads: Heads | None = None,
     dtype: torch.dtype = torch.float32,
-) -> Loaded:
+) -> Checkpoint:
     """Opens a model directory, or a name of the hub that is on this machine (`download` fetches
     it).
 
     `heads` asks for other heads than the directory holds; those it lacks start at random.
     """
     directory = locate(path, download)
-    given = read_config(directory)
-    found = format_of(given["model_type"])
-    config = configure(found, given, ignore_unknown)
-    held = heads_of(found, given) if heads is None else known_heads(found, heads)
-    weights = Weights.open(directory, found)
+    config_json = read_config(directory)
+    format_ = format_of(config_json["model_type"])
+    config = configure(format_, config_json, ignore_unknown)
+    wanted = heads_of(format_, config_json) if heads is None else known_heads(format_, heads)
+    weights = Weights.open(directory, format_)
     if weights.apart == ["lm_head.weight"] and hasattr(config, "tied"):
         config = config.replace(tied=False)  # transformers 5 says otherwise, and unties by the file
     elif weights.apart:
         raise FormatError(
-            f"{weights.apart[0]} differs from {found.same[weights.apart[0]]}; "
-            f"a {found.type} in which they are not the same is not supported"
+            f"{weights.apart[0]} differs from {format_.same[weights.apart[0]]}; "
+            f"a {format_.type} in which they are not the same is not supported"
         )
-    model = empty(found, config, held, extensions_of(given))
+    model = empty(format_, config, wanted, extensions_of(config_json))
     values = collect(
-        model, names_of(model, found, held), weights, dtype, optional=heads is not None
+        model, names_of(model, format_, wanted), weights, dtype, optional=heads is not None
     )
     materialise(model, values, dtype)
-    left = [key for key in weights.unread() if not found.is_ignored(key)]
+    left = [key for key in weights.unread() if not format_.is_ignored(key)]
     if left and heads is None:  # whoever asks for other heads leaves those that were there
         warnings.warn(
             f"{directory.name}: {len(left)} tensors were not used, among them {left[0]}",
             stacklevel=2,
         )
-    return Loaded(model.eval(), Tokenizer.open(directory), given, directory)
+    return Checkpoint(model.eval(), Tokenizer.open(directory), config_json, directory)
 
 
 def collect(
     model: Model, names: list[Name], weights: Weights, dtype: torch.dtype, optional: bool
 ) -> dict[str, Tensor]:
     """Our tensors by name, each checked against the shape the configuration asks for."""
-    held = model.state_dict()
-    shapes = {k: tuple(v.shape) for k, v in held.items()}
+    state = model.state_dict()
+    shapes = {k: tuple(v.shape) for k, v in state.items()}
     values, missing = {}, []
     for entry in names:
         if not all(key in weights for key in entry.theirs):
@@ -98,7 +105,7 @@ def collect(
                 )
         if entry.zeros is None:
             whole = stacked(list(parts.values()), entry)
-            values[entry.ours] = typed(entry.ours, whole, held[entry.ours], dtype)
+            values[entry.ours] = typed(entry.ours, whole, state[entry.ours], dtype)
         elif any(part.any() for part in parts.values()):
             raise FormatError(
                 f"{entry.theirs[0]} is not zero, but attention_bias is false; "
@@ -129,53 +136,53 @@ def expected(entry: Name, shapes: dict[str, tuple[int, ...]]) -> dict[str, torch
     return {key: part.shape for key, part in parts.items()}
 
 
-def configure(found: Format, given: dict[str, Any], ignore_unknown: bool = False) -> Any:
+def configure(format_: Format, config_json: dict[str, Any], ignore_unknown: bool = False) -> Any:
     """Our configuration of a config.json; a refusal adds how the fields are spelled there."""
-    config_class = FAMILIES[found.family].config
+    config_class = FAMILIES[format_.family].config
     try:
-        return config_class.of(found.read_config(given, ignore_unknown))
+        return config_class.of(format_.read_config(config_json, ignore_unknown))
     except ConfigError as error:
-        spelled = {o: f.theirs for o, f in found.fields.items() if o != f.theirs}
+        spelled = {o: f.theirs for o, f in format_.fields.items() if o != f.theirs}
         named = [f"{o} is {t}" for o, t in spelled.items() if re.search(rf"\b{o}\b", str(error))]
-        known = any(field.theirs in str(error) for field in found.fields.values())
+        known = any(field.theirs in str(error) for field in format_.fields.values())
         hint = f" (in config.json {', '.join(named)})" if named and not known else ""
         raise ConfigError(f"{error}{hint}") from None
 
 
-def known_heads(found: Format, heads: Heads) -> Heads:
+def known_heads(format_: Format, heads: Heads) -> Heads:
     """Heads asked for by name, each one that the family has."""
-    known = heads_of_family(found.family)
+    known = heads_of_family(format_.family)
     if not isinstance(heads, dict) or not all(isinstance(k, int) for k in heads.values()):
         raise ConfigError(f"heads are {heads!r}; they must be names with numbers of classes")
     for name in heads:
         if name not in known:
-            raise UnknownName("head", name, known or {"none"}, f"(heads of {found.family})")
+            raise UnknownName("head", name, known or {"none"}, f"(heads of {format_.family})")
     return heads
 
 
-def class_of(found: Format, given: dict[str, Any]) -> str:
+def class_of(format_: Format, config_json: dict[str, Any]) -> str:
     """The class of transformers that a directory says it holds."""
-    named = given.get("architectures") or [next(iter(found.classes))]
-    if not isinstance(named, list) or named[0] not in list(found.classes):
+    named = config_json.get("architectures") or [next(iter(format_.classes))]
+    if not isinstance(named, list) or named[0] not in list(format_.classes):
         raise FormatError(
-            f"the class {named!r} is not supported for {found.type}; "
-            f"supported are {', '.join(found.classes)}"
+            f"the class {named!r} is not supported for {format_.type}; "
+            f"supported are {', '.join(format_.classes)}"
         )
     name: str = named[0]
     return name
 
 
-def heads_of(found: Format, given: dict[str, Any]) -> Heads:
+def heads_of(format_: Format, config_json: dict[str, Any]) -> Heads:
     """Which heads a directory holds, by its class and its number of labels."""
-    if found.type.startswith(OWN):
-        return known_heads(found, given.get("regard_heads") or {})
-    labels = given.get("id2label") or given.get("num_labels", 2)
+    if format_.type.startswith(OWN):
+        return known_heads(format_, config_json.get("regard_heads") or {})
+    labels = config_json.get("id2label") or config_json.get("num_labels", 2)
     labels = len(labels) if isinstance(labels, dict | list) else labels
     if not isinstance(labels, int) or not 0 < labels < 2**31:
         raise ConfigError(f"config.json: id2label or num_labels is {labels!r}, which it cannot be")
     return {
         n: labels if n in ("classify", "tag", "answer") else k
-        for n, k in found.classes[class_of(found, given)].items()
+        for n, k in format_.classes[class_of(format_, config_json)].items()
     }
 
 
@@ -190,12 +197,12 @@ def save(
     """
     target = Path(path)
     family = model.family.name
-    found, _ = format_for(family, model.config, model.extensions)
+    format_, _ = format_for(family, model.config, model.extensions)
     heads = heads_in(model)
-    config = describe_model(model, found, heads, source or {})
+    config = describe_model(model, format_, heads, source or {})
     state = model.state_dict()
     tensors: dict[str, Tensor] = {}
-    for entry in names_of(model, found, heads):
+    for entry in names_of(model, format_, heads):
         if entry.zeros is not None:
             like = next(iter(state.values()))
             tensors |= {key: torch.zeros(entry.zeros, dtype=like.dtype) for key in entry.theirs}
@@ -217,27 +224,27 @@ def write(
 ) -> None:
     """Everything beside its place first, then moved there; config.json, the marker, comes last."""
     with tempfile.TemporaryDirectory(dir=target, prefix=".writing-") as name:
-        made = Path(name)
-        write_weights(tensors, made / "model.safetensors")
+        draft = Path(name)
+        write_weights(tensors, draft / "model.safetensors")
         text = json.dumps(config, indent=2, ensure_ascii=False, sort_keys=True)
-        (made / "config.json").write_text(text + "\n", encoding="utf-8")
+        (draft / "config.json").write_text(text + "\n", encoding="utf-8")
         if tokenizer is not None:
-            tokenizer.save(made)
-        for file in sorted(made.iterdir(), key=lambda f: f.name == "config.json"):
+            tokenizer.save(draft)
+        for file in sorted(draft.iterdir(), key=lambda f: f.name == "config.json"):
             file.replace(target / file.name)
 
 
 def describe_model(
-    model: Model, found: Format, heads: Heads, source: dict[str, Any]
+    model: Model, format_: Format, heads: Heads, source: dict[str, Any]
 ) -> dict[str, Any]:
     """config.json: what the source said, overruled by what the model is."""
-    own = found.type.startswith(OWN)
-    kept = source if source.get("model_type") == found.type else {}
-    architecture = next(iter(found.classes)) if own else found.class_for(heads)
-    named = (kept.get("architectures") or [None])[0]
-    if not own and set(found.classes.get(named, ())) == set(heads):
-        architecture = named if named in found.classes else architecture
-    config = found.write_config(model.config, architecture, kept)
+    own = format_.type.startswith(OWN)
+    known = source if source.get("model_type") == format_.type else {}
+    architecture = next(iter(format_.classes)) if own else format_.class_for(heads)
+    named = (known.get("architectures") or [None])[0]
+    if not own and set(format_.classes.get(named, ())) == set(heads):
+        architecture = named if named in format_.classes else architecture
+    config = format_.write_config(model.config, architecture, known)
     if own:
         added = {"regard_extensions": model.extensions} if model.extensions else {}
         return config | {"regard_heads": heads} | added
@@ -254,10 +261,10 @@ def describe_model(
 
 def heads_in(model: Model) -> Heads:
     """The heads a model has, with their classes."""
-    held = getattr(model, "heads", None)
-    if not isinstance(held, nn.ModuleDict):
+    modules = getattr(model, "heads", None)
+    if not isinstance(modules, nn.ModuleDict):
         return {}
-    heads = {n: getattr(getattr(h, "out", None), "out_features", 0) for n, h in held.items()}
+    heads = {n: getattr(getattr(h, "out", None), "out_features", 0) for n, h in modules.items()}
     return heads | ({"masked": 0} if hasattr(model, "output") else {})
 
 
@@ -280,7 +287,7 @@ def locate(path: str | os.PathLike[str], download: bool) -> Path:
             f"there is no directory {path}; for names of the hub install regard[hub]"
         ) from None
     try:
-        found = snapshot_download(
+        snapshot = snapshot_download(
             text,
             local_files_only=not download,
             ignore_patterns=["*.bin", "*.h5", "*.msgpack", "*.ot", "*.py"],
@@ -290,7 +297,7 @@ def locate(path: str | os.PathLike[str], download: bool) -> Path:
         raise FormatError(
             f"there is no directory {path} and no such name on this machine{advice}"
         ) from error
-    return Path(found)
+    return Path(snapshot)
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -302,39 +309,39 @@ def read_config(directory: Path) -> dict[str, Any]:
     if file.stat().st_size > CONFIG_LIMIT:
         raise FormatError(f"{file} has {file.stat().st_size:,} bytes; that is no configuration")
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
+        config_json = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{file} is not valid JSON: {error}") from None
-    if not isinstance(given, dict) or not isinstance(given.get("model_type"), str):
+    if not isinstance(config_json, dict) or not isinstance(config_json.get("model_type"), str):
         raise FormatError(
             f"{file} does not name a model_type; the field is needed to know the model"
         )
-    return given
+    return config_json
 
 
 def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[str, Any]:
     """What a directory holds, without loading its weights."""
     directory = locate(path, download)
-    given = read_config(directory)
-    found = format_of(given["model_type"])
-    config = configure(found, given)
-    heads = heads_of(found, given)
-    model = empty(found, config, heads, extensions_of(given))
+    config_json = read_config(directory)
+    format_ = format_of(config_json["model_type"])
+    config = configure(format_, config_json)
+    heads = heads_of(format_, config_json)
+    model = empty(format_, config, heads, extensions_of(config_json))
     tokenizer = Tokenizer.open(directory)
     files = {f.name: f.stat().st_size for f in sorted(directory.iterdir()) if f.is_file()}
     return {
         "path": str(directory),
-        "model_type": found.type,
-        "family": found.family,
-        "class": class_of(found, given),
+        "model_type": format_.type,
+        "family": format_.family,
+        "class": class_of(format_, config_json),
         "heads": heads,
         "extensions": model.extensions,
         "parameters": model.parameter_count(),
         "config": {k: getattr(config, k) for k in config.__dataclass_fields__},
         "tokenizer": None if tokenizer is None else tokenizer.describe(),
         "files": files,
-        "opens_in_transformers": found.opens is None,
-        "because": found.opens
-        if not found.type.startswith(OWN)
-        else format_for(found.family, config, model.extensions)[1],
+        "opens_in_transformers": format_.opens is None,
+        "because": format_.opens
+        if not format_.type.startswith(OWN)
+        else format_for(format_.family, config, model.extensions)[1],
     }

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.models.base import Config
-from regard.models.heads import Heads
+from regard.models.output import Heads
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ class Field:
     read: Callable[[Any], Any] = lambda x: x
     write: Callable[[Any], Any] = lambda x: x
 
-    def of(self, given: dict[str, Any]) -> Any:
+    def of(self, source: dict[str, Any]) -> Any:
         """Our value of a config.json; null means absent."""
-        value = given.get(self.theirs)
+        value = source.get(self.theirs)
         try:
             return self.read(self.default if value is None else value)
         except MISTAKEN:
@@ -151,15 +151,15 @@ class Format:
     takes_heads: bool = False
     whole_numbers: bool = False  # may tensors be integers?
     reads: Callable[[dict[str, Any]], dict[str, Any]] = (
-        lambda given: {}
+        lambda source: {}
     )  # what no single field tells
     writes: Callable[[Any], dict[str, Any]] = lambda config: {}
     suggests: Callable[[Any], dict[str, Any]] = lambda config: {}  # where a source says nothing
 
-    def read_config(self, given: dict[str, Any], ignore_unknown: bool = False) -> dict[str, Any]:
+    def read_config(self, source: dict[str, Any], ignore_unknown: bool = False) -> dict[str, Any]:
         """Their config.json -> our fields; refuses what would compute something else."""
         known = {f.theirs for f in self.fields.values()} | set(self.fixed) | self.inert | INERT
-        for key, value in given.items():
+        for key, value in source.items():
             if key in self.fixed and value != self.fixed[key]:
                 raise ConfigError(
                     f"config.json: {key} is {value!r}; "
@@ -169,16 +169,16 @@ class Format:
                 raise UnknownName(
                     "field of config.json", key, known, "(ignore_unknown=True reads on without it)"
                 )
-        return {ours: f.of(given) for ours, f in self.fields.items()} | self.read_rest(given)
+        return {ours: f.of(source) for ours, f in self.fields.items()} | self.read_rest(source)
 
-    def read_rest(self, given: dict[str, Any]) -> dict[str, Any]:
+    def read_rest(self, source: dict[str, Any]) -> dict[str, Any]:
         """What no single field tells; a value of the wrong kind is the one it goes without."""
         try:
-            return self.reads(given)
+            return self.reads(source)
         except MISTAKEN:
-            for key, value in given.items():
+            for key, value in source.items():
                 try:
-                    self.reads({k: v for k, v in given.items() if k != key})
+                    self.reads({k: v for k, v in source.items() if k != key})
                 except MISTAKEN:
                     continue
                 raise ConfigError(f"config.json: {key} is {value!r}, which it cannot be") from None
@@ -191,16 +191,16 @@ class Format:
         fields = {}
         for ours, f in self.fields.items():
             value = getattr(config, ours)  # of two spellings of it the source's stays
-            kept = f.theirs in source and f.of(source) == value
-            fields[f.theirs] = source[f.theirs] if kept else f.write(value)
+            same = f.theirs in source and f.of(source) == value
+            fields[f.theirs] = source[f.theirs] if same else f.write(value)
         kind = {"architectures": [architecture], "model_type": self.type}
         return self.suggests(config) | source | kind | self.fixed | fields | self.writes(config)
 
     def class_for(self, heads: Heads) -> str:
         """Their class that holds these heads."""
         wanted = set(heads)
-        for architecture, held in self.classes.items():
-            if set(held) == wanted:
+        for architecture, names in self.classes.items():
+            if set(names) == wanted:
                 return architecture
         raise FormatError(
             f"no class of transformers holds a {self.family} with the heads {sorted(wanted)}; "

@@ -12,7 +12,7 @@ from typing import Any
 from regard.core.errors import ConfigError
 from regard.formats.format import TRANSPOSED, Field, Format, Name, activation, both, name
 from regard.models.gpt import GPTConfig
-from regard.models.heads import Heads
+from regard.models.output import Heads
 
 
 def table(tokens: str, positions: str, last: str | None) -> list[Name]:
@@ -44,40 +44,40 @@ HEADS = {
 }
 
 
-def held(heads: Heads) -> list[Name]:
+def head_names(heads: Heads) -> list[Name]:
     return [entry for head in heads for entry in HEADS[head]]
 
 
 def gpt2(config: GPTConfig, heads: Heads) -> list[Name]:
-    return table("wte", "wpe", "ln_f") + held(heads)
+    return table("wte", "wpe", "ln_f") + head_names(heads)
 
 
 def gpt1(config: GPTConfig, heads: Heads) -> list[Name]:
-    return table("tokens_embed", "positions_embed", None) + held(heads)
+    return table("tokens_embed", "positions_embed", None) + head_names(heads)
 
 
 SUMMARY = {"summary_type": "cls_index", "summary_use_proj": True, "summary_activation": None,
            "summary_proj_to_labels": True}  # fmt: skip
 
 
-def one_row_speaks(given: dict[str, Any]) -> None:
+def one_row_speaks(source: dict[str, Any]) -> None:
     """Refuses choices that are read from something else than a text's last row."""
-    if not any("DoubleHeads" in str(kind) for kind in given.get("architectures") or ()):
+    if not any("DoubleHeads" in str(kind) for kind in source.get("architectures") or ()):
         return  # nobody reads them
     for key, only in SUMMARY.items():
-        if given.get(key, only) != only:
+        if source.get(key, only) != only:
             raise ConfigError(
-                f"config.json: {key} is {given[key]!r}; only {only!r} is supported for choices"
+                f"config.json: {key} is {source[key]!r}; only {only!r} is supported for choices"
             )
 
 
-def read_gpt2(given: dict[str, Any]) -> dict[str, Any]:
-    one_row_speaks(given)
+def read_gpt2(source: dict[str, Any]) -> dict[str, Any]:
+    one_row_speaks(source)
     return {}
 
 
-def read_gpt1(given: dict[str, Any]) -> dict[str, Any]:
-    one_row_speaks(given)
+def read_gpt1(source: dict[str, Any]) -> dict[str, Any]:
+    one_row_speaks(source)
     return {"norm": "post"}
 
 

@@ -57,25 +57,25 @@ def read(file: Path) -> dict[str, Tensor]:
         # a file of the time before torch 1.6 is no archive and cannot be mapped
         with warnings.catch_warnings(action="ignore"):
             archive = zipfile.is_zipfile(file)
-            found: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=archive)
+            tensors: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=archive)
     except Exception as error:  # a damaged pickle can fail in any way at all
         raise FormatError(f"{file} {diagnosis(error)}") from error
-    if not isinstance(found, dict) or not found:
-        raise FormatError(f"{file} holds {type(found).__name__}, not a table of named weights")
-    for name, value in found.items():
+    if not isinstance(tensors, dict) or not tensors:
+        raise FormatError(f"{file} holds {type(tensors).__name__}, not a table of named weights")
+    for name, value in tensors.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise FormatError(f"{file}: {name!r} holds {type(value).__name__}, not a tensor")
         if value.layout != torch.strided or value.is_quantized or value.is_meta:
             raise FormatError(f"{file}: {name!r} is not a plain tensor ({value.layout})")
-    return {name: value.detach() for name, value in found.items()}
+    return {name: value.detach() for name, value in tensors.items()}
 
 
 def diagnosis(error: Exception) -> str:
     """What is wrong, without torch's advice to switch the safety off."""
     text = str(error)
     if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in text:
-        asked = text.split("GLOBAL", 1)[1].split()[0]
-        return f"asks for {asked}, which is no weight; it is refused and nothing of it was run"
+        wanted = text.split("GLOBAL", 1)[1].split()[0]
+        return f"asks for {wanted}, which is no weight; it is refused and nothing of it was run"
     return "is damaged or is not a file of weights; fetch it again"
 
 

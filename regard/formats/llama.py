@@ -8,8 +8,8 @@ from typing import Any
 
 from regard.core.errors import ConfigError
 from regard.formats.format import Field, Format, Name, activation, both, name
-from regard.models.heads import Heads
 from regard.models.llama import LlamaConfig
+from regard.models.output import Heads
 
 HEADS = {
     "classify": [name("heads.classify.out.weight", "score.weight")],
@@ -55,10 +55,10 @@ SCALING = (
 )  # fmt: skip
 
 
-def read_rope(given: dict[str, Any]) -> dict[str, Any]:
+def read_rope(source: dict[str, Any]) -> dict[str, Any]:
     """Rotations: one table since transformers 5, a number and a table before."""
-    rope = dict(given.get("rope_scaling") or {}) | dict(given.get("rope_parameters") or {})
-    theta = rope.get("rope_theta", given.get("rope_theta", 10000.0))
+    rope = dict(source.get("rope_scaling") or {}) | dict(source.get("rope_parameters") or {})
+    theta = rope.get("rope_theta", source.get("rope_theta", 10000.0))
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("default", "llama3"):
         raise ConfigError(

@@ -7,8 +7,8 @@ from typing import Any
 from regard.formats.bert import block, embeddings, projections
 from regard.formats.format import Field, Format, Name, both
 from regard.formats.roberta import FIELDS, heads_of, read_positions, write_positions
-from regard.models.heads import Heads
 from regard.models.longformer import LongformerConfig
+from regard.models.output import Heads
 
 
 def names(config: LongformerConfig, heads: Heads) -> list[Name]:

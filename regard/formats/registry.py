@@ -1,4 +1,6 @@
-"""Which format a directory is in, and which one a model can be written in."""
+"""Which format a directory is in, which one a model can be written in, and the model of a
+config.json before its weights are read.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,14 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from regard.core.errors import UnknownName
+import torch
+from torch.overrides import TorchFunctionMode
+
+from regard.core.errors import ConfigError, UnknownName
 from regard.formats.format import Field, Format, Name
 from regard.models import FAMILIES, MODULES
 from regard.models.base import Model
-from regard.models.heads import Heads
+from regard.models.output import Heads
 
 # model_type of config.json -> the file that knows it
 FILES = {
@@ -31,8 +36,8 @@ OWN = "regard-"  # types of our own, which transformers refuses
 
 
 def formats(file: str) -> tuple[Format, ...]:
-    found: tuple[Format, ...] = import_module(f"regard.formats.{file}").FORMATS
-    return found
+    tables: tuple[Format, ...] = import_module(f"regard.formats.{file}").FORMATS
+    return tables
 
 
 def formats_of(family: str) -> tuple[Format, ...]:
@@ -92,9 +97,57 @@ def own(family: str) -> Format:
     )
 
 
-def names_of(model: Model, found: Format, heads: Heads) -> list[Name]:
+def names_of(model: Model, format_: Format, heads: Heads) -> list[Name]:
     """The table of names; our own format's is the model itself, each shared tensor once."""
-    if not found.type.startswith(OWN):
-        return found.table(model.config, heads)
+    if not format_.type.startswith(OWN):
+        return format_.table(model.config, heads)
     keys = [*dict(model.named_parameters()), *dict(model.named_buffers())]
     return [Name(key, (key,)) for key in keys if not key.startswith(BESIDE)]
+
+
+class Undrawn(TorchFunctionMode):
+    """Random weights are not drawn where there is no memory for them: to draw them there torch
+    imports its compiler, which takes longer than to read a model.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        options = kwargs or {}
+        if getattr(func, "__name__", "") in ("normal_", "uniform_"):
+            return args[0] if args else options["tensor"]
+        return func(*args, **options)
+
+
+def empty(
+    format_: Format, config: Any, heads: Heads, extensions: Mapping[str, Any] | None = None
+) -> Any:
+    """The model without memory for its weights, with the parts that were added to it."""
+    model_class: Any = FAMILIES[format_.family].model
+    try:
+        with torch.device("meta"), Undrawn():
+            model = model_class(config, heads) if format_.takes_heads else model_class(config)
+            for name, options in (extensions or {}).items():
+                from regard.models.extensions import extend
+
+                extend(model, name, options)
+            return model
+    except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what numbers can count
+        raise ConfigError(f"no model has these sizes: {str(error).splitlines()[0]}") from None
+
+
+def extensions_of(config_json: dict[str, Any]) -> dict[str, Any]:
+    """The parts that a directory says were added to its model."""
+    options = config_json.get("regard_extensions") or {}
+    if not isinstance(options, dict) or not all(isinstance(o, dict) for o in options.values()):
+        raise ConfigError(
+            f"config.json: regard_extensions is {options!r}; it must be a table of tables"
+        )
+    if not options:
+        return {}
+    from regard.models.extensions import EXTENSIONS
+
+    unknown = [name for name in options if name not in EXTENSIONS]
+    if unknown:
+        raise UnknownName("extension", unknown[0], EXTENSIONS, "(in config.json)")
+    return {name: options[name] for name in EXTENSIONS if name in options}

@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.formats import bert
 from regard.formats.format import Field, Format, Name, both, name
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.roberta import RobertaConfig
 
 
@@ -44,9 +44,10 @@ def names(config: RobertaConfig, heads: Heads) -> list[Name]:
     ]
 
 
-def read_positions(given: dict[str, Any]) -> dict[str, Any]:
+def read_positions(source: dict[str, Any]) -> dict[str, Any]:
     """Their table of positions begins with the rows of padding; ours counts real positions."""
-    return {"context": given.get("max_position_embeddings", 512) - given.get("pad_token_id", 1) - 1}
+    rows, padding = source.get("max_position_embeddings", 512), source.get("pad_token_id", 1)
+    return {"context": rows - padding - 1}
 
 
 def write_positions(config: RobertaConfig) -> dict[str, Any]:

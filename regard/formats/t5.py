@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.core.errors import ConfigError
 from regard.formats.format import Field, Format, Name, name, token
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.t5 import T5Config
 
 PROJECTIONS = {
@@ -67,15 +67,18 @@ def names(config: T5Config, heads: Heads) -> list[Name]:
     ]
 
 
-def read(given: dict[str, Any]) -> dict[str, Any]:
+def read(source: dict[str, Any]) -> dict[str, Any]:
     """Version 1.1 is told by `tie_word_embeddings: false`; newer files say apart whether outputs
     are scaled.
     """
-    kind, tied = given.get("feed_forward_proj", "relu"), given.get("tie_word_embeddings", True)
+    kind, tied = (
+        source.get("feed_forward_proj", "relu"),
+        source.get("tie_word_embeddings", True),
+    )
     if kind not in PROJECTIONS:
         raise ConfigError(f"feed_forward_proj is {kind!r}; known are {', '.join(PROJECTIONS)}")
     used, gated = PROJECTIONS[kind]
-    scaled = given.get("scale_decoder_outputs", tied is not False)
+    scaled = source.get("scale_decoder_outputs", tied is not False)
     return {"activation": used, "gated": gated, "tied": tied is not False, "scaled": scaled}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.core.errors import ConfigError
 from regard.formats.format import ROW, Field, Format, Name, activation, both, name, token
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.transformer import TransformerConfig
 
 
@@ -15,14 +15,14 @@ def attention(config: TransformerConfig, ours: str, theirs: str) -> list[Name]:
         (f"{ours}.project", tuple(f"{theirs}.{p}_proj" for p in "qkv")),
         (f"{ours}.out", (f"{theirs}.out_proj",)),
     ]
-    found = []
+    entries = []
     for mine, their in parts:
-        found.append(name(f"{mine}.weight", *(f"{t}.weight" for t in their)))
+        entries.append(name(f"{mine}.weight", *(f"{t}.weight" for t in their)))
         biases = tuple(f"{t}.bias" for t in their)
-        found.append(
+        entries.append(
             Name(f"{mine}.bias", biases) if config.bias else Name("", biases, zeros=config.width)
         )
-    return found
+    return entries
 
 
 def stack(config: TransformerConfig, which: str, layers: int) -> list[Name]:
@@ -49,17 +49,17 @@ def names(config: TransformerConfig, heads: Heads) -> list[Name]:
     ]
 
 
-def read(given: dict[str, Any]) -> dict[str, Any]:
+def read(source: dict[str, Any]) -> dict[str, Any]:
     """Marian has one vocabulary here, and always biases; `attention_bias` is our note that they are
     zeros.
     """
-    if given.get("decoder_vocab_size") not in (None, given.get("vocab_size", 58101)):
+    if source.get("decoder_vocab_size") not in (None, source.get("vocab_size", 58101)):
         raise ConfigError(
             "config.json: decoder_vocab_size differs from vocab_size; "
             "only one vocabulary is supported"
         )
     return {
-        "bias": given.get("attention_bias", True),
+        "bias": source.get("attention_bias", True),
         "positions": "halves",
         "norm": "post",
         "epsilon": 1e-5,

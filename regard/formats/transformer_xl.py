@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.core.errors import ConfigError
 from regard.formats.format import Field, Format, Name, both, name
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.transformer_xl import TransformerXLConfig
 
 
@@ -40,21 +40,21 @@ def names(config: TransformerXLConfig, heads: Heads) -> list[Name]:
     ]
 
 
-def read(given: dict[str, Any]) -> dict[str, Any]:
-    width, size = given.get("d_model", 1024), given.get("d_embed", 1024)
-    cutoffs = tuple(given.get("cutoffs", (20000, 40000, 200000)))
+def read(source: dict[str, Any]) -> dict[str, Any]:
+    width, size = source.get("d_model", 1024), source.get("d_embed", 1024)
+    cutoffs = tuple(source.get("cutoffs", (20000, 40000, 200000)))
     return {
         "cutoffs": cutoffs,
-        "shared_projections": shared(given, len(cutoffs)),
+        "shared_projections": shared(source, len(cutoffs)),
         "embedding": None if size == width else size,
-        "norm": "pre" if given.get("pre_lnorm", False) else "post",
+        "norm": "pre" if source.get("pre_lnorm", False) else "post",
     }
 
 
-def shared(given: dict[str, Any], tails: int) -> bool:
+def shared(source: dict[str, Any], tails: int) -> bool:
     """`tie_projs` decides, cluster by cluster; their class saves no other word about it."""
-    share = given.get("proj_share_all_but_first", True)
-    ties = given.get("tie_projs") or [False] + [share] * tails
+    share = source.get("proj_share_all_but_first", True)
+    ties = source.get("tie_projs") or [False] + [share] * tails
     if ties not in ([False] + [False] * tails, [False] + [True] * tails):
         raise ConfigError(
             f"config.json: tie_projs is {ties}; supported is false, then {tails} times the same"

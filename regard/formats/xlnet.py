@@ -15,7 +15,7 @@ from regard.formats.format import (
     name,
     out_of_heads,
 )
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.xlnet import XLNetConfig
 
 HEADS = {
@@ -66,12 +66,13 @@ def names(config: XLNetConfig, heads: Heads) -> list[Name]:
     ]
 
 
-def read(given: dict[str, Any]) -> dict[str, Any]:
+def read(source: dict[str, Any]) -> dict[str, Any]:
     """Their class has biases for every layer, whatever `untie_r` says."""
     return {
-        "head_size": given.get("d_head") or given.get("d_model", 1024) // given.get("n_head", 16),
-        "left_to_right": given.get("attn_type", "bi") == "uni",
-        "memory": given.get("mem_len", 512) or None,  # null, as published, and 0 are no limit
+        "head_size": source.get("d_head")
+        or source.get("d_model", 1024) // source.get("n_head", 16),
+        "left_to_right": source.get("attn_type", "bi") == "uni",
+        "memory": source.get("mem_len", 512) or None,  # null, as published, and 0 are no limit
         "untied": True,
     }
 

@@ -2,23 +2,92 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
-from regard.attention.block import Block, CrossBlock
+from regard.attention.block import ACTIVATIONS, NORM_PLACES, Block, CrossBlock
 from regard.attention.memory import Fixed
+from regard.attention.pattern import Pattern
+from regard.attention.position import View
+from regard.attention.precision import working_dtype
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.models.config import Config as Config  # for the models: both from one place
-from regard.models.heads import Heads
-from regard.models.output import Output
-from regard.models.state import State, caches
+from regard.core.tables import fits, from_table
+from regard.models.output import Heads, Output
+from regard.models.state import (
+    NOTHING,
+    Known,
+    State,
+    caches,
+    causal,
+    everything,
+    positions,
+    recall,
+)
 
 if TYPE_CHECKING:
     from regard.models.family import Family
+
+
+@dataclass(frozen=True)
+class Config:
+    """A model's few numbers. Subclasses are frozen dataclasses whose fields are words."""
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Refuses what is of another kind, or contradicts itself."""
+        kinds = get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not fits(value, kinds[field.name]):
+                raise ConfigError(f"{field.name} is {value!r}; it must be {field.type}")
+            if field.name in CHOICES and value not in CHOICES[field.name]:
+                raise UnknownName(field.name, value, CHOICES[field.name])
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if field.name.startswith("dropout") and not 0.0 <= value < 1.0:
+                raise ConfigError(f"{field.name} is {value}; a dropout rate lies in [0, 1)")
+            if field.name in POSITIVE and value <= 0:
+                raise ConfigError(f"{field.name} is {value}; it must be at least 1")
+            if field.name in ("layers", "decoder_layers") and value > MOST_LAYERS:
+                raise ConfigError(
+                    f"{field.name} is {value:,}; at most {MOST_LAYERS:,} are believable"
+                )
+        width, heads = getattr(self, "width", None), getattr(self, "heads", None)
+        if width and heads and getattr(self, "head_size", None) is None and width % heads:
+            raise ConfigError(
+                f"width {width} is not divisible by heads {heads}; choose heads that divide it"
+                + (", or give head_size" if hasattr(self, "head_size") else "")
+            )
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Self:
+        """From a dictionary, naming the field that is unknown."""
+        return from_table(cls, values, what="field", advice=f"({cls.__name__})")
+
+    def replace(self, **changes: Any) -> Self:
+        return self.of(dataclasses.asdict(self) | changes)
+
+
+POSITIVE = {
+    "vocabulary", "context", "width", "layers", "heads", "kv_heads", "hidden", "head_size",
+    "window", "band", "embedding", "ratio", "buckets", "segments", "decoder_layers",
+    "decoder_heads", "decoder_hidden",
+}  # fmt: skip
+MOST_LAYERS = 10_000  # of anything believable
+CHOICES = {
+    "activation": set(ACTIVATIONS),
+    "norm": set(NORM_PLACES),
+    "positions": {"halves", "interleaved", "tensor2tensor"},
+}
 
 
 class Model(nn.Module):
@@ -37,6 +106,8 @@ class Model(nn.Module):
     remembers: ClassVar[str] = ""  # "rows" or a "vector" of an earlier segment, in its state
     fills: ClassVar[str] = ""  # how it guesses blanks: "masked", "queries" or "sentinels"
     summary_row: ClassVar[str] = "last"  # the row that stands for a whole text, or "first"
+    # What the scores of a row are about: all "rows", "windows" of them, or "": no attention.
+    attends: ClassVar[str] = "rows"
 
     @property
     def decoding(self) -> str:
@@ -61,6 +132,11 @@ class Model(nn.Module):
 
     def read_forwards(self) -> None:
         """Ends what only training does: reading half of the texts backwards."""
+
+    @contextmanager
+    def one_direction(self) -> Iterator[None]:
+        """Within it a single text can be read, also by a model that learns in two directions."""
+        yield
 
     def grow_vocabulary(self, vocabulary: int) -> None:
         """Makes rows for new tokens, drawn as the first ones were."""
@@ -100,17 +176,16 @@ class Model(nn.Module):
         return small + sum(p.numel() for p in self.parameters() if p.requires_grad)
 
 
-class Encoder(Model):
-    """A model that reads a whole text at once and can carry heads."""
+class Headed(Model):
+    """A model that can carry heads. Its class says how each one is made."""
 
-    kind = "encoder"
-    fills = "masked"
-    summary_row = "first"
+    def head(self, name: str, classes: int) -> nn.Module:
+        raise TypeError(f"{type(self).__name__} does not say what heads it has")
 
-    def add_heads(self, heads: Heads, head: Callable[[str, int], nn.Module]) -> None:
+    def add_heads(self, heads: Heads) -> None:
         """One module for each head but "masked", which is the output."""
-        made = {name: head(name, classes) for name, classes in heads.items() if name != "masked"}
-        self.heads = nn.ModuleDict(made)
+        others = {name: classes for name, classes in heads.items() if name != "masked"}
+        self.heads = nn.ModuleDict({name: self.head(name, k) for name, k in others.items()})
 
     def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
         """What a head makes of the hidden states."""
@@ -120,11 +195,20 @@ class Encoder(Model):
         return y
 
 
+class Encoder(Headed):
+    """A model that reads a whole text at once."""
+
+    kind = "encoder"
+    fills = "masked"
+    summary_row = "first"
+
+
 class EncoderDecoder(Model):
     """An encoder reads the source once; a decoder reads itself and what the encoder made of it."""
 
     kind = "encoder-decoder"
     fills = "sentinels"
+    encoder_blocks: nn.ModuleList
     decoder_blocks: nn.ModuleList
 
     def stacks(self) -> dict[str, list[nn.Module]]:
@@ -134,8 +218,33 @@ class EncoderDecoder(Model):
             "decoder": [part for part in blocks if isinstance(part, CrossBlock)],
         }
 
-    def encode(self, source: Tensor, real: Tensor | None = None) -> Tensor:
-        raise TypeError(f"{type(self).__name__} does not say how it encodes")
+    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
+        """The rows of the first layer, of tokens that stand at `at` [B|1, T]."""
+        raise TypeError(f"{type(self).__name__} does not say how it embeds")
+
+    def source_view(self, pattern: Pattern, rows: int, dtype: torch.dtype, known: Known) -> View:
+        """What the rows of the encoder see of each other."""
+        return known.view(pattern, dtype)
+
+    def target_view(self, pattern: Pattern, past: int, rows: int, dtype: torch.dtype) -> View:
+        """What the rows of the decoder see of each other, `past` rows before them included."""
+        return View(pattern)
+
+    def finish_source(self, x: Tensor) -> Tensor:
+        raise TypeError(f"{type(self).__name__} does not say how its encoder ends")
+
+    def finish_target(self, x: Tensor) -> Tensor:
+        raise TypeError(f"{type(self).__name__} does not say how its decoder ends")
+
+    def encode(self, source: Tensor, real: Tensor | None = None, known: Known = NOTHING) -> Tensor:
+        check_tokens(source, self.config.vocabulary)
+        rows = source.size(1)
+        x = self.embed(source, known.positions(real, rows, source.device))
+        dtype = working_dtype(x)
+        view = self.source_view(everything(real, rows, dtype), rows, dtype, known)
+        for block in self.encoder_blocks:
+            x = block(x, view)
+        return self.finish_source(x)
 
     def decode(
         self,
@@ -145,7 +254,16 @@ class EncoderDecoder(Model):
         real: Tensor | None = None,
         state: State | None = None,
     ) -> Tensor:
-        raise TypeError(f"{type(self).__name__} does not say how it decodes")
+        check_tokens(target, self.config.vocabulary)
+        rows = target.size(1)
+        marks, past, memories = recall(state, real, target, len(self.decoder_blocks))
+        x = self.embed(target, positions(marks, past, rows, target.device))
+        dtype = working_dtype(x)
+        own = self.target_view(causal(marks, past, dtype), past, rows, dtype)
+        cross = View(everything(source_real, rows, dtype))
+        for block, memory, read in zip(self.decoder_blocks, memories, source, strict=True):
+            x = block(x, (own, memory), (cross, read))
+        return self.output.rows(self.finish_target(x), target, real, state)
 
     @property
     def decoding(self) -> str:

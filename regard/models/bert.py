@@ -20,10 +20,8 @@ from regard.attention.precision import working_dtype
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, check_length, check_tokens, normal
 from regard.models.family import Family, PaperDefaults
-from regard.models.heads import Heads, Rows, Summary, Transform
-from regard.models.knowledge import NOTHING, Known
-from regard.models.output import Output
-from regard.models.state import everything
+from regard.models.output import Heads, Output, Rows, Summary, Transform
+from regard.models.state import NOTHING, Known, everything
 
 
 @dataclass(frozen=True)
@@ -87,16 +85,19 @@ class Bert(Encoder):
         if "masked" in heads:
             transform = Transform(c.width, self.GUESSING or c.activation, c.epsilon)
             self.output = Output(self.embeddings.tokens.weight, bias="learned", transform=transform)
-        self.add_heads(heads, self.head)
+        self.add_heads(heads)
 
-    @staticmethod
-    def block(c: BertConfig) -> nn.Module:
-        attention = Attention(c.width, c.heads, dropout=c.dropout_attention)
+    def block(self, c: BertConfig) -> nn.Module:
+        attention = self.attention(c)
         feed_forward = FeedForward(c.width, c.hidden, c.activation)
         return Block(
             PostNorm(attention, nn.LayerNorm(c.width, c.epsilon), c.dropout),
             PostNorm(feed_forward, nn.LayerNorm(c.width, c.epsilon), c.dropout),
         )
+
+    @staticmethod
+    def attention(c: BertConfig) -> nn.Module:
+        return Attention(c.width, c.heads, dropout=c.dropout_attention)
 
     def head(self, name: str, classes: int) -> nn.Module:
         c = self.config

@@ -16,8 +16,7 @@ from regard.core.errors import ConfigError, UnknownName
 from regard.data.input_formats import InputFormat, PassageFormat
 
 if TYPE_CHECKING:
-    from regard.models.base import Model
-    from regard.models.config import Config
+    from regard.models.base import Config, Model
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,10 @@ def plain_shape(shape: Shape, seq_len: int) -> dict[str, Any]:
     return shape.fields()
 
 
+def any_objective(objective: str, options: Any, seq_len: int) -> dict[str, Any]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Family:
     name: str
@@ -90,6 +93,9 @@ class Family:
     later: tuple[tuple[str, str, int], ...] = ()  # (beginning of a size's name, its paper, year)
     scratch_lr: float | None = None  # where `training` is for weights that are trained already
     laptop: Callable[[Shape, int], dict[str, Any]] = plain_shape  # (shape, tokens of a sample)
+    # (name of the objective, its options, tokens of a sample) -> fields that a new model needs
+    # to learn it; most models learn every objective as they are.
+    objective_fields: Callable[[str, Any, int], dict[str, Any]] = any_objective
     # The objective on plain running text, where the paper's own reads pairs of sentences.
     text_objective: str = ""
     other_objectives: tuple[str, ...] = ()  # it can also learn these from plain running text
@@ -100,6 +106,9 @@ class Family:
     task_tokens: tuple[str, ...] = ()  # roles that a task adds to a tokenizer that lacks them
     writes_tasks: bool = False  # it learns every task as text
     task_prefixes: bool = False  # the paper puts the name of a task before its text
+    # What the loss of the language model counts beside that of a task; None: with the head of a
+    # task such a model has no language model.
+    auxiliary_loss: float | None = None
     smooths_labels: bool = False  # the paper smooths labels where a task is learned as text
 
     @property

@@ -20,12 +20,11 @@ from regard.attention.pattern import Ordered, Pattern
 from regard.attention.position import View
 from regard.attention.precision import working_dtype
 from regard.attention.window import Window
-from regard.core.errors import InputError, UnknownName
+from regard.core.errors import InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
-from regard.models.base import Config, Model, check_length, check_tokens, normal
+from regard.models.base import Config, Headed, check_length, check_tokens, normal
 from regard.models.family import Family, PaperDefaults
-from regard.models.heads import Heads, Last, Rows
-from regard.models.output import Output
+from regard.models.output import Heads, Last, Output, Rows
 from regard.models.state import State, caches, causal, positions, recall
 
 
@@ -48,7 +47,7 @@ class GPTConfig(Config):
     dropout_head: float = 0.1  # before a classifier
 
 
-class GPT(Model):
+class GPT(Headed):
     """A language model, with the heads asked for beside it; by default none."""
 
     causal = True
@@ -65,12 +64,8 @@ class GPT(Model):
             nn.LayerNorm(c.width, c.epsilon) if c.norm == "pre" else nn.Identity()
         )
         self.output = Output(self.tokens.weight)
+        self.finish = for_the_output
         self.add_heads(heads or {})
-
-    def add_heads(self, heads: Heads) -> None:
-        """One module for each head but "masked", which is the output."""
-        others = {name: classes for name, classes in heads.items() if name != "masked"}
-        self.heads = nn.ModuleDict({n: self.head(self.config, n, k) for n, k in others.items()})
 
     @staticmethod
     def block(c: GPTConfig) -> Block:
@@ -85,19 +80,12 @@ class GPT(Model):
             residual(attention, norm(), c.dropout), residual(feed_forward, norm(), c.dropout)
         )
 
-    @staticmethod
-    def head(c: GPTConfig, name: str, classes: int) -> nn.Module:
+    def head(self, name: str, classes: int) -> nn.Module:
         """What reads a text is its last row; a bias is where published classes have one."""
+        c = self.config
         if name in ("tag", "answer"):
             return Rows(c.width, classes, c.dropout_head if name == "tag" else 0.0)
         return Last(c.width, classes, c.dropout_head, bias=name == "choose")
-
-    def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
-        """What a head makes of the hidden states."""
-        if head not in self.heads:
-            raise UnknownName("head", head, list(self.heads), "(of this model)")
-        y: Tensor = self.heads[head](hidden, real)
-        return y
 
     def initialise(self) -> Self:
         """N(0, 0.02); with pre-norm the outputs onto the residual path are divided by √(2 ·
@@ -158,16 +146,12 @@ class GPT(Model):
         views = self.views(x, at, marks, past, prefix)
         for i, block in enumerate(self.blocks):
             x = block(x, views[i % len(views)], memories[i])
-        return self.finish(x, tokens, real, state)
+        return self.finish(self, self.norm(x), tokens, real, state)
 
     def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
         """The rows of the first layer, of tokens that stand at `at` [B|1, T]."""
         y: Tensor = self.dropout(self.tokens(tokens) + self.positions(at))
         return y
-
-    def finish(self, x: Tensor, tokens: Tensor, real: Tensor | None, state: State | None) -> Tensor:
-        """What the rows of the last layer become."""
-        return self.output.rows(self.norm(x), tokens, real, state)
 
     def views(
         self, x: Tensor, at: Tensor, real: Tensor | None, past: int, prefix: Tensor | None
@@ -183,6 +167,13 @@ class GPT(Model):
         if band is None:
             return [dense]
         return [dense, View(banded(band, real, past, x, working_dtype(x)))]
+
+
+def for_the_output(
+    model: GPT, hidden: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
+) -> Tensor:
+    """The rows with all that the model's output needs."""
+    return model.output.rows(hidden, tokens, real, state)
 
 
 def seen_before(x: Tensor, real: Tensor | None, past: int, prefix: Tensor | None) -> Pattern:
@@ -278,4 +269,5 @@ FAMILY = Family(
         ("start", "question", "sep", "passage", "cls"), (0,) * 5, length=512
     ),
     task_tokens=("start", "sep", "cls"),
+    auxiliary_loss=0.5,  # Radford et al. 2018, 4.1
 )  # fmt: skip

@@ -24,9 +24,8 @@ from regard.core.errors import ConfigError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Model, normal
 from regard.models.family import Family, PaperDefaults, Shape
-from regard.models.gpt import GPT, seen_before
-from regard.models.heads import Heads
-from regard.models.output import Output
+from regard.models.gpt import GPT, for_the_output, seen_before
+from regard.models.output import Heads, Output
 from regard.models.state import State
 
 
@@ -102,6 +101,7 @@ class Llama(GPT):
             table = self.tokens.weight
             table = table if c.tied else nn.Parameter(torch.empty_like(table))
             self.output = Output(table)
+        self.finish = for_the_output if "masked" in heads else as_they_are
         self.add_heads(heads)
 
     @staticmethod
@@ -132,18 +132,18 @@ class Llama(GPT):
         y: Tensor = self.dropout(self.tokens(tokens))
         return y
 
-    def finish(self, x: Tensor, tokens: Tensor, real: Tensor | None, state: State | None) -> Tensor:
-        """Without an output the rows are given as they are."""
-        if hasattr(self, "output"):
-            return super().finish(x, tokens, real, state)
-        y: Tensor = self.norm(x)
-        return y
-
     def views(
         self, x: Tensor, at: Tensor, real: Tensor | None, past: int, prefix: Tensor | None
     ) -> list[View]:
         turns = Turns.of(at, self.config.frequencies(x.device), working_dtype(x))
         return [View(seen_before(x, real, past, prefix), turns=turns)]
+
+
+def as_they_are(
+    model: GPT, hidden: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
+) -> Tensor:
+    """The rows of a model without an output, which heads read."""
+    return hidden
 
 
 def llama(layers: int, width: int, heads: int, hidden: int, **more: Any) -> LlamaConfig:

@@ -7,28 +7,24 @@ its result replaces the local one. `lengthen` makes any of our encoders long by 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention.attention import Attention
-from regard.attention.block import Block, FeedForward, PostNorm
 from regard.attention.memory import Fixed
 from regard.attention.position import View
 from regard.attention.precision import working_dtype
 from regard.attention.window import Window
 from regard.core.errors import ConfigError, InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
-from regard.models.base import Encoder, check_length, check_tokens, normal
-from regard.models.bert import Bert, Embeddings
+from regard.models.base import check_length, check_tokens
+from regard.models.bert import Bert
 from regard.models.family import Family, PaperDefaults, Shape
-from regard.models.heads import Heads, Rows, Summary, Transform
-from regard.models.knowledge import NOTHING, Known
-from regard.models.output import Output
-from regard.models.roberta import RobertaConfig
-from regard.models.state import everything
+from regard.models.roberta import Roberta, RobertaConfig
+from regard.models.state import NOTHING, Known, everything
 
 
 @dataclass(frozen=True)
@@ -85,38 +81,13 @@ class LongAttention(nn.Module):
         return view.scatter(y, self.wide(view.gather(x), view.everywhere, source))
 
 
-class Longformer(Encoder):
+class Longformer(Roberta):
     accepts = frozenset({"segments", "global_tokens", "known"})
-
-    def __init__(self, config: LongformerConfig, heads: Heads | None = None) -> None:
-        super().__init__()
-        c = self.config = config
-        self.embeddings = Embeddings(c)
-        self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
-        heads = {"masked": 0} if heads is None else heads
-        if "masked" in heads:
-            transform = Transform(c.width, "gelu", c.epsilon)
-            self.output = Output(self.embeddings.tokens.weight, bias="learned", transform=transform)
-        self.add_heads(heads, self.head)
+    attends = "windows"
 
     @staticmethod
-    def block(c: LongformerConfig) -> nn.Module:
-        def residual(layer: nn.Module) -> PostNorm:
-            return PostNorm(layer, nn.LayerNorm(c.width, c.epsilon), c.dropout)
-
-        last = FeedForward(c.width, c.hidden, c.activation)
-        return Block(residual(LongAttention(c)), residual(last))
-
-    def head(self, name: str, classes: int) -> nn.Module:
-        c = self.config
-        if name in ("tag", "answer"):
-            return Rows(c.width, classes, c.dropout if name == "tag" else 0.0)
-        rate = c.dropout if name == "classify" else 0.0
-        return Summary(c.width, classes, "first", before=rate, after=c.dropout if classes else 0.0)
-
-    def initialise(self) -> Self:
-        normal(self, self.config.start_std)
-        return self
+    def attention(c: Any) -> nn.Module:
+        return LongAttention(c)
 
     def forward(
         self,
@@ -173,13 +144,14 @@ def places(marks: Tensor, real: Tensor | None = None) -> Tensor | None:
 def lengthen(encoder: Bert, context: int = 4096, window: int | tuple[int, ...] = 512) -> Longformer:
     """A long copy of an encoder: positions repeated, global projections those of its attention."""
     c = encoder.config
-    made: Any = encoder.heads
-    heads = {n: getattr(h.out, "out_features", 0) for n, h in made.items() if n != "next"}
+    old_heads: Any = encoder.heads
+    heads = {n: getattr(h.out, "out_features", 0) for n, h in old_heads.items() if n != "next"}
     if hasattr(encoder, "output"):
         heads["masked"] = 0
         if c.activation != "gelu":
             raise ConfigError(f"activation is {c.activation}; a Longformer guesses words with gelu")
-    config = LongformerConfig(**vars(c) | {"context": context, "window": window})
+    changes = {"context": context, "window": window, "dropout_head": None}  # it has `dropout`
+    config = LongformerConfig(**vars(c) | changes)
     long = Longformer(config, heads).to(next(encoder.parameters()).dtype)
     weights = {k: v for k, v in encoder.state_dict().items() if not k.startswith("heads.next.")}
     old = weights.pop("embeddings.positions.weight")[c.first_position :]

@@ -125,6 +125,7 @@ class SplitAttention(nn.Module):
 
 class CharacterLongformer(Model):
     causal = True
+    attends = "windows"
 
     def __init__(self, config: CharacterLongformerConfig) -> None:
         super().__init__()

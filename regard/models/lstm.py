@@ -30,6 +30,7 @@ class LSTM(Model):
     causal = True
     accepts = frozenset({"state"})
     remembers = "vector"
+    attends = ""
 
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__()

@@ -1,8 +1,12 @@
-"""From hidden states to the vocabulary, and how surprising a target is.
+"""What stands on top of a model: the output to the vocabulary, with how surprising a target is, and
+heads, one small module a kind of answer.
 
 Logits are made only where there is a target, and only a few rows at a time: for a large vocabulary
 that is worth more than any kernel. The gradient is taken in the same pass, so a chunk of logits
 never lives twice.
+
+Names of heads: "pool" (a vector a text), "next" (is B the continuation of A?), "classify",
+"choose" (one score a choice), "tag" (a class a token), "answer" (start and end of a span).
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.attention.block import ACTIVATIONS
+from regard.attention.dropout import Dropout
 from regard.attention.memory import Growing
 from regard.attention.precision import working_dtype
 from regard.models.state import State
@@ -31,12 +37,12 @@ class Soft(NamedTuple):
     without: int | None = None
     z: float = 0.0
 
-    def cost(self, log_p: Tensor, found: Tensor, log_z: Tensor) -> Tensor:
+    def cost(self, log_p: Tensor, target_log_p: Tensor, log_z: Tensor) -> Tensor:
         """[N, 1] from log_p [N, V] and, of its targets, `found` [N, 1]."""
         rest = log_p.sum(-1, keepdim=True)
         if self.without is not None:
             rest = rest - log_p[:, self.without, None]
-        return self.z * log_z**2 - self.own * found - self.other * rest
+        return self.z * log_z**2 - self.own * target_log_p - self.other * rest
 
     def slope_(self, p: Tensor, log_z: Tensor) -> None:
         """Turns probabilities into the gradient at the logits, but for the targets' -own."""
@@ -81,16 +87,20 @@ class Surprisal(torch.autograd.Function):
                 product(h, table.mT, offset, scores[:, :words])
                 logit = log_p.copy_(scores).gather(1, target)
                 torch.log_softmax(log_p, -1, out=log_p)
-                found = log_p.gather(1, target)
-                cost = -found if soft is None else soft.cost(log_p[:, :words], found, logit - found)
+                target_log_p = log_p.gather(1, target)
+                cost = (
+                    -target_log_p
+                    if soft is None
+                    else soft.cost(log_p[:, :words], target_log_p, logit - target_log_p)
+                )
                 total += (cost if share is None else cost * share).sum()
                 if grad_hidden is None or grad_weight is None:
                     continue
                 grad = log_p.exp_()
                 if soft is not None:
-                    soft.slope_(grad[:, :words], logit - found)
+                    soft.slope_(grad[:, :words], logit - target_log_p)
                 own = -1.0 if soft is None else -soft.own
-                grad.scatter_add_(1, target, torch.full_like(found, own))
+                grad.scatter_add_(1, target, torch.full_like(target_log_p, own))
                 grad = grad if share is None else grad.mul_(share)
                 grad = (grad if dtype == exact else scores.copy_(grad))[:, :words]
                 grad_hidden[chosen] = grad @ table
@@ -201,3 +211,117 @@ class Output(nn.Module):
             return torch.cat(
                 [F.cross_entropy(self(h).float(), t, reduction="none") for h, t in parts]
             )
+
+
+# -- heads
+
+Heads = dict[str, int]  # name -> number of classes
+
+
+def first_row(hidden: Tensor, real: Tensor | None) -> Tensor:
+    """Each text's first real row: padding may stand on either side."""
+    return hidden[:, 0] if real is None else pick(hidden, real.long().argmax(1))
+
+
+def last_row(hidden: Tensor, real: Tensor | None) -> Tensor:
+    """Each text's last real row."""
+    if real is None:
+        return hidden[:, -1]
+    return pick(hidden, real.size(1) - 1 - real.long().flip(1).argmax(1))
+
+
+def pick(hidden: Tensor, row: Tensor) -> Tensor:
+    return hidden.gather(1, row[:, None, None].expand(-1, 1, hidden.size(2)))[:, 0]
+
+
+ROWS = {"first": first_row, "last": last_row}
+
+
+class Rows(nn.Module):
+    """Classes for every row: tags, or the start and end of an answer."""
+
+    def __init__(self, width: int, classes: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout, self.out = Dropout(dropout), nn.Linear(width, classes)
+
+    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        y: Tensor = self.out(self.dropout(hidden))
+        return y
+
+
+class Last(nn.Module):
+    """The last row speaks for the text, and classes come straight from it (Radford et al. 2018,
+    3.2).
+    """
+
+    def __init__(self, width: int, classes: int, dropout: float, bias: bool) -> None:
+        super().__init__()
+        self.dropout, self.out = Dropout(dropout), nn.Linear(width, classes, bias=bias)
+
+    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        y: Tensor = self.out(self.dropout(last_row(hidden, real)))
+        return y
+
+
+class Summary(nn.Module):
+    """One row speaks for the text: dense, tanh, then classes (or, with none, the vector itself)."""
+
+    def __init__(
+        self, width: int, classes: int, row: str, before: float = 0.0, after: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.row = ROWS[row]
+        self.before, self.after = Dropout(before), Dropout(after)
+        self.dense = nn.Linear(width, width)
+        self.out = nn.Linear(width, classes) if classes else nn.Identity()
+
+    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        summary = torch.tanh(self.dense(self.before(self.row(hidden, real))))
+        y: Tensor = self.out(self.after(summary))
+        return y
+
+
+class Transform(nn.Module):
+    """What BERT and its kin do to a row before they guess its word."""
+
+    def __init__(self, width: int, activation: str, epsilon: float) -> None:
+        super().__init__()
+        self.dense, self.norm = nn.Linear(width, width), nn.LayerNorm(width, epsilon)
+        self.activation = ACTIVATIONS[activation]
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        y: Tensor = self.norm(self.activation(self.dense(hidden)))
+        return y
+
+
+class Span(nn.Module):
+    """XLNet's answer: the end is sought for a given start, and there may be no answer at all."""
+
+    def __init__(self, width: int, epsilon: float, dropout: float) -> None:
+        super().__init__()
+        self.start = nn.Linear(width, 1)
+        self.end_dense, self.end_norm = nn.Linear(2 * width, width), nn.LayerNorm(width, epsilon)
+        self.end = nn.Linear(width, 1)
+        self.none_dense, self.none = nn.Linear(2 * width, width), nn.Linear(width, 1, bias=False)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        """Scores of the starts [B, T]."""
+        y: Tensor = self.start(hidden)[..., 0]
+        return y
+
+    def ends(self, hidden: Tensor, start: Tensor) -> Tensor:
+        """Scores of the ends [B, T] of an answer that begins at row `start` [B]."""
+        begun = pick(hidden, start)[:, None].expand_as(hidden)
+        y: Tensor = self.end(
+            self.end_norm(torch.tanh(self.end_dense(torch.cat([hidden, begun], -1))))
+        )
+        return y[..., 0]
+
+    def unanswerable(self, hidden: Tensor, starts: Tensor, real: Tensor | None = None) -> Tensor:
+        """A score [B] that there is no answer, from the expected start and the last row."""
+        starts = starts if real is None else starts.masked_fill(~real, -torch.inf)
+        expected = (starts.softmax(-1)[..., None] * hidden).sum(1)
+        both = torch.cat([expected, last_row(hidden, real)], -1)
+        y: Tensor = self.none(self.dropout(torch.tanh(self.none_dense(both))))
+        return y[..., 0]

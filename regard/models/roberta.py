@@ -15,7 +15,7 @@ from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import normal
 from regard.models.bert import Bert, BertConfig
 from regard.models.family import Family, PaperDefaults
-from regard.models.heads import Heads, Rows, Summary
+from regard.models.output import Heads, Rows, Summary
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""What a model remembers between two calls, and who sees whom because of it."""
+"""What a model remembers between two calls, what it is told of a batch beyond the tokens, and who
+sees whom because of it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from regard.attention.memory import HERE, Fixed, Growing, Memory
 from regard.attention.pattern import Causal, Full, Ordered, Pattern
+from regard.attention.position import Distances, View
 
 
 @dataclass
@@ -106,3 +109,35 @@ def causal(real: Tensor | None, past: int, dtype: torch.dtype) -> Pattern:
         return Causal(past)
     order = torch.arange(real.size(1), device=real.device)[None]
     return Ordered(order[:, past:], torch.where(real, order, Ordered.HIDDEN), dtype)
+
+
+class Known:
+    """What a caller may know of a batch beyond its tokens. This one knows nothing more than what is
+    written: positions are counted, and rows see what the model lets them see. Whoever knows better
+    (the branches of a sentence tree, the edges of a graph) hands the encoder another `Known`.
+    """
+
+    def positions(self, real: Tensor | None, rows: int, device: torch.device) -> Tensor:
+        """Where each row stands, [B|1, T]."""
+        return positions(real, 0, rows, device)
+
+    def distances(self, counted: Tensor) -> Tensor:
+        """How far each key stands behind each row, [B|1, Q, K]; as written it is `counted`."""
+        return counted
+
+    def view(
+        self,
+        pattern: Pattern,  # what the model itself lets rows see
+        dtype: torch.dtype,
+        *,
+        bias: Tensor | None = None,
+        distances: Distances | None = None,
+        asking: Tensor | None = None,  # [B, G]: which rows ask, where not all do; -1 is none
+    ) -> View:
+        return View(pattern, bias, distances)
+
+    def only_text(self, past: int, targets: Tensor | None) -> None:
+        """Refuses what cannot be known of a text with a past, or with words to guess."""
+
+
+NOTHING = Known()

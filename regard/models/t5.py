@@ -16,16 +16,13 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention
 from regard.attention.block import Block, CrossBlock, FeedForward, Gated, PreNorm
 from regard.attention.dropout import Dropout
-from regard.attention.memory import Fixed
 from regard.attention.pattern import Pattern
 from regard.attention.position import View
-from regard.attention.precision import working_dtype
 from regard.core.errors import ConfigError
-from regard.models.base import Config, EncoderDecoder, check_tokens
+from regard.models.base import Config, EncoderDecoder
 from regard.models.family import Family, PaperDefaults, Shape
-from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
-from regard.models.state import State, causal, everything, recall
+from regard.models.state import NOTHING, Known
 
 
 @dataclass(frozen=True)
@@ -141,35 +138,25 @@ class T5(EncoderDecoder):
                 nn.init.normal_(part.project.weight[:inner], std=(c.width * c.head_size) ** -0.5)
         return self
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        check_tokens(tokens, self.config.vocabulary)
+    @property
+    def encoder_blocks(self) -> nn.ModuleList:  # type: ignore[override]
+        return self.encoder.blocks
+
+    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
         y: Tensor = self.dropout(self.tokens(tokens))
         return y
 
-    def encode(self, source: Tensor, real: Tensor | None = None, known: Known = NOTHING) -> Tensor:
-        x = self.embed(source)
-        dtype, rows = working_dtype(x), source.size(1)
-        view = self.encoder.view(everything(real, rows, dtype), 0, rows, dtype, known)
-        for block in self.encoder.blocks:
-            x = block(x, view)
+    def source_view(self, pattern: Pattern, rows: int, dtype: torch.dtype, known: Known) -> View:
+        return self.encoder.view(pattern, 0, rows, dtype, known)
+
+    def target_view(self, pattern: Pattern, past: int, rows: int, dtype: torch.dtype) -> View:
+        return self.decoder.view(pattern, past, rows, dtype)
+
+    def finish_source(self, x: Tensor) -> Tensor:
         return self.encoder.finish(x)
 
-    def decode(
-        self,
-        target: Tensor,
-        source: list[Fixed],
-        source_real: Tensor | None = None,
-        real: Tensor | None = None,
-        state: State | None = None,
-    ) -> Tensor:
-        x = self.embed(target)
-        dtype, rows = working_dtype(x), target.size(1)
-        marks, past, memories = recall(state, real, target, len(self.decoder_blocks))
-        own = self.decoder.view(causal(marks, past, dtype), past, rows, dtype)
-        cross = View(everything(source_real, rows, dtype))
-        for block, memory, read in zip(self.decoder_blocks, memories, source, strict=True):
-            x = block(x, (own, memory), (cross, read))
-        return self.output.rows(self.decoder.finish(x), target, real, state)
+    def finish_target(self, x: Tensor) -> Tensor:
+        return self.decoder.finish(x)
 
 
 def t5(layers: int, width: int, hidden: int, heads: int, size: int = 64) -> T5Config:

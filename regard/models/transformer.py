@@ -17,15 +17,11 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention
 from regard.attention.block import NORM_PLACES, Block, CrossBlock, FeedForward, PostNorm
 from regard.attention.dropout import Dropout
-from regard.attention.memory import Fixed
-from regard.attention.position import View, sinusoids
-from regard.attention.precision import working_dtype
+from regard.attention.position import sinusoids
 from regard.core.errors import ConfigError
-from regard.models.base import Config, EncoderDecoder, check_tokens
+from regard.models.base import Config, EncoderDecoder
 from regard.models.family import Family, PaperDefaults, Shape
-from regard.models.knowledge import NOTHING, Known
 from regard.models.output import Output
-from regard.models.state import State, causal, everything, positions, recall
 
 
 @dataclass(frozen=True)
@@ -117,34 +113,13 @@ class Transformer(EncoderDecoder):
         y: Tensor = self.dropout(x + self.positions(at).to(x.dtype))
         return y
 
-    def encode(self, source: Tensor, real: Tensor | None = None, known: Known = NOTHING) -> Tensor:
-        check_tokens(source, self.config.vocabulary)
-        rows = source.size(1)
-        x = self.embed(source, known.positions(real, rows, source.device))
-        dtype = working_dtype(x)
-        view = known.view(everything(real, rows, dtype), dtype)
-        for block in self.encoder_blocks:
-            x = block(x, view)
+    def finish_source(self, x: Tensor) -> Tensor:
         y: Tensor = self.encoder_norm(x)
         return y
 
-    def decode(
-        self,
-        target: Tensor,
-        source: list[Fixed],
-        source_real: Tensor | None = None,
-        real: Tensor | None = None,
-        state: State | None = None,
-    ) -> Tensor:
-        check_tokens(target, self.config.vocabulary)
-        rows = target.size(1)
-        marks, past, memories = recall(state, real, target, len(self.decoder_blocks))
-        x = self.embed(target, positions(marks, past, rows, target.device))
-        dtype = working_dtype(x)
-        own, cross = View(causal(marks, past, dtype)), View(everything(source_real, rows, dtype))
-        for block, memory, read in zip(self.decoder_blocks, memories, source, strict=True):
-            x = block(x, (own, memory), (cross, read))
-        return self.output.rows(self.decoder_norm(x), target, real, state)
+    def finish_target(self, x: Tensor) -> Tensor:
+        y: Tensor = self.decoder_norm(x)
+        return y
 
 
 SIZES = {

@@ -7,6 +7,8 @@ word and never itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -25,11 +27,9 @@ from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, check_tokens, normal
 from regard.models.extensions import extend
 from regard.models.family import Family, PaperDefaults, Shape
-from regard.models.heads import Heads, Rows, Span, Summary
-from regard.models.knowledge import NOTHING, Known
-from regard.models.output import Output
+from regard.models.output import Heads, Output, Rows, Span, Summary
 from regard.models.recurrent import ORDERS, Beside, Content, Limits, RelativeSegments, asking
-from regard.models.state import State, joined_marks
+from regard.models.state import NOTHING, Known, State, joined_marks
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class XLNet(Encoder):
         heads = {"masked": 0} if heads is None else heads
         if "masked" in heads:
             self.output = Output(self.tokens.weight, bias="learned")
-        self.add_heads(heads, self.head)
+        self.add_heads(heads)
 
     def biases(self) -> tuple[nn.Parameter, ...]:
         """u, v and s: what content, distance and segment weigh whoever asks."""
@@ -126,6 +126,14 @@ class XLNet(Encoder):
         """One that learned half of its text backwards reads all of it forwards."""
         self.config = self.config.replace(two_directions=False)
         self.directions = (1,)
+
+    @contextmanager
+    def one_direction(self) -> Iterator[None]:
+        directions, self.directions = self.directions, (1,)
+        try:
+            yield
+        finally:
+            self.directions = directions
 
     def forward(
         self,
@@ -230,6 +238,17 @@ def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
     return shape.fields() | {"head_size": shape.head_size} | memory
 
 
+def objective_fields(objective: str, options: Any, seq_len: int) -> dict[str, Any]:
+    """What permuted text asks of a model: its directions, and how much of it is remembered."""
+    if objective != "permuted":
+        return {}
+    return {
+        "two_directions": options.two_directions,
+        "reuse": seq_len // 2 if options.pairs else None,
+        "memory": seq_len * 3 // 4,
+    }
+
+
 _finetuning = PaperDefaults(2e-5, eps=1e-6, warmup=0.1, batch_size=32, seq_len=512, epochs=3)
 
 FAMILY = Family(
@@ -254,6 +273,7 @@ FAMILY = Family(
         "answer": _finetuning.replace(lr=3e-5, batch_size=48, layer_decay=0.75),
     },
     laptop=laptop,
+    objective_fields=objective_fields,
     # padded on the left, so that <cls> is last: run_classifier.py of zihangdai/xlnet
     input_format=InputFormat(
         parts("a sep cls:2"), parts("a sep b:1 sep:1 cls:2"), left=True, beyond=4

@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.core.errors import InputError
 from regard.core.seeding import permutation
 from regard.data.corpus import Corpus
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.state import State
 
 Sample = dict[str, np.ndarray]

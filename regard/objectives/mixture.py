@@ -30,7 +30,7 @@ import torch
 from regard.core.errors import ConfigError
 from regard.core.tables import from_table
 from regard.data.corpus import Corpus
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.state import State
 from regard.objectives import objective
 from regard.objectives.base import Batch, Loss, Objective, Sample

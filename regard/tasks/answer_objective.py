@@ -28,7 +28,7 @@ from regard.metrics.answers import Answers
 from regard.metrics.text import language_of
 from regard.models import FAMILIES
 from regard.models.family import Family
-from regard.models.heads import Span
+from regard.models.output import Span
 from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner

@@ -23,7 +23,7 @@ from regard.data.input_formats import Framed, framed
 from regard.data.problems import Place
 from regard.data.read_fields import ID, Bad, Record
 from regard.metrics.labels import Classification
-from regard.models.heads import last_row
+from regard.models.output import last_row
 from regard.objectives.base import Batch, Loss, Sample
 from regard.objectives.causal import choose
 from regard.tasks.base import Prediction, Task

@@ -25,7 +25,6 @@ from regard.objectives.base import Batch, Loss, Sample
 from regard.tasks.labelled import ROWS, LabelledObjective
 
 LANGUAGE = "language"  # the name of the second loss
-PAPER = 0.5  # what it counts: Radford et al. 2018, 4.1
 
 
 @dataclass(frozen=True)
@@ -51,16 +50,16 @@ class Several(LabelledObjective):
         super().prepare_rows()
 
     def language_weight(self) -> float:
-        weight, family = self.options.auxiliary, self.options.family
+        weight, paper = self.options.auxiliary, self.card.auxiliary_loss
         if weight is None:
-            return PAPER if self.causal else 0.0
+            return paper or 0.0
         if isinstance(weight, bool) or not isinstance(weight, int | float) or weight < 0:
             raise ConfigError(f"objective.auxiliary is {weight!r}; it must be a number from 0 on")
-        if weight and not self.causal:
-            able = [name for name in self.learners() if FAMILIES[name].model.causal]
+        if weight and paper is None:
+            able = [name for name in self.learners() if FAMILIES[name].auxiliary_loss is not None]
             raise ConfigError(
-                f"objective.auxiliary is {weight:g}, but {family} is no language model; "
-                f"{', '.join(able)} can learn so"
+                f"objective.auxiliary is {weight:g}, but with a head {self.card.name} is no "
+                f"language model; {', '.join(able)} can learn so"
             )
         return float(weight)
 

@@ -39,7 +39,7 @@ class Labels(Labelled):
     label: tuple[str, ...] | None = None  # type: ignore[assignment]
 
     @property
-    def gold(self) -> list[str] | None:  # type: ignore[override]
+    def gold(self) -> list[str] | None:
         return None if self.label is None else sorted(self.label)
 
     def labels(self) -> list[str]:

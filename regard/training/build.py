@@ -8,13 +8,12 @@ from typing import Any, cast
 
 import torch
 
-from regard.attention.native.library import library
+from regard.attention.native import library
 from regard.core.errors import ConfigError, RegardError
 from regard.core.seeding import seed_torch
 from regard.data.corpus import Corpus, Special
 from regard.formats.directory import configure, heads_of, known_heads, load, read_config
-from regard.formats.empty import empty, extensions_of
-from regard.formats.registry import format_of
+from regard.formats.registry import empty, extensions_of, format_of
 from regard.models import FAMILIES, family_of
 from regard.models.extensions import extend, extension, place_of
 from regard.objectives.base import Objective
@@ -95,12 +94,8 @@ def outline(recipe: Resolved, objective: Objective) -> Any:
 
 def blank(recipe: Resolved, objective: Objective) -> Any:
     """A new model before it is initialised."""
-    kind, length, changes = family_of(recipe.model), recipe.batch.length, {}
-    if kind.name == "xlnet" and objective.name == "permuted":
-        options: Any = objective.options
-        changes["two_directions"] = options.two_directions
-        changes["reuse"] = length // 2 if options.pairs else None
-        changes["memory"] = length * 3 // 4
+    kind, length = family_of(recipe.model), recipe.batch.length
+    changes = kind.objective_fields(objective.name, objective.options, length)
     start = start_config(recipe, length, **changes)
     corpus = objective.corpus
     given = fitted(start, corpus.special, corpus.vocabulary, length)

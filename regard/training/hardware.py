@@ -228,7 +228,7 @@ def step_flops(
                 products += here * sum(m.weight.numel() for m in linears(part))
             elif isinstance(part, Attention) and id(part) not in skipped:
                 products += attention_products(part, block, here, tokens, keys)
-    if isinstance(model.layers if hasattr(model, "layers") else None, nn.ModuleList):  # an LSTM
+    if not model.attends:  # an LSTM
         products += tokens * sum(p.numel() for p in model.layers.parameters() if p.dim() > 1)
     return 6.0 * products * samples
 
@@ -321,7 +321,7 @@ def training_memory(
         layer_bytes = block_bytes(model, block, layer, here, length, past, exact, half, decoder)
         kept += here * model.config.width * exact if checkpointing else layer_bytes
         most = max(most, layer_bytes)
-    if hasattr(model, "layers"):  # an LSTM keeps four gates, a cell and a row
+    if not model.attends:  # an LSTM keeps four gates, a cell and a row
         kept += 8 * batch * length * model.config.width * exact * len(model.layers)
     if past:
         kept += 2 * batch * past * model.config.width * exact * len(list(blocks_of(model)))

@@ -75,7 +75,7 @@ class Validation:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpointing:
     every: int | None = None  # steps; None: by time
     minutes: float = 5.0  # the most work that can be lost, where `every` is None
     keep: int = 2
@@ -171,7 +171,7 @@ class Recipe:
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     validation: Validation = field(default_factory=Validation)
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    checkpoint: Checkpointing = field(default_factory=Checkpointing)
     engine: Engine = field(default_factory=Engine)
 
     def table(self) -> Table:

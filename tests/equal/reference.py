@@ -13,11 +13,13 @@ import transformers
 from torch import Tensor, nn
 
 from regard.api import Loaded, load
+from regard.models.state import State
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 TOLERANCE = 1e-5  # in fp32, of the largest number compared (or of 1 where all are smaller)
+LENGTHS = [14, 5, 9, 1]  # of texts in a padded batch
 FROZEN = ("embed_positions",)  # sines and cosines: not weights
 
 
@@ -110,3 +112,114 @@ def marks(lengths: list[int], side: str) -> Tensor:
 def position_ids(real: Tensor) -> Tensor:
     """Positions that count real tokens, as the reference has to be told them."""
     return (real.long().cumsum(1) - 1).clamp_min(0)
+
+
+# -- comparisons that hold for several families
+
+
+def there_and_back(reference: Any, stack: nn.ModuleList, tokens: Tensor, place: Path) -> Loaded:
+    """Every layer and the logits; saved by us the reference computes the same to the bit, and what
+    we open again has the same weights.
+    """
+    opened = ours(reference, place / "theirs")
+    with layers(stack) as expected:
+        wanted = reference(tokens).logits
+    with layers(opened.model.blocks) as found:
+        close(opened.model.logits(opened.model(tokens)), wanted)
+    all_close(found, expected)
+    back = theirs(opened, place / "ours", type(reference))
+    assert torch.equal(back(tokens).logits, wanted)
+    same_config(reference.config, back.config)
+    again = load(place / "ours").model.state_dict()
+    assert all(torch.equal(again[key], value) for key, value in opened.model.state_dict().items())
+    return opened
+
+
+def padded_decoder(reference: Any, stack: nn.ModuleList, model: Any, side: str) -> None:
+    """Padding changes nothing: beside the reference that is told positions, and text by text."""
+    real = marks(LENGTHS, side)
+    tokens = words(97, *real.shape)
+    with layers(stack) as expected:
+        wanted = reference(
+            tokens, attention_mask=real.long(), position_ids=position_ids(real)
+        ).logits
+    with layers(model.blocks) as found:
+        logits = model.logits(model(tokens, real))
+    all_close([*found, logits], [*expected, wanted], real)
+    for i, row in enumerate(real):
+        close(logits[i][row], reference(tokens[i : i + 1, row]).logits[0])
+
+
+def cached_decoder(reference: Any, model: Any, side: str | None) -> State:
+    """A prompt at once, then word by word: the same logits, and the same keys and values kept."""
+    tokens = words(97, 4, 20)
+    real = torch.ones(4, 20, dtype=torch.bool)
+    if side is not None:
+        real[:, :14] = marks(LENGTHS, side)
+    state, past = model.start(4, 20), transformers.DynamicCache(config=reference.config)
+    for start, end in [(0, 14), *((i, i + 1) for i in range(14, 20))]:
+        told = real[:, start:end] if side is not None else None
+        mine = model.logits(model(tokens[:, start:end], told, state))
+        wanted = reference(
+            tokens[:, start:end], attention_mask=real[:, :end].long(), past_key_values=past,
+            position_ids=position_ids(real)[:, start:end],
+        ).logits  # fmt: skip
+        close(mine[real[:, start:end]], wanted[real[:, start:end]])
+    for layer, kept in zip(state.layers, past.layers, strict=True):
+        close(layer.keys.transpose(1, 2)[real], kept.keys.transpose(1, 2)[real])
+        close(layer.values.transpose(1, 2)[real], kept.values.transpose(1, 2)[real])
+    return state
+
+
+def compare_pair(
+    reference: Any, stacks: tuple[Any, Any], model: Any, source: Tensor, target: Tensor
+) -> Tensor:
+    """Every layer of an encoder and a decoder, what the encoder gives, and the logits."""
+    with layers(stacks[0]) as encoder, layers(stacks[1]) as decoder:
+        result = reference(input_ids=source, decoder_input_ids=target)
+    with layers(model.encoder_blocks) as read, layers(model.decoder_blocks) as written:
+        encoded = model.encode(source)
+        hidden = model.decode(target, model.project_source(encoded))
+    all_close(read, encoder)
+    all_close(written, decoder)
+    close(encoded, result.encoder_last_hidden_state)
+    close(model.logits(hidden), result.logits)
+    close(model(source, target), hidden)
+    logits: Tensor = result.logits
+    return logits
+
+
+def cached_pair(reference: Any, encoder: Any, model: Any) -> None:
+    """Word by word, with the source read once and its padding hidden at every step."""
+    there = marks([13, 6, 9], "right")
+    source, target = words(97, *there.shape), words(97, 3, 10, seed=2)
+    encoded = encoder(input_ids=source, attention_mask=there.long())
+    fixed = model.project_source(model.encode(source, there))
+    state = model.start(3, 10)
+    caches = [transformers.DynamicCache(config=reference.config) for _ in range(2)]
+    past = transformers.EncoderDecoderCache(*caches)
+    for start, end in [(0, 3), *((i, i + 1) for i in range(3, 10))]:
+        wanted = reference(
+            encoder_outputs=encoded, attention_mask=there.long(), past_key_values=past,
+            decoder_input_ids=target[:, start:end], use_cache=True,
+        ).logits  # fmt: skip
+        mine = model.decode(target[:, start:end], fixed, there, state=state)
+        close(model.logits(mine), wanted)
+
+
+def learned_pair(reference: Any, model: Any, first: int, labels: Tensor) -> None:
+    """One training step of both: the same loss; gradients are left for the caller to compare."""
+    there = marks([13, 6, 9], "right")
+    source = words(96, *there.shape)
+    loss = reference(input_ids=source, attention_mask=there.long(), labels=labels).loss
+    loss.backward()
+    shifted = torch.cat([torch.full((3, 1), first), labels[:, :-1]], 1)
+    hidden = model(source, shifted, there).flatten(0, 1)
+    found = model.output.surprisal(hidden, labels.flatten()) / labels.numel()
+    found.backward()
+    close(found.detach(), loss.detach())
+
+
+def same_gradients(pairs: list[tuple[Any, Any]]) -> None:
+    for mine, expected in pairs:
+        assert (mine - expected).norm() <= 1e-5 * expected.norm()

@@ -14,19 +14,16 @@ from torch import nn
 
 from regard.api import load
 from tests.equal.reference import (
-    all_close,
+    cached_decoder,
     close,
-    layers,
-    marks,
     ours,
-    position_ids,
-    same_config,
+    padded_decoder,
     scramble,
     theirs,
+    there_and_back,
     words,
 )
 
-LENGTHS = [14, 5, 9, 1]
 SIZE = {"vocab_size": 97, "n_positions": 40, "n_embd": 32, "n_layer": 3, "n_head": 4}
 
 
@@ -55,17 +52,8 @@ BOTH = pytest.mark.parametrize("make", [gpt2, gpt1])
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @torch.no_grad()
 def test_there_and_back(make: Any, tmp_path: Path) -> None:
-    reference, tokens = make(), words(97, 3, 17)
-    opened = ours(reference, tmp_path / "theirs")
-    with layers(reference.transformer.h) as expected:
-        wanted = reference(tokens).logits
-    with layers(opened.model.blocks) as found:
-        close(opened.model.logits(opened.model(tokens)), wanted)
-    all_close(found, expected)
-
-    back = theirs(opened, tmp_path / "ours", type(reference))
-    assert torch.equal(back(tokens).logits, wanted)
-    same_config(reference.config, back.config)
+    reference = make()
+    there_and_back(reference, reference.transformer.h, words(97, 3, 17), tmp_path)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -73,42 +61,14 @@ def test_there_and_back(make: Any, tmp_path: Path) -> None:
 @torch.no_grad()
 def test_padding_on_either_side(make: Any, side: str, tmp_path: Path) -> None:
     reference = make()
-    model = ours(reference, tmp_path).model
-    real = marks(LENGTHS, side)
-    tokens = words(97, *real.shape)
-    with layers(reference.transformer.h) as expected:
-        wanted = reference(
-            tokens, attention_mask=real.long(), position_ids=position_ids(real)
-        ).logits
-    with layers(model.blocks) as found:
-        logits = model.logits(model(tokens, real))
-    all_close([*found, logits], [*expected, wanted], real)
-    for i, row in enumerate(real):
-        close(logits[i][row], reference(tokens[i : i + 1, row]).logits[0])
+    padded_decoder(reference, reference.transformer.h, ours(reference, tmp_path).model, side)
 
 
 @pytest.mark.parametrize("side", [None, "left"])
 @torch.no_grad()
 def test_the_cache(side: str | None, tmp_path: Path) -> None:
-    """A prompt at once, then word by word: the same logits, and the same keys and values kept."""
     reference = gpt2()
-    model = ours(reference, tmp_path).model
-    tokens = words(97, 4, 20)
-    real = torch.ones(4, 20, dtype=torch.bool)
-    if side is not None:
-        real[:, :14] = marks(LENGTHS, side)
-    state, past = model.start(4, 20), hf.DynamicCache(config=reference.config)
-    for start, end in [(0, 14), *((i, i + 1) for i in range(14, 20))]:
-        given = real[:, start:end] if side is not None else None
-        mine = model.logits(model(tokens[:, start:end], given, state))
-        wanted = reference(
-            tokens[:, start:end], attention_mask=real[:, :end].long(), past_key_values=past,
-            position_ids=position_ids(real)[:, start:end],
-        ).logits  # fmt: skip
-        close(mine[real[:, start:end]], wanted[real[:, start:end]])
-    for layer, kept in zip(state.layers, past.layers, strict=True):
-        close(layer.keys.transpose(1, 2)[real], kept.keys.transpose(1, 2)[real])
-        close(layer.values.transpose(1, 2)[real], kept.values.transpose(1, 2)[real])
+    cached_decoder(reference, ours(reference, tmp_path).model, side)
 
 
 @BOTH

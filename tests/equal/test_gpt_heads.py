@@ -15,7 +15,7 @@ from regard.api import Loaded, load
 from regard.core.errors import ConfigError, UnknownName
 from regard.formats.directory import heads_in, save
 from regard.models.gpt import GPT, GPTConfig
-from regard.models.heads import Last
+from regard.models.output import Last
 from tests.equal.reference import marks, ours, position_ids, same_config, scramble, theirs, words
 
 EXACT = 1e-12

@@ -16,19 +16,17 @@ from regard.formats.directory import load, save
 from regard.models import create
 from regard.models.llama import Llama, LlamaConfig
 from tests.equal.reference import (
-    all_close,
+    cached_decoder,
     close,
-    layers,
     marks,
     ours,
-    position_ids,
-    same_config,
+    padded_decoder,
     scramble,
     theirs,
+    there_and_back,
     words,
 )
 
-LENGTHS = [14, 5, 9, 1]
 SIZE = {
     "vocab_size": 97, "max_position_embeddings": 64, "hidden_size": 32, "num_hidden_layers": 3,
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
@@ -59,19 +57,8 @@ MAKERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("changes", MAKERS.values(), ids=MAKERS)
 @torch.no_grad()
 def test_there_and_back(changes: dict[str, Any], tmp_path: Path) -> None:
-    reference, tokens = llama(**changes), words(97, 3, 50)
-    opened = ours(reference, tmp_path / "theirs")
-    with layers(reference.model.layers) as expected:
-        wanted = reference(tokens).logits
-    with layers(opened.model.blocks) as found:
-        close(opened.model.logits(opened.model(tokens)), wanted)
-    all_close(found, expected)
-
-    back = theirs(opened, tmp_path / "ours", hf.LlamaForCausalLM)
-    assert torch.equal(back(tokens).logits, wanted)
-    same_config(reference.config, back.config)
-    again = load(tmp_path / "ours").model.state_dict()
-    assert all(torch.equal(again[key], value) for key, value in opened.model.state_dict().items())
+    reference = llama(**changes)
+    there_and_back(reference, reference.model.layers, words(97, 3, 50), tmp_path)
 
 
 @torch.no_grad()
@@ -112,38 +99,15 @@ def test_what_would_compute_something_else_is_refused(
 @torch.no_grad()
 def test_padding_on_either_side(side: str, tmp_path: Path) -> None:
     reference = llama()
-    model = ours(reference, tmp_path).model
-    real = marks(LENGTHS, side)
-    tokens = words(97, *real.shape)
-    wanted = reference(tokens, attention_mask=real.long(), position_ids=position_ids(real)).logits
-    logits = model.logits(model(tokens, real))
-    close(logits[real], wanted[real])
-    for i, row in enumerate(real):
-        close(logits[i][row], reference(tokens[i : i + 1, row]).logits[0])
+    padded_decoder(reference, reference.model.layers, ours(reference, tmp_path).model, side)
 
 
 @pytest.mark.parametrize("side", [None, "left"])
 @torch.no_grad()
 def test_the_cache(side: str | None, tmp_path: Path) -> None:
-    """A prompt at once, then word by word: the same logits, and the same turned keys kept."""
     reference = llama()
-    model = ours(reference, tmp_path).model
-    tokens = words(97, 4, 20)
-    real = torch.ones(4, 20, dtype=torch.bool)
-    if side is not None:
-        real[:, :14] = marks(LENGTHS, side)
-    state, past = model.start(4, 20), hf.DynamicCache(config=reference.config)
-    for start, end in [(0, 14), *((i, i + 1) for i in range(14, 20))]:
-        given = real[:, start:end] if side is not None else None
-        mine = model.logits(model(tokens[:, start:end], given, state))
-        wanted = reference(
-            tokens[:, start:end], attention_mask=real[:, :end].long(), past_key_values=past,
-            position_ids=position_ids(real)[:, start:end],
-        ).logits  # fmt: skip
-        close(mine[real[:, start:end]], wanted[real[:, start:end]])
-    for layer, kept in zip(state.layers, past.layers, strict=True):
-        assert layer.keys.shape == (4, 2, 20, 8)
-        close(layer.keys.transpose(1, 2)[real], kept.keys.transpose(1, 2)[real])
+    state = cached_decoder(reference, ours(reference, tmp_path).model, side)
+    assert all(layer.keys.shape == (4, 2, 20, 8) for layer in state.layers)
 
 
 @torch.no_grad()

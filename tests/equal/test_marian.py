@@ -17,11 +17,15 @@ from regard.api import load
 from regard.formats.directory import save
 from tests.equal.reference import (
     all_close,
+    cached_pair,
     close,
+    compare_pair,
     layers,
+    learned_pair,
     marks,
     ours,
     same_config,
+    same_gradients,
     scramble,
     theirs,
     words,
@@ -45,19 +49,8 @@ def make(**changes: Any) -> Any:
 
 
 def compare(reference: Any, model: Any, source: Tensor, target: Tensor) -> Tensor:
-    """Every layer of both stacks, what the encoder gives, and the logits."""
-    inner = reference.model
-    with layers(inner.encoder.layers) as encoder, layers(inner.decoder.layers) as decoder:
-        result = reference(input_ids=source, decoder_input_ids=target)
-    with layers(model.encoder_blocks) as read, layers(model.decoder_blocks) as written:
-        encoded = model.encode(source)
-        hidden = model.decode(target, model.project_source(encoded))
-    all_close(read, encoder)
-    all_close(written, decoder)
-    close(encoded, result.encoder_last_hidden_state)
-    close(model.logits(hidden), result.logits)
-    logits: Tensor = result.logits
-    return logits
+    stacks = reference.model.encoder.layers, reference.model.decoder.layers
+    return compare_pair(reference, stacks, model, source, target)
 
 
 KINDS = {
@@ -114,36 +107,13 @@ def test_padding_on_either_side(side: str, tmp_path: Path) -> None:
 @torch.no_grad()
 def test_the_cache(tmp_path: Path) -> None:
     reference = make()
-    model = ours(reference, tmp_path).model
-    there = marks([13, 6, 9], "right")
-    source, target = words(97, *there.shape), words(97, 3, 10, seed=2)
-    encoded = reference.model.encoder(input_ids=source, attention_mask=there.long())
-    fixed = model.project_source(model.encode(source, there))
-    state = model.start(3, 10)
-    past = hf.EncoderDecoderCache(
-        hf.DynamicCache(config=reference.config), hf.DynamicCache(config=reference.config)
-    )
-    for start, end in [(0, 3), *((i, i + 1) for i in range(3, 10))]:
-        wanted = reference(
-            encoder_outputs=encoded, attention_mask=there.long(), past_key_values=past,
-            decoder_input_ids=target[:, start:end], use_cache=True,
-        ).logits  # fmt: skip
-        mine = model.decode(target[:, start:end], fixed, there, state=state)
-        close(model.logits(mine), wanted)
+    cached_pair(reference, reference.model.encoder, ours(reference, tmp_path).model)
 
 
 def test_gradients_of_a_training_step(tmp_path: Path) -> None:
     reference = make()
     model = ours(reference, tmp_path).model
-    there = marks([13, 6, 9], "right")
-    source, labels = words(96, *there.shape), words(96, 3, 8, seed=2)
-    loss = reference(input_ids=source, attention_mask=there.long(), labels=labels).loss
-    loss.backward()
-    shifted = torch.cat([torch.full((3, 1), 96), labels[:, :-1]], 1)
-    hidden = model(source, shifted, there).flatten(0, 1)
-    found = model.output.surprisal(hidden, labels.flatten()) / labels.numel()
-    found.backward()
-    close(found.detach(), loss.detach())
+    learned_pair(reference, model, 96, words(96, 3, 8, seed=2))
     cross = reference.model.decoder.layers[0].encoder_attn
     mine = model.decoder_blocks[0].cross.layer
     pairs = [
@@ -155,8 +125,7 @@ def test_gradients_of_a_training_step(tmp_path: Path) -> None:
             torch.cat([getattr(cross, f"{p}_proj").weight.grad for p in "qkv"]),
         ),
     ]
-    for a, b in pairs:
-        assert (a - b).norm() <= 1e-5 * b.norm()
+    same_gradients(pairs)
 
 
 @torch.no_grad()

@@ -15,11 +15,15 @@ from torch import Tensor
 from regard.api import load
 from tests.equal.reference import (
     all_close,
+    cached_pair,
     close,
+    compare_pair,
     layers,
+    learned_pair,
     marks,
     ours,
     same_config,
+    same_gradients,
     scramble,
     theirs,
     words,
@@ -56,22 +60,8 @@ KIND_OF = pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
 
 
 def compare(reference: Any, model: Any, source: Tensor, target: Tensor) -> Tensor:
-    """Every layer of both stacks, what the encoder gives, and the logits."""
-    with (
-        layers(reference.encoder.block) as encoder,
-        layers(reference.decoder.block) as decoder,
-    ):
-        result = reference(input_ids=source, decoder_input_ids=target)
-    with layers(model.encoder.blocks) as read, layers(model.decoder.blocks) as written:
-        encoded = model.encode(source)
-        hidden = model.decode(target, model.project_source(encoded))
-    all_close(read, encoder)
-    all_close(written, decoder)
-    close(encoded, result.encoder_last_hidden_state)
-    close(model.logits(hidden), result.logits)
-    close(model(source, target), hidden)
-    logits: Tensor = result.logits
-    return logits
+    stacks = reference.encoder.block, reference.decoder.block
+    return compare_pair(reference, stacks, model, source, target)
 
 
 @KIND_OF
@@ -118,24 +108,8 @@ def test_padding_on_either_side(changes: dict[str, Any], side: str, tmp_path: Pa
 
 @torch.no_grad()
 def test_the_cache(tmp_path: Path) -> None:
-    """Word by word, with the source read once and its padding hidden at every step."""
     reference = make()
-    model = ours(reference, tmp_path).model
-    there = marks([13, 6, 9], "right")
-    source, target = words(97, *there.shape), words(97, 3, 10, seed=2)
-    encoded = reference.encoder(input_ids=source, attention_mask=there.long())
-    fixed = model.project_source(model.encode(source, there))
-    state = model.start(3, 10)
-    past = hf.EncoderDecoderCache(
-        hf.DynamicCache(config=reference.config), hf.DynamicCache(config=reference.config)
-    )
-    for start, end in [(0, 3), *((i, i + 1) for i in range(3, 10))]:
-        wanted = reference(
-            encoder_outputs=encoded, attention_mask=there.long(), past_key_values=past,
-            decoder_input_ids=target[:, start:end], use_cache=True,
-        ).logits  # fmt: skip
-        mine = model.decode(target[:, start:end], fixed, there, state=state)
-        close(model.logits(mine), wanted)
+    cached_pair(reference, reference.encoder, ours(reference, tmp_path).model)
 
 
 @pytest.mark.parametrize("changes", [{}, V1_1], ids=["v1.0", "v1.1"])
@@ -143,15 +117,7 @@ def test_gradients_of_a_training_step(changes: dict[str, Any], tmp_path: Path) -
     """The table of distances too: it is learned through the scores of every layer."""
     reference = make(**changes)
     model = ours(reference, tmp_path).model
-    there = marks([13, 6, 9], "right")
-    source, labels = words(97, *there.shape), words(97, 3, 8, low=1, seed=2)
-    loss = reference(input_ids=source, attention_mask=there.long(), labels=labels).loss
-    loss.backward()
-    shifted = torch.cat([torch.zeros(3, 1, dtype=torch.long), labels[:, :-1]], 1)
-    hidden = model(source, shifted, there).flatten(0, 1)
-    found = model.output.surprisal(hidden, labels.flatten()) / labels.numel()
-    found.backward()
-    close(found.detach(), loss.detach())
+    learned_pair(reference, model, 0, words(97, 3, 8, low=1, seed=2))
     stacks = [(model.encoder, reference.encoder), (model.decoder, reference.decoder)]
     pairs = [(model.tokens.weight.grad, reference.shared.weight.grad)]
     pairs += [(model.output.weight.grad, reference.lm_head.weight.grad)]
@@ -165,8 +131,7 @@ def test_gradients_of_a_training_step(changes: dict[str, Any], tmp_path: Path) -
                 torch.cat([getattr(first, part).weight.grad for part in "qkv"]),
             ),
         ]
-    for a, b in pairs:
-        assert (a - b).norm() <= 1e-5 * b.norm()
+    same_gradients(pairs)
 
 
 @pytest.mark.parametrize("style", ["as published", "as transformers 5 says it"])

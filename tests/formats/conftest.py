@@ -22,7 +22,12 @@ SIZES: dict[str, dict[str, Any]] = {
     "transformer-base": {"heads": 4, "hidden": 24, "bias": True},
     "xlnet-base": {"heads": 4, "head_size": 4, "hidden": 24},
     "longformer-base-4096": {"heads": 4, "hidden": 24, "context": 12, "window": 4},
-}
+    "roberta-base": {"heads": 4, "hidden": 24, "context": 12},
+    "llama3.2-1b": {"heads": 4, "kv_heads": 2, "hidden": 24, "context": 12},
+    "transformer-xl-wt103-base": {
+        "heads": 4, "head_size": 4, "hidden": 24, "cutoffs": (9, 20), "memory": 8,
+    },
+}  # fmt: skip
 
 
 class Directory:

@@ -339,6 +339,7 @@ def test_tensors_that_are_no_numbers(directory: Copy) -> None:
      ("t5-small", "encoder.embed_tokens.weight", "shared.weight"),
      ("longformer-base-4096", "lm_head.decoder.weight",
       "longformer.embeddings.word_embeddings.weight"),
+     ("roberta-base", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
      ("xlnet-base", "lm_loss.weight", "transformer.word_embedding.weight")],
 )  # fmt: skip
 def test_a_tie_that_the_file_does_not_keep(name: str, key: str, tied: str, directory: Copy) -> None:
@@ -367,7 +368,7 @@ def test_tokens_outside_the_vocabulary(name: str, originals: Path) -> None:
     refused(InputError, lambda: model(torch.zeros(3, dtype=torch.long), *more), "[3]")
 
 
-@pytest.mark.parametrize("name", ["bert-tiny", "gpt2", "longformer-base-4096"])
+@pytest.mark.parametrize("name", [name for name in SIZES if "context" in SIZES[name]])
 def test_longer_than_the_learned_positions(name: str, originals: Path) -> None:
     model = load(originals / name).model
     model(torch.zeros(1, 12, dtype=torch.long))

@@ -132,7 +132,8 @@ def test_heads_together_that_no_class_holds(tmp_path: Path) -> None:
 def test_described(name: str, originals: Path) -> None:
     found = describe(originals / name)
     opened = load(originals / name)
-    assert found["opens_in_transformers"] is True and found["because"] is None
+    opens = name != "transformer-xl-wt103-base"  # which the newest transformers has no class for
+    assert found["opens_in_transformers"] is opens and (found["because"] is None) is opens
     assert found["parameters"] == opened.model.parameter_count()
     assert found["config"]["vocabulary"] == 31 and found["config"]["width"] == 16
     assert set(found["files"]) == {"config.json", "model.safetensors"}

@@ -11,8 +11,7 @@ from torch.nn import functional as F
 
 from regard.models import adaptive, output
 from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
-from regard.models.heads import Transform
-from regard.models.output import Output
+from regard.models.output import Output, Transform
 from tests.models.small import small
 
 ROWS, WIDTH, WORDS = 13, 16, 29

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.core.seeding import keyed
 from regard.data.knowledge.tree import Flat, Node, Tree
-from regard.models.knowledge import NOTHING, Known
+from regard.models.state import NOTHING, Known
 from tests.laws.zoo import VOCABULARY, ZOO, Specimen, through
 
 NAMES = (

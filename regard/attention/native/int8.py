@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.native.library import library
+from regard.attention.native import library
 from regard.attention.precision import wide
 from regard.core.errors import InputError
 
@@ -31,11 +31,11 @@ SMALL = 1e-30  # a row of such numbers is taken for zeros
 @functools.cache
 def kernel(name: str) -> Any:
     """The native function, or None where the compiler or the processor has none."""
-    found = getattr(library(), name, None)
-    if found is not None:
-        found.argtypes = TYPES[name]
-        found.restype = None
-    return found
+    function = getattr(library(), name, None)
+    if function is not None:
+        function.argtypes = TYPES[name]
+        function.restype = None
+    return function
 
 
 ADDRESS, COUNT = ctypes.c_void_p, ctypes.c_int64
@@ -79,8 +79,8 @@ class Arena:
         with self.lock, torch.inference_mode(False), torch.no_grad():
             if self.free.numel() < size:
                 self.free = self.chunk(max(size, self.CHUNK))
-            taken, self.free = self.free[:size], self.free[-(-size // 64) * 64 :]
-            return taken.view(value.dtype).view(value.shape).copy_(value)
+            room, self.free = self.free[:size], self.free[-(-size // 64) * 64 :]
+            return room.view(value.dtype).view(value.shape).copy_(value)
 
     def chunk(self, size: int) -> Tensor:
         """At least so many bytes, at the beginning of a page."""

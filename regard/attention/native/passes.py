@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention.native.library import library
+from regard.attention.native import library
 
 NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 Pair = tuple[Tensor, Tensor]
@@ -30,12 +30,12 @@ def weigh(
 ) -> Pair:
     """softmax(scores + bias + mask), zeros for a row that sees nothing; and what is kept of it."""
     if serves(scores):
-        kept = scores if keep is None else torch.empty_like(scores)
+        surviving = scores if keep is None else torch.empty_like(scores)
         added = [None if t is None else strided(t, scores) for t in (bias, mask)]
         terms = [part for t in added for part in (t, None if t is None else strides(t))]
         sizes = map(ctypes.c_int64, scores.shape)
-        call("weigh", scores, None if keep is None else kept, *terms, keep, *sizes)
-        return scores, kept
+        call("weigh", scores, None if keep is None else surviving, *terms, keep, *sizes)
+        return scores, surviving
     for term in (bias, mask):
         if term is not None:
             scores += term.to(scores.dtype)
@@ -48,13 +48,13 @@ def weigh(
 def weigh_back(grad: Tensor, weights: Tensor, keep: Tensor | None) -> Pair:
     """From the gradient of the kept weights (used up) that of the scores; and what was kept."""
     if serves(grad):
-        kept = weights if keep is None else torch.empty_like(weights)
+        surviving = weights if keep is None else torch.empty_like(weights)
         sizes = map(ctypes.c_int64, (grad.shape[:-1].numel(), grad.size(-1)))
-        call("weigh_back", grad, None if keep is None else kept, weights, keep, *sizes)
-        return grad, kept
-    kept = weights if keep is None else weights * keep
+        call("weigh_back", grad, None if keep is None else surviving, weights, keep, *sizes)
+        return grad, surviving
+    surviving = weights if keep is None else weights * keep
     grad = grad if keep is None else grad.mul_(keep)
-    return torch._softmax_backward_data(grad, weights, -1, weights.dtype), kept
+    return torch._softmax_backward_data(grad, weights, -1, weights.dtype), surviving
 
 
 class Dropped(torch.autograd.Function):
@@ -92,8 +92,8 @@ def draw_keep(shape: torch.Size, limit: int) -> Tensor:
     seed = int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
     room = torch.empty(-(-shape.numel() // 8) * 8, dtype=torch.uint8)
     count, threads = ctypes.c_int64(room.numel()), torch.get_num_threads()
-    found: Any = library()
-    found.draw_keep(ctypes.c_void_p(room.data_ptr()), ctypes.c_int64(seed), limit, count, threads)
+    native: Any = library()
+    native.draw_keep(ctypes.c_void_p(room.data_ptr()), ctypes.c_int64(seed), limit, count, threads)
     return room[: shape.numel()].view(shape)
 
 
@@ -110,7 +110,7 @@ def strides(term: Tensor) -> Any:
 def call(name: str, first: Tensor, *others: Any) -> None:
     """Calls the variant for the type of `first`; tensors are passed as their addresses."""
     function = getattr(library(), f"{name}_{NAMES[first.dtype]}")
-    given = (
+    pointers = (
         ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in (first, *others)
     )
-    function(*given, torch.get_num_threads())
+    function(*pointers, torch.get_num_threads())

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.core.errors import InputError
 from regard.data.corpus import Special
 from regard.decoding.decode_state import at_rest, right_padded
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 
 TOKENS = 8192  # read at once
 
@@ -37,7 +37,7 @@ def sees_both_sides(model: Any) -> bool:
 class Blanks:
     """Asks a model for single hidden tokens of rows of ids, which have no marks around them."""
 
-    def __init__(self, loaded: Loaded, special: Special) -> None:
+    def __init__(self, loaded: Checkpoint, special: Special) -> None:
         model = self.model = loaded.model
         if not sees_both_sides(model):
             raise InputError(f"{type(model).__name__} cannot look behind a blank")

@@ -19,7 +19,7 @@ from regard.core.errors import InputError
 from regard.core.seeding import keyed
 from regard.data.corpus import Corpus
 from regard.data.tokenizer import Tokenizer
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.methods.probe.automatic import automatic
 from regard.methods.probe.learning import Pace, learn
 from regard.methods.probe.probes import Kind, LabelCourse, Labels
@@ -41,7 +41,7 @@ LAYERS = 6  # whose attention is kept, from the first to the last
 # -- probes
 
 
-def probed(loaded: Loaded, data: Path, split: str, sentences: int, seed: int) -> dict[str, Any]:
+def probed(loaded: Checkpoint, data: Path, split: str, sentences: int, seed: int) -> dict[str, Any]:
     """The mean accuracy over both tasks, and that of the untrained model; nothing where the text
     is too short to set them.
     """
@@ -76,7 +76,7 @@ def mean_of(rows: list[dict[str, Any]], key: str) -> float:
     return sum(row[key] for row in rows) / len(rows)
 
 
-def best_layer(loaded: Loaded, task: Task, labels: Labels, seed: int) -> tuple[int, np.ndarray]:
+def best_layer(loaded: Checkpoint, task: Task, labels: Labels, seed: int) -> tuple[int, np.ndarray]:
     """The layer that validates best, and which test words its probe gets right."""
     reader = Reader(loaded)
     states = states_of(reader, *task.rows(reader), list(range(reader.depth + 1)))
@@ -126,7 +126,7 @@ def sentence_of(corpus: Corpus, most: int, seed: int) -> str | None:
     return None if best is None else best[2]
 
 
-def attended(loaded: Loaded, text: str | None) -> dict[str, Any] | None:
+def attended(loaded: Checkpoint, text: str | None) -> dict[str, Any] | None:
     """Of each layer the mean of its heads [rows, columns]; None for models without attention.
 
     Of an encoder with a decoder the encoder's; of Longformer the window, for none of the words is

@@ -28,7 +28,7 @@ from regard.core.seeding import keyed
 from regard.data.corpus import Corpus
 from regard.decoding.filling import fill
 from regard.decoding.generation import generate
-from regard.formats.directory import Loaded, load
+from regard.formats.directory import Checkpoint, load
 from regard.lab.compare.blanks import Blanks, sees_both_sides
 from regard.lab.compare.comparison import DATA, RUNS, again
 from regard.lab.compare.insight import BROKEN, attended, probed, sentence_of
@@ -86,7 +86,7 @@ def measure(run: Path, data: Path, extent: Extent) -> dict[str, Any]:
 # -- bits per byte
 
 
-def exact(loaded: Loaded, corpus: Corpus, recipe: FrozenConfig) -> dict[str, Any]:
+def exact(loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig) -> dict[str, Any]:
     """Of every document; XLNet is asked in the order of the text, without its memory."""
     from regard.evaluation.language_modeling import surprisals
 
@@ -149,7 +149,7 @@ def each(sums: Array, sizes: Array | None = None) -> dict[str, list[float]]:
     }
 
 
-def continued(loaded: Loaded, corpus: Corpus, recipe: FrozenConfig) -> dict[str, Any]:
+def continued(loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig) -> dict[str, Any]:
     """Of the second parts of chunks, whose first parts are read from both sides."""
     from regard.evaluation.language_modeling import measured_batches
     from regard.evaluation.test import Plan
@@ -169,7 +169,9 @@ def continued(loaded: Loaded, corpus: Corpus, recipe: FrozenConfig) -> dict[str,
 # -- hidden words
 
 
-def hidden(loaded: Loaded, corpus: Corpus, recipe: FrozenConfig, extent: Extent) -> dict[str, Any]:
+def hidden(
+    loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig, extent: Extent
+) -> dict[str, Any]:
     """Single words, each hidden alone in a text of the length the model has learned with.
 
     Which words is a function of the text and the seed: all models are asked for the same ones.
@@ -214,7 +216,7 @@ def words_to_hide(corpus: Corpus, count: int, seed: int) -> list[int]:
 
 
 def judged(
-    loaded: Loaded, corpus: Corpus, extent: Extent, room: int, both_sides: bool
+    loaded: Checkpoint, corpus: Corpus, extent: Extent, room: int, both_sides: bool
 ) -> dict[str, Any]:
     """Of sentences that every model has room for, in the way that this one has learned to read."""
     pairs = minimal_pairs(corpus, extent.pairs, extent.seed, room)
@@ -234,7 +236,7 @@ def judged(
 
 
 def samples(
-    loaded: Loaded, corpus: Corpus, recipe: FrozenConfig, extent: Extent
+    loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig, extent: Extent
 ) -> list[dict[str, str]]:
     """What the model writes after each prompt, or in the place of its blank; nothing where the
     prompt is longer than what it reads at once.
@@ -248,7 +250,7 @@ def samples(
     return written
 
 
-def sample(loaded: Loaded, prompt: str, recipe: FrozenConfig, extent: Extent) -> dict[str, str]:
+def sample(loaded: Checkpoint, prompt: str, recipe: FrozenConfig, extent: Extent) -> dict[str, str]:
     if recipe.objective["name"] in ("masked", "span"):
         blanked = blank_in(prompt)
         (filled,) = fill(loaded, blanked)

@@ -17,7 +17,7 @@ from regard.core.seeding import keyed
 from regard.data.corpus import Corpus
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.decode_state import at_rest, right_padded
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.lab.compare.blanks import Blanks
 from regard.objectives.reading import read_on
 
@@ -93,7 +93,7 @@ def swapped_tokens(ids: list[int], draw: np.random.Generator) -> list[int] | Non
 
 
 def preferred(
-    loaded: Loaded, corpus: Corpus, pairs: Sequence[Pair], both_sides: bool
+    loaded: Checkpoint, corpus: Corpus, pairs: Sequence[Pair], both_sides: bool
 ) -> list[bool]:
     """Whether the model finds the real sentence of each pair more likely.
 
@@ -119,7 +119,7 @@ def pseudo(blanks: Blanks, rows: Sequence[list[int]]) -> list[float]:
     return totals
 
 
-def exact(loaded: Loaded, corpus: Corpus, rows: Sequence[list[int]]) -> list[float]:
+def exact(loaded: Checkpoint, corpus: Corpus, rows: Sequence[list[int]]) -> list[float]:
     if loaded.model.decoding == "queries":
         return read_in_order(loaded.model, corpus.special.end, rows)
     from regard.evaluation.likelihood import Ask, Scorer

@@ -12,7 +12,7 @@ from regard.attention.recorder import record
 from regard.core.errors import InputError
 from regard.data.words import words_of
 from regard.decoding.decode_state import at_rest
-from regard.formats.directory import Loaded, load
+from regard.formats.directory import Checkpoint, load
 from regard.lab.look.reading import Asked, read
 from regard.lab.look.recorded import kind_of, place_of
 from regard.lab.look.tokens import Token
@@ -57,7 +57,7 @@ def look(
     return Heat(f"{title} · {place} · {which}", weights, rows, columns, high=largest(weights))
 
 
-def opened(name: str, download: bool = False) -> tuple[Loaded, str]:
+def opened(name: str, download: bool = False) -> tuple[Checkpoint, str]:
     """A model and its title."""
     if download or Path(name).exists() or "/" in name:
         return load(name, download=download), "/".join(Path(name).resolve().parts[-2:])
@@ -65,10 +65,10 @@ def opened(name: str, download: bool = False) -> tuple[Loaded, str]:
         raise InputError(f"{name} has {count:,} parameters, too many to draw; choose a smaller one")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return Loaded(create(name)), f"{name}, untrained"
+        return Checkpoint(create(name)), f"{name}, untrained"
 
 
-def given(loaded: Loaded, text: str, words: list[str]) -> tuple[str | list[int], Asked]:
+def given(loaded: Checkpoint, text: str, words: list[str]) -> tuple[str | list[int], Asked]:
     """The text, or where no tokenizer knows it the numbers of its words, which a decoder is given
     as well: an untrained one would write nothing worth a look.
     """

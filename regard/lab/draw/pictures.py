@@ -107,8 +107,7 @@ def outline(name: str) -> Any:
     import torch
 
     from regard.formats.directory import configure, heads_of, locate, read_config
-    from regard.formats.empty import empty, extensions_of
-    from regard.formats.registry import format_of
+    from regard.formats.registry import empty, extensions_of, format_of
     from regard.models import create
 
     if Path(name).exists() or "/" in name:

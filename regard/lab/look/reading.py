@@ -7,8 +7,7 @@ marks; an encoder-decoder two texts; Transformer-XL and XLNet a text before, as 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ from regard.core.errors import ConfigError, InputError
 from regard.core.seeding import permutation
 from regard.data.input_formats import framed
 from regard.decoding.prompts import Prompts, readable
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.lab.look.tokens import Token, tokens_of
 from regard.models.state import State
 
@@ -70,7 +69,7 @@ def note(key: str, **values: Any) -> Note:
     return {"key": key, **values}
 
 
-def read(loaded: Loaded, text: str | Sequence[int], options: Asked) -> Reading:
+def read(loaded: Checkpoint, text: str | Sequence[int], options: Asked) -> Reading:
     """Refuses what the model has no use for, so that nothing asked is silently left out."""
     model = loaded.model
     name = model.family.name
@@ -96,7 +95,7 @@ def read(loaded: Loaded, text: str | Sequence[int], options: Asked) -> Reading:
 # -- ids
 
 
-def encoded(loaded: Loaded, text: str | Sequence[int], *, special: bool) -> list[int]:
+def encoded(loaded: Checkpoint, text: str | Sequence[int], *, special: bool) -> list[int]:
     if not isinstance(text, str):
         ids = [int(i) for i in text]
         Prompts(loaded).check_known("the text", ids)
@@ -111,7 +110,7 @@ def encoded(loaded: Loaded, text: str | Sequence[int], *, special: bool) -> list
     return ids
 
 
-def row_of(loaded: Loaded, text: str | Sequence[int]) -> tuple[list[int], list[int] | None]:
+def row_of(loaded: Checkpoint, text: str | Sequence[int]) -> tuple[list[int], list[int] | None]:
     """The ids of a text and their segments. Around it stand the marks between which the model has
     learned to read, whether its tokenizer adds them or not: an encoder's, or those of a task.
     """
@@ -126,7 +125,7 @@ def row_of(loaded: Loaded, text: str | Sequence[int]) -> tuple[list[int], list[i
     return encoded(loaded, text, special=not model.causal), None
 
 
-def task_of(loaded: Loaded) -> dict[str, Any]:
+def task_of(loaded: Checkpoint) -> dict[str, Any]:
     """What a fine-tuned model has learned; {} for any other."""
     file = (loaded.path or Path()) / "task.json"
     if loaded.path is None or not file.is_file():
@@ -138,7 +137,7 @@ def task_of(loaded: Loaded) -> dict[str, Any]:
 # -- one text
 
 
-def of_text(loaded: Loaded, text: str | Sequence[int], options: Asked) -> Reading:
+def of_text(loaded: Checkpoint, text: str | Sequence[int], options: Asked) -> Reading:
     ids, segments = row_of(loaded, text)
     inputs: dict[str, Any] = {}
     names = tokens_of(loaded.tokenizer, ids)
@@ -165,7 +164,7 @@ def of_text(loaded: Loaded, text: str | Sequence[int], options: Asked) -> Readin
     return Reading(run, {"text": names}, {"self": [part]}, 0, notes, facts)
 
 
-def of_recurrent(loaded: Loaded, text: str | Sequence[int], options: Asked) -> Reading:
+def of_recurrent(loaded: Checkpoint, text: str | Sequence[int], options: Asked) -> Reading:
     """Transformer-XL and XLNet: a memory before the text, and XLNet's order of guessing."""
     model = loaded.model
     ids, segments = row_of(loaded, text)
@@ -208,7 +207,7 @@ def of_recurrent(loaded: Loaded, text: str | Sequence[int], options: Asked) -> R
     table = torch.tensor([ids])
 
     def run() -> object:
-        with one_direction(model):
+        with model.one_direction():
             state = {} if keep is None else {"state": keep()}
             return model(table, **inputs, **state)
 
@@ -223,25 +222,12 @@ def remembered(model: Any, before: list[int]) -> Callable[[], State]:
     if step == 0:
         raise InputError("this model remembers nothing (its memory is 0); leave the memory out")
     state = State()
-    with torch.no_grad(), one_direction(model):
+    with torch.no_grad(), model.one_direction():
         for start in range(0, len(before), step):
             model(torch.tensor([before[start : start + step]]), state=state)
     if not state.hidden or state.hidden[0].size(1) == 0:
         raise InputError("nothing of the memory's text is remembered; leave the memory out")
     return lambda: State(hidden=list(state.hidden), length=state.length)
-
-
-@contextmanager
-def one_direction(model: Any) -> Iterator[None]:
-    """XLNet: a single text is read forwards, also by a model trained in both directions."""
-    directions = getattr(model, "directions", None)
-    if directions is not None:
-        model.directions = (1,)
-    try:
-        yield
-    finally:
-        if directions is not None:
-            model.directions = directions
 
 
 def ranks(order: int | Sequence[int], length: int) -> list[int]:
@@ -269,7 +255,7 @@ def ranks(order: int | Sequence[int], length: int) -> list[int]:
 # -- two texts
 
 
-def of_pair(loaded: Loaded, text: str | Sequence[int], options: Asked) -> Reading:
+def of_pair(loaded: Checkpoint, text: str | Sequence[int], options: Asked) -> Reading:
     """The decoder's rows are its inputs: the start, and then the target, each guessing the next."""
     model, prompts = loaded.model, Prompts(loaded)
     prompt = readable(text) if isinstance(text, str) else encoded(loaded, text, special=False)
@@ -305,7 +291,7 @@ def of_pair(loaded: Loaded, text: str | Sequence[int], options: Asked) -> Readin
 
 
 def informed(
-    loaded: Loaded, ids: list[int], segments: list[int] | None
+    loaded: Checkpoint, ids: list[int], segments: list[int] | None
 ) -> tuple[list[int], list[int] | None, list[Token], dict[str, Any], list[Note], list[str]]:
     """The row with what the run's own graph says of it, read as the run has learned to."""
     from regard.data.knowledge.options import KnowledgeOptions
@@ -348,7 +334,7 @@ def informed(
     return row.ids.tolist(), own, names, dict(inputs), notes, facts
 
 
-def branches(loaded: Loaded, row: Any) -> list[str]:
+def branches(loaded: Checkpoint, row: Any) -> list[str]:
     """Each branch with the word it grows from, as text."""
     facts, sentences = row.facts, []
     tokenizer: Any = loaded.tokenizer

@@ -14,7 +14,7 @@ import torch
 from regard.attention.recorder import Seen, record
 from regard.core.errors import InputError, StorageError
 from regard.decoding.decode_state import at_rest
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.lab.look.packing import Packed, Precision, pack, thumbnail
 from regard.lab.look.reading import Asked, Note, Part, Reading, read
 from regard.lab.look.rollout import Crossing, Rollout
@@ -130,11 +130,11 @@ def told(side: Side) -> dict[str, Any]:
 
 
 def look(
-    loaded: Loaded,
+    loaded: Checkpoint,
     text: str | Sequence[int],
     *,
     second: str | Sequence[int] | None = None,
-    against: Loaded | None = None,
+    against: Checkpoint | None = None,
     target: str | Sequence[int] | None = None,
     order: int | Sequence[int] | None = None,
     memory: str | Sequence[int] | None = None,
@@ -167,7 +167,7 @@ def look(
     return Recorded(sides)
 
 
-def titles(models: Sequence[Loaded]) -> list[str]:
+def titles(models: Sequence[Checkpoint]) -> list[str]:
     """The directories' names; of two that are the same, with those they stand in."""
     names = [m.model.family.name if m.path is None else m.path.resolve().name for m in models]
     if len(set(names)) < len(models) and len({id(m) for m in models}) == len(models):
@@ -179,7 +179,7 @@ def titles(models: Sequence[Loaded]) -> list[str]:
 
 
 def side_of(
-    loaded: Loaded,
+    loaded: Checkpoint,
     text: str | Sequence[int],
     options: Asked,
     name: str,
@@ -204,7 +204,7 @@ def side_of(
     )  # fmt: skip
 
 
-def watched(loaded: Loaded, reading: Reading, take: Callable[[Seen], None]) -> None:
+def watched(loaded: Checkpoint, reading: Reading, take: Callable[[Seen], None]) -> None:
     """Runs the model; each attention is handed on as it is seen, and not kept."""
     with torch.no_grad(), record(loaded.model) as recording:
         recording.layers = Taking(take)

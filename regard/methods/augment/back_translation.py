@@ -18,7 +18,7 @@ from regard.data.examples import Pair
 from regard.data.sentences import CLOSING, FULL, sentences
 from regard.data.words import is_unspaced
 from regard.evaluation.text_predictor import TextPredictor
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 
 TEMPERATURE = 0.9
 
@@ -28,8 +28,8 @@ class Back:
 
     def __init__(
         self,
-        away: Loaded,
-        home: Loaded | None = None,
+        away: Checkpoint,
+        home: Checkpoint | None = None,
         *,
         seed: int = 0,
         temperature: float = TEMPERATURE,

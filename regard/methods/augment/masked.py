@@ -26,7 +26,7 @@ from regard.data.words import Words, is_inner
 from regard.decoding.decode_state import at_rest, right_padded
 from regard.decoding.filling import Masked as Filler
 from regard.decoding.filling import filler_for
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 
 RULES = ("some", "tinybert")
 TOP = 15
@@ -53,7 +53,7 @@ NONE = Candidates([], np.empty(0))
 class Masked:
     """Puts words of a model into sentences."""
 
-    def __init__(self, loaded: Loaded, *, top: int = TOP, rule: str = "some") -> None:
+    def __init__(self, loaded: Checkpoint, *, top: int = TOP, rule: str = "some") -> None:
         if rule not in RULES:
             raise UnknownName("rule", rule, RULES)
         if top < 1:

@@ -49,7 +49,7 @@ from regard.methods.distill.parts import (
     turned,
 )
 from regard.methods.distill.teacher import Teacher, check_student, mapped
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.state import State
 from regard.objectives import objective as find
 from regard.objectives.base import Batch, Loss, Objective, Sample

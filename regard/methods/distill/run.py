@@ -25,8 +25,7 @@ from regard.core.files import write_json
 from regard.core.lock import RunLock
 from regard.data.corpus import MARKER, Corpus, read_marker
 from regard.formats.directory import configure, describe, load, locate, read_config
-from regard.formats.empty import extensions_of
-from regard.formats.registry import format_of
+from regard.formats.registry import extensions_of, format_of
 from regard.methods.distill.learned import inner_of
 from regard.methods.distill.objective import STYLES
 from regard.methods.distill.parts import TEXT

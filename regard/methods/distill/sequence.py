@@ -22,7 +22,7 @@ from regard.core.errors import ConfigError, FormatError
 from regard.data.corpus import MARKER, SPLITS, Corpus, Writer, read_marker, write_marker
 from regard.data.tokenizer import FILES
 from regard.decoding.generation import generate
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.methods.preference.replies import digest_of
 
 BLOCK = 128  # sources between two savings
@@ -34,7 +34,7 @@ Watch = Callable[[int, int], None]  # sources done, of how many
 
 
 def teach_pairs(
-    teacher: Loaded,
+    teacher: Checkpoint,
     data: Path,
     out: Path,
     *,
@@ -89,7 +89,9 @@ def source_of(corpus: Corpus, index: int) -> list[int]:
     return found
 
 
-def targets(teacher: Loaded, sources: list[list[int]], options: dict[str, Any]) -> list[list[int]]:
+def targets(
+    teacher: Checkpoint, sources: list[list[int]], options: dict[str, Any]
+) -> list[list[int]]:
     """The likeliest target of each source; how long it may be depends on that source alone, and
     not on which others are decoded with it.
     """
@@ -103,7 +105,7 @@ def targets(teacher: Loaded, sources: list[list[int]], options: dict[str, Any]) 
     return found
 
 
-def room_of(teacher: Loaded, length: int) -> int:
+def room_of(teacher: Checkpoint, length: int) -> int:
     """Tokens that the target of a source so long may have."""
     room = -(-int(LONGER * length) // FEW) * FEW + FEW
     context = getattr(teacher.config, "context", None)

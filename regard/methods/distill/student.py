@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.core.errors import ConfigError, UnknownName
 from regard.core.seeding import seed_torch
 from regard.formats.directory import (
-    Loaded,
+    Checkpoint,
     configure,
     heads_in,
     read_config,
@@ -58,7 +58,7 @@ def spread(layers: int, depth: int) -> list[int]:
     return [round(i * (depth - 1) / (layers - 1)) for i in range(layers)]
 
 
-def student_of(teacher: Loaded, shape: dict[str, int], seed: int) -> Any:
+def student_of(teacher: Checkpoint, shape: dict[str, int], seed: int) -> Any:
     """A smaller model of the same family, with the teacher's vocabulary and heads.
 
     Where only layers are fewer it begins with weights of the teacher: every so many layers, the
@@ -156,7 +156,9 @@ def inherited(
     return found
 
 
-def make_student(teacher: Loaded, shape: dict[str, int], out: Path, seed: int) -> dict[str, Any]:
+def make_student(
+    teacher: Checkpoint, shape: dict[str, int], out: Path, seed: int
+) -> dict[str, Any]:
     """Writes the student as a model directory; gives how large both are."""
     made = student_of(teacher, shape, seed)
     with torch.no_grad():

@@ -16,14 +16,11 @@ from regard.formats.directory import (
     locate,
     read_config,
 )
-from regard.formats.empty import extensions_of
-from regard.formats.registry import format_of
+from regard.formats.registry import extensions_of, format_of
 from regard.methods.preference.replies import digest_of
+from regard.models import FAMILIES
 from regard.objectives.base import Objective
 from regard.tasks.labelled import TASK, LabelledObjective
-
-PAIRED = ("t5", "transformer")  # families with an encoder and a decoder
-WINDOWED = ("longformer", "longformer-characters")
 
 
 class Teacher:
@@ -39,7 +36,7 @@ class Teacher:
         found = format_of(given["model_type"])
         self.family: str = found.family
         self.config: Any = configure(found, given)
-        self.pair = self.family in PAIRED
+        self.pair = FAMILIES[self.family].model.kind == "encoder-decoder"
         self.extensions = extensions_of(given)
         self.layers = depths(self.family, self.config)
         self.depth = self.config.layers + ("pointer" in self.extensions)  # tensors it remembers
@@ -75,9 +72,9 @@ class Teacher:
 
 def check_heads(path: Path, held: dict[str, int], wanted: dict[str, int], family: str) -> None:
     """A head that a directory lacks would begin at random, and teach that."""
-    causal = family not in ("bert", "longformer", "xlnet")  # others always guess words
+    optional = FAMILIES[family].model.kind == "encoder"  # others always guess words
     for name, classes in wanted.items():
-        if name == "masked" and causal:
+        if name == "masked" and not optional:
             continue
         if name not in held:
             raise ConfigError(
@@ -172,19 +169,19 @@ def check_extent(own: Any, their: Any, family: str) -> None:
             f"the student is {own.width} wide and its teacher {their.width}; a student is no "
             "wider than its teacher"
         )
-    most = depths(family, their)
     for name, layers in depths(family, own).items() if family else ():
-        if layers > most[name]:
+        most = depths(family, their)[name]
+        if layers > most:
             whose = f"{name} of the " if name else ""
             raise ConfigError(
-                f"the {whose}student has {layers} layers and its teacher {most[name]}; a student "
+                f"the {whose}student has {layers} layers and its teacher {most}; a student "
                 "is no deeper than its teacher"
             )
 
 
 def depths(family: str, config: Any) -> dict[str, int]:
     """The layers of each stack."""
-    if family not in PAIRED:
+    if FAMILIES[family].model.kind != "encoder-decoder":
         return {"": config.layers}
     return {"encoder": config.layers, "decoder": config.decoder_layers or config.layers}
 
@@ -201,9 +198,10 @@ def check_whole(extensions: dict[str, Any], who: str) -> None:
 
 
 def check_attention(own: Any, their: Any, family: str) -> None:
-    if family == "lstm":
+    attends = FAMILIES[family].model.attends
+    if not attends:
         raise ConfigError("an LSTM has no attention to compare; set attention = 0")
-    if family in WINDOWED or getattr(their, "band", None) is not None:
+    if attends == "windows" or getattr(their, "band", None) is not None:
         raise ConfigError(
             f"this {family} sees windows, whose scores are never one matrix; set attention = 0"
         )

@@ -86,7 +86,8 @@ def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:
     Noam's schedule a rate is a factor. Texts of a task are too short for BERT's pairs of sentences,
     so it guesses words alone.
     """
-    kind = family(recipe)
+    card = FAMILIES[family(recipe)]
+    paper = card.finetuned(recipe.examples.task or "")
     tokens = read_marker(out / TEXT)["splits"]["train"]["tokens"]
     config = config_of(Path(recipe.model))
     context = getattr(config, "context", None) or LENGTH
@@ -97,15 +98,15 @@ def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:
         "model": recipe.model,
         "data": str(out / TEXT),
         "seed": recipe.seed,
-        "objective": {"name": FAMILIES[kind].running_objective},
+        "objective": {"name": card.running_objective},
         "batch": {"length": length, "samples": samples},
         "budget": amount(stages.adapt),
-        "optimizer": {"rate": FAMILIES[kind].finetuned(recipe.examples.task or "").lr},
+        "optimizer": {"rate": paper.lr},
         "schedule": {"name": "constant", "warmup": 0.0}
-        if kind == "t5"
+        if paper.schedule == "constant"
         else {"name": "linear", "warmup": WARMUP},
     }
-    if kind == "xlnet":  # texts of a task do not go on from one to the next
+    if card.running_objective == "permuted":  # texts of a task do not go on from one to the next
         table["objective"] |= {"memory": False, "two_directions": config.two_directions}
     return replaced(make(table), engine=recipe.engine)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import ConfigError, UnknownName
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.methods.preference.replies import facts_beside
 from regard.methods.runs import run
 from regard.training import recipe as recipes
@@ -116,7 +116,7 @@ def scores(model: Path) -> bool:
     return bool(told.get("name") == "reward")
 
 
-def check_reward(loaded: Loaded) -> None:
+def check_reward(loaded: Checkpoint) -> None:
     """Refuses what is no reward model."""
     if loaded.path is None or not scores(loaded.path):
         raise ConfigError(

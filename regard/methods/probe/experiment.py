@@ -25,7 +25,7 @@ from regard.core.errors import ConfigError, FormatError, InputError, StorageErro
 from regard.core.files import read_json, write_text
 from regard.core.lock import RunLock
 from regard.core.progress import Progress
-from regard.formats.directory import Loaded, load
+from regard.formats.directory import Checkpoint, load
 from regard.methods.probe.plan import PLAN, Plan, read_plan
 from regard.methods.probe.questions import Frozen, Question, question
 from regard.methods.probe.report import head_maps, picture_of, summary
@@ -67,7 +67,7 @@ def resume(out: Path, *, quiet: bool = False) -> dict[str, Any]:
 class Experiment:
     plan: Plan
     out: Path
-    loaded: Loaded
+    loaded: Checkpoint
     asked: Question
     quiet: bool = False
     cells: dict[Key, dict[str, Any]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Experiment:
         self.asked.check(self.frozen)
         self.layers = self.asked.layers(self.frozen)
 
-    def freeze(self, loaded: Loaded, kept: bool = True) -> Frozen:
+    def freeze(self, loaded: Checkpoint, kept: bool = True) -> Frozen:
         """States of the model itself may be kept for other questions; those of untrained ones are
         cheap to make again and large.
         """

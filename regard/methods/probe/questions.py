@@ -21,7 +21,7 @@ from regard.data.corpus import MARKER
 from regard.data.examples import Tagged
 from regard.data.files import needed
 from regard.data.problems import Problems
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.methods.probe.automatic import automatic, sampled
 from regard.methods.probe.heads import STATISTICS, look_at_heads
 from regard.methods.probe.learning import Epoch, Pace
@@ -50,7 +50,7 @@ AUTO = "auto:"
 class Frozen:
     """A model that is asked, and its states once they are wanted."""
 
-    loaded: Loaded
+    loaded: Checkpoint
     plan: Plan
     cache: Path | None
     tell: Tell

@@ -16,7 +16,7 @@ from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.input_formats import Framed
 from regard.data.tags import divide, pieces
 from regard.evaluation.embeddings import Embedder
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 
 POOLING = ("mean", "first")
 LENGTH = 512  # tokens of a row, where a model has no last position
@@ -40,7 +40,7 @@ class Reader(Embedder):
     for it (the first of BERT and Longformer, else the last).
     """
 
-    def __init__(self, loaded: Loaded, pooling: str = "mean", length: int = 0) -> None:
+    def __init__(self, loaded: Checkpoint, pooling: str = "mean", length: int = 0) -> None:
         if loaded.tokenizer is None:
             raise InputError(f"{loaded.path or 'this model'} has no tokenizer, so it reads no text")
         if pooling not in POOLING:

@@ -23,7 +23,7 @@ from torch import Tensor
 from regard.core.atomic_dir import hidden_beside
 from regard.core.errors import ConfigError, StorageError
 from regard.core.seeding import seed_torch
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.methods.probe.reader import Reader, Row, portions
 from regard.models.extensions import extend
 from regard.training.train_module import evaluating
@@ -193,7 +193,7 @@ def forget(states: States) -> None:
 # -- the model that has learned nothing
 
 
-def untrained(loaded: Loaded, seed: int) -> Loaded:
+def untrained(loaded: Checkpoint, seed: int) -> Checkpoint:
     """A model of the same shape with the weights that its paper begins with."""
     model = loaded.model
     with torch.random.fork_rng(devices=[]):
@@ -202,4 +202,4 @@ def untrained(loaded: Loaded, seed: int) -> Loaded:
         for name, options in model.extensions.items():
             fresh = extend(fresh, name, dict(options), loaded.tokenizer)
     like = next(value for value in model.parameters() if value.is_floating_point())
-    return Loaded(fresh.to(like.device, like.dtype).eval(), loaded.tokenizer, path=loaded.path)
+    return Checkpoint(fresh.to(like.device, like.dtype).eval(), loaded.tokenizer, path=loaded.path)

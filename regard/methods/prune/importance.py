@@ -20,7 +20,7 @@ from regard.attention.attention import Kernel
 from regard.attention.kernels import How
 from regard.attention.pattern import Pattern
 from regard.core.errors import InputError
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 from regard.models.extensions.pruned import networks_of, sites
 from regard.models.state import State
 from regard.objectives.base import Batch, Objective
@@ -125,7 +125,7 @@ def normalised(scores: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def losses(
-    loaded: Loaded, data: Sequence[str], samples: int, limit: int, testing: dict[str, Any]
+    loaded: Checkpoint, data: Sequence[str], samples: int, limit: int, testing: dict[str, Any]
 ) -> Iterator[Iterator[Run]]:
     """The losses of the model's own task on labelled data, or of reading a text.
 
@@ -143,7 +143,7 @@ def losses(
         yield read(loaded.model, objective, samples)
 
 
-def labelled(loaded: Loaded, data: Sequence[str], plan: Any, samples: int) -> Iterator[Run]:
+def labelled(loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int) -> Iterator[Run]:
     from regard.evaluation.predict import Predictor
     from regard.evaluation.predictors import predictor_for
     from regard.evaluation.test import examples_of

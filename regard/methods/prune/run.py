@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from regard.attention.block import FeedForward, Gated
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.formats.directory import Loaded, load
+from regard.formats.directory import Checkpoint, load
 from regard.methods.prune.importance import importances, losses, normalised
 from regard.methods.quantize import run as measuring
 from regard.models.extensions import extend
@@ -133,7 +133,7 @@ def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) 
 
 
 def measured(
-    run: str, before: Loaded, made: Path, place: Path, plan: Plan, watch: Watch
+    run: str, before: Checkpoint, made: Path, place: Path, plan: Plan, watch: Watch
 ) -> dict[str, Any]:
     """Size, speed and score, before and after."""
     sizes = {"before": before.path or Path(run), "after": made}
@@ -167,7 +167,7 @@ def check(run: str, model: nn.Module, plan: Plan) -> None:
     listed_heads(model, plan.listed)
 
 
-def scored(loaded: Loaded, plan: Plan, watch: Watch) -> tuple[Scores, Scores]:
+def scored(loaded: Checkpoint, plan: Plan, watch: Watch) -> tuple[Scores, Scores]:
     """How important each head is, and each unit of a network, as far as that is asked for."""
     units = magnitudes(loaded.model) if plan.hidden and plan.method == "magnitude" else {}
     if not plan.heads and (not plan.hidden or units):

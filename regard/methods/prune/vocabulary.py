@@ -21,15 +21,15 @@ from tokenizers import Tokenizer as Fast
 
 from regard.core.errors import ConfigError
 from regard.data.tokenizer import Tokenizer
-from regard.formats.checkpoint import BESIDE
-from regard.formats.directory import Loaded, heads_in, save
+from regard.formats import BESIDE, Checkpoint
+from regard.formats.directory import heads_in, save
 
 UNUSED = re.compile(r"\[unused\d+\]")
 WORDS = ("embeddings.tokens.weight", "output.weight", "output.bias")  # with a row for each word
 BATCH = 1000  # texts
 
 
-def trim(loaded: Loaded, texts: Iterable[str], size: int, out: Path) -> dict[str, Any]:
+def trim(loaded: Checkpoint, texts: Iterable[str], size: int, out: Path) -> dict[str, Any]:
     """Writes the model with `size` words; gives how large it was and is."""
     model, tokenizer = loaded.model, loaded.tokenizer
     if WORDS[0] not in model.state_dict() or model.extensions or tokenizer is None:

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.attention.native.int8 import quantised
 from regard.core.errors import ConfigError, InputError
-from regard.formats.directory import Loaded
+from regard.formats.directory import Checkpoint
 
 SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)  # of a row's largest weight
 TEXTS, LETTERS = 128, 20_000  # that are read, and of each
@@ -63,7 +63,7 @@ class Watching(TorchFunctionMode):
                 if self.rows[name]}  # fmt: skip
 
 
-def calibrate(loaded: Loaded, layers: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
     """Cuts the rows of these layers in place; gives what it changes."""
     from regard.methods.probe.reader import Reader
     from regard.training.train_module import evaluating

@@ -23,7 +23,7 @@ from regard.attention.native.int8 import kernel
 from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
 from regard.core.seeding import keyed
 from regard.evaluation.preflight import check_place
-from regard.formats.directory import Loaded, load
+from regard.formats.directory import Checkpoint, load
 from regard.models.extensions import extend
 
 KINDS = {"int8": "weight", "int8-dynamic": "dynamic", "bf16": "bf16"}
@@ -94,7 +94,7 @@ def quantize(
     return report
 
 
-def fit(loaded: Loaded, plan: Plan, watch: Watch) -> dict[str, Any]:
+def fit(loaded: Checkpoint, plan: Plan, watch: Watch) -> dict[str, Any]:
     """Fits the scales to a text, if one is given; what that changes."""
     if not plan.calibrate:
         return {}
@@ -113,7 +113,7 @@ def check_out(out: Path) -> None:
         raise StorageError(f"{out} is not empty, and nothing is overwritten; give --out another")
 
 
-def write(loaded: Loaded, made: Path) -> Path:
+def write(loaded: Checkpoint, made: Path) -> Path:
     """The model with what belongs to it; its recipe says how it reads a text."""
     loaded.save(made)
     recipe = (loaded.path or made) / RECIPE
@@ -122,7 +122,7 @@ def write(loaded: Loaded, made: Path) -> Path:
     return made
 
 
-def stays(loaded: Loaded) -> list[str]:
+def stays(loaded: Checkpoint) -> list[str]:
     """The matrices that are no smaller than before."""
     named = loaded.model.named_parameters()
     return [name for name, value in named if value.dim() > 1 and value.numel() >= LARGE]
@@ -145,7 +145,7 @@ def weighed(directory: Path) -> int:
 # -- speed
 
 
-def speeds(before: Loaded, after: Loaded, repeats: int) -> dict[str, Any]:
+def speeds(before: Checkpoint, after: Checkpoint, repeats: int) -> dict[str, Any]:
     """Both in turn, so that what disturbs the machine disturbs both; the medians."""
     unit, amount, steps = work(before), 0, []
     times: tuple[list[float], list[float]] = ([], [])
@@ -164,11 +164,11 @@ def speeds(before: Loaded, after: Loaded, repeats: int) -> dict[str, Any]:
     }
 
 
-def work(loaded: Loaded) -> str:
+def work(loaded: Checkpoint) -> str:
     return "tokens/s, decoding one text" if decodes(loaded) else "sentences/s"
 
 
-def decodes(loaded: Loaded) -> bool:
+def decodes(loaded: Checkpoint) -> bool:
     from regard.decoding.decode_state import reader_for
 
     try:
@@ -178,7 +178,7 @@ def decodes(loaded: Loaded) -> bool:
     return True
 
 
-def task_for(loaded: Loaded) -> tuple[int, Callable[[], Any]]:
+def task_for(loaded: Checkpoint) -> tuple[int, Callable[[], Any]]:
     """What is measured: how much of it a step does, and the step."""
     config = loaded.config
     dice = keyed(0, "quantize", "speed")

@@ -32,8 +32,10 @@ def extension(name: str) -> type[Extension]:
     if name not in EXTENSIONS:
         raise UnknownName("extension", name, EXTENSIONS)
     file, kind = EXTENSIONS[name]
-    found: type[Extension] = getattr(import_module(f"regard.models.extensions.{file}"), kind)
-    return found
+    extension_class: type[Extension] = getattr(
+        import_module(f"regard.models.extensions.{file}"), kind
+    )
+    return extension_class
 
 
 def place_of(name: str) -> int:
@@ -56,18 +58,18 @@ def extend(
             f"this model has the extension {name!r} already, with {model.extensions[name]}; "
             "begin with the model it was made from"
         )
-    made = extension(name).of(options or {})
+    part = extension(name).of(options or {})
     late = [other for other in model.extensions if place_of(other) > place_of(name)]
     if late:
         raise ConfigError(
             f"{name!r} cannot be added to a model with {late[0]!r}; add {name!r} first, then "
             f"{late[0]!r}"
         )
-    made.check(model)
+    part.check(model)
     was_training = model.training
     with made_like(model):
-        made.apply(model)
+        part.apply(model)
         if model.device.type != "meta":
-            made.initialise(model, tokenizer)
-    model.extensions[name] = made.table()
+            part.initialise(model, tokenizer)
+    model.extensions[name] = part.table()
     return model.train(was_training)

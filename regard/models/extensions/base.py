@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from typing import Any, ClassVar, Self
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
+from regard.core.errors import ConfigError, UnknownName
 from regard.core.tables import from_table
 from regard.data.tokenizer import Tokenizer
 
@@ -22,16 +23,27 @@ class Extension:
 
     Options: ClassVar[type]
     name: ClassVar[str]
+    choices: ClassVar[Mapping[str, Collection[str]]] = {}  # option -> the values it may have
+    least: ClassVar[Mapping[str, int]] = {}  # option -> its smallest value
     learns: ClassVar[bool] = True  # can a model with this part be trained further?
 
     def __init__(self, options: Any) -> None:
         self.options = options
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Self:
-        """From a table of options, with names and kinds checked."""
+    def of(cls, options: dict[str, Any]) -> Self:
+        """From a table of options, with names, kinds and values checked."""
         path = f"extensions.{cls.name}."
-        return cls(from_table(cls.Options, given, path=path, what="option"))
+        checked: Any = from_table(cls.Options, options, path=path, what="option")
+        for name, known in cls.choices.items():
+            if getattr(checked, name) not in known:
+                raise UnknownName(name, getattr(checked, name), known, f"({path}{name})")
+        for name, least in cls.least.items():
+            if getattr(checked, name) < least:
+                raise ConfigError(
+                    f"{path}{name} is {getattr(checked, name)}; it must be at least {least}"
+                )
+        return cls(checked)
 
     def table(self) -> dict[str, Any]:
         """The options as config.json holds them."""

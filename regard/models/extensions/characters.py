@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError
 from regard.data.tokenizer import Tokenizer
 from regard.models.adaptive import AdaptiveEmbedding
 from regard.models.extensions.base import Extension, adopt
@@ -138,17 +138,8 @@ def owner_of(model: Any) -> Any:
 class Characters(Extension):
     Options: ClassVar[type] = Options
     name = "characters"
-
-    def check(self, model: Any) -> None:
-        o = self.options
-        if o.network not in NETWORKS:
-            raise UnknownName("network", o.network, NETWORKS, "(of characters)")
-        for name, least in (("most", 1), ("alphabet", FIRST + 1), ("size", 1), ("window", 1)):
-            if getattr(o, name) < least:
-                raise ConfigError(
-                    f"extensions.characters.{name} is {getattr(o, name)}; it must be at least "
-                    f"{least}"
-                )
+    choices: ClassVar = {"network": NETWORKS}
+    least: ClassVar = {"most": 1, "alphabet": FIRST + 1, "size": 1, "window": 1}
 
     def apply(self, model: Any) -> None:
         owner, c = owner_of(model), model.config
@@ -182,6 +173,6 @@ def spellings(tokenizer: Tokenizer, words: int, o: Options) -> Tensor:
     number = {character: i for i, character in enumerate(ranked[: o.alphabet - FIRST], FIRST)}
     table = torch.zeros(words, o.most, dtype=torch.int32, device="cpu")
     for row, entry in zip(table, entries, strict=True):
-        found = [number.get(character, OTHER) for character in entry[: o.most]]
-        row[: len(found)] = torch.tensor(found, dtype=torch.int32, device="cpu")
+        numbers = [number.get(character, OTHER) for character in entry[: o.most]]
+        row[: len(numbers)] = torch.tensor(numbers, dtype=torch.int32, device="cpu")
     return table

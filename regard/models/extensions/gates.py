@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.block import Block, CrossBlock, PostNorm, PreNorm
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError
 from regard.data.tokenizer import Tokenizer
-from regard.models.extensions.base import Extension
+from regard.models.extensions.base import Extension, adopt
 
 PLACES = {
     "both": ("attention", "cross", "feed_forward"),
@@ -95,13 +95,8 @@ class GatedPostNorm(PostNorm):
     """norm(gate(x, dropout(layer(x)))), in place of the sub-layer it is made of."""
 
     def __init__(self, plain: PostNorm, gate: nn.Module) -> None:
-        nn.Module.__init__(self)
-        self.layer, self.norm, self.dropout, self.gate = (
-            plain.layer,
-            plain.norm,
-            plain.dropout,
-            gate,
-        )
+        adopt(self, plain)
+        self.gate = gate
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         y: Tensor = self.norm(self.gate(x, self.dropout(self.layer(x, *context))))
@@ -122,31 +117,28 @@ GATED: dict[type[PostNorm], type[GatedPostNorm]] = {PostNorm: GatedPostNorm, Pre
 class Gates(Extension):
     Options: ClassVar[type] = Options
     name = "gates"
+    choices: ClassVar = {"place": PLACES, "kind": KINDS}
 
     def check(self, model: Any) -> None:
         o = self.options
-        if o.place not in PLACES:
-            raise UnknownName("place", o.place, PLACES, "(of gates)")
-        if o.kind not in KINDS:
-            raise UnknownName("kind", o.kind, KINDS, "(of gates)")
         if o.open is not None and not math.isfinite(o.open):
             raise ConfigError(f"extensions.gates.open is {o.open!r}; it must be a number")
-        if not self.found(model):
+        if not self.paths(model):
             raise ConfigError(
                 f"{type(model).__name__} has no residual paths of {o.place}, so there is nothing "
                 "to gate"
             )
 
-    def found(self, model: nn.Module) -> list[tuple[nn.Module, str, PostNorm]]:
+    def paths(self, model: nn.Module) -> list[tuple[nn.Module, str, PostNorm]]:
         """(block, name, sub-layer) of each path that is gated."""
         blocks = [part for part in model.modules() if isinstance(part, Block | CrossBlock)]
         names = PLACES[self.options.place]
         pairs = [(block, name) for block in blocks for name in names if hasattr(block, name)]
-        held = [(block, name, getattr(block, name)) for block, name in pairs]
-        return [each for each in held if isinstance(each[2], PostNorm)]
+        paths = [(block, name, getattr(block, name)) for block, name in pairs]
+        return [each for each in paths if isinstance(each[2], PostNorm)]
 
     def apply(self, model: Any) -> None:
-        for block, name, plain in self.found(model):
+        for block, name, plain in self.paths(model):
             (width,) = plain.norm.normalized_shape  # type: ignore[misc]
             gate = KINDS[self.options.kind](width)
             setattr(block, name, GATED[type(plain)](plain, gate))
@@ -154,6 +146,6 @@ class Gates(Extension):
     def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
         start = self.options.open
         with torch.no_grad():
-            for _, _, gated in self.found(model):
+            for _, _, gated in self.paths(model):
                 gate: Any = gated.gate
                 gate.initialise(gate.OPEN if start is None else float(start))

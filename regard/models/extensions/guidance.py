@@ -113,8 +113,8 @@ class Gate(nn.Module):
         nn.init.zeros_(self.weight)
 
     def forward(self, bias: Tensor, q: Tensor, pattern: Pattern) -> Tensor:
-        asked = torch.einsum("bhqd,hd->bhq", q, self.weight.to(q.dtype))
-        return bias * pattern.rows(asked.sigmoid()[..., None])
+        queries = torch.einsum("bhqd,hd->bhq", q, self.weight.to(q.dtype))
+        return bias * pattern.rows(queries.sigmoid()[..., None])
 
 
 def is_silent(weight: Tensor) -> bool:
@@ -139,10 +139,10 @@ class Guided(nn.Module):
         self.gate = Gate(heads, size) if o.gated else Open()
 
     def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
-        asked, k, bias = self.inner(q, k, view, scale)
+        queries, k, bias = self.inner(q, k, view, scale)
         features: Tensor | None = getattr(view, "features", None)
         if features is None or self.strength.silent() or self.weights.silent():
-            return asked, k, bias
+            return queries, k, bias
         if features.size(1) != self.rules:
             raise InputError(
                 f"the guide has {features.size(1)} rules, and this model has learned with "
@@ -151,7 +151,7 @@ class Guided(nn.Module):
         each = self.weights(features) * self.strength(features)  # [rules, heads]
         added = torch.einsum("fh,bfqk->bhqk", each, features)
         added = self.gate(added, q, view.pattern)
-        return asked, k, added if bias is None else bias + added
+        return queries, k, added if bias is None else bias + added
 
     def reset(self) -> None:
         for part in (self.strength, self.weights, self.gate):
@@ -164,15 +164,10 @@ class Guidance(Extension):
 
     Options: ClassVar[type] = GuidanceOptions
     name = "guidance"
+    choices: ClassVar = {"strength": STRENGTHS, "weights": WEIGHTS}
 
     def check(self, model: Any) -> None:
         o = self.options
-        for name, known in (("strength", STRENGTHS), ("weights", WEIGHTS)):
-            if getattr(o, name) not in known:
-                raise ConfigError(
-                    f"extensions.guidance.{name} is {getattr(o, name)!r}; it must be one of "
-                    f"{', '.join(known)}"
-                )
         named = isinstance(o.rules, list) and all(isinstance(rule, str) for rule in o.rules)
         if not named or not o.rules or len(set(o.rules)) < len(o.rules):
             raise ConfigError(
@@ -180,8 +175,8 @@ class Guidance(Extension):
             )
         if not list(attentions(model)):
             raise ConfigError(
-                f"{type(model).__name__} has no encoder to be guided; bert, longformer, xlnet, t5 "
-                "and transformer have"
+                f"{type(model).__name__} has no encoder to be guided; bert, roberta, longformer, "
+                "xlnet, t5 and transformer have"
             )
 
     def apply(self, model: Any) -> None:
@@ -197,17 +192,6 @@ class Guidance(Extension):
 
 def attentions(model: Any) -> Iterable[Attention]:
     """The attentions of a model's encoder, none of a model without one."""
-    from regard.models.bert import Bert
-    from regard.models.longformer import Longformer
-    from regard.models.t5 import T5
-    from regard.models.transformer import Transformer
-    from regard.models.xlnet import XLNet
-
-    blocks: Any = ()
-    if isinstance(model, Bert | Longformer | XLNet):
-        blocks = model.blocks
-    elif isinstance(model, T5):
-        blocks = model.encoder.blocks
-    elif isinstance(model, Transformer):
-        blocks = model.encoder_blocks
+    stack = {"encoder": "", "encoder-decoder": "encoder"}.get(model.kind)
+    blocks = [] if stack is None else model.stacks()[stack]
     return [part for block in blocks for part in block.modules() if isinstance(part, Attention)]

@@ -36,10 +36,10 @@ class Tokens:
     predicates: tuple[str, ...] = ()  # names of the relations in `edges`
 
     def need(self, name: str, rule: str) -> Tensor:
-        found = getattr(self, name)
-        if found is None:
+        value = getattr(self, name)
+        if value is None:
             raise InputError(f"the rule {rule!r} asks for {name}, which this batch does not have")
-        table: Tensor = found
+        table: Tensor = value
         return table
 
 
@@ -73,8 +73,8 @@ class Guide:
         ids = self.tokens.ids
         queries = ids.size(1) if self.asking is None else self.asking.size(1)
         where, leading = places(pattern, ids.size(0), queries, ids.size(1), ids.device)
-        found = torch.stack([self.values(rule, where, dtype) for rule in self.rules], leading)
-        return found.flatten(0, leading - 1)
+        values = torch.stack([self.values(rule, where, dtype) for rule in self.rules], leading)
+        return values.flatten(0, leading - 1)
 
     def values(self, rule: Rule, where: Places, dtype: torch.dtype) -> Tensor:
         batch, query, key = where
@@ -166,12 +166,12 @@ def kinds(text: str) -> Rule:
 
 def number(rule: str, text: str) -> float:
     try:
-        found = float(text)
+        value = float(text)
     except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
+        value = 0.0
+    if not 0 < value < float("inf"):
         raise ConfigError(f"the rule '{rule}:{text}' needs a number above 0, as in '{rule}:2'")
-    return found
+    return value
 
 
 PLAIN: dict[str, Rule] = {

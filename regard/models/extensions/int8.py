@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
 from regard.attention.attention import Projection
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError
 from regard.models.extensions.base import Extension
 from regard.models.extensions.small import (
     KINDS,
@@ -32,28 +32,27 @@ HEADS = "heads."  # small, read once a text, and closest to the answer: never to
 WORDS = "tokens"  # what embeddings of words are called in every family
 
 
+@dataclass(frozen=True)
+class Options:
+    kind: str = "weight"  # what is multiplied has 16 bits; "dynamic": 8 bits; or "bf16"
+    exclude: list[str] = field(default_factory=list)  # names that stay, such as "blocks.0.*"
+    output: str = "int8"  # the table of words too; "float": it stays
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.exclude, list | tuple) or not all(
+            isinstance(pattern, str) for pattern in self.exclude
+        ):
+            raise ConfigError(
+                f"extensions.int8.exclude is {self.exclude!r}; it must be a list of names of "
+                "layers, such as ['blocks.0.*']"
+            )
+
+
 class Int8(Extension):
+    Options: ClassVar[type] = Options
     name = "int8"
     learns = False
-
-    @dataclass(frozen=True)
-    class Options:
-        kind: str = "weight"  # what is multiplied has 16 bits; "dynamic": 8 bits; or "bf16"
-        exclude: list[str] = field(default_factory=list)  # names that stay, such as "blocks.0.*"
-        output: str = "int8"  # the table of words too; "float": it stays
-
-        def __post_init__(self) -> None:
-            if self.kind not in KINDS:
-                raise UnknownName("kind", self.kind, KINDS, "(of the extension int8)")
-            if self.output not in ("int8", "float"):
-                raise UnknownName("output", self.output, ("int8", "float"))
-            if not isinstance(self.exclude, list | tuple) or not all(
-                isinstance(pattern, str) for pattern in self.exclude
-            ):
-                raise ConfigError(
-                    f"extensions.int8.exclude is {self.exclude!r}; it must be a list of names of "
-                    "layers, such as ['blocks.0.*']"
-                )
+    choices: ClassVar = {"kind": KINDS, "output": ("int8", "float")}
 
     def check(self, model: Any) -> None:
         every = fitting(model)
@@ -91,12 +90,12 @@ class Int8(Extension):
         }
 
     def apply(self, model: Any) -> None:
-        made: dict[int, nn.Module] = {}
+        replacements: dict[int, nn.Module] = {}
         tables: dict[int, Matrix] = {}
         for name, part in self.chosen(model).items():
-            if id(part) not in made:  # one module may stand in two places
-                made[id(part)] = self.small(part, tables)
-            put(model, name, made[id(part)])
+            if id(part) not in replacements:  # one module may stand in two places
+                replacements[id(part)] = self.small(part, tables)
+            put(model, name, replacements[id(part)])
         for name, block in list(model.named_modules()):
             if fits(block):
                 put(model, name, SmallBlock(block))
@@ -115,16 +114,16 @@ class Int8(Extension):
 
 def fitting(model: Any) -> dict[str, Any]:
     """The layers that can become small, by name; none whose matrix another part uses too."""
-    found: dict[str, Any] = {}
+    layers: dict[str, Any] = {}
     others: set[int] = set()
     for name, part in model.named_modules(remove_duplicate=False):
         linear = type(part) is nn.Linear or isinstance(part, Projection)
         words = type(part) is nn.Embedding and name.rpartition(".")[2] == WORDS
         if (linear or words or type(part) is Output) and not name.startswith(HEADS):
-            found[name] = part
+            layers[name] = part
         else:
             others |= {id(value) for value in part.parameters(recurse=False)}
-    return {name: part for name, part in found.items() if id(part.weight) not in others}
+    return {name: part for name, part in layers.items() if id(part.weight) not in others}
 
 
 def put(model: Any, name: str, part: nn.Module) -> None:

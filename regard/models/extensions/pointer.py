@@ -26,16 +26,11 @@ from regard.attention.memory import Growing
 from regard.core.errors import ConfigError, InputError
 from regard.data.tokenizer import Tokenizer
 from regard.models.adaptive import AdaptiveOutput
-from regard.models.base import EncoderDecoder
 from regard.models.extensions.base import Extension, adopt
-from regard.models.gpt import GPT
-from regard.models.lstm import LSTM
 from regard.models.output import CHUNK, Output, Soft
 from regard.models.state import State
-from regard.models.transformer_xl import TransformerXL
 
 LARGEST = 2**24  # ids that 32 bits hold exactly
-CACHED = (GPT, EncoderDecoder)  # their past is a cache for each layer; that of others hidden states
 
 
 @dataclass(frozen=True)
@@ -171,14 +166,14 @@ class PointerOutput(Output):
 
     def plainly(self, hidden: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
         """log p_vocabulary of every target [N], without gradient, a few rows at a time."""
-        size, found = max(1, CHUNK // self.pointer.vocabulary), []
+        size, parts = max(1, CHUNK // self.pointer.vocabulary), []
         with torch.no_grad():
             for h, t in zip(hidden.split(size), targets.split(size), strict=True):
                 words = super().forward(h).to(dtype)
-                found.append(-F.cross_entropy(words, t, reduction="none"))
-        return torch.cat(found)
+                parts.append(-F.cross_entropy(words, t, reduction="none"))
+        return torch.cat(parts)
 
-    def found(self, rows: Tensor, targets: Tensor) -> tuple[Parts, Tensor, Tensor]:
+    def likelihoods(self, rows: Tensor, targets: Tensor) -> tuple[Parts, Tensor, Tensor]:
         """What the rows carry; log p of every target; and of it the vocabulary's part alone, which
         is a number that nothing flows back into.
         """
@@ -195,7 +190,7 @@ class PointerOutput(Output):
             each = -self(rows).gather(-1, targets[:, None])[:, 0]
             y: Tensor = (each if shares is None else each * shares).sum()
             return y
-        parts, log_p, words = self.found(rows, targets)
+        parts, log_p, words = self.likelihoods(rows, targets)
         total = -(log_p if shares is None else log_p * shares).sum()
         if not torch.is_grad_enabled():
             return total
@@ -205,7 +200,7 @@ class PointerOutput(Output):
 
     def each(self, rows: Tensor, targets: Tensor) -> Tensor:
         with torch.no_grad():
-            return -self.found(rows, targets)[1]
+            return -self.likelihoods(rows, targets)[1]
 
     def softened(
         self, hidden: Tensor, targets: Tensor, soft: Soft, shares: Tensor | None = None
@@ -238,8 +233,8 @@ def nothing(hidden: Tensor, tokens: Tensor) -> Past:
     return Past(hidden.detach()[:, :0], empty, empty.bool())
 
 
-def unpacked(held: Tensor) -> Past:
-    return Past(held[..., :-2], held[..., -2].long(), held[..., -1].bool())
+def unpacked(rows: Tensor) -> Past:
+    return Past(rows[..., :-2], rows[..., -2].long(), rows[..., -1].bool())
 
 
 def packed(past: Past, hidden: Tensor, tokens: Tensor, real: Tensor | None, window: int) -> Tensor:
@@ -273,30 +268,32 @@ def remember(cache: Remembered, hidden: Tensor, tokens: Tensor) -> None:
 class Pointer(Extension):
     Options: ClassVar[type] = Options
     name = "pointer"
+    least: ClassVar = {"window": 1}
 
     def check(self, model: Any) -> None:
         o, kind = self.options, type(model).__name__
-        if o.window < 1:
-            raise ConfigError(f"extensions.pointer.window is {o.window}; it must be at least 1")
         if not 0.0 < o.open < 1.0:
             raise ConfigError(f"extensions.pointer.open is {o.open}; it must lie between 0 and 1")
-        if not isinstance(model, GPT | TransformerXL | LSTM | EncoderDecoder):
+        goes_on = model.causal and "state" in model.accepts
+        if not goes_on and model.kind != "encoder-decoder":
             raise ConfigError(
                 f"{kind} cannot point to what it has read; models that go on with a text can: gpt, "
-                "transformer-xl, lstm, t5, transformer"
+                "llama, transformer-xl, lstm, t5, transformer"
             )
         if heads := list(getattr(model, "heads", ())):
             raise ConfigError(
                 f"this {kind} has heads ({', '.join(heads)}), and a pointer is for language "
                 "models; build it without them"
             )
+        if not hasattr(model, "output"):
+            raise ConfigError(f"this {kind} has no output for words, so it has none to point to")
         if model.config.vocabulary > LARGEST:
             raise ConfigError(f"a pointer can tell {LARGEST:,} words apart, not more")
 
     def apply(self, model: Any) -> None:
         c, output = model.config, model.output
         pointer = Pointing(c.width, c.vocabulary, self.options.window)
-        layers = 0 if isinstance(model, CACHED) else c.layers
+        layers = c.layers if model.remembers else 0  # others have a cache for each layer
         model.output = OUTPUTS[type(output)](output, pointer, layers)
 
     def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:

@@ -21,7 +21,6 @@ from regard.attention.block import FeedForward, Gated
 from regard.attention.position import Placed, Plain, Relative, Rotary, View
 from regard.core.errors import ConfigError, UnknownName
 from regard.models.extensions.base import Extension
-from regard.models.gpt import GPT
 from regard.models.recurrent import RelativeSegments
 
 BY_HEAD = {"u": 0, "v": 0, "s": 0, "segment": 1}  # parameters of a score, and where heads count
@@ -37,9 +36,9 @@ class Options:
 class Remaining(nn.Module):
     """A score for the heads that remain, where what it holds or is told is of all heads."""
 
-    def __init__(self, score: nn.Module, kept: Sequence[int], shared: Sequence[str]) -> None:
+    def __init__(self, score: nn.Module, heads: Sequence[int], shared: Sequence[str]) -> None:
         super().__init__()
-        self.score, self.kept, self.shared = score, list(kept), list(shared)
+        self.score, self.kept, self.shared = score, list(heads), list(shared)
 
     def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
         if view.bias is not None and view.bias.size(1) > 1:
@@ -61,14 +60,14 @@ class Pruned(Extension):
 
     def check(self, model: Any) -> None:
         attentions, networks = sites(model), networks_of(model)
-        for kind, given in (("heads", self.options.heads), ("hidden", self.options.hidden)):
-            if not isinstance(given, Mapping):
-                raise ConfigError(f"extensions.pruned.{kind} is {given!r}; it must be a table")
-        for name, kept in self.options.heads.items():
+        for kind, table in (("heads", self.options.heads), ("hidden", self.options.hidden)):
+            if not isinstance(table, Mapping):
+                raise ConfigError(f"extensions.pruned.{kind} is {table!r}; it must be a table")
+        for name, heads in self.options.heads.items():
             if name not in attentions:
                 raise UnknownName("attention", name, attentions, f"(of {type(model).__name__})")
             for part in attentions[name]:
-                check_heads(name, kept, part)
+                check_heads(name, heads, part)
         for name, count in self.options.hidden.items():
             if name not in networks:
                 raise UnknownName("network", name, networks, f"(of {type(model).__name__})")
@@ -82,9 +81,9 @@ class Pruned(Extension):
         every = [part.score for parts in attentions.values() for part in parts]
         owners = Counter(id(p) for score in every for p in own_parameters(score).values())
         shared = {place for place, count in owners.items() if count > 1}
-        told = not isinstance(model, GPT)  # whose rows are never told a bias of each head
-        for name, kept in self.options.heads.items():
-            cut_heads(attentions[name], kept, shared, told)
+        biased = model.kind != "decoder"  # whose rows are told no bias of each head
+        for name, heads in self.options.heads.items():
+            cut_heads(attentions[name], heads, shared, biased)
         for name, count in self.options.hidden.items():
             cut_units(networks[name], count)
 
@@ -96,15 +95,15 @@ def sites(model: nn.Module) -> dict[str, list[Attention]]:
     """Attentions by their names. Those that share what comes out of them (a Longformer's two) are
     pruned together, under the name of what holds them.
     """
-    found: dict[int, list[tuple[str, Attention]]] = {}
+    by_output: dict[int, list[tuple[str, Attention]]] = {}
     for name, part in model.named_modules():
         if isinstance(part, Attention):
-            found.setdefault(id(part.out), []).append((name, part))
-    made = {}
-    for pairs in found.values():
+            by_output.setdefault(id(part.out), []).append((name, part))
+    named = {}
+    for pairs in by_output.values():
         first = pairs[0][0]
-        made[first if len(pairs) == 1 else first.rpartition(".")[0]] = [part for _, part in pairs]
-    return made
+        named[first if len(pairs) == 1 else first.rpartition(".")[0]] = [part for _, part in pairs]
+    return named
 
 
 def networks_of(model: nn.Module) -> dict[str, FeedForward]:
@@ -122,22 +121,22 @@ def own_parameters(score: nn.Module) -> dict[str, nn.Parameter]:
     return {n: p for n, p in inner.named_parameters(recurse=False) if n in BY_HEAD}
 
 
-def check_heads(name: str, kept: Any, attention: Attention) -> None:
-    held = remaining(attention)
-    if not isinstance(kept, Sequence) or not all(isinstance(head, int) for head in kept):
+def check_heads(name: str, heads: Any, attention: Attention) -> None:
+    present = remaining(attention)
+    if not isinstance(heads, Sequence) or not all(isinstance(head, int) for head in heads):
         raise ConfigError(
-            f"extensions.pruned.heads: {name} is {kept!r}; it must be a list of heads"
+            f"extensions.pruned.heads: {name} is {heads!r}; it must be a list of heads"
         )
-    if not kept:
-        raise ConfigError(f"every head of {name} would be removed; leave at least one of {held}")
-    if list(kept) != sorted(set(kept)) or not set(kept) <= set(held):
-        raise ConfigError(f"{name} has the heads {held}; {list(kept)} cannot remain of them")
+    if not heads:
+        raise ConfigError(f"every head of {name} would be removed; leave at least one of {present}")
+    if list(heads) != sorted(set(heads)) or not set(heads) <= set(present):
+        raise ConfigError(f"{name} has the heads {present}; {list(heads)} cannot remain of them")
     each = attention.project.heads // attention.project.kv_heads
-    for group in (held[i : i + each] for i in range(0, len(held), each)):
-        if set(group) & set(kept) and not set(group) <= set(kept):
+    for group in (present[i : i + each] for i in range(0, len(present), each)):
+        if set(group) & set(heads) and not set(group) <= set(heads):
             raise ConfigError(
                 f"the heads {group} of {name} share their keys and values, so they stay or go "
-                f"together; {list(kept)} cannot remain"
+                f"together; {list(heads)} cannot remain"
             )
     score: Any = attention.score
     if type(score.score if isinstance(score, Remaining) else score) not in SCORES:
@@ -151,11 +150,11 @@ def check_heads(name: str, kept: Any, attention: Attention) -> None:
 
 
 def cut_heads(
-    parts: Sequence[Attention], kept: Sequence[int], shared: set[int], told: bool
+    parts: Sequence[Attention], numbers: Sequence[int], shared: set[int], biased: bool
 ) -> None:
     """All these attentions have one output, whose columns go with the heads."""
-    held, size = remaining(parts[0]), parts[0].project.size
-    heads = torch.tensor([held.index(head) for head in kept])
+    present, size = remaining(parts[0]), parts[0].project.size
+    heads = torch.tensor([present.index(head) for head in numbers])
     rows = (heads[:, None] * size + torch.arange(size)).flatten()
     for part in parts:
         project = part.project
@@ -166,9 +165,9 @@ def cut_heads(
         narrow(project, 0, (every[:, None] * size + torch.arange(size)).flatten())
         project.heads, project.kv_heads = len(heads), len(shared_heads)
         inner, picked = cut_score(part.score, heads, rows, shared)
-        wanted = bool(picked) or (told and isinstance(inner, Plain))
-        part.score = Remaining(inner, kept, picked) if wanted else inner
-        part.remaining = list(kept)  # type: ignore[assignment]
+        wanted = bool(picked) or (biased and isinstance(inner, Plain))
+        part.score = Remaining(inner, numbers, picked) if wanted else inner
+        part.remaining = list(numbers)  # type: ignore[assignment]
     narrow(parts[0].out, 1, rows)
 
 

@@ -34,7 +34,24 @@ KINDS = (*PLANES, "bf16")
 READYING = threading.Lock()  # of all matrices: one of its own would keep a model from being copied
 
 
-class Matrix(nn.Module):
+class Addressed(nn.Module):
+    """A module that knows where its numbers lie, for native code. It forgets that when they move:
+    other numbers, or a copy of the module, have addresses of their own.
+    """
+
+    def forget(self) -> None:
+        raise TypeError(f"{type(self).__name__} does not say what it forgets")
+
+    def _apply(self, *args: Any, **options: Any) -> Any:
+        self.forget()
+        return super()._apply(*args, **options)  # type: ignore[no-untyped-call]
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        self.forget()
+        super()._load_from_state_dict(*args, **options)
+
+
+class Matrix(Addressed):
     """[outputs, inputs]: bytes with a scale for each output, or the bits of bfloat16."""
 
     weight: Tensor
@@ -75,12 +92,12 @@ class Matrix(nn.Module):
         return plain_int8(x, self.weight[some], self.scale[some], added, PLANES[self.kind])
 
     def made_ready(self, bias: Tensor | None, start: int, end: int) -> Ready:
-        found = self.ready.get((start, end))
-        if found is None:
+        ready = self.ready.get((start, end))
+        if ready is None:
             with READYING:  # of threads that come first at once, one puts the matrix in its place
-                found = self.ready.get((start, end)) or self.described(bias, start, end)
-                self.ready[start, end] = found
-        return found
+                ready = self.ready.get((start, end)) or self.described(bias, start, end)
+                self.ready[start, end] = ready
+        return ready
 
     def described(self, bias: Tensor | None, start: int, end: int) -> Ready:
         if self.place != self.weight.data_ptr():
@@ -94,22 +111,17 @@ class Matrix(nn.Module):
 
     def rows(self, chosen: Tensor) -> Tensor:
         """Some rows of the matrix, as ordinary numbers."""
-        found = self.weight[chosen]
+        numbers = self.weight[chosen]
         if self.kind == "bf16":
-            return found.view(torch.bfloat16).to(self.scale.dtype)
-        return found.to(self.scale.dtype) * self.scale[chosen][..., None]
+            return numbers.view(torch.bfloat16).to(self.scale.dtype)
+        return numbers.to(self.scale.dtype) * self.scale[chosen][..., None]
 
     def whole(self) -> Tensor:
         """All of it, as ordinary numbers."""
         return self.rows(torch.arange(self.weight.size(0), device=self.weight.device))
 
-    def _apply(self, *given: Any, **more: Any) -> Any:
-        self.ready.clear()  # numbers move: addresses are no longer theirs
-        return super()._apply(*given, **more)  # type: ignore[no-untyped-call]
-
-    def _load_from_state_dict(self, *given: Any, **more: Any) -> None:
-        self.ready.clear()  # sums of the weights are no longer theirs
-        super()._load_from_state_dict(*given, **more)
+    def forget(self) -> None:
+        self.ready.clear()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"ready": {}, "place": 0}  # a copy has addresses of its own
@@ -194,7 +206,7 @@ class SmallOutput(Output):
         for h, target in zip(hidden.split(rows), targets.split(rows), strict=True):
             logits = self(h).float()
             log_z = logits.logsumexp(-1, keepdim=True)
-            found = logits.gather(1, target[:, None]) - log_z
-            costs.append(soft.cost(logits - log_z, found, log_z)[:, 0])
+            log_p = logits.gather(1, target[:, None]) - log_z
+            costs.append(soft.cost(logits - log_z, log_p, log_z)[:, 0])
         each = torch.cat(costs) if costs else hidden.new_zeros(0)
         return (each if shares is None else each * shares).sum()

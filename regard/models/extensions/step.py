@@ -20,7 +20,7 @@ from regard.attention.memory import Growing
 from regard.attention.native.int8 import ADDRESS, COUNT, LONGEST, kernel, serves
 from regard.attention.pattern import Causal, Ordered
 from regard.attention.position import Plain, View
-from regard.models.extensions.small import PLANES, SmallLinear, SmallProjection
+from regard.models.extensions.small import PLANES, Addressed, SmallLinear, SmallProjection
 
 NAME = "step_int8"
 
@@ -74,7 +74,7 @@ def is_gelu_tanh(function: Any) -> bool:
     return same and function.keywords == gelu_tanh.keywords
 
 
-class SmallBlock(Block):
+class SmallBlock(Addressed, Block):
     def __init__(self, like: Block) -> None:
         super().__init__(like.attention, like.feed_forward)
         self.part: BlockPart | None = None  # addresses of the weights, made when they are wanted
@@ -146,13 +146,8 @@ class SmallBlock(Block):
             network.activation is F.relu,
         )  # fmt: skip
 
-    def _apply(self, *given: Any, **more: Any) -> Any:
-        self.part = None  # numbers move: addresses are no longer theirs
-        return super()._apply(*given, **more)  # type: ignore[no-untyped-call]
-
-    def _load_from_state_dict(self, *given: Any, **more: Any) -> None:
+    def forget(self) -> None:
         self.part = None
-        super()._load_from_state_dict(*given, **more)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"part": None}  # a copy has addresses of its own

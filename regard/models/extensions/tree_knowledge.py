@@ -14,7 +14,7 @@ from regard.attention.tree_pattern import Branches, limited
 from regard.core.errors import InputError
 from regard.data.knowledge.tree import TRUNK, Flat
 from regard.models.extensions.guide import Guide, GuidedView
-from regard.models.knowledge import Known
+from regard.models.state import Known
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Knowledge(Known):
         width = max([width, *(len(tree.tokens) for tree in trees)])
 
         def table(name: str, fill: int) -> Tensor:
-            made = torch.full((len(trees), width), fill)
-            for row, tree in zip(made, trees, strict=True):
+            rows = torch.full((len(trees), width), fill)
+            for target, tree in zip(rows, trees, strict=True):
                 values = torch.tensor(getattr(tree, name), dtype=torch.long)
-                row[slice(width - len(values), width) if left else slice(len(values))] = values
-            return made
+                target[slice(width - len(values), width) if left else slice(len(values))] = values
+            return rows
 
         line = table("line", -1)
         branches = Branches(line.clamp_min(0), table("word", -2), table("owner", TRUNK), line >= 0)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import regard.attention.native as module
 from regard.attention.dropout import Dropout
-from regard.attention.native import library as module
-from regard.attention.native.library import built, library
+from regard.attention.native import built, library
 
 
 @pytest.fixture(autouse=True)

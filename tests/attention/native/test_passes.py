@@ -12,8 +12,7 @@ from torch import Tensor
 
 from regard.attention.dropout import Dropout
 from regard.attention.kernels import Explicit
-from regard.attention.native import passes
-from regard.attention.native.library import library
+from regard.attention.native import library, passes
 from regard.attention.pattern import additive
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no g++ here")

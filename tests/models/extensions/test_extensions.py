@@ -64,11 +64,58 @@ def test_a_part_that_is_replaced_keeps_its_weights(specimen, name):
     assert not any("forward" in vars(part) for part in model.modules())
 
 
+ATTENTION, NETWORK = "blocks.0.attention.layer", "blocks.0.feed_forward.layer"
+REFUSED = [  # extension, options, what the refusal names
+    ("wings", {}, "wings"),
+    ("gates", {"colour": "red"}, "colour"),
+    ("gates", {"place": "roof"}, r"gates\.place"),
+    ("gates", {"kind": "wooden"}, r"gates\.kind"),
+    ("gates", {"open": "wide"}, r"gates\.open"),
+    ("gates", {"open": float("nan")}, r"gates\.open"),
+    ("characters", {"network": "tree"}, r"characters\.network"),
+    ("characters", {"most": 0}, r"characters\.most"),
+    ("characters", {"alphabet": 2}, r"characters\.alphabet"),
+    ("characters", {"size": 0}, r"characters\.size"),
+    ("characters", {"window": 0}, r"characters\.window"),
+    ("pointer", {"window": 0}, r"pointer\.window"),
+    ("pointer", {"open": 0.0}, r"pointer\.open"),
+    ("pointer", {"open": 1.0}, r"pointer\.open"),
+    ("guidance", {"strength": "strong"}, r"fixed, heads, learned .*guidance\.strength"),
+    ("guidance", {"weights": "none"}, r"fixed, learned .*guidance\.weights"),
+    ("guidance", {"rules": []}, r"guidance\.rules"),
+    ("guidance", {"rules": ["entity", "entity"]}, r"guidance\.rules .* each once"),
+    ("guidance", {"gated": "yes"}, r"guidance\.gated .* bool"),
+    ("guidance", {"lambda": 1.0}, "lambda"),
+    ("int8", {"kind": "int4"}, r"int8\.kind"),
+    ("int8", {"output": "bytes"}, r"int8\.output"),
+    ("int8", {"exclude": ["blocks.7.*"]}, r"blocks\.7"),
+    ("int8", {"exclude": "tokens"}, r"int8\.exclude .* list"),
+    ("int8", {"exclude": ["*"]}, "nothing"),
+    ("int8", {"bits": 8}, "bits"),
+    ("pruned", {"heads": [0]}, r"pruned\.heads .* table"),
+    ("pruned", {"heads": {"blocks.7.attention.layer": [0]}}, "attention"),
+    ("pruned", {"heads": {ATTENTION: []}}, "every head"),
+    *(("pruned", {"heads": {ATTENTION: bad}}, ATTENTION) for bad in ([0, 4], [1, 0], [0, 0])),
+    *(("pruned", {"heads": {ATTENTION: bad}}, ATTENTION) for bad in ("01", [0.5])),
+    ("pruned", {"hidden": {ATTENTION: 3}}, "network"),
+    *(("pruned", {"hidden": {NETWORK: bad}}, "units") for bad in (0, 65, "3")),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "named"), REFUSED)
+def test_options_that_cannot_be(name, options, named):
+    """Nothing of the model has changed when a part of it is refused."""
+    family = "bert" if name == "guidance" else "gpt"
+    model = create(family, layers=2, width=16, heads=2, hidden=64, vocabulary=30, context=16)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises((ConfigError, UnknownName), match=named):
+        extend(model, name, options, tokenizer("wordpiece"))
+    after = model.state_dict()
+    assert model.extensions == {} and list(before) == list(after)
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+
+
 def test_refusals(tmp_path):
-    with pytest.raises(UnknownName):
-        extend(gpt(), "wings")
-    with pytest.raises(UnknownName, match="gates"):
-        extend(gpt(), "gates", {"colour": "red"})
     with pytest.raises(ConfigError, match="already"):
         extend(extend(gpt(), "gates"), "gates")
     with pytest.raises(ConfigError, match="first"):

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 import regard
 from regard.attention.block import PostNorm, PreNorm
-from regard.core.errors import ConfigError, UnknownName
-from regard.formats.directory import save
+from regard.core.errors import ConfigError
 from regard.models import create
 from regard.models.extensions import extend
 from regard.models.extensions.gates import GRU, Gates, Highway, Sigmoid
 from regard.training.run import train
-from tests.laws.zoo import ATTENTIVE, STEPWISE, Reader, Specimen, close, collate
+from tests.laws.zoo import ATTENTIVE, STEPWISE, Specimen, close, collate
+from tests.models.extensions.shared import cached_is_uncached, comes_back
 from tests.training import small
 
 each = pytest.mark.parametrize("specimen", ATTENTIVE, ids=str)
@@ -107,22 +107,13 @@ def test_a_pre_norm_stays_one() -> None:
 
 @pytest.mark.parametrize("specimen", [s for s in STEPWISE if s in ATTENTIVE], ids=str)
 def test_cached_is_uncached(specimen: Specimen) -> None:
-    model = gated(specimen, kind="gru").requires_grad_(False)
-    given = collate([specimen.text(6, 0), specimen.text(4, 1)], left=True)
-    length = given.inputs[specimen.main].size(1)
-    reader = Reader(model, given.inputs, length)
-    joined = torch.cat([reader.read(0, length // 2), reader.read(length // 2, length)], 1)
-    for one, other in zip(given.of(joined), given.of(model(**given.inputs)), strict=True):
-        close(one, other, 1e-10)
+    cached_is_uncached(specimen, gated(specimen, kind="gru"), [0.5])
 
 
 @each
 def test_saved_and_loaded_is_the_same(specimen: Specimen, tmp_path: Path) -> None:
     model = gated(specimen, torch.float32, kind="highway", place="attention")
-    loaded = regard.load(save(model, tmp_path))
-    given = collate([specimen.text(5, 0)]).inputs
-    assert loaded.model.extensions == model.extensions
-    assert torch.equal(loaded.model(**given), model(**given))
+    comes_back(model, collate([specimen.text(5, 0)]).inputs, tmp_path)
 
 
 @kinds
@@ -148,15 +139,6 @@ def test_a_recipe_with_gates_learns(tmp_path: Path) -> None:
 
 
 def test_refusals() -> None:
-    gpt = create("gpt", layers=1, width=16, heads=2, vocabulary=30, context=16)
-    with pytest.raises(UnknownName, match="place"):
-        extend(gpt, "gates", {"place": "roof"})
-    with pytest.raises(UnknownName, match="kind"):
-        extend(gpt, "gates", {"kind": "wooden"})
-    for bad in ("wide", float("nan")):
-        with pytest.raises(ConfigError, match=r"gates\.open is .*; it must be (a number|float)"):
-            extend(gpt, "gates", {"open": bad})
-    assert gpt.extensions == {} and not hasattr(gpt.blocks[0].attention, "gate")
     with pytest.raises(ConfigError, match="nothing"):
         extend(create("lstm", vocabulary=20, width=16, layers=1), "gates")
     assert Gates.of({}).table() == {"place": "both", "kind": "sigmoid", "open": None}

@@ -260,22 +260,6 @@ def test_unknown_rules_are_named() -> None:
 # -- as an extension
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"strength": "strong"}, "one of fixed, learned, heads"),
-        ({"weights": "none"}, "one of fixed, learned"),
-        ({"rules": []}, "a list of names"),
-        ({"rules": ["entity", "entity"]}, "each once"),
-        ({"gated": "yes"}, "must be bool"),
-        ({"lambda": 1.0}, "lambda"),
-    ],
-)
-def test_options_that_cannot_be(options: dict[str, Any], said: str) -> None:
-    with pytest.raises((ConfigError, UnknownName), match=said):
-        extend(model_of(ENCODERS[NAMED["bert"]]), "guidance", options)
-
-
 def test_a_decoder_alone_cannot_be_guided() -> None:
     with pytest.raises(ConfigError, match="no encoder"):
         extend(GPT(GPT_SMALL), "guidance", {})

@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.api import Loaded, load
 from regard.attention.attention import Attention
 from regard.attention.native.int8 import kernel
-from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.core.errors import ConfigError, InputError
 from regard.decoding import generate
 from regard.formats.directory import describe, save
 from regard.models import create
@@ -28,6 +28,7 @@ from regard.models.extensions.small import Matrix, SmallEmbedding, SmallLinear, 
 from regard.models.extensions.step import SmallBlock
 from tests.decoding.small import SPEAKERS, score
 from tests.laws.zoo import BERT, STEPWISE, ZOO, Reader, Specimen, collate
+from tests.models.extensions.shared import comes_back
 
 KINDS = ("weight", "dynamic", "bf16")
 FAR = {"weight": 0.06, "dynamic": 0.12, "bf16": 0.06}  # of the deviation of logits
@@ -91,17 +92,8 @@ def test_it_goes_on_with_texts(specimen: Specimen) -> None:
 @pytest.mark.parametrize("specimen", ZOO, ids=str)
 def test_saved_and_read_back_bit_for_bit(specimen: Specimen, kind: str, tmp_path: Path) -> None:
     model = small(specimen, kind)
-    again = load(save(model, tmp_path / "m")).model
-    assert again.extensions == model.extensions
-    here, there = model.state_dict(), again.state_dict()
-    assert here.keys() == there.keys()
-    for name, value in here.items():
-        assert value.dtype == there[name].dtype and torch.equal(value, there[name]), name
+    again = comes_back(model, collate([specimen.text(5, 3)]).inputs, tmp_path)
     assert torch.equal(logits(specimen, model), logits(specimen, again))
-    twice = save(again, tmp_path / "n")
-    assert (twice / "model.safetensors").read_bytes() == (
-        tmp_path / "m" / "model.safetensors"
-    ).read_bytes()
 
 
 @pytest.mark.parametrize("kind, most", [("weight", 0.3), ("dynamic", 0.3), ("bf16", 0.55)])
@@ -178,33 +170,6 @@ def test_surprisal_is_that_of_the_logits() -> None:
             model.output.surprisal(hidden, targets, shares), (each * shares).sum()
         )
         assert torch.allclose(model.output.each(hidden, targets), each)
-
-
-@pytest.mark.parametrize(
-    "options, told",
-    [
-        ({"kind": "int4"}, "kind"),
-        ({"exclude": ["blocks.7.*"]}, "blocks.7"),
-        ({"exclude": "tokens"}, "list"),
-        ({"exclude": ["*"]}, "nothing"),
-        ({"output": "bytes"}, "output"),
-        ({"bits": 8}, "bits"),
-    ],
-)
-def test_what_cannot_be_is_refused(options: dict[str, Any], told: str) -> None:
-    model = gpt()
-    before = copy.deepcopy(model.state_dict())
-    with pytest.raises((ConfigError, UnknownName), match=told):
-        extend(model, "int8", options)
-    assert model.extensions == {}
-    after = model.state_dict()
-    assert all(torch.equal(after[name], value) for name, value in before.items())
-
-
-def test_never_twice() -> None:
-    model = extend(gpt(), "int8")
-    with pytest.raises(ConfigError, match="already"):
-        extend(model, "int8", {"kind": "dynamic"})
 
 
 def test_a_table_that_another_part_uses_stays() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import regard
 from regard.api import Loaded
 from regard.core.errors import ConfigError, InputError
 from regard.decoding import generate
-from regard.formats.directory import save
 from regard.models import create
 from regard.models.extensions import extend
 from regard.models.extensions.pointer import band
@@ -25,6 +23,7 @@ from regard.models.state import State, caches
 from regard.training.run import train
 from tests.decoding.small import naive
 from tests.laws.zoo import STEPWISE, VOCABULARY, ZOO, Reader, Specimen, close, collate
+from tests.models.extensions.shared import cached_is_uncached, comes_back
 from tests.tasks.tuning import stop as stop  # a fixture
 from tests.training import small
 
@@ -139,15 +138,7 @@ def test_at_first_the_vocabulary_has_most() -> None:
 
 @each
 def test_cached_is_uncached(specimen: Specimen) -> None:
-    model = pointing(specimen).requires_grad_(False)
-    given = collate([specimen.text(8, 0), specimen.text(5, 1)], left=True)
-    whole = model(**given.inputs)
-    length = given.inputs[specimen.main].size(1)
-    for cuts in ([0, length // 2, length], [0, *range(length - 3, length + 1)]):
-        reader = Reader(model, given.inputs, length)
-        joined = torch.cat([reader.read(start, end) for start, end in pairwise(cuts)], 1)
-        for one, other in zip(given.of(joined), given.of(whole), strict=True):
-            close(one, other, 1e-10)
+    cached_is_uncached(specimen, pointing(specimen), [0.5], [0.7, 0.8, 0.9])
 
 
 @each
@@ -191,15 +182,8 @@ def test_generation(specimen: Specimen, options: dict[str, Any]) -> None:
 
 @each
 def test_saved_and_loaded_is_the_same(specimen: Specimen, tmp_path: Path) -> None:
-    model = pointing(specimen)
-    loaded = regard.load(save(model, tmp_path), dtype=torch.float64)
-    given = collate([specimen.text(5, 0)]).inputs
-    assert loaded.model.extensions == {"pointer": {"window": WINDOW, "open": 0.9}}
-    before, after = model.state_dict(), loaded.model.state_dict()
-    assert list(before) == list(after)
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
-    again = deepcopy(loaded.model)  # where its numbers lie in memory is then no matter
-    assert torch.equal(again(**given), model(**given))
+    again = comes_back(pointing(specimen), collate([specimen.text(5, 0)]).inputs, tmp_path)
+    assert again.extensions == {"pointer": {"window": WINDOW, "open": 0.9}}
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 12])
@@ -284,9 +268,6 @@ def test_refusals() -> None:
     def gpt(**more: Any) -> Any:
         return create("gpt", layers=1, width=16, heads=2, vocabulary=30, context=16, **more)
 
-    for bad in ({"window": 0}, {"open": 0.0}, {"open": 1.0}):
-        with pytest.raises(ConfigError, match=next(iter(bad))):
-            extend(gpt(), "pointer", bad)
     for name in ("bert", "xlnet", "longformer", "characters"):
         with pytest.raises(ConfigError, match="point"):
             extend(next(s for s in ZOO if s.name == name).fresh(), "pointer")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch import Tensor
 import regard
 from regard.api import Loaded
 from regard.attention.position import Relative
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError
 from regard.core.seeding import keyed
 from regard.decoding import generate
 from regard.formats.directory import save
@@ -26,7 +25,8 @@ from regard.models import create
 from regard.models.extensions import extend
 from regard.models.extensions.pruned import networks_of, remaining, sites
 from tests.decoding.small import naive, tokenizer
-from tests.laws.zoo import ATTENTIVE, STEPWISE, Reader, Specimen, close, collate
+from tests.laws.zoo import ATTENTIVE, STEPWISE, Specimen, close, collate
+from tests.models.extensions.shared import cached_is_uncached, comes_back
 
 each = pytest.mark.parametrize("specimen", ATTENTIVE, ids=str)
 FOUR = [  # families with something for every head, with more heads than the zoo's
@@ -124,17 +124,9 @@ def test_gradients_are_those_of_the_masked_model(specimen: Specimen) -> None:
 @pytest.mark.parametrize("specimen", [s for s in STEPWISE if s in ATTENTIVE], ids=str)
 def test_cached_is_uncached(specimen: Specimen) -> None:
     """Each layer has the cache of its own number of heads."""
-    model = specimen.fresh(torch.float64).requires_grad_(False)
+    model = specimen.fresh(torch.float64)
     remove(model, *drawn(model))
-    given = collate([specimen.text(6, 0), specimen.text(4, 1)], left=True)
-    whole = model(**given.inputs)
-    length = given.inputs[specimen.main].size(1)
-    reader = Reader(model, given.inputs, length)
-    cuts = sorted({0, 1, length // 2, length})
-    parts = [reader.read(a, b) for a, b in pairwise(cuts)]
-    joined = torch.cat(parts, 1)
-    for one, other in zip(given.of(joined), given.of(whole), strict=True):
-        close(one, other, 1e-10)
+    cached_is_uncached(specimen, model, [0.0, 0.5])
 
 
 @pytest.mark.parametrize("specimen", [s for s in FOUR if s.stepwise], ids=str)
@@ -150,15 +142,7 @@ def test_generation_is_that_of_one_pass(specimen: Specimen) -> None:
 def test_saved_and_loaded_is_the_same(specimen: Specimen, tmp_path: Path) -> None:
     model = specimen.fresh(torch.float64)
     remove(model, *drawn(model))
-    given = batch(specimen).inputs
-    loaded = regard.load(save(model, tmp_path / "a"), dtype=torch.float64)
-    assert loaded.model.extensions == model.extensions
-    assert loaded.model.parameter_count() == model.parameter_count()
-    same(loaded.model, model)
-    assert torch.equal(deepcopy(loaded.model)(**given), deepcopy(model)(**given))
-    loaded.save(tmp_path / "b")
-    files = [tmp_path / folder / "model.safetensors" for folder in "ab"]
-    assert files[0].read_bytes() == files[1].read_bytes()
+    comes_back(model, batch(specimen).inputs, tmp_path)
 
 
 @pytest.mark.parametrize("specimen", FOUR, ids=str)
@@ -212,25 +196,10 @@ def test_refusals() -> None:
     def gpt() -> Any:
         return next(s for s in FOUR if s.name == "gpt2").fresh()
 
-    name = "blocks.0.attention.layer"
-    with pytest.raises(UnknownName, match="attention"):
-        extend(gpt(), "pruned", {"heads": {"blocks.7.attention.layer": [0]}})
-    with pytest.raises(ConfigError, match="every head"):
-        extend(gpt(), "pruned", {"heads": {name: []}})
-    for bad in ([0, 4], [1, 0], [0, 0], "01", [0.5]):
-        with pytest.raises(ConfigError):
-            extend(gpt(), "pruned", {"heads": {name: bad}})
-    with pytest.raises(UnknownName, match="network"):
-        extend(gpt(), "pruned", {"hidden": {name: 3}})
-    for count in (0, 65, "3"):
-        with pytest.raises(ConfigError, match="units"):
-            extend(gpt(), "pruned", {"hidden": {"blocks.0.feed_forward.layer": count}})
-    with pytest.raises(ConfigError, match="table"):
-        extend(gpt(), "pruned", {"heads": [0]})
     other = gpt()
     other.blocks[0].attention.layer.score = torch.nn.Identity()
     with pytest.raises(ConfigError, match="Identity"):
-        extend(other, "pruned", {"heads": {name: [0]}})
+        extend(other, "pruned", {"heads": {"blocks.0.attention.layer": [0]}})
 
 
 def test_a_shared_score_stays_whole_while_a_part_of_it_is_used(

@@ -20,7 +20,7 @@ def costs(small: bool, seed: int) -> dict[str, float]:
     import torch
 
     from regard.core.seeding import seed_torch
-    from regard.formats.directory import Loaded
+    from regard.formats.directory import Checkpoint
     from regard.methods.quantize.run import task_for
     from regard.models.extensions import extend
     from regard.models.gpt import GPT as Model
@@ -32,7 +32,7 @@ def costs(small: bool, seed: int) -> dict[str, float]:
     if small:
         extend(model, "int8", {"kind": "weight", "exclude": []})
     tensors = [*model.parameters(), *model.buffers()]
-    tokens, write = task_for(Loaded(model))
+    tokens, write = task_for(Checkpoint(model))
     return {
         "bytes": float(sum(x.numel() * x.element_size() for x in tensors)),
         "seconds a token": seconds(write) / tokens,
