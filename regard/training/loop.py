@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from regard.core.errors import RegardError
+from regard.core.errors import FormatError, RegardError
 from regard.core.seeding import seed_torch
 from regard.models.state import State
 from regard.objectives.base import Batch, Objective
@@ -244,10 +244,16 @@ class Loop:
         progress: dict[str, Any],
     ) -> None:
         """Back to where a checkpoint was written."""
+        weights, places = tensors["weights"], self.model.state_dict()
+        other = sorted(weights.keys() ^ places.keys())
+        if other:
+            raise FormatError(
+                f"{other[0]} is in the {'checkpoint' if other[0] in weights else 'model'} alone; "
+                "resume with the recipe that the run was saved with"
+            )
         with torch.no_grad():
-            for name, place in self.model.state_dict().items():
-                if "weights" in tensors:  # else the shards have been read already
-                    put(place, tensors["weights"][name], name)
+            for name, place in places.items():
+                put(place, weights[name], name)
         if "optimizer" in tensors:
             load_state(self.optimizer, self.model, tensors["optimizer"])
         self.progress = Progress(**progress)

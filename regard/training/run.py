@@ -29,7 +29,7 @@ from regard.formats import directory
 from regard.objectives.base import Objective
 from regard.training import recipe as recipes
 from regard.training.build import model_for
-from regard.training.checkpoint import Checkpoints, Saved, mean, weights_of
+from regard.training.checkpoint import Checkpoints, Saved, mean, order, whole
 from regard.training.data import TextData
 from regard.training.hardware import memory, quick_malloc
 from regard.training.hooks import hooks_of
@@ -216,16 +216,15 @@ class Run:
         if step == self.saved_step and not (reason or best):
             return
         facts = {"progress": self.loop.facts(), "reason": reason}
-        if self.loop.engine.sharded:
-            from regard.training.sharded import save_sharded
+        files = {name: tensors for name, tensors in self.loop.tensors().items() if tensors}
 
-            model, optimizer, held = self.loop.model, self.loop.optimizer, self.loop.memory()
-            save_sharded(self.checkpoints, step, model, optimizer, facts, held or None, best=best)
-        else:
-            tensors = {name: held for name, held in self.loop.tensors().items() if held}
-            self.group.first_does(
-                lambda: self.checkpoints.save(step, tensors, facts, best=best), StorageError
-            )
+        def collect() -> None:
+            for _ in whole(files) if self.loop.engine.sharded else ():
+                pass
+
+        self.group.first_does(
+            lambda: self.checkpoints.save(step, files, facts, best=best), StorageError, collect
+        )
         self.saved_at, self.saved_step = time.monotonic(), step
 
     def restore(self) -> None:
@@ -233,22 +232,22 @@ class Run:
         if saved is None:
             self.watch.note("no checkpoint was written yet: starting from the beginning")
             return
-        if "weights.safetensors" not in saved.files:
-            from regard.training.sharded import load_sharded
-
-            load_sharded(saved, self.loop.model, self.loop.optimizer)
         names = [name for name in STORED if f"{name}.safetensors" in saved.files]
         self.loop.restore({name: saved.tensors(name) for name in names}, saved.facts["progress"])
         self.saved_step = saved.step
         self.watch.note(f"going on after step {saved.step:,}")
 
     def newest(self) -> Saved | None:
-        """The newest intact checkpoint, the same one in every process."""
-        if self.group.world == 1:
-            return self.checkpoints.latest()
-        from regard.training.sharded import latest_together
-
-        return latest_together(self.checkpoints)
+        """The newest intact checkpoint, the same one in every process: the first looks for it."""
+        latest: list[Saved | None] = []
+        self.group.first_does(lambda: latest.append(self.checkpoints.latest()), StorageError)
+        saved = latest[0] if latest else None
+        step, again = self.group.share(
+            [*map(float, (-1, 0) if saved is None else order(saved.path))]
+        )
+        if self.group.first or step < 0:
+            return saved
+        return Saved.open(self.checkpoints.entry(int(step), int(again)), verify=False)
 
     def end_early(self, signal: str) -> None:
         self.save(signal)
@@ -297,9 +296,9 @@ class Run:
             raise RegardError(f"{self.checkpoints.directory} holds no checkpoint")
         if count > 1:
             last = self.checkpoints.intact()[-count:]
-            plain.load_state_dict(mean([weights_of(saved, plain) for saved in last]))
+            plain.load_state_dict(mean([saved.tensors("weights") for saved in last]))
         else:
-            plain.load_state_dict(weights_of(chosen, plain))
+            plain.load_state_dict(chosen.tensors("weights"))
         source = {}
         if Path(self.recipe.model, "config.json").is_file():
             source = directory.read_config(Path(self.recipe.model))
