@@ -17,10 +17,9 @@ from regard.formats.empty import empty, extensions_of
 from regard.formats.registry import format_of
 from regard.models import FAMILIES, family_of
 from regard.models.extensions import extend, extension, place_of
-from regard.objectives.base import Objective
+from regard.objectives.base import Objective, hooks_of
 from regard.training.data import TextData
 from regard.training.hardware import fast_bf16
-from regard.training.hooks import hooks_of
 from regard.training.recipe import Recipe, Resolved
 from regard.training.resolve import LENGTH, MachineFacts, ModelFacts, resolve
 

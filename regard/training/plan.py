@@ -14,8 +14,7 @@ import torch
 from regard.core.errors import RegardError
 from regard.models import FAMILIES
 from regard.models.family import PaperDefaults
-from regard.objectives.base import Objective
-from regard.training.batches import Batches
+from regard.objectives.base import Objective, hooks_of
 from regard.training.build import (
     describe,
     family,
@@ -26,7 +25,6 @@ from regard.training.build import (
     resolved,
 )
 from regard.training.data import Built, TextData
-from regard.training.freezing import Thaw, freeze, layers_of, work
 from regard.training.hardware import (
     gemm_peak,
     memory,
@@ -34,9 +32,8 @@ from regard.training.hardware import (
     step_flops,
     training_memory,
 )
-from regard.training.hooks import hooks_of
-from regard.training.loop import Loop
-from regard.training.optimizer import optimizer
+from regard.training.loop import Batches, Loop
+from regard.training.optimizer import Thaw, freeze, layers_of, optimizer, work
 from regard.training.parallel import Group, engine
 from regard.training.recipe import FrozenConfig, Recipe, Resolved
 from regard.training.resolve import (

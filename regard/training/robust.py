@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.attention.block import CrossBlock, PostNorm
 from regard.core.errors import ConfigError
-from regard.training.freezing import BACKWARD
+from regard.training.optimizer import BACKWARD
 from regard.training.recipe import Robust
 from regard.training.train_module import blocks
 

@@ -26,20 +26,18 @@ from regard.core.files import write_json
 from regard.core.lock import RunLock
 from regard.core.stop import Stop
 from regard.formats import directory
-from regard.objectives.base import Objective
+from regard.objectives.base import Objective, hooks_of
 from regard.training import recipe as recipes
 from regard.training.build import model_for
 from regard.training.checkpoint import Checkpoints, Saved, mean, order, whole
 from regard.training.data import TextData
 from regard.training.hardware import memory, quick_malloc
-from regard.training.hooks import hooks_of
 from regard.training.loop import Diverged, Loop, Taken
 from regard.training.parallel import Group, is_joined, join, leave
 from regard.training.plan import Plan, prepare
 from regard.training.progress import Metrics, Watch, figures, watch
 from regard.training.recipe import FrozenConfig, Recipe, replaced
-from regard.training.train_module import Learner
-from regard.training.validate import Interrupted, validate
+from regard.training.train_module import Interrupted, Learner, validate
 
 STORED = ("weights", "optimizer", "memory")  # what a checkpoint holds
 RECIPE, FACTS, METRICS = "recipe.toml", "run.json", "metrics.jsonl"

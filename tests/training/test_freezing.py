@@ -17,8 +17,8 @@ from regard.methods.prune.run import Plan, prune
 from regard.methods.runs import data_for, run
 from regard.models import FAMILIES
 from regard.training import recipe as recipes
-from regard.training.freezing import Thaw, freeze, held, levels, work
 from regard.training.loop import Loop
+from regard.training.optimizer import Thaw, freeze, held, levels, work
 from regard.training.parallel import Group
 from regard.training.plan import prepare
 from regard.training.recipe import Recipe
