@@ -259,8 +259,7 @@ class Run:
         facts = self.facts()
         if self.group.first:
             write_json(self.out / FACTS, facts)
-            from regard.training.card import write_card
-            from regard.training.report import write_report
+            from regard.training.report import write_card, write_report
 
             write_report(self.out)
             write_card(self.out)
