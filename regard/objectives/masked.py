@@ -28,7 +28,7 @@ COUNTED = 2**22  # tokens at a time
 @dataclass(frozen=True)
 class Options:
     share: float = 0.15  # of a text's tokens, [CLS] and [SEP] counted
-    most: int = 0  # targets of a sample at most; 0: as many as the length gives
+    most: int | None = None  # targets of a sample at most; None: as many as the length gives
     rare: float = 0.0  # a token is chosen by count^-rare: DistilBERT's authors take 0.7
     whole_words: str = "no"  # "pieces": all pieces of a word together; "chinese": jieba's words
     dynamic: bool = True  # new masks in every epoch; False: `duplicates` of them take turns
@@ -48,11 +48,10 @@ class Mask:
     def __init__(self, corpus: Corpus, options: Any, length: int) -> None:
         if not 0 < options.share <= 1:
             raise ConfigError(f"share is {options.share}; it must be over 0 and at most 1")
-        if options.most < 0 or options.duplicates < 1:
-            raise ConfigError(
-                f"most is {options.most} and duplicates {options.duplicates}; they must be at "
-                "least 0 and 1"
-            )
+        for name in ("most", "duplicates"):
+            value = getattr(options, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}; it must be at least 1")
         choose("whole_words", options.whole_words, ("no", "pieces", "chinese"))
         if not 0 <= options.rare <= 4 or (options.rare and options.whole_words != "no"):
             raise ConfigError(

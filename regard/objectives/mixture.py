@@ -41,9 +41,9 @@ class Part:
     name: str
     objective: str
     share: float  # of the samples, relative to the other parts'
-    data: str = ""  # a data directory; "": that of the whole mixture
-    weight: float = 0.0  # of its losses; 0: its share of the samples
-    length: int = 0  # tokens of its samples; 0: as all others'
+    data: str | None = None  # a data directory; None: that of the whole mixture
+    weight: float | None = None  # of its losses; None: its share of the samples
+    length: int | None = None  # tokens of its samples; None: as all others'
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -76,7 +76,7 @@ class Mixture(Objective):
         for part, share, made in zip(given, asked, self.parts.values(), strict=True):
             names = list(made.counts(made.collate([made.get(0)])))
             self.sums[part.name] = names
-            own = part.weight or max(float(share), 1 / self.batch)
+            own = max(float(share), 1 / self.batch) if part.weight is None else part.weight
             for name in names:
                 self.weights[f"{part.name}.{name}"] = own * made.weights.get(name, 1.0)
 
@@ -99,7 +99,7 @@ class Mixture(Objective):
         )
 
     def corpus_of(self, part: Part) -> Corpus:
-        if not part.data:
+        if part.data is None:
             return self.corpus
         found, own = Corpus.open(part.data, self.corpus.split), self.corpus
         if (found.vocabulary, found.special) != (own.vocabulary, own.special):
@@ -213,10 +213,11 @@ def check_parts(parts: Sequence[Part]) -> None:
                 "no dot in them"
             )
     for part in parts:
-        if part.share <= 0 or part.weight < 0 or part.length < 0:
+        weight, length = part.weight or 0.0, 1 if part.length is None else part.length
+        if part.share <= 0 or weight < 0 or length < 1:
             raise ConfigError(
-                f"part {part.name!r} has share {part.share}, weight {part.weight} and length "
-                f"{part.length}; a share is over 0, the others are not negative"
+                f"part {part.name!r} has share {part.share}, weight {weight} and length {length}; "
+                "a share is over 0, a weight is not negative, and a length is at least 1"
             )
 
 

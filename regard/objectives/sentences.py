@@ -40,7 +40,7 @@ class Options:
     task: str = "next"  # does B follow A? "order": are they in order? "none": one text, no question
     short: float = 0.1  # share of the documents whose instances are made shorter
     share: float = 0.15
-    most: int = 0
+    most: int | None = None
     rare: float = 0.0
     whole_words: str = "no"
     dynamic: bool = False  # BERT: `duplicates` passes over the text, used in turn
