@@ -147,15 +147,15 @@ class Cached(Reader):
 def stretched(part: Tensor, times: int, length: int, capacity: int) -> Tensor:
     """A larger buffer with every row `times` times."""
     batch, heads, _, size = part.shape
-    made = part.new_zeros(batch, times, heads, capacity, size)
-    made[:, :, :, :length] = part[:, None, :, :length]
-    return made.flatten(0, 1)
+    buffer = part.new_zeros(batch, times, heads, capacity, size)
+    buffer[:, :, :, :length] = part[:, None, :, :length]
+    return buffer.flatten(0, 1)
 
 
 def selected(part: Tensor, rows: Tensor, length: int) -> Tensor:
-    made = part.new_zeros(rows.numel(), *part.shape[1:])
-    made[:, :, :length] = part[:, :, :length].index_select(0, rows)
-    return made
+    buffer = part.new_zeros(rows.numel(), *part.shape[1:])
+    buffer[:, :, :length] = part[:, :, :length].index_select(0, rows)
+    return buffer
 
 
 class Learned(Cached):

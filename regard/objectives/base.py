@@ -158,14 +158,14 @@ class Objective:
         if self.recurrent or not self.learning:
             return None
         epoch = 0 if self.in_streams else epoch  # the same in every epoch
-        held = self.order_of  # in one piece: the thread that prepares batches writes it, too
-        if held[0] != epoch:
+        cached = self.order_of  # in one piece: the thread that prepares batches writes it, too
+        if cached[0] != epoch:
             if self.in_streams:
                 order = streams(len(self), self.batch)
             else:
                 order = permutation(len(self), self.seed, "order", epoch)
-            held = self.order_of = epoch, order
-        return held[1]
+            cached = self.order_of = epoch, order
+        return cached[1]
 
     def arrange(self, places: list[int]) -> list[int]:
         """The order in which a micro-batch holds its samples; places are those in the step."""

@@ -91,8 +91,8 @@ class Mask:
         wanted = tokens[chosen]
         fate = draw.random(len(chosen))
         other = draw.integers(self.vocabulary, size=len(chosen))
-        kept = np.where(fate < HIDE + KEEP, wanted, other)
-        tokens[chosen] = np.where(fate < HIDE, self.mask, kept)
+        shown = np.where(fate < HIDE + KEEP, wanted, other)
+        tokens[chosen] = np.where(fate < HIDE, self.mask, shown)
         return {
             "targets": filled(chosen, self.most),
             "wanted": filled(wanted, self.most),
@@ -170,8 +170,8 @@ class Masked(Objective):
     def sample(self, epoch: int, index: int) -> Sample:
         version = self.version(epoch)
         tokens = np.concatenate([[self.cls], self.text(version, index), [self.sep]])
-        found = self.mask(tokens, keyed(self.seed, "mask", version, index))
-        return {"tokens": tokens, **found} if self.packed else {**self.padded(tokens), **found}
+        hidden = self.mask(tokens, keyed(self.seed, "mask", version, index))
+        return {"tokens": tokens, **hidden} if self.packed else {**self.padded(tokens), **hidden}
 
     def padded(self, tokens: np.ndarray) -> Sample:
         size = len(tokens)

@@ -271,20 +271,20 @@ class Stream:
         sentences = self.corpus.sentences
         if self.backward:
             end = self.base + self.size
-            found = int(np.searchsorted(sentences, end - place, "right")) - 1
-            return min(self.size, end - int(sentences[found]))
-        found = int(np.searchsorted(sentences, self.base + place))
-        return min(self.size, int(sentences[found]) - self.base)
+            number = int(np.searchsorted(sentences, end - place, "right")) - 1
+            return min(self.size, end - int(sentences[number]))
+        number = int(np.searchsorted(sentences, self.base + place))
+        return min(self.size, int(sentences[number]) - self.base)
 
     def cut_before(self, place: int) -> int:
         """The last such place up to `place`, or the beginning."""
         sentences = self.corpus.sentences
         if self.backward:
             end = self.base + self.size
-            found = int(np.searchsorted(sentences, end - place))
-            return max(0, end - int(sentences[found]))
-        found = int(np.searchsorted(sentences, self.base + place, "right")) - 1
-        return max(0, int(sentences[found]) - self.base)
+            number = int(np.searchsorted(sentences, end - place))
+            return max(0, end - int(sentences[number]))
+        number = int(np.searchsorted(sentences, self.base + place, "right")) - 1
+        return max(0, int(sentences[number]) - self.base)
 
 
 def split(

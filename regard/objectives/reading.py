@@ -22,10 +22,10 @@ def inner(model: Any) -> Any:
     """One of ours, also inside of what a compiler or an engine wraps around it."""
     if isinstance(model, Model):
         return model
-    found = next((part for part in model.modules() if isinstance(part, Model)), None)
-    if found is None:
+    inside = next((part for part in model.modules() if isinstance(part, Model)), None)
+    if inside is None:
         raise ConfigError(f"{type(model).__name__} holds none of the models of regard.models")
-    return found
+    return inside
 
 
 def takes(model: Any, name: str) -> bool:

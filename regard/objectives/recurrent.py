@@ -91,22 +91,22 @@ class Recurrent(Objective):
         return Loss({self.name: nats}, self.counted(batch))
 
     def check(self, model: Any) -> None:
-        found = inner(model)
-        if not found.remembers:
+        ours = inner(model)
+        if not ours.remembers:
             raise refuse(model, "with a memory", "transformer-xl, xlnet, lstm")
         check_reading_on(model, self.length)
-        if found.remembers == "vector" and self.other:
+        if ours.remembers == "vector" and self.other:
             raise ConfigError(
                 f"an LSTM has no {' and no '.join(self.other)}; leave the option away"
             )
-        if getattr(found.config, "memory", 0) is None:
+        if getattr(ours.config, "memory", 0) is None:
             raise ConfigError(
                 "this XLNet remembers everything, up to a whole epoch; set memory to a number of "
                 "rows"
             )
-        if getattr(found.config, "reuse", None) is not None:
+        if getattr(ours.config, "reuse", None) is not None:
             raise ConfigError(
-                f"this XLNet remembers only the first {found.config.reuse} rows of a segment; "
+                f"this XLNet remembers only the first {ours.config.reuse} rows of a segment; "
                 "without reuse it can read on"
             )
 

@@ -84,7 +84,7 @@ class SourceTarget(Objective):
             source[i, :first] = sample["tokens"][:first]
             target[i, :second] = sample["tokens"][first:]
         place, first, last = np.arange(room.row), sizes[:, :1], sizes.sum(1, keepdims=True)
-        made = {
+        arrays = {
             "tokens": tokens,
             "sizes": sizes,
             "scored": (place >= first) & (place < last),
@@ -93,7 +93,7 @@ class SourceTarget(Objective):
             "target": target,
             "target_scored": np.arange(room.target) < sizes[:, 1:],
         }
-        return {name: torch.from_numpy(value) for name, value in made.items()}
+        return {name: torch.from_numpy(value) for name, value in arrays.items()}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {self.name: float(batch["sizes"][:, 1].sum())}
@@ -115,20 +115,20 @@ class SourceTarget(Objective):
         return Loss({self.name: nats}, self.counted(batch))
 
     def check(self, model: Any) -> None:
-        found = inner(model)
-        if found.kind != "encoder-decoder":
+        ours = inner(model)
+        if ours.kind != "encoder-decoder":
             if not reads_on(model):
                 raise refuse(model, "a target from its source", f"{HAVE_SOURCES}, {READ_ON}")
             if self.both_sides and not sees_prefixes(model):
                 raise refuse(
                     model, "with a source seen from both sides", f"{HAVE_SOURCES}, {SEE_PREFIXES}"
                 )
-            if self.both_sides and getattr(found.config, "band", None) is not None:
+            if self.both_sides and getattr(ours.config, "band", None) is not None:
                 raise ConfigError(
                     "a GPT with a band cannot see a source from both sides; choose one without"
                 )
             check_reading_on(model, self.room.row - 1)
-        if self.soft(model) is not None and isinstance(found.output, AdaptiveOutput):
+        if self.soft(model) is not None and isinstance(ours.output, AdaptiveOutput):
             raise ConfigError(
                 "label smoothing and z_loss need an output of one matrix, and this model's softmax "
                 "is an adaptive one: leave them out"

@@ -154,29 +154,29 @@ class Checkpoints:
 
     def intact(self) -> list[Saved]:
         """All undamaged ones, one a step, the newest last."""
-        found: dict[int, Saved] = {}
+        checkpoints: dict[int, Saved] = {}
         for path in self.entries():
             try:
                 saved = Saved.open(path)
             except (StorageError, OSError):
                 continue
-            found[saved.step] = saved
-        return list(found.values())
+            checkpoints[saved.step] = saved
+        return list(checkpoints.values())
 
     def newest(self, entries: list[Path]) -> Saved | None:
         reasons: list[str] = []
         for path in reversed(entries):
             try:
-                found = Saved.open(path)
+                checkpoint = Saved.open(path)
             except (StorageError, OSError) as error:
                 reasons.append(str(error))
                 continue
             for reason in reasons:
                 warnings.warn(
-                    f"a checkpoint is damaged: {reason}. Step {found.step} is used instead",
+                    f"a checkpoint is damaged: {reason}. Step {checkpoint.step} is used instead",
                     stacklevel=3,
                 )
-            return found
+            return checkpoint
         if reasons:
             listed = "".join(f"\n  {reason}" for reason in reasons)
             raise StorageError(
@@ -207,9 +207,9 @@ class Checkpoints:
         """
         until = [p for p in self.entries() if order(p) <= order(newest)]
         before = [p for p in until if order(p)[0] < order(newest)[0]]
-        kept = {newest, *before[max(0, len(before) - self.keep + 1) :]}
-        kept |= set([path for path in until if says_best(path)][-1:])
-        for path in set(self.entries()) - kept:
+        staying = {newest, *before[max(0, len(before) - self.keep + 1) :]}
+        staying |= set([path for path in until if says_best(path)][-1:])
+        for path in set(self.entries()) - staying:
             gone = path.with_name(f".removing-{path.name}")
             try:
                 path.rename(gone)
@@ -273,9 +273,9 @@ class Draft:
 
 def order(path: Path) -> tuple[int, int]:
     """Step, and how often it was written before."""
-    found = NAME.fullmatch(path.name)
-    assert found is not None
-    return int(found[1]), int(found[2] or 0)
+    match = NAME.fullmatch(path.name)
+    assert match is not None
+    return int(match[1]), int(match[2] or 0)
 
 
 def says_best(path: Path) -> bool:
@@ -295,9 +295,9 @@ def read_marker(path: Path) -> dict[str, Any]:
         marker = json.loads(file.read_bytes())
         step, best, files = marker["step"], marker["best"], marker["files"]
         right = step == order(path)[0] and isinstance(best, bool) and FACTS in files
-        for name, said in files.items():
-            right &= is_inside(name) and set(said) == {"bytes", "sha256"}
-            right &= isinstance(said["bytes"], int)
+        for name, entry in files.items():
+            right &= is_inside(name) and set(entry) == {"bytes", "sha256"}
+            right &= isinstance(entry["bytes"], int)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise StorageError(f"{file} is no marker of a checkpoint") from None
     if marker.get("format") != FORMAT:
@@ -363,17 +363,17 @@ def serialized(tensors: Mapping[str, Tensor], contents: Iterator[Tensor]) -> Ite
 
 def write_pieces(file: Path, parts: Iterator[memoryview]) -> dict[str, Any]:
     """Writes, hashes and flushes; gives what the marker says of the file."""
-    found, size = hashlib.sha256(), 0
+    digest, size = hashlib.sha256(), 0
     with file.open("wb") as handle:
         for part in parts:
             for start in range(0, len(part), PIECE):
                 piece = part[start : start + PIECE]
                 handle.write(piece)
-                found.update(piece)
+                digest.update(piece)
             size += len(part)
         handle.flush()
         os.fsync(handle.fileno())
-    return {"bytes": size, "sha256": found.hexdigest()}
+    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def amount(size: int) -> str:

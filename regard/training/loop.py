@@ -122,13 +122,13 @@ class Batches:
     def step(self, number: int, last: int) -> list[Batch]:
         """The micro-batches of a step; those of the next one are begun, unless this is the last."""
         if self.ahead is not None and self.ahead[0] == number:
-            found = self.ahead[1].result()
+            totals = self.ahead[1].result()
         else:
             self.drop()
-            found = self.make(number)
+            totals = self.make(number)
         if number + 1 < last:
             self.ahead = number + 1, self.worker.submit(self.make, number + 1)
-        return found
+        return totals
 
     def drop(self) -> None:
         if self.ahead is not None:
@@ -186,9 +186,9 @@ class Loop:
             parts = self.passes(go, place, batch, self.states[i])
             for name, value in parts.items():
                 sums[name] += float(value.detach())
-        found = self.group.sum([*sums.values(), *map(float, flags())])
-        losses = {k: t / max(counts[k], 1) for k, t in zip(sums, found, strict=False)}
-        raised = [bool(flag) for flag in found[len(sums) :]]
+        totals = self.group.sum([*sums.values(), *map(float, flags())])
+        losses = {k: t / max(counts[k], 1) for k, t in zip(sums, totals, strict=False)}
+        raised = [bool(flag) for flag in totals[len(sums) :]]
         self.scaler.unscale_(self.optimizer)
         norm = clip(self.model.parameters(), self.limit)
         rate = self.rate(self.at(number + 1))
@@ -224,14 +224,14 @@ class Loop:
                 parts, _ = self.engine.module(batch, state)
             total = self.scaler.scale(self.total(parts, counts))
             (total if share == 1.0 else total * share).backward(inputs=inputs)
-        found: dict[str, Tensor] = parts
-        return found
+        sums: dict[str, Tensor] = parts
+        return sums
 
     def counts(self, micro: list[Any]) -> tuple[dict[str, float], int]:
         """Targets and tokens of the whole step, over all micro-batches and processes."""
-        found = [self.objective.counts(batch) for batch in micro]
-        names = list(dict.fromkeys(name for one in found for name in one))
-        sums = [sum(float(one.get(name, 0)) for one in found) for name in names]
+        of_batches = [self.objective.counts(batch) for batch in micro]
+        names = list(dict.fromkeys(name for one in of_batches for name in one))
+        sums = [sum(float(one.get(name, 0)) for one in of_batches) for name in names]
         sizes = [self.objective.tokens_in(batch) for batch in micro]
         known = [size for size in sizes if size is not None]
         *sums, tokens = self.group.sum([*sums, float(sum(known))])
@@ -275,20 +275,20 @@ class Loop:
 
     def memory(self) -> dict[str, Tensor]:
         """Hidden states by place in the step, whoever holds them."""
-        held = [state for state in self.states if state is not None]
-        if not held:
+        states = [state for state in self.states if state is not None]
+        if not states:
             return {}
         places = [p for part in range(self.parts()) for p in self.batches.places(part)]
         back = torch.tensor(places, device=self.device).argsort()
-        found = {}
-        for i in range(len(held[0].hidden)):
-            mine = torch.cat([state.hidden[i] for state in held])
-            found[f"hidden.{i}"] = self.group.gather(mine)[back]
-        if held[0].real is not None:
-            marks = torch.cat([s.real for s in held if s.real is not None])
-            found["real"] = self.group.gather(marks.to(torch.uint8))[back]
-        found["length"] = torch.tensor(held[0].length)
-        return found
+        tensors = {}
+        for i in range(len(states[0].hidden)):
+            mine = torch.cat([state.hidden[i] for state in states])
+            tensors[f"hidden.{i}"] = self.group.gather(mine)[back]
+        if states[0].real is not None:
+            marks = torch.cat([s.real for s in states if s.real is not None])
+            tensors["real"] = self.group.gather(marks.to(torch.uint8))[back]
+        tensors["length"] = torch.tensor(states[0].length)
+        return tensors
 
     def parts(self) -> int:
         return len(self.batches.slices) * self.group.world

@@ -39,15 +39,15 @@ def groups_of(
             id(p): fall ** (len(lower) - 1 - m) for m, level in enumerate(lower) for p in level
         }
     matrices = set(map(id, hidden))
-    found: dict[tuple[str, float], list[Tensor]] = {}
+    members: dict[tuple[str, float], list[Tensor]] = {}
     for name, p in model.named_parameters():
         if p.requires_grad:
             vector = p.dim() <= UNDECAYED_RANK and name.rpartition(".")[2] not in DECAYED_VECTORS
             kind = HIDDEN if id(p) in matrices else "plain" if vector else "decay"
-            found.setdefault((kind, scales.get(id(p), 1.0)), []).append(p)
+            members.setdefault((kind, scales.get(id(p), 1.0)), []).append(p)
     return [
         {"name": name, "params": params, "scale": scale, "weight_decay": decay * (name != "plain")}
-        for (name, scale), params in sorted(found.items(), key=lambda kind: kind[0])
+        for (name, scale), params in sorted(members.items(), key=lambda kind: kind[0])
     ]
 
 
@@ -118,12 +118,12 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 
 def clip(parameters: Iterable[Tensor], limit: float) -> float:
     """Shortens the whole gradient to a norm of at most `limit` (0: as it is); its norm before."""
-    held = list(parameters)
-    total = nn.utils.get_total_norm([p.grad for p in held if p.grad is not None], foreach=True)
+    weights = list(parameters)
+    total = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None], foreach=True)
     total = total.full_tensor() if hasattr(total, "full_tensor") else total
     norm = float(total)
     if limit > 0 and not norm + 1e-6 <= limit:  # else a pass over all gradients, times 1
-        nn.utils.clip_grads_with_norm_(held, limit, total, foreach=True)
+        nn.utils.clip_grads_with_norm_(weights, limit, total, foreach=True)
     return norm
 
 
@@ -142,25 +142,25 @@ def load_state(optimizer: Optimizer, model: nn.Module, tensors: dict[str, Tensor
 
     A weight that had no state, because it has had no gradient, has none afterwards.
     """
-    given: dict[str, dict[str, Tensor]] = {}
+    by_name: dict[str, dict[str, Tensor]] = {}
     for full_name, value in tensors.items():
         name, _, key = full_name.rpartition("/")
-        given.setdefault(name, {})[key] = value
+        by_name.setdefault(name, {})[key] = value
     allocate(optimizer)
     for name, p in model.named_parameters():
-        values, held = given.pop(name, {}), optimizer.state.get(p, {})
+        values, state = by_name.pop(name, {}), optimizer.state.get(p, {})
         if not values:
             optimizer.state.pop(p, None)
             continue
-        if values.keys() != held.keys():
+        if values.keys() != state.keys():
             raise FormatError(
                 f"the optimiser's state of {name} holds {', '.join(sorted(values))}; this one "
-                f"expects {', '.join(sorted(held)) or 'none'}: was it another optimiser?"
+                f"expects {', '.join(sorted(state)) or 'none'}: was it another optimiser?"
             )
         for key, value in values.items():
-            put(held[key], value, f"{name}/{key}")
-    if given:
-        raise FormatError(f"the optimiser's state has {next(iter(given))!r}, the model has not")
+            put(state[key], value, f"{name}/{key}")
+    if by_name:
+        raise FormatError(f"the optimiser's state has {next(iter(by_name))!r}, the model has not")
 
 
 def put(place: Any, value: Tensor, name: str) -> None:
@@ -217,22 +217,22 @@ def levels(model: nn.Module) -> list[list[nn.Parameter]]:
     A weight that several layers share belongs to the lowest of them.
     """
     layers = layers_of(model)
-    found: list[list[nn.Parameter]] = [[] for _ in range(len(layers) + 1)]
+    weights: list[list[nn.Parameter]] = [[] for _ in range(len(layers) + 1)]
     seen: set[int] = set()
     for place, layer in enumerate(layers, 1):
         for weight in layer.parameters():
             if id(weight) not in seen:
                 seen.add(id(weight))
-                found[place].append(weight)
+                weights[place].append(weight)
     config: Any = model.config
     for name, weight in model.named_parameters():
         if id(weight) in seen:
             continue
         if BOTTOM & set(name.split(".")[:2]):
-            found[0].append(weight)
+            weights[0].append(weight)
         elif name.startswith(BETWEEN):
-            found[config.layers].append(weight)
-    return found
+            weights[config.layers].append(weight)
+    return weights
 
 
 def layers_of(model: Any) -> list[nn.Module]:

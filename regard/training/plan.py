@@ -110,8 +110,8 @@ def prepare(
     if not resumed:
         facts["seconds_needed"] = frozen.budget.steps * (timing.seconds or 0.0)
         if config.budget.steps is None:
-            told = f"{timing.seconds:.3g} s a step: {frozen.budget.minutes:g} minutes are"
-            note(f"{told} {frozen.budget.steps:,} steps")
+            pace = f"{timing.seconds:.3g} s a step: {frozen.budget.minutes:g} minutes are"
+            note(f"{pace} {frozen.budget.steps:,} steps")
     set_pace(frozen, loop, model)
     flops = run.flops * work(model)
     facts |= {"steps": frozen.budget.steps, "gemm_peak": peak, "step_flops": flops}
@@ -139,8 +139,8 @@ def foresee(
     if recipe.engine.threads and not resumed:
         torch.set_num_threads(recipe.engine.threads)
     machine = machine_facts(device, group.world)
-    for told in machine.changes(recipe) if resumed else []:
-        note(told)
+    for change in machine.changes(recipe) if resumed else []:
+        note(change)
     built = data.build(resolved(recipe, data, machine))
     objective, valid, config = built
     ghost = outline(config, objective)

@@ -180,18 +180,18 @@ def described(directory: Path) -> dict[str, Any]:
 
 def panels(story: Story) -> list[Panel]:
     """Loss, each measure of the validation, rate and speed, all over the same steps."""
-    taken = [r["step"] for r in story.records]
-    span = (min(taken, default=0), max(taken, default=0))
+    steps = [r["step"] for r in story.records]
+    span = (min(steps, default=0), max(steps, default=0))
     loss, rate, speed = (story.points(k) for k in ("loss", "rate", "tokens_per_second"))
     noisy, mean = Line("step", loss, faint=True), Line("mean", smooth(loss))
-    made = [Panel("Loss of each step, in nats", [noisy, mean], span=span)]
+    drawn = [Panel("Loss of each step, in nats", [noisy, mean], span=span)]
     for name in story.measures[:3]:
-        found = [(r["step"], r["valid"].get(name)) for r in story.validations]
-        line = Line(words(name), [(x, y) for x, y in found if plain(y)], 2, dots=True)
-        made.append(Panel(f"Validation: {words(name)}", [line], span=span))
-    made.append(Panel("Learning rate", [Line("rate", rate, 3)], zero=True, span=span))
-    made.append(Panel("Tokens per second", [Line("speed", speed, 4)], zero=True, span=span))
-    return made
+        points = [(r["step"], r["valid"].get(name)) for r in story.validations]
+        line = Line(words(name), [(x, y) for x, y in points if plain(y)], 2, dots=True)
+        drawn.append(Panel(f"Validation: {words(name)}", [line], span=span))
+    drawn.append(Panel("Learning rate", [Line("rate", rate, 3)], zero=True, span=span))
+    drawn.append(Panel("Tokens per second", [Line("speed", speed, 4)], zero=True, span=span))
+    return drawn
 
 
 def figures(story: Story) -> list[tuple[str, str]]:
@@ -220,8 +220,8 @@ def figures(story: Story) -> list[tuple[str, str]]:
 def peak_share(story: Story, seconds: Any) -> str | None:
     facts = story.facts
     steps = table_of(facts.get("progress")).get("step")
-    given = (facts.get("step_flops"), facts.get("gemm_peak"), steps, seconds)
-    if not all(plain(x) and x > 0 for x in given):
+    numbers = (facts.get("step_flops"), facts.get("gemm_peak"), steps, seconds)
+    if not all(plain(x) and x > 0 for x in numbers):
         return None
     return f"{facts['step_flops'] * steps / seconds / facts['gemm_peak']:.0%}"
 
@@ -238,13 +238,13 @@ def validation_rows(story: Story, most: int = 25) -> list[list[Any]]:
 def splits_of(story: Story) -> tuple[list[str], list[list[Any]]]:
     """The data's summary as a table: one row for each split."""
     data = table_of(story.facts.get("data"))
-    found = {k: v for k, v in table_of(data.get("splits")).items() if isinstance(v, dict)}
+    splits = {k: v for k, v in table_of(data.get("splits")).items() if isinstance(v, dict)}
     columns = [
         name for name in ("documents", "sentences", "tokens", "bytes")
-        if any(plain(split.get(name)) for split in found.values())
+        if any(plain(split.get(name)) for split in splits.values())
     ]  # fmt: skip
     rows = []
-    for name, split in found.items():
+    for name, split in splits.items():
         tokens, count = split.get("tokens"), split.get("bytes")
         ratio = count / tokens if plain(tokens) and plain(count) and tokens else None
         rows.append([name, *(split.get(column) for column in columns), ratio])

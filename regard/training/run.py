@@ -46,7 +46,7 @@ LATE = 1.1  # a run in minutes is ended when it takes this much longer than cali
 
 
 def train(
-    given: Recipe,
+    recipe: Recipe,
     out: Path,
     *,
     data: TextData | None = None,  # None: prepared text
@@ -54,12 +54,12 @@ def train(
     display: str = "auto",
 ) -> dict[str, Any]:
     """Trains by a recipe into a directory; gives what run.json says."""
-    device, data = pick_device(given.engine.device), data or TextData()
+    device, data = pick_device(recipe.engine.device), data or TextData()
     with company(device) as group, settings(device):
         out = Path(out)
-        resume = bool(group.share([float(resume or started_again(given, out))])[0])
+        resume = bool(group.share([float(resume or started_again(recipe, out))])[0])
         check_place(out, resume, group, data.beforehand)
-        recipe = resumed(given, out) if resume else given
+        recipe = resumed(recipe, out) if resume else recipe
         group.barrier()
         with RunLock(out) if group.first else nullcontext():
             display = display if group.first else "silent"
@@ -115,13 +115,13 @@ class Run:
         self.lose_patience()
         last = FOREVER if self.recipe.budget.clock else steps
         while self.unfinished() and self.outcome == "done":
-            taken = self.loop.step(last, lambda: [bool(stop.asked), self.save_due(), self.late()])
-            self.record(taken)
-            asked, due, late = taken.flags
+            metrics = self.loop.step(last, lambda: [bool(stop.asked), self.save_due(), self.late()])
+            self.record(metrics)
+            stopping, due, late = metrics.flags
             self.validate_if_due(stop)
-            if due or (asked and self.unfinished()):
+            if due or (stopping and self.unfinished()):
                 self.save()
-            if asked and self.unfinished():
+            if stopping and self.unfinished():
                 self.end_early(stop.asked)
             elif late:
                 self.outcome = "out of time"
@@ -134,16 +134,16 @@ class Run:
             return progress.seconds < budget.minutes * 60
         return progress.step < budget.steps
 
-    def record(self, taken: Taken) -> None:
+    def record(self, metrics: Taken) -> None:
         """One line a step, or one in so many where there are very many."""
         progress, steps = self.loop.progress, self.recipe.budget.steps
         speed = progress.tokens / max(progress.seconds, 1e-9)
         record = {
             "step": progress.step,
-            "loss": taken.loss,
-            "parts": taken.losses if len(taken.losses) > 1 else {},
-            "rate": taken.rate,
-            "norm": taken.norm,
+            "loss": metrics.loss,
+            "parts": metrics.losses if len(metrics.losses) > 1 else {},
+            "rate": metrics.rate,
+            "norm": metrics.norm,
             "tokens": progress.tokens,
             "seconds": progress.seconds,
             "tokens_per_second": speed,
@@ -167,24 +167,24 @@ class Run:
         due = progress.step > 0 and (last or progress.step % every == 0)
         if self.valid is None or not due or progress.validated == progress.step:
             return
-        found = validate(
+        figures = validate(
             self.loop.engine.evaluator(),
             self.valid,
             self.group,
             self.device,
             self.recipe.engine.precision,
             samples=self.recipe.validation.samples,
-            asked=lambda: bool(stop.asked),
+            stopping=lambda: bool(stop.asked),
         )
         progress.validated = progress.step
-        value = next(iter(found.values()))
+        value = next(iter(figures.values()))
         better = progress.best is None or self.valid.better(value, progress.best)
         if better:
             progress.best, progress.best_step, progress.waited = value, progress.step, 0
         else:
             progress.waited += 1
-        self.metrics.write({"step": progress.step, "tokens": progress.tokens, "valid": found})
-        self.watch.valid({"step": progress.step, "best": better, **found})
+        self.metrics.write({"step": progress.step, "tokens": progress.tokens, "valid": figures})
+        self.watch.valid({"step": progress.step, "best": better, **figures})
         if better:
             self.save(best=True)
         self.lose_patience()
@@ -341,19 +341,19 @@ def vacant(out: Path, beforehand: Collection[str]) -> bool:
     return {file.name for file in out.iterdir() if not file.name.startswith(".")} <= {*beforehand}
 
 
-def started_again(given: Recipe, out: Path) -> bool:
+def started_again(recipe: Recipe, out: Path) -> bool:
     """Under torchrun the same command means: go on, because somebody had to start us again."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or not (out / RECIPE).is_file():
         return False
     before = recipes.make(recipes.read(out / RECIPE))
     same = ("model", "data", "size", "seed")
-    return all(getattr(before, name) == getattr(given, name) for name in same)
+    return all(getattr(before, name) == getattr(recipe, name) for name in same)
 
 
-def resumed(given: Recipe, out: Path) -> Recipe:
+def resumed(recipe: Recipe, out: Path) -> Recipe:
     """The recipe of a run, which stands as it was resolved; only its budget may grow."""
-    recipe = recipes.make(recipes.read(out / RECIPE))
-    return replaced(recipe, budget={"steps": given.budget.steps or recipe.budget.steps})
+    before = recipes.make(recipes.read(out / RECIPE))
+    return replaced(before, budget={"steps": recipe.budget.steps or before.budget.steps})
 
 
 def pick_device(name: str | None) -> torch.device:

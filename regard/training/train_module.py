@@ -138,12 +138,12 @@ def validate(
     device: torch.device,
     precision: str,
     *,
-    samples: int = 0,
-    asked: Callable[[], bool] = lambda: False,
+    samples: int | None = None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
     """The figures of `objective` (built for validation) with the learner's weights.
 
-    `samples` limits it to the first so many; 0 takes all. `asked` is looked at between batches.
+    `samples` limits it to the first so many; None takes all. `stopping` is asked between batches.
     """
     sums: dict[str, float] = defaultdict(float)
     counts: dict[str, float] = defaultdict(float)
@@ -157,13 +157,13 @@ def validate(
             for first, places, counted in steps(objective, group, samples):
                 if first:
                     state = objective.begin(model, len(places))
-                if sum(group.sum([float(asked())])):
+                if sum(group.sum([float(stopping())])):
                     raise Interrupted("stopped in the middle of a validation")
                 batch = moved(objective.collate([objective.get(p) for p in places]), device, dtype)
                 with autocast(device, precision):
-                    found, shown = learner(batch, state)
+                    summed, shown = learner(batch, state)
                 for table, new in (
-                    (sums, found),
+                    (sums, summed),
                     (seen, shown),
                     (counts, objective.counts(batch)),
                 ):
@@ -175,7 +175,7 @@ def validate(
 
 
 def steps(
-    objective: Objective, group: Group, samples: int
+    objective: Objective, group: Group, samples: int | None
 ) -> Iterator[tuple[bool, list[int], bool]]:
     """(is it the first?, which samples, do they count?) of each batch of this process.
 
@@ -197,10 +197,10 @@ def added(
 ) -> Loss:
     """The sums of all processes, which have the same names."""
     names = sorted({*sums, *counts, *seen})
-    found = group.sum([table.get(n, 0.0) for table in (sums, counts, seen) for n in names])
+    totals = group.sum([table.get(n, 0.0) for table in (sums, counts, seen) for n in names])
     size = len(names)
     all_sums, all_counts, all_seen = (
-        dict(zip(names, found[i * size : (i + 1) * size], strict=True)) for i in range(3)
+        dict(zip(names, totals[i * size : (i + 1) * size], strict=True)) for i in range(3)
     )
     return Loss(
         {n: torch.tensor(all_sums[n], dtype=torch.float64) for n in names if all_counts[n]},
