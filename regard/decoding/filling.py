@@ -23,10 +23,10 @@ from regard.decoding.generation import Decoder, Generation
 from regard.decoding.options import Options
 from regard.decoding.prompts import Prompts, readable
 from regard.formats.directory import Loaded
+from regard.models import FAMILIES
 
 ORDERS = ("confident", "left", "each")
 BLANK = r"\[MASK\]|_{3,}"
-FILLERS = "bert, longformer, xlnet (with their masked head), t5"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,12 @@ def filler_for(loaded: Loaded, top: int, order: str, tokens: int) -> Masked | Wr
         does = f"it has no masked head (its heads: {heads})"
     else:
         does = "it goes on with a text ('regard generate') and cannot look behind a blank"
-    raise InputError(f"this model is a {type(model).__name__}: {does}; fill with one of {FILLERS}")
+    raise InputError(f"this model is a {type(model).__name__}: {does}; {fillers()}")
+
+
+def fillers() -> str:
+    able = [name for name, card in FAMILIES.items() if card.model.fills]
+    return f"fill with one of {', '.join(able)} (encoders with their masked head)"
 
 
 class Masked:
@@ -221,7 +226,7 @@ class Writing:
         if not self.marks:
             raise InputError(
                 f"this {type(loaded.model).__name__} has no marks for blanks (<extra_id_0>, …) in "
-                f"its tokenizer; fill with one of {FILLERS}"
+                f"its tokenizer; {fillers()}"
             )
 
     def fill(self, texts: list[str]) -> list[Filled]:

@@ -19,7 +19,7 @@ from regard.models.output import CHUNK, Output
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
 from regard.objectives.causal import choose, padding, ring, shifted
-from regard.objectives.reading import inner, takes
+from regard.objectives.reading import inner, refuse, takes
 
 HIDE, KEEP = 0.8, 0.1  # of the chosen tokens; the rest become any entry of the vocabulary
 COUNTED = 2**22  # tokens at a time
@@ -221,10 +221,8 @@ class Masked(Objective):
 def check_reads_both_sides(model: Any, length: int) -> None:
     """Hidden words need an encoder whose rows see both sides and have their own word as input."""
     if model.fills != "masked":
-        raise ConfigError(
-            f"{type(model).__name__} cannot learn to guess hidden words from both sides; these "
-            "can: bert, longformer"
-        )
+        wanted = "to guess hidden words from both sides"
+        raise refuse(model, wanted, lambda kind: kind.fills == "masked")
     if not hasattr(model, "output"):
         raise ConfigError('the model has no head "masked"; build it with heads={"masked": 0}')
     if length > model.config.context:

@@ -21,6 +21,7 @@ from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import choose
 from regard.objectives.masked import filled, guess_measures, guesses
+from regard.objectives.reading import refuse
 
 
 @dataclass(frozen=True)
@@ -213,14 +214,20 @@ class Permuted(Objective):
         )
         return guesses("permuted", model, rows, batch)
 
+    def config_changes(self) -> dict[str, Any]:
+        return {
+            "two_directions": self.options.two_directions,
+            "reuse": self.half if self.options.pairs else None,
+            "memory": self.length * 3 // 4,
+        }
+
     def heads(self) -> dict[str, int]:
         return {"masked": 0}
 
     def check(self, model: Any) -> None:
         if model.fills != "queries":
-            raise ConfigError(
-                f"{type(model).__name__} cannot learn to guess words in any order; these can: xlnet"
-            )
+            wanted = "to guess words in any order"
+            raise refuse(model, wanted, lambda kind: kind.fills == "queries")
         c, o = model.config, self.options
         if c.two_directions != o.two_directions:
             raise ConfigError(

@@ -93,7 +93,7 @@ class Recurrent(Objective):
     def check(self, model: Any) -> None:
         ours = inner(model)
         if not ours.remembers:
-            raise refuse(model, "with a memory", "transformer-xl, xlnet, lstm")
+            raise refuse(model, "with a memory", lambda kind: kind.remembers)
         check_reading_on(model, self.length)
         if ours.remembers == "vector" and self.other:
             raise ConfigError(

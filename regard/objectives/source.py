@@ -21,10 +21,8 @@ from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
 from regard.objectives.causal import padding
 from regard.objectives.reading import (
-    HAVE_SOURCES,
-    READ_ON,
-    SEE_PREFIXES,
     check_reading_on,
+    has_source,
     inner,
     read_on,
     reads_on,
@@ -100,7 +98,7 @@ class SourceTarget(Objective):
 
     def hidden(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """What guesses are made from [B, T, width], what is to be guessed [B, T], what counts."""
-        if inner(model).kind != "encoder-decoder":
+        if not has_source(type(inner(model))):
             prefix = batch["sizes"][:, 0] if self.both_sides else None
             row, scored = batch["tokens"], batch["scored"]
             return read_on(model, row[:, :-1], prefix=prefix), row[:, 1:], scored[:, 1:]
@@ -116,13 +114,12 @@ class SourceTarget(Objective):
 
     def check(self, model: Any) -> None:
         ours = inner(model)
-        if ours.kind != "encoder-decoder":
-            if not reads_on(model):
-                raise refuse(model, "a target from its source", f"{HAVE_SOURCES}, {READ_ON}")
-            if self.both_sides and not sees_prefixes(model):
-                raise refuse(
-                    model, "with a source seen from both sides", f"{HAVE_SOURCES}, {SEE_PREFIXES}"
-                )
+        if not has_source(type(ours)):
+            can = sees_prefixes if self.both_sides else reads_on
+            if not can(type(ours)):
+                wanted = "a target from its source"
+                wanted += " that is seen from both sides" if self.both_sides else ""
+                raise refuse(model, wanted, lambda kind: has_source(kind) or can(kind))
             if self.both_sides and getattr(ours.config, "band", None) is not None:
                 raise ConfigError(
                     "a GPT with a band cannot see a source from both sides; choose one without"

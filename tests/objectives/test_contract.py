@@ -424,7 +424,7 @@ def test_who_can_learn_it(name: str, family: str, build: Any) -> None:
     if family in able:
         objective.check(model_for(name, objective, family))
     else:
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match=f"these can: .*{able[0]}|adaptive"):
             objective.check(tiny(family))
 
 
