@@ -21,11 +21,10 @@ from regard.training.parallel import Group
 from regard.training.plan import prepare
 from regard.training.progress import Silent
 from regard.training.run import Run
-from tests.training.small import recipe
+from tests.training.small import STILL, recipe
 
 # The usual ε of Adafactor, 1e-30, lets the rounding of a gradient that is truly 0 (key biases) grow
 OPTIMIZERS = {"adamw": 1e-8, "bert-adam": 1e-6, "adafactor": 1e-12, "muon": 1e-8}
-STILL = {"dropout": 0.0, "dropout_attention": 0.0, "dropout_embedding": 0.0}
 
 
 def build(kind: str, directory: Path, out: Path) -> Run:
@@ -35,7 +34,7 @@ def build(kind: str, directory: Path, out: Path) -> Run:
     asked = recipe(
         "gpt",
         directory / "data",
-        shape=STILL,
+        shape=STILL["gpt"],
         optimizer={"name": kind, "epsilon": OPTIMIZERS[kind]},
         engine={"parallel": "fsdp", "precision": "fp64"},
     )
