@@ -131,10 +131,6 @@ class Objective:
         """What goes along from batch to batch of `rows` streams, at the start of an epoch."""
         return None
 
-    def config_changes(self) -> dict[str, Any]:
-        """Fields of a new model's configuration that this decides, where the model has them."""
-        return {}
-
     def heads(self) -> Heads | None:
         """Heads that an encoder needs to learn this; None: the model is built as it is."""
         return None

@@ -214,13 +214,6 @@ class Permuted(Objective):
         )
         return guesses("permuted", model, rows, batch)
 
-    def config_changes(self) -> dict[str, Any]:
-        return {
-            "two_directions": self.options.two_directions,
-            "reuse": self.half if self.options.pairs else None,
-            "memory": self.length * 3 // 4,
-        }
-
     def heads(self) -> dict[str, int]:
         return {"masked": 0}
 

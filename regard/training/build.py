@@ -94,9 +94,12 @@ def outline(recipe: Resolved, objective: Objective) -> Any:
 
 def blank(recipe: Resolved, objective: Objective) -> Any:
     """A new model before it is initialised."""
-    kind, length = family_of(recipe.model), recipe.batch.length
-    fields = kind.config.__dataclass_fields__
-    changes = {name: v for name, v in objective.config_changes().items() if name in fields}
+    kind, length, changes = family_of(recipe.model), recipe.batch.length, {}
+    if kind.name == "xlnet" and objective.name == "permuted":
+        options: Any = objective.options
+        changes["two_directions"] = options.two_directions
+        changes["reuse"] = length // 2 if options.pairs else None
+        changes["memory"] = length * 3 // 4
     start = start_config(recipe, length, **changes)
     corpus = objective.corpus
     from_data = fitted(start, corpus.special, corpus.vocabulary, length)
