@@ -290,7 +290,7 @@ def test_a_model_needs_something_that_learns() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "optimizer"),
-    [("ddp", "paper"), ("fsdp", "paper"), ("fsdp", "muon"), ("local-sgd", "paper")],
+    [("ddp", "adamw"), ("fsdp", "adamw"), ("fsdp", "muon"), ("local-sgd", "adamw")],
 )
 def test_frozen_under_several_processes(
     kind: str, optimizer: str, bert: Path, reviews: Path, tmp_path: Path
