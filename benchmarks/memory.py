@@ -27,8 +27,7 @@ def measured(run: Path, rows: int, data: str = "") -> dict[str, Any]:
     from regard.training.build import validation_for
     from regard.training.parallel import Group
     from regard.training.run import RECIPE, settings
-    from regard.training.train_module import Learner
-    from regard.training.validate import validate
+    from regard.training.train_module import Learner, validate
 
     recipe = recipes.make(recipes.read(run / RECIPE))
     recipe.data = data or recipe.data

@@ -159,8 +159,7 @@ def measured(run: Path, place: Path, seed: int) -> dict[str, Any]:
 
     from regard.api import load
     from regard.training.parallel import Group
-    from regard.training.train_module import Learner
-    from regard.training.validate import validate
+    from regard.training.train_module import Learner, validate
 
     model, objective = load(run).model, objective_on(place, "test", seed)
     device = torch.device("cpu")

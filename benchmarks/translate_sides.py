@@ -28,8 +28,7 @@ from regard.training.recipe import Recipe, make
 from regard.training.resolve import MachineFacts
 from regard.training.run import Run, settings
 from regard.training.schedule import schedule
-from regard.training.train_module import Learner
-from regard.training.validate import validate
+from regard.training.train_module import Learner, validate
 
 CPU = torch.device("cpu")
 SAMPLES, LENGTH = 64, 128  # pairs of a step; tokens of the longest pair

@@ -4,8 +4,8 @@
     for piece in stream(loaded, prompt): print(piece, end="")
     fill(loaded, "The [MASK] sat on the mat.", top=5)
 
-A Reader (readers.py) gives the logits of the next token and carries what its model remembers;
-processors.py changes logits; walk.py and beam.py choose tokens; pieces.py makes text of them.
+A Reader (decode_state.py) gives the logits of the next token and carries what its model remembers;
+processors.py changes logits; sampling.py and beam.py choose tokens; pieces.py makes text of them.
 """
 
 from __future__ import annotations

@@ -63,13 +63,13 @@ class Rules:
     def score(self, logprob: float, length: int) -> float:
         return logprob / PENALTIES[self.penalty](length, self.alpha)
 
-    def satisfied(self, alive: float, found: list[Hypothesis], length: int) -> bool:
+    def satisfied(self, alive: float, results: list[Hypothesis], length: int) -> bool:
         """Whether the best open beam, of this length, is no longer worth following."""
         wanted = self.best if self.stopping == "certain" else self.width
-        if alive == -math.inf or len(found) < wanted:
+        if alive == -math.inf or len(results) < wanted:
             return alive == -math.inf
         grown = self.limit if self.stopping == "certain" and self.alpha > 0 else length
-        return self.stopping == "full" or self.score(alive, grown) <= found[wanted - 1].score
+        return self.stopping == "full" or self.score(alive, grown) <= results[wanted - 1].score
 
 
 class Candidates(NamedTuple):
@@ -102,12 +102,12 @@ class Beams:
         self.logprobs = logits.new_zeros(count * width, limit)
         scores = logits.new_zeros(count, 1)
         for step in range(1, limit + 1):
-            found = self.candidates(logits, scores)
-            over = self.over(found, last=step == limit)
-            self.collect(found, over, step)
+            candidates = self.candidates(logits, scores)
+            over = self.over(candidates, last=step == limit)
+            self.collect(candidates, over, step)
             if step == limit:
                 break
-            scores, token = self.go_on(found, over, step)
+            scores, token = self.go_on(candidates, over, step)
             self.close(scores, step)
             if not self.open:
                 break
@@ -116,7 +116,7 @@ class Beams:
             logits = self.reader.read(token.flatten())
         if not all(self.results):
             raise forbidden()
-        return [found[: self.rules.best] for found in self.results]
+        return [candidates[: self.rules.best] for candidates in self.results]
 
     def candidates(self, logits: Tensor, scores: Tensor) -> Candidates:
         """Enough of them that `width` remain if all the others end."""
@@ -135,51 +135,51 @@ class Beams:
         token = index % words
         return Candidates(total, first + index // words, token, own.view_as(sums).gather(1, index))
 
-    def over(self, found: Candidates, last: bool) -> Tensor:
+    def over(self, candidates: Candidates, last: bool) -> Tensor:
         """Which candidates end here."""
         if last:
-            return torch.ones_like(found.token, dtype=torch.bool)
-        ends = torch.tensor(list(self.rules.ends), device=found.token.device)
-        over = torch.isin(found.token, ends)
+            return torch.ones_like(candidates.token, dtype=torch.bool)
+        ends = torch.tensor(list(self.rules.ends), device=candidates.token.device)
+        over = torch.isin(candidates.token, ends)
         if self.stops is not None:
             read = self.reader.tokens[:, self.reader.prompt : self.reader.length].tolist()
-            said = [
+            stopped = [
                 [self.stops(number, [*read[p], t]) for p, t in zip(parents, tokens, strict=True)]
                 for number, parents, tokens in zip(
-                    self.numbers, found.parent.tolist(), found.token.tolist(), strict=True
+                    self.numbers, candidates.parent.tolist(), candidates.token.tolist(), strict=True
                 )
             ]
-            over |= torch.tensor(said, device=over.device)
+            over |= torch.tensor(stopped, device=over.device)
         return over
 
-    def collect(self, found: Candidates, over: Tensor, step: int) -> None:
+    def collect(self, candidates: Candidates, over: Tensor, step: int) -> None:
         """Takes note of what has ended among the best `width`."""
         width, read = self.rules.width, self.reader
-        good = (over & ~found.total.isneginf())[:, :width]
+        good = (over & ~candidates.total.isneginf())[:, :width]
         for i, place in good.nonzero().tolist():
             if self.numbers[i] not in self.open:
                 continue
             results = self.results[self.numbers[i]]
-            score = self.rules.score(float(found.total[i, place]), step)
+            score = self.rules.score(float(candidates.total[i, place]), step)
             if len(results) == width and score <= results[-1].score:
                 continue
-            row, token = int(found.parent[i, place]), int(found.token[i, place])
+            row, token = int(candidates.parent[i, place]), int(candidates.token[i, place])
             tokens = [*read.tokens[row, read.prompt : read.length].tolist(), token]
-            logprobs = [*self.logprobs[row, : step - 1].tolist(), float(found.own[i, place])]
+            logprobs = [*self.logprobs[row, : step - 1].tolist(), float(candidates.own[i, place])]
             ended = step < self.rules.limit or token in self.rules.ends
             results.append(Hypothesis(tokens, logprobs, score, ended))
             results.sort(key=lambda each: -each.score)
             del results[width:]
 
-    def go_on(self, found: Candidates, over: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    def go_on(self, candidates: Candidates, over: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """The `width` best that have not ended become the beams; where fewer are left, some are
         dead: of probability 0.
         """
-        width, open_ = self.rules.width, found.total.masked_fill(over, -math.inf)
+        width, open_ = self.rules.width, candidates.total.masked_fill(over, -math.inf)
         lacking = max(0, width - open_.size(1))
         scores, place = F.pad(open_, (0, lacking), value=-math.inf).topk(width)
         place = place.clamp_max(open_.size(1) - 1)
-        parent, token, own = (x.gather(1, place) for x in found[1:])
+        parent, token, own = (x.gather(1, place) for x in candidates[1:])
         rows = parent.flatten()
         self.reader.follow(rows)
         self.logprobs[:, : step - 1] = self.logprobs[rows, : step - 1]
@@ -195,9 +195,9 @@ class Beams:
         """Prompts that are done give up their rows."""
         going = [i for i, number in enumerate(self.numbers) if number in self.open]
         self.numbers = [self.numbers[i] for i in going]
-        kept = torch.tensor(going, device=token.device)
+        staying = torch.tensor(going, device=token.device)
         beams = torch.arange(self.rules.width, device=token.device)
-        rows = (kept[:, None] * self.rules.width + beams).flatten()
+        rows = (staying[:, None] * self.rules.width + beams).flatten()
         self.reader.keep(rows)
         self.logprobs = self.logprobs[rows]
-        return scores[kept], token[kept]
+        return scores[staying], token[staying]

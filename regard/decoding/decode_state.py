@@ -17,9 +17,9 @@ from torch import Tensor
 from regard.attention.memory import Fixed
 from regard.core.errors import InputError
 from regard.decoding.processors import Past
+from regard.models import FAMILIES
+from regard.models.base import Model
 from regard.models.state import State
-
-GENERATORS = "gpt, transformer-xl, xlnet, longformer-characters, lstm, t5, transformer"
 
 
 class Reader:
@@ -147,15 +147,15 @@ class Cached(Reader):
 def stretched(part: Tensor, times: int, length: int, capacity: int) -> Tensor:
     """A larger buffer with every row `times` times."""
     batch, heads, _, size = part.shape
-    made = part.new_zeros(batch, times, heads, capacity, size)
-    made[:, :, :, :length] = part[:, None, :, :length]
-    return made.flatten(0, 1)
+    buffer = part.new_zeros(batch, times, heads, capacity, size)
+    buffer[:, :, :, :length] = part[:, None, :, :length]
+    return buffer.flatten(0, 1)
 
 
 def selected(part: Tensor, rows: Tensor, length: int) -> Tensor:
-    made = part.new_zeros(rows.numel(), *part.shape[1:])
-    made[:, :, :length] = part[:, :, :length].index_select(0, rows)
-    return made
+    buffer = part.new_zeros(rows.numel(), *part.shape[1:])
+    buffer[:, :, :length] = part[:, :, :length].index_select(0, rows)
+    return buffer
 
 
 class Learned(Cached):
@@ -364,6 +364,6 @@ def reader_for(model: Any) -> Reader:
         does = "it fills blanks ('regard fill') and does not go on with a text"
     else:
         does = f"it has no output over words (its heads: {heads}) and cannot generate"
-    raise InputError(
-        f"this model is a {type(model).__name__}: {does}; generate with one of {GENERATORS}"
-    )
+    goes_on = [n for n, card in FAMILIES.items() if card.model.decoding is not Model.decoding]
+    able = ", ".join(goes_on)
+    raise InputError(f"this model is a {type(model).__name__}: {does}; generate with one of {able}")

@@ -29,14 +29,16 @@ def template_of(tokenizer: Tokenizer) -> str | None:
     if "chat_template.jinja" in tokenizer.files:
         return checked(tokenizer.files["chat_template.jinja"].decode())
     try:
-        given = json.loads(tokenizer.files.get("tokenizer_config.json", b"{}"))
+        config = json.loads(tokenizer.files.get("tokenizer_config.json", b"{}"))
     except ValueError as error:
         raise FormatError(f"tokenizer_config.json is not valid JSON: {error}") from None
-    found = given.get("chat_template") if isinstance(given, dict) else None
-    if isinstance(found, list):
-        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
-        found = named.get("default")
-    return checked(found) if isinstance(found, str) else None
+    template = config.get("chat_template") if isinstance(config, dict) else None
+    if isinstance(template, list):
+        named = {
+            each.get("name"): each.get("template") for each in template if isinstance(each, dict)
+        }
+        template = named.get("default")
+    return checked(template) if isinstance(template, str) else None
 
 
 def checked(template: str) -> str:
@@ -64,10 +66,10 @@ def render(template: str, turns: Sequence[Turn], names: dict[str, str]) -> str:
     space.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     space.globals["raise_exception"] = refuse
     try:
-        made: str = space.from_string(template).render(
+        text: str = space.from_string(template).render(
             messages=list(turns), add_generation_prompt=True, **names
         )
-        return made
+        return text
     except (TemplateError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FormatError(f"the chat template of this tokenizer fails: {error}") from None
 
@@ -104,12 +106,12 @@ class Dialogue:
         self.turns.append({"role": "user", "content": readable(text)})
         try:
             prompt = self.prompt()
-            found = yield from self.decoder.stream(prompt, len(self.turns))
+            answer = yield from self.decoder.stream(prompt, len(self.turns))
         except BaseException:
             self.turns.pop()
             raise
-        self.turns.append({"role": "assistant", "content": (found.text or "").strip()})
-        return found
+        self.turns.append({"role": "assistant", "content": (answer.text or "").strip()})
+        return answer
 
     def prompt(self) -> list[int]:
         """As many of the last turns as fit, with room for the answer."""

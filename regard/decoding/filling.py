@@ -23,10 +23,10 @@ from regard.decoding.generation import Decoder, Generation
 from regard.decoding.options import Options
 from regard.decoding.prompts import Prompts, readable
 from regard.formats.directory import Checkpoint
+from regard.models import FAMILIES
 
 ORDERS = ("confident", "left", "each")
 BLANK = r"\[MASK\]|_{3,}"
-FILLERS = "bert, longformer, xlnet (with their masked head), t5"
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ def fill(
         if value < 1:
             raise ConfigError(f"{name} is {value}; it must be at least 1")
     filler = filler_for(loaded, top, order, tokens)
-    given = [readable(text) for text in ([texts] if isinstance(texts, str) else texts)]
-    made: list[Filled] = []
+    listed = [readable(text) for text in ([texts] if isinstance(texts, str) else texts)]
+    results: list[Filled] = []
     with torch.inference_mode(), at_rest(loaded.model):
-        for at in range(0, len(given), batch):
-            made += filler.fill(given[at : at + batch])
-    return made
+        for at in range(0, len(listed), batch):
+            results += filler.fill(listed[at : at + batch])
+    return results
 
 
 def filler_for(loaded: Checkpoint, top: int, order: str, tokens: int) -> Masked | Writing:
@@ -86,7 +86,12 @@ def filler_for(loaded: Checkpoint, top: int, order: str, tokens: int) -> Masked 
         does = f"it has no masked head (its heads: {heads})"
     else:
         does = "it goes on with a text ('regard generate') and cannot look behind a blank"
-    raise InputError(f"this model is a {type(model).__name__}: {does}; fill with one of {FILLERS}")
+    raise InputError(f"this model is a {type(model).__name__}: {does}; {fillers()}")
+
+
+def fillers() -> str:
+    able = [name for name, card in FAMILIES.items() if card.model.fills]
+    return f"fill with one of {', '.join(able)} (encoders with their masked head)"
 
 
 class Masked:
@@ -104,19 +109,21 @@ class Masked:
     def fill(self, texts: list[str]) -> list[Filled]:
         rows = [self.encode(text) for text in texts]
         blanks = [[i for i, t in enumerate(row) if t == self.mask] for row in rows]
-        found: list[dict[int, list[Candidate]]] = [{} for _ in rows]
+        candidates: list[dict[int, list[Candidate]]] = [{} for _ in rows]
         tokens, real = right_padded(rows, self.model.device, self.special.pad or 0)
         left = [list(places) for places in blanks]
         while any(left):
-            asked = [places[:1] if self.order == "left" else places for places in left]
-            for i, guesses in enumerate(self.guess(tokens, real, asked)):
+            wanted = [places[:1] if self.order == "left" else places for places in left]
+            for i, guesses in enumerate(self.guess(tokens, real, wanted)):
                 for place in self.chosen(guesses):
-                    found[i][place] = guesses[place]
+                    candidates[i][place] = guesses[place]
                     tokens[i, place] = guesses[place][0].ids[0]
                     left[i].remove(place)
         return [
-            Filled(self.words.decode(row[: len(given)]), [known[p] for p in places])
-            for row, given, places, known in zip(tokens.tolist(), rows, blanks, found, strict=True)
+            Filled(self.words.decode(row[: len(listed)]), [known[p] for p in places])
+            for row, listed, places, known in zip(
+                tokens.tolist(), rows, blanks, candidates, strict=True
+            )
         ]
 
     def chosen(self, guesses: dict[int, list[Candidate]]) -> list[int]:
@@ -147,26 +154,26 @@ class Masked:
         return ids if cls in ids or cls is None or sep is None else [cls, *ids, sep]
 
     def guess(
-        self, tokens: Tensor, real: Tensor | None, asked: list[list[int]]
+        self, tokens: Tensor, real: Tensor | None, wanted: list[list[int]]
     ) -> list[dict[int, list[Candidate]]]:
         """For each text its candidates for the places asked for."""
-        index = [(i, place) for i, places in enumerate(asked) for place in places]
-        p = self.model.logits(self.rows(tokens, real, asked)).float().softmax(-1)
+        index = [(i, place) for i, places in enumerate(wanted) for place in places]
+        p = self.model.logits(self.rows(tokens, real, wanted)).float().softmax(-1)
         best = p.topk(min(self.top, p.size(-1)))
-        made: list[dict[int, list[Candidate]]] = [{} for _ in asked]
+        candidates: list[dict[int, list[Candidate]]] = [{} for _ in wanted]
         for (i, place), values, ids in zip(
             index, best.values.tolist(), best.indices.tolist(), strict=True
         ):
-            made[i][place] = [
+            candidates[i][place] = [
                 Candidate(self.say(token), [token], value)
                 for token, value in zip(ids, values, strict=True)
             ]
-        return made
+        return candidates
 
-    def rows(self, tokens: Tensor, real: Tensor | None, asked: list[list[int]]) -> Tensor:
+    def rows(self, tokens: Tensor, real: Tensor | None, wanted: list[list[int]]) -> Tensor:
         """The hidden states of the places asked for, one after the other."""
         hidden: Tensor = self.model(tokens, real=real)
-        return torch.cat([hidden[i, places] for i, places in enumerate(asked)])
+        return torch.cat([hidden[i, places] for i, places in enumerate(wanted)])
 
     def say(self, token: int) -> str:
         return self.words.decode([token]).strip() or self.words.tokens([token])[0]
@@ -183,13 +190,13 @@ class Asked(Masked):
         cls, sep = self.special.cls, self.special.sep
         return ids if cls in ids or cls is None or sep is None else [*ids, sep, cls]
 
-    def rows(self, tokens: Tensor, real: Tensor | None, asked: list[list[int]]) -> Tensor:
+    def rows(self, tokens: Tensor, real: Tensor | None, wanted: list[list[int]]) -> Tensor:
         order = torch.where(tokens == self.mask, 0, -1)
-        most = max(map(len, asked))
-        targets = [places + [0] * (most - len(places)) for places in asked]
+        most = max(map(len, wanted))
+        targets = [places + [0] * (most - len(places)) for places in wanted]
         asking = torch.tensor(targets, device=tokens.device)
         hidden = self.model(tokens, real=real, order=order, targets=asking)
-        return torch.cat([hidden[i, : len(places)] for i, places in enumerate(asked)])
+        return torch.cat([hidden[i, : len(places)] for i, places in enumerate(wanted)])
 
 
 def coder(words: Tokenizer, mask: int) -> tuple[Fast, re.Pattern[str]]:
@@ -219,11 +226,11 @@ class Writing:
         if not self.marks:
             raise InputError(
                 f"this {type(loaded.model).__name__} has no marks for blanks (<extra_id_0>, …) in "
-                f"its tokenizer; fill with one of {FILLERS}"
+                f"its tokenizer; {fillers()}"
             )
 
     def fill(self, texts: list[str]) -> list[Filled]:
-        made = []
+        results = []
         for text in texts:
             source, count = self.marked(text)
             ends = [self.end, *self.marks[count : count + 1]]
@@ -237,9 +244,9 @@ class Writing:
                 | ({"alpha": 0.0} if self.top > 1 else {})
             )
             decoder = Decoder(self.loaded, chosen)
-            found = decoder.run([decoder.prompts.encode(source)], [0])[0]
-            made.append(self.filled(source, count, found))
-        return made
+            candidates = decoder.run([decoder.prompts.encode(source)], [0])[0]
+            results.append(self.filled(source, count, candidates))
+        return results
 
     def marked(self, text: str) -> tuple[str, int]:
         """The text with numbered marks, and how many."""
@@ -256,26 +263,28 @@ class Writing:
         numbers = iter(range(count))
         return pattern.sub(lambda _: f"<extra_id_{next(numbers)}>", text), count
 
-    def filled(self, source: str, count: int, found: list[Generation]) -> Filled:
+    def filled(self, source: str, count: int, generations: list[Generation]) -> Filled:
         blanks: list[list[Candidate]] = []
         for number in range(count):
-            candidates = [self.span(each, self.marks[number]) for each in found]
+            candidates = [self.span(each, self.marks[number]) for each in generations]
             best: dict[str, Candidate] = {}
             for each in sorted(candidates, key=lambda c: -c.probability):
                 best.setdefault(each.text, each)
             blanks.append(list(best.values()))
-        first = [self.span(found[0], mark).text for mark in self.marks[:count]]
+        first = [self.span(generations[0], mark).text for mark in self.marks[:count]]
         text = SENTINEL.sub(lambda match: first[int(match[1])], source)
         return Filled(re.sub(r" +", " ", text), blanks)
 
-    def span(self, found: Generation, mark: int) -> Candidate:
+    def span(self, generation: Generation, mark: int) -> Candidate:
         """What was written for one mark, up to the next; nothing if it was left out."""
-        if mark not in found.ids:
+        if mark not in generation.ids:
             return Candidate("", [], 0.0)
-        start = found.ids.index(mark) + 1
+        start = generation.ids.index(mark) + 1
         stops = {*self.marks, self.end}
-        last = next((i for i in range(start, len(found.ids)) if found.ids[i] in stops), None)
-        ids, logprobs = found.ids[start:last], found.logprobs[start:last]
+        last = next(
+            (i for i in range(start, len(generation.ids)) if generation.ids[i] in stops), None
+        )
+        ids, logprobs = generation.ids[start:last], generation.logprobs[start:last]
         return Candidate(self.words.decode(ids).strip(), ids, math.exp(sum(logprobs)))
 
 

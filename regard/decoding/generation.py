@@ -43,15 +43,15 @@ def generate(
     """
     chosen = Options.of(options)
     decoder = Decoder(loaded, chosen)
-    given = [decoder.prompts.encode(prompt, chosen.truncate) for prompt in listed(prompts)]
-    order = sorted(range(len(given)), key=lambda i: len(given[i]))  # little padding
-    results: list[list[Generation]] = [[] for _ in given]
+    ids = [decoder.prompts.encode(prompt, chosen.truncate) for prompt in listed(prompts)]
+    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))  # little padding
+    results: list[list[Generation]] = [[] for _ in ids]
     with decoder.ready():
         for at in range(0, len(order), chosen.batch):
             part = order[at : at + chosen.batch]
-            made = decoder.run([given[i] for i in part], [chosen.first + i for i in part])
-            for i, found in zip(part, made, strict=True):
-                results[i] = found
+            generated = decoder.run([ids[i] for i in part], [chosen.first + i for i in part])
+            for i, generations in zip(part, generated, strict=True):
+                results[i] = generations
     return results
 
 
@@ -117,11 +117,11 @@ class Decoder:
                     voices[number].add(token)
                     if voices[number].over:
                         walk.close(number)
-        made = [
+        generations = [
             self.generation(*each, voices[i] if voices else None)
             for i, each in enumerate(zip(before, ids, logprobs, strict=True))
         ]
-        return [made[i : i + samples] for i in range(0, len(made), samples)]
+        return [generations[i : i + samples] for i in range(0, len(generations), samples)]
 
     def walk(self, prompts: list[list[int]], numbers: list[int]) -> Walk:
         """Every prompt read, `samples` sequences of each about to begin."""
@@ -148,15 +148,15 @@ class Decoder:
             reader = reader_for(self.model)
             logits = reader.begin(prompts, o.tokens, o.beams)
             beams = Beams(reader, rules, self.process, stops if o.stop else None)
-            found = beams.search(logits)
+            hypotheses = beams.search(logits)
         return [
             [self.hypothesis(prompt, each) for each in results]
-            for prompt, results in zip(prompts, found, strict=True)
+            for prompt, results in zip(prompts, hypotheses, strict=True)
         ]
 
-    def hypothesis(self, prompt: list[int], found: Hypothesis) -> Generation:
-        made = self.generation(prompt, found.tokens, found.logprobs)
-        return Generation(made.text, made.ids, made.logprobs, found.score, made.reason)
+    def hypothesis(self, prompt: list[int], hypothesis: Hypothesis) -> Generation:
+        text = self.generation(prompt, hypothesis.tokens, hypothesis.logprobs)
+        return Generation(text.text, text.ids, text.logprobs, hypothesis.score, text.reason)
 
     def voice(self, prompt: list[int]) -> Voice:
         before = [] if self.prompts.pair else prompt

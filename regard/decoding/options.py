@@ -104,27 +104,27 @@ class Options:
     def draws(self) -> bool:
         if self.temperature == 0:
             return False
-        asked = (self.temperature, self.top_k, self.top_p, self.typical)
-        return self.samples > 1 or any(value is not None for value in asked)
+        choices = (self.temperature, self.top_k, self.top_p, self.typical)
+        return self.samples > 1 or any(value is not None for value in choices)
 
     def processors(self, ends: Sequence[int], banned: Sequence[int]) -> Processor | None:
         """In the order of transformers' generate; None if nothing is to be done."""
-        made: list[Processor] = []
+        chosen: list[Processor] = []
         if self.repetition not in (None, 1.0):
-            made.append(change.repetition(float(self.repetition or 1.0)))
+            chosen.append(change.repetition(float(self.repetition or 1.0)))
         if self.no_repeat is not None:
-            made.append(change.no_repeat(self.no_repeat))
+            chosen.append(change.no_repeat(self.no_repeat))
         if banned:
-            made.append(change.banned(banned))
+            chosen.append(change.banned(banned))
         if self.minimum and ends:
-            made.append(change.at_least(self.minimum, ends))
+            chosen.append(change.at_least(self.minimum, ends))
         if self.draws:
             if self.temperature not in (None, 1.0):
-                made.append(change.temperature(float(self.temperature or 1.0)))
+                chosen.append(change.temperature(float(self.temperature or 1.0)))
             if self.top_k is not None:
-                made.append(change.top_k(self.top_k))
+                chosen.append(change.top_k(self.top_k))
             if self.top_p is not None and self.top_p < 1.0:
-                made.append(change.top_p(self.top_p, self.top_k or change.SHORTLIST[0]))
+                chosen.append(change.top_p(self.top_p, self.top_k or change.SHORTLIST[0]))
             if self.typical is not None and self.typical < 1.0:
-                made.append(change.typical(self.typical))
-        return change.chain(made) if made else None
+                chosen.append(change.typical(self.typical))
+        return change.chain(chosen) if chosen else None

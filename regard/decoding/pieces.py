@@ -34,10 +34,10 @@ class Pieces:
         """What has become certain by these tokens; of one often a word, sometimes nothing."""
         self.window += tokens
         text = self.decode()
-        held = len(text) - len(text.rstrip(BROKEN))
-        certain = len(text) - min(held, BYTES)
+        waiting = len(text) - len(text.rstrip(BROKEN))
+        certain = len(text) - min(waiting, BYTES)
         piece, self.said = text[self.said : certain], max(self.said, certain)
-        if not held and len(self.window) > WINDOW:
+        if not waiting and len(self.window) > WINDOW:
             self.shorten(text, CONTEXT)
         return piece
 
@@ -65,10 +65,10 @@ class Stops:
     def add(self, piece: str) -> str:
         """The text that certainly comes before any stop word; `over` says that one was there."""
         text = self.waiting + piece
-        found = [at for word in self.words if (at := text.find(word)) >= 0]
-        if found:
+        places = [at for word in self.words if (at := text.find(word)) >= 0]
+        if places:
             self.over, self.waiting = True, ""
-            return text[: min(found)]
+            return text[: min(places)]
         longest = max((len(word) - 1 for word in self.words), default=0)
         for size in range(min(longest, len(text)), 0, -1):
             if any(word.startswith(text[-size:]) for word in self.words):

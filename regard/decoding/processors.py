@@ -89,9 +89,9 @@ def repetition(penalty: float) -> Processor:
         tokens = past.tokens
         if past.real is not None:
             tokens = torch.where(past.real, tokens, tokens[:, -1:])
-        found = scores.gather(1, tokens)
-        found = torch.where(found < 0, found * penalty, found / penalty)
-        return scores.scatter(1, tokens, found)
+        seen = scores.gather(1, tokens)
+        seen = torch.where(seen < 0, seen * penalty, seen / penalty)
+        return scores.scatter(1, tokens, seen)
 
     return punish
 

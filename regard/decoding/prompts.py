@@ -47,10 +47,10 @@ class Prompts:
 
     def banned(self) -> list[int]:
         """Padding and mask, which no text contains."""
-        found: list[Any] = [self.config.padding] if hasattr(self.config, "padding") else []
+        ids: list[Any] = [self.config.padding] if hasattr(self.config, "padding") else []
         if self.special is not None:
-            found += [self.special.pad, self.special.mask]
-        return sorted({i for i in found if self.known(i)} - set(self.ends()))
+            ids += [self.special.pad, self.special.mask]
+        return sorted({i for i in ids if self.known(i)} - set(self.ends()))
 
     def known(self, token: object) -> bool:
         return isinstance(token, int) and 0 <= token < self.config.vocabulary

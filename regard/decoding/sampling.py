@@ -91,9 +91,9 @@ class Walk:
                 for values in zip(self.numbers, tokens.tolist(), logprobs.tolist(), strict=True)
                 if values[0] in self.open
             ]
-            for found in drawn:
-                if found.token in self.ends:
-                    self.close(found.number)
+            for each in drawn:
+                if each.token in self.ends:
+                    self.close(each.number)
             yield drawn
             if not self.open or step + 1 == self.limit:
                 return
@@ -108,16 +108,16 @@ class Walk:
             if bool(scores.amax(-1).isneginf().any()):
                 raise forbidden()
         tokens = self.pick(scores, self.numbers, step)
-        found = logits.gather(1, tokens[:, None])[:, 0]
-        return tokens, found - logits.logsumexp(-1)
+        logit = logits.gather(1, tokens[:, None])[:, 0]
+        return tokens, logit - logits.logsumexp(-1)
 
     def leave(self, tokens: Tensor) -> Tensor:
         """Closed sequences give up their rows."""
         rows = [i for i, number in enumerate(self.numbers) if number in self.open]
         self.numbers = [self.numbers[i] for i in rows]
-        kept = torch.tensor(rows, device=tokens.device)
-        self.reader.keep(kept)
-        return tokens[kept]
+        staying = torch.tensor(rows, device=tokens.device)
+        self.reader.keep(staying)
+        return tokens[staying]
 
 
 def forbidden() -> InputError:

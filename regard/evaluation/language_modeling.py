@@ -38,8 +38,7 @@ from regard.training.data import options_of
 from regard.training.parallel import Group
 from regard.training.resolve import LENGTH, STEP
 from regard.training.run import RECIPE
-from regard.training.train_module import Learner, autocast, evaluating, moved
-from regard.training.validate import added, steps
+from regard.training.train_module import Learner, added, autocast, evaluating, moved, steps
 
 if TYPE_CHECKING:
     from regard.evaluation.test import Plan, Watch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regard.methods.runs import data_for
 from regard.training.build import check_tokenizer
-from regard.training.freezing import freeze
+from regard.training.optimizer import freeze
 from regard.training.parallel import Group
 from regard.training.plan import foresee, optimizer_for, run_facts, schedule_for
 from regard.training.recipe import Recipe

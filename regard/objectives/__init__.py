@@ -30,5 +30,5 @@ def objective(name: str, others: Mapping[str, tuple[str, str]] | None = None) ->
     if name not in known:
         raise UnknownName("objective", name, known)
     file, kind = known[name]
-    found: type[Objective] = getattr(import_module(f"regard.{file}"), kind)
-    return found
+    objective_class: type[Objective] = getattr(import_module(f"regard.{file}"), kind)
+    return objective_class

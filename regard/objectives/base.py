@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -157,14 +158,14 @@ class Objective:
         if self.recurrent or not self.learning:
             return None
         epoch = 0 if self.in_streams else epoch  # the same in every epoch
-        held = self.order_of  # in one piece: the thread that prepares batches writes it, too
-        if held[0] != epoch:
+        cached = self.order_of  # in one piece: the thread that prepares batches writes it, too
+        if cached[0] != epoch:
             if self.in_streams:
                 order = streams(len(self), self.batch)
             else:
                 order = permutation(len(self), self.seed, "order", epoch)
-            held = self.order_of = epoch, order
-        return held[1]
+            cached = self.order_of = epoch, order
+        return cached[1]
 
     def arrange(self, places: list[int]) -> list[int]:
         """The order in which a micro-batch holds its samples; places are those in the step."""
@@ -175,6 +176,45 @@ class Objective:
         epoch, place = divmod(number, len(self))
         order = self.order(epoch)
         return self.sample(epoch, place if order is None else int(order[place]))
+
+
+class Hooks:
+    """What an objective of a task or of a method adds to a run, besides what it learns.
+
+    An objective that adds something inherits from this, too; training asks at these places and
+    knows nothing else of tasks and methods.
+    """
+
+    def adapt_model(self, model: Any) -> Any:
+        """The model with what it lacks for this: rows for new tokens, a part of its own. It may
+        have no memory for its weights yet; random ones come from torch's generator.
+        """
+        return model
+
+    def auxiliary_models(self) -> list[str]:
+        """The directories of models that a step asks beside the one that learns. A step depends on
+        them and needs memory for them, and no checkpoint holds them.
+        """
+        return []
+
+    def settled(self) -> dict[str, Any]:
+        """Options that the data decided; what validates then goes by them, too."""
+        return {}
+
+    def on_train_end(self, model: Any, valid: Objective | None) -> None:
+        """Called once before the model is saved, in evaluation, with what validates."""
+
+    def hf_config(self) -> dict[str, Any]:
+        """What belongs into config.json of a model that has learned this."""
+        return {}
+
+    def save_extras(self, model: Any, out: Path) -> None:
+        """Writes beside a saved model what else is needed to use it."""
+
+
+def hooks_of(objective: Objective) -> Hooks:
+    """The objective itself where it adds something, else hooks that do nothing."""
+    return objective if isinstance(objective, Hooks) else Hooks()
 
 
 def streams(samples: int, batch: int) -> np.ndarray:

@@ -21,10 +21,10 @@ from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
 from regard.objectives.reading import check_reading_on, read_on, surprise
 
 
-def choose(name: str, given: str, known: tuple[str, ...]) -> None:
+def choose(name: str, value: str, known: tuple[str, ...]) -> None:
     """Refuses a word that is none of the known ones."""
-    if given not in known:
-        raise ConfigError(f"{name} is {given!r}; it must be one of {', '.join(known)}")
+    if value not in known:
+        raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(known)}")
 
 
 def padding(corpus: Corpus) -> int:

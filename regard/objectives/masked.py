@@ -19,7 +19,7 @@ from regard.models.output import CHUNK, Output
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
 from regard.objectives.causal import choose, padding, ring, shifted
-from regard.objectives.reading import inner, takes
+from regard.objectives.reading import inner, refuse, takes
 
 HIDE, KEEP = 0.8, 0.1  # of the chosen tokens; the rest become any entry of the vocabulary
 COUNTED = 2**22  # tokens at a time
@@ -28,7 +28,7 @@ COUNTED = 2**22  # tokens at a time
 @dataclass(frozen=True)
 class Options:
     share: float = 0.15  # of a text's tokens, [CLS] and [SEP] counted
-    most: int = 0  # targets of a sample at most; 0: as many as the length gives
+    most: int | None = None  # targets of a sample at most; None: as many as the length gives
     rare: float = 0.0  # a token is chosen by count^-rare: DistilBERT's authors take 0.7
     whole_words: str = "no"  # "pieces": all pieces of a word together; "chinese": jieba's words
     dynamic: bool = True  # new masks in every epoch; False: `duplicates` of them take turns
@@ -48,11 +48,10 @@ class Mask:
     def __init__(self, corpus: Corpus, options: Any, length: int) -> None:
         if not 0 < options.share <= 1:
             raise ConfigError(f"share is {options.share}; it must be over 0 and at most 1")
-        if options.most < 0 or options.duplicates < 1:
-            raise ConfigError(
-                f"most is {options.most} and duplicates {options.duplicates}; they must be at "
-                "least 0 and 1"
-            )
+        for name in ("most", "duplicates"):
+            value = getattr(options, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}; it must be at least 1")
         choose("whole_words", options.whole_words, ("no", "pieces", "chinese"))
         if not 0 <= options.rare <= 4 or (options.rare and options.whole_words != "no"):
             raise ConfigError(
@@ -92,8 +91,8 @@ class Mask:
         wanted = tokens[chosen]
         fate = draw.random(len(chosen))
         other = draw.integers(self.vocabulary, size=len(chosen))
-        kept = np.where(fate < HIDE + KEEP, wanted, other)
-        tokens[chosen] = np.where(fate < HIDE, self.mask, kept)
+        shown = np.where(fate < HIDE + KEEP, wanted, other)
+        tokens[chosen] = np.where(fate < HIDE, self.mask, shown)
         return {
             "targets": filled(chosen, self.most),
             "wanted": filled(wanted, self.most),
@@ -171,8 +170,8 @@ class Masked(Objective):
     def sample(self, epoch: int, index: int) -> Sample:
         version = self.version(epoch)
         tokens = np.concatenate([[self.cls], self.text(version, index), [self.sep]])
-        found = self.mask(tokens, keyed(self.seed, "mask", version, index))
-        return {"tokens": tokens, **found} if self.packed else {**self.padded(tokens), **found}
+        hidden = self.mask(tokens, keyed(self.seed, "mask", version, index))
+        return {"tokens": tokens, **hidden} if self.packed else {**self.padded(tokens), **hidden}
 
     def padded(self, tokens: np.ndarray) -> Sample:
         size = len(tokens)
@@ -222,10 +221,8 @@ class Masked(Objective):
 def check_reads_both_sides(model: Any, length: int) -> None:
     """Hidden words need an encoder whose rows see both sides and have their own word as input."""
     if model.fills != "masked":
-        raise ConfigError(
-            f"{type(model).__name__} cannot learn to guess hidden words from both sides; these "
-            "can: bert, longformer"
-        )
+        wanted = "to guess hidden words from both sides"
+        raise refuse(model, wanted, lambda kind: kind.fills == "masked")
     if not hasattr(model, "output"):
         raise ConfigError('the model has no head "masked"; build it with heads={"masked": 0}')
     if length > model.config.context:

@@ -41,9 +41,9 @@ class Part:
     name: str
     objective: str
     share: float  # of the samples, relative to the other parts'
-    data: str = ""  # a data directory; "": that of the whole mixture
-    weight: float = 0.0  # of its losses; 0: its share of the samples
-    length: int = 0  # tokens of its samples; 0: as all others'
+    data: str | None = None  # a data directory; None: that of the whole mixture
+    weight: float | None = None  # of its losses; None: its share of the samples
+    length: int | None = None  # tokens of its samples; None: as all others'
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -59,37 +59,37 @@ class Mixture(Objective):
     name = "mixture"
 
     def prepare(self) -> None:
-        given = [part_of(table) for table in self.options.parts]
-        check_parts(given)
-        total = sum(Fraction(str(part.share)) for part in given)
-        asked = [Fraction(str(part.share)) / total for part in given]
+        parts = [part_of(table) for table in self.options.parts]
+        check_parts(parts)
+        total = sum(Fraction(str(part.share)) for part in parts)
+        shares = [Fraction(str(part.share)) / total for part in parts]
         self.parts = {
             part.name: self.make(part, float(share))
-            for part, share in zip(given, asked, strict=True)
+            for part, share in zip(parts, shares, strict=True)
         }
         sizes = [len(part) for part in self.parts.values()]
-        self.shares = asked if self.learning else [Fraction(n, sum(sizes)) for n in sizes]
+        self.shares = shares if self.learning else [Fraction(n, sum(sizes)) for n in sizes]
         self.samples = sum(sizes)
         if self.learning:  # until the last of them has been read once
-            self.samples = max(int(-(-n // s)) for n, s in zip(sizes, asked, strict=True))
+            self.samples = max(int(-(-n // s)) for n, s in zip(sizes, shares, strict=True))
         self.sums: dict[str, list[str]] = {}
-        for part, share, made in zip(given, asked, self.parts.values(), strict=True):
-            names = list(made.counts(made.collate([made.get(0)])))
+        for part, share, built in zip(parts, shares, self.parts.values(), strict=True):
+            names = list(built.counts(built.collate([built.get(0)])))
             self.sums[part.name] = names
-            own = part.weight or max(float(share), 1 / self.batch)
+            own = max(float(share), 1 / self.batch) if part.weight is None else part.weight
             for name in names:
-                self.weights[f"{part.name}.{name}"] = own * made.weights.get(name, 1.0)
+                self.weights[f"{part.name}.{name}"] = own * built.weights.get(name, 1.0)
 
     def make(self, part: Part, share: float) -> Objective:
-        found = objective(part.objective)
-        if found is Mixture or found.recurrent:
+        kind = objective(part.objective)
+        if kind is Mixture or kind.recurrent:
             raise ConfigError(
                 f"part {part.name!r}: {part.objective!r} cannot be mixed, for its samples "
                 "belong together; use it alone"
             )
         what = f"option of {part.objective!r}"
-        options: Any = from_table(found.Options, part.options, what=what)
-        return found.build(
+        options: Any = from_table(kind.Options, part.options, what=what)
+        return kind.build(
             self.corpus_of(part),
             options,
             length=part.length or self.length,
@@ -99,16 +99,16 @@ class Mixture(Objective):
         )
 
     def corpus_of(self, part: Part) -> Corpus:
-        if not part.data:
+        if part.data is None:
             return self.corpus
-        found, own = Corpus.open(part.data, self.corpus.split), self.corpus
-        if (found.vocabulary, found.special) != (own.vocabulary, own.special):
+        other, own = Corpus.open(part.data, self.corpus.split), self.corpus
+        if (other.vocabulary, other.special) != (own.vocabulary, own.special):
             raise ConfigError(
-                f"part {part.name!r}: {part.data} has {found.vocabulary:,} tokens and "
+                f"part {part.name!r}: {part.data} has {other.vocabulary:,} tokens and "
                 f"{own.directory} {own.vocabulary:,}, or other special ones; prepare both with one "
                 f"tokenizer ('regard prepare … --tokenizer {own.directory}')"
             )
-        return found
+        return other
 
     def __len__(self) -> int:
         return self.samples
@@ -153,10 +153,10 @@ class Mixture(Objective):
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Of all parts, 0 where one is absent: processes must agree on the names."""
-        found = dict.fromkeys(self.names(), 0.0)
+        counts = dict.fromkeys(self.names(), 0.0)
         for name, own in batch.items():
-            found |= prefixed(name, self.parts[name].counts(own))
-        return found
+            counts |= prefixed(name, self.parts[name].counts(own))
+        return counts
 
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
         device = next(model.parameters()).device
@@ -164,15 +164,17 @@ class Mixture(Objective):
         counts: dict[str, float] = dict.fromkeys(sums, 0.0)
         seen: dict[str, Any] = {}
         for name, own in batch.items():
-            found = self.parts[name].loss(model, own)
-            sums |= prefixed(name, found.sums)
-            counts |= prefixed(name, found.counts)
-            seen |= prefixed(name, found.seen)
+            part_loss = self.parts[name].loss(model, own)
+            sums |= prefixed(name, part_loss.sums)
+            counts |= prefixed(name, part_loss.counts)
+            seen |= prefixed(name, part_loss.seen)
         return Loss(sums, counts, seen)
 
     def heads(self) -> Heads | None:
-        found = [heads for part in self.parts.values() if (heads := part.heads()) is not None]
-        return {name: size for heads in found for name, size in heads.items()} if found else None
+        of_parts = [heads for part in self.parts.values() if (heads := part.heads()) is not None]
+        return (
+            {name: size for heads in of_parts for name, size in heads.items()} if of_parts else None
+        )
 
     def check(self, model: Any) -> None:
         for part in self.parts.values():
@@ -213,10 +215,11 @@ def check_parts(parts: Sequence[Part]) -> None:
                 "no dot in them"
             )
     for part in parts:
-        if part.share <= 0 or part.weight < 0 or part.length < 0:
+        weight, length = part.weight or 0.0, 1 if part.length is None else part.length
+        if part.share <= 0 or weight < 0 or length < 1:
             raise ConfigError(
-                f"part {part.name!r} has share {part.share}, weight {part.weight} and length "
-                f"{part.length}; a share is over 0, the others are not negative"
+                f"part {part.name!r} has share {part.share}, weight {weight} and length {length}; "
+                "a share is over 0, a weight is not negative, and a length is at least 1"
             )
 
 

@@ -95,11 +95,11 @@ class Pairs(SourceTarget):
         """Shuffled, but the samples of a step are of similar length."""
         if not self.learning or not self.options.sort:
             return super().order(epoch)
-        held = self.order_of
-        if held[0] != epoch:
+        cached = self.order_of
+        if cached[0] != epoch:
             sizes = self.sizes.sum(1)
-            held = self.order_of = epoch, by_length(sizes, self.batch, self.seed, epoch)
-        return held[1]
+            cached = self.order_of = epoch, by_length(sizes, self.batch, self.seed, epoch)
+        return cached[1]
 
     def soft(self, model: Any) -> Soft | None:
         o = self.options
@@ -109,11 +109,11 @@ class Pairs(SourceTarget):
         return smoothing(o.smoothing, words, o.smoothing_kind, pad)._replace(z=o.z_loss)
 
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
-        o, found = self.options, super().loss(model, batch, state)
+        o, loss = self.options, super().loss(model, batch, state)
         if self.learning and o.smoothing and o.reported == "kl":
             least = entropy(o.smoothing, inner(model).config.vocabulary, o.smoothing_kind)
-            found.sums[self.name] = found.sums[self.name] - least * found.counts[self.name]
-        return found
+            loss.sums[self.name] = loss.sums[self.name] - least * loss.counts[self.name]
+        return loss
 
 
 def fit(sizes: np.ndarray, most: int) -> np.ndarray:

@@ -21,6 +21,7 @@ from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import choose
 from regard.objectives.masked import filled, guess_measures, guesses
+from regard.objectives.reading import refuse
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,11 @@ class Options:
     memory: bool = True  # samples are contiguous and the model remembers; False: shuffled
     pairs: bool = True  # half of a sample is A and B; False: samples are running text
     two_directions: bool = True  # every other stream is read from its end to its beginning
-    targets: int = 0  # of a sample; 0: a sixth of its length
+    targets: int | None = None  # of a sample; None: a sixth of its length
     longest: int = 5  # units of a span at most; n of them come with a chance of 1 / n
     context: int = 6  # tokens of context for each unit
     units: str = "pieces"  # what the authors' code counts; "words": what their paper says
-    block: int = 0  # tokens permuted together; 0: half a sample
+    block: int | None = None  # tokens permuted together; None: half a sample
 
 
 class Permuted(Objective):
@@ -47,7 +48,7 @@ class Permuted(Objective):
     def prepare(self) -> None:
         o, special = self.options, self.corpus.special
         self.half = self.length // 2
-        self.block = o.block or self.half
+        self.block = self.half if o.block is None else o.block
         if self.length % 2 or self.half < 5:
             raise ConfigError(f"length {self.length} must be even and at least 10: two halves")
         if self.block > self.half:
@@ -65,7 +66,7 @@ class Permuted(Objective):
                 f"a batch of {self.batch} has no two halves, one for each direction; make it even "
                 "or set two_directions = false"
             )
-        self.goal = o.targets or self.length // 6
+        self.goal = self.length // 6 if o.targets is None else o.targets
         if not 1 <= self.goal <= self.length:
             raise ConfigError(f"targets {self.goal} must be from 1 to the length, {self.length}")
         self.cls, self.sep = (special.need(name) if o.pairs else -1 for name in ("cls", "sep"))
@@ -218,9 +219,8 @@ class Permuted(Objective):
 
     def check(self, model: Any) -> None:
         if model.fills != "queries":
-            raise ConfigError(
-                f"{type(model).__name__} cannot learn to guess words in any order; these can: xlnet"
-            )
+            wanted = "to guess words in any order"
+            raise refuse(model, wanted, lambda kind: kind.fills == "queries")
         c, o = model.config, self.options
         if c.two_directions != o.two_directions:
             raise ConfigError(
@@ -271,20 +271,20 @@ class Stream:
         sentences = self.corpus.sentences
         if self.backward:
             end = self.base + self.size
-            found = int(np.searchsorted(sentences, end - place, "right")) - 1
-            return min(self.size, end - int(sentences[found]))
-        found = int(np.searchsorted(sentences, self.base + place))
-        return min(self.size, int(sentences[found]) - self.base)
+            number = int(np.searchsorted(sentences, end - place, "right")) - 1
+            return min(self.size, end - int(sentences[number]))
+        number = int(np.searchsorted(sentences, self.base + place))
+        return min(self.size, int(sentences[number]) - self.base)
 
     def cut_before(self, place: int) -> int:
         """The last such place up to `place`, or the beginning."""
         sentences = self.corpus.sentences
         if self.backward:
             end = self.base + self.size
-            found = int(np.searchsorted(sentences, end - place))
-            return max(0, end - int(sentences[found]))
-        found = int(np.searchsorted(sentences, self.base + place, "right")) - 1
-        return max(0, int(sentences[found]) - self.base)
+            number = int(np.searchsorted(sentences, end - place))
+            return max(0, end - int(sentences[number]))
+        number = int(np.searchsorted(sentences, self.base + place, "right")) - 1
+        return max(0, int(sentences[number]) - self.base)
 
 
 def split(

@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError
+from regard.models import FAMILIES
 from regard.models.base import Model
 from regard.models.output import Soft
 from regard.models.state import State
-
-# What a refusal names.
-READ_ON = "gpt, transformer-xl, lstm, longformer-characters, and with an order bert and xlnet"
-SEE_PREFIXES = "gpt, bert, xlnet"
-HAVE_SOURCES = "t5, transformer"
 
 
 def inner(model: Any) -> Any:
     """One of ours, also inside of what a compiler or an engine wraps around it."""
     if isinstance(model, Model):
         return model
-    found = next((part for part in model.modules() if isinstance(part, Model)), None)
-    if found is None:
+    inside = next((part for part in model.modules() if isinstance(part, Model)), None)
+    if inside is None:
         raise ConfigError(f"{type(model).__name__} holds none of the models of regard.models")
-    return found
+    return inside
 
 
 def takes(model: Any, name: str) -> bool:
     return name in inner(model).accepts
 
 
-def reads_on(model: Any) -> bool:
+# What the class of a model says it can do.
+
+
+def has_source(kind: type[Model]) -> bool:
+    return kind.kind == "encoder-decoder"
+
+
+def reads_on(kind: type[Model]) -> bool:
     """Can it be made to see only what came before?"""
-    return bool(inner(model).causal) or takes(model, "order")
+    return kind.causal or "order" in kind.accepts
 
 
-def sees_prefixes(model: Any) -> bool:
+def sees_prefixes(kind: type[Model]) -> bool:
     """Can its first words see each other while each other one sees only what came before?"""
-    return takes(model, "prefix") or takes(model, "order")
+    return "prefix" in kind.accepts or "order" in kind.accepts
 
 
 def read_on(
@@ -79,8 +83,10 @@ def surprise(
 # -- refusals
 
 
-def refuse(model: Any, wanted: str, kinds: str) -> ConfigError:
-    return ConfigError(f"{type(inner(model)).__name__} cannot learn {wanted}; these can: {kinds}")
+def refuse(model: Any, wanted: str, can: Callable[[type[Model]], object]) -> ConfigError:
+    """The refusal of a model that cannot learn what is wanted; it names the families that can."""
+    able = ", ".join(name for name, card in FAMILIES.items() if can(card.model))
+    return ConfigError(f"{type(inner(model)).__name__} cannot learn {wanted}; these can: {able}")
 
 
 def check_room(model: Any, rows: int) -> None:
@@ -95,8 +101,8 @@ def check_room(model: Any, rows: int) -> None:
 
 def check_reading_on(model: Any, rows: int) -> None:
     """Refuses what cannot read so many rows from left to right."""
-    if not reads_on(model):
-        raise refuse(model, "from left to right", READ_ON)
+    if not reads_on(type(inner(model))):
+        raise refuse(model, "from left to right", reads_on)
     if getattr(inner(model).config, "two_directions", False):
         raise ConfigError(
             "this model reads half of a batch backwards; set two_directions = false to let it "

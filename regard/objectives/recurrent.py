@@ -27,9 +27,10 @@ from regard.objectives.reading import check_reading_on, inner, read_on, refuse, 
 @dataclass(frozen=True)
 class RecurrentOptions:
     shift: bool = True  # every epoch begins its streams elsewhere
-    evaluation_length: int = 0  # tokens of a segment in validation; 0: as many as in learning
-    evaluation_memory: int = -1  # rows remembered in validation; -1: as many as in learning
-    evaluation_clamp: int = -1  # largest distance in validation; -1: as in learning
+    # Of validation, where None is what holds in learning:
+    evaluation_length: int | None = None  # tokens of a segment
+    evaluation_memory: int | None = None  # rows that are remembered
+    evaluation_clamp: int | None = None  # the largest distance
 
 
 class Recurrent(Objective):
@@ -41,12 +42,14 @@ class Recurrent(Objective):
 
     def prepare(self) -> None:
         o = self.options
-        if o.evaluation_length < 0 or o.evaluation_memory < -1 or o.evaluation_clamp < -1:
-            raise ConfigError("evaluation_length, _memory and _clamp must be numbers of rows")
-        if not self.learning and o.evaluation_length:
+        for name, least in (("length", 1), ("memory", 0), ("clamp", 0)):
+            value = getattr(o, f"evaluation_{name}")
+            if value is not None and value < least:
+                raise ConfigError(f"evaluation_{name} is {value}; it must be at least {least}")
+        if not self.learning and o.evaluation_length is not None:
             self.length = o.evaluation_length
         wanted = {"memory": o.evaluation_memory, "clamp": o.evaluation_clamp}
-        self.other = {field: value for field, value in wanted.items() if value >= 0}
+        self.other = {field: value for field, value in wanted.items() if value is not None}
         self.stream = -(-len(self.corpus) // self.batch)  # tokens of one
 
     def __len__(self) -> int:
@@ -88,22 +91,22 @@ class Recurrent(Objective):
         return Loss({self.name: nats}, self.counted(batch))
 
     def check(self, model: Any) -> None:
-        found = inner(model)
-        if not found.remembers:
-            raise refuse(model, "with a memory", "transformer-xl, xlnet, lstm")
+        ours = inner(model)
+        if not ours.remembers:
+            raise refuse(model, "with a memory", lambda kind: kind.remembers)
         check_reading_on(model, self.length)
-        if found.remembers == "vector" and self.other:
+        if ours.remembers == "vector" and self.other:
             raise ConfigError(
                 f"an LSTM has no {' and no '.join(self.other)}; leave the option away"
             )
-        if getattr(found.config, "memory", 0) is None:
+        if getattr(ours.config, "memory", 0) is None:
             raise ConfigError(
                 "this XLNet remembers everything, up to a whole epoch; set memory to a number of "
                 "rows"
             )
-        if getattr(found.config, "reuse", None) is not None:
+        if getattr(ours.config, "reuse", None) is not None:
             raise ConfigError(
-                f"this XLNet remembers only the first {found.config.reuse} rows of a segment; "
+                f"this XLNet remembers only the first {ours.config.reuse} rows of a segment; "
                 "without reuse it can read on"
             )
 

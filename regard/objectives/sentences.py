@@ -40,7 +40,7 @@ class Options:
     task: str = "next"  # does B follow A? "order": are they in order? "none": one text, no question
     short: float = 0.1  # share of the documents whose instances are made shorter
     share: float = 0.15
-    most: int = 0
+    most: int | None = None
     rare: float = 0.0
     whole_words: str = "no"
     dynamic: bool = False  # BERT: `duplicates` passes over the text, used in turn
@@ -74,16 +74,16 @@ class Pass:
             int(keyed(seed, name, version).integers(LARGEST)) for name in ("goal", "split")
         ]
         self.total = len(corpus.sentences) - 1
-        self.count, kept, at = 0, [], 0
+        self.count, starts, at = 0, [], 0
         for first in range(0, self.total, BLOCK):
             last = min(first + BLOCK, self.total)
             follow = self.steps(first, last).next.tolist()
             while at < last:
                 if self.count % KEPT == 0:
-                    kept.append(at)
+                    starts.append(at)
                 self.count += 1
                 at = follow[at - first]
-        self.kept = np.array([*kept, self.total])
+        self.kept = np.array([*starts, self.total])
 
     def steps(self, first: int, last: int) -> Step:
         """What an instance that began with each of these sentences would be."""
@@ -159,8 +159,8 @@ class Sentences(Masked):
         """The pass of an epoch; the last two are kept."""
         if version not in self.passes:
             o = self.options
-            made = Pass(self.corpus, self.seed, version, self.room, o.short, o.task)
-            self.passes = dict([*self.passes.items(), (version, made)][-2:])
+            new = Pass(self.corpus, self.seed, version, self.room, o.short, o.task)
+            self.passes = dict([*self.passes.items(), (version, new)][-2:])
         return self.passes[version]
 
     def sample(self, epoch: int, index: int) -> Sample:
@@ -176,8 +176,8 @@ class Sentences(Masked):
         tokens = np.array([self.cls], np.int64)
         for text in texts:
             tokens = np.concatenate([tokens, text, [self.sep]])
-        found = self.mask(tokens, draw)
-        sample = {**self.padded(tokens), **found}
+        hidden = self.mask(tokens, draw)
+        sample = {**self.padded(tokens), **hidden}
         if self.pairs:
             place, border = np.arange(self.length), len(texts[0]) + 2
             sample["segments"] = ((place >= border) & (place < len(tokens))).astype(np.int64)

@@ -21,10 +21,8 @@ from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
 from regard.objectives.causal import padding
 from regard.objectives.reading import (
-    HAVE_SOURCES,
-    READ_ON,
-    SEE_PREFIXES,
     check_reading_on,
+    has_source,
     inner,
     read_on,
     reads_on,
@@ -84,7 +82,7 @@ class SourceTarget(Objective):
             source[i, :first] = sample["tokens"][:first]
             target[i, :second] = sample["tokens"][first:]
         place, first, last = np.arange(room.row), sizes[:, :1], sizes.sum(1, keepdims=True)
-        made = {
+        arrays = {
             "tokens": tokens,
             "sizes": sizes,
             "scored": (place >= first) & (place < last),
@@ -93,14 +91,14 @@ class SourceTarget(Objective):
             "target": target,
             "target_scored": np.arange(room.target) < sizes[:, 1:],
         }
-        return {name: torch.from_numpy(value) for name, value in made.items()}
+        return {name: torch.from_numpy(value) for name, value in arrays.items()}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {self.name: float(batch["sizes"][:, 1].sum())}
 
     def hidden(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """What guesses are made from [B, T, width], what is to be guessed [B, T], what counts."""
-        if inner(model).kind != "encoder-decoder":
+        if not has_source(type(inner(model))):
             prefix = batch["sizes"][:, 0] if self.both_sides else None
             row, scored = batch["tokens"], batch["scored"]
             return read_on(model, row[:, :-1], prefix=prefix), row[:, 1:], scored[:, 1:]
@@ -115,20 +113,19 @@ class SourceTarget(Objective):
         return Loss({self.name: nats}, self.counted(batch))
 
     def check(self, model: Any) -> None:
-        found = inner(model)
-        if found.kind != "encoder-decoder":
-            if not reads_on(model):
-                raise refuse(model, "a target from its source", f"{HAVE_SOURCES}, {READ_ON}")
-            if self.both_sides and not sees_prefixes(model):
-                raise refuse(
-                    model, "with a source seen from both sides", f"{HAVE_SOURCES}, {SEE_PREFIXES}"
-                )
-            if self.both_sides and getattr(found.config, "band", None) is not None:
+        ours = inner(model)
+        if not has_source(type(ours)):
+            can = sees_prefixes if self.both_sides else reads_on
+            if not can(type(ours)):
+                wanted = "a target from its source"
+                wanted += " that is seen from both sides" if self.both_sides else ""
+                raise refuse(model, wanted, lambda kind: has_source(kind) or can(kind))
+            if self.both_sides and getattr(ours.config, "band", None) is not None:
                 raise ConfigError(
                     "a GPT with a band cannot see a source from both sides; choose one without"
                 )
             check_reading_on(model, self.room.row - 1)
-        if self.soft(model) is not None and isinstance(found.output, AdaptiveOutput):
+        if self.soft(model) is not None and isinstance(ours.output, AdaptiveOutput):
             raise ConfigError(
                 "label smoothing and z_loss need an output of one matrix, and this model's softmax "
                 "is an adaptive one: leave them out"

@@ -39,8 +39,8 @@ class Counts(NamedTuple):
 def counts_of(length: int, density: float, mean: float) -> Counts:
     """How many tokens go, in how many spans; halves are rounded to even, as the authors' are."""
     noise = min(max(round(length * density), 1), length - 1)
-    kept = length - noise
-    return Counts(noise, kept, min(max(round(noise / mean), 1), noise, kept))
+    rest = length - noise
+    return Counts(noise, rest, min(max(round(noise / mean), 1), noise, rest))
 
 
 def raw_length(length: int, density: float, mean: float) -> int:
@@ -61,9 +61,9 @@ def composition(total: int, parts: int, draw: np.random.Generator) -> np.ndarray
 
 def noise_mask(length: int, density: float, mean: float, draw: np.random.Generator) -> np.ndarray:
     """Which tokens go: spans that take turns with what is kept, beginning with what is kept."""
-    noise, kept, spans = counts_of(length, density, mean)
+    noise, rest, spans = counts_of(length, density, mean)
     gone = composition(noise, spans, draw)
-    sizes = np.stack([composition(kept, spans, draw), gone], 1).flatten()
+    sizes = np.stack([composition(rest, spans, draw), gone], 1).flatten()
     return np.repeat(np.tile([False, True], spans), sizes)
 
 

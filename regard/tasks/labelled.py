@@ -21,14 +21,13 @@ from regard.data.batching import Ragged, Rows, by_length, padded
 from regard.data.input_formats import InputFormat
 from regard.models import FAMILIES
 from regard.models.family import Family
-from regard.objectives.base import Batch, Objective, Sample
+from regard.objectives.base import Batch, Hooks, Objective, Sample
 from regard.objectives.reading import check_room, inner
 from regard.tasks import task as find
 from regard.tasks.base import Prediction, Task
 from regard.tasks.corpus import Examples
 from regard.tasks.knowledge import Informed
 from regard.tasks.task_tokens import grown
-from regard.training.hooks import Hooks
 
 TASK = "task.json"
 ROWS = ("tokens", "segments", "facts")  # what a sample has for each of its tokens

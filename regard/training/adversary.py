@@ -73,9 +73,9 @@ def norm(x: Tensor) -> Tensor:
 def word_embedding(model: Any) -> nn.Module:
     """What turns the words of any of our models into vectors, whatever has been built around it."""
     for owner in (model, getattr(model, "embeddings", None)):
-        found = getattr(owner, "tokens", None)
-        if isinstance(found, nn.Module):
-            return found
+        embedding = getattr(owner, "tokens", None)
+        if isinstance(embedding, nn.Module):
+            return embedding
     raise ConfigError(f"{type(model).__name__} has no embedding of words that could be disturbed")
 
 
@@ -142,7 +142,7 @@ class Disturbed:
     ) -> Parts:
         """The clean pass, then one after each step; only the last of these teaches the weights."""
         past = copy(state)
-        found = go(state, last=False)
+        parts = go(state, last=False)
         for step in range(1, steps + 1):
             self.climb(rate, radius, learns=step < steps)
             if step < steps:
@@ -150,16 +150,16 @@ class Disturbed:
                 go(copy(past), last=False, inputs=inputs)
             else:
                 go(past)
-        return found
+        return parts
 
     def freelb(self, go: Go, state: State | None) -> Parts:
         past, share = copy(state), 1 / self.steps
-        found = go(state, last=self.steps == 1, share=share)
+        parts = go(state, last=self.steps == 1, share=share)
         for step in range(2, self.steps + 1):
             last = step == self.steps
             self.climb(self.rate, self.radius or None, learns=not last)
             go(copy(past), last=last, share=share)
-        return found
+        return parts
 
     def climb(self, rate: float, radius: float | None, learns: bool) -> None:
         for move in self.moves:
@@ -173,17 +173,17 @@ class Disturbed:
         """Is the model asked for something else than to learn from?"""
         return not (torch.is_grad_enabled() and self.embedding.training)
 
-    def before(self, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def before(self, module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if self.idle:
             return None
-        tokens = given[0]
+        tokens = inputs[0]
         self.real = self.real_of(tokens)
         if not self.chosen.tokens:
             return None
         dice = self.dice("tokens", tokens.device)
-        return self.others.put(tokens, self.real, self.chosen.tokens, dice), *given[1:]
+        return self.others.put(tokens, self.real, self.chosen.tokens, dice), *inputs[1:]
 
-    def after(self, module: nn.Module, given: tuple[Any, ...], y: Tensor) -> Tensor | None:
+    def after(self, module: nn.Module, inputs: tuple[Any, ...], y: Tensor) -> Tensor | None:
         if self.idle:
             return None
         chosen, number = self.chosen, self.call
@@ -237,8 +237,8 @@ class Others:
     """Words to put in the place of others: all but those with a meaning of their own."""
 
     def __init__(self, special: Special, vocabulary: int, rows: int) -> None:
-        kept = set(special.ids())
-        self.words = torch.tensor([i for i in range(vocabulary) if i not in kept])
+        special_ids = set(special.ids())
+        self.words = torch.tensor([i for i in range(vocabulary) if i not in special_ids])
         if len(self.words) < 2:
             raise ConfigError("robust.tokens needs two words at least, and this vocabulary has not")
         self.number = torch.full((max(rows, vocabulary),), -1)  # of each id among the words

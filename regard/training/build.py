@@ -16,10 +16,9 @@ from regard.formats.directory import configure, heads_of, known_heads, load, rea
 from regard.formats.registry import empty, extensions_of, format_of
 from regard.models import FAMILIES, family_of
 from regard.models.extensions import extend, extension, place_of
-from regard.objectives.base import Objective
+from regard.objectives.base import Objective, hooks_of
 from regard.training.data import TextData
 from regard.training.hardware import fast_bf16
-from regard.training.hooks import hooks_of
 from regard.training.recipe import Recipe, Resolved
 from regard.training.resolve import LENGTH, MachineFacts, ModelFacts, resolve
 
@@ -63,8 +62,8 @@ def model_facts(recipe: Recipe) -> ModelFacts:
 def start_config(recipe: Recipe, length: int, **changes: Any) -> Any:
     """The configuration of the recipe's model, before it takes anything from its data."""
     if is_directory(recipe.model):
-        given = read_config(Path(recipe.model))
-        return configure(format_of(given["model_type"]), given)
+        config_dict = read_config(Path(recipe.model))
+        return configure(format_of(config_dict["model_type"]), config_dict)
     kind = family_of(recipe.model)
     start = kind.sizes.get(recipe.model) or kind.config()
     laptop = kind.shape(recipe.size, length) if recipe.size else {}
@@ -77,10 +76,10 @@ def outline(recipe: Resolved, objective: Objective) -> Any:
     if is_directory(recipe.model):
         if recipe.shape or recipe.size:
             raise ConfigError(f"{recipe.model} has its shape already; remove size and shape")
-        given = read_config(Path(recipe.model))
-        found = format_of(given["model_type"])
-        held = heads_of(found, given) if heads is None else known_heads(found, heads)
-        model = empty(found, configure(found, given), held, extensions_of(given))
+        config_dict = read_config(Path(recipe.model))
+        format = format_of(config_dict["model_type"])
+        known = heads_of(format, config_dict) if heads is None else known_heads(format, heads)
+        model = empty(format, configure(format, config_dict), known, extensions_of(config_dict))
     else:
         with torch.device("meta"):
             model = blank(recipe, objective)
@@ -98,8 +97,8 @@ def blank(recipe: Resolved, objective: Objective) -> Any:
     changes = kind.objective_fields(objective.name, objective.options, length)
     start = start_config(recipe, length, **changes)
     corpus = objective.corpus
-    given = fitted(start, corpus.special, corpus.vocabulary, length)
-    start = start.replace(**{k: v for k, v in given.items() if k not in recipe.shape})
+    from_data = fitted(start, corpus.special, corpus.vocabulary, length)
+    start = start.replace(**{k: v for k, v in from_data.items() if k not in recipe.shape})
     heads, build = objective.heads(), cast(Any, kind.model)
     return build(start) if heads is None else build(start, heads)
 
@@ -143,10 +142,10 @@ def check_tokenizer(recipe: Recipe, corpus: Any) -> None:
 
     if not isinstance(corpus, Corpus):
         return
-    held = Tokenizer.open(Path(recipe.model))
-    if held is None or held.fast is None:
+    tokenizer = Tokenizer.open(Path(recipe.model))
+    if tokenizer is None or tokenizer.fast is None:
         return
-    theirs, ours = held.fast.get_vocab(), corpus.tokenizer.ready.get_vocab()
+    theirs, ours = tokenizer.fast.get_vocab(), corpus.tokenizer.ready.get_vocab()
     if theirs != ours:
         raise RegardError(
             f"{recipe.data} was prepared with another tokenizer than that of {recipe.model}; "
@@ -169,10 +168,10 @@ def fitted(config: Any, special: Special, vocabulary: int, length: int) -> dict[
     pad = special.end if special.pad is None else special.pad
     values: dict[str, Any] = {"vocabulary": vocabulary, "context": length}
     values |= {"padding": pad, "start": pad, "end": special.end}
-    found = {key: value for key, value in values.items() if key in fields}
+    changes = {key: value for key, value in values.items() if key in fields}
     if "cutoffs" in fields:
-        found["cutoffs"] = tuple(c for c in config.cutoffs if c < vocabulary)
-    return found
+        changes["cutoffs"] = tuple(c for c in config.cutoffs if c < vocabulary)
+    return changes
 
 
 def check_vocabulary(model: Any, vocabulary: int) -> None:

@@ -107,12 +107,20 @@ class Checkpoints:
     ) -> Path:
         """Writes the tensors of `files` and the facts, which must be JSON (a tuple comes back as a
         list, a key as a string). A step that is there already is replaced.
+
+        Of weights that are dealt out over processes one writes, and all others run through
+        `whole(files)` meanwhile.
         """
         tensors = [tensor for one in files.values() for tensor in one.values()]
-        with self.draft(step, sum(tensor.nbytes for tensor in tensors), facts, best) as draft:
-            for name, one in files.items():
-                draft.write(name, one)
-            return draft.finish()
+        contents = whole(files)
+        try:
+            with self.draft(step, sum(tensor.nbytes for tensor in tensors), facts, best) as draft:
+                for name, one in files.items():
+                    draft.write(name, one, contents)
+                return draft.finish()
+        finally:
+            for _ in contents:  # after a failure: the other processes wait for what is left
+                pass
 
     @contextmanager
     def draft(
@@ -146,29 +154,29 @@ class Checkpoints:
 
     def intact(self) -> list[Saved]:
         """All undamaged ones, one a step, the newest last."""
-        found: dict[int, Saved] = {}
+        checkpoints: dict[int, Saved] = {}
         for path in self.entries():
             try:
                 saved = Saved.open(path)
             except (StorageError, OSError):
                 continue
-            found[saved.step] = saved
-        return list(found.values())
+            checkpoints[saved.step] = saved
+        return list(checkpoints.values())
 
     def newest(self, entries: list[Path]) -> Saved | None:
         reasons: list[str] = []
         for path in reversed(entries):
             try:
-                found = Saved.open(path)
+                checkpoint = Saved.open(path)
             except (StorageError, OSError) as error:
                 reasons.append(str(error))
                 continue
             for reason in reasons:
                 warnings.warn(
-                    f"a checkpoint is damaged: {reason}. Step {found.step} is used instead",
+                    f"a checkpoint is damaged: {reason}. Step {checkpoint.step} is used instead",
                     stacklevel=3,
                 )
-            return found
+            return checkpoint
         if reasons:
             listed = "".join(f"\n  {reason}" for reason in reasons)
             raise StorageError(
@@ -176,6 +184,10 @@ class Checkpoints:
                 "Copy them again from where they came, or begin a new run"
             )
         return None
+
+    def entry(self, step: int, again: int) -> Path:
+        """The directory of a step that was written so often before."""
+        return self.directory / (f"step-{step:08d}" + (f".{again}" if again else ""))
 
     def entries(self) -> list[Path]:
         """All complete ones, damaged or not, the newest last."""
@@ -195,9 +207,9 @@ class Checkpoints:
         """
         until = [p for p in self.entries() if order(p) <= order(newest)]
         before = [p for p in until if order(p)[0] < order(newest)[0]]
-        kept = {newest, *before[max(0, len(before) - self.keep + 1) :]}
-        kept |= set([path for path in until if says_best(path)][-1:])
-        for path in set(self.entries()) - kept:
+        staying = {newest, *before[max(0, len(before) - self.keep + 1) :]}
+        staying |= set([path for path in until if says_best(path)][-1:])
+        for path in set(self.entries()) - staying:
             gone = path.with_name(f".removing-{path.name}")
             try:
                 path.rename(gone)
@@ -235,10 +247,11 @@ class Draft:
         self.doing = "the first file"
         self.files: dict[str, dict[str, Any]] = {}
 
-    def write(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+    def write(self, name: str, tensors: Mapping[str, Tensor], contents: Iterator[Tensor]) -> None:
         """A safetensors file, hashed while it is written and flushed."""
         self.doing = f"{name}.safetensors"
-        self.files[self.doing] = write_pieces(self.path / self.doing, serialized(tensors))
+        pieces = serialized(tensors, contents)
+        self.files[self.doing] = write_pieces(self.path / self.doing, pieces)
 
     def write_bytes(self, name: str, content: bytes) -> None:
         self.doing = name
@@ -249,13 +262,10 @@ class Draft:
         checkpoints, files = self.checkpoints, self.files
         self.write_bytes(FACTS, self.facts)
         marker = {"format": FORMAT, "step": self.step, "best": self.best, "files": dict(files)}
-        for directory in {(self.path / name).parent for name in files}:
-            flush_directory(directory)
         self.write_bytes(MARKER, json.dumps(marker, indent=1).encode())
         flush_directory(self.path)
-        again = [order(p)[1] for p in checkpoints.entries() if order(p)[0] == self.step]
-        name = f"step-{self.step:08d}" + (f".{max(again) + 1}" if again else "")
-        target = self.path.rename(checkpoints.directory / name)
+        written = [order(p)[1] + 1 for p in checkpoints.entries() if order(p)[0] == self.step]
+        target = self.path.rename(checkpoints.entry(self.step, max(written, default=0)))
         flush_directory(checkpoints.directory)
         checkpoints.prune(target)
         return target
@@ -263,9 +273,9 @@ class Draft:
 
 def order(path: Path) -> tuple[int, int]:
     """Step, and how often it was written before."""
-    found = NAME.fullmatch(path.name)
-    assert found is not None
-    return int(found[1]), int(found[2] or 0)
+    match = NAME.fullmatch(path.name)
+    assert match is not None
+    return int(match[1]), int(match[2] or 0)
 
 
 def says_best(path: Path) -> bool:
@@ -285,9 +295,9 @@ def read_marker(path: Path) -> dict[str, Any]:
         marker = json.loads(file.read_bytes())
         step, best, files = marker["step"], marker["best"], marker["files"]
         right = step == order(path)[0] and isinstance(best, bool) and FACTS in files
-        for name, said in files.items():
-            right &= is_inside(name) and set(said) == {"bytes", "sha256"}
-            right &= isinstance(said["bytes"], int)
+        for name, entry in files.items():
+            right &= is_inside(name) and set(entry) == {"bytes", "sha256"}
+            right &= isinstance(entry["bytes"], int)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise StorageError(f"{file} is no marker of a checkpoint") from None
     if marker.get("format") != FORMAT:
@@ -308,25 +318,33 @@ def verify_file(file: Path, bytes: int, sha256: str) -> None:
     size = file.stat().st_size
     if size != bytes:
         raise StorageError(f"{file} has {size:,} bytes instead of {bytes:,}")
-    if digest(file)["sha256"] != sha256:
-        raise StorageError(f"{file} has another SHA-256 than when it was written")
-
-
-def digest(file: Path) -> dict[str, Any]:
-    """Size and hash of a file, as a marker holds them."""
     with file.open("rb") as handle:
-        found = hashlib.file_digest(handle, "sha256").hexdigest()
-    return {"bytes": file.stat().st_size, "sha256": found}
+        if hashlib.file_digest(handle, "sha256").hexdigest() != sha256:
+            raise StorageError(f"{file} has another SHA-256 than when it was written")
 
 
-def serialized(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
+def aligned(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names in the order of a file: large numbers stand first, so that all are aligned."""
+    return sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+
+
+def whole(files: Mapping[str, Mapping[str, Tensor]]) -> Iterator[Tensor]:
+    """The contents of all tensors in the order in which they are written, one at a time. Weights
+    that are dealt out are collected here, which all processes must do together.
+    """
+    for tensors in files.values():
+        for name in aligned(tensors):
+            tensor: Any = tensors[name].detach()
+            yield tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def serialized(tensors: Mapping[str, Tensor], contents: Iterator[Tensor]) -> Iterator[memoryview]:
     """A safetensors file, piece by piece: length of the header, header, tensors. One tensor at a
-    time is copied, if at all; large items stand first, so that all are aligned.
+    time is copied, if at all.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     end = 0
-    for name in names:
+    for name in aligned(tensors):
         tensor = tensors[name]
         if tensor.dtype not in DTYPES:
             raise StorageError(f"{name} holds {tensor.dtype}, which checkpoints do not store")
@@ -339,24 +357,23 @@ def serialized(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     yield memoryview(len(text).to_bytes(8, "little") + text)
-    for name in names:
-        flat = tensors[name].detach().cpu().contiguous().reshape(-1)
-        yield flat.view(torch.uint8).numpy().data
+    for _ in tensors:
+        yield next(contents).cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def write_pieces(file: Path, parts: Iterator[memoryview]) -> dict[str, Any]:
     """Writes, hashes and flushes; gives what the marker says of the file."""
-    found, size = hashlib.sha256(), 0
+    digest, size = hashlib.sha256(), 0
     with file.open("wb") as handle:
         for part in parts:
             for start in range(0, len(part), PIECE):
                 piece = part[start : start + PIECE]
                 handle.write(piece)
-                found.update(piece)
+                digest.update(piece)
             size += len(part)
         handle.flush()
         os.fsync(handle.fileno())
-    return {"bytes": size, "sha256": found.hexdigest()}
+    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def amount(size: int) -> str:
@@ -364,16 +381,6 @@ def amount(size: int) -> str:
         if size >= 10**power:
             return f"{size / 10**power:.1f} {unit}"
     return f"{size} bytes"
-
-
-def weights_of(saved: Saved, like: Any) -> dict[str, Tensor]:
-    """The weights of a checkpoint, whichever engine wrote it."""
-    if "weights.safetensors" in saved.files:
-        return saved.tensors("weights")
-    from regard.training.sharded import load_sharded
-
-    load_sharded(saved, like)
-    return {name: value.clone() for name, value in like.state_dict().items()}
 
 
 def mean(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -13,8 +13,7 @@ from regard.core.tables import Table, from_table
 from regard.data.corpus import Corpus, read_marker
 from regard.models.family import Family
 from regard.objectives import objective as find
-from regard.objectives.base import Objective, too_short
-from regard.training.hooks import hooks_of
+from regard.objectives.base import Objective, hooks_of, too_short
 from regard.training.recipe import Recipe, Resolved, replaced
 from regard.training.resolve import DataFacts
 

@@ -130,11 +130,11 @@ def control_group(
     own: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")
 ) -> tuple[int, int]:
     """(limit, used) of the tightest control group this process is in; (0, 0) without one."""
-    found = [
+    groups = [
         (limit, max(0, count_in(used) - reclaimable(used.with_name("memory.stat"))))
         for limit, used in limits(own, mount)
     ]
-    return min(found, key=lambda pair: pair[0] - pair[1], default=(0, 0))
+    return min(groups, key=lambda pair: pair[0] - pair[1], default=(0, 0))
 
 
 @cache
@@ -144,7 +144,7 @@ def limits(own: Path, mount: Path) -> list[tuple[int, Path]]:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    found = []
+    pairs = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -157,8 +157,8 @@ def limits(own: Path, mount: Path) -> list[tuple[int, Path]]:
         for directory in (place, *place.parents):  # a parent may be tighter
             if directory.is_relative_to(root):
                 limit = count_in(directory / names[0])
-                found += [(limit, directory / names[1])] if 0 < limit < UNLIMITED else []
-    return found
+                pairs += [(limit, directory / names[1])] if 0 < limit < UNLIMITED else []
+    return pairs
 
 
 def count_in(path: Path) -> int:
@@ -315,27 +315,27 @@ def training_memory(
     if half < exact:
         fixed += half * numbers
     rows = length if targets is None else targets
-    kept, most = 0.0, 0.0
+    activations, most = 0.0, 0.0
     for block, layer, decoder in blocks_of(model):
         here = batch * (rows if decoder else length)
         layer_bytes = block_bytes(model, block, layer, here, length, past, exact, half, decoder)
-        kept += here * model.config.width * exact if checkpointing else layer_bytes
+        activations += here * model.config.width * exact if checkpointing else layer_bytes
         most = max(most, layer_bytes)
     if not model.attends:  # an LSTM keeps four gates, a cell and a row
-        kept += 8 * batch * length * model.config.width * exact * len(model.layers)
+        activations += 8 * batch * length * model.config.width * exact * len(model.layers)
     if past:
-        kept += 2 * batch * past * model.config.width * exact * len(list(blocks_of(model)))
-    return int(fixed + kept + most + logit_bytes(model, batch * rows, exact, half) + CACHE)
+        activations += 2 * batch * past * model.config.width * exact * len(list(blocks_of(model)))
+    return int(fixed + activations + most + logit_bytes(model, batch * rows, exact, half) + CACHE)
 
 
 def resting_memory(directory: str) -> int:
     """About how many bytes a saved model takes that is only asked; one in small numbers takes as
     many as its files.
     """
-    found = describe(directory)
-    if "int8" not in found["extensions"]:
-        return 4 * int(found["parameters"])
-    return sum(size for name, size in found["files"].items() if name.endswith(".safetensors"))
+    description = describe(directory)
+    if "int8" not in description["extensions"]:
+        return 4 * int(description["parameters"])
+    return sum(size for name, size in description["files"].items() if name.endswith(".safetensors"))
 
 
 def block_bytes(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -16,11 +17,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from regard.core.errors import RegardError
+from regard.core.errors import ConfigError, FormatError, RegardError
 from regard.core.seeding import seed_torch
 from regard.models.state import State
 from regard.objectives.base import Batch, Objective
-from regard.training.batches import Batches
 from regard.training.optimizer import clip, load_state, put, set_rate, state_tensors
 from regard.training.parallel import Alone, Group
 from regard.training.train_module import autocast, moved
@@ -85,6 +85,61 @@ class Taken:
     flags: list[bool]  # raised in any of the processes
 
 
+class Batches:
+    """Which samples a process reads in a step, made ready while the step before is computed.
+
+    The samples of step s are s·B … s·B + B - 1 of the whole training. They are dealt out in equal
+    slices, one to each micro-batch of each process; what a sample is does not depend on who reads
+    it.
+    """
+
+    def __init__(
+        self, objective: Objective, samples: int, accumulate: int, rank: int, world: int
+    ) -> None:
+        if samples % (accumulate * world):
+            raise ConfigError(
+                f"batch.samples is {samples}; it must be divisible by batch.accumulate "
+                f"({accumulate}) times the number of processes ({world})"
+            )
+        self.objective, self.samples = objective, samples
+        self.size = samples // (accumulate * world)
+        self.first = rank * accumulate
+        self.slices = range(self.first, self.first + accumulate)
+        self.worker = ThreadPoolExecutor(1, "regard-batches")
+        self.ahead: tuple[int, Future[list[Batch]]] | None = None
+
+    def places(self, part: int) -> list[int]:
+        """Where in the step the samples of one micro-batch stand, counted over all processes."""
+        return self.objective.arrange(list(range(part * self.size, (part + 1) * self.size)))
+
+    def make(self, step: int) -> list[Batch]:
+        start = step * self.samples
+        return [
+            self.objective.collate([self.objective.get(start + p) for p in self.places(part)])
+            for part in self.slices
+        ]
+
+    def step(self, number: int, last: int) -> list[Batch]:
+        """The micro-batches of a step; those of the next one are begun, unless this is the last."""
+        if self.ahead is not None and self.ahead[0] == number:
+            totals = self.ahead[1].result()
+        else:
+            self.drop()
+            totals = self.make(number)
+        if number + 1 < last:
+            self.ahead = number + 1, self.worker.submit(self.make, number + 1)
+        return totals
+
+    def drop(self) -> None:
+        if self.ahead is not None:
+            self.ahead[1].cancel()
+            self.ahead = None
+
+    def close(self) -> None:
+        self.drop()
+        self.worker.shutdown(cancel_futures=True)
+
+
 class Loop:
     """Takes steps. What surrounds them (validation, checkpoints, the display) is not here."""
 
@@ -131,9 +186,9 @@ class Loop:
             parts = self.passes(go, place, batch, self.states[i])
             for name, value in parts.items():
                 sums[name] += float(value.detach())
-        found = self.group.sum([*sums.values(), *map(float, flags())])
-        losses = {k: t / max(counts[k], 1) for k, t in zip(sums, found, strict=False)}
-        raised = [bool(flag) for flag in found[len(sums) :]]
+        totals = self.group.sum([*sums.values(), *map(float, flags())])
+        losses = {k: t / max(counts[k], 1) for k, t in zip(sums, totals, strict=False)}
+        raised = [bool(flag) for flag in totals[len(sums) :]]
         self.scaler.unscale_(self.optimizer)
         norm = clip(self.model.parameters(), self.limit)
         rate = self.rate(self.at(number + 1))
@@ -169,14 +224,14 @@ class Loop:
                 parts, _ = self.engine.module(batch, state)
             total = self.scaler.scale(self.total(parts, counts))
             (total if share == 1.0 else total * share).backward(inputs=inputs)
-        found: dict[str, Tensor] = parts
-        return found
+        sums: dict[str, Tensor] = parts
+        return sums
 
     def counts(self, micro: list[Any]) -> tuple[dict[str, float], int]:
         """Targets and tokens of the whole step, over all micro-batches and processes."""
-        found = [self.objective.counts(batch) for batch in micro]
-        names = list(dict.fromkeys(name for one in found for name in one))
-        sums = [sum(float(one.get(name, 0)) for one in found) for name in names]
+        of_batches = [self.objective.counts(batch) for batch in micro]
+        names = list(dict.fromkeys(name for one in of_batches for name in one))
+        sums = [sum(float(one.get(name, 0)) for one in of_batches) for name in names]
         sizes = [self.objective.tokens_in(batch) for batch in micro]
         known = [size for size in sizes if size is not None]
         *sums, tokens = self.group.sum([*sums, float(sum(known))])
@@ -220,20 +275,20 @@ class Loop:
 
     def memory(self) -> dict[str, Tensor]:
         """Hidden states by place in the step, whoever holds them."""
-        held = [state for state in self.states if state is not None]
-        if not held:
+        states = [state for state in self.states if state is not None]
+        if not states:
             return {}
         places = [p for part in range(self.parts()) for p in self.batches.places(part)]
         back = torch.tensor(places, device=self.device).argsort()
-        found = {}
-        for i in range(len(held[0].hidden)):
-            mine = torch.cat([state.hidden[i] for state in held])
-            found[f"hidden.{i}"] = self.group.gather(mine)[back]
-        if held[0].real is not None:
-            marks = torch.cat([s.real for s in held if s.real is not None])
-            found["real"] = self.group.gather(marks.to(torch.uint8))[back]
-        found["length"] = torch.tensor(held[0].length)
-        return found
+        tensors = {}
+        for i in range(len(states[0].hidden)):
+            mine = torch.cat([state.hidden[i] for state in states])
+            tensors[f"hidden.{i}"] = self.group.gather(mine)[back]
+        if states[0].real is not None:
+            marks = torch.cat([s.real for s in states if s.real is not None])
+            tensors["real"] = self.group.gather(marks.to(torch.uint8))[back]
+        tensors["length"] = torch.tensor(states[0].length)
+        return tensors
 
     def parts(self) -> int:
         return len(self.batches.slices) * self.group.world
@@ -244,10 +299,16 @@ class Loop:
         progress: dict[str, Any],
     ) -> None:
         """Back to where a checkpoint was written."""
+        weights, places = tensors["weights"], self.model.state_dict()
+        other = sorted(weights.keys() ^ places.keys())
+        if other:
+            raise FormatError(
+                f"{other[0]} is in the {'checkpoint' if other[0] in weights else 'model'} alone; "
+                "resume with the recipe that the run was saved with"
+            )
         with torch.no_grad():
-            for name, place in self.model.state_dict().items():
-                if "weights" in tensors:  # else the shards have been read already
-                    put(place, tensors["weights"][name], name)
+            for name, place in places.items():
+                put(place, weights[name], name)
         if "optimizer" in tensors:
             load_state(self.optimizer, self.model, tensors["optimizer"])
         self.progress = Progress(**progress)

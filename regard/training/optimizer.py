@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -12,98 +12,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
-from regard.training.freezing import levels
-from regard.training.muon import HIDDEN, Muon, hidden_matrices
+from regard.training.recipe import Resolved
+from regard.training.train_module import blocks
 
+HIDDEN = "hidden"  # the name of the groups whose matrices Muon changes
 UNDECAYED_RANK = 1  # norms and biases are vectors
 DECAYED_VECTORS = {
     "query"
 }  # XLNet's stands for a word: its authors leave out norms and biases only
-
-
-class BertAdam(Optimizer):
-    """Adam as BERT and XLNet have it: θ ← θ - rate · (m / (√v + ε) + decay · θ), without the
-    correction that makes the first steps full-sized.
-    """
-
-    def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            weights = [p for p in group["params"] if p.grad is not None]
-            if not weights:
-                continue
-            for p in weights:
-                if not self.state[p]:
-                    self.state[p] = {"mean": torch.zeros_like(p), "square": torch.zeros_like(p)}
-            grads = [p.grad for p in weights]
-            mean, square = ([self.state[p][k] for p in weights] for k in ("mean", "square"))
-            first, second = group["betas"]
-            torch._foreach_lerp_(mean, grads, 1 - first)
-            torch._foreach_mul_(square, second)
-            torch._foreach_addcmul_(square, grads, grads, 1 - second)
-            root = torch._foreach_sqrt(square)
-            torch._foreach_add_(root, group["eps"])
-            if group["weight_decay"]:
-                torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
-            torch._foreach_addcdiv_(weights, mean, root, -group["lr"])
-
-
-class Adafactor(Optimizer):
-    """Shazeer and Stern 2018, as T5 sets it: no mean, β₂ = 1 - t^-0.8, a second moment kept as one
-    row and one column, updates of at most 1 (root mean square), and steps that grow with the
-    weights they change.
-
-    torch's own caps the rate at 1 / √t, and puts its ε where a word that did not occur makes NaN.
-    """
-
-    SMALLEST, LARGEST, POWER = 1e-3, 1.0, -0.8  # scale of a step, size of an update, of β₂
-
-    def __init__(self, params: Any, lr: float, eps: float) -> None:
-        super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": 0.0})
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self.change(p, p.grad, group)
-
-    def change(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[p] or self.begin(p)
-        state["step"] += 1
-        new = float(state["step"]) ** self.POWER
-        square = grad * grad + group["eps"]
-        if grad.dim() < 2:
-            update = state["square"].lerp_(square, new).rsqrt()
-        else:
-            row = state["row"].lerp_(square.mean(-1, keepdim=True), new)
-            column = state["column"].lerp_(square.mean(-2, keepdim=True), new)
-            update = (row / row.mean(-2, keepdim=True)).rsqrt() * column.rsqrt()
-        update *= grad
-        size = group["lr"] * size_of(p).clamp_min(self.SMALLEST)
-        step = size / (size_of(update) / self.LARGEST).clamp_min(1.0)
-        if group["weight_decay"]:
-            p -= p * (size * group["weight_decay"])
-        p -= update.mul_(step)
-
-    def begin(self, p: Tensor) -> dict[str, Tensor]:
-        state = self.state[p]
-        state["step"] = torch.tensor(0.0)
-        if p.dim() < 2:
-            state["square"] = torch.zeros_like(p)
-        else:
-            state["row"] = p.new_zeros(*p.shape[:-1], 1)
-            state["column"] = p.new_zeros(*p.shape[:-2], 1, p.shape[-1])
-        return state
-
-
-def size_of(x: Tensor) -> Tensor:
-    """Root mean square."""
-    y: Tensor = x.norm() / x.numel() ** 0.5
-    return y
 
 
 def groups_of(
@@ -123,15 +39,15 @@ def groups_of(
             id(p): fall ** (len(lower) - 1 - m) for m, level in enumerate(lower) for p in level
         }
     matrices = set(map(id, hidden))
-    found: dict[tuple[str, float], list[Tensor]] = {}
+    members: dict[tuple[str, float], list[Tensor]] = {}
     for name, p in model.named_parameters():
         if p.requires_grad:
             vector = p.dim() <= UNDECAYED_RANK and name.rpartition(".")[2] not in DECAYED_VECTORS
             kind = HIDDEN if id(p) in matrices else "plain" if vector else "decay"
-            found.setdefault((kind, scales.get(id(p), 1.0)), []).append(p)
+            members.setdefault((kind, scales.get(id(p), 1.0)), []).append(p)
     return [
         {"name": name, "params": params, "scale": scale, "weight_decay": decay * (name != "plain")}
-        for (name, scale), params in sorted(found.items(), key=lambda kind: kind[0])
+        for (name, scale), params in sorted(members.items(), key=lambda kind: kind[0])
     ]
 
 
@@ -160,25 +76,27 @@ def optimizer(
     check(name, rate, betas, epsilon, decay)
     if not 0 < fall <= 1:
         raise ConfigError(f"optimizer.fall is {fall:g}; it must be over 0 and at most 1")
-    parts = dict(hidden_matrices(model)) if name == "muon" else {}
+    own: Any = None
+    if name not in ("adam", "adamw", "sgd"):
+        import regard.training.own_optimizers as own
+    parts = dict(own.hidden_matrices(model)) if name == "muon" else {}
     groups = groups_of(model, decay, fall, parts)
     if not groups:
         raise ConfigError("the model has no weight that learns; free at least one")
-    made: Optimizer
+    fused = all(p.device.type in ("cpu", "cuda") for g in groups for p in g["params"])
+    adamw = partial(torch.optim.AdamW, lr=rate, betas=betas, eps=epsilon, fused=fused)
+    built: Optimizer
     if name == "bert-adam":
-        made = BertAdam(groups, rate, betas, epsilon)
+        built = own.BertAdam(groups, rate, betas, epsilon)
     elif name == "adafactor":
-        made = Adafactor(groups, rate, epsilon)
+        built = own.Adafactor(groups, rate, epsilon)
     elif name == "sgd":
-        made = torch.optim.SGD(groups, rate, momentum, foreach=True)
+        built = torch.optim.SGD(groups, rate, momentum, foreach=True)
+    elif name == "muon":
+        built = own.Muon(groups, adamw, rate, parts, products=products, keep_zeros=keep_zeros)
     else:
-        fused = all(p.device.type in ("cpu", "cuda") for g in groups for p in g["params"])
-        adamw = partial(torch.optim.AdamW, lr=rate, betas=betas, eps=epsilon, fused=fused)
-        if name == "muon":
-            made = Muon(groups, adamw, rate, parts, products=products, keep_zeros=keep_zeros)
-        else:
-            made = adamw(groups)
-    return made
+        built = adamw(groups)
+    return built
 
 
 def check(name: str, rate: float, betas: tuple[float, float], epsilon: float, decay: float) -> None:
@@ -200,12 +118,12 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 
 def clip(parameters: Iterable[Tensor], limit: float) -> float:
     """Shortens the whole gradient to a norm of at most `limit` (0: as it is); its norm before."""
-    held = list(parameters)
-    total = nn.utils.get_total_norm([p.grad for p in held if p.grad is not None], foreach=True)
+    weights = list(parameters)
+    total = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None], foreach=True)
     total = total.full_tensor() if hasattr(total, "full_tensor") else total
     norm = float(total)
     if limit > 0 and not norm + 1e-6 <= limit:  # else a pass over all gradients, times 1
-        nn.utils.clip_grads_with_norm_(held, limit, total, foreach=True)
+        nn.utils.clip_grads_with_norm_(weights, limit, total, foreach=True)
     return norm
 
 
@@ -224,25 +142,25 @@ def load_state(optimizer: Optimizer, model: nn.Module, tensors: dict[str, Tensor
 
     A weight that had no state, because it has had no gradient, has none afterwards.
     """
-    given: dict[str, dict[str, Tensor]] = {}
+    by_name: dict[str, dict[str, Tensor]] = {}
     for full_name, value in tensors.items():
         name, _, key = full_name.rpartition("/")
-        given.setdefault(name, {})[key] = value
+        by_name.setdefault(name, {})[key] = value
     allocate(optimizer)
     for name, p in model.named_parameters():
-        values, held = given.pop(name, {}), optimizer.state.get(p, {})
+        values, state = by_name.pop(name, {}), optimizer.state.get(p, {})
         if not values:
             optimizer.state.pop(p, None)
             continue
-        if values.keys() != held.keys():
+        if values.keys() != state.keys():
             raise FormatError(
                 f"the optimiser's state of {name} holds {', '.join(sorted(values))}; this one "
-                f"expects {', '.join(sorted(held)) or 'none'}: was it another optimiser?"
+                f"expects {', '.join(sorted(state)) or 'none'}: was it another optimiser?"
             )
         for key, value in values.items():
-            put(held[key], value, f"{name}/{key}")
-    if given:
-        raise FormatError(f"the optimiser's state has {next(iter(given))!r}, the model has not")
+            put(state[key], value, f"{name}/{key}")
+    if by_name:
+        raise FormatError(f"the optimiser's state has {next(iter(by_name))!r}, the model has not")
 
 
 def put(place: Any, value: Tensor, name: str) -> None:
@@ -279,3 +197,125 @@ def allocate(optimizer: Optimizer) -> None:
         p.grad = grad
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
+
+
+# -- which weights learn
+#
+# All, all but the lowest layers, or ever lower ones: the gradual unfreezing of ULMFiT (Howard and
+# Ruder 2018, 3.3). What learns is a function of the step alone, so that a resumed run frees its
+# layers when one that never stopped would have.
+
+BOTTOM = {"embeddings", "tokens", "positions", "distances", "query"}  # what lies under the layers
+BETWEEN = ("encoder.norm.", "encoder_norm.")  # what lies on an encoder, under a decoder
+BACKWARD = 2 / 3  # of the work of a step
+
+
+def levels(model: nn.Module) -> list[list[nn.Parameter]]:
+    """The weights from the bottom up: the embeddings, then each layer, an encoder's before a
+    decoder's. What stands above them (heads, the last norm) always learns and is not listed.
+
+    A weight that several layers share belongs to the lowest of them.
+    """
+    layers = layers_of(model)
+    weights: list[list[nn.Parameter]] = [[] for _ in range(len(layers) + 1)]
+    seen: set[int] = set()
+    for place, layer in enumerate(layers, 1):
+        for weight in layer.parameters():
+            if id(weight) not in seen:
+                seen.add(id(weight))
+                weights[place].append(weight)
+    config: Any = model.config
+    for name, weight in model.named_parameters():
+        if id(weight) in seen:
+            continue
+        if BOTTOM & set(name.split(".")[:2]):
+            weights[0].append(weight)
+        elif name.startswith(BETWEEN):
+            weights[config.layers].append(weight)
+    return weights
+
+
+def layers_of(model: Any) -> list[nn.Module]:
+    return blocks(model) or list(getattr(model, "layers", ()))  # an LSTM has no blocks
+
+
+def freeze(config: Resolved, model: nn.Module) -> None:
+    """What never will learn is frozen here, before there is an optimiser or an engine: neither then
+    knows of it.
+    """
+    chosen = config.optimizer
+    if chosen.zeros:
+        hold_zeros(config.model, model)
+    frozen = held(model, chosen.frozen or 0)
+    if not chosen.thaw:
+        for weight in frozen:
+            weight.requires_grad_(False)
+    elif len(frozen) == len(list(model.parameters())):
+        raise ConfigError(
+            f"nothing stands above the {len(layers_of(model))} layers that could learn while all "
+            f"of them are frozen; choose optimizer.frozen below {len(layers_of(model))}"
+        )
+
+
+def held(model: nn.Module, frozen: int) -> list[nn.Parameter]:
+    """The weights that so many frozen layers and the embeddings hold; none if `frozen` is 0."""
+    return [weight for level in levels(model)[: frozen + 1 if frozen else 0] for weight in level]
+
+
+def matrices_of(model: nn.Module) -> Iterator[nn.Parameter]:
+    """Those of the layers, each once: no embeddings, no heads, no output."""
+    seen: set[int] = set()
+    for layer in layers_of(model):
+        for name, value in layer.named_parameters():
+            matrix = value.dim() == 2 and name.rpartition(".")[2].startswith("weight")
+            if matrix and id(value) not in seen:
+                seen.add(id(value))
+                yield value
+
+
+def hold_zeros(name: str, model: nn.Module) -> None:
+    """Single weights that were pruned stay away. They get no gradient, and without one no optimiser
+    moves a weight from 0, nor does decay.
+    """
+    matrices = list(matrices_of(model))
+    known = not any(matrix.is_meta for matrix in matrices)
+    if known and not any(bool((matrix == 0).any()) for matrix in matrices):
+        raise ConfigError(
+            f"optimizer.zeros keeps the zeros of {name}, and its layers have none; leave "
+            "it out, or make some with 'regard prune --weights SHARE'"
+        )
+    for matrix in matrices:
+        matrix.register_hook(partial(elsewhere, matrix))
+
+
+def elsewhere(weight: Tensor, slope: Tensor) -> Tensor:
+    """The gradient where a weight is not 0."""
+    return slope.masked_fill(weight == 0, 0.0)
+
+
+class Thaw:
+    """Called before each step, frees what is due: a layer, and at last the embeddings."""
+
+    def __init__(self, model: nn.Module, frozen: int, every: int) -> None:
+        self.levels = levels(model)[: frozen + 1]
+        self.frozen, self.every = frozen, every
+        self.free = -1  # so many levels, from the top, as set last
+
+    def __call__(self, step: int) -> None:
+        free = min(step // self.every, len(self.levels))
+        if free == self.free:
+            return
+        self.free = free
+        for place, level in enumerate(self.levels):
+            for weight in level:
+                weight.requires_grad_(place >= len(self.levels) - free)
+
+
+def work(model: nn.Module) -> float:
+    """How much of the work of a step is left: nothing goes back through what lies under the lowest
+    weight that learns.
+    """
+    layers = layers_of(model)
+    learning = [any(p.requires_grad for p in layer.parameters()) for layer in layers]
+    below = [*learning, True].index(True)
+    return 1 - BACKWARD * below / len(layers)

@@ -59,16 +59,20 @@ class Group:
         dist.all_gather(parts, tensor.contiguous())
         return torch.cat(parts)
 
-    def first_does(self, action: Callable[[], object], kind: type[Exception]) -> None:
-        """The first process acts; if it fails, all fail."""
+    def first_does(
+        self,
+        action: Callable[[], object],
+        kind: type[Exception],
+        others: Callable[[], object] = lambda: None,
+    ) -> None:
+        """The first process acts, while the others do their part; if it fails, all fail."""
         failure: Exception | None = None
-        if self.first:
-            try:
-                action()
-            except kind as error:
-                failure = error
+        try:
+            action() if self.first else others()
+        except kind as error:
+            failure = error
         if self.sum([float(failure is not None)])[0]:
-            raise failure or kind("the first process could not write; it says why")
+            raise failure or kind("the first process failed; it says why")
 
     def barrier(self) -> None:
         if self.world > 1:

@@ -14,8 +14,7 @@ import torch
 from regard.core.errors import RegardError
 from regard.models import FAMILIES
 from regard.models.family import PaperDefaults
-from regard.objectives.base import Objective
-from regard.training.batches import Batches
+from regard.objectives.base import Objective, hooks_of
 from regard.training.build import (
     describe,
     family,
@@ -26,7 +25,6 @@ from regard.training.build import (
     resolved,
 )
 from regard.training.data import Built, TextData
-from regard.training.freezing import Thaw, freeze, layers_of, work
 from regard.training.hardware import (
     gemm_peak,
     memory,
@@ -34,9 +32,8 @@ from regard.training.hardware import (
     step_flops,
     training_memory,
 )
-from regard.training.hooks import hooks_of
-from regard.training.loop import Loop
-from regard.training.optimizer import optimizer
+from regard.training.loop import Batches, Loop
+from regard.training.optimizer import Thaw, freeze, layers_of, optimizer, work
 from regard.training.parallel import Group, engine
 from regard.training.recipe import FrozenConfig, Recipe, Resolved
 from regard.training.resolve import (
@@ -113,8 +110,8 @@ def prepare(
     if not resumed:
         facts["seconds_needed"] = frozen.budget.steps * (timing.seconds or 0.0)
         if config.budget.steps is None:
-            told = f"{timing.seconds:.3g} s a step: {frozen.budget.minutes:g} minutes are"
-            note(f"{told} {frozen.budget.steps:,} steps")
+            pace = f"{timing.seconds:.3g} s a step: {frozen.budget.minutes:g} minutes are"
+            note(f"{pace} {frozen.budget.steps:,} steps")
     set_pace(frozen, loop, model)
     flops = run.flops * work(model)
     facts |= {"steps": frozen.budget.steps, "gemm_peak": peak, "step_flops": flops}
@@ -142,8 +139,8 @@ def foresee(
     if recipe.engine.threads and not resumed:
         torch.set_num_threads(recipe.engine.threads)
     machine = machine_facts(device, group.world)
-    for told in machine.changes(recipe) if resumed else []:
-        note(told)
+    for change in machine.changes(recipe) if resumed else []:
+        note(change)
     built = data.build(resolved(recipe, data, machine))
     objective, valid, config = built
     ghost = outline(config, objective)

@@ -234,7 +234,7 @@ class Metrics:
 
 def kept_bytes(path: Path, step: int) -> int:
     """How much of the file belongs to the steps up to this one."""
-    kept = 0
+    size = 0
     with path.open("rb") as file:
         for line in file:
             try:
@@ -243,8 +243,8 @@ def kept_bytes(path: Path, step: int) -> int:
                 known = False
             if not known:
                 break
-            kept += len(line)
-    return kept
+            size += len(line)
+    return size
 
 
 def read_metrics(path: Path) -> list[Record]:
@@ -270,13 +270,13 @@ def finite(value: Any) -> Any:
 
 
 def scalars(record: Record, prefix: str = "") -> list[tuple[str, float]]:
-    found: list[tuple[str, float]] = []
+    numbers: list[tuple[str, float]] = []
     for name, value in record.items():
         if isinstance(value, dict):
-            found += scalars(value, f"{prefix}{name}/")
+            numbers += scalars(value, f"{prefix}{name}/")
         elif name != "step" and isinstance(value, int | float) and not isinstance(value, bool):
-            found.append((f"{prefix}{name}", float(value)))
-    return found
+            numbers.append((f"{prefix}{name}", float(value)))
+    return numbers
 
 
 # -- words
@@ -333,9 +333,9 @@ def speed(record: Record) -> str:
 
 def figures(record: Record) -> str:
     """The measures of a validation, which may be nested under "valid"."""
-    found = scalars(record.get("valid") or record)
+    numbers = scalars(record.get("valid") or record)
     return ", ".join(
-        f"{name.replace('_', ' ')} {number(value)}" for name, value in found if name != "tokens"
+        f"{name.replace('_', ' ')} {number(value)}" for name, value in numbers if name != "tokens"
     )
 
 

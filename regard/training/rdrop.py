@@ -49,16 +49,16 @@ def agreeing(objective: Objective, weight: float, calls: Calls | None = None) ->
     """An objective to learn by instead; samples and validation remain those of the one given."""
     if not isinstance(objective, Mixture):
         return Agree(objective, weight, calls)
-    made = copy(objective)
+    mixture = copy(objective)
     parts: dict[str, Any] = {n: Agree(part, weight, calls) for n, part in objective.parts.items()}
-    made.parts = parts
-    made.weights = objective.weights | {
+    mixture.parts = parts
+    mixture.weights = objective.weights | {
         name + APART: weight * objective.weights[name] for name in objective.names()
     }
-    made.sums = {
+    mixture.sums = {
         part: [*names, *(name + APART for name in names)] for part, names in objective.sums.items()
     }
-    return made
+    return mixture
 
 
 class Agree:
@@ -88,8 +88,8 @@ class Agree:
         return self.inner.tokens_in(batch)
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        found = self.inner.counts(batch)
-        return found | {name + APART: count for name, count in found.items()}
+        counts = self.inner.counts(batch)
+        return counts | {name + APART: count for name, count in counts.items()}
 
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
         """Both passes read the same words, disturbed alike, with the memory of before."""
@@ -105,17 +105,17 @@ class Agree:
     def apart(self, one: Watched, two: Watched, batch: Batch) -> dict[str, Tensor]:
         """Summed as the losses are, for each of them."""
         device = next(one.model.parameters()).device
-        found = {name: torch.zeros((), device=device) for name in self.names}
-        taken: set[str] = set()
+        sums = {name: torch.zeros((), device=device) for name in self.names}
+        heads: set[str] = set()
         for a, b in zip(one.scores, two.scores, strict=True):
             name = LOSSES.get(a.head, a.head)
-            taken.add(name)
-            found[name] = found[name] + HEADS[a.head](wide(a.scores), wide(b.scores), batch)
-        rest = [name for name in self.names if name not in taken]
+            heads.add(name)
+            sums[name] = sums[name] + HEADS[a.head](wide(a.scores), wide(b.scores), batch)
+        rest = [name for name in self.names if name not in heads]
         for mine, other in zip(one.words, two.words, strict=True):
             (name,) = rest
-            found[name] = found[name] + words(one.model.output, mine, other)
-        return {name + APART: value for name, value in found.items()}
+            sums[name] = sums[name] + words(one.model.output, mine, other)
+        return {name + APART: value for name, value in sums.items()}
 
 
 def divergence(a: Tensor, b: Tensor, inside: Tensor | None = None) -> Tensor:
@@ -192,8 +192,8 @@ def words(output: Any, one: Words, two: Words) -> Tensor:
     rows = max(1, CHUNK // (2 * vocabulary))
     mine, other = one.hidden.split(rows), two.hidden.split(rows)
     shares: Any = [None] * len(mine) if one.shares is None else one.shares.split(rows)
-    found = [
+    sums = [
         checkpoint(part, *chunk, use_reentrant=False, preserve_rng_state=False)
         for chunk in zip(mine, other, shares, strict=True)
     ]
-    return torch.stack(found).sum()
+    return torch.stack(sums).sum()

@@ -44,7 +44,9 @@ class Budget:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What is left open is taken from the model's paper."""
+    """What is left open is what the model's paper trained with: `training` and `finetuning` on the
+    family's card, at the end of its file in regard/models.
+    """
 
     name: str | None = None  # adam, adamw, bert-adam, adafactor, sgd, muon
     rate: float | None = None  # the highest rate; the paper's is raised for narrower models

@@ -1,4 +1,5 @@
-"""The report of a run: one page that needs nothing else, made from what the run left behind.
+"""The report of a run, one page that needs nothing else, and its model card: both are made from
+what the run left behind.
 
 metrics.jsonl gives the curves, recipe.toml what was asked, run.json what it was and how it ended.
 What is missing is left out.
@@ -7,53 +8,32 @@ What is missing is left out.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any, TypeGuard
 
+import jinja2
+
+from regard.core.errors import RegardError
 from regard.core.files import write_text
-from regard.report.curves import STYLE, Line, Panel, inline, smooth
+from regard.formats.directory import describe
+from regard.report.curves import STYLE, Line, Panel, inline, smooth, svg
+from regard.report.heatmap import clean
 from regard.training.progress import Record, duration, number, read_metrics, size
 
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-  :root {{ color-scheme: light dark; --ink: #1f2937; --soft: #6b7280; --ground: #ffffff;
-    --rule: #e5e7eb; --inset: #f9fafb }}
-  @media (prefers-color-scheme: dark) {{
-    :root {{ --ink: #e5e7eb; --soft: #9ca3af; --ground: #111827; --rule: #374151;
-      --inset: #1f2937 }}
-  }}
-  body {{ margin: 0 auto; max-width: 1080px; padding: 1.25rem; color: var(--ink);
-    background: var(--ground); font: 16px/1.5 system-ui, 'Noto Sans', 'Noto Sans CJK SC',
-    sans-serif }}
-  h1 {{ font-size: 1.5rem; margin: 0 0 .25rem; overflow-wrap: anywhere }}
-  h2 {{ font-size: 1.1rem; margin: 2rem 0 .5rem }}
-  .verdict {{ font-size: 1.1rem; margin: 0 0 1rem }} .soft {{ color: var(--soft) }}
-  .curves {{ display: grid; gap: 1rem;
-    grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)) }}
-  .curves svg {{ width: 100%; height: auto; border: 1px solid var(--rule); border-radius: 6px }}
-  .wide {{ overflow-x: auto }}
-  table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
-  th, td {{ padding: .25rem .9rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule);
-    overflow-wrap: anywhere }}
-  th {{ font-weight: 500; color: var(--soft) }} td.number {{ text-align: right }}
-  pre {{ padding: .75rem; background: var(--inset); border-radius: 6px; overflow-x: auto;
-    font-size: .85rem }}{style}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
+HERE = Path(__file__).with_name("templates")
+PAGE = (HERE / "page.html").read_text(encoding="utf-8")  # of all pages, for `str.format`
+PIPELINES = {  # the words of the Hugging Face hub for what a model can do
+    "causal": "text-generation",
+    "recurrent": "text-generation",
+    "prefix": "text-generation",
+    "masked": "fill-mask",
+    "sentences": "fill-mask",
+    "permuted": "text-generation",
+}
 
 
 @dataclass
@@ -136,35 +116,82 @@ def write_report(directory: Path | str) -> Path:
     """Writes report.html into the directory of a run."""
     story = Story.read(Path(directory))
     title = f"{story.name} · {story.objective}" if story.objective else story.name
-    parts = [
-        f"<h1>{escape(title)}</h1>",
-        f'<p class="verdict">{escape(story.verdict())}</p>',
-        f'<div class="curves">{"".join(inline(p) for p in panels(story))}</div>',
-        section("Figures", table(figures(story))),
-        section("Validation", validation_table(story)),
-        section("Data", data_table(story)),
-        section("Recipe", f"<pre>{escape(story.recipe_text)}</pre>" if story.recipe_text else ""),
-        section("Model", table(list(table_of(story.model.get("config")).items()))),
-        section("Machine", table(list(table_of(story.facts.get("machine")).items()))),
-    ]
-    page = PAGE.format(title=escape(title), style=STYLE, body="\n".join(p for p in parts if p))
+    columns, splits = splits_of(story)
+    body = TEMPLATES.get_template("report.html").render(
+        title=title,
+        story=story,
+        curves="".join(inline(panel) for panel in panels(story)),
+        figures=figures(story),
+        measures=["step", *map(words, story.measures)],
+        validations=validation_rows(story),
+        about=about_data(story),
+        columns=columns,
+        splits=splits,
+        config=list(table_of(story.model.get("config")).items()),
+        machine=list(table_of(story.facts.get("machine")).items()),
+    )
+    page = PAGE.format(title=escape(title), style=STYLE, body=body)
     return replace(story.directory / "report.html", page)
+
+
+def write_card(directory: Path | str, *, license: str | None = None) -> Path:
+    """Writes the model card, README.md with metadata, and curves.svg into a run's directory."""
+    story = Story.read(Path(directory))
+    model = described(story.directory)
+    curves = [panel for panel in panels(story) if panel.known]
+    if curves:
+        replace(story.directory / "curves.svg", svg(curves))
+    best = story.best()
+    measured = [(k, v) for k, v in best["valid"].items() if plain(v)] if best else []
+    tags = ["regard", model.get("family") or story.model.get("family"), story.objective]
+    columns, splits = splits_of(story)
+    fence = "```"
+    while fence in story.recipe_text:
+        fence += "`"
+    text = TEMPLATES.get_template("card.md").render(
+        story=story,
+        model=model,
+        name=story.directory.resolve().name,
+        license=license or str(story.facts.get("license") or ""),
+        pipeline=PIPELINES.get(story.objective),
+        tags=[tag for tag in dict.fromkeys(tags) if tag],
+        dataset=Path(str(table_of(story.facts.get("data")).get("path") or "text")).name,
+        best=best,
+        measured=measured,
+        results=[(words(name), value) for name, value in measured],
+        figures=[row for row in figures(story) if row[0] not in ("parameters", "paper")],
+        curves=curves,
+        # Of where the text lay, only the last name.
+        about=[(k, Path(v).name if k == "path" else v) for k, v in about_data(story)],
+        columns=columns,
+        splits=splits,
+        fence=fence,
+    )
+    return replace(story.directory / "README.md", re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
+
+
+def described(directory: Path) -> dict[str, Any]:
+    """What the model directory holds; nothing where no model was written."""
+    try:
+        return describe(directory) if (directory / "config.json").is_file() else {}
+    except RegardError:
+        return {}
 
 
 def panels(story: Story) -> list[Panel]:
     """Loss, each measure of the validation, rate and speed, all over the same steps."""
-    taken = [r["step"] for r in story.records]
-    span = (min(taken, default=0), max(taken, default=0))
+    steps = [r["step"] for r in story.records]
+    span = (min(steps, default=0), max(steps, default=0))
     loss, rate, speed = (story.points(k) for k in ("loss", "rate", "tokens_per_second"))
     noisy, mean = Line("step", loss, faint=True), Line("mean", smooth(loss))
-    made = [Panel("Loss of each step, in nats", [noisy, mean], span=span)]
+    drawn = [Panel("Loss of each step, in nats", [noisy, mean], span=span)]
     for name in story.measures[:3]:
-        found = [(r["step"], r["valid"].get(name)) for r in story.validations]
-        line = Line(words(name), [(x, y) for x, y in found if plain(y)], 2, dots=True)
-        made.append(Panel(f"Validation: {words(name)}", [line], span=span))
-    made.append(Panel("Learning rate", [Line("rate", rate, 3)], zero=True, span=span))
-    made.append(Panel("Tokens per second", [Line("speed", speed, 4)], zero=True, span=span))
-    return made
+        points = [(r["step"], r["valid"].get(name)) for r in story.validations]
+        line = Line(words(name), [(x, y) for x, y in points if plain(y)], 2, dots=True)
+        drawn.append(Panel(f"Validation: {words(name)}", [line], span=span))
+    drawn.append(Panel("Learning rate", [Line("rate", rate, 3)], zero=True, span=span))
+    drawn.append(Panel("Tokens per second", [Line("speed", speed, 4)], zero=True, span=span))
+    return drawn
 
 
 def figures(story: Story) -> list[tuple[str, str]]:
@@ -193,33 +220,31 @@ def figures(story: Story) -> list[tuple[str, str]]:
 def peak_share(story: Story, seconds: Any) -> str | None:
     facts = story.facts
     steps = table_of(facts.get("progress")).get("step")
-    given = (facts.get("step_flops"), facts.get("gemm_peak"), steps, seconds)
-    if not all(plain(x) and x > 0 for x in given):
+    numbers = (facts.get("step_flops"), facts.get("gemm_peak"), steps, seconds)
+    if not all(plain(x) and x > 0 for x in numbers):
         return None
     return f"{facts['step_flops'] * steps / seconds / facts['gemm_peak']:.0%}"
 
 
-def validation_table(story: Story, most: int = 25) -> str:
+def validation_rows(story: Story, most: int = 25) -> list[list[Any]]:
     """Step and measures of every validation, or of so many of them."""
-    found = story.validations
-    chosen = found[:: -(-len(found) // most)] if len(found) > most else found
-    if found and chosen[-1] is not found[-1]:
-        chosen = [*chosen, found[-1]]
-    head = ["step", *map(words, story.measures)]
-    rows = [[r["step"], *(r["valid"].get(name) for name in story.measures)] for r in chosen]
-    return grid(head, rows) if rows else ""
+    records = story.validations
+    chosen = records[:: -(-len(records) // most)] if len(records) > most else records
+    if records and chosen[-1] is not records[-1]:
+        chosen = [*chosen, records[-1]]
+    return [[r["step"], *(r["valid"].get(name) for name in story.measures)] for r in chosen]
 
 
-def splits(story: Story) -> tuple[list[str], list[list[Any]]]:
+def splits_of(story: Story) -> tuple[list[str], list[list[Any]]]:
     """The data's summary as a table: one row for each split."""
     data = table_of(story.facts.get("data"))
-    found = {k: v for k, v in table_of(data.get("splits")).items() if isinstance(v, dict)}
+    splits = {k: v for k, v in table_of(data.get("splits")).items() if isinstance(v, dict)}
     columns = [
         name for name in ("documents", "sentences", "tokens", "bytes")
-        if any(plain(split.get(name)) for split in found.values())
+        if any(plain(split.get(name)) for split in splits.values())
     ]  # fmt: skip
     rows = []
-    for name, split in found.items():
+    for name, split in splits.items():
         tokens, count = split.get("tokens"), split.get("bytes")
         ratio = count / tokens if plain(tokens) and plain(count) and tokens else None
         rows.append([name, *(split.get(column) for column in columns), ratio])
@@ -232,33 +257,7 @@ def about_data(story: Story) -> list[tuple[str, str]]:
     return [(k, number(v) if plain(v) else flat(v)) for k, v in rows if v]
 
 
-def data_table(story: Story) -> str:
-    head, rows = splits(story)
-    return table(about_data(story)) + (grid(head, rows) if rows else "")
-
-
 # -- small parts
-
-
-def section(title: str, inside: str) -> str:
-    return f"<h2>{escape(title)}</h2>\n{inside}" if inside else ""
-
-
-def table(rows: Iterable[tuple[Any, Any]]) -> str:
-    lines = [f"<tr><th>{escape(str(k))}</th><td>{escape(flat(v))}</td></tr>" for k, v in rows]
-    return f'<div class="wide"><table>{"".join(lines)}</table></div>' if lines else ""
-
-
-def grid(head: list[str], rows: list[list[Any]]) -> str:
-    def cell(value: Any) -> str:
-        kind = ' class="number"' if plain(value) else ""
-        text = number(value) if plain(value) else "" if value is None else str(value)
-        return f"<td{kind}>{escape(text)}</td>"
-
-    lines = ["".join(f"<th>{escape(name)}</th>" for name in head)]
-    lines += ["".join(map(cell, row)) for row in rows]
-    inside = "".join(f"<tr>{line}</tr>" for line in lines)
-    return f'<div class="wide"><table>{inside}</table></div>'
 
 
 def plain(value: Any) -> TypeGuard[float]:
@@ -289,3 +288,29 @@ def replace(path: Path, text: str) -> Path:
     """Written whole or not at all."""
     write_text(path, text, errors="replace")
     return path
+
+
+def one_line(text: Any) -> str:
+    """Plain text without markup and without a break."""
+    return clean(str(text)).replace("<", "&lt;").replace("`", "'")
+
+
+def cell(value: Any) -> str:
+    return number(value) if plain(value) else "" if value is None else str(value)
+
+
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(HERE),
+    autoescape=jinja2.select_autoescape(["html"]),
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.tests["plain"] = plain
+TEMPLATES.filters |= {
+    "flat": flat,
+    "cell": cell,
+    "one_line": one_line,
+    # A string as YAML has it; JSON's is one of its kinds.
+    "quoted": lambda text: json.dumps(clean(str(text)), ensure_ascii=False),
+    "python": repr,
+}

@@ -68,14 +68,14 @@ class MachineFacts:
 
     def changes(self, recipe: Recipe) -> list[str]:
         """What a resumed run should know: with others it is not the same to the bit."""
-        told = []
+        notes = []
         for name in ("threads", "processes", "device", "native"):
             then, now = getattr(recipe.engine, name), getattr(self, name)
             if then != now:
-                told.append(
+                notes.append(
                     f"engine.{name} was {then} and is {now}: the result may differ in the last bits"
                 )
-        return told
+        return notes
 
 
 @dataclass(frozen=True)
@@ -187,10 +187,10 @@ def batch_of(recipe: Recipe, paper: PaperDefaults, processes: int, model: ModelF
 
 def optimizer_of(recipe: Recipe, paper: PaperDefaults, card: Family, width: int) -> Table:
     """What the recipe leaves to the paper."""
-    given: Optimizer = recipe.optimizer
+    optimizer: Optimizer = recipe.optimizer
     adam = paper.optimizer in ADAMS
-    own = given.name in (None, paper.optimizer) or (given.name == "muon" and adam)
-    rate = given.rate
+    own = optimizer.name in (None, paper.optimizer) or (optimizer.name == "muon" and adam)
+    rate = optimizer.rate
     if rate is None:
         rate = paper.lr
         by_width = adam and paper.schedule != "noam"
@@ -198,49 +198,49 @@ def optimizer_of(recipe: Recipe, paper: PaperDefaults, card: Family, width: int)
             config: Any = card.config()
             rate *= min(max(1.0, config.width / width), HIGHEST)
     return {
-        "name": given.name or paper.optimizer,
+        "name": optimizer.name or paper.optimizer,
         "rate": rate,
-        "betas": given.betas or list(paper.betas if own else (0.9, 0.999)),
-        "epsilon": first(given.epsilon, paper.eps if own else 1e-8),
-        "decay": first(given.decay, paper.weight_decay),
-        "clip": first(given.clip, paper.grad_clip),
-        "fall": first(given.fall, paper.layer_decay),
+        "betas": optimizer.betas or list(paper.betas if own else (0.9, 0.999)),
+        "epsilon": first(optimizer.epsilon, paper.eps if own else 1e-8),
+        "decay": first(optimizer.decay, paper.weight_decay),
+        "clip": first(optimizer.clip, paper.grad_clip),
+        "fall": first(optimizer.fall, paper.layer_decay),
     }
 
 
-def schedule_of(given: Schedule, paper: PaperDefaults) -> Table:
-    if given.name is not None:
-        return {"floor": first(given.floor, 0.0), "power": first(given.power, 1.0)}
+def schedule_of(schedule: Schedule, paper: PaperDefaults) -> Table:
+    if schedule.name is not None:
+        return {"floor": first(schedule.floor, 0.0), "power": first(schedule.power, 1.0)}
     return {
         "name": paper.schedule,
-        "floor": first(given.floor, paper.min_lr_ratio),
-        "power": first(given.power, paper.power),
-        "until": first(given.until, paper.until),
+        "floor": first(schedule.floor, paper.min_lr_ratio),
+        "power": first(schedule.power, paper.power),
+        "until": first(schedule.until, paper.until),
     }
 
 
 # -- what disturbs learning
 
 
-def robust_of(given: Robust) -> Table:
+def robust_of(robust: Robust) -> Table:
     """What is left to the method. What it does not have, or what cannot be, is refused."""
-    own = ADVERSARIES.get(given.adversary or "", {})
+    own = ADVERSARIES.get(robust.adversary or "", {})
     for name in OF_ADVERSARIES:
-        value = getattr(given, name)
+        value = getattr(robust, name)
         if value is not None and name not in own:
             able = ", ".join(kind for kind, numbers in ADVERSARIES.items() if name in numbers)
-            kind = f"is {given.adversary!r}" if given.adversary else "is not set"
+            kind = f"is {robust.adversary!r}" if robust.adversary else "is not set"
             raise ConfigError(
                 f"robust.{name} is {value:g}, and robust.adversary {kind}, which has no such "
                 f"number; leave it out, or choose one of {able}"
             )
-    numbers = {name: first(getattr(given, name), value) for name, value in own.items()}
+    numbers = {name: first(getattr(robust, name), value) for name, value in own.items()}
     for name in ("depth", "tokens"):
-        if not 0 <= getattr(given, name) < 1:
+        if not 0 <= getattr(robust, name) < 1:
             raise ConfigError(
-                f"robust.{name} is {getattr(given, name):g}; it must be from 0 to below 1"
+                f"robust.{name} is {getattr(robust, name):g}; it must be from 0 to below 1"
             )
-    for name, value in {"agree": given.agree, "noise": given.noise, **numbers}.items():
+    for name, value in {"agree": robust.agree, "noise": robust.noise, **numbers}.items():
         if not 0 <= value < float("inf"):
             raise ConfigError(f"robust.{name} is {value:g}; it must be from 0 on")
     return numbers
@@ -286,18 +286,18 @@ def with_budget(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Reso
 
 def budget_of(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Budget:
     budget, samples = config.budget, config.batch.samples
-    given = [name for name in BUDGETS if getattr(budget, name) is not None]
-    for name in given:
+    names = [name for name in BUDGETS if getattr(budget, name) is not None]
+    for name in names:
         if not getattr(budget, name) > 0:  # nor what is no number
             raise ConfigError(
                 f"budget.{name} is {getattr(budget, name):g}; it must be above 0, or left out"
             )
-    if not given and config.examples.task:
+    if not names and config.examples.task:
         budget = dataclasses.replace(budget, epochs=float(paper.epochs or 1))
-    elif not given:
+    elif not names:
         budget = dataclasses.replace(budget, minutes=DEFAULT_MINUTES)
-    elif len(given) > 1 and given != ["steps", "minutes"]:
-        raise ConfigError(f"the budget is given in {' and '.join(given)}; choose one")
+    elif len(names) > 1 and names != ["steps", "minutes"]:
+        raise ConfigError(f"the budget is given in {' and '.join(names)}; choose one")
     if budget.clock and (budget.minutes is None or config.engine.processes > 1):
         raise ConfigError(
             "budget.clock ends a run of a single process by its minutes; give budget.minutes, or "
@@ -313,9 +313,9 @@ def budget_of(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Budget
     return Budget(steps=steps, minutes=budget.minutes, clock=budget.clock)
 
 
-def frozen_of(given: Optimizer, layers: int) -> int:
+def frozen_of(optimizer: Optimizer, layers: int) -> int:
     """How many layers do not learn at first."""
-    frozen, thaw = given.frozen or 0, given.thaw or 0
+    frozen, thaw = optimizer.frozen or 0, optimizer.thaw or 0
     if thaw < 0 or not 0 <= frozen <= layers:
         raise ConfigError(
             f"optimizer.frozen is {frozen} and optimizer.thaw is {thaw}; this model has {layers} "

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.attention.block import CrossBlock, PostNorm
 from regard.core.errors import ConfigError
-from regard.training.freezing import BACKWARD
+from regard.training.optimizer import BACKWARD
 from regard.training.recipe import Robust
 from regard.training.train_module import blocks
 
@@ -51,8 +51,8 @@ class Path:
 
     def draw(self, like: Tensor) -> None:
         shape = like.size(0), *[1] * (like.dim() - 1)
-        kept = torch.rand(shape, device=like.device) >= self.rate
-        self.keep = kept.to(like.dtype) / (1 - self.rate)
+        staying = torch.rand(shape, device=like.device) >= self.rate
+        self.keep = staying.to(like.dtype) / (1 - self.rate)
 
 
 class Skipping(nn.Module):
@@ -80,9 +80,9 @@ def deepen(model: Any, depth: float) -> None:
     scaled by 1 / (1 - p) while learning, so that a model that has learned is used as it is. A
     decoder's layers are counted by themselves. Nothing of this is saved with the model.
     """
-    found = blocks(model)
+    layers = blocks(model)
     for decoder in (False, True):
-        stack = [block for block in found if isinstance(block, CrossBlock) == decoder]
+        stack = [block for block in layers if isinstance(block, CrossBlock) == decoder]
         for number, block in enumerate(stack, 1):
             path = Path(depth * number / len(stack))
             for i, part in enumerate(sublayers(block)):
@@ -91,11 +91,11 @@ def deepen(model: Any, depth: float) -> None:
 
 def sublayers(block: Any) -> list[Any]:
     """In the order in which they are read."""
-    found = [getattr(block, name) for name in SUBLAYERS if hasattr(block, name)]
-    for part in found:
+    parts = [getattr(block, name) for name in SUBLAYERS if hasattr(block, name)]
+    for part in parts:
         if not isinstance(part, PostNorm):
             raise ConfigError(
                 f"robust.depth knows no {type(part).__name__}, which a layer of this model holds; "
                 "set it to 0"
             )
-    return found
+    return parts

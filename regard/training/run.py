@@ -26,20 +26,18 @@ from regard.core.files import write_json
 from regard.core.lock import RunLock
 from regard.core.stop import Stop
 from regard.formats import directory
-from regard.objectives.base import Objective
+from regard.objectives.base import Objective, hooks_of
 from regard.training import recipe as recipes
 from regard.training.build import model_for
-from regard.training.checkpoint import Checkpoints, Saved, mean, weights_of
+from regard.training.checkpoint import Checkpoints, Saved, mean, order, whole
 from regard.training.data import TextData
 from regard.training.hardware import memory, quick_malloc
-from regard.training.hooks import hooks_of
 from regard.training.loop import Diverged, Loop, Taken
 from regard.training.parallel import Group, is_joined, join, leave
 from regard.training.plan import Plan, prepare
 from regard.training.progress import Metrics, Watch, figures, watch
 from regard.training.recipe import FrozenConfig, Recipe, replaced
-from regard.training.train_module import Learner
-from regard.training.validate import Interrupted, validate
+from regard.training.train_module import Interrupted, Learner, validate
 
 STORED = ("weights", "optimizer", "memory")  # what a checkpoint holds
 RECIPE, FACTS, METRICS = "recipe.toml", "run.json", "metrics.jsonl"
@@ -48,7 +46,7 @@ LATE = 1.1  # a run in minutes is ended when it takes this much longer than cali
 
 
 def train(
-    given: Recipe,
+    recipe: Recipe,
     out: Path,
     *,
     data: TextData | None = None,  # None: prepared text
@@ -56,12 +54,12 @@ def train(
     display: str = "auto",
 ) -> dict[str, Any]:
     """Trains by a recipe into a directory; gives what run.json says."""
-    device, data = pick_device(given.engine.device), data or TextData()
+    device, data = pick_device(recipe.engine.device), data or TextData()
     with company(device) as group, settings(device):
         out = Path(out)
-        resume = bool(group.share([float(resume or started_again(given, out))])[0])
+        resume = bool(group.share([float(resume or started_again(recipe, out))])[0])
         check_place(out, resume, group, data.beforehand)
-        recipe = resumed(given, out) if resume else given
+        recipe = resumed(recipe, out) if resume else recipe
         group.barrier()
         with RunLock(out) if group.first else nullcontext():
             display = display if group.first else "silent"
@@ -117,13 +115,13 @@ class Run:
         self.lose_patience()
         last = FOREVER if self.recipe.budget.clock else steps
         while self.unfinished() and self.outcome == "done":
-            taken = self.loop.step(last, lambda: [bool(stop.asked), self.save_due(), self.late()])
-            self.record(taken)
-            asked, due, late = taken.flags
+            metrics = self.loop.step(last, lambda: [bool(stop.asked), self.save_due(), self.late()])
+            self.record(metrics)
+            stopping, due, late = metrics.flags
             self.validate_if_due(stop)
-            if due or (asked and self.unfinished()):
+            if due or (stopping and self.unfinished()):
                 self.save()
-            if asked and self.unfinished():
+            if stopping and self.unfinished():
                 self.end_early(stop.asked)
             elif late:
                 self.outcome = "out of time"
@@ -136,16 +134,16 @@ class Run:
             return progress.seconds < budget.minutes * 60
         return progress.step < budget.steps
 
-    def record(self, taken: Taken) -> None:
+    def record(self, metrics: Taken) -> None:
         """One line a step, or one in so many where there are very many."""
         progress, steps = self.loop.progress, self.recipe.budget.steps
         speed = progress.tokens / max(progress.seconds, 1e-9)
         record = {
             "step": progress.step,
-            "loss": taken.loss,
-            "parts": taken.losses if len(taken.losses) > 1 else {},
-            "rate": taken.rate,
-            "norm": taken.norm,
+            "loss": metrics.loss,
+            "parts": metrics.losses if len(metrics.losses) > 1 else {},
+            "rate": metrics.rate,
+            "norm": metrics.norm,
             "tokens": progress.tokens,
             "seconds": progress.seconds,
             "tokens_per_second": speed,
@@ -169,24 +167,24 @@ class Run:
         due = progress.step > 0 and (last or progress.step % every == 0)
         if self.valid is None or not due or progress.validated == progress.step:
             return
-        found = validate(
+        figures = validate(
             self.loop.engine.evaluator(),
             self.valid,
             self.group,
             self.device,
             self.recipe.engine.precision,
             samples=self.recipe.validation.samples,
-            asked=lambda: bool(stop.asked),
+            stopping=lambda: bool(stop.asked),
         )
         progress.validated = progress.step
-        value = next(iter(found.values()))
+        value = next(iter(figures.values()))
         better = progress.best is None or self.valid.better(value, progress.best)
         if better:
             progress.best, progress.best_step, progress.waited = value, progress.step, 0
         else:
             progress.waited += 1
-        self.metrics.write({"step": progress.step, "tokens": progress.tokens, "valid": found})
-        self.watch.valid({"step": progress.step, "best": better, **found})
+        self.metrics.write({"step": progress.step, "tokens": progress.tokens, "valid": figures})
+        self.watch.valid({"step": progress.step, "best": better, **figures})
         if better:
             self.save(best=True)
         self.lose_patience()
@@ -216,16 +214,15 @@ class Run:
         if step == self.saved_step and not (reason or best):
             return
         facts = {"progress": self.loop.facts(), "reason": reason}
-        if self.loop.engine.sharded:
-            from regard.training.sharded import save_sharded
+        files = {name: tensors for name, tensors in self.loop.tensors().items() if tensors}
 
-            model, optimizer, held = self.loop.model, self.loop.optimizer, self.loop.memory()
-            save_sharded(self.checkpoints, step, model, optimizer, facts, held or None, best=best)
-        else:
-            tensors = {name: held for name, held in self.loop.tensors().items() if held}
-            self.group.first_does(
-                lambda: self.checkpoints.save(step, tensors, facts, best=best), StorageError
-            )
+        def collect() -> None:
+            for _ in whole(files) if self.loop.engine.sharded else ():
+                pass
+
+        self.group.first_does(
+            lambda: self.checkpoints.save(step, files, facts, best=best), StorageError, collect
+        )
         self.saved_at, self.saved_step = time.monotonic(), step
 
     def restore(self) -> None:
@@ -233,22 +230,22 @@ class Run:
         if saved is None:
             self.watch.note("no checkpoint was written yet: starting from the beginning")
             return
-        if "weights.safetensors" not in saved.files:
-            from regard.training.sharded import load_sharded
-
-            load_sharded(saved, self.loop.model, self.loop.optimizer)
         names = [name for name in STORED if f"{name}.safetensors" in saved.files]
         self.loop.restore({name: saved.tensors(name) for name in names}, saved.facts["progress"])
         self.saved_step = saved.step
         self.watch.note(f"going on after step {saved.step:,}")
 
     def newest(self) -> Saved | None:
-        """The newest intact checkpoint, the same one in every process."""
-        if self.group.world == 1:
-            return self.checkpoints.latest()
-        from regard.training.sharded import latest_together
-
-        return latest_together(self.checkpoints)
+        """The newest intact checkpoint, the same one in every process: the first looks for it."""
+        latest: list[Saved | None] = []
+        self.group.first_does(lambda: latest.append(self.checkpoints.latest()), StorageError)
+        saved = latest[0] if latest else None
+        step, again = self.group.share(
+            [*map(float, (-1, 0) if saved is None else order(saved.path))]
+        )
+        if self.group.first or step < 0:
+            return saved
+        return Saved.open(self.checkpoints.entry(int(step), int(again)), verify=False)
 
     def end_early(self, signal: str) -> None:
         self.save(signal)
@@ -262,8 +259,7 @@ class Run:
         facts = self.facts()
         if self.group.first:
             write_json(self.out / FACTS, facts)
-            from regard.training.card import write_card
-            from regard.training.report import write_report
+            from regard.training.report import write_card, write_report
 
             write_report(self.out)
             write_card(self.out)
@@ -297,9 +293,9 @@ class Run:
             raise RegardError(f"{self.checkpoints.directory} holds no checkpoint")
         if count > 1:
             last = self.checkpoints.intact()[-count:]
-            plain.load_state_dict(mean([weights_of(saved, plain) for saved in last]))
+            plain.load_state_dict(mean([saved.tensors("weights") for saved in last]))
         else:
-            plain.load_state_dict(weights_of(chosen, plain))
+            plain.load_state_dict(chosen.tensors("weights"))
         source = {}
         if Path(self.recipe.model, "config.json").is_file():
             source = directory.read_config(Path(self.recipe.model))
@@ -345,19 +341,19 @@ def vacant(out: Path, beforehand: Collection[str]) -> bool:
     return {file.name for file in out.iterdir() if not file.name.startswith(".")} <= {*beforehand}
 
 
-def started_again(given: Recipe, out: Path) -> bool:
+def started_again(recipe: Recipe, out: Path) -> bool:
     """Under torchrun the same command means: go on, because somebody had to start us again."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or not (out / RECIPE).is_file():
         return False
     before = recipes.make(recipes.read(out / RECIPE))
     same = ("model", "data", "size", "seed")
-    return all(getattr(before, name) == getattr(given, name) for name in same)
+    return all(getattr(before, name) == getattr(recipe, name) for name in same)
 
 
-def resumed(given: Recipe, out: Path) -> Recipe:
+def resumed(recipe: Recipe, out: Path) -> Recipe:
     """The recipe of a run, which stands as it was resolved; only its budget may grow."""
-    recipe = recipes.make(recipes.read(out / RECIPE))
-    return replaced(recipe, budget={"steps": given.budget.steps or recipe.budget.steps})
+    before = recipes.make(recipes.read(out / RECIPE))
+    return replaced(before, budget={"steps": recipe.budget.steps or before.budget.steps})
 
 
 def pick_device(name: str | None) -> torch.device:

@@ -154,11 +154,11 @@ def warmup_steps(warmup: int | float, steps: int) -> int:
     return steps_of("warm-up", warmup, steps)
 
 
-def steps_of(what: str, given: int | float, steps: int) -> int:
-    if not (math.isfinite(given) and given >= 0):
-        raise ConfigError(f"{what} of {given}; give a number of steps, or a share below 1")
-    if 0 < given < 1:
-        return max(1, round(given * steps))
-    if given != int(given):
-        raise ConfigError(f"{what} of {given} steps; give a whole number, or a share below 1")
-    return int(given)
+def steps_of(what: str, value: int | float, steps: int) -> int:
+    if not (math.isfinite(value) and value >= 0):
+        raise ConfigError(f"{what} of {value}; give a number of steps, or a share below 1")
+    if 0 < value < 1:
+        return max(1, round(value * steps))
+    if value != int(value):
+        raise ConfigError(f"{what} of {value} steps; give a whole number, or a share below 1")
+    return int(value)

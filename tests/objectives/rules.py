@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from hypothesis import settings
-from torch import Tensor
 
 from regard.data.corpus import Corpus
 from regard.models import create
+from regard.models.heads import Heads
 from regard.models.state import State
 from regard.objectives.base import Loss, Objective, Sample
 from tests.objectives.small import VOCABULARY
@@ -20,6 +20,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gpt": {"heads": 2, "context": 64},
     "lstm": {},
     "bert": {"heads": 2, "hidden": 32, "context": 64},
+    "longformer": {"heads": 2, "hidden": 32, "context": 64, "window": 4},
     "longformer-characters": {"heads": 2, "hidden": 32, "windows": (4, 8)},
     "transformer-xl": {
         "heads": 2, "head_size": 8, "hidden": 32, "cutoffs": (), "ratio": 1, "memory": 8,
@@ -36,17 +37,25 @@ def few(examples: int) -> Any:
     return settings(max_examples=examples, deadline=None, derandomize=True, database=None)
 
 
-def tiny(family: str, *, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
+def tiny(
+    family: str,
+    *,
+    dtype: torch.dtype = torch.float32,
+    heads: Heads | None = None,
+    scale: float = 3.0,
+    **changes: Any,
+) -> Any:
     """A small model without dropout; large weights, for small ones hide mistakes."""
     torch.manual_seed(0)
     shape = {"vocabulary": VOCABULARY, "width": 16, "layers": 2} | SHAPES[family] | changes
     model = create(family, initialise=False, **shape)
     still = {name: 0.0 for name in DROPOUTS if hasattr(model.config, name)}
-    model = type(model)(model.config.replace(**still)).initialise()
+    config = model.config.replace(**still)
+    model = (type(model)(config, heads) if heads else type(model)(config)).initialise()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" not in name:
-                parameter.mul_(3.0)
+                parameter.mul_(scale)
     return model.to(dtype)
 
 
@@ -73,72 +82,78 @@ def check_purity(build: Any) -> None:
     """Of two objects made alike, and asked in another order: the same samples. Other epochs and
     seeds give others; a validation knows no epoch.
     """
-    first, second = build(seed=3), build(seed=3)
-    places = [(e, i) for e in range(3) for i in range(len(first))]
-    found = {place: first.sample(*place) for place in places}
-    assert all(same(second.sample(*place), found[place]) for place in reversed(places))
-    assert any(not same(found[0, i], found[1, i]) for i in range(len(first)))
-    other = build(seed=4)
-    assert any(not same(found[0, i], other.sample(0, i)) for i in range(len(first)))
-    still = build(seed=3, learning=False)
-    assert all(same(still.sample(0, i), still.sample(5, i)) for i in range(len(still)))
-    numbers = range(2 * len(first))
-    assert all(same(first.get(n), second.get(n)) for n in numbers)
+    first, second, other = build(seed=3), build(seed=3), build(seed=4)
+    size = len(first)
+    samples = [first.get(n) for n in range(3 * size)]
+    assert all(same(second.get(n), samples[n]) for n in reversed(range(3 * size)))
+    assert any(not same(samples[n], samples[size + n]) for n in range(size))
+    assert any(not same(samples[n], other.get(n)) for n in range(size))
     for epoch in range(2):
         order = first.order(epoch)
-        assert order is None or sorted(order) == list(range(len(first)))
+        assert order is None or sorted(order) == list(range(size))
+        places = range(size) if order is None else order
+        drawn = [second.sample(epoch, int(place)) for place in places]
+        assert all(same(drawn[n], samples[epoch * size + n]) for n in range(size))
+    still = build(seed=3, learning=False)
+    assert all(same(still.sample(0, i), still.sample(5, i)) for i in range(len(still)))
 
 
-def step(objective: Objective, model: Any, numbers: Sequence[int]) -> Loss:
-    batch = objective.collate([objective.get(n) for n in numbers])
-    return objective.loss(model, batch, objective.begin(model, len(numbers)))
-
-
-def check_micro_batches(objective: Objective, model: Any, numbers: Sequence[int]) -> None:
-    """In any split the sums, the counts and the gradients add up (model in fp64)."""
-    sizes = [len(numbers), 1, 2, 3]
-    found = []
-    for size in sizes:
+def check_micro_batches(
+    objective: Objective,
+    model: Any,
+    numbers: Sequence[int],
+    sizes: Sequence[int] = (1, 2, 3),
+    steps: int = 1,
+) -> None:
+    """In any split the sums, the counts and the gradients add up (model in fp64), also where a
+    state goes along from step to step.
+    """
+    results = []
+    for size in (len(numbers), *sizes):
         model.zero_grad(set_to_none=True)
         sums: dict[str, float] = {}
         counts: dict[str, float] = {}
         for i in range(0, len(numbers), size):
-            part = numbers[i : i + size]
-            loss = step(objective, model, part)
-            known = objective.counts(objective.collate([objective.get(n) for n in part]))
-            assert known == loss.counts
-            total = torch.stack([value.double() for value in loss.sums.values()]).sum()
-            total.backward()
-            for name, value in loss.sums.items():
-                sums[name] = sums.get(name, 0.0) + float(value.detach())
-                counts[name] = counts.get(name, 0.0) + loss.counts[name]
+            places = objective.arrange(list(numbers[i : i + size]))
+            state = objective.begin(model, len(places))
+            for step in range(steps):
+                samples = [objective.get(step * len(numbers) + place) for place in places]
+                batch = objective.collate(samples)
+                loss = objective.loss(model, batch, state)
+                assert objective.counts(batch) == loss.counts
+                torch.stack([value.double() for value in loss.sums.values()]).sum().backward()
+                for name, value in loss.sums.items():
+                    sums[name] = sums.get(name, 0.0) + float(value.detach())
+                    counts[name] = counts.get(name, 0.0) + loss.counts[name]
         grads = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-        found.append((sums, counts, grads))
-    for sums, counts, grads in found[1:]:
-        assert counts == found[0][1]
+        results.append((sums, counts, grads))
+    for sums, counts, grads in results[1:]:
+        assert counts == results[0][1]
         for name, value in sums.items():
-            assert abs(value - found[0][0][name]) < 1e-10 * max(1, abs(value))
+            assert abs(value - results[0][0][name]) < 1e-10 * max(1, abs(value))
         for name, grad in grads.items():
-            torch.testing.assert_close(grad, found[0][2][name], rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(grad, results[0][2][name], rtol=1e-10, atol=1e-10)
 
 
-def check_learning(objective: Objective, model: Any, steps: int = 50, fall: float = 0.7) -> None:
+def check_learning(
+    objective: Objective, model: Any, steps: int = 50, fall: float = 0.7, lr: float = 2e-2
+) -> None:
     """A few steps of Adam, and the loss has fallen to less than a share of what it was."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     state: State | None = None
     losses = []
     for number in range(steps):
         start = number * objective.batch
         if start % len(objective) == 0:
             state = objective.begin(model, objective.batch)
-        batch = objective.collate([objective.get(start + i) for i in range(objective.batch)])
+        places = objective.arrange(list(range(objective.batch)))
+        batch = objective.collate([objective.get(start + place) for place in places])
         loss = objective.loss(model, batch, state)
-        total = torch.stack(
-            [
-                objective.weights.get(k, 1.0) * value / max(loss.counts[k], 1)
-                for k, value in loss.sums.items()
-            ]
-        ).sum()
+        parts = [
+            objective.weights.get(k, 1.0) * value / max(loss.counts[k], 1)
+            for k, value in loss.sums.items()
+        ]
+        total = torch.stack(parts).sum()
         optimizer.zero_grad()
         total.backward()
         optimizer.step()
@@ -148,18 +163,21 @@ def check_learning(objective: Objective, model: Any, steps: int = 50, fall: floa
 
 
 def totals(objective: Objective, model: Any) -> Loss:
-    """A whole validation."""
-    sums: dict[str, Tensor] = {}
-    counts: dict[str, float] = {}
+    """A whole validation, as `validate` adds it up."""
+    summed: dict[str, dict[str, Any]] = {"sums": {}, "counts": {}, "hits": {}, "of": {}}
     state = None
     with torch.no_grad():
         for start in range(0, len(objective), objective.batch):
-            numbers = range(start, min(start + objective.batch, len(objective)))
+            stop = min(start + objective.batch, len(objective))
+            places = objective.arrange(list(range(start, stop)))
             if start == 0:
-                state = objective.begin(model, len(numbers))
-            batch = objective.collate([objective.get(n) for n in numbers])
+                state = objective.begin(model, len(places))
+            batch = objective.collate([objective.get(n) for n in places])
             loss = objective.loss(model, batch, state)
-            for name, value in loss.sums.items():
-                sums[name] = sums.get(name, torch.zeros(())) + value
-                counts[name] = counts.get(name, 0.0) + loss.counts[name]
-    return Loss(sums, counts)
+            hits = {name: pair[0] for name, pair in loss.seen.items()}
+            of = {name: pair[1] for name, pair in loss.seen.items()}
+            for kind, new in zip(summed, (loss.sums, loss.counts, hits, of), strict=True):
+                for name, value in new.items():
+                    summed[kind][name] = summed[kind].get(name, 0.0) + value
+    seen = {name: (hits, summed["of"][name]) for name, hits in summed["hits"].items()}
+    return Loss(summed["sums"], summed["counts"], seen)

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.core.errors import ConfigError, FormatError, UnknownName
+from regard.core.errors import ConfigError, FormatError
 from regard.data.corpus import Corpus
 from regard.objectives.causal import Causal
 from regard.objectives.masked import Masked
@@ -118,16 +118,6 @@ def test_each_part_runs_through_its_own_epochs(corpus: Corpus, tasks: Path) -> N
     assert len(mixture) == max(-(-len(mixture.parts["text"]) * 4 // 3), 15 * 4)
 
 
-def test_purity(corpus: Corpus, tasks: Path) -> None:
-    first, second = (make(Mixture, corpus, parts=span_pairs(tasks), seed=3) for _ in range(2))
-    numbers = range(2 * len(first))
-    assert all(same(first.get(n), second.get(n)) for n in reversed(numbers))
-    assert all(same(first.get(n), second.sample(*divmod(n, len(first)))) for n in numbers)
-    other = make(Mixture, corpus, parts=span_pairs(tasks), seed=4)
-    assert any(not same(first.get(n), other.get(n)) for n in numbers)
-    assert any(not same(first.sample(0, i), first.sample(1, i)) for i in range(len(first)))
-
-
 # -- losses
 
 
@@ -190,20 +180,11 @@ def test_validation_is_that_of_every_part(corpus: Corpus, tasks: Path) -> None:
     assert found["loss"] == pytest.approx(loss)
 
 
-def test_micro_batches_add_up(corpus: Corpus, tasks: Path) -> None:
-    mixture = make(Mixture, corpus, parts=span_pairs(tasks), batch=8)
-    check_micro_batches(mixture, tiny("t5", dtype=torch.float64), range(8))
-
-
-@pytest.mark.parametrize(
-    ("family", "parts"), [("gpt", CAUSAL_PREFIX), ("bert", CAUSAL_MASKED), ("xlnet", CAUSAL_PREFIX)]
-)
-def test_one_model_learns_two_ways(
-    family: str, parts: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_one_model_learns_two_ways(tmp_path: Path) -> None:
     easy = text_corpus(tmp_path, counting_documents(10, 20))
-    mixture, model = make(Mixture, easy, parts=parts, length=16, batch=8), tiny(family)
+    mixture, model = make(Mixture, easy, parts=CAUSAL_MASKED, length=16, batch=8), tiny("bert")
     mixture.check(model)
+    check_micro_batches(mixture, tiny("bert", dtype=torch.float64), range(8))
     check_learning(mixture, model)
     batch = mixture.collate([mixture.get(n) for n in range(8)])
     assert len(batch) == 2
@@ -233,31 +214,14 @@ def test_hybrid_masked_and_causal_are_what_they_are_alone(corpus: Corpus) -> Non
 # -- refusals
 
 
-def test_refusals(corpus: Corpus, tasks: Path, tmp_path: Path) -> None:
-    def refused(kind: type[Exception], words: str, *parts: dict[str, Any]) -> None:
-        with pytest.raises(kind, match=words):
-            make(Mixture, corpus, parts=parts)
-
-    one = CAUSAL_PREFIX[0]
-    refused(ConfigError, "needs parts")
-    refused(ConfigError, "parts.share is missing", {"objective": "causal"})
-    refused(ConfigError, "2 parts.*'causal'", one, one)
-    refused(ConfigError, "dot", {**one, "name": "a.b"})
-    refused(ConfigError, "share is over 0", {**one, "share": 0})
-    refused(
-        UnknownName, "did you mean 'objective.parts.share'", {"objective": "causal", "shares": 1}
-    )
-    refused(UnknownName, "did you mean 'causal'", {"objective": "casual", "share": 1})
-    refused(UnknownName, "did you mean 'overlap'", {**one, "options": {"overlaps": 3}})
-    refused(ConfigError, "cannot be mixed", {"objective": "recurrent", "share": 1})
-    refused(ConfigError, "cannot be mixed", {"objective": "mixture", "share": 1})
-    refused(FormatError, "--pairs", {"objective": "pairs", "share": 1})
+def test_refusals(corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="--pairs"):
+        make(Mixture, corpus, parts=[{"objective": "pairs", "share": 1}])
     write_corpus(tmp_path, random_documents(3), vocabulary=41)
-    refused(ConfigError, "41 tokens.*40", {**one, "data": str(tmp_path)})
-    mixture = make(Mixture, corpus, parts=span_pairs(tasks))
+    with pytest.raises(ConfigError, match=r"41 tokens.*40"):
+        make(Mixture, corpus, parts=[{**CAUSAL_PREFIX[0], "data": str(tmp_path)}])
     with pytest.raises(ConfigError, match="CharacterLongformer cannot"):
         make(Mixture, corpus, parts=CAUSAL_PREFIX).check(tiny("longformer-characters"))
-    mixture.check(tiny("t5"))
 
 
 def test_heads_are_those_of_all_parts(corpus: Corpus) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +14,8 @@ from regard.core.seeding import keyed
 from regard.data.corpus import Corpus
 from regard.models import create
 from regard.models.state import State
-from regard.objectives.base import Batch, Loss
+from regard.objectives.base import Batch
+from tests.objectives.rules import check_learning
 from tests.objectives.sentences_corpus import batch_of, spoken_corpus
 from tests.objectives.small import FIRST, LAST, random_documents
 from tests.objectives.test_permuted import permuted, tiny
@@ -104,60 +104,12 @@ def test_memory_goes_along(spoken: Corpus) -> None:
 # -- learning
 
 
-def test_micro_batches_add_up(spoken: Corpus) -> None:
-    objective, model = permuted(spoken, batch=6), tiny().double()
-    steps = [
-        batch_of(objective, [s * 6 + p for p in objective.arrange(list(range(6)))]) for s in (0, 1)
-    ]
-    state = objective.begin(model, 6)
-    big = [objective.loss(model, batch, state) for batch in steps]
-    parts: list[list[Loss]] = [[], []]
-    for places in ([0, 1], [2, 3, 4, 5]):
-        state = objective.begin(model, len(places))
-        for s in (0, 1):
-            batch = batch_of(objective, [s * 6 + p for p in objective.arrange(places)])
-            parts[s].append(objective.loss(model, batch, state))
-    for whole, pieces in zip(big, parts, strict=True):
-        assert whole.counts["permuted"] == sum(p.counts["permuted"] for p in pieces)
-        together = torch.stack([p.sums["permuted"] for p in pieces]).sum()
-        torch.testing.assert_close(together, whole.sums["permuted"], rtol=1e-10, atol=0)
-
-
-def test_one_graph_holds_the_whole_loss(spoken: Corpus) -> None:
-    objective, model = permuted(spoken), tiny()
-    batch = batch_of(objective, [0, 2, 1, 3])
-    expected = objective.loss(model, batch, objective.begin(model, 4)).sums["permuted"]
-    traced = torch.compile(objective.loss, backend="eager", fullgraph=True)
-    found = traced(model, batch, objective.begin(model, 4)).sums["permuted"]
-    torch.testing.assert_close(found, expected)
-
-
-@pytest.mark.parametrize("memory", [True, False])
-def test_a_tiny_model_learns(tmp_path: Path, memory: bool) -> None:
+def test_shuffled_samples_are_learned_too(tmp_path: Path) -> None:
     """A sentence says one word, again and again."""
     words = keyed(0).integers(FIRST, LAST, (40, 12)).tolist()
     documents = [[[word] * 9 for word in document] for document in words]
-    objective = permuted(spoken_corpus(tmp_path, documents), 32, memory=memory)
-    model = tiny(32).train()
-    objective.check(model)
-    optimiser, losses = torch.optim.Adam(model.parameters(), 4e-3), []
-    state, steps = None, len(objective) // 4
-    for step in range(120):
-        if step % steps == 0:
-            state = objective.begin(model, 4)
-        places = objective.arrange([0, 1, 2, 3])
-        batch = objective.collate([objective.get(step * 4 + p) for p in places])
-        loss = objective.loss(model, batch, state)
-        value = loss.sums["permuted"] / loss.counts["permuted"]
-        optimiser.zero_grad()
-        value.backward()
-        optimiser.step()
-        losses.append(value.item())
-    assert np.mean(losses[-10:]) < 0.7 * np.log(LAST - FIRST)
-    with torch.no_grad():
-        figures = objective.measure(objective.loss(model.eval(), batch))
-    assert list(figures) == ["permuted_perplexity", "permuted_accuracy"]
-    assert objective.better(1.0, 2.0) and 0 <= figures["permuted_accuracy"] <= 1
+    objective = permuted(spoken_corpus(tmp_path, documents), 32, memory=False)
+    check_learning(objective, tiny(32).train(), 120, 0.7, lr=4e-3)
 
 
 # -- refusals

@@ -18,15 +18,12 @@ from regard.data.corpus import Corpus
 from regard.objectives.causal import Causal
 from regard.objectives.recurrent import Recurrent
 from tests.objectives.rules import (
-    check_learning,
-    check_micro_batches,
-    check_purity,
     few,
     make,
     tiny,
     totals,
 )
-from tests.objectives.small import SPECIAL, counting_documents, random_documents, text_corpus
+from tests.objectives.small import SPECIAL, random_documents, text_corpus
 
 READERS = ["transformer-xl", "xlnet", "lstm"]
 
@@ -63,14 +60,6 @@ def test_streams_are_contiguous_and_whole(
         assert max(map(len, streams)) == -(-len(whole) // batch)
 
 
-def test_purity(corpus: Corpus) -> None:
-    def build(**more: Any) -> Recurrent:
-        return make(Recurrent, corpus, **more)
-
-    check_purity(build)
-    assert build().order(0) is None
-
-
 def test_the_order_of_a_step_is_that_of_its_streams(corpus: Corpus) -> None:
     objective = make(Recurrent, corpus, batch=3, shift=False)
     for n in range(len(objective) - 3):
@@ -102,10 +91,10 @@ def test_memory_matters_and_is_given_back(corpus: Corpus) -> None:
     own = model.config
     found = {
         memory: nats(make(Recurrent, corpus, learning=False, evaluation_memory=memory), model)
-        for memory in (-1, 0, 8, 50)
+        for memory in (None, 0, 8, 50)
     }
     assert model.config is own
-    assert found[-1] == found[8], "8 is its own"
+    assert found[None] == found[8], "8 is its own"
     assert len({found[0], found[8], found[50]}) == 3
     none = make(Causal, corpus, learning=False, documents="packed")
     streams = make(Recurrent, corpus, batch=1, learning=False, evaluation_memory=0)
@@ -159,42 +148,10 @@ def test_no_target_reaches_its_own_guess(family: str, corpus: Corpus, tmp_path: 
     assert (one[:, 16] != two[:, 16]).any(), "the next segment remembers"
 
 
-@pytest.mark.parametrize("family", READERS)
-def test_micro_batches_add_up(family: str, corpus: Corpus) -> None:
-    model = tiny(family, dtype=torch.float64)
-    check_micro_batches(make(Recurrent, corpus, batch=6), model, range(6))
-
-
-def test_memories_of_micro_batches_are_those_of_the_step(corpus: Corpus) -> None:
-    """Three steps of four streams, together or two by two."""
-    model, objective = tiny("transformer-xl", dtype=torch.float64).eval(), make(Recurrent, corpus)
-    found = []
-    for size in (4, 2):
-        total = 0.0
-        for first in range(0, 4, size):
-            state = objective.begin(model, size)
-            for start in range(0, 12, 4):
-                numbers = range(start + first, start + first + size)
-                batch = objective.collate([objective.get(n) for n in numbers])
-                total += float(objective.loss(model, batch, state).sums["recurrent"].detach())
-        found.append(total)
-    assert found[0] == pytest.approx(found[1], rel=1e-12)
-
-
-@pytest.mark.parametrize("family", READERS)
-def test_it_learns(family: str, tmp_path: Path) -> None:
-    easy = text_corpus(tmp_path, counting_documents(10, 40))
-    steps = 200 if family == "lstm" else 50
-    check_learning(make(Recurrent, easy, length=16), tiny(family), steps)
-
-
 def test_refusals(corpus: Corpus) -> None:
     objective = make(Recurrent, corpus)
-    for family in READERS:
-        objective.check(tiny(family))
-    for family in ("gpt", "t5", "bert"):
-        with pytest.raises(ConfigError, match="transformer-xl, xlnet, lstm"):
-            objective.check(tiny(family))
+    with pytest.raises(ConfigError, match=r"these can: .*transformer-xl.*xlnet"):
+        objective.check(tiny("gpt"))
     for wrong, words in (
         ({"memory": None}, "everything"),
         ({"reuse": 4}, "first 4 rows"),
@@ -204,5 +161,3 @@ def test_refusals(corpus: Corpus) -> None:
             objective.check(tiny("xlnet", **wrong))
     with pytest.raises(ConfigError, match="LSTM has no memory"):
         make(Recurrent, corpus, evaluation_memory=3).check(tiny("lstm"))
-    with pytest.raises(ConfigError, match="numbers of rows"):
-        make(Recurrent, corpus, evaluation_length=-1)

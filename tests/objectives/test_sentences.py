@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from regard.core.errors import ConfigError
 from regard.core.seeding import keyed
 from regard.data.corpus import Corpus
-from regard.models.bert import Bert, BertConfig
 from regard.objectives import sentences
 from regard.objectives.base import Loss, Sample
 from regard.objectives.sentences import Options, Pass, Sentences, cut, uniform
+from tests.objectives.rules import tiny
 from tests.objectives.sentences_corpus import (
     batch_of,
     numbered_corpus,
@@ -23,7 +23,7 @@ from tests.objectives.sentences_corpus import (
     random_sizes,
     spoken_corpus,
 )
-from tests.objectives.small import FIRST, VOCABULARY, random_documents
+from tests.objectives.small import FIRST, random_documents
 
 CLS, SEP = 4, 5
 
@@ -302,45 +302,9 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return spoken_corpus(tmp_path_factory.mktemp("spoken"), documents)
 
 
-def tiny(objective: Sentences, **changes: Any) -> Any:
-    torch.manual_seed(0)
-    sizes = {"width": 32, "heads": 2, "hidden": 64, "layers": 2, "context": 64}
-    rates = {"dropout": 0.0, "dropout_attention": 0.0}
-    common: dict[str, Any] = {"vocabulary": VOCABULARY, **sizes, **rates}
-    return Bert(BertConfig(**common | changes), objective.heads()).initialise()
-
-
-@pytest.mark.parametrize("task", ["next", "order", "none"])
-def test_micro_batches_add_up(spoken: Corpus, task: str) -> None:
-    objective = pairs(spoken, 32, task=task)
-    model = tiny(objective).double()
-    objective.check(model)
-    batch = batch_of(objective, list(range(7)))
-    big = objective.loss(model, batch)
-    assert big.counts == objective.counts(batch)
-    parts = [objective.loss(model, batch_of(objective, r)) for r in ([0, 1], [2], [3, 4, 5, 6])]
-    for name, total in big.sums.items():
-        assert sum(p.counts[name] for p in parts) == big.counts[name]
-        together = torch.stack([p.sums[name] for p in parts]).sum()
-        torch.testing.assert_close(together, total, rtol=1e-10, atol=0)
-    assert set(big.sums) == ({"masked"} if task == "none" else {"masked", "next"})
-
-
-@pytest.mark.parametrize("learning", [True, False])
-def test_one_graph_holds_the_whole_loss(spoken: Corpus, learning: bool) -> None:
-    objective = pairs(spoken, 32)
-    model, batch = tiny(objective).train(learning), batch_of(objective, [0, 1, 2])
-    expected = objective.loss(model, batch)
-    found = torch.compile(objective.loss, backend="eager", fullgraph=True)(model, batch)
-    torch.testing.assert_close(found.sums, expected.sums)
-    assert {n: (int(a), float(b)) for n, (a, b) in found.seen.items()} == {
-        n: (int(a), b) for n, (a, b) in expected.seen.items()
-    }
-
-
 def test_zero_means_the_real_next(spoken: Corpus) -> None:
     objective = pairs(spoken, 32)
-    model = tiny(objective).eval()
+    model = tiny("bert", heads=objective.heads()).eval()
     torch.nn.init.zeros_(model.heads["next"].out.weight)
     model.heads["next"].out.bias.data = torch.tensor([5.0, -5.0])  # sure of "next"
     batch = batch_of(objective, list(range(20)))
@@ -351,23 +315,11 @@ def test_zero_means_the_real_next(spoken: Corpus) -> None:
     assert loss.sums["next"].item() == pytest.approx(wrong * 10, abs=0.01)
 
 
-def test_padding_never_matters(spoken: Corpus) -> None:
-    objective = pairs(spoken, 32)
-    model = tiny(objective).eval()
-    batch = batch_of(objective, list(range(8)))
-    assert not bool(batch["real"].all())
-    one = objective.loss(model, batch)
-    batch["tokens"] = torch.where(batch["real"], batch["tokens"], 9)
-    two = objective.loss(model, batch)
-    for name in one.sums:
-        torch.testing.assert_close(one.sums[name], two.sums[name])
-
-
 def test_a_tiny_model_learns_both(tmp_path: Path) -> None:
     """Every document has a word of its own, so that a B from elsewhere is seen at once."""
     documents = [[[word] * 5 for _ in range(12)] for word in range(FIRST, FIRST + 8)]
     objective = pairs(spoken_corpus(tmp_path, documents), 16, dynamic=True)
-    model = tiny(objective).train()
+    model = tiny("bert", heads=objective.heads(), scale=1.0, width=32, hidden=64).train()
     optimiser = torch.optim.Adam(model.parameters(), 3e-3)
     for step in range(200):
         batch = objective.collate([objective.get(step * 16 + i) for i in range(16)])
@@ -392,15 +344,9 @@ def test_figures(spoken: Corpus) -> None:
     )
 
 
-def test_refusals(spoken: Corpus) -> None:
+def test_models_that_do_not_fit_are_refused(spoken: Corpus) -> None:
     objective = pairs(spoken, 32)
     with pytest.raises(ConfigError, match='no head "next"'):
-        objective.check(tiny(pairs(spoken, 32, task="none")))
+        objective.check(tiny("bert", heads={"masked": 0}))
     with pytest.raises(ConfigError, match="1 segment"):
-        objective.check(tiny(objective, segments=1))
-    with pytest.raises(ConfigError, match="task is 'previous'"):
-        pairs(spoken, task="previous")
-    with pytest.raises(ConfigError, match="no room"):
-        pairs(spoken, 4)
-    with pytest.raises(ConfigError, match="short is 2"):
-        pairs(spoken, short=2.0)
+        objective.check(tiny("bert", heads=objective.heads(), segments=1))

@@ -36,8 +36,7 @@ from regard.tasks import task as task_named
 from regard.tasks.crf import CRF
 from regard.tasks.tag_objective import Entities, Tag
 from regard.training.parallel import Group
-from regard.training.train_module import Learner
-from regard.training.validate import validate
+from regard.training.train_module import Learner, validate
 from tests.equal.reference import ours, scramble
 from tests.objectives.rules import check_micro_batches, few
 from tests.tasks.tagging import (

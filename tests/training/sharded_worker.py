@@ -8,145 +8,118 @@ import resource
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
-from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch import Tensor
 
-import regard
 from regard.core.errors import StorageError
+from regard.methods.runs import data_for
 from regard.training.checkpoint import Checkpoints
-from regard.training.optimizer import Adafactor
-from regard.training.sharded import latest_together, load_sharded, save_sharded
+from regard.training.parallel import Group
+from regard.training.plan import prepare
+from regard.training.progress import Silent
+from regard.training.run import Run
+from tests.training.small import STILL, recipe
 
-BATCH = 4
-OPTIMIZERS = {
-    "adamw": lambda groups: torch.optim.AdamW(groups, lr=1e-2, fused=True),
-    # its usual ε, 1e-30, lets the rounding of a gradient that is truly 0 (key biases) grow
-    "adafactor": lambda groups: Adafactor(groups, lr=1e-2, eps=1e-12),
-}
-
-
-class Learner(nn.Module):
-    """What FSDP2 wraps: the weights are whole only inside its forward."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model: Any = model
-
-    def forward(self, rows: Tensor) -> Tensor:
-        hidden = self.model(rows[:, :-1]).flatten(0, 1)
-        total: Tensor = self.model.output.surprisal(hidden, rows[:, 1:].flatten())
-        return total / hidden.size(0)
+# The usual ε of Adafactor, 1e-30, lets the rounding of a gradient that is truly 0 (key biases) grow
+OPTIMIZERS = {"adamw": 1e-8, "bert-adam": 1e-6, "adafactor": 1e-12, "muon": 1e-8}
 
 
-def build(kind: str = "adamw", *, shard: bool = False) -> tuple[Learner, torch.optim.Optimizer]:
-    torch.manual_seed(0)
-    size = {"layers": 2, "width": 32, "heads": 2, "vocabulary": 63, "context": 16}
-    still = {"dropout": 0.0, "dropout_attention": 0.0, "dropout_embedding": 0.0}
-    model = regard.create("gpt2", **size, **still).double()
-    learner = Learner(model)
-    if shard:
-        for block in model.blocks:
-            fully_shard(block)
-        fully_shard(learner)
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.1},
-        {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0},
-    ]
-    return learner, OPTIMIZERS[kind](groups)
+def build(kind: str, directory: Path, out: Path) -> Run:
+    """A run before its first step, in as many processes as there are."""
+    joined = dist.is_initialized()
+    group = Group(dist.get_rank(), dist.get_world_size()) if joined else Group()
+    asked = recipe(
+        "gpt",
+        directory / "data",
+        shape=STILL["gpt"],
+        optimizer={"name": kind, "epsilon": OPTIMIZERS[kind]},
+        engine={"parallel": "fsdp", "precision": "fp64"},
+    )
+    watch = Silent()
+    plan = prepare(asked, group, torch.device("cpu"), watch.note, data=data_for(asked))
+    return Run(plan, out, group, watch, "")
 
 
-def learn(learner: Learner, optimizer: torch.optim.Optimizer, first: int, last: int) -> None:
-    """Steps `first` to `last`, each on rows that follow from its number."""
-    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    for step in range(first, last):
-        rows = torch.randint(63, (BATCH, 16), generator=torch.Generator().manual_seed(step))
-        mine = rows[rank::world]
-        optimizer.zero_grad()
-        learner(mine).backward()
-        optimizer.step()
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * 0.9
+def learn(run: Run, steps: int) -> None:
+    for _ in range(steps):
+        run.loop.step(6)
+    run.plan.batches.drop()
 
 
-def whole(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Weights and optimiser state as one process would have them."""
-    names = {p: name for name, p in model.named_parameters()}
-    found = {name: p.detach() for p, name in names.items()}
-    for parameter, state in optimizer.state.items():
-        found |= {f"{key} of {names[parameter]}": value for key, value in state.items()}
+def everything(run: Run) -> dict[str, Tensor]:
+    """Weights and the state of the optimizer as one process would have them."""
+    files = run.loop.tensors()
+    tensors = {f"{kind} {k}": v for kind, one in files.items() for k, v in one.items()}
     return {
-        name: (value.full_tensor() if isinstance(value, DTensor) else value).clone()
-        for name, value in found.items()
+        name: (value.full_tensor() if hasattr(value, "full_tensor") else value).clone()
+        for name, value in tensors.items()
     }
 
 
-def note(out: Path, name: str, tensors: dict[str, Tensor]) -> None:
-    if dist.get_rank() == 0:
-        save_file(tensors, out / f"{name}.safetensors")
+def note(run: Run, file: Path) -> None:
+    tensors = everything(run)
+    if run.group.first:
+        save_file(tensors, file)
 
 
-def begin(out: Path) -> None:
-    """Learns, saves at step 3, goes on to step 6; then a save that fails in one process."""
+def begin(directory: Path) -> None:
+    """Learns, saves at step 3, goes on to step 6; then a save that fails in the first process."""
     for kind in OPTIMIZERS:
-        checkpoints = Checkpoints(out / kind)
-        learner, optimizer = build(kind, shard=True)
-        learn(learner, optimizer, 0, 3)
-        with torch.no_grad():
-            learner(torch.zeros(2, 5, dtype=torch.long))  # leaves weights whole
-        memory = {"hidden.0": torch.arange(6.0)}
-        save_sharded(checkpoints, 3, learner.model, optimizer, {"loss": 0.5}, memory, best=True)
-        note(out, f"{kind}-3", whole(learner.model, optimizer))
-        learn(learner, optimizer, 3, 6)
-        note(out, f"{kind}-6", whole(learner.model, optimizer))
-    if dist.get_rank() == 1:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2**15, resource.RLIM_INFINITY))
+        run = build(kind, directory, directory / kind)
+        learn(run, 3)
+        with torch.no_grad():  # leaves weights whole
+            batch = run.plan.objective.collate([run.plan.objective.get(0)])
+            run.loop.engine.evaluator()(batch)
+        run.save(best=True)
+        note(run, directory / f"{kind}-3.safetensors")
+        learn(run, 3)
+        note(run, directory / f"{kind}-6.safetensors")
+    if run.group.first:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**12, resource.RLIM_INFINITY))
     try:
-        save_sharded(Checkpoints(out / "adamw"), 6, learner.model, optimizer, {})
-        said = "saved"
+        run.save()
+        words = "saved"
     except StorageError as error:
-        said = str(error)
-    (out / f"failure-{dist.get_rank()}.json").write_text(json.dumps(said))
+        words = str(error)
+    (directory / f"failure-{run.group.rank}.json").write_text(json.dumps(words))
 
 
-def go_on(out: Path) -> None:
+def go_on(directory: Path) -> None:
     """Fresh processes go on from step 3, of two processes and of one; and refuse what is not
     whole.
     """
     for kind in OPTIMIZERS:
         for source in (kind, f"{kind}-alone"):
-            saved = latest_together(Checkpoints(out / source))
-            assert saved is not None and saved.step == 3
-            learner, optimizer = build(kind, shard=True)
-            learn(learner, optimizer, 90, 91)  # must leave no trace
-            load_sharded(saved, learner.model, optimizer)
-            learn(learner, optimizer, 3, 6)
-            note(out, f"{source}-resumed", whole(learner.model, optimizer))
+            run = build(kind, directory, directory / source)
+            learn(run, 1)  # must leave no trace
+            run.restore()
+            assert run.loop.progress.step == 3
+            learn(run, 3)
+            note(run, directory / f"{source}-resumed.safetensors")
+    run.checkpoints = Checkpoints(directory / "damaged" / "checkpoints")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            latest_together(Checkpoints(out / "damaged"))
-            said = "loaded"
+            run.newest()
+            words = "loaded"
         except StorageError as error:
-            said = str(error)
+            words = str(error)
     heard = [str(w.message) for w in caught]
-    (out / f"damaged-{dist.get_rank()}.json").write_text(json.dumps([said, heard]))
-    assert latest_together(Checkpoints(out / "nothing")) is None
+    (directory / f"damaged-{run.group.rank}.json").write_text(json.dumps([words, heard]))
+    run.checkpoints = Checkpoints(directory / "nothing")
+    assert run.newest() is None
 
 
 if __name__ == "__main__":
-    action, directory, rank = sys.argv[1:]
+    action, where, rank = sys.argv[1:]
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    store = Path(directory) / f"store-{action}"
+    store = Path(where) / f"store-{action}"
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=int(rank), world_size=2)
-    {"begin": begin, "go_on": go_on}[action](Path(directory))
+    {"begin": begin, "go_on": go_on}[action](Path(where))
     dist.barrier()
     gc.collect()  # tensors that are freed by gloo's threads after Python has ended abort it
     dist.destroy_process_group()

@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from regard.methods.runs import data_for
 from regard.models import FAMILIES
+from regard.training.parallel import Group
+from regard.training.plan import Plan, prepare
 from regard.training.recipe import Recipe, Resolved, make
 from regard.training.resolve import (
     DataFacts,
@@ -50,6 +54,20 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 PLAIN = {"layers": 2, "width": 16, "heads": 2, "hidden": 32}
+STILL: dict[str, dict[str, Any]] = {  # without dropout
+    "gpt": {"dropout": 0.0, "dropout_attention": 0.0, "dropout_embedding": 0.0},
+    "bert": {"dropout": 0.0, "dropout_attention": 0.0},
+    "transformer-xl": {"dropout": 0.0},
+    "xlnet": {"dropout": 0.0},
+    "t5": {"dropout": 0.0},
+    "lstm": {"dropout": 0.0},
+}
+
+
+def planned(asked_for: Recipe) -> Plan:
+    """Everything of a run in this process, before its first step."""
+    cpu = torch.device("cpu")
+    return prepare(asked_for, Group(), cpu, lambda text: None, data=data_for(asked_for))
 
 
 def resolved(table: dict[str, Any], *, processes: int = 1, layers: int = 12) -> Resolved:

@@ -11,15 +11,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.methods.runs import data_for
 from regard.models.state import State
 from regard.training.adversary import word_embedding
 from regard.training.loop import Loop
-from regard.training.parallel import Group
-from regard.training.plan import prepare
 from regard.training.recipe import Recipe
 from tests.tasks import tuning
-from tests.training.small import data, recipe
+from tests.training.small import planned, recipe
 from tests.training.test_parallel import work, written
 
 STILL: dict[str, dict[str, Any]] = {
@@ -32,14 +29,8 @@ STILL: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return data(tmp_path_factory.mktemp("data"))
-
-
-def planned(made: Recipe) -> Loop:
-    cpu = torch.device("cpu")
-    return prepare(made, Group(), cpu, lambda text: None, data=data_for(made)).loop
+def looped(asked_for: Recipe) -> Loop:
+    return planned(asked_for).loop
 
 
 def same(one: dict[str, Tensor], two: dict[str, Tensor], within: float = 1e-12) -> None:
@@ -50,7 +41,7 @@ def same(one: dict[str, Tensor], two: dict[str, Tensor], within: float = 1e-12) 
 
 @pytest.mark.parametrize("family", [*STILL, "longformer", "longformer-characters", "transformer"])
 def test_every_family_has_an_embedding(family: str, where: Path) -> None:
-    plan = planned(recipe(family, where, robust={"adversary": "fgm", "noise": 1.0}))
+    plan = looped(recipe(family, where, robust={"adversary": "fgm", "noise": 1.0}))
     loss = plan.step(4).loss
     assert math.isfinite(loss) and word_embedding(plan.model)
 
@@ -70,7 +61,7 @@ def exactly(family: str, where: Path, accumulate: int = 1, **robust: Any) -> Loo
         "optimizer": {"clip": 0.0},
         "robust": robust,
     }
-    return planned(recipe(family, where, **changes))
+    return looped(recipe(family, where, **changes))
 
 
 ATTACKS: list[dict[str, Any]] = [
@@ -101,7 +92,7 @@ def test_texts_of_other_lengths_add_up_as_well(tmp_path: Path) -> None:
             model, file, robust={"adversary": "pgd"}, engine={"precision": "fp64"},
             optimizer={"clip": 0.0}, batch={"accumulate": accumulate},
         )  # fmt: skip
-        found.append(gradients(planned(made)))
+        found.append(gradients(looped(made)))
     same(found[0], found[1], 1e-10)
 
 
@@ -139,8 +130,8 @@ def test_the_loss_rises_and_the_clean_one_is_told(
 ) -> None:
     """Dropout is on: were it another in each pass, the loss would go up and down with it."""
     given = robust | ({"radius": 0.2} if robust["adversary"] == "fgm" else {})
-    plain = passes_of(planned(recipe(family, where)))
-    loop = planned(recipe(family, where, robust=given))
+    plain = passes_of(looped(recipe(family, where)))
+    loop = looped(recipe(family, where, robust=given))
     found = passes_of(loop)
     assert found[0] == pytest.approx(plain[0], rel=1e-6)
     assert len(found) == {"fgm": 2, "pgd": 4, "freelb": 3}[robust["adversary"]]
@@ -149,7 +140,7 @@ def test_the_loss_rises_and_the_clean_one_is_told(
 
 def test_a_memory_is_that_of_the_clean_pass(where: Path) -> None:
     plain, chased = (
-        planned(recipe("transformer-xl", where, robust=robust))
+        looped(recipe("transformer-xl", where, robust=robust))
         for robust in ({}, {"adversary": "pgd", "radius": 5.0})
     )
     plain.step(4)
@@ -173,7 +164,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(
     family: str, adversary: str, where: Path
 ) -> None:
     made = recipe(family, where, robust={"adversary": adversary, **ALL})
-    through, first, second = (planned(made) for _ in range(3))
+    through, first, second = (looped(made) for _ in range(3))
     taken = [through.step(4) for _ in range(4)]
     for _ in range(2):
         first.step(4)
@@ -189,7 +180,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(
 
 @pytest.mark.parametrize("robust", [{}, *ATTACKS], ids=lambda r: r.get("adversary", "plain"))
 def test_only_the_very_last_pass_of_a_step_is_shared(robust: dict[str, Any], where: Path) -> None:
-    loop = planned(recipe("bert", where, batch={"accumulate": 2}, robust=robust))
+    loop = looped(recipe("bert", where, batch={"accumulate": 2}, robust=robust))
     shared: list[bool] = []
     plain = loop.engine.sync
 
@@ -219,7 +210,7 @@ def test_one_process_equals_two(where: Path, tmp_path: Path) -> None:
 
 def test_a_scaled_loss_moves_words_no_further(where: Path) -> None:
     plain, scaled = (
-        planned(recipe("bert", where, robust={"adversary": "pgd"}, optimizer={"clip": 0.0}))
+        looped(recipe("bert", where, robust={"adversary": "pgd"}, optimizer={"clip": 0.0}))
         for _ in range(2)
     )
     scaled.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -229,8 +220,8 @@ def test_a_scaled_loss_moves_words_no_further(where: Path) -> None:
 
 
 def test_evaluation_finds_the_model_as_it_is(where: Path) -> None:
-    loop = planned(recipe("bert", where, robust={"adversary": "freelb", **ALL}))
-    plain = planned(recipe("bert", where))
+    loop = looped(recipe("bert", where, robust={"adversary": "freelb", **ALL}))
+    plain = looped(recipe("bert", where))
     tokens = torch.randint(7, 30, (2, 12))
     loop.model.eval()
     plain.model.eval()
@@ -241,7 +232,7 @@ def test_evaluation_finds_the_model_as_it_is(where: Path) -> None:
 @pytest.mark.parametrize("extension", ["characters", "pointer", "gates"])
 def test_extended_models_are_disturbed_as_others(extension: str, where: Path) -> None:
     """Of words that are mixed with their characters, the mixture is moved."""
-    loop = planned(
+    loop = looped(
         recipe("gpt", where, extensions={extension: {}}, robust={"adversary": "fgm", **ALL})
     )
     seen: list[Tensor] = []
@@ -253,5 +244,5 @@ def test_extended_models_are_disturbed_as_others(extension: str, where: Path) ->
 
 def test_words_in_half_precision(where: Path) -> None:
     made = recipe("gpt", where, engine={"precision": "bf16"}, robust={"adversary": "pgd", **ALL})
-    losses = planned(made).step(4).losses
+    losses = looped(made).step(4).losses
     assert set(losses) == {"causal", "causal_apart"} and 0 < losses["causal_apart"] < 1

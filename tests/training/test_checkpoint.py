@@ -429,7 +429,9 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     with process, warnings.catch_warnings():
         warnings.simplefilter("error")  # a kill must not even leave damage behind
         assert process.stdin is not None and process.stdout is not None
-        for _ in range(40):
+        for kill in range(400):
+            if kill >= 40 and reached > 20 and half > 5:
+                break  # a busy machine needs more kills to get so far
             print(file=process.stdin, flush=True)
             child = int(process.stdout.readline())
             time.sleep(chance.uniform(0.0, 0.1))

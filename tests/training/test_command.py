@@ -18,11 +18,6 @@ SHAPE = [f"shape.{name}={value}" for name, value in PLAIN.items()]
 QUICK = [*SHAPE, "batch.length=32", "batch.samples=4", "engine.precision=fp32"]
 
 
-@pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return data(tmp_path_factory.mktemp("data"))
-
-
 def environment() -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 

@@ -14,16 +14,14 @@ from torch.utils.flop_counter import FlopCounterMode
 import regard
 from regard.core.errors import ConfigError
 from regard.methods.prune.run import Plan, prune
-from regard.methods.runs import data_for, run
+from regard.methods.runs import run
 from regard.models import FAMILIES
 from regard.training import recipe as recipes
-from regard.training.freezing import Thaw, freeze, held, levels, work
 from regard.training.loop import Loop
-from regard.training.parallel import Group
-from regard.training.plan import prepare
+from regard.training.optimizer import Thaw, freeze, held, levels, work
 from regard.training.recipe import Recipe
 from tests.tasks import tuning
-from tests.training.small import data, recipe, resolved
+from tests.training.small import data, planned, recipe, resolved
 from tests.training.test_never_lost import bits, figures, interrupted
 from tests.training.test_parallel import work as under_torchrun
 
@@ -38,9 +36,8 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tuning.write(tmp_path_factory.mktemp("data") / "reviews.jsonl", tuning.reviews(60))
 
 
-def looped(made: Recipe) -> Loop:
-    cpu = torch.device("cpu")
-    return prepare(made, Group(), cpu, lambda text: None, data=data_for(made)).loop
+def looped(asked_for: Recipe) -> Loop:
+    return planned(asked_for).loop
 
 
 def blank(family: str) -> Any:
@@ -293,7 +290,7 @@ def test_a_model_needs_something_that_learns() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "optimizer"),
-    [("ddp", "paper"), ("fsdp", "paper"), ("fsdp", "muon"), ("local-sgd", "paper")],
+    [("ddp", "adamw"), ("fsdp", "adamw"), ("fsdp", "muon"), ("local-sgd", "adamw")],
 )
 def test_frozen_under_several_processes(
     kind: str, optimizer: str, bert: Path, reviews: Path, tmp_path: Path

@@ -9,28 +9,7 @@ import pytest
 import torch
 
 from regard.training.loop import Diverged, Loop
-from regard.training.parallel import Group
-from regard.training.plan import Plan, prepare
-from regard.training.recipe import Recipe
-from tests.training.small import data, recipe
-
-FAMILIES = {  # with dropout off
-    "gpt": {"dropout": 0.0, "dropout_attention": 0.0, "dropout_embedding": 0.0},
-    "bert": {"dropout": 0.0, "dropout_attention": 0.0},
-    "transformer-xl": {"dropout": 0.0},
-    "xlnet": {"dropout": 0.0},
-    "t5": {"dropout": 0.0},
-    "lstm": {"dropout": 0.0},
-}
-
-
-@pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return data(tmp_path_factory.mktemp("data"))
-
-
-def planned(made: Recipe) -> Plan:
-    return prepare(made, Group(), torch.device("cpu"), lambda text: None)
+from tests.training.small import STILL, planned, recipe
 
 
 def gradients(loop: Loop) -> dict[str, torch.Tensor]:
@@ -39,7 +18,7 @@ def gradients(loop: Loop) -> dict[str, torch.Tensor]:
     return {n: p.grad.clone() for n, p in loop.model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", STILL)
 def test_micro_batches_add_up_to_the_batch(family: str, where: Path) -> None:
     """Uneven numbers of targets included: documents end where they like."""
     found = []
@@ -48,7 +27,7 @@ def test_micro_batches_add_up_to_the_batch(family: str, where: Path) -> None:
         changes: dict[str, Any] = {
             "batch": {"accumulate": accumulate, "samples": samples},
             "engine": {"precision": "fp64"},
-            "shape": FAMILIES[family],
+            "shape": STILL[family],
             "optimizer": {"clip": 0.0},
         }
         found.append(gradients(planned(recipe(family, where, **changes)).loop))

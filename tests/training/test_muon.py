@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.attention import Projection
-from regard.training.muon import POLYNOMIAL, ROUNDS, hidden_matrices, orthogonal
 from regard.training.optimizer import optimizer, set_rate, state_tensors
+from regard.training.own_optimizers import POLYNOMIAL, ROUNDS, hidden_matrices, orthogonal
 from tests.models.small import SMALL, small
 
 BF16 = torch.bfloat16

@@ -27,11 +27,6 @@ KILLS = 30
 
 
 @pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data(tmp_path_factory.mktemp("pairs"), kind="pairs")
 

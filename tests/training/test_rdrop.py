@@ -15,7 +15,6 @@ import regard.training.rdrop as agree_file
 from regard.attention.dropout import Dropout
 from regard.core.errors import ConfigError
 from regard.data.examples import Choice, Labelled
-from regard.methods.runs import data_for
 from regard.models.bert import Bert
 from regard.models.output import Soft
 from regard.models.state import State
@@ -25,11 +24,9 @@ from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
 from regard.training.capture import Watched
 from regard.training.loop import Loop
-from regard.training.parallel import Group
-from regard.training.plan import prepare
 from regard.training.rdrop import Agree, agreeing, divergence
 from tests.tasks import answers, judging, tagging
-from tests.training.small import data, recipe
+from tests.training.small import STILL, planned, recipe
 
 
 def lively(model: Any, rate: float = 0.2) -> Any:
@@ -207,32 +204,16 @@ def test_answers_of_xlnet_that_may_be_missing() -> None:
 # -- words
 
 
-@pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return data(tmp_path_factory.mktemp("data"))
+def looped(family: str, where: Path, **changes: Any) -> Loop:
+    return planned(recipe(family, where, **changes)).loop
 
 
-def planned(family: str, where: Path, **changes: Any) -> Loop:
-    made = recipe(family, where, **changes)
-    cpu = torch.device("cpu")
-    return prepare(made, Group(), cpu, lambda text: None, data=data_for(made)).loop
-
-
-STILL: dict[str, dict[str, Any]] = {
-    "gpt": {"dropout": 0.0, "dropout_attention": 0.0, "dropout_embedding": 0.0},
-    "bert": {"dropout": 0.0, "dropout_attention": 0.0},
-    "t5": {"dropout": 0.0},
-    "xlnet": {"dropout": 0.0},
-    "transformer-xl": {"dropout": 0.0},
-}
-
-
-@pytest.mark.parametrize("family", STILL)
+@pytest.mark.parametrize("family", ["gpt", "bert", "t5", "xlnet", "transformer-xl"])
 def test_without_dropout_passes_agree(family: str, where: Path) -> None:
     """Memories included: the second pass must not remember the first."""
     changes: dict[str, Any] = {"shape": STILL[family], "batch": {"samples": 4, "accumulate": 2}}
-    plain = planned(family, where, **changes)
-    both = planned(family, where, robust={"agree": 1.0}, **changes)
+    plain = looped(family, where, **changes)
+    both = looped(family, where, robust={"agree": 1.0}, **changes)
     for _ in range(2):
         one, two = plain.step(4), both.step(4)
         apart = {name: loss for name, loss in two.losses.items() if name.endswith("_apart")}
@@ -250,7 +231,7 @@ def test_words_by_the_naive_formula(
     """However few rows are computed at a time, and their gradients with them."""
     monkeypatch.setattr(agree_file, "CHUNK", chunk)
     changes: dict[str, Any] = {"engine": {"precision": "fp64"}, "robust": {"agree": 0.7}}
-    loop = planned("gpt", where, **changes)
+    loop = looped("gpt", where, **changes)
     model, made = loop.model, loop.objective
     batch = loop.batches.make(0)[0]
     torch.manual_seed(5)
@@ -273,7 +254,7 @@ def test_words_by_the_naive_formula(
 def test_adaptive_words(where: Path) -> None:
     """Whose output gives log-probabilities."""
     shape = {"cutoffs": [10, 25], "ratio": 2}
-    loop = planned("transformer-xl", where, shape=shape, robust={"agree": 1.0},
+    loop = looped("transformer-xl", where, shape=shape, robust={"agree": 1.0},
                    engine={"precision": "fp64"})  # fmt: skip
     batch = loop.batches.make(0)[0]
     torch.manual_seed(5)
@@ -285,7 +266,7 @@ def test_adaptive_words(where: Path) -> None:
 
 
 def test_hidden_words_and_sentences(where: Path) -> None:
-    losses = planned("bert", where, robust={"agree": 1.0}).step(4).losses
+    losses = looped("bert", where, robust={"agree": 1.0}).step(4).losses
     assert list(losses) == ["masked", "next", "masked_apart", "next_apart"]
     assert losses["masked_apart"] > 0 and losses["next_apart"] > 0
 
@@ -295,7 +276,7 @@ def test_a_mixture_agrees_part_by_part(where: Path) -> None:
         {"objective": "causal", "share": 3},
         {"name": "whole", "objective": "prefix", "share": 1, "length": 12},
     ]
-    loop = planned("gpt", where, objective={"name": "mixture", "parts": parts},
+    loop = looped("gpt", where, objective={"name": "mixture", "parts": parts},
                    robust={"agree": 2.0, "adversary": "fgm"})  # fmt: skip
     taken = loop.step(4)
     names = ["causal.causal", "causal.causal_apart", "whole.prefix", "whole.prefix_apart"]
@@ -309,10 +290,10 @@ def test_a_mixture_agrees_part_by_part(where: Path) -> None:
 def test_both_passes_read_the_same_disturbed_words(where: Path) -> None:
     """Without dropout two passes over words that are moved alike agree."""
     robust = {"agree": 1.0, "tokens": 0.3, "noise": 5.0, "adversary": "freelb"}
-    loop = planned("t5", where, shape=STILL["t5"], robust=robust)
+    loop = looped("t5", where, shape=STILL["t5"], robust=robust)
     taken = loop.step(4)
     assert abs(taken.losses["span_apart"]) < 1e-7
-    plain = planned("t5", where, shape=STILL["t5"]).step(4)
+    plain = looped("t5", where, shape=STILL["t5"]).step(4)
     assert abs(taken.losses["span"] - plain.losses["span"]) > 1e-4
 
 

@@ -13,8 +13,7 @@ import pytest
 from regard.formats.directory import save
 from regard.models import create
 from regard.report.curves import Line, Panel, inline, smooth, steps_between, svg, thin
-from regard.training.card import write_card
-from regard.training.report import Story, write_report
+from regard.training.report import Story, write_card, write_report
 
 NASTY = '<script>alert("1")</script> & `code` | pipe'
 RECIPE = """model = "gpt"

@@ -14,30 +14,20 @@ from torch import Tensor
 from regard.attention.block import Block, CrossBlock
 from regard.core.errors import ConfigError
 from regard.methods.finetune.run import finetune
-from regard.methods.runs import data_for
 from regard.models import FAMILIES
 from regard.training.loop import Loop
-from regard.training.parallel import Group
-from regard.training.plan import prepare
 from regard.training.recipe import Recipe, Robust
 from regard.training.robust import Path as Depth
 from regard.training.robust import Skipping, deepen, passes
 from regard.training.train_module import blocks
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
-from tests.training.small import SHAPES, data, recipe
+from tests.training.small import SHAPES, planned, recipe
 from tests.training.test_never_lost import bits
 
 
-@pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return data(tmp_path_factory.mktemp("data"))
-
-
-def planned(family: str, where: Path, **changes: Any) -> Loop:
-    made = recipe(family, where, **changes)
-    cpu = torch.device("cpu")
-    return prepare(made, Group(), cpu, lambda text: None, data=data_for(made)).loop
+def looped(family: str, where: Path, **changes: Any) -> Loop:
+    return planned(recipe(family, where, **changes)).loop
 
 
 def model(family: str = "gpt", layers: int = 4) -> Any:
@@ -119,14 +109,14 @@ def test_a_model_that_has_learned_is_used_as_it_is(family: str) -> None:
 
 
 def test_a_depth_of_0_changes_no_bit(where: Path) -> None:
-    plain, none = planned("bert", where), planned("bert", where, robust={"depth": 0.0})
+    plain, none = looped("bert", where), looped("bert", where, robust={"depth": 0.0})
     assert plain.step(4) == none.step(4)
     assert not any(isinstance(part, Skipping) for part in none.model.modules())
 
 
 def test_forgotten_activations_leave_out_the_same_layers(where: Path) -> None:
     kept, forgotten = (
-        planned("bert", where, robust={"depth": 0.5}, engine={"checkpointing": again})
+        looped("bert", where, robust={"depth": 0.5}, engine={"checkpointing": again})
         for again in (False, True)
     )
     assert kept.step(4) == forgotten.step(4)
@@ -135,21 +125,21 @@ def test_forgotten_activations_leave_out_the_same_layers(where: Path) -> None:
 
 
 def test_a_step_is_a_function_of_seed_and_step(where: Path) -> None:
-    one, two = (planned("gpt", where, robust={"depth": 0.5}) for _ in range(2))
+    one, two = (looped("gpt", where, robust={"depth": 0.5}) for _ in range(2))
     torch.manual_seed(99)
     assert one.step(4) == two.step(4)
-    assert one.step(4).loss != planned("gpt", where, seed=2, robust={"depth": 0.5}).step(4).loss
+    assert one.step(4).loss != looped("gpt", where, seed=2, robust={"depth": 0.5}).step(4).loss
 
 
 def test_an_lstm_has_no_layer_to_spare(where: Path) -> None:
     with pytest.raises(ConfigError, match="LSTM has none that it could do without"):
-        planned("lstm", where, robust={"depth": 0.5})
+        looped("lstm", where, robust={"depth": 0.5})
 
 
 def test_gates_that_take_away(where: Path) -> None:
     extensions = {"gates": {"kind": "highway"}}
     with pytest.raises(ConfigError, match="with highway gates it also takes away"):
-        planned("gpt", where, robust={"depth": 0.5}, extensions=extensions)
+        looped("gpt", where, robust={"depth": 0.5}, extensions=extensions)
 
 
 def test_the_work_of_a_step() -> None:

@@ -22,11 +22,6 @@ from regard.training.recipe import Recipe, make, read_resolved, replaced
 from tests.training.small import data, recipe
 
 
-@pytest.fixture(scope="module")
-def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return data(tmp_path_factory.mktemp("data"))
-
-
 def train(made: Recipe, out: Path, **more: Any) -> dict[str, Any]:
     return runs.train(made, out, display="silent", **more)
 

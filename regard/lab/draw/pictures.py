@@ -121,8 +121,8 @@ def outline(name: str) -> Any:
 
 def parameters(name: str) -> Bars:
     """Weights of each layer and of what stands around them; shared ones count once."""
-    from regard.training.freezing import BOTTOM, layers_of, levels
     from regard.training.hardware import blocks_of
+    from regard.training.optimizer import BOTTOM, layers_of, levels
 
     model = outline(name)
     layers = layers_of(model)

@@ -52,12 +52,11 @@ from regard.methods.distill.teacher import Teacher, check_student, mapped
 from regard.models.output import Heads
 from regard.models.state import State
 from regard.objectives import objective as find
-from regard.objectives.base import Batch, Loss, Objective, Sample
+from regard.objectives.base import Batch, Hooks, Loss, Objective, Sample, hooks_of
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner as plain
 from regard.tasks.data import learners
 from regard.training.capture import Watched
-from regard.training.hooks import Hooks, hooks_of
 
 LAYERS = ("hidden", "attention", "embedding")
 PARTS = ("soft", "hard", "cosine", *LAYERS)

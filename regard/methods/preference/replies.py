@@ -34,7 +34,7 @@ from regard.decoding.decode_state import at_rest
 from regard.formats.directory import load
 from regard.models import FAMILIES
 from regard.models.output import CHUNK
-from regard.objectives.base import Objective
+from regard.objectives.base import Hooks, Objective
 from regard.objectives.causal import choose
 from regard.objectives.reading import check_room, inner, read_on
 from regard.tasks.as_text import plain
@@ -42,7 +42,6 @@ from regard.tasks.corpus import Examples
 from regard.tasks.labelled import TASK
 from regard.tasks.task_tokens import grown
 from regard.tasks.text_forms import ids_of, newest, shown
-from regard.training.hooks import Hooks
 
 FORMS = ("text", "dialogue")
 

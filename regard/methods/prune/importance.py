@@ -201,7 +201,7 @@ def surprise(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> Tensor
 
 def read(model: Any, objective: Objective, samples: int) -> Iterator[Run]:
     from regard.training.parallel import Group
-    from regard.training.validate import steps
+    from regard.training.train_module import steps
 
     like, state = next(model.parameters()), None
     for first, places, _ in steps(objective, Group(), samples):

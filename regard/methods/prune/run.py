@@ -30,7 +30,7 @@ from regard.methods.quantize import run as measuring
 from regard.models.extensions import extend
 from regard.models.extensions.pruned import networks_of, remaining, sites
 from regard.report.heatmap import heat_map
-from regard.training.freezing import matrices_of
+from regard.training.optimizer import matrices_of
 
 REPORT, PICTURE = "prune.json", "heads.svg"
 METHODS = ("gradient", "magnitude")

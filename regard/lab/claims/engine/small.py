@@ -19,8 +19,7 @@ from regard.objectives.base import Objective
 from regard.training.optimizer import clip, optimizer, set_rate
 from regard.training.parallel import Group
 from regard.training.schedule import schedule
-from regard.training.train_module import Learner
-from regard.training.validate import validate
+from regard.training.train_module import Learner, validate
 
 XL: dict[str, Any] = {
     "head_size": 32, "cutoffs": (), "ratio": 1, "memory": 0, "same_length": False, "clamp": 0,

@@ -1,10 +1,4 @@
-"""Muon (Jordan et al. 2024): the steps of matrices are orthogonal, all other weights have AdamW.
-
-The algorithm is that of `torch.optim.Muon`, equal to the bit where products are in bf16. The class
-itself is not used, for three reasons: it takes a whole parameter as one matrix, and a projection
-holds three; its products are always in bf16, which without instructions for it is tens of times
-slower than fp32; and torch has had it since 2.9 only.
-"""
+"""Optimizers that torch does not have, or not as their papers and our models need them."""
 
 from __future__ import annotations
 
@@ -17,14 +11,101 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.attention.attention import Projection
-from regard.training.freezing import layers_of
+from regard.training.optimizer import HIDDEN, layers_of
 
-HIDDEN = "hidden"  # the name of the groups that Muon changes
 MOMENTUM = 0.95
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # a, b, c of aX + b(XXᵀ)X + c(XXᵀ)²X
 ROUNDS = 5
 SMALLEST = 1e-7  # norm that is divided by
 MATCH = 0.2  # the root mean square of AdamW's steps, over its rate (Liu et al. 2025, 2.2)
+
+
+class BertAdam(Optimizer):
+    """Adam as BERT and XLNet have it: θ ← θ - rate · (m / (√v + ε) + decay · θ), without the
+    correction that makes the first steps full-sized.
+    """
+
+    def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            weights = [p for p in group["params"] if p.grad is not None]
+            if not weights:
+                continue
+            for p in weights:
+                if not self.state[p]:
+                    self.state[p] = {"mean": torch.zeros_like(p), "square": torch.zeros_like(p)}
+            grads = [p.grad for p in weights]
+            mean, square = ([self.state[p][k] for p in weights] for k in ("mean", "square"))
+            first, second = group["betas"]
+            torch._foreach_lerp_(mean, grads, 1 - first)
+            torch._foreach_mul_(square, second)
+            torch._foreach_addcmul_(square, grads, grads, 1 - second)
+            root = torch._foreach_sqrt(square)
+            torch._foreach_add_(root, group["eps"])
+            if group["weight_decay"]:
+                torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_addcdiv_(weights, mean, root, -group["lr"])
+
+
+class Adafactor(Optimizer):
+    """Shazeer and Stern 2018, as T5 sets it: no mean, β₂ = 1 - t^-0.8, a second moment kept as one
+    row and one column, updates of at most 1 (root mean square), and steps that grow with the
+    weights they change.
+
+    torch's own caps the rate at 1 / √t, and puts its ε where a word that did not occur makes NaN.
+    """
+
+    SMALLEST, LARGEST, POWER = 1e-3, 1.0, -0.8  # scale of a step, size of an update, of β₂
+
+    def __init__(self, params: Any, lr: float, eps: float) -> None:
+        super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.change(p, p.grad, group)
+
+    def change(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[p] or self.begin(p)
+        state["step"] += 1
+        new = float(state["step"]) ** self.POWER
+        square = grad * grad + group["eps"]
+        if grad.dim() < 2:
+            update = state["square"].lerp_(square, new).rsqrt()
+        else:
+            row = state["row"].lerp_(square.mean(-1, keepdim=True), new)
+            column = state["column"].lerp_(square.mean(-2, keepdim=True), new)
+            update = (row / row.mean(-2, keepdim=True)).rsqrt() * column.rsqrt()
+        update *= grad
+        size = group["lr"] * size_of(p).clamp_min(self.SMALLEST)
+        step = size / (size_of(update) / self.LARGEST).clamp_min(1.0)
+        if group["weight_decay"]:
+            p -= p * (size * group["weight_decay"])
+        p -= update.mul_(step)
+
+    def begin(self, p: Tensor) -> dict[str, Tensor]:
+        state = self.state[p]
+        state["step"] = torch.tensor(0.0)
+        if p.dim() < 2:
+            state["square"] = torch.zeros_like(p)
+        else:
+            state["row"] = p.new_zeros(*p.shape[:-1], 1)
+            state["column"] = p.new_zeros(*p.shape[:-2], 1, p.shape[-1])
+        return state
+
+
+def size_of(x: Tensor) -> Tensor:
+    """Root mean square."""
+    y: Tensor = x.norm() / x.numel() ** 0.5
+    return y
+
+
+# -- Muon
 
 
 def hidden_matrices(model: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
@@ -50,7 +131,15 @@ def hidden_matrices(model: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
 
 
 class Muon(Optimizer):
-    """Matrices in groups named "hidden" follow Muon, with Nesterov's momentum; the others AdamW.
+    """Jordan et al. 2024: the steps of matrices are orthogonal, all other weights have AdamW.
+
+    The algorithm is that of `torch.optim.Muon`, equal to the bit where products are in bf16. The
+    class itself is not used, for three reasons: it takes a whole parameter as one matrix, and a
+    projection holds three; its products are always in bf16, which without instructions for it is
+    tens of times slower than fp32; and torch has had it since 2.9 only. Weights that are dealt out
+    over processes are collected, one matrix at a time.
+
+    Matrices in groups named "hidden" follow Muon, with Nesterov's momentum; the others AdamW.
 
     A step of a matrix has the root mean square of one of AdamW: 0.2 · √(larger side) times an
     orthogonal matrix. So one rate and one decay, tuned for AdamW, serve both (Liu et al. 2025). The
