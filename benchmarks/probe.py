@@ -228,8 +228,8 @@ def section(rows: list[dict[str, Any]]) -> str:
 
 def drawn(rows: list[dict[str, Any]]) -> str:
     """One panel a task, by its own measure."""
-    from regard.methods.probe.figure import picture
     from regard.methods.probe.report import TITLES, panels
+    from regard.report.curves import svg
 
     chosen = []
     for row in rows:
@@ -237,7 +237,7 @@ def drawn(rows: list[dict[str, Any]]) -> str:
         wanted = TITLES["task", task.measure]
         named = {**row, "task": task.title}
         chosen += [panel for panel in panels(named) if panel.title.endswith(wanted)]
-    return picture(chosen)
+    return svg(chosen)
 
 
 def main() -> None:

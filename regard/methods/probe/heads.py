@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 
 from regard.attention.recorder import Seen, record
-from regard.methods.probe.reader import Reader, Row, portions
+from regard.methods.probe.reader import Reader, Row
 from regard.methods.probe.states import Tell, silent
 from regard.methods.probe.trees import Tree
+from regard.tasks.inference import by_tokens
 from regard.training.train_module import evaluating
 
 STATISTICS = ("distance", "entropy", "first", "previous", "next", "self", "separator")
@@ -201,7 +202,7 @@ def look_at_heads(
         found.count(tree)
     done = 0
     with evaluating(reader.model):
-        for places in portions(costs, ROOM):
+        for places in by_tokens(costs, ROOM):
             batch = [rows[place] for place in places]
             with record(reader.model) as recording:
                 tokens, real, more = reader.inputs(batch)

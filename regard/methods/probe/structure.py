@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from regard.core.seeding import LARGEST, keyed
 from regard.methods.probe.control import control_heads
 from regard.methods.probe.learning import Epoch, Pace, learn
-from regard.methods.probe.probes import Found
+from regard.methods.probe.probes import Keep
 from regard.methods.probe.states import States
 from regard.methods.probe.tree_scores import depth_scores, distance_scores
 from regard.methods.probe.trees import Tree
@@ -198,7 +198,7 @@ def fit_structure(
     rank: int,
     pace: Pace,
     seed: int,
-    found: Found,
+    keep: Keep,
     tell: Epoch = lambda epoch, left: None,
     control: bool = False,
 ) -> None:
@@ -206,6 +206,6 @@ def fit_structure(
     course = StructureCourse(what, states, trees, layers, rank, seed, control)
 
     def done(place: int, epochs: int) -> None:
-        found(course.layers[place], course.measure(place) | {"epochs": epochs})
+        keep(course.layers[place], course.measure(place) | {"epochs": epochs})
 
     learn(course.modules, course, pace, seed, done, tell)

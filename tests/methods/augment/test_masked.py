@@ -15,8 +15,8 @@ from regard.data.augment.examples import Settings
 from regard.data.augment.words import split
 from regard.data.examples import Labelled, Tagged
 from regard.decoding import fill
-from regard.methods.augment.build import build
 from regard.methods.augment.masked import Masked
+from regard.methods.augment.processes import build
 from tests.methods.augment.small import translator
 from tests.tasks import tuning
 from tests.tasks.world import World

@@ -86,7 +86,7 @@ def test_labels_of_words(place: Path, tmp_path: Path, run: Any) -> None:
     root = ElementTree.fromstring((out / "probe.svg").read_text())
     names = [e.text for e in root.iter() if e.tag.endswith("text")]
     assert {"trained", "untrained", "control"} <= set(names)
-    assert len([e for e in root.iter() if "p-band" in e.attrib.get("class", "")]) >= 3
+    assert len([e for e in root.iter() if "c-band" in e.attrib.get("class", "")]) >= 3
     assert not any("http" in v for e in root.iter() for v in e.attrib.values())
 
 
@@ -116,7 +116,7 @@ def test_structure(place: Path, tmp_path: Path, run: Any) -> None:
     assert "selectivity" in row["head"] and "chain" in found["baselines"]["distance"]["uuas"]
     levels = [found["baselines"]["head"]["accuracy"], found["baselines"]["depth"]["root"]]
     assert all(name.startswith("always") for own in levels for name in own) and all(levels)
-    assert (tmp_path / "o" / "probe.svg").read_text().count("<polygon") >= 10
+    assert (tmp_path / "o" / "probe.svg").read_text().count('class="c-band') >= 10
 
 
 def test_heads_with_and_without_trees(place: Path, tmp_path: Path, run: Any) -> None:
@@ -270,5 +270,5 @@ def test_help_has_examples_and_layers_are_numbers(run: Any) -> None:
     shown, _ = run("--help")
     assert "regard probe my-bert" in shown and "auto:NAME" in shown
     assert numbers("0, 3,-1") == [0, 3, -1] and numbers("") == []
-    with pytest.raises(ConfigError, match="no plan"):
+    with pytest.raises(ConfigError, match="plan.json"):
         experiment.resume(Path("nowhere"))

@@ -16,7 +16,8 @@ from regard.core.errors import ConfigError, RegardError, StorageError, UnknownNa
 from regard.evaluation import test as testing
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
-from regard.methods.quantize.run import Plan, quantize, share_kept
+from regard.methods.quantize.run import Plan, quantize
+from regard.methods.smaller import share_kept
 from regard.models import create
 from tests.tasks import tuning
 from tests.tasks.world import World

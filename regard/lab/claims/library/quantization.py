@@ -23,7 +23,7 @@ def costs(small: bool, seed: int) -> dict[str, float]:
 
     from regard.core.seeding import seed_torch
     from regard.formats.directory import Loaded
-    from regard.methods.quantize.run import task_for
+    from regard.methods.smaller import task_for
     from regard.models.extensions import extend
     from regard.models.gpt import GPT as Model
     from regard.models.gpt import GPTConfig
@@ -34,7 +34,7 @@ def costs(small: bool, seed: int) -> dict[str, float]:
     if small:
         extend(model, "int8", {"kind": "weight", "exclude": []})
     held = [*model.parameters(), *model.buffers()]
-    tokens, write = task_for(Loaded(model))
+    _, tokens, write = task_for(Loaded(model))
     return {
         "bytes": float(sum(x.numel() * x.element_size() for x in held)),
         "seconds a token": seconds(write) / tokens,
