@@ -31,22 +31,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from finetune_sides import minilm, tested
 from finetune_sides import settings as finetuning
 from finetune_tasks import TASKS, Files, Task, files, in_lines
-from page import (
-    SURE,
-    cells,
-    in_process,
-    judged,
-    once,
-    options_of,
-    parser_for,
-    publish,
-    regard,
-    say,
-    spread,
-    table,
-    write_cell,
-)
+from page import SURE, cells, in_process, judged, once, say, spread, table
 from page import replace as write
+from script import options_of, parser_for, publish, regard, write_cell
 
 from regard.core.seeding import permutation
 from regard.data.augment.eda import METHODS, published

@@ -32,20 +32,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import minilm, scores, settings
 from finetune_tasks import TASKS, Files, Task, files
-from page import (
-    cells,
-    goal,
-    in_process,
-    once,
-    options_of,
-    parser_for,
-    publish,
-    regard,
-    say,
-    spread,
-    table,
-    write_cell,
-)
+from page import cells, goal, in_process, once, say, spread, table
+from script import options_of, parser_for, publish, regard, write_cell
 
 from regard.training.hardware import quick_malloc
 

@@ -30,20 +30,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import SIDES
 from finetune_tasks import TASKS, Task, files
-from page import (
-    apart,
-    cells,
-    goal,
-    in_process,
-    once,
-    options_of,
-    parser_for,
-    publish,
-    say,
-    spread,
-    table,
-    write_cell,
-)
+from page import apart, cells, goal, in_process, once, say, spread, table
+from script import options_of, parser_for, publish, write_cell
 
 from regard.training.hardware import quick_malloc
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from finetune_tasks import Files, Task, gold
-from page import regard
+from script import regard
 
 from regard.tasks import read
 from regard.tasks import task as task_named

@@ -30,19 +30,8 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from page import (
-    cells,
-    goal,
-    in_process,
-    once,
-    options_of,
-    parser_for,
-    publish,
-    say,
-    spread,
-    table,
-    write_cell,
-)
+from page import cells, goal, in_process, once, say, spread, table
+from script import options_of, parser_for, publish, write_cell
 
 STARTS = "ba da fe go hu ji ka lo mi nu pe ra so ti vu qi xe yo za zo".split()
 ENDS = "bi dok fa gur kalu lim mo nex pol rit sen tu vas wop yin zel".split()

@@ -30,20 +30,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from finetune_sides import settings as converse_settings
 from finetune_sides import talker
 from finetune_tasks import NUMBERS, TASKS, files, in_lines
-from page import (
-    cells,
-    goal,
-    in_process,
-    once,
-    options_of,
-    parser_for,
-    publish,
-    replace,
-    say,
-    spread,
-    table,
-    write_cell,
-)
+from page import cells, goal, in_process, once, replace, say, spread, table
+from script import options_of, parser_for, publish, write_cell
 
 RULE = "contains:?"
 LENGTH, TOKENS, GROUP = 96, 24, 8

@@ -25,19 +25,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import minilm
-from page import (
-    cells,
-    goal,
-    in_process,
-    once,
-    options_of,
-    parser_for,
-    publish,
-    replace,
-    say,
-    table,
-    write_cell,
-)
+from page import cells, goal, in_process, once, replace, say, table
+from script import options_of, parser_for, publish, write_cell
 
 MIX = "mix"
 

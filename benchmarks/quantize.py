@@ -22,20 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import minilm, settings
 from finetune_tasks import TASKS, Task, files
-from page import (
-    cells,
-    goal,
-    in_process,
-    once,
-    options_of,
-    parser_for,
-    publish,
-    regard,
-    say,
-    spread,
-    table,
-    write_cell,
-)
+from page import cells, goal, in_process, once, say, spread, table
+from script import options_of, parser_for, publish, regard, write_cell
 
 from regard.training.hardware import quick_malloc
 

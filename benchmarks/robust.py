@@ -30,22 +30,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import minilm, settings
 from finetune_tasks import DIVISIONS, TASKS, Task, gold, in_lines, thinned
-from page import (
-    SURE,
-    cells,
-    in_process,
-    judged,
-    once,
-    options_of,
-    parser_for,
-    publish,
-    regard,
-    say,
-    spread,
-    table,
-    write_cell,
-)
+from page import SURE, cells, in_process, judged, once, say, spread, table
 from page import replace as write
+from script import options_of, parser_for, publish, regard, write_cell
 
 from regard.core.seeding import keyed
 from regard.tasks import read
