@@ -100,7 +100,7 @@ class Asked:
 def distil(
     recipe: Recipe,
     out: Path,
-    asked: Asked | None = None,
+    plan: Asked | None = None,
     *,
     resume: bool = False,
     display: str = "auto",
@@ -114,19 +114,19 @@ def distil(
     file = out / FIRST / PLAN
     if resume:
         steps = recipe.budget.steps
-        asked, recipe, _ = read_plan(file, Asked, "there is no distillation to go on with")
+        plan, recipe, _ = read_plan(file, Asked, "there is no distillation to go on with")
         if steps:
             recipe = replaced(recipe, budget=Budget(steps=steps))
-        return Distilling(asked, display, steps).go(recipe, out)
-    if asked is None:
+        return Distilling(plan, display, steps).go(recipe, out)
+    if plan is None:
         raise ConfigError("a new distillation needs a teacher and a student")
-    check(recipe, asked)
+    check(recipe, plan)
     check_place(out, False, Group(), BEFOREHAND)
     if file.is_file():
         raise ConfigError(f"{out} exists already; go on with --resume, or choose another --out")
     with begun(out):
-        write_plan(file, asked, recipe)
-        return Distilling(asked, display).go(recipe, out)
+        write_plan(file, plan, recipe)
+        return Distilling(plan, display).go(recipe, out)
 
 
 @contextmanager
@@ -149,41 +149,41 @@ def begun(out: Path) -> Iterator[None]:
         raise
 
 
-def check(recipe: Recipe, asked: Asked) -> None:
+def check(recipe: Recipe, plan: Asked) -> None:
     """Refuses at once what cannot be."""
     check_one_process(
         "a student is made by one process; begin with one, and when the run itself has begun "
         "--resume goes on with several"
     )
-    teacher = teacher_of(asked.teacher)
+    teacher = teacher_of(plan.teacher)
     facts = model_facts(teacher)
-    if asked.style and asked.style not in STYLES:
-        raise UnknownName("style of distillation", asked.style, STYLES)
+    if plan.style and plan.style not in STYLES:
+        raise UnknownName("style of distillation", plan.style, STYLES)
     prepared = Path(recipe.data, MARKER).is_file()
-    if is_directory(asked.student):
+    if is_directory(plan.student):
         # What a task adds to the words of a model is added to the student's when it learns.
-        check_directory(Path(asked.student), teacher, words=prepared)
+        check_directory(Path(plan.student), teacher, words=prepared)
     else:
-        check_shape(asked.teacher, facts.config, facts.extensions, shape_of(asked.student))
+        check_shape(plan.teacher, facts.config, facts.extensions, shape_of(plan.student))
     if prepared:
-        check_prepared(recipe, asked)
-    elif asked.sequence:
+        check_prepared(recipe, plan)
+    elif plan.sequence:
         raise no_pairs(recipe)
     elif FAMILIES[facts.family].writes_tasks:
         raise ConfigError(
-            f"{asked.teacher} learned its task as text; give the prepared pairs that it learned "
-            f"from, such as {Path(asked.teacher, 'data')}"
+            f"{plan.teacher} learned its task as text; give the prepared pairs that it learned "
+            f"from, such as {Path(plan.teacher, 'data')}"
         )
-    if asked.vocabulary and is_directory(asked.student):
+    if plan.vocabulary and is_directory(plan.student):
         raise ConfigError("the student has its vocabulary already; leave --vocabulary out")
     inner_of(recipe, teacher)
 
 
-def check_prepared(recipe: Recipe, asked: Asked) -> None:
+def check_prepared(recipe: Recipe, plan: Asked) -> None:
     """Refuses what is asked of labelled examples alone."""
-    if asked.sequence and read_marker(Path(recipe.data)).get("kind") != "pairs":
+    if plan.sequence and read_marker(Path(recipe.data)).get("kind") != "pairs":
         raise no_pairs(recipe)
-    if asked.vocabulary:
+    if plan.vocabulary:
         raise ConfigError(
             f"{recipe.data} was cut into the teacher's own tokens, so its vocabulary has to stay; "
             "leave --vocabulary out, which is for labelled examples"
@@ -220,8 +220,8 @@ def teacher_of(name: str) -> Path:
 class Distilling:
     """What comes before the run, then it; each part is made once and gone on with."""
 
-    def __init__(self, asked: Asked, display: str, steps: int | None = None) -> None:
-        self.asked, self.display = asked, display
+    def __init__(self, plan: Asked, display: str, steps: int | None = None) -> None:
+        self.plan, self.display = plan, display
         self.steps = steps  # a larger budget for what goes on; None: as it was
 
     def go(self, recipe: Recipe, out: Path) -> Facts:
@@ -238,27 +238,27 @@ class Distilling:
                 return stopped.facts
             facts = run(own, out, display=self.display)
         if facts["first"]:
-            keep_task(teacher_of(self.asked.teacher), out)
-        theirs, ours = (describe(path)["parameters"] for path in (self.asked.teacher, out))
+            keep_task(teacher_of(self.plan.teacher), out)
+        theirs, ours = (describe(path)["parameters"] for path in (self.plan.teacher, out))
         return facts | {"distilled": {"teacher": theirs, "student": ours, "share": ours / theirs}}
 
     def before(self, begun: Recipe, first: Path) -> Recipe:
         """The recipe of the run, once all that it needs is there. Where something dear comes first,
         what would be refused after it is refused before.
         """
-        asked = self.asked
-        teacher = teacher_of(asked.teacher)  # and the model, until there is a student
+        plan = self.plan
+        teacher = teacher_of(plan.teacher)  # and the model, until there is a student
         of, options, recipe = inner_of(replaced(begun, model=str(teacher)), teacher)
-        if asked.vocabulary:
+        if plan.vocabulary:
             teacher = self.trimmed(recipe, teacher, first / "teacher")
-        student = asked.student
+        student = plan.student
         if not is_directory(student):
             student = str(self.student(recipe, teacher, first / "student"))
         stages = self.stages(replaced(recipe, model=student), teacher, of, options)
-        if asked.sequence or len(stages) > 1:
+        if plan.sequence or len(stages) > 1:
             for stage in stages:
                 rehearse(stage)
-        if asked.sequence:
+        if plan.sequence:
             place = self.pairs(recipe, teacher, first / PAIRS)
             stages = [replaced(stage, data=str(place)) for stage in stages]
         *before, last = stages
@@ -274,10 +274,10 @@ class Distilling:
         """The recipe with its objective, and the rates of the style's paper. Of TinyBERT on a task,
         the layers are learned first, with the budget that is given: by a recipe before it.
         """
-        asked = self.asked
-        if asked.sequence and not asked.style:
+        plan = self.plan
+        if plan.sequence and not plan.style:
             return [replaced(recipe, objective={"name": of} | options | recipe.objective)]
-        usual = asked.style or (USUAL if of not in TEXT or of == "pairs" else "distilbert")
+        usual = plan.style or (USUAL if of not in TEXT or of == "pairs" else "distilbert")
         inside = options | dict(recipe.objective.get("options", {}))
         table = {"of": of, "teacher": str(teacher), "style": usual}
         whole = {"name": "distil"} | table | recipe.objective | {"options": inside}
@@ -305,14 +305,14 @@ class Distilling:
         if not (place / "config.json").is_file():
             examples = divided(recipe, "silent").train
             texts = (text for example in examples for _, text in example.parts())
-            words = self.asked.vocabulary or 0
+            words = self.plan.vocabulary or 0
             before, after = trim(load(teacher), texts, words, place)["words"]
             watch(self.display).note(f"of {before:,} words {after:,} are kept")
         return place
 
     def student(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
         if not (place / "config.json").is_file():
-            sizes = make_student(load(teacher), shape_of(self.asked.student), place, recipe.seed)
+            sizes = make_student(load(teacher), shape_of(self.plan.student), place, recipe.seed)
             how = "layers of its teacher" if sizes["inherited"] else "random weights"
             watch(self.display).note(
                 f"the student has {sizes['student']:,} parameters, its teacher "
@@ -336,7 +336,7 @@ class Distilling:
 
         try:
             teach_pairs(
-                load(teacher), data, place, beams=self.asked.beams, precision=precision, watch=tell
+                load(teacher), data, place, beams=self.plan.beams, precision=precision, watch=tell
             )
         finally:
             progress.close()

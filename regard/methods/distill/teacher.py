@@ -60,21 +60,21 @@ class Teacher:
 # -- refusals
 
 
-def check_heads(path: Path, held: dict[str, int], wanted: dict[str, int], family: str) -> None:
+def check_heads(path: Path, own: dict[str, int], wanted: dict[str, int], family: str) -> None:
     """A head that a directory lacks would begin at random, and teach that."""
     causal = family not in ("bert", "longformer", "xlnet")  # others always guess words
     for name, classes in wanted.items():
         if name == "masked" and causal:
             continue
-        if name not in held:
+        if name not in own:
             raise ConfigError(
                 f"the teacher {path} has no head {name!r} (it has "
-                f"{', '.join(map(repr, held)) or 'none'}); teach it first ('regard train' or "
+                f"{', '.join(map(repr, own)) or 'none'}); teach it first ('regard train' or "
                 "'regard finetune')"
             )
-        if classes and held[name] != classes:
+        if classes and own[name] != classes:
             raise ConfigError(
-                f"the teacher {path} knows {held[name]} classes, and this data has {classes}; "
+                f"the teacher {path} knows {own[name]} classes, and this data has {classes}; "
                 "give data with the classes that it has learned"
             )
 
