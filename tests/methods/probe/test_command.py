@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -132,20 +133,24 @@ def test_heads_with_and_without_trees(place: Path, tmp_path: Path, run: Any) -> 
     assert "dep" in shown and "always" in shown
 
 
+def stop_after(monkeypatch: pytest.MonkeyPatch, *counts: int) -> None:
+    """A user stops the probing after so many cells."""
+    plain, cells = experiment.Experiment.keep, itertools.count(1)
+
+    def keep(self: Any, *cell: Any) -> None:
+        plain(self, *cell)
+        if next(cells) in counts:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiment.Experiment, "keep", keep)
+
+
 def test_what_was_stopped_goes_on_to_the_same_end(
     place: Path, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["--task", place / "tags.conll", "--control", "--length", "6", *FAST]
     whole, _ = run(place / "bert", *words, "--out", tmp_path / "whole")
-    plain, kept = experiment.Experiment.keep, [0]
-
-    def keep(self: Any, *given: Any) -> None:
-        plain(self, *given)
-        kept[0] += 1
-        if kept[0] in (2, 9):
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(experiment.Experiment, "keep", keep)
+    stop_after(monkeypatch, 2, 9)
     out = tmp_path / "stopped"
     _, told = run(place / "bert", *words, "--out", out, code=130)
     assert f"--resume {out}" in told and len((out / "cells.jsonl").read_text().splitlines()) == 2
@@ -166,15 +171,7 @@ def test_relations_are_said_once_also_after_a_stop(
 ) -> None:
     words = ["--task", "heads", "--data", place / "trees.conllu", *FAST[2:], "--json"]
     whole = json.loads(run(place / "bert", *words, "--out", tmp_path / "whole")[0])
-    plain, kept = experiment.Experiment.keep, [0]
-
-    def keep(self: Any, *given: Any) -> None:
-        plain(self, *given)
-        kept[0] += 1
-        if kept[0] in (1, 3):  # between the layers of a model
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(experiment.Experiment, "keep", keep)
+    stop_after(monkeypatch, 1, 3)  # between the layers of a model
     out = tmp_path / "stopped"
     run(place / "bert", *words, "--out", out, code=130)
     run("--resume", out, "--quiet", code=130)
@@ -270,5 +267,5 @@ def test_help_has_examples_and_layers_are_numbers(run: Any) -> None:
     shown, _ = run("--help")
     assert "regard probe my-bert" in shown and "auto:NAME" in shown
     assert numbers("0, 3,-1") == [0, 3, -1] and numbers("") == []
-    with pytest.raises(ConfigError, match="plan.json"):
+    with pytest.raises(ConfigError, match=r"plan\.json"):
         experiment.resume(Path("nowhere"))

@@ -174,22 +174,6 @@ def test_the_command(world: World, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "nothing is overwritten" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["--limit", "5"], ["--task", "classify"], ["--split", "valid"], ["--skip", "no-label"],
-     ["--field", "text=body"], ["--format", "csv"], ["--no-header"]],
-    ids=lambda words: words[0],
-)  # fmt: skip
-def test_options_of_data_without_data(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    given = ["quantize", world.model("gpt"), "--out", str(tmp_path / "small"), *words]
-    assert main(given) == 2
-    option = words[0].replace("--no-", "--")
-    assert f"{option} is about the data that a model is tested on" in capsys.readouterr().err
-    assert not (tmp_path / "small").exists()
-
-
 def test_data_are_read_as_the_options_say(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
