@@ -20,7 +20,6 @@ from regard.formats.registry import format_of
 from regard.models import FAMILIES
 from regard.tasks import objective_of
 from regard.tasks.data import LabelledData
-from regard.tasks.labelled import TASK
 from regard.training import recipe as recipes
 from regard.training.build import check_tokenizer, family
 from regard.training.data import TextData
@@ -200,6 +199,8 @@ def model_facts(directory: Path) -> ModelFacts:
 
 def task_facts(directory: Path) -> dict[str, Any]:
     """task.json of a model directory; empty where there is none."""
+    from regard.tasks.labelled import TASK  # here: plain training reads nothing of labelled tasks
+
     return read_json(directory / TASK, error=FormatError, advice="restore it") or {}
 
 
