@@ -112,14 +112,8 @@ class Masked:
 
     def candidates(self, sentence: Sentence, places: Sequence[int]) -> list[Candidates]:
         """For each of these words what might stand in its place, the likeliest first."""
-        encoded = self.filler.words.ready.encode(str(sentence), add_special_tokens=False)
-        spans = list(sentence.places())
-        rows: list[tuple[int, Row]] = []
-        for number, place in enumerate(places):
-            start, end = spans[place]
-            pieces = [i for i, (a, b) in enumerate(encoded.offsets) if a < end and start < b]
-            if (row := self.row(encoded.ids, pieces)) is not None:
-                rows.append((number, row))
+        every = enumerate(self.rows(sentence, places))
+        rows = [(number, row) for number, row in every if row is not None]
         candidates = [NONE] * len(places)
         with torch.inference_mode(), at_rest(self.model):
             for at in range(0, len(rows), ROWS):
@@ -127,6 +121,16 @@ class Masked:
                 for (number, _), one in zip(part, self.guess([r for _, r in part]), strict=True):
                     candidates[number] = one
         return candidates
+
+    def rows(self, sentence: Sentence, places: Sequence[int]) -> list[Row | None]:
+        """What is read to guess each of these words; None where one is not to be guessed."""
+        encoded = self.filler.words.ready.encode(str(sentence), add_special_tokens=False)
+        spans = list(sentence.places())
+        rows = []
+        for start, end in (spans[place] for place in places):
+            pieces = [i for i, (a, b) in enumerate(encoded.offsets) if a < end and start < b]
+            rows.append(self.row(encoded.ids, pieces))
+        return rows
 
     def row(self, ids: list[int], pieces: list[int]) -> Row | None:
         """All pieces of a word become one mask. Where a text is too long, what stands farthest
