@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import sys
@@ -32,8 +31,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from finetune_sides import minilm, tested
 from finetune_sides import settings as finetuning
 from finetune_tasks import TASKS, Files, Task, files, in_lines
-from page import SURE, cells, in_process, judged, once, put, spread, table
+from page import SURE, cells, in_process, judged, once, say, spread, table
 from page import replace as write
+from script import options_of, parser_for, publish, regard, write_cell
 
 from regard.core.seeding import permutation
 from regard.data.augment.eda import METHODS, published
@@ -44,7 +44,6 @@ from regard.methods.augment.files import record
 from regard.methods.augment.processes import augmented
 from regard.training.hardware import quick_malloc
 
-ROOT = Path(__file__).resolve().parent.parent
 ARMS = ("plain", "file", "on the fly")
 ALL = 0  # examples: as many as there are
 
@@ -80,10 +79,6 @@ STUDIES = {
 }
 
 
-def say(*words: Any) -> None:
-    print(*words, file=sys.stderr, flush=True)
-
-
 def tried(study: Study, tiny: bool) -> Study:
     if not tiny:
         return study
@@ -104,18 +99,16 @@ def drawn(data: Files, task: str, size: int, seed: int) -> tuple[list[Any], dict
 
 def measured(study: Study, arm: str, size: int, seed: int, options: Any) -> dict[str, Any]:
     """Learns and tests once."""
-    from regard.cli.main import main
-
     task = study.task
-    held = files(task, Path(options.data), options.out / "data", options.examples)
-    examples, fields = drawn(held, task.task, size, seed)
+    data = files(task, Path(options.data), options.out / "data", options.examples)
+    examples, fields = drawn(data, task.task, size, seed)
     share, copies = published(len(examples))
     name = f"{task.name}-{arm.replace(' ', '-')}-{size or 'all'}-{seed}"
     rows = list(examples)
     began = time.perf_counter()
     if arm == "file":
-        given = Settings(METHODS, copies, share, seed, options.thesaurus)
-        rows += [v.example for found in augmented(examples, given) for v in found]
+        how = Settings(METHODS, copies, share, seed, options.thesaurus)
+        rows += [v.example for variants in augmented(examples, how) for v in variants]
     making = time.perf_counter() - began
     place = options.out / "runs" / name
     shutil.rmtree(place, ignore_errors=True)
@@ -128,15 +121,14 @@ def measured(study: Study, arm: str, size: int, seed: int, options: Any) -> dict
     if arm == "on the fly":
         words += ["--augment", ",".join(METHODS), "--thesaurus", options.thesaurus or WORDNET]
     began = time.perf_counter()
-    if code := main(words):
-        raise SystemExit(f"regard {' '.join(words)} ended with {code}")
+    regard(words)
     seconds = time.perf_counter() - began
-    found = tested(task, Files(train, held.test, place), place, "bf16")
+    result = tested(task, Files(train, data.test, place), place, "bf16")
     shutil.rmtree(place)
     return {
         "task": task.name, "arm": arm, "size": size, "seed": seed, "examples": len(examples),
         "rows": len(rows), "share": share, "copies": copies, "making": making,
-        "seconds": seconds, **found,
+        "seconds": seconds, **result,
     }  # fmt: skip
 
 
@@ -278,43 +270,20 @@ def said(compare: Sequence[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
-    parser.add_argument("--out", type=Path, default=Path("results/augment"))
+    parser = parser_for(__doc__, "augment", STUDIES)
     parser.add_argument("--thesaurus", default="", help="WordNet's directory, or a list")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help=f"some of {','.join(STUDIES)}")
-    parser.add_argument("--examples", type=int, default=0, help="few and short: to try it")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--measure", type=json.loads, help=argparse.SUPPRESS)
-    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not options.data:
-        parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
-    chosen = [word for word in options.only.split(",") if word] or list(STUDIES)
-    if unknown := [name for name in chosen if name not in STUDIES]:
-        parser.error(f"unknown task {unknown[0]!r}; known are {', '.join(STUDIES)}")
-    options.out = options.out.resolve()
-    options.cells = options.out / (f"cells-{options.examples}" if options.examples else "cells")
-    options.every = {name: tried(study, bool(options.examples)) for name, study in STUDIES.items()}
-    options.studies = {name: options.every[name] for name in chosen}
+    options = options_of(parser, STUDIES)
+    options.every = {name: tried(study, bool(options.few)) for name, study in STUDIES.items()}
+    options.studies = {name: options.every[name] for name in options.only}
     if options.measure:
         quick_malloc()
         name, *rest = options.measure
-        found = measured(options.every[name], *rest, options)
-        options.cell.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+        write_cell(options, measured(options.every[name], *rest, options))
         return
     options.digest = digest(options.thesaurus)  # refuses here where there is none
     rows = rows_of(options)
-    if not options.examples:
-        put("augmentation", section(rows), options.page)
-    if options.json:
-        print(json.dumps({"compared": compared(rows), "cells": rows}, indent=1))
-    else:
-        print(section(rows))
+    publish(options, "augmentation", section(rows), compared=compared(rows), cells=rows)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,6 @@ again, the script goes on with the next. The section is "distillation" of docs/r
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import shutil
 import statistics
 import sys
@@ -35,11 +32,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import minilm, scores, settings
 from finetune_tasks import TASKS, Files, Task, files
-from page import cells, goal, in_process, once, put, spread, table
+from page import cells, goal, in_process, once, say, spread, table
+from script import options_of, parser_for, publish, regard, write_cell
 
 from regard.training.hardware import quick_malloc
 
-ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("reviews", "entail", "similar")
 KEPT, FASTER, SMALL = 0.97, 1.6, 0.6
 ROUNDS = 3  # of the whole test, of which the fastest counts
@@ -48,15 +45,6 @@ WORDS = 20_000
 EPOCHS = 6
 RATE = 1e-4
 LOSSES = {"temperature": 2.0, "soft": 1.0, "hard": 0.5, "hidden": 1.0}
-
-
-def say(*words: Any) -> None:
-    print(*words, file=sys.stderr, flush=True)
-
-
-def tried(task: Task, examples: int) -> Task:
-    """The task as it is, or small enough to try the script."""
-    return replace(task, length=min(task.length, 48), epochs=1) if examples else task
 
 
 def settings_of(task: Task, seed: int, precision: str, epochs: int) -> dict[str, Any]:
@@ -90,13 +78,10 @@ def cell(task: Task, data: Files, seed: int, precision: str, epochs: int) -> dic
 
 
 def finetuned(task: Task, data: Files, model: Path, out: Path, seed: int, precision: str) -> float:
-    from regard.cli.main import main
-
     words = ["finetune", str(model), "--task", task.task, "--data", str(data.train), "--out",
              str(out), "--seed", str(seed), "--quiet", *settings(task, precision)]  # fmt: skip
     began = time.perf_counter()
-    if code := main(words):
-        raise SystemExit(f"regard {' '.join(words)} ended with {code}")
+    regard(words)
     return time.perf_counter() - began
 
 
@@ -250,43 +235,19 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
-    parser.add_argument("--out", type=Path, default=Path("results/distil"))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help=f"some of {','.join(NAMES)}")
+    parser = parser_for(__doc__, "distil", NAMES)
     parser.add_argument("--precision", default="bf16", help="fp32 or bf16")
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="in which a student learns")
-    parser.add_argument("--examples", type=int, default=0, help="few and short: to try it")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not options.data:
-        parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
-    options.only = [word for word in options.only.split(",") if word] or list(NAMES)
-    unknown = [name for name in options.only if name not in NAMES]
-    if unknown:
-        parser.error(f"unknown task {unknown[0]!r}; known are {', '.join(NAMES)}")
-    options.out = options.out.resolve()
-    options.cells = options.out / (f"cells-{options.examples}" if options.examples else "cells")
-    options.tasks = {name: tried(TASKS[name], options.examples) for name in NAMES}
+    options = options_of(parser, NAMES)
+    options.tasks = {name: TASKS[name].tried(options.few) for name in NAMES}
     if options.cell:
         quick_malloc()
         task = options.tasks[options.only[0]]
-        data = files(task, Path(options.data), options.out / "data", options.examples)
-        found = cell(task, data, options.seeds, options.precision, options.epochs)
-        options.cell.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+        data = files(task, options.data, options.out / "data", options.few)
+        write_cell(options, cell(task, data, options.seeds, options.precision, options.epochs))
         return
     rows = rows_of(options)
-    if not options.examples:
-        put("distillation", section(rows), options.page)
-    if options.json:
-        print(json.dumps({"compared": compared(rows), "cells": rows}, indent=1))
-    else:
-        print(section(rows))
+    publish(options, "distillation", section(rows), compared=compared(rows), cells=rows)
 
 
 if __name__ == "__main__":

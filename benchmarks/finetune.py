@@ -20,12 +20,9 @@ docs/results.md.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +30,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import SIDES
 from finetune_tasks import TASKS, Task, files
-from page import apart, cells, goal, in_process, once, put, spread, table
+from page import apart, cells, goal, in_process, once, say, spread, table
+from script import options_of, parser_for, publish, write_cell
 
 from regard.training.hardware import quick_malloc
 
-ROOT = Path(__file__).resolve().parent.parent
 PADDING = 0.1  # the share of ours has to be below
 DEVIATIONS = 1.0  # of the scores; at most
-
-
-def tried(task: Task, examples: int) -> Task:
-    """The task as it is, or small enough to try the script."""
-    return replace(task, length=min(task.length, 48), epochs=1) if examples else task
-
-
-def say(*words: Any) -> None:
-    print(*words, file=sys.stderr, flush=True)
 
 
 def cell(task: Task, side: str, seed: int, precision: str, options: Any) -> dict[str, Any]:
@@ -62,9 +50,7 @@ def cell(task: Task, side: str, seed: int, precision: str, options: Any) -> dict
 def rows_of(options: Any) -> list[dict[str, Any]]:
     """Measures what is asked for and not there yet, the two sides in turn; gives all cells."""
     for task in options.tasks.values():
-        if (options.only and task.name not in options.only) or (
-            options.same_allocator and not task.peer
-        ):
+        if task.name not in options.only or (options.same_allocator and not task.peer):
             continue
         for precision in options.precision if task.peer else options.precision[:1]:
             for seed in range(1, options.seeds + 1):
@@ -212,48 +198,25 @@ def allocators(compare: Sequence[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
-    parser.add_argument("--out", type=Path, default=Path("results/finetune"))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help=f"some of {','.join(TASKS)}")
+    parser = parser_for(__doc__, "finetune", TASKS)
     parser.add_argument("--precision", default="fp32,bf16", help="fp32, bf16, or both")
-    parser.add_argument("--examples", type=int, default=0, help="few and short: to try it")
     parser.add_argument(
         "--same-allocator", action="store_true", help="give the Trainer our setting of malloc too"
     )
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
-    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not options.data:
-        parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
-    options.only = [word for word in options.only.split(",") if word]
+    options = options_of(parser, TASKS)
     options.precision = options.precision.split(",")
-    unknown = [name for name in options.only if name not in TASKS]
-    if unknown:
-        parser.error(f"unknown task {unknown[0]!r}; known are {', '.join(TASKS)}")
-    options.out = options.out.resolve()
-    options.cells = options.out / (f"cells-{options.examples}" if options.examples else "cells")
-    options.tasks = {name: tried(task, options.examples) for name, task in TASKS.items()}
+    options.tasks = {name: task.tried(options.few) for name, task in TASKS.items()}
     if options.side:
         if options.same_allocator or options.side == "ours":
             quick_malloc()
         task = options.tasks[options.only[0]]
-        data = files(task, Path(options.data), options.out / "data", options.examples)
-        found = SIDES[options.side](task, data, options.seeds, options.precision[0])
-        options.cell.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+        data = files(task, options.data, options.out / "data", options.few)
+        side = SIDES[options.side]
+        write_cell(options, side(task, data, options.seeds, options.precision[0]))
         return
     rows = rows_of(options)
-    if not options.examples:
-        put("fine-tuning", section(rows), options.page)
-    if options.json:
-        print(json.dumps({"compared": compared(rows), "cells": rows}, indent=1))
-    else:
-        print(section(rows))
+    publish(options, "fine-tuning", section(rows), compared=compared(rows), cells=rows)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from finetune_tasks import Files, Task, gold
+from script import regard
 
 from regard.tasks import read
 from regard.tasks import task as task_named
@@ -50,7 +51,6 @@ def scores(task: Task, examples: Any, predicted: list[Any]) -> dict[str, float]:
 
 
 def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
-    from regard.cli.main import main
     from regard.training import run as running
 
     times: list[float] = []
@@ -74,8 +74,7 @@ def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
         words += ["--valid", str(data.test), "validation.every=1000000000"]
     times.clear()
     began = time.perf_counter()
-    if code := main(words):
-        raise SystemExit(f"regard {' '.join(words)} ended with {code}")
+    regard(words)
     whole = time.perf_counter() - began
     facts = held[0].facts()
     found = cell(

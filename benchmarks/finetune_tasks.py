@@ -6,11 +6,11 @@ import gzip
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from page import replace
+from page import replace as write
 
 from regard.data.examples import Example
 from regard.tasks import read
@@ -34,6 +34,10 @@ class Task:
     warmup: float = 0.1
     decay: float = 0.01
     epsilon: float = 1e-8
+
+    def tried(self, examples: int) -> Task:
+        """The task as it is, or small enough to try a script."""
+        return replace(self, length=min(self.length, 48), epochs=1) if examples else self
 
     @property
     def told(self) -> str:
@@ -101,7 +105,7 @@ def files(task: Task, data: Path, out: Path, examples: int) -> Files:
     if not (train.is_file() and test.is_file()):
         out.mkdir(parents=True, exist_ok=True)
         for file, held in zip((train, test), DIVISIONS[task.name](data), strict=True):
-            replace(file, WRITERS.get(ending, in_lines)(thinned(held, examples)))
+            write(file, WRITERS.get(ending, in_lines)(thinned(held, examples)))
     return Files(train, test, out.parent / "runs")
 
 

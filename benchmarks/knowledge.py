@@ -21,7 +21,6 @@ Each cell is saved when it is done; started again, the script goes on with the n
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -31,9 +30,9 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from page import cells, goal, in_process, once, put, spread, table
+from page import cells, goal, in_process, once, say, spread, table
+from script import options_of, parser_for, publish, write_cell
 
-ROOT = Path(__file__).resolve().parent.parent
 STARTS = "ba da fe go hu ji ka lo mi nu pe ra so ti vu qi xe yo za zo".split()
 ENDS = "bi dok fa gur kalu lim mo nex pol rit sen tu vas wop yin zel".split()
 COLOURS = "red blue green white black brown grey pink".split()
@@ -53,10 +52,6 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "bias": ("guidance, a strength for each head", {"mode": "bias", "rules": RULES}),
     "gated": ("guidance, gated", {"mode": "bias", "rules": RULES, "guidance": {"gated": True}}),
 }
-
-
-def say(*words: Any) -> None:
-    print(*words, file=sys.stderr, flush=True)
 
 
 # -- a world
@@ -249,40 +244,22 @@ def told(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, default=Path("results/knowledge"))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help=f"some of {','.join(WAYS)}")
-    parser.add_argument("--examples", type=int, default=0, help="few and short: to try it")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    ways = [word for word in options.only.split(",") if word] or list(WAYS)
-    unknown = [way for way in ways if way not in WAYS]
-    if unknown:
-        parser.error(f"unknown way {unknown[0]!r}; known are {', '.join(WAYS)}")
+    options = options_of(parser_for(__doc__, "knowledge", WAYS, data=False), WAYS, "way")
     if options.cell:
-        made = cell(ways[0], options.seeds, options.examples, options.cell.parent)
-        options.cell.write_text(json.dumps(made), encoding="utf-8")
+        write_cell(options, cell(options.only[0], options.seeds, options.few, options.cell.parent))
         return
-    place = options.out.resolve() / (f"cells-{options.examples}" if options.examples else "cells")
     for seed in range(1, options.seeds + 1):
-        for way in ways:
-            words = ["--only", way, "--seeds", str(seed), "--examples", str(options.examples)]
+        for way in options.only:
+            words = ["--only", way, "--seeds", str(seed), "--examples", str(options.few)]
             say(f"{way}-{seed} …")
             row = once(
-                place / f"{way}-{seed}.json",
+                options.cells / f"{way}-{seed}.json",
                 partial(in_process, __file__, words),
-                settings(way, seed, options.examples),
+                settings(way, seed, options.few),
             )
             say(f"  {row['test']:.3f} of unseen creatures, {row['seconds']:.0f} s")
-    rows = cells(place, lambda row: settings(row["way"], row["seed"], options.examples))
-    if not options.examples:
-        put("knowledge", section(rows), options.page)
-    print(json.dumps({"cells": rows}, indent=1) if options.json else section(rows))
+    rows = cells(options.cells, lambda row: settings(row["way"], row["seed"], options.few))
+    publish(options, "knowledge", section(rows), cells=rows)
 
 
 if __name__ == "__main__":

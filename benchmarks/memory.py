@@ -24,14 +24,14 @@ def measured(run: Path, rows: int, data: str = "") -> dict[str, Any]:
     from regard.api import load
     from regard.objectives.recurrent import configured
     from regard.training import recipe as recipes
-    from regard.training.build import validation_for
+    from regard.training.data import TextData
     from regard.training.parallel import Group
     from regard.training.run import RECIPE, settings
     from regard.training.train_module import Learner, validate
 
-    recipe = recipes.make(recipes.read(run / RECIPE))
-    recipe.data = data or recipe.data
-    objective = validation_for(recipe)
+    recipe = recipes.read_resolved(run / RECIPE)
+    recipe = recipes.replaced(recipe, data=data or recipe.data)
+    objective = TextData().validation(recipe)
     model = load(run).model
     if objective is None or not objective.recurrent or not hasattr(model, "limits"):
         raise SystemExit(
@@ -41,8 +41,8 @@ def measured(run: Path, rows: int, data: str = "") -> dict[str, Any]:
     device = torch.device("cpu")
     with settings(device), configured(model, {"memory": rows}):
         learner = Learner(model, objective)
-        found = validate(learner, objective, Group(), device, recipe.engine.precision)
-    return {"memory": rows, **found}
+        figures = validate(learner, objective, Group(), device, recipe.engine.precision)
+    return {"memory": rows, **figures}
 
 
 def own(run: Path) -> int:

@@ -20,6 +20,10 @@ TITLE = "# Results\n"
 SURE = 0.95  # chance alone names one of twenty differences
 
 
+def say(*words: Any) -> None:
+    print(*words, file=sys.stderr, flush=True)
+
+
 def put(section: str, text: str, page: Path) -> None:
     """Replaces a section of the page, or adds it at the end; the page is never half written."""
     begin, end = f"<!-- begin {section} -->", f"<!-- end {section} -->"
@@ -27,8 +31,8 @@ def put(section: str, text: str, page: Path) -> None:
     block = f"{begin}\n{text.strip()}\n{end}"
     if begin in before:
         head, _, rest = before.partition(begin)
-        found, closed, tail = rest.partition(end)
-        if not closed or "<!-- begin " in found:
+        old, closed, tail = rest.partition(end)
+        if not closed or "<!-- begin " in old:
             raise SystemExit(f"{page}: {begin} has no {end}; mend the page first")
         after = f"{head}{block}{tail}"
     else:
@@ -47,14 +51,14 @@ def once(
     """
     wanted = None if settings is None else plain(settings)
     if file.is_file():
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if wanted is None or found.get("settings") == wanted:
-            return found
-        print(f"{file} has other settings: measured again", file=sys.stderr, flush=True)
-    found = plain(make()) | ({} if wanted is None else {"settings": wanted})
+        cell: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if wanted is None or cell.get("settings") == wanted:
+            return cell
+        say(f"{file} has other settings: measured again")
+    cell = plain(make()) | ({} if wanted is None else {"settings": wanted})
     file.parent.mkdir(parents=True, exist_ok=True)
-    replace(file, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    return found
+    replace(file, json.dumps(cell, indent=1, ensure_ascii=False) + "\n")
+    return cell
 
 
 def cells(
@@ -63,15 +67,15 @@ def cells(
     """All cells that there are. `settings` says what a cell's have to be today, None where the
     script no longer measures such a thing; a cell of others is left out, and named.
     """
-    found = []
+    rows = []
     for file in sorted(place.glob("*.json")):
         row = json.loads(file.read_text(encoding="utf-8"))
         wanted = settings(row) if "settings" in row else None
         if wanted is not None and row["settings"] == plain(wanted):
-            found.append(row)
+            rows.append(row)
         else:
-            print(f"{file} has other settings: left out of the page", file=sys.stderr, flush=True)
-    return found
+            say(f"{file} has other settings: left out of the page")
+    return rows
 
 
 def plain(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,11 +18,10 @@ of docs/results.md.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shutil
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from finetune_sides import settings as converse_settings
 from finetune_sides import talker
 from finetune_tasks import NUMBERS, TASKS, files, in_lines
-from page import cells, goal, in_process, once, put, replace, spread, table
+from page import cells, goal, in_process, once, replace, say, spread, table
+from script import options_of, parser_for, publish, write_cell
 
-ROOT = Path(__file__).resolve().parent.parent
 RULE = "contains:?"
 LENGTH, TOKENS, GROUP = 96, 24, 8
 PAIRS = 4  # of one prompt, at most
@@ -212,24 +211,22 @@ def cell(options: Any, name: str, seed: int) -> dict[str, Any]:
 def rows_of(options: Any) -> list[dict[str, Any]]:
     """Measures what is asked for and not there yet; gives all cells."""
     for seed in range(1, options.seeds + 1):
-        for name in NAMES:
-            if options.only and name not in options.only:
-                continue
-            print(f"{name}-{seed} …", file=sys.stderr, flush=True)
+        for name in (name for name in NAMES if name in options.only):
+            say(f"{name}-{seed} …")
             words = ["--data", str(options.data), "--out", str(options.out), "--one", name]
-            words += ["--seeds", str(seed), *["--small"] * options.small]
+            words += ["--seeds", str(seed), "--small", str(options.small)]
             once(
                 options.cells / f"{name}-{seed}.json",
-                lambda words=words: in_process(__file__, words),
-                settings_of(name, seed, options.small),
+                partial(in_process, __file__, words),
+                settings_of(name, seed, bool(options.small)),
             )
-    found = cells(
-        options.cells,
-        lambda row: (
-            settings_of(row["name"], row["seed"], options.small) if row["name"] in NAMES else None
-        ),
-    )
-    return sorted(found, key=lambda row: (NAMES.index(row["name"]), row["seed"]))
+
+    def wanted(row: dict[str, Any]) -> dict[str, Any] | None:
+        known = row["name"] in NAMES
+        return settings_of(row["name"], row["seed"], bool(options.small)) if known else None
+
+    rows = cells(options.cells, wanted)
+    return sorted(rows, key=lambda row: (NAMES.index(row["name"]), row["seed"]))
 
 
 # -- the page
@@ -318,35 +315,14 @@ def section(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
-    parser.add_argument("--out", type=Path, default=Path("results/prefer"))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help=f"some of {','.join(NAMES)}")
-    parser.add_argument("--small", action="store_true", help="few and short: to try it")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
-    parser.add_argument("--json", action="store_true")
+    parser = parser_for(__doc__, "prefer", NAMES, few="small")
     parser.add_argument("--one", choices=NAMES, help=argparse.SUPPRESS)
-    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not options.data:
-        parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
-    options.only = [word for word in options.only.split(",") if word]
-    unknown = [name for name in options.only if name not in NAMES]
-    if unknown:
-        parser.error(f"unknown name {unknown[0]!r}; known are {', '.join(NAMES)}")
-    options.data, options.out = Path(options.data).resolve(), options.out.resolve()
-    options.cells = options.out / ("cells-small" if options.small else "cells")
+    options = options_of(parser, NAMES, "name", few="small")
     if options.one:
-        found = cell(options, options.one, options.seeds)
-        options.cell.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+        write_cell(options, cell(options, options.one, options.seeds))
         return
     rows = rows_of(options)
-    if not options.small:
-        put("preference", section(rows), options.page)
-    print(json.dumps({"cells": rows}, indent=1) if options.json else section(rows))
+    publish(options, "preference", section(rows), cells=rows)
 
 
 if __name__ == "__main__":

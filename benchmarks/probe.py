@@ -14,22 +14,20 @@ the next. The section is "probing" of docs/results.md, its picture docs/probing.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import shutil
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import minilm
-from page import cells, goal, in_process, once, put, replace, table
+from page import cells, goal, in_process, once, replace, say, table
+from script import options_of, parser_for, publish, write_cell
 
-ROOT = Path(__file__).resolve().parent.parent
 MIX = "mix"
 
 
@@ -78,10 +76,6 @@ TASKS = {
 MEASURES = {"accuracy": "accuracy", "macro_f1": "macro F1"}
 
 
-def say(*words: Any) -> None:
-    print(*words, file=sys.stderr, flush=True)
-
-
 def measured(task: Asked, options: Any) -> dict[str, Any]:
     """One task, by `regard probe` itself."""
     from regard.methods.probe.experiment import probe
@@ -92,10 +86,10 @@ def measured(task: Asked, options: Any) -> dict[str, Any]:
     out = options.out / "probed" / task.name
     shutil.rmtree(out, ignore_errors=True)
 
-    def file(name: str) -> str:
-        return str(options.data / name) if name else ""
+    def file(name: str) -> str | None:
+        return str(options.data / name) if name else None
 
-    own = task.task if task.task.startswith("auto:") else file(task.task)
+    own = task.task if task.task.startswith("auto:") else str(options.data / task.task)
     plan = Plan(
         str(minilm()), own, file(task.data), file(task.valid), file(task.test),
         control=task.control, seeds=options.seeds, limit=options.limit or task.limit,
@@ -117,14 +111,14 @@ def measured(task: Asked, options: Any) -> dict[str, Any]:
 def rows_of(options: Any) -> list[dict[str, Any]]:
     """Measures what is asked for and not there yet; gives all cells."""
     for task in TASKS.values():
-        if options.only and task.name not in options.only:
+        if task.name not in options.only:
             continue
         say(f"{task.name} …")
         words = ["--only", task.name, "--data", str(options.data), "--out", str(options.out)]
         words += ["--seeds", str(options.seeds), "--limit", str(options.limit)]
         row = once(
             options.cells / f"{task.name}.json",
-            lambda words=words: in_process(__file__, words),
+            partial(in_process, __file__, words),
             task.settings(options.seeds, options.limit),
         )
         say(f"  {row['seconds']:.0f} s")
@@ -228,8 +222,8 @@ def section(rows: list[dict[str, Any]]) -> str:
 
 def drawn(rows: list[dict[str, Any]]) -> str:
     """One panel a task, by its own measure."""
-    from regard.methods.probe.figure import picture
     from regard.methods.probe.report import TITLES, panels
+    from regard.report.curves import svg
 
     chosen = []
     for row in rows:
@@ -237,43 +231,18 @@ def drawn(rows: list[dict[str, Any]]) -> str:
         wanted = TITLES["task", task.measure]
         named = {**row, "task": task.title}
         chosen += [panel for panel in panels(named) if panel.title.endswith(wanted)]
-    return picture(chosen)
+    return svg(chosen)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
-    parser.add_argument("--out", type=Path, default=Path("results/probe"))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help=f"some of {','.join(TASKS)}")
-    parser.add_argument("--limit", type=int, default=0, help="so few sentences: to try it")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not options.data:
-        parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
-    options.data = Path(options.data).resolve()
-    options.only = [word for word in options.only.split(",") if word]
-    unknown = [name for name in options.only if name not in TASKS]
-    if unknown:
-        parser.error(f"unknown task {unknown[0]!r}; known are {', '.join(TASKS)}")
-    options.out = options.out.resolve()
-    options.cells = options.out / (f"cells-{options.limit}" if options.limit else "cells")
+    options = options_of(parser_for(__doc__, "probe", TASKS, few="limit"), TASKS, few="limit")
     if options.cell:
-        found = measured(TASKS[options.only[0]], options)
-        options.cell.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+        write_cell(options, measured(TASKS[options.only[0]], options))
         return
     rows = rows_of(options)
     if not options.limit:
-        put("probing", section(rows), options.page)
         replace(options.page.parent / "probing.svg", drawn(rows))
-    if options.json:
-        print(json.dumps({"cells": rows}, indent=1))
-    else:
-        print(section(rows))
+    publish(options, "probing", section(rows), cells=rows)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,9 @@ it is done, with its settings; started again, the script goes on with the next. 
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import shutil
 import statistics
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,11 +22,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import minilm, settings
 from finetune_tasks import TASKS, Task, files
-from page import cells, goal, in_process, once, put, spread, table
+from page import cells, goal, in_process, once, say, spread, table
+from script import options_of, parser_for, publish, regard, write_cell
 
 from regard.training.hardware import quick_malloc
 
-ROOT = Path(__file__).resolve().parent.parent
 CHOSEN = ("reviews", "wnut17", "entail", "similar")
 KINDS = ("int8", "int8-dynamic", "bf16")
 SMALL = {"int8": 0.3, "int8-dynamic": 0.3, "bf16": 0.55}
@@ -40,7 +36,6 @@ LEARNED = "bf16"  # how the model is fine-tuned; it is measured in fp32
 
 def cell(task: Task, data: Path, out: Path, seed: int, examples: int) -> dict[str, Any]:
     """One model, and all that is made of it."""
-    from regard.cli.main import main
     from regard.methods.quantize.run import Plan, quantize
 
     held = files(task, data, out / "data", examples)
@@ -48,8 +43,7 @@ def cell(task: Task, data: Path, out: Path, seed: int, examples: int) -> dict[st
     shutil.rmtree(run, ignore_errors=True)
     words = ["finetune", str(minilm()), "--task", task.task, "--data", str(held.train)]
     words += ["--out", str(run), "--seed", str(seed), "--quiet", *settings(task, LEARNED)]
-    if code := main(words):
-        raise SystemExit(f"regard {' '.join(words)} ended with {code}")
+    regard(words)
     found = {}
     for kind in KINDS:
         place = run.with_name(f"{run.name}-{kind}")
@@ -107,17 +101,12 @@ def settings_of(task: Task, seed: int) -> dict[str, Any]:
     return task.settings("ours", seed, LEARNED, False) | {"kinds": KINDS}
 
 
-def tried(task: Task, examples: int) -> Task:
-    """The task as it is, or small enough to try the script."""
-    return replace(task, length=min(task.length, 48), epochs=1) if examples else task
-
-
 def measured(options: Any) -> list[dict[str, Any]]:
     """Measures what is asked for; gives all cells that there are."""
     for name in options.only:
         task = options.tasks[name]
         for seed in range(1, options.seeds + 1):
-            print(f"{name}, seed {seed} …", file=sys.stderr, flush=True)
+            say(f"{name}, seed {seed} …")
             words = ["--only", name, "--seeds", str(seed), "--examples", str(options.examples),
                      "--data", str(options.data), "--out", str(options.out)]  # fmt: skip
             once(
@@ -135,37 +124,15 @@ def measured(options: Any) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
-    parser.add_argument("--out", type=Path, default=Path("results/quantize"))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help=f"some of {','.join(CHOSEN)}")
-    parser.add_argument("--examples", type=int, default=0, help="few and short: to try it")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not options.data:
-        parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
-    options.only = [word for word in options.only.split(",") if word] or list(CHOSEN)
-    unknown = [name for name in options.only if name not in CHOSEN]
-    if unknown:
-        parser.error(f"unknown task {unknown[0]!r}; known are {', '.join(CHOSEN)}")
-    options.out = options.out.resolve()
-    options.cells = options.out / (f"cells-{options.examples}" if options.examples else "cells")
-    options.tasks = {name: tried(TASKS[name], options.examples) for name in CHOSEN}
+    options = options_of(parser_for(__doc__, "quantize", CHOSEN), CHOSEN)
+    options.tasks = {name: TASKS[name].tried(options.few) for name in CHOSEN}
     if options.cell:
         quick_malloc()
         task = options.tasks[options.only[0]]
-        made = cell(task, Path(options.data), options.out, options.seeds, options.examples)
-        options.cell.write_text(json.dumps(made), encoding="utf-8")
+        write_cell(options, cell(task, options.data, options.out, options.seeds, options.few))
         return
-    found = measured(options)
-    if not options.examples:
-        put("quantisation", section(found), options.page)
-    print(json.dumps(found, indent=1) if options.json else section(found))
+    rows = measured(options)
+    publish(options, "quantisation", section(rows), cells=rows)
 
 
 if __name__ == "__main__":

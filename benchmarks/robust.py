@@ -16,14 +16,13 @@ next. The section is "robustness" of docs/results.md.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import shutil
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,17 +30,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import minilm, settings
 from finetune_tasks import DIVISIONS, TASKS, Task, gold, in_lines, thinned
-from page import SURE, cells, in_process, judged, once, put, spread, table
+from page import SURE, cells, in_process, judged, once, say, spread, table
 from page import replace as write
+from script import options_of, parser_for, publish, regard, write_cell
 
 from regard.core.seeding import keyed
 from regard.tasks import read
 from regard.tasks import task as task_named
 from regard.training.hardware import quick_malloc
 from regard.training.recipe import make, overrides
-from regard.training.robust import passes, settle_robust
+from regard.training.resolve import robust_of
+from regard.training.robust import passes
 
-ROOT = Path(__file__).resolve().parent.parent
 TRAIN, TEST = 1500, 2000  # pairs
 TASK = replace(TASKS["entail"], about=f"{TRAIN:,} pairs, {TEST:,} to test", epochs=5)
 TYPOS, MISSING = 0.2, 1 / 6  # of the longer words; of those that do not decide
@@ -140,7 +140,6 @@ def files(data: Path, out: Path, examples: int) -> tuple[Path, Path]:
 def cell(name: str, seed: int, options: Any) -> dict[str, Any]:
     """One method with one seed."""
     from regard.api import load
-    from regard.cli.main import main as regard
     from regard.evaluation.predict import Predictor
 
     train, test = files(options.data, options.out, options.examples)
@@ -149,8 +148,7 @@ def cell(name: str, seed: int, options: Any) -> dict[str, Any]:
     words = ["finetune", str(minilm()), "--task", TASK.task, "--data", str(train)]
     words += ["--out", str(run), "--seed", str(seed), "--quiet"]
     words += [*settings(tried(options.examples), options.precision), *METHODS[name].options]
-    if code := regard(words):
-        raise SystemExit(f"regard {' '.join(words)} ended with {code}")
+    regard(words)
     facts = json.loads((run / "run.json").read_text(encoding="utf-8"))
     predict = Predictor(load(run), options.precision)
     examples: Any = read(test, TASK.task)
@@ -190,22 +188,21 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
     words = ["--data", str(options.data), "--out", str(options.out)]
     words += ["--examples", str(options.examples), "--precision", options.precision]
     for seed in range(1, options.seeds + 1):
-        for name in options.only or METHODS:
-            print(f"{name}, seed {seed} …", file=sys.stderr, flush=True)
-            asked = [*words, "--only", name, "--seeds", str(seed)]
+        for name in options.only:
+            say(f"{name}, seed {seed} …")
             row = once(
                 options.cells / f"{name}-{seed}.json",
-                lambda asked=asked: in_process(__file__, asked),
+                partial(in_process, __file__, [*words, "--only", name, "--seeds", str(seed)]),
                 settings_of(name, seed, options),
             )
-            print(f"  {row['scores']}, {row['seconds']:.1f} s", file=sys.stderr, flush=True)
-    found = cells(
+            say(f"  {row['scores']}, {row['seconds']:.1f} s")
+    rows = cells(
         options.cells,
         lambda row: (
             settings_of(row["method"], row["seed"], options) if row["method"] in METHODS else None
         ),
     )
-    return sorted(found, key=lambda row: (list(METHODS).index(row["method"]), row["seed"]))
+    return sorted(rows, key=lambda row: (list(METHODS).index(row["method"]), row["seed"]))
 
 
 # -- the page
@@ -239,9 +236,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def work(name: str) -> float:
     """Of a step of a method, in plain ones; seconds of cells of different hours do not compare."""
-    recipe = make(overrides(METHODS[name].options))
-    settle_robust(recipe, 1)
-    return passes(recipe.robust)
+    robust = make(overrides(METHODS[name].options)).robust
+    return passes(replace(robust, **robust_of(robust)))
 
 
 def figure(row: dict[str, Any], kind: str) -> str:
@@ -308,39 +304,15 @@ def section(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
-    parser.add_argument("--out", type=Path, default=Path("results/robust"))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help=f"some of {','.join(METHODS)}")
+    parser = parser_for(__doc__, "robust", METHODS)
     parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"])
-    parser.add_argument("--examples", type=int, default=0, help="few and short: to try it")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not options.data:
-        parser.error("give the directory of the data: --data DIR, or REGARD_DATA")
-    options.data, options.out = Path(options.data), options.out.resolve()
-    options.only = [word for word in options.only.split(",") if word]
-    unknown = [name for name in options.only if name not in METHODS]
-    if unknown:
-        parser.error(f"unknown method {unknown[0]!r}; known are {', '.join(METHODS)}")
+    options = options_of(parser, METHODS, "method")
     if options.cell:
         quick_malloc()
-        found = cell(options.only[0], options.seeds, options)
-        options.cell.write_text(json.dumps(found), encoding="utf-8")
+        write_cell(options, cell(options.only[0], options.seeds, options))
         return
-    options.cells = options.out / (f"cells-{options.examples}" if options.examples else "cells")
     rows = rows_of(options)
-    if not options.examples:
-        put("robustness", section(rows), options.page)
-    if options.json:
-        print(json.dumps({"methods": summary(rows), "cells": rows}, indent=1))
-    else:
-        print(section(rows))
+    publish(options, "robustness", section(rows), methods=summary(rows), cells=rows)
 
 
 if __name__ == "__main__":

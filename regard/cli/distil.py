@@ -153,7 +153,7 @@ def distil(
         shape, place = check(made, student, out)
         if beams and not sequence:
             raise ConfigError(f"--beams is {beams}, which only --sequence uses; leave it out")
-        asked = Asked(teacher, shape, style or "", sequence, beams or 4, vocabulary or 0)
+        asked = Asked(teacher, shape, style, sequence, beams or 4, vocabulary)
     found = run(made, place, asked, resume=resume, display="silent" if quiet else "auto")
     if found["first"]:
         show(found, as_json)

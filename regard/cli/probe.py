@@ -141,11 +141,12 @@ def probe(
       regard probe --resume probed
     """
     plan: dict[str, Any] = {
-        "task": task, "data": data, "valid": valid, "test": test, "kind": kind, "hidden": hidden,
-        "dropout": dropout, "decay": decay, "epochs": epochs, "control": control,
+        "task": task, "data": data or None, "valid": valid or None, "test": test or None,
+        "kind": kind, "hidden": hidden, "dropout": dropout, "decay": decay,
+        "epochs": epochs or None, "control": control,
         "untrained": untrained, "mix": mix, "seeds": seeds, "layers": numbers(layers),
-        "pooling": pooling, "length": length, "limit": limit, "split": split, "cache": cache,
-        "fields": chosen(field or []), "form": form or "", "header": header,
+        "pooling": pooling, "length": length or None, "limit": limit, "split": split,
+        "cache": cache or None, "fields": chosen(field or []), "form": form, "header": header,
         "download": download, "skip": list(skip or ()),
     }  # fmt: skip
     from regard.methods.probe.plan import OPTIONS, Plan, usual

@@ -1,18 +1,36 @@
-"""One run of any kind: the data that a recipe learns from, and what methods put around a run."""
+"""One run of any kind: the data that a recipe learns from, and what methods put around a run:
+runs inside of it, the file to resume it with, and what they read of model directories.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from regard.core.errors import ConfigError, FormatError
+from regard.core.files import read_json, write_json
+from regard.core.tables import from_table
+from regard.formats.directory import configure, heads_of, read_config
+from regard.formats.registry import extensions_of, format_of
 from regard.models import FAMILIES
 from regard.tasks import objective_of
 from regard.tasks.data import LabelledData
 from regard.training import recipe as recipes
-from regard.training.build import family
+from regard.training.build import check_tokenizer, family
 from regard.training.data import TextData
+from regard.training.optimizer import freeze
+from regard.training.parallel import Group
+from regard.training.plan import foresee, optimizer_for, run_facts, schedule_for
 from regard.training.recipe import Recipe, Resolved, replaced
-from regard.training.run import RECIPE, train
+from regard.training.resolve import with_budget, with_steps
+from regard.training.run import FACTS, RECIPE, pick_device, train
+
+Facts = dict[str, Any]
+Learn = Callable[[Recipe, Path, bool], Facts]  # (recipe, directory, resume?)
 
 OBJECTIVES = {  # name: (module, class), beside those of text and of tasks
     "distil": ("methods.distill.objective", "Distil"),
@@ -26,6 +44,7 @@ BEFOREHAND = frozenset({
     "pseudo.jsonl",
 })  # fmt: skip
 DISTILLED = Path("first", "distil.json")  # of a run: it is a distillation
+SECONDS = 0.6  # of a step that is rehearsed, where only a clock will tell how many there are
 
 
 class AnyText(TextData):
@@ -53,10 +72,10 @@ class AnyExamples(LabelledData):
 
 
 def command(verb: str, out: Path) -> str:
-    """What goes on with a run: of a distillation, or a stage of one, the whole of it."""
-    for place in (out, out.parent.parent):
-        if (place / DISTILLED).is_file():
-            return f"distil --resume {place}"
+    """The command that resumes a run; of a stage of a distillation, the whole distillation."""
+    for directory in (out, out.parent.parent):
+        if (directory / DISTILLED).is_file():
+            return f"distil --resume {directory}"
     return f"{verb} --resume {out}"
 
 
@@ -76,7 +95,122 @@ def data_for(recipe: Recipe) -> TextData:
 def run(
     recipe: Recipe, out: Path, *, resume: bool = False, display: str = "auto"
 ) -> dict[str, Any]:
-    """Trains by a recipe of any kind; gives what run.json says."""
+    """Trains by a recipe of any kind; returns what run.json says."""
     file = Path(out) / RECIPE
     known = recipes.make(recipes.read(file)) if resume and file.is_file() else recipe
     return train(recipe, out, data=data_for(known), resume=resume, display=display)
+
+
+def runner(display: str) -> Learn:
+    """`run` as a part of a longer run calls it."""
+    return lambda recipe, out, go_on: run(recipe, out, resume=go_on, display=display)
+
+
+def rehearse(recipe: Recipe) -> None:
+    """Refuses what the run of a recipe would refuse before its first step, so that nothing
+    expensive is done before it. The model directory exists; only its shape is read.
+    """
+    data, device = data_for(recipe), pick_device(recipe.engine.device)
+    built, ghost, batches, _, paper = foresee(recipe, Group(), device, lambda note: None, data=data)
+    batches.close()
+    check_tokenizer(recipe, built.objective.corpus)
+    facts = run_facts(built.config, ghost, built.objective, data)
+    config = with_budget(built.config, paper, facts)
+    freeze(config, ghost)
+    optimizer_for(config, ghost)
+    schedule_for(with_steps(config, paper, facts, seconds=SECONDS), ghost)
+
+
+# -- runs inside of a run
+
+
+class Stopped(Exception):
+    """A run inside of another was interrupted; what follows it has to wait."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+
+def part(recipe: Recipe, out: Path, learn: Learn) -> Facts:
+    """A run inside of another: it is begun, resumed, or only read if it has ended."""
+    facts = ended(out)
+    if facts is None:
+        facts = learn(recipe, out, (out / RECIPE).is_file())
+    if facts["outcome"] == "interrupted":
+        raise Stopped(facts)
+    return facts
+
+
+def ended(out: Path) -> Facts | None:
+    """run.json of a run that has ended by itself."""
+    facts = read_json(out / FACTS) or {}
+    return facts if facts.get("outcome", "interrupted") != "interrupted" else None
+
+
+def check_one_process(why: str) -> None:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError(why)
+
+
+# -- the options of a run that has several parts, in a file to resume with
+
+
+class Begun(NamedTuple):
+    options: Any
+    recipe: Recipe
+    table: dict[str, Any]  # all that the file holds
+
+
+def write_plan(file: Path, options: Any, recipe: Recipe | None = None, **facts: Any) -> None:
+    table = {"recipe": recipe.table()} if recipe is not None else {}
+    write_json(file, table | {"options": asdict(options)} | facts)
+
+
+def read_plan(file: Path, kind: type[Any], missing: str) -> Begun:
+    """What `write_plan` wrote; `missing` says what there is not if the file does not exist."""
+    table = read_json(file, error=FormatError, advice="restore it, or begin anew")
+    if table is None:
+        raise ConfigError(f"{file} does not exist; {missing}")
+    try:
+        options = from_table(kind, table["options"])
+        return Begun(options, recipes.make(table.get("recipe", {})), table)
+    except (ConfigError, TypeError, KeyError, AttributeError) as error:
+        raise FormatError(f"{file} cannot be read: {error}") from None
+
+
+# -- model directories, without their weights
+
+
+class ModelFacts(NamedTuple):
+    family: str
+    config: Any
+    heads: dict[str, int]
+    extensions: dict[str, Any]
+
+
+def model_facts(directory: Path) -> ModelFacts:
+    """What config.json says of a model."""
+    source = read_config(directory)
+    form = format_of(source["model_type"])
+    config = configure(form, source)
+    return ModelFacts(form.family, config, heads_of(form, source), extensions_of(source))
+
+
+def task_facts(directory: Path) -> dict[str, Any]:
+    """task.json of a model directory; empty where there is none."""
+    from regard.tasks.labelled import TASK  # here: plain training reads nothing of labelled tasks
+
+    return read_json(directory / TASK, error=FormatError, advice="restore it") or {}
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """A digest of the content of files."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "blake2b").digest())
+    return digest.hexdigest()
+
+
+def weights_digest(directories: Iterable[str | Path]) -> str:
+    return digest_of(file for d in directories for file in sorted(Path(d).glob("*.safetensors")))

@@ -141,7 +141,7 @@ def check_methods(methods: Sequence[str]) -> None:
 
 
 class Augmenter:
-    """Makes variants. `regard.methods.augment.build` opens the models of methods that need one."""
+    """Makes variants; `build` of `regard.methods.augment.processes` opens the models they need."""
 
     def __init__(
         self, settings: Settings, masked: WordModel | None = None, back: Translator | None = None

@@ -42,10 +42,10 @@ class Back:
                 "temperature above 0 to draw by"
             )
         how: dict[str, Any] = {"beams": beams} if beams else {"temperature": temperature}
-        given = [(away, prefixes[0])] + ([] if home is None else [(home, prefixes[1])])
         self.models = [
             TextPredictor(model, task="translate", prefix=prefix, seed=seed, **how)
-            for model, prefix in given
+            for model, prefix in zip((away, home), prefixes, strict=True)
+            if model is not None
         ]
         self.there_and_back, self.draws = home is not None, not beams
 
@@ -56,27 +56,27 @@ class Back:
         own language. With one model it would be one in the wrong language: the text is then "".
         """
         parts = [sentences(text) for text in texts]
-        asked = [part.strip() for every in parts for part in every if part.strip()]
-        found = iter(self.translated(asked, first))
+        sources = [part.strip() for every in parts for part in every if part.strip()]
+        new = iter(self.translated(sources, first))
         return [
-            self.put_together(every, [next(found) if part.strip() else "" for part in every])
+            self.put_together(every, [next(new) if part.strip() else "" for part in every])
             for every in parts
         ]
 
-    def translated(self, asked: Sequence[str], first: int) -> list[str]:
+    def translated(self, sources: Sequence[str], first: int) -> list[str]:
         """Each sentence by all models; "" where one of them makes nothing of it."""
-        said = list(asked) if self.draws else list(dict.fromkeys(asked))  # beams find one answer
-        distinct, lost = list(said), set[int]()
+        distinct = list(sources) if self.draws else list(dict.fromkeys(sources))
+        texts, lost = list(distinct), set[int]()  # beams find one answer to equal sources
         for model in self.models:
-            found = model.answers([Pair(text) for text in said], first) if said else []
-            new = [str(one.value).strip() for one in found]
+            answers = model.answers([Pair(text) for text in texts], first) if texts else []
+            new = [str(answer.value).strip() for answer in answers]
             lost |= {number for number, text in enumerate(new) if not text}
-            said = [text or before for text, before in zip(new, said, strict=True)]
-        made = ["" if number in lost else text for number, text in enumerate(said)]
+            texts = [text or before for text, before in zip(new, texts, strict=True)]
+        texts = ["" if number in lost else text for number, text in enumerate(texts)]
         if self.draws:
-            return made
-        known = dict(zip(distinct, made, strict=True))
-        return [known[text] for text in asked]
+            return texts
+        known = dict(zip(distinct, texts, strict=True))
+        return [known[text] for text in sources]
 
     def put_together(self, old: Sequence[str], new: Sequence[str]) -> str:
         """The text of new sentences, with the white space of those that they stand for."""
@@ -84,11 +84,11 @@ class Back:
             part.strip() and not text for part, text in zip(old, new, strict=True)
         ):
             return ""
-        made = ""
+        whole = ""
         for part, text in zip(old, new, strict=True):
             added = respaced(part, text or part.strip())
-            made += " " + added if apart(made, added) else added
-        return made
+            whole += " " + added if apart(whole, added) else added
+        return whole
 
     @property
     def notes(self) -> list[str]:

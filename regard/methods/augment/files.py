@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,28 +55,28 @@ def read_source(
     problems.refuse(skip)
     if not examples:
         raise InputError(f"{name} holds no example for {task}")
-    made = Source(task, examples, reader.forms[name], reader.fields.get(name, {}))
+    source = Source(task, examples, reader.forms[name], reader.fields.get(name, {}))
     if reader.schema.in_columns:
         rows = [e.tags for e in examples if isinstance(e, Tagged) and e.tags is not None]
         tags = {tag for row in rows for tag in row}
-        made.scheme = detect(rows) if tags and of_entities(tags) else ""
-    return made
+        source.scheme = detect(rows) if tags and of_entities(tags) else ""
+    return source
 
 
 def read_text(name: str, problems: Problems) -> Source:
     path, blank = Path(name), 0
     if not path.is_file():
         raise InputError(f"{name} is no file; give a text, or --task for labelled examples")
-    made = Source(TEXT, [], "lines")
+    source = Source(TEXT, [], "lines")
     for number, line in TextFile(path, name, problems).lines():
         place = Place(name, number)
         if line.strip():
-            made.examples.append(Labelled(line, place=place, id=str(place)))
-            made.blanks.append(blank)
+            source.examples.append(Labelled(line, place=place, id=str(place)))
+            source.blanks.append(blank)
         blank = 0 if line.strip() else blank + 1
-    if not made.examples:
+    if not source.examples:
         raise InputError(f"{name} holds no text")
-    return made
+    return source
 
 
 # -- writing
@@ -104,16 +104,11 @@ def form_for(out: Path, source: Source) -> str:
         raise ConfigError(f"--out is {out}, which is for tagged words; say .jsonl")
     if form in ("csv", "tsv") and task.needs_records and not numbered_choices(source.fields):
         raise ConfigError(f"--out is {out}; a table cannot hold lists: say .jsonl")
-    check_rows(form, source)
-    return form
-
-
-def check_rows(form: str, source: Source) -> None:
-    """Refuses what cannot be written before hours of work are spent on variants of it."""
-    if form in ("tsv", "conll"):
+    if form in ("tsv", "conll"):  # refuses texts that do not fit before variants are made of them
         writer = Writer(io.StringIO(), form, source)
         for example in source.examples:
             writer.text(example)
+    return form
 
 
 def numbered_choices(fields: Mapping[str, str]) -> list[str]:
@@ -145,7 +140,8 @@ class Writer:
     def __init__(self, file: IO[str], form: str, source: Source) -> None:
         self.file, self.fields, self.count = file, source.fields, 0
         self.as_read = source.form == "conll"
-        self.names = names_of(source) if form in ("csv", "tsv") else []
+        records = (record(e, source.fields) for e in source.examples if form in ("csv", "tsv"))
+        self.names = list(dict.fromkeys(name for each in records for name in each))  # columns
         kinds: dict[str, Callable[[Example], str]] = {
             "jsonl": self.object,
             "json": self.object,
@@ -176,8 +172,8 @@ class Writer:
         return json.dumps(record(example, self.fields), ensure_ascii=False) + "\n"
 
     def row(self, example: Example) -> list[str]:
-        held = record(example, self.fields)
-        return ["" if held.get(name) is None else str(held[name]) for name in self.names]
+        values = record(example, self.fields)
+        return ["" if values.get(name) is None else str(values[name]) for name in self.names]
 
     def quoted(self, example: Example) -> str:
         return in_csv(self.row(example))
@@ -214,32 +210,19 @@ def is_cell(text: str) -> bool:
 
 
 def in_csv(row: Sequence[str]) -> str:
-    made = io.StringIO()
-    csv.writer(made, lineterminator="\n").writerow(row)
-    return made.getvalue()
-
-
-def names_of(source: Source) -> list[str]:
-    """The columns of a table, in the order of its roles."""
-    found: dict[str, None] = {}
-    for example in source.examples:
-        found |= dict.fromkeys(record(example, source.fields))
-    return list(found)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(row)
+    return text.getvalue()
 
 
 def record(example: Example, fields: Mapping[str, str]) -> dict[str, Any]:
     """Roles under the names that they have in the file; of a table without names, their own."""
-    made: dict[str, Any] = {}
-    for role, value in named_record(example):
+    own = [("id", example.id)] if example.id not in ("", str(example.place)) else []
+    values: dict[str, Any] = {}
+    for role, value in (*own, *example.record()):
         name = fields.get(role, role)
         if role == "choices" and (several := numbered_choices(fields)):
-            made |= dict(zip(several, value, strict=False))
+            values |= dict(zip(several, value, strict=False))
         else:
-            made[role if name.isdecimal() else name] = value
-    return made
-
-
-def named_record(example: Example) -> Iterable[tuple[str, Any]]:
-    if example.id not in ("", str(example.place)):
-        yield "id", example.id
-    yield from example.record()
+            values[role if name.isdecimal() else name] = value
+    return values

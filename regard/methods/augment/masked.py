@@ -13,7 +13,7 @@ neighbours of its GloVe vector; there are no such vectors here, so it stays as i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -82,14 +82,15 @@ class Masked:
             return self.each(sentence, places, dice)
         count = min(changes(sentence, share), len(places))
         chosen = sorted(places[i] for i in dice.permutation(len(places))[:count])
-        made = {}
-        found = self.candidates(sentence, chosen)
-        for place, (words, chances) in zip(chosen, found, strict=True):
-            others = [i for i, w in enumerate(words) if w.lower() != same(sentence, place)]
+        new = {}
+        candidates = self.candidates(sentence, chosen)
+        for place, (words, chances) in zip(chosen, candidates, strict=True):
+            own = sentence.units[place].text.lower()
+            others = [i for i, word in enumerate(words) if word.lower() != own]
             if chances[others].sum() > 0:  # a model may be sure to the last bit
                 shares = chances[others] / chances[others].sum()
-                made[place] = words[others[int(dice.choice(len(others), p=shares))]]
-        return sentence.replaced(made)
+                new[place] = words[others[int(dice.choice(len(others), p=shares))]]
+        return sentence.replaced(new)
 
     def each(
         self, sentence: Sentence, places: Sequence[int], dice: np.random.Generator
@@ -99,37 +100,41 @@ class Masked:
         chosen = [
             i for i, draw in zip(plain, dice.random(len(plain)), strict=True) if draw < CHANCE
         ]
-        found = self.candidates(sentence, chosen)
-        made = {
+        candidates = self.candidates(sentence, chosen)
+        new = {
             place: words[int(dice.integers(len(words)))]
-            for place, (words, _) in zip(chosen, found, strict=True)
+            for place, (words, _) in zip(chosen, candidates, strict=True)
             if words
         }
-        return sentence.replaced(made)
+        return sentence.replaced(new)
 
     # -- candidates
 
     def candidates(self, sentence: Sentence, places: Sequence[int]) -> list[Candidates]:
         """For each of these words what might stand in its place, the likeliest first."""
-        rows = self.rows(str(sentence), spans_of(sentence, places))
-        asked = [(number, row) for number, row in enumerate(rows) if row is not None]
-        found = [NONE] * len(places)
+        every = enumerate(self.rows(sentence, places))
+        rows = [(number, row) for number, row in every if row is not None]
+        candidates = [NONE] * len(places)
         with torch.inference_mode(), at_rest(self.model):
-            for at in range(0, len(asked), ROWS):
-                part = asked[at : at + ROWS]
+            for at in range(0, len(rows), ROWS):
+                part = rows[at : at + ROWS]
                 for (number, _), one in zip(part, self.guess([r for _, r in part]), strict=True):
-                    found[number] = one
-        return found
+                    candidates[number] = one
+        return candidates
 
-    def rows(self, text: str, spans: Sequence[tuple[int, int]]) -> list[Row | None]:
-        """None where a word is not to be guessed."""
-        made = self.filler.words.ready.encode(text, add_special_tokens=False)
-        ids: list[int] = made.ids
-        return [self.row(ids, touched(made.offsets, span)) for span in spans]
+    def rows(self, sentence: Sentence, places: Sequence[int]) -> list[Row | None]:
+        """What is read to guess each of these words; None where one is not to be guessed."""
+        encoded = self.filler.words.ready.encode(str(sentence), add_special_tokens=False)
+        spans = list(sentence.places())
+        rows = []
+        for start, end in (spans[place] for place in places):
+            pieces = [i for i, (a, b) in enumerate(encoded.offsets) if a < end and start < b]
+            rows.append(self.row(encoded.ids, pieces))
+        return rows
 
     def row(self, ids: list[int], pieces: list[int]) -> Row | None:
         """All pieces of a word become one mask. Where a text is too long, what stands farthest
-        from the mask is left out.
+        from the mask is left out. None: the word is not to be guessed.
         """
         if not pieces:
             return None
@@ -173,27 +178,13 @@ class Masked:
 
     def words_of(self, ids: Sequence[int], chances: Sequence[float]) -> Candidates:
         """Those that are words, and not pieces, marks or punctuation."""
-        said: list[tuple[str, Any]] = [
-            (self.filler.say(token), chance)
+        words = [
+            (word, chance)
             for token, chance in zip(ids, chances, strict=True)
             if token < len(self.whole) and self.whole[token]
+            if is_word(word := self.filler.say(token))
         ]
-        kept = [(word, chance) for word, chance in said if is_word(word)]
-        return Candidates([w for w, _ in kept], np.array([c for _, c in kept], np.float64))
-
-
-def spans_of(sentence: Sentence, places: Sequence[int]) -> list[tuple[int, int]]:
-    every = list(sentence.places())
-    return [every[place] for place in places]
-
-
-def touched(offsets: Sequence[tuple[int, int]], span: tuple[int, int]) -> list[int]:
-    """The tokens that hold a part of these characters."""
-    return [i for i, (a, b) in enumerate(offsets) if a < span[1] and span[0] < b]
-
-
-def same(sentence: Sentence, place: int) -> str:
-    return sentence.units[place].text.lower()
+        return Candidates([w for w, _ in words], np.array([c for _, c in words], np.float64))
 
 
 def is_word(text: str) -> bool:

@@ -1,4 +1,6 @@
-"""Variants of many examples, by one process or by several side by side."""
+"""The maker of variants with the models that its methods need, and the variants of many examples
+by one process or by several side by side.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,27 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from regard.core.errors import ConfigError
 from regard.data.augment.examples import BY_MODEL, CHUNK, Augmenter, Settings, Variant
 from regard.data.examples import Example, Tagged
-from regard.methods.augment.build import build
+from regard.formats.directory import load
+from regard.methods.augment.back_translation import Back
+from regard.methods.augment.masked import Masked
 
 AHEAD = 4  # chunks for each process that may wait to be written
+
+
+def build(settings: Settings) -> Augmenter:
+    masked, back = None, None
+    if settings.masked:
+        masked = Masked(load(settings.masked), top=settings.top, rule=settings.rule)
+    if settings.away:
+        back = Back(
+            load(settings.away),
+            load(settings.home) if settings.home else None,
+            seed=settings.seed,
+            temperature=settings.temperature,
+            beams=settings.beams,
+            prefixes=settings.prefixes,
+        )
+    return Augmenter(settings, masked, back)
 
 
 def augmented(

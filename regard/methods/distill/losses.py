@@ -27,10 +27,10 @@ def divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     return temperature**2 * (theirs.exp() * (theirs - ours)).sum(-1)
 
 
-def among(scores: Tensor, held: Tensor) -> Tensor:
-    """Scores of which only the held can be chosen; finite, so that no loss of them is 0 · ∞."""
+def among(scores: Tensor, eligible: Tensor) -> Tensor:
+    """Scores of which only the eligible can be chosen; finite, so that no loss of them is 0 · ∞."""
     scores = wide(scores)
-    return scores.masked_fill(~held, torch.finfo(scores.dtype).min / 4)
+    return scores.masked_fill(~eligible, torch.finfo(scores.dtype).min / 4)
 
 
 def squares(student: Tensor, teacher: Tensor) -> Tensor:
@@ -66,27 +66,22 @@ def word_divergence(
     temperature: float,
 ) -> Tensor:
     """The summed divergence of guesses of words, a few rows of logits at a time."""
-    held, given = rows
-    vocabulary = len_of(student)
+    ours, theirs = rows
+    edges = getattr(student, "edges", None)  # an adaptive output has no matrix of all words
+    vocabulary = int(edges[-1] if edges is not None else student.weight.size(0))
     size = max(1, CHUNK // ALIVE // vocabulary)
 
     def cost(part: Tensor, start: int) -> Tensor:
         chosen = slice(start, start + part.size(0))
         with torch.no_grad():
-            wanted = teacher(given[chosen])
+            wanted = teacher(theirs[chosen])
         each = divergence(student(part), wanted, temperature)
         return (each if shares is None else each * shares[chosen]).sum()
 
     weights = [weight for weight in student.parameters() if weight.requires_grad]
-    learn = torch.is_grad_enabled() and any(x.requires_grad for x in (held, *weights))
-    total: Tensor = Chunked.apply(cost, size, learn, held, *weights)
+    learn = torch.is_grad_enabled() and any(x.requires_grad for x in (ours, *weights))
+    total: Tensor = Chunked.apply(cost, size, learn, ours, *weights)
     return total
-
-
-def len_of(output: Any) -> int:
-    """Words of an output; an adaptive one has no matrix of all."""
-    edges = getattr(output, "edges", None)
-    return int(edges[-1] if edges is not None else output.weight.size(0))
 
 
 class Chunked(torch.autograd.Function):
@@ -117,11 +112,11 @@ class Chunked(torch.autograd.Function):
                 total += lost.detach()
                 if not learn:
                     continue
-                found = torch.autograd.grad(lost, (part, *weights), allow_unused=True)
-                grads[0][start : start + size] = found[0]
-                for kept, grad in zip(grads[1:], found[1:], strict=True):
+                new = torch.autograd.grad(lost, (part, *weights), allow_unused=True)
+                grads[0][start : start + size] = new[0]
+                for total_grad, grad in zip(grads[1:], new[1:], strict=True):
                     if grad is not None:
-                        kept += grad
+                        total_grad += grad
         ctx.save_for_backward(*grads)
         return total
 

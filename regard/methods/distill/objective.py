@@ -22,19 +22,20 @@ What validates is the inner objective itself, so a student is chosen and measure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.core.tables import fields_of, from_table
 from regard.data.corpus import Corpus
 from regard.methods.distill.layers import Heard, listening
+from regard.methods.distill.losses import angles
 from regard.methods.distill.parts import (
     HEADED,
     SOFT,
@@ -46,7 +47,6 @@ from regard.methods.distill.parts import (
     layer_counts,
     layer_sums,
     real_rows,
-    turned,
 )
 from regard.methods.distill.teacher import Teacher, check_student, mapped
 from regard.models.output import Heads
@@ -87,24 +87,24 @@ STYLES = {
 
 @dataclass(frozen=True)
 class DistilOptions:
-    """What is below 0 or "" is the style's."""
+    """What is None is the style's, or is decided by the data."""
 
-    of: str = ""  # the objective that is distilled
+    of: str | None = None  # the objective that is distilled
     options: dict[str, Any] = field(default_factory=dict)  # of that objective
-    teacher: str = ""  # a model directory
+    teacher: str | None = None  # a model directory
     style: str = "hinton"  # distilbert, tinybert (the layers), tinybert-answers (after them)
-    temperature: float = -1.0
-    soft: float = -1.0
-    hard: float = -1.0
-    cosine: float = -1.0
-    hidden: float = -1.0
-    attention: float = -1.0
-    embedding: float = -1.0
-    only: str = ""  # softened words are compared at the "targets", or at "all" real tokens
+    temperature: float | None = None
+    soft: float | None = None
+    hard: float | None = None
+    cosine: float | None = None
+    hidden: float | None = None
+    attention: float | None = None
+    embedding: float | None = None
+    only: str | None = None  # softened words are compared at the "targets", or at "all" real tokens
     mapping: str | Sequence[int] = "uniform"  # "top", or the teacher's layer (from 1) for each
     family: str = ""  # settled: how a labelled example is framed
     marks: bool = True  # of a labelled objective: False where the teacher reads without them
-    digest: str = ""  # settled: of the teacher's weights
+    digest: str | None = None  # settled: of the teacher's weights
 
 
 class Distil(Objective, Hooks):
@@ -245,24 +245,21 @@ class Distil(Objective, Hooks):
         if not self.layers:
             return {}
         return {
-            name: mapped(self.options.mapping, len(held), self.teacher.layers[name])
-            for name, held in plain(model).stacks().items()
+            name: mapped(self.options.mapping, len(layers), self.teacher.layers[name])
+            for name, layers in plain(model).stacks().items()
         }
 
     # -- learning
 
-    def rows(self, batch: Batch) -> dict[str, Tensor]:
-        return real_rows(self.inner, batch, self.teacher.pair)
-
     def counts(self, batch: Batch) -> dict[str, float]:
-        found = dict(self.inner.counts(batch)) if "hard" in self.wanted else {}
+        counts = dict(self.inner.counts(batch)) if "hard" in self.wanted else {}
         if "soft" in self.wanted:
             soft = answer_counts(self.inner, batch, every=self.every, pair=self.teacher.pair)
-            found |= {f"{SOFT}{name}": count for name, count in soft.items()}
-        rows = self.rows(batch)
+            counts |= {f"{SOFT}{name}": count for name, count in soft.items()}
+        rows = real_rows(self.inner, batch, self.teacher.pair)
         if "cosine" in self.wanted:
-            found["cosine"] = float(last(rows).sum())
-        return found | layer_counts(rows, self.layers)
+            counts["cosine"] = float(last(rows).sum())
+        return counts | layer_counts(rows, self.layers)
 
     @torch.compiler.disable
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
@@ -272,50 +269,36 @@ class Distil(Objective, Hooks):
         seen = Watched(model) if "hard" in self.wanted else Unscored(model)
         own, theirs = divided(state, self.teacher.depth)
         with self.heard(model) as ours:
-            found = self.inner.loss(seen, batch, own)
+            plain_loss = self.inner.loss(seen, batch, own)
         teacher = Unscored(self.teacher.like(model))
         with torch.no_grad(), self.heard(teacher.model) as its:
             self.inner.loss(teacher, batch, theirs)
         joined(state, own, theirs)
-        sums = dict(found.sums) if "hard" in self.wanted else {}
-        sums |= self.compared(model, batch, (seen, teacher), (ours, its))
-        return Loss(sums, self.counts(batch), found.seen)
-
-    def heard(self, model: Any) -> AbstractContextManager[dict[str, Heard]]:
-        if not self.layers:
-            return nullcontext({})
-        return listening(plain(model), attention="attention" in self.layers)
-
-    def compared(
-        self,
-        model: Any,
-        batch: Batch,
-        seen: tuple[Watched, Watched],
-        heard: tuple[dict[str, Heard], dict[str, Heard]],
-    ) -> dict[str, Tensor]:
-        """The losses beside the objective's own."""
-        sums: dict[str, Tensor] = {}
-        rows = self.rows(batch)
+        sums = dict(plain_loss.sums) if "hard" in self.wanted else {}
+        rows = real_rows(self.inner, batch, self.teacher.pair)
         if "soft" in self.wanted:
-            found = answer_sums(
+            softened = answer_sums(
                 self.inner,
-                *seen,
+                seen,
+                teacher,
                 batch,
                 temperature=self.chosen.temperature,
                 every=self.every,
                 pair=self.teacher.pair,
             )
-            sums |= {f"{SOFT}{name}": value for name, value in found.items()}
-        if "cosine" in self.wanted:
-            sums["cosine"] = turned(seen[0].hidden[-1], seen[1].hidden[-1], last(rows))
+            sums |= {f"{SOFT}{name}": value for name, value in softened.items()}
+        if "cosine" in self.wanted:  # how far the last states point elsewhere (Sanh et al. 2019, 3)
+            real = last(rows)
+            sums["cosine"] = angles(seen.hidden[-1][real], teacher.hidden[-1][real]).sum()
         if self.layers:
-            fit: Callable[[Tensor], Tensor] = getattr(plain(model), "fit", as_it_is)
-            sums |= layer_sums(*heard, rows, self.mapping(model), fit, self.layers)
-        return sums
+            fit = getattr(plain(model), "fit", nn.Identity())
+            sums |= layer_sums(ours, its, rows, self.mapping(model), fit, self.layers)
+        return Loss(sums, self.counts(batch), plain_loss.seen)
 
-
-def as_it_is(rows: Tensor) -> Tensor:
-    return rows
+    def heard(self, model: Any) -> AbstractContextManager[dict[str, Heard]]:
+        if not self.layers:
+            return nullcontext({})
+        return listening(plain(model), attention="attention" in self.layers)
 
 
 # -- options
@@ -331,21 +314,15 @@ def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Object
     if options.of not in known:
         raise UnknownName("objective to distil", options.of, known)
     kind = find(options.of, learners())
-    if not isinstance(options.options, dict):
-        raise ConfigError(f"objective.options is {options.options!r}; it is a table")
     names = fields_of(kind.Options)
-    own: dict[str, Any] = {k: getattr(options, k) for k in ("family", "marks") if k in names}
-    inner: Any = from_table(
-        kind.Options,
-        own | options.options,
-        what=f"option of {options.of!r}",
-        advice="(objective.options)",
-    )
-    if getattr(inner, "crf", False):
+    table = {k: getattr(options, k) for k in ("family", "marks") if k in names} | options.options
+    if table.get("crf"):
         raise ConfigError(
             "the tags of a CRF depend on each other, so a teacher has no answer for a single word; "
             "set crf = false in objective.options"
         )
+    what = f"option of {options.of!r}"
+    inner: Any = from_table(kind.Options, table, path="objective.options.", what=what)
     return kind(corpus, inner, learning=learning, **sizes)
 
 
@@ -354,20 +331,25 @@ def chosen(options: DistilOptions) -> Style:
     if options.style not in STYLES:
         raise UnknownName("style of distillation", options.style, STYLES)
     style = STYLES[options.style]
-    given = {name: getattr(options, name) for name in Style._fields if name != "only"}
-    said: dict[str, Any] = {name: float(value) for name, value in given.items() if value >= 0}
-    made = style._replace(**said)
+    numbers: dict[str, Any] = {
+        name: float(value)
+        for name in ("temperature", *PARTS)
+        if (value := getattr(options, name)) is not None
+    }
     usual = style.only if options.of in TEXT else "targets"
-    made = made._replace(only=options.only or usual)
-    choose("objective.only", made.only, ("targets", "all"))
-    if made.temperature <= 0:
-        raise ConfigError(f"objective.temperature is {made.temperature:g}; it must be above 0")
-    if not any(getattr(made, part) for part in PARTS if part != "hard"):
+    result = style._replace(**numbers, only=options.only or usual)
+    choose("objective.only", result.only, ("targets", "all"))
+    if result.temperature <= 0:
+        raise ConfigError(f"objective.temperature is {result.temperature:g}; it must be above 0")
+    for part in PARTS:
+        if getattr(result, part) < 0:
+            raise ConfigError(f"objective.{part} is {numbers[part]:g}; a weight is 0 or more")
+    if not any(getattr(result, part) for part in PARTS if part != "hard"):
         raise ConfigError(
             "every loss that asks the teacher has the weight 0; give soft, cosine, hidden, "
             "attention or embedding one above it, or train without a teacher"
         )
-    return made
+    return result
 
 
 # -- a memory that goes along: the student's layers first, then the teacher's

@@ -16,7 +16,6 @@ from regard.data.tags import IGNORED
 from regard.methods.distill.layers import Heard, Scores
 from regard.methods.distill.losses import (
     among,
-    angles,
     divergence,
     score_squares,
     squares,
@@ -142,8 +141,8 @@ def head_losses(
     objective: Any, student: Watched, teacher: Watched, batch: Batch, temperature: float
 ) -> Iterator[tuple[str, Tensor]]:
     """What each row of the heads' answers loses."""
-    said = zip(student.scores, teacher.scores, strict=True)
-    pairs = {ours.head: (ours.scores, theirs.scores) for ours, theirs in said}
+    both = zip(student.scores, teacher.scores, strict=True)
+    pairs = {ours.head: (ours.scores, theirs.scores) for ours, theirs in both}
 
     def apart(name: str) -> Tensor:
         return divergence(*pairs[name], temperature)
@@ -202,34 +201,34 @@ def layer_sums(
     """TinyBERT's losses of the layers (Jiao et al. 2020, 3.1), each over the rows of a stack."""
     sums: dict[str, Tensor] = {}
     for name, real in rows.items():
-        held, given = ours[name], theirs[name]
+        own, its = ours[name], theirs[name]
         if "embedding" in wanted:
-            first = squares(fit(held.hidden[0][real]), given.hidden[0][real])
+            first = squares(fit(own.hidden[0][real]), its.hidden[0][real])
             sums[named(name, "embedding")] = first.sum()
         if "hidden" in wanted:
             each = [
-                squares(fit(held.hidden[i][real]), given.hidden[to][real]).sum()
+                squares(fit(own.hidden[i][real]), its.hidden[to][real]).sum()
                 for i, to in enumerate(mapping[name], 1)
             ]
             sums[named(name, "hidden")] = torch.stack(each).sum()
         if "attention" in wanted:
-            for part, mine, its in (
-                ("attention", held.scores, given.scores),
-                ("cross", held.cross, given.cross),
+            for part, mine, goal in (
+                ("attention", own.scores, its.scores),
+                ("cross", own.cross, its.cross),
             ):
                 if mine:
-                    sums[named(name, part)] = attended(mine, its, mapping[name], real)
+                    sums[named(name, part)] = attended(mine, goal, mapping[name], real)
     return sums
 
 
 def layer_counts(rows: dict[str, Tensor], wanted: set[str]) -> dict[str, float]:
     """Of what `layer_sums` gives; the rows of a decoder also read the source."""
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for name, real in rows.items():
         parts: list[str] = [part for part in ("embedding", "hidden", "attention") if part in wanted]
         parts += ["cross"] * (name == "decoder" and "attention" in wanted)
-        found |= dict.fromkeys((named(name, part) for part in parts), float(real.sum()))
-    return found
+        counts |= dict.fromkeys((named(name, part) for part in parts), float(real.sum()))
+    return counts
 
 
 def named(stack: str, part: str) -> str:
@@ -246,8 +245,3 @@ def attended(ours: list[Scores], theirs: list[Scores], mapping: list[int], real:
             seen[key] = mine.seen(real)
         total = total + score_squares(mine.scores, theirs[to - 1].scores, seen[key]).sum()
     return total
-
-
-def turned(student: Tensor, teacher: Tensor, real: Tensor) -> Tensor:
-    """By how much the last states point elsewhere (Sanh et al. 2019, 3), over the real rows."""
-    return angles(student[real], teacher[real]).sum()

@@ -11,29 +11,35 @@ RUN/
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from regard.core.errors import ConfigError, FormatError, RegardError, UnknownName
-from regard.core.files import write_json
 from regard.core.lock import RunLock
 from regard.data.corpus import MARKER, Corpus, read_marker
-from regard.formats.directory import configure, describe, load, locate, read_config
-from regard.formats.registry import extensions_of, format_of
+from regard.formats.directory import describe, load, locate
 from regard.methods.distill.learned import inner_of
 from regard.methods.distill.objective import STYLES
 from regard.methods.distill.parts import TEXT
 from regard.methods.distill.student import check_directory, check_shape, make_student, shape_of
 from regard.methods.distill.teacher import check_tokenizer
-from regard.methods.dry_run import rehearse
-from regard.methods.finetune.multi_stage import Facts, Stopped, part
-from regard.methods.runs import BEFOREHAND, run
+from regard.methods.runs import (
+    BEFOREHAND,
+    Facts,
+    Stopped,
+    check_one_process,
+    model_facts,
+    part,
+    read_plan,
+    rehearse,
+    run,
+    runner,
+    write_plan,
+)
 from regard.models import FAMILIES
 from regard.tasks.labelled import TASK
 from regard.training import recipe as recipes
@@ -85,16 +91,16 @@ class Asked:
 
     teacher: str
     student: str  # a shape, such as "layers=6", or a model directory
-    style: str = ""  # "": Hinton's, for text DistilBERT's
+    style: str | None = None  # None: Hinton's, for text DistilBERT's
     sequence: bool = False  # translation: learn what the teacher writes
     beams: int = 4  # with which it writes
-    vocabulary: int = 0  # of a labelled task: so many words; 0: all of them
+    vocabulary: int | None = None  # of a labelled task: how many words stay; None: all of them
 
 
 def distil(
     recipe: Recipe,
     out: Path,
-    asked: Asked | None = None,
+    plan: Asked | None = None,
     *,
     resume: bool = False,
     display: str = "auto",
@@ -105,23 +111,22 @@ def distil(
     says of its model is the student's.
     """
     out = Path(out)
-    steps = None
+    file = out / FIRST / PLAN
     if resume:
         steps = recipe.budget.steps
-        recipe, asked = read_plan(out)
+        plan, recipe, _ = read_plan(file, Asked, "there is no distillation to go on with")
         if steps:
             recipe = replaced(recipe, budget=Budget(steps=steps))
-    elif asked is None:
+        return Distilling(plan, display, steps).go(recipe, out)
+    if plan is None:
         raise ConfigError("a new distillation needs a teacher and a student")
-    else:
-        check(recipe, asked)
-        check_place(out, False, Group(), BEFOREHAND)
-        if (out / FIRST / PLAN).is_file():
-            raise ConfigError(f"{out} exists already; go on with --resume, or choose another --out")
-        with begun(out):
-            write_json(out / FIRST / PLAN, {"recipe": recipe.table(), "asked": asdict(asked)})
-            return Distilling(asked, display).go(recipe, out)
-    return Distilling(asked, display, steps).go(recipe, out)
+    check(recipe, plan)
+    check_place(out, False, Group(), BEFOREHAND)
+    if file.is_file():
+        raise ConfigError(f"{out} exists already; go on with --resume, or choose another --out")
+    with begun(out):
+        write_plan(file, plan, recipe)
+        return Distilling(plan, display).go(recipe, out)
 
 
 @contextmanager
@@ -144,44 +149,41 @@ def begun(out: Path) -> Iterator[None]:
         raise
 
 
-def check(recipe: Recipe, asked: Asked) -> None:
+def check(recipe: Recipe, plan: Asked) -> None:
     """Refuses at once what cannot be."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError(
-            "a student is made by one process; begin with one, and when the run itself has begun "
-            "--resume goes on with several"
-        )
-    teacher = teacher_of(asked.teacher)
-    given = read_config(teacher)
-    found = format_of(given["model_type"])
-    if asked.style and asked.style not in STYLES:
-        raise UnknownName("style of distillation", asked.style, STYLES)
+    check_one_process(
+        "a student is made by one process; begin with one, and when the run itself has begun "
+        "--resume goes on with several"
+    )
+    teacher = teacher_of(plan.teacher)
+    facts = model_facts(teacher)
+    if plan.style and plan.style not in STYLES:
+        raise UnknownName("style of distillation", plan.style, STYLES)
     prepared = Path(recipe.data, MARKER).is_file()
-    if is_directory(asked.student):
+    if is_directory(plan.student):
         # What a task adds to the words of a model is added to the student's when it learns.
-        check_directory(Path(asked.student), teacher, words=prepared)
+        check_directory(Path(plan.student), teacher, words=prepared)
     else:
-        shape = shape_of(asked.student)
-        check_shape(asked.teacher, configure(found, given), extensions_of(given), shape)
+        check_shape(plan.teacher, facts.config, facts.extensions, shape_of(plan.student))
     if prepared:
-        check_prepared(recipe, asked)
-    elif asked.sequence:
+        check_prepared(recipe, plan)
+    elif plan.sequence:
         raise no_pairs(recipe)
-    elif FAMILIES[found.family].writes_tasks:
+    elif FAMILIES[facts.family].writes_tasks:
         raise ConfigError(
-            f"{asked.teacher} learned its task as text; give the prepared pairs that it learned "
-            f"from, such as {Path(asked.teacher, 'data')}"
+            f"{plan.teacher} learned its task as text; give the prepared pairs that it learned "
+            f"from, such as {Path(plan.teacher, 'data')}"
         )
-    if asked.vocabulary and is_directory(asked.student):
+    if plan.vocabulary and is_directory(plan.student):
         raise ConfigError("the student has its vocabulary already; leave --vocabulary out")
     inner_of(recipe, teacher)
 
 
-def check_prepared(recipe: Recipe, asked: Asked) -> None:
+def check_prepared(recipe: Recipe, plan: Asked) -> None:
     """Refuses what is asked of labelled examples alone."""
-    if asked.sequence and read_marker(Path(recipe.data)).get("kind") != "pairs":
+    if plan.sequence and read_marker(Path(recipe.data)).get("kind") != "pairs":
         raise no_pairs(recipe)
-    if asked.vocabulary:
+    if plan.vocabulary:
         raise ConfigError(
             f"{recipe.data} was cut into the teacher's own tokens, so its vocabulary has to stay; "
             "leave --vocabulary out, which is for labelled examples"
@@ -215,73 +217,54 @@ def teacher_of(name: str) -> Path:
         ) from None
 
 
-def read_plan(out: Path) -> tuple[Recipe, Asked]:
-    file = out / FIRST / PLAN
-    if not file.is_file():
-        raise ConfigError(f"{out} has no {FIRST}/{PLAN}; there is no distillation to go on with")
-    try:
-        held = json.loads(file.read_text(encoding="utf-8"))
-        return recipes.make(held["recipe"]), Asked(**held["asked"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise FormatError(f"{file} cannot be read: {error}") from None
-
-
 class Distilling:
     """What comes before the run, then it; each part is made once and gone on with."""
 
-    def __init__(self, asked: Asked, display: str, steps: int | None = None) -> None:
-        self.asked, self.display = asked, display
+    def __init__(self, plan: Asked, display: str, steps: int | None = None) -> None:
+        self.plan, self.display = plan, display
         self.steps = steps  # a larger budget for what goes on; None: as it was
 
     def go(self, recipe: Recipe, out: Path) -> Facts:
         if (out / RECIPE).is_file():  # its own recipe stands there
-            given = Recipe(engine=recipe.engine, budget=Budget(steps=self.steps))
-            found = run(given, out, resume=True, display=self.display)
+            budget = Recipe(engine=recipe.engine, budget=Budget(steps=self.steps))
+            facts = run(budget, out, resume=True, display=self.display)
         else:
             try:
                 with RunLock(out):  # the run itself takes it again
-                    made = self.before(recipe, out / FIRST)
+                    own = self.before(recipe, out / FIRST)
             except Stopped as stopped:
-                told = f"stopped before the run itself; go on with: regard distil --resume {out}"
-                watch(self.display).stop(told)
+                note = f"stopped before the run itself; go on with: regard distil --resume {out}"
+                watch(self.display).stop(note)
                 return stopped.facts
-            found = run(made, out, display=self.display)
-        if found["first"]:
-            keep_task(teacher_of(self.asked.teacher), out)
-        return found | {"distilled": self.sizes(out)}
+            facts = run(own, out, display=self.display)
+        if facts["first"]:
+            keep_task(teacher_of(self.plan.teacher), out)
+        theirs, ours = (describe(path)["parameters"] for path in (self.plan.teacher, out))
+        return facts | {"distilled": {"teacher": theirs, "student": ours, "share": ours / theirs}}
 
-    def sizes(self, out: Path) -> dict[str, Any]:
-        """Parameters of the teacher that was given and of the student that is kept."""
-        theirs, ours = (describe(path)["parameters"] for path in (self.asked.teacher, out))
-        return {"teacher": theirs, "student": ours, "share": ours / theirs}
-
-    def before(self, given: Recipe, first: Path) -> Recipe:
+    def before(self, begun: Recipe, first: Path) -> Recipe:
         """The recipe of the run, once all that it needs is there. Where something dear comes first,
         what would be refused after it is refused before.
         """
-        asked = self.asked
-        teacher = teacher_of(asked.teacher)  # and the model, until there is a student
-        of, options, recipe = inner_of(replaced(given, model=str(teacher)), teacher)
-        if asked.vocabulary:
+        plan = self.plan
+        teacher = teacher_of(plan.teacher)  # and the model, until there is a student
+        of, options, recipe = inner_of(replaced(begun, model=str(teacher)), teacher)
+        if plan.vocabulary:
             teacher = self.trimmed(recipe, teacher, first / "teacher")
-        student = asked.student
+        student = plan.student
         if not is_directory(student):
             student = str(self.student(recipe, teacher, first / "student"))
         stages = self.stages(replaced(recipe, model=student), teacher, of, options)
-        if asked.sequence or len(stages) > 1:
+        if plan.sequence or len(stages) > 1:
             for stage in stages:
                 rehearse(stage)
-        if asked.sequence:
+        if plan.sequence:
             place = self.pairs(recipe, teacher, first / PAIRS)
             stages = [replaced(stage, data=str(place)) for stage in stages]
         *before, last = stages
         for layers in before:
             watch(self.display).note("first the layers, then the answers")
-            part(
-                layers,
-                first / LAYERS,
-                lambda r, p, go_on: run(r, p, resume=go_on, display=self.display),
-            )
+            part(layers, first / LAYERS, runner(self.display))
             last = replaced(last, model=str(first / LAYERS))
         return last
 
@@ -291,10 +274,10 @@ class Distilling:
         """The recipe with its objective, and the rates of the style's paper. Of TinyBERT on a task,
         the layers are learned first, with the budget that is given: by a recipe before it.
         """
-        asked = self.asked
-        if asked.sequence and not asked.style:
+        plan = self.plan
+        if plan.sequence and not plan.style:
             return [replaced(recipe, objective={"name": of} | options | recipe.objective)]
-        usual = asked.style or (USUAL if of not in TEXT or of == "pairs" else "distilbert")
+        usual = plan.style or (USUAL if of not in TEXT or of == "pairs" else "distilbert")
         inside = options | dict(recipe.objective.get("options", {}))
         table = {"of": of, "teacher": str(teacher), "style": usual}
         whole = {"name": "distil"} | table | recipe.objective | {"options": inside}
@@ -322,18 +305,18 @@ class Distilling:
         if not (place / "config.json").is_file():
             examples = divided(recipe, "silent").train
             texts = (text for example in examples for _, text in example.parts())
-            found = trim(load(teacher), texts, self.asked.vocabulary, place)
-            before, after = found["words"]
+            words = self.plan.vocabulary or 0
+            before, after = trim(load(teacher), texts, words, place)["words"]
             watch(self.display).note(f"of {before:,} words {after:,} are kept")
         return place
 
     def student(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
         if not (place / "config.json").is_file():
-            found = make_student(load(teacher), shape_of(self.asked.student), place, recipe.seed)
-            how = "layers of its teacher" if found["inherited"] else "random weights"
+            sizes = make_student(load(teacher), shape_of(self.plan.student), place, recipe.seed)
+            how = "layers of its teacher" if sizes["inherited"] else "random weights"
             watch(self.display).note(
-                f"the student has {found['student']:,} parameters, its teacher "
-                f"{found['teacher']:,}; it begins with {how}"
+                f"the student has {sizes['student']:,} parameters, its teacher "
+                f"{sizes['teacher']:,}; it begins with {how}"
             )
         return place
 
@@ -347,13 +330,13 @@ class Distilling:
         check_tokenizer(teacher, Corpus.open(data, "train"))
         precision = "bf16" if recipe.engine.precision == "bf16" else "own"
 
-        def told(done: int, total: int) -> None:
+        def tell(done: int, total: int) -> None:
             if not progress.quiet:
                 progress.say(f"the teacher has written {done:,} of {total:,} targets")
 
         try:
             teach_pairs(
-                load(teacher), data, place, beams=self.asked.beams, precision=precision, watch=told
+                load(teacher), data, place, beams=self.plan.beams, precision=precision, watch=tell
             )
         finally:
             progress.close()
@@ -362,8 +345,8 @@ class Distilling:
 
 def keep_task(teacher: Path, out: Path) -> None:
     """What a model that answers in texts is asked by is its teacher's, too."""
-    learned = recipes.read(out / RECIPE)["objective"]
-    writes = "pairs" in (learned["name"], learned.get("of"))
+    objective = recipes.read(out / RECIPE)["objective"]
+    writes = "pairs" in (objective["name"], objective.get("of"))
     if writes and (teacher / TASK).is_file() and not (out / TASK).is_file():
         shutil.copyfile(teacher / TASK, out / TASK)
 

@@ -7,7 +7,6 @@ and tests keeps the real ones.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -23,7 +22,7 @@ from regard.data.corpus import MARKER, SPLITS, Corpus, Writer, read_marker, writ
 from regard.data.tokenizer import FILES
 from regard.decoding.generation import generate
 from regard.formats.directory import Checkpoint
-from regard.methods.preference.replies import digest_of
+from regard.methods.runs import digest_of, weights_digest
 
 BLOCK = 128  # sources between two savings
 BATCH = 32  # sources decoded together
@@ -55,11 +54,11 @@ def teach_pairs(
     corpus = Corpus.open(data, "train")
     room_of(teacher, int(np.diff(np.asarray(corpus.sentences))[::2].max(initial=0)))  # the longest
     notes = out.with_name(f"{out.name}.jsonl")
-    asked = {
-        "data": str(data), "split": digest_of_split(data), "teacher": str(teacher.path),
-        "weights": digest_of([str(teacher.path)]), "beams": beams, "alpha": alpha,
-    }  # fmt: skip
-    done = begun(notes, asked)
+    train = sorted([*data.glob("train-*"), *data.glob("train.*")])  # tokens, ends of sources
+    done = begun(notes, {
+        "data": str(data), "split": digest_of(train), "teacher": str(teacher.path),
+        "weights": weights_digest([str(teacher.path)]), "beams": beams, "alpha": alpha,
+    })  # fmt: skip
     total = len(corpus.documents) - 1
     options = {"beams": beams, "alpha": alpha, "precision": precision, "batch": BATCH}
     with notes.open("a", encoding="utf-8") as file:
@@ -74,19 +73,10 @@ def teach_pairs(
     return read_marker(out)
 
 
-def digest_of_split(data: Path) -> str:
-    """Of what is read to learn from: its tokens, and where sources end."""
-    found = hashlib.blake2b(digest_size=16)
-    for path in sorted([*data.glob("train-*"), *data.glob("train.*")]):
-        with path.open("rb") as file:
-            found.update(hashlib.file_digest(file, "blake2b").digest())
-    return found.hexdigest()
-
-
 def source_of(corpus: Corpus, index: int) -> list[int]:
     first, last = (int(edge) for edge in corpus.sentences[2 * index : 2 * index + 2])
-    found: list[int] = corpus.read(first, last).tolist()
-    return found
+    source: list[int] = corpus.read(first, last).tolist()
+    return source
 
 
 def targets(
@@ -95,14 +85,14 @@ def targets(
     """The likeliest target of each source; how long it may be depends on that source alone, and
     not on which others are decoded with it.
     """
-    found: list[list[int]] = [[] for _ in sources]
+    likeliest: list[list[int]] = [[] for _ in sources]
     rooms = [room_of(teacher, len(source)) for source in sources]
     for room in sorted(set(rooms)):
         chosen = [i for i, own in enumerate(rooms) if own == room]
-        made = generate(teacher, [sources[i] for i in chosen], tokens=room, **options)
-        for i, results in zip(chosen, made, strict=True):
-            found[i] = results[0].ids
-    return found
+        written = generate(teacher, [sources[i] for i in chosen], tokens=room, **options)
+        for i, results in zip(chosen, written, strict=True):
+            likeliest[i] = results[0].ids
+    return likeliest
 
 
 def room_of(teacher: Checkpoint, length: int) -> int:
@@ -117,16 +107,16 @@ def room_of(teacher: Checkpoint, length: int) -> int:
     return room if context is None else min(room, context - length)
 
 
-def begun(notes: Path, asked: dict[str, Any]) -> int:
+def begun(notes: Path, settings: dict[str, Any]) -> int:
     """How many targets are written already; a line that was cut off is taken back."""
     if not notes.is_file():
         notes.parent.mkdir(parents=True, exist_ok=True)
-        notes.write_text(json.dumps(asked) + "\n", encoding="utf-8")
+        notes.write_text(json.dumps(settings) + "\n", encoding="utf-8")
         return 0
     text = notes.read_bytes()
     whole = text[: text.rfind(b"\n") + 1]
     lines = whole.splitlines()
-    if not lines or json.loads(lines[0]) != asked:
+    if not lines or json.loads(lines[0]) != settings:
         raise FormatError(
             f"{notes} was begun with other data, another teacher (or other weights of it) or other "
             "beams; restore them, or begin anew elsewhere"

@@ -13,15 +13,9 @@ from torch import Tensor
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.core.seeding import seed_torch
-from regard.formats.directory import (
-    Checkpoint,
-    configure,
-    heads_in,
-    read_config,
-    save,
-)
-from regard.formats.registry import format_of
+from regard.formats.directory import Checkpoint, heads_in, save
 from regard.methods.distill.teacher import check_extent, check_vocabulary
+from regard.methods.runs import model_facts
 from regard.models import FAMILIES
 from regard.training.recipe import value_of
 
@@ -34,7 +28,7 @@ BY_LAYER = ("window", "windows", "dilations")  # fields that may have a value fo
 
 def shape_of(words: str) -> dict[str, int]:
     """ "layers=6" or "layers=4,width=256,heads=4" as a table."""
-    found: dict[str, int] = {}
+    shape: dict[str, int] = {}
     for word in filter(None, re.split(r"[,\s]+", words.strip())):
         name, equals, text = word.partition("=")
         value = value_of(text)
@@ -43,10 +37,10 @@ def shape_of(words: str) -> dict[str, int]:
                 f"{word!r} is no model directory and no part of a student's shape; write "
                 "NAME=NUMBER, such as layers=6 or layers=4,width=256,heads=4"
             )
-        found[name] = value
-    if not found:
+        shape[name] = value
+    if not shape:
         raise ConfigError("the student has no shape; give one, such as layers=6")
-    return found
+    return shape
 
 
 def spread(layers: int, depth: int) -> list[int]:
@@ -66,40 +60,29 @@ def student_of(teacher: Checkpoint, shape: dict[str, int], seed: int) -> Any:
     """
     model, config = teacher.model, teacher.config
     check_shape(str(teacher.path), config, model.extensions, shape)
-    shape = both_sides(shape, config)
-    picked = {
-        "encoder": spread(shape.get("layers", config.layers), config.layers),
-        "decoder": decoder_layers(shape, config),
-    }
+    decoder = getattr(config, "decoder_layers", None)
+    if decoder == config.layers and "layers" in shape:
+        # A decoder as deep as its encoder stays so, unless it is named.
+        shape = {"decoder_layers": shape["layers"]} | shape
+    layers = shape.get("layers", config.layers)
+    picked = {"encoder": spread(layers, config.layers)}
+    if hasattr(config, "decoder_layers"):  # without a number it is as deep as the encoder
+        new = shape.get("decoder_layers", decoder or layers)
+        picked["decoder"] = spread(new, decoder or config.layers)
     fields = asdict(config)  # what a configuration only derives cannot be set
     per_layer = {
-        name: tuple(held[i] for i in picked["encoder"])
+        name: tuple(values[i] for i in picked["encoder"])
         for name in BY_LAYER
-        if isinstance(held := fields.get(name), tuple | list) and len(held) == config.layers
+        if isinstance(values := fields.get(name), tuple | list) and len(values) == config.layers
     }
     smaller = config.replace(**shape | per_layer)
     build: Any = cast(Any, FAMILIES[model.family.name].model)
-    made = build(smaller, heads_in(model)) if hasattr(model, "heads") else build(smaller)
+    student = build(smaller, heads_in(model)) if hasattr(model, "heads") else build(smaller)
     if set(shape) - set(DEPTHS):
         seed_torch(seed, "student")
-        return made.initialise().eval()
-    made.load_state_dict(inherited(model.state_dict(), made.state_dict(), picked))
-    return made.eval()
-
-
-def both_sides(shape: dict[str, int], config: Any) -> dict[str, int]:
-    """A decoder as deep as its encoder stays so, unless it is named."""
-    alike = getattr(config, "decoder_layers", None) == config.layers
-    return {"decoder_layers": shape["layers"]} | shape if alike and "layers" in shape else shape
-
-
-def decoder_layers(shape: dict[str, int], config: Any) -> list[int]:
-    """Of a decoder with an encoder; without a number of its own it is as deep as the encoder."""
-    if not hasattr(config, "decoder_layers"):
-        return []
-    depth = config.decoder_layers or config.layers
-    usual = config.decoder_layers or shape.get("layers", config.layers)
-    return spread(shape.get("decoder_layers", usual), depth)
+        return student.initialise().eval()
+    student.load_state_dict(inherited(model.state_dict(), student.state_dict(), picked))
+    return student.eval()
 
 
 def check_shape(
@@ -114,12 +97,12 @@ def check_shape(
     for name, value in shape.items():
         if name not in known:
             raise UnknownName("part of a student's shape", name, known)
-        held = getattr(config, name)
-        if held is None and name == "decoder_layers":
-            held = config.layers
-        if held is not None and value > held:
+        theirs = getattr(config, name)
+        if theirs is None and name == "decoder_layers":
+            theirs = config.layers
+        if theirs is not None and value > theirs:
             raise ConfigError(
-                f"the student would have {name} = {value} and its teacher has {held}; a student "
+                f"the student would have {name} = {value} and its teacher has {theirs}; a student "
                 "is neither wider nor deeper than its teacher"
             )
 
@@ -128,43 +111,36 @@ def check_directory(student: Path, teacher: Path, *, words: bool) -> None:
     """Refuses a student that is there already and is larger than its teacher. `words`: nothing
     will add to those of either, so both have to have the same now.
     """
-    (mine, own), (its, their) = (known(path) for path in (student, teacher))
+    own, their = model_facts(student), model_facts(teacher)
     if words:
-        check_vocabulary(own, their, teacher)
-    check_extent(own, their, mine if mine == its else "")
-
-
-def known(path: Path) -> tuple[str, Any]:
-    """The family and the configuration of a directory."""
-    given = read_config(path)
-    found = format_of(given["model_type"])
-    return found.family, configure(found, given)
+        check_vocabulary(own.config, their.config, teacher)
+    check_extent(own.config, their.config, own.family if own.family == their.family else "")
 
 
 def inherited(
     teacher: dict[str, Tensor], student: dict[str, Tensor], picked: dict[str, list[int]]
 ) -> dict[str, Tensor]:
     """The student's weights, by their names, from those of the teacher."""
-    found = {}
+    weights = {}
     for name in student:
         layer = LAYER.match(name)
         source = name
         if layer is not None:
             side = "decoder" if layer[1].startswith("decoder") else "encoder"
             source = f"{layer[1]}.{picked[side][int(layer[2])]}.{layer[3]}"
-        found[name] = teacher[source].clone()
-    return found
+        weights[name] = teacher[source].clone()
+    return weights
 
 
 def make_student(
     teacher: Checkpoint, shape: dict[str, int], out: Path, seed: int
 ) -> dict[str, Any]:
     """Writes the student as a model directory; gives how large both are."""
-    made = student_of(teacher, shape, seed)
+    student = student_of(teacher, shape, seed)
     with torch.no_grad():
-        save(made, out, teacher.tokenizer, teacher.source)
+        save(student, out, teacher.tokenizer, teacher.source)
     return {
-        "student": made.parameter_count(),
+        "student": student.parameter_count(),
         "teacher": teacher.model.parameter_count(),
         "inherited": not set(shape) - set(DEPTHS),
     }

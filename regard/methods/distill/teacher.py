@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.core.errors import ConfigError, FormatError, InputError
+from regard.core.errors import ConfigError, InputError
 from regard.data.tokenizer import Tokenizer
-from regard.formats.directory import (
-    configure,
-    heads_of,
-    load,
-    locate,
-    read_config,
-)
-from regard.formats.registry import extensions_of, format_of
-from regard.methods.preference.replies import digest_of
+from regard.formats.directory import load, locate
+from regard.methods.runs import model_facts, task_facts, weights_digest
 from regard.models import FAMILIES
 from regard.objectives.base import Objective
-from regard.tasks.labelled import TASK, LabelledObjective
+from regard.tasks.labelled import LabelledObjective
 
 
 class Teacher:
@@ -28,25 +20,21 @@ class Teacher:
     weights when a run with it began.
     """
 
-    def __init__(self, path: str, objective: Objective, digest: str = "") -> None:
+    def __init__(self, path: str | None, objective: Objective, digest: str | None = None) -> None:
         if not path:
             raise ConfigError("objective.teacher is missing; give the directory of a model")
         self.path, self.objective = locate(path, False), objective
-        given = read_config(self.path)
-        found = format_of(given["model_type"])
-        self.family: str = found.family
-        self.config: Any = configure(found, given)
+        self.family, self.config, heads, self.extensions = model_facts(self.path)
         self.pair = FAMILIES[self.family].model.kind == "encoder-decoder"
-        self.extensions = extensions_of(given)
         self.layers = depths(self.family, self.config)
         self.depth = self.config.layers + ("pointer" in self.extensions)  # tensors it remembers
         self.model: Any = None
-        check_heads(self.path, heads_of(found, given), objective.heads() or {}, self.family)
+        check_heads(self.path, heads, objective.heads() or {}, self.family)
         check_tokenizer(self.path, objective.corpus)
         if isinstance(objective, LabelledObjective):
             check_labels(self.path, objective.corpus.labels)
-        self.digest = digest_of([str(self.path)])
-        if digest not in ("", self.digest):
+        self.digest = weights_digest([self.path])
+        if digest not in (None, self.digest):
             raise InputError(
                 f"the teacher {self.path} has changed since this run began; it can only go on with "
                 "the same weights: restore them, or begin a new run"
@@ -61,7 +49,7 @@ class Teacher:
             if isinstance(self.objective, LabelledObjective):
                 opened = self.objective.opened(opened, self.path)
             self.model = opened.eval().requires_grad_(False)
-        like, mine = (next(held.parameters()) for held in (model, self.model))
+        like, mine = (next(each.parameters()) for each in (model, self.model))
         if (mine.device, mine.dtype) != (like.device, like.dtype):
             self.model = self.model.to(like.device, like.dtype)
         return self.model
@@ -70,31 +58,31 @@ class Teacher:
 # -- refusals
 
 
-def check_heads(path: Path, held: dict[str, int], wanted: dict[str, int], family: str) -> None:
+def check_heads(path: Path, own: dict[str, int], wanted: dict[str, int], family: str) -> None:
     """A head that a directory lacks would begin at random, and teach that."""
     optional = FAMILIES[family].model.kind == "encoder"  # others always guess words
     for name, classes in wanted.items():
         if name == "masked" and not optional:
             continue
-        if name not in held:
+        if name not in own:
             raise ConfigError(
                 f"the teacher {path} has no head {name!r} (it has "
-                f"{', '.join(map(repr, held)) or 'none'}); teach it first ('regard train' or "
+                f"{', '.join(map(repr, own)) or 'none'}); teach it first ('regard train' or "
                 "'regard finetune')"
             )
-        if classes and held[name] != classes:
+        if classes and own[name] != classes:
             raise ConfigError(
-                f"the teacher {path} knows {held[name]} classes, and this data has {classes}; "
+                f"the teacher {path} knows {own[name]} classes, and this data has {classes}; "
                 "give data with the classes that it has learned"
             )
 
 
 def check_tokenizer(path: Path, corpus: Any) -> None:
     """Refuses a teacher that would read other tokens."""
-    held = Tokenizer.open(path)
-    if held is None or held.fast is None:
+    tokenizer = Tokenizer.open(path)
+    if tokenizer is None or tokenizer.fast is None:
         return
-    if held.ready.get_vocab() != corpus.tokenizer.ready.get_vocab():
+    if tokenizer.ready.get_vocab() != corpus.tokenizer.ready.get_vocab():
         where = getattr(corpus, "directory", None) or getattr(corpus, "path", "") or "the student"
         raise ConfigError(
             f"the tokenizer of the teacher {path} is not that of {where}; a teacher and its "
@@ -105,13 +93,7 @@ def check_tokenizer(path: Path, corpus: Any) -> None:
 
 def check_labels(path: Path, labels: Sequence[str]) -> None:
     """Classes must have one order, or what is taught is another class."""
-    file = path / TASK
-    if not file.is_file() or not labels:
-        return
-    try:
-        known = json.loads(file.read_text(encoding="utf-8")).get("labels")
-    except ValueError as error:
-        raise FormatError(f"{file} is not valid JSON: {error}") from None
+    known = task_facts(path).get("labels") if labels else None
     if known and list(known) != list(labels):
         raise ConfigError(
             f"the teacher {path} has the classes {', '.join(map(repr, known))}, and the data has "

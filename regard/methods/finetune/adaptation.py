@@ -14,9 +14,9 @@ from regard.data.prepare import Plan, prepare
 from regard.data.sources import Reading
 from regard.data.special_tokens import special_of
 from regard.data.splits import Shares
-from regard.formats.directory import configure, heads_of, load, read_config, save
-from regard.formats.registry import format_of
-from regard.methods.finetune.multi_stage import Facts, Stages, amount, part, read_unlabelled
+from regard.formats.directory import load, read_config, save
+from regard.methods.finetune.multi_stage import Stages, amount, read_unlabelled
+from regard.methods.runs import Facts, model_facts, part, runner
 from regard.models import FAMILIES
 from regard.tasks.as_text import divided
 from regard.tasks.corpus import tokenizer_of
@@ -24,7 +24,6 @@ from regard.training.build import family
 from regard.training.progress import watch
 from regard.training.recipe import Recipe, make, replaced
 from regard.training.resolve import LENGTH, STEP
-from regard.training.run import train
 
 TEXT, ADAPTED = "text", "adapted"
 SHORTEST = 16  # tokens of a sample
@@ -33,18 +32,16 @@ WARMUP = 0.1  # of the steps
 
 
 def adapted(recipe: Recipe, out: Path, stages: Stages, display: str) -> Facts:
-    """RUN/text and RUN/adapted, the model that has read it; gives what its run.json says."""
+    """RUN/text and RUN/adapted, the model that has read it; returns what its run.json says."""
     check_tokenizer(recipe.model)
     if not (out / TEXT / MARKER).is_file():
         write_text(recipe, out, stages)
-    made = adapting(recipe, out, stages)
-    if made.objective["name"] == "masked" and "masked" not in held_heads(Path(recipe.model)):
+    own, model = adapting(recipe, out, stages), Path(recipe.model)
+    if own.objective["name"] == "masked" and "masked" not in model_facts(model).heads:
         watch(display).note(f"{recipe.model} has no head that guesses words: it begins at random")
-    found = part(
-        made, out / ADAPTED, lambda r, p, go_on: train(r, p, resume=go_on, display=display)
-    )
-    keep_heads(Path(recipe.model), out / ADAPTED)
-    return found
+    facts = part(own, out / ADAPTED, runner(display))
+    keep_heads(model, out / ADAPTED)
+    return facts
 
 
 def check_tokenizer(model: str) -> None:
@@ -89,7 +86,7 @@ def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:
     card = FAMILIES[family(recipe)]
     paper = card.finetuned(recipe.examples.task or "")
     tokens = read_marker(out / TEXT)["splits"]["train"]["tokens"]
-    config = config_of(Path(recipe.model))
+    config = model_facts(Path(recipe.model)).config
     context = getattr(config, "context", None) or LENGTH
     length = max(SHORTEST, min(LENGTH, context, tokens // PIECES) // SHORTEST * SHORTEST)
     length = min(length, context)
@@ -100,7 +97,7 @@ def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:
         "seed": recipe.seed,
         "objective": {"name": card.running_objective},
         "batch": {"length": length, "samples": samples},
-        "budget": amount(stages.adapt),
+        "budget": amount(stages.adapt or ""),
         "optimizer": {"rate": paper.lr},
         "schedule": {"name": "constant", "warmup": 0.0}
         if paper.schedule == "constant"
@@ -111,22 +108,12 @@ def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:
     return replaced(make(table), engine=recipe.engine)
 
 
-def config_of(model: Path) -> Any:
-    given = read_config(model)
-    return configure(format_of(given["model_type"]), given)
-
-
-def held_heads(model: Path) -> dict[str, int]:
-    given = read_config(model)
-    return heads_of(format_of(given["model_type"]), given)
-
-
 def keep_heads(before: Path, after: Path) -> None:
     """The heads that the model came with, such as BERT's pooler: guessing words leaves them out."""
-    wanted = held_heads(before)
-    if wanted.keys() <= held_heads(after).keys():
+    heads = model_facts(before).heads
+    if heads.keys() <= model_facts(after).heads.keys():
         return
-    old, new = load(before).model.state_dict(), load(after, heads=wanted)
-    kept = {name: old[name] for name in new.model.state_dict() if name.startswith("heads.")}
-    new.model.load_state_dict(kept, strict=False)
+    old, new = load(before).model.state_dict(), load(after, heads=heads)
+    weights = {name: old[name] for name in new.model.state_dict() if name.startswith("heads.")}
+    new.model.load_state_dict(weights, strict=False)
     save(new.model, after, new.tokenizer, read_config(before))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regard.core.files import write_json
 from regard.data.problems import Problems
-from regard.methods.finetune.multi_stage import Facts, Learn, part
+from regard.methods.runs import Facts, Learn, part
 from regard.tasks import task as find
 from regard.tasks.corpus import read_all
 from regard.training.progress import number, watch
@@ -22,71 +22,58 @@ def crossed(recipe: Recipe, out: Path, folds: int, learn: Learn, display: str) -
 
     All runs know the same classes, in the same order, so that their figures are of one kind.
     """
-    labels = settled_labels(recipe, folds, display)
-    ended = []
-    for place in range(folds):
-        own = replaced(recipe, examples={"folds": folds, "fold": place, "labels": labels})
-        ended.append(part(own, out / f"fold-{place + 1}", learn))
-    found = summary(recipe, out, ended)
-    write_json(out / SUMMARY, found)
-    return found
-
-
-def settled_labels(recipe: Recipe, folds: int, display: str) -> list[str] | None:
-    task = find(recipe.examples.task or "")
-    if recipe.examples.labels or task.text_only:
-        return recipe.examples.labels
-    examples = read_all(recipe.data, recipe, Problems())
-    found = task.labels_in(examples)
-    if task.strata:
-        counts = Counter(label for example in examples for label in example.labels())
+    task, labels = find(recipe.examples.task or ""), recipe.examples.labels
+    if not labels and not task.text_only:
+        examples = read_all(recipe.data, recipe, Problems())
+        labels = task.labels_in(examples)
+        counts = Counter(label for e in examples for label in e.labels()) if task.strata else {}
         rare = [f"{label!r} ({count})" for label, count in counts.items() if count < folds]
         if rare:
             watch(display).note(
                 f"too rare to be in each of {folds} parts: {', '.join(sorted(rare))}"
             )
-    return found
-
-
-def summary(recipe: Recipe, out: Path, ended: list[Facts]) -> Facts:
-    names = list(dict.fromkeys(name for facts in ended for name in facts["valid"]))
-    values = {name: [float(facts["valid"][name]) for facts in ended] for name in names}
-    return {
+    runs = []
+    for place in range(folds):
+        own = replaced(recipe, examples={"folds": folds, "fold": place, "labels": labels})
+        runs.append(part(own, out / f"fold-{place + 1}", learn))
+    names = dict.fromkeys(name for facts in runs for name in facts["valid"])
+    values = {name: [float(facts["valid"][name]) for facts in runs] for name in names}
+    summary = {
         "out": str(out),
         "task": recipe.examples.task,
-        "folds": len(ended),
+        "folds": folds,
         "outcome": "done",
         "first": True,
         "figures": {
-            name: {"mean": sum(held) / len(held), "deviation": deviation(held), "values": held}
-            for name, held in values.items()
+            name: {"mean": sum(own) / len(own), "deviation": deviation(own), "values": own}
+            for name, own in values.items()
         },
         "runs": [
             {"out": facts["out"], "outcome": facts["outcome"], "steps": facts["progress"]["step"]}
-            for facts in ended
+            for facts in runs
         ],
     }
+    write_json(out / SUMMARY, summary)
+    return summary
 
 
 def deviation(values: list[float]) -> float:
-    """Of a sample: the parts stand for others that could have been drawn."""
+    """That of a sample: the parts stand for others that could have been drawn."""
     mean = sum(values) / len(values)
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def table(found: Facts) -> str:
-    """A row a figure: each part, the mean, the deviation."""
-    heads = ["", *(f"fold {i + 1}" for i in range(found["folds"])), "mean", "deviation"]
-    rows = [heads]
-    for name, figure in found["figures"].items():
+def table(summary: Facts) -> str:
+    """A row for each figure: the value of each part, the mean, the deviation."""
+    rows = [["", *(f"fold {i + 1}" for i in range(summary["folds"])), "mean", "deviation"]]
+    for name, figure in summary["figures"].items():
         cells = [*figure["values"], figure["mean"], figure["deviation"]]
         rows.append([name.replace("_", " "), *map(number, cells)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
+    return "\n".join(
         "  ".join(
             f"{cell:<{width}}" if i == 0 else f"{cell:>{width}}"
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
-    ]
-    return "\n".join(lines)
+    )

@@ -9,11 +9,11 @@ from typing import Any
 
 from regard.core.errors import ConfigError
 from regard.core.files import replacing, write_json
-from regard.data.examples import Example
 from regard.data.problems import Problems
 from regard.evaluation.predictors import predictor_for
 from regard.formats.directory import load
-from regard.methods.finetune.multi_stage import Facts, Learn, Stages, part, read_unlabelled
+from regard.methods.finetune.multi_stage import Stages, read_unlabelled
+from regard.methods.runs import Facts, Learn, part
 from regard.tasks.corpus import fingerprint, read_all
 from regard.training.progress import watch
 from regard.training.recipe import Recipe
@@ -25,21 +25,26 @@ FIRST, SURE, SUMMARY = "first", "pseudo.jsonl", "pseudo.json"
 def labelled_by_a_first(
     recipe: Recipe, out: Path, stages: Stages, learn: Learn, display: str
 ) -> Facts:
-    """RUN/first, and RUN/pseudo.jsonl with what it is sure of; gives how many there are."""
+    """RUN/first, and RUN/pseudo.jsonl with what it is sure of; returns how many there are."""
     part(recipe, out / FIRST, learn)
     if not (out / SURE).is_file():
         write_labels(recipe, out, stages)
-    found: Facts = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
-    watch(display).note(in_words(found, stages))
-    return found
+    summary: Facts = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
+    watch(display).note(in_words(summary, stages))
+    return summary
 
 
 def write_labels(recipe: Recipe, out: Path, stages: Stages) -> None:
+    """A text that is labelled already is left out: one that validates must not be learned from,
+    whoever labels it, and one that learns has its label.
+    """
     first = load(out / FIRST)
     first.model.to(pick_device(recipe.engine.device))
-    ask = predictor_for(first)
-    known, left_out = texts_in(recipe), Counter[str]()
+    predictor = predictor_for(first)
+    names = [name for name in (recipe.data, recipe.examples.valid) if name]
+    known = {fingerprint(e) for name in names for e in read_all(name, recipe, Problems())}
     examples: list[Any] = []
+    left_out = Counter[str]()
     for example in read_unlabelled(recipe, stages):
         mark = fingerprint(example)
         if mark in known:
@@ -47,51 +52,42 @@ def write_labels(recipe: Recipe, out: Path, stages: Stages) -> None:
         else:
             known.add(mark)
             examples.append(example)
-    kept: Counter[str] = Counter(dict.fromkeys(ask.labels, 0))
+    counts: Counter[str] = Counter(dict.fromkeys(predictor.labels, 0))
     highest = 0.0
     with replacing(out / SURE) as part_file:
         with part_file.open("w", encoding="utf-8") as file:
-            for example, said in zip(examples, ask.stream(examples), strict=True):
-                if said.score is None:
+            for example, answer in zip(examples, predictor.stream(examples), strict=True):
+                if answer.score is None:
                     raise ConfigError(f"{recipe.model} does not say how sure it is of its labels")
-                highest = max(highest, said.score)
-                if said.score >= stages.confidence and said.value in kept:
-                    kept[said.value] += 1
-                    record = as_record(recipe, example, said.value, said.score)
+                highest = max(highest, answer.score)
+                if answer.score >= (stages.confidence or 0.0) and answer.value in counts:
+                    counts[answer.value] += 1
+                    record = as_record(recipe, example, answer.value, answer.score)
                     file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        summary = {"asked": len(examples), "kept": dict(kept), "highest": highest, **left_out}
+        summary = {"asked": len(examples), "kept": dict(counts), "highest": highest, **left_out}
         write_json(out / SUMMARY, summary)
-
-
-def texts_in(recipe: Recipe) -> set[bytes]:
-    """Marks of the labelled texts. One that validates must not be learned from, whoever labels it;
-    one that learns has its label.
-    """
-    names = [name for name in (recipe.data, recipe.examples.valid) if name]
-    found: list[Example] = [e for name in names for e in read_all(name, recipe, Problems())]
-    return {fingerprint(example) for example in found}
 
 
 def as_record(recipe: Recipe, example: Any, label: str, score: float) -> dict[str, Any]:
     """With the field names of the data, so that both are read alike."""
     fields = recipe.examples.fields
     values = {**dict(example.without_gold().record()), "label": label}
-    found = {str(fields.get(role, role)): value for role, value in values.items() if value}
-    return found | {"confidence": round(score, 6)}
+    record = {str(fields.get(role, role)): value for role, value in values.items() if value}
+    return record | {"confidence": round(score, 6)}
 
 
-def in_words(found: Facts, stages: Stages) -> str:
-    counts = ", ".join(f"{label} {count:,}" for label, count in found["kept"].items())
-    total = sum(found["kept"].values())
+def in_words(summary: Facts, stages: Stages) -> str:
+    counts = ", ".join(f"{label} {count:,}" for label, count in summary["kept"].items())
+    total = sum(summary["kept"].values())
     text = (
-        f"{total:,} of {found['asked']:,} unlabelled examples were given a label with a confidence "
-        f"of at least {stages.confidence:g} ({counts})"
+        f"{total:,} of {summary['asked']:,} unlabelled examples were given a label with a "
+        f"confidence of at least {stages.confidence:g} ({counts})"
     )
-    if found.get("known"):
-        text += f"; {found['known']:,} more have the text of another example and were left out"
+    if summary.get("known"):
+        text += f"; {summary['known']:,} more have the text of another example and were left out"
     if not total:
         text += (
-            f"; the highest confidence was {found['highest']:.3g}, so nothing is added: try a "
+            f"; the highest confidence was {summary['highest']:.3g}, so nothing is added: try a "
             "lower --confidence"
         )
     return text

@@ -12,35 +12,31 @@ RUN/
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from regard.core.errors import ConfigError
+from regard.core.files import read_json
 from regard.core.lock import RunLock
 from regard.data.problems import Problems
+from regard.methods import runs
 from regard.methods.finetune.multi_stage import (
     PLAN,
-    Facts,
     Stages,
-    Stopped,
     check_stages,
-    over,
-    read_plan,
+    data_digest,
     read_unlabelled,
-    write_plan,
+    resumed,
 )
-from regard.methods.runs import BEFOREHAND, data_for, run
+from regard.methods.runs import BEFOREHAND, Facts, Stopped, data_for, run
 from regard.models import FAMILIES
 from regard.tasks import as_text as texts
 from regard.tasks import task as find
 from regard.tasks.corpus import read_all
 from regard.training.build import family
 from regard.training.parallel import Group
-from regard.training.plan import prepare
 from regard.training.progress import watch
-from regard.training.recipe import Budget, Recipe, Schedule, replaced
-from regard.training.run import RECIPE, check_place, pick_device, settings
+from regard.training.recipe import Budget, Recipe, replaced
+from regard.training.run import RECIPE, check_place
 
 PLAIN = Stages()
 
@@ -52,16 +48,16 @@ def finetune(
     stages: Stages = PLAIN,
     resume: bool = False,
     display: str = "auto",
-) -> dict[str, Any]:
-    """Trains by a recipe whose `examples.task` says what is learned; gives what run.json says, of a
-    cross-validation what folds.json says.
+) -> Facts:
+    """Trains by a recipe whose `examples.task` says what is learned; returns what run.json says, of
+    a cross-validation what folds.json says.
     """
     out = Path(out)
     if resume and not (out / PLAN).is_file():
         return run(recipe, out, resume=True, display=display)
     if resume:
         steps = recipe.budget.steps
-        recipe, stages = read_plan(out)
+        recipe, stages = resumed(out)
         check_stages(recipe, stages)
         if steps and stages.folds:
             raise ConfigError("a cross-validation goes on as it began; leave the budget out")
@@ -76,11 +72,12 @@ def finetune(
     check_stages(recipe, stages)
     check_place(out, False, Group(), BEFOREHAND)
     rehearse(recipe, stages)
-    write_plan(recipe, out, stages)
+    runs.write_plan(out / PLAN, stages, recipe, digest=data_digest(recipe, stages))
     return Staged(stages, display).go(recipe, out)
 
 
 def check(recipe: Recipe) -> None:
+    """Refuses a task that is not fine-tuned, and a model that has not read before."""
     task = find(recipe.examples.task or "")
     if not (task.writable or task.has_objective):
         raise ConfigError("preferences are learned by 'regard prefer MODEL --data FILE --out RUN'")
@@ -99,7 +96,7 @@ def rehearse(recipe: Recipe, stages: Stages) -> None:
         from regard.methods.finetune.adaptation import check_tokenizer
 
         check_tokenizer(recipe.model)
-    trial = replaced(recipe, examples={"folds": stages.folds or None})
+    trial = replaced(recipe, examples={"folds": stages.folds})
     if as_text(recipe):
         texts.check(trial)
         texts.divided(trial, "silent")
@@ -108,11 +105,7 @@ def rehearse(recipe: Recipe, stages: Stages) -> None:
         examples = read_all(recipe.data, trial, Problems())
         labels = find(recipe.examples.task or "").labels_in(examples)
         trial = replaced(trial, examples={"labels": labels})
-    trial = replaced(trial, budget=Budget(steps=1), schedule=Schedule())
-    device = pick_device(recipe.engine.device)
-    with settings(device):
-        plan = prepare(trial, Group(), device, lambda note: None, data=data_for(trial))
-        plan.batches.close()
+    runs.rehearse(trial)
 
 
 def as_text(recipe: Recipe) -> bool:
@@ -127,11 +120,11 @@ def learn(recipe: Recipe, out: Path, go_on: bool, display: str) -> Facts:
 
 
 class Staged:
-    """Runs what comes before a fine-tuning, then it, or goes on where this was left."""
+    """Runs what comes before a fine-tuning, then the fine-tuning; resumes both."""
 
     def __init__(self, stages: Stages, display: str, steps: int | None = None) -> None:
         self.stages, self.display = stages, display
-        self.steps = steps  # a larger budget for what goes on; None: as it was
+        self.steps = steps  # a larger budget for a run that is resumed; None: as it was
 
     def go(self, recipe: Recipe, out: Path) -> Facts:
         from regard.methods.finetune.folds import crossed
@@ -145,43 +138,29 @@ class Staged:
             watch(self.display).stop(f"stopped; go on with: regard finetune --resume {out}")
             return stopped.facts
 
-    def single(self, given: Recipe, out: Path, go_on: bool) -> Facts:
-        """A model with all that comes before it."""
-        recipe = given
-        if not go_on and self.stages.before:
-            with RunLock(out):  # the run itself takes it again
-                recipe = self.before(recipe, out)
-        return self.plain(recipe, out, go_on) | told(out)
-
-    def before(self, recipe: Recipe, out: Path) -> Recipe:
-        """The recipe of the run itself, once all that it needs is there."""
+    def single(self, recipe: Recipe, out: Path, go_on: bool) -> Facts:
+        """A model with all that comes before it; the facts say what the stages gave."""
         from regard.methods.finetune.adaptation import ADAPTED, adapted
-        from regard.methods.finetune.pseudo_labels import SURE, labelled_by_a_first
+        from regard.methods.finetune.pseudo_labels import SUMMARY, SURE, labelled_by_a_first
 
-        if self.stages.adapt:
-            adapted(recipe, out, self.stages, self.display)
-            recipe = replaced(recipe, model=str(out / ADAPTED))
-        if self.stages.confidence:
-            found = labelled_by_a_first(recipe, out, self.stages, self.plain, self.display)
-            more = str(out / SURE) if sum(found["kept"].values()) else None
-            recipe = replaced(recipe, examples={"more": more})
-        return recipe
+        stages, extra = self.stages, Facts()
+        if not go_on and (stages.adapt or stages.confidence):
+            with RunLock(out):  # the run itself takes it again
+                if stages.adapt:
+                    adapted(recipe, out, stages, self.display)
+                    recipe = replaced(recipe, model=str(out / ADAPTED))
+                if stages.confidence:
+                    labels = labelled_by_a_first(recipe, out, stages, self.plain, self.display)
+                    more = str(out / SURE) if sum(labels["kept"].values()) else None
+                    recipe = replaced(recipe, examples={"more": more})
+        facts = self.plain(recipe, out, go_on)
+        if before := runs.ended(out / ADAPTED):
+            extra["adapted"] = {"out": before["out"], "steps": before["progress"]["step"]}
+        if pseudo := read_json(out / SUMMARY):
+            extra["pseudo"] = pseudo
+        return facts | extra
 
     def plain(self, recipe: Recipe, out: Path, go_on: bool) -> Facts:
         if go_on:  # its own recipe stands in its directory
             recipe = Recipe(engine=recipe.engine, budget=Budget(steps=self.steps))
         return learn(recipe, out, go_on, self.display)
-
-
-def told(out: Path) -> Facts:
-    """What the stages before a run gave."""
-    from regard.methods.finetune.adaptation import ADAPTED
-    from regard.methods.finetune.pseudo_labels import SUMMARY
-
-    found: Facts = {}
-    before = over(out / ADAPTED)
-    if before is not None:
-        found["adapted"] = {"out": before["out"], "steps": before["progress"]["step"]}
-    if (out / SUMMARY).is_file():
-        found["pseudo"] = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
-    return found

@@ -33,14 +33,14 @@ LANGUAGE = "language"  # the name of the second loss
 @dataclass(frozen=True)
 class PreferOptions:
     family: str = ""  # settled
-    form: str = ""  # text, dialogue: how a prompt of one text is read; "": as the model learned
+    form: str | None = None  # text, dialogue: how a text is read; None: as the model learned
     loss: str = "sigmoid"  # "ipo"
     beta: float = 0.1  # how firmly the start holds
     smoothing: float = 0.0  # ε: so many of the labels may be wrong
     language: float = 0.0  # what the surprisal of a token of the chosen replies counts beside it
-    reference: str = ""  # a model directory instead of the start
+    reference: str | None = None  # a model directory instead of the start
     dropout: bool = False  # the start has none
-    digest: str = ""  # settled: of the start's weights
+    digest: str | None = None  # settled: of the start's weights
 
 
 class Prefer(Replies):
@@ -64,7 +64,7 @@ class Prefer(Replies):
         super().prepare()
 
     def encode(self) -> None:
-        rows, lengths, asked = [], [], []
+        rows, lengths, prompts = [], [], []
         for pair in pairs_of(self.corpus, self.length, self.options.form):
             if pair is None:
                 self.left += 1
@@ -73,30 +73,27 @@ class Prefer(Replies):
             replies = pair.chosen, pair.rejected
             rows.append([i for reply in replies for i in (*pair.prompt, *reply)])
             lengths.append([len(pair.prompt) + len(reply) for reply in replies])
-            asked.append(len(pair.prompt))
+            prompts.append(len(pair.prompt))
         if not rows:
             raise refuse_none(self.corpus, self.left, self.length)
         self.rows, self.lengths = Ragged(rows), np.array(lengths, np.int64)
-        self.asked, self.sizes = np.array(asked, np.int64), self.rows.sizes
+        self.prompts, self.sizes = np.array(prompts, np.int64), self.rows.sizes
         self.longest = int(self.lengths.max())
 
     def sample(self, epoch: int, index: int) -> Sample:
         return {
             "tokens": self.rows[index],
             "lengths": self.lengths[index],
-            "asked": self.asked[index],
+            "prompt": self.prompts[index],
         }
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         rows = [row for s in samples for row in np.split(s["tokens"], s["lengths"][:1])]
-        asked = np.repeat(np.array([s["asked"] for s in samples]), 2)
+        prompts = np.repeat(np.array([s["prompt"] for s in samples]), 2)
         tokens, real = padded(rows, padding(self.corpus))  # type: ignore[arg-type]
-        scored = (np.arange(1, tokens.shape[1]) >= asked[:, None]) & real[:, 1:]
-        made = {"tokens": tokens, "real": real, "scored": scored}
-        return {name: torch.from_numpy(value) for name, value in made.items()}
-
-    def tokens_in(self, batch: Batch) -> int:
-        return int(batch["real"].sum())
+        scored = (np.arange(1, tokens.shape[1]) >= prompts[:, None]) & real[:, 1:]
+        batch = {"tokens": tokens, "real": real, "scored": scored}
+        return {name: torch.from_numpy(value) for name, value in batch.items()}
 
     def targets_in(self, batch: Batch) -> int:
         return int(batch["scored"].sum())

@@ -49,16 +49,16 @@ EVEN = 1e-4  # added to a deviation: a group of equals has no advantage (as in t
 @dataclass(frozen=True)
 class ReinforceOptions:
     family: str = ""  # settled
-    form: str = ""  # text, dialogue: how a prompt of one text is read; "": as the model learned
-    reward: str = ""  # a reward model's directory, or a rule such as contains:thanks
+    form: str | None = None  # text, dialogue: how a text is read; None: as the model learned
+    reward: str | None = None  # a reward model's directory, or a rule such as contains:thanks
     beta: float = 0.04  # the leash
     group: int = 8  # replies to each prompt
-    tokens: int = 0  # of a reply, at most; 0: 32, or half of a short row
+    tokens: int | None = None  # of a reply, at most; None: 32, or half of a short row
     clip: float = 0.2  # ε: how far a ratio may go
-    limit: float = 0.0  # KL a token from which the leash pulls harder; 0: never
-    reference: str = ""  # a model directory instead of the start
+    limit: float | None = None  # KL a token from which the leash pulls harder; None: never
+    reference: str | None = None  # a model directory instead of the start
     dropout: bool = False  # while learning; what writes never has any
-    digest: str = ""  # settled: of the weights of the start and of the reward model
+    digest: str | None = None  # settled: of the weights of the start and of the reward model
 
 
 class Written(NamedTuple):
@@ -78,19 +78,19 @@ class Reinforce(Replies):
     name = "reinforce"
 
     def prepare(self) -> None:
-        o = self.options = replace(
-            self.options, tokens=self.options.tokens or min(TOKENS, self.length // 2)
-        )
+        o = self.options
+        if o.tokens is None:
+            o = self.options = replace(o, tokens=min(TOKENS, self.length // 2))
         if o.group < 2 or o.tokens < 1:
             raise ConfigError(
                 f"objective.group is {o.group} and tokens {o.tokens}; a reply is compared with "
                 "others, so a group has at least 2, of at least 1 token"
             )
-        if min(o.beta, o.limit, o.clip) < 0:
-            raise ConfigError(
-                f"objective.beta is {o.beta:g}, limit {o.limit:g} and clip {o.clip:g}; none can be "
-                "negative"
-            )
+        for name in ("beta", "limit", "clip"):
+            if (getattr(o, name) or 0) < 0:
+                raise ConfigError(
+                    f"objective.{name} is {getattr(o, name):g}; it cannot be negative"
+                )
         if o.limit and not o.beta:
             raise ConfigError("objective.limit makes a leash pull harder; give a beta above 0")
         if o.tokens >= self.length:
@@ -100,21 +100,21 @@ class Reinforce(Replies):
             )
         self.weights = {"reward": 0.0, "kl": 0.0}  # only told
         super().prepare()
-        held = self.corpus
-        self.judge = judge_of(o.reward, held.tokenizer, held.special, self.options.form)
+        corpus = self.corpus
+        self.judge = judge_of(o.reward, corpus.tokenizer, corpus.special, self.options.form)
 
     def encode(self) -> None:
         o, room = self.options, self.length - self.options.tokens
-        found: dict[tuple[int, ...], None] = {}
+        prompts: dict[tuple[int, ...], None] = {}
         examples: Any = self.corpus.examples
-        for asked in prompts_of(examples, self.corpus.tokenizer, self.corpus.special, o.form):
-            ids, cut = asked.fit(room)
-            if tuple(ids) not in found:
+        for prompt in prompts_of(examples, self.corpus.tokenizer, self.corpus.special, o.form):
+            ids, cut = prompt.fit(room)
+            if tuple(ids) not in prompts:
                 self.cut += cut
-                found[tuple(ids)] = None
-        if not found:
+                prompts[tuple(ids)] = None
+        if not prompts:
             raise refuse_none(self.corpus, 0, self.length)
-        self.rows = Ragged(list(found))
+        self.rows = Ragged(list(prompts))
         self.sizes = o.group * (self.rows.sizes + o.tokens)
         self.longest = int(self.rows.sizes.max()) + o.tokens
 
@@ -132,12 +132,9 @@ class Reinforce(Replies):
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         tokens, real = padded([s["tokens"] for s in samples], padding(self.corpus))  # type: ignore[arg-type]
-        made = {"tokens": tokens, "real": real, "number": np.stack([s["number"] for s in samples])}
-        return {name: torch.from_numpy(value) for name, value in made.items()}
-
-    def tokens_in(self, batch: Batch) -> int:
-        """Of the prompts; how long the replies become is not known before they are written."""
-        return int(batch["real"].sum())
+        number = np.stack([s["number"] for s in samples])
+        batch = {"tokens": tokens, "real": real, "number": number}
+        return {name: torch.from_numpy(value) for name, value in batch.items()}
 
     def targets_in(self, batch: Batch) -> int:
         return int(batch["tokens"].size(0)) * self.options.group * self.options.tokens
@@ -152,15 +149,15 @@ class Reinforce(Replies):
         """A group of replies to each prompt: draws from the model's own distribution, nothing
         forbidden and nothing made likelier, or the ratios would be those of another model.
         """
-        o, held, end = self.options, inner(model), self.corpus.special.end
+        o, writer, end = self.options, inner(model), self.corpus.special.end
         rows = zip(batch["tokens"], batch["real"], strict=True)
-        asked = [row[real].tolist() for row, real in rows]
+        prompts = [row[real].tolist() for row, real in rows]
         keys = [(number, i) for number in batch["number"].tolist() for i in range(o.group)]
         replies: Ids = [[] for _ in keys]
         chances: list[list[float]] = [[] for _ in keys]
-        with at_rest(held), torch.inference_mode():
-            reader = self.reader(held)
-            logits = reader.begin(asked, o.tokens, o.group).repeat_interleave(o.group, 0)
+        with at_rest(writer), torch.inference_mode():
+            reader = self.reader(writer)
+            logits = reader.begin(prompts, o.tokens, o.group).repeat_interleave(o.group, 0)
             pick = Draw(self.seed, keys)
             walk = Walk(reader, logits, pick=pick, process=None, ends=[end], limit=o.tokens)
             for step in walk.steps():
@@ -168,8 +165,8 @@ class Reinforce(Replies):
                     replies[number].append(token)
                     chances[number].append(chance)
         torch.clear_autocast_cache()  # older versions keep casts without a gradient
-        prompts = [prompt for prompt in asked for _ in range(o.group)]
-        return self.laid_out(prompts, replies, chances, next(held.parameters()))
+        prompts = [prompt for prompt in prompts for _ in range(o.group)]
+        return self.laid_out(prompts, replies, chances, next(writer.parameters()))
 
     def reader(self, model: Any) -> Reader:
         """A memory shorter than a row would see less than `loss` does, which reads a row at once:
@@ -185,8 +182,8 @@ class Reinforce(Replies):
     ) -> Written:
         rows = [np.array([*p, *r]) for p, r in zip(prompts, replies, strict=True)]
         tokens, real = padded(rows, padding(self.corpus))  # type: ignore[arg-type]
-        asked = np.array([len(prompt) for prompt in prompts])
-        scored = (np.arange(1, tokens.shape[1]) >= asked[:, None]) & real[:, 1:]
+        lengths = np.array([len(prompt) for prompt in prompts])
+        scored = (np.arange(1, tokens.shape[1]) >= lengths[:, None]) & real[:, 1:]
         drawn = np.zeros(scored.shape)
         drawn[scored] = [chance for row in chances for chance in row]
         return Written(
@@ -200,16 +197,17 @@ class Reinforce(Replies):
     # -- learning
 
     def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
-        o, made = self.options, self.write(model, batch)
-        rewards = torch.tensor(self.judge(model, made.prompts, made.replies), dtype=torch.float64)
+        o, texts = self.options, self.write(model, batch)
+        worth = self.judge(model, texts.prompts, texts.replies)
+        rewards = torch.tensor(worth, dtype=torch.float64)
         with self.still(model):
-            ours = log_probabilities(model, made.tokens, made.scored)
+            ours = log_probabilities(model, texts.tokens, texts.scored)
         with torch.no_grad():
-            theirs = log_probabilities(self.start(model), made.tokens, made.scored)
-        sizes = made.scored.sum(1)
+            theirs = log_probabilities(self.start(model), texts.tokens, texts.scored)
+        sizes = texts.scored.sum(1)
         gain = advantages(rewards.view(-1, o.group)).flatten().to(ours.device, ours.dtype)
-        policy = clipped(ours - made.drawn.to(ours.dtype), gain[:, None], o.clip)
-        lost = -(policy * made.scored).sum(1) / sizes
+        policy = clipped(ours - texts.drawn.to(ours.dtype), gain[:, None], o.clip)
+        lost = -(policy * texts.scored).sum(1) / sizes
         far = k3(ours, theirs).sum(1) / sizes
         pull = far * (far / o.limit).clamp_min(1) if o.limit else far
         sums = {
@@ -217,7 +215,7 @@ class Reinforce(Replies):
             "reward": rewards.sum().to(ours.device, ours.dtype),
             "kl": far.detach().sum(),
         }
-        ended = [reply[-1] == self.corpus.special.end for reply in made.replies]
+        ended = [reply[-1] == self.corpus.special.end for reply in texts.replies]
         figures = {
             "tokens": (sizes.sum(), len(sizes)),
             "ended": (torch.tensor(float(sum(ended))), len(sizes)),

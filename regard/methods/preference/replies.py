@@ -7,8 +7,6 @@ it is closed so, too, as `regard chat` shows them.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +22,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention.precision import wide
-from regard.core.errors import ConfigError, FormatError, InputError
+from regard.core.errors import ConfigError, InputError
 from regard.core.seeding import seed_torch
 from regard.data.batching import by_length
 from regard.data.corpus import Special
@@ -32,9 +30,10 @@ from regard.data.examples import Dialogue, Preference
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.decode_state import at_rest
 from regard.formats.directory import load
+from regard.methods.runs import task_facts, weights_digest
 from regard.models import FAMILIES
 from regard.models.output import CHUNK
-from regard.objectives.base import Hooks, Objective
+from regard.objectives.base import Batch, Hooks, Objective
 from regard.objectives.causal import choose
 from regard.objectives.reading import check_room, inner, read_on
 from regard.tasks.as_text import plain
@@ -52,7 +51,7 @@ HELD: WeakValueDictionary[tuple[Any, ...], nn.Module] = WeakValueDictionary()
 # -- prompts and replies as ids
 
 
-class Asked(NamedTuple):
+class Prompt(NamedTuple):
     """A prompt in its turns, before it is known how much room its replies leave. A text is one
     turn.
     """
@@ -66,27 +65,15 @@ class Asked(NamedTuple):
         return ids, len(ids) < sum(map(len, (*self.system, *self.rest)))
 
 
-def form_of(given: str, model: str) -> str:
+def form_of(form: str | None, model: str) -> str:
     """How a prompt that is one text is read: as the turn of a dialogue where the model has learned
     dialogues.
     """
-    if given:
-        choose("objective.form", given, FORMS)
-        return given
-    learned = facts_beside(Path(model)).get("task") if model else None
+    if form:
+        choose("objective.form", form, FORMS)
+        return form
+    learned = task_facts(Path(model)).get("task") if model else None
     return "dialogue" if learned == "converse" else "text"
-
-
-def facts_beside(model: Path) -> dict[str, Any]:
-    """task.json of a model directory; nothing where there is none."""
-    file = model / TASK
-    if not file.is_file():
-        return {}
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FormatError(f"{file} is not valid JSON: {error}") from None
-    return found if isinstance(found, dict) else {}
 
 
 def spoken(example: Preference, form: str) -> bool:
@@ -96,16 +83,16 @@ def spoken(example: Preference, form: str) -> bool:
 
 def prompts_of(
     examples: Sequence[Preference], tokenizer: Tokenizer, special: Special, form: str
-) -> list[Asked]:
+) -> list[Prompt]:
     """All prompts. An empty one is the end of another text, as in a corpus."""
     parts = [turns_of(example, form) for example in examples]
     flat = iter(ids_of(tokenizer, [turn for both in parts for turns in both for turn in turns]))
-    made = []
+    prompts = []
     for example, (system, rest) in zip(examples, parts, strict=True):
         end = [special.end] if spoken(example, form) else []
         first, then = ([[*next(flat), *end] for _ in turns] for turns in (system, rest))
-        made.append(Asked(first, then if any(then) or any(first) else [[special.end]]))
-    return made
+        prompts.append(Prompt(first, then if any(then) or any(first) else [[special.end]]))
+    return prompts
 
 
 def turns_of(example: Preference, form: str) -> tuple[list[str], list[str]]:
@@ -143,14 +130,14 @@ def pairs_of(corpus: Examples, length: int, form: str) -> Iterator[Two | None]:
     prompts = prompts_of(examples, corpus.tokenizer, corpus.special, form)
     texts = [text for e in examples for text in (e.chosen, e.rejected)]
     replies = iter(replies_of(texts, corpus.tokenizer, corpus.special))
-    for asked in prompts:
+    for prompt in prompts:
         chosen, rejected = next(replies), next(replies)
         room = length - max(len(chosen), len(rejected))
         if room < 1:
             yield None
             continue
-        prompt, cut = asked.fit(room)
-        yield Two(prompt, chosen, rejected, cut)
+        ids, cut = prompt.fit(room)
+        yield Two(ids, chosen, rejected, cut)
 
 
 def refuse_none(corpus: Examples, left: int, length: int) -> InputError:
@@ -168,12 +155,12 @@ def refuse_none(corpus: Examples, left: int, length: int) -> InputError:
 
 def notes_of(corpus: Examples, cut: int, left: int, length: int) -> str:
     """What a user should know of what did not fit."""
-    told, of = list(corpus.notes), f"of {len(corpus):,} examples of the {corpus.split} data"
+    notes, of = list(corpus.notes), f"of {len(corpus):,} examples of the {corpus.split} data"
     if cut:
-        told.append(f"{cut:,} {of} do not fit {length} tokens: their prompts lost the beginning")
+        notes.append(f"{cut:,} {of} do not fit {length} tokens: their prompts lost the beginning")
     if left:
-        told.append(f"{left:,} {of} were left out: a reply has {length} tokens or more")
-    return "; ".join(told)
+        notes.append(f"{left:,} {of} were left out: a reply has {length} tokens or more")
+    return "; ".join(notes)
 
 
 def check_family(objective: Any, families: Sequence[str], what: str) -> None:
@@ -198,17 +185,17 @@ def log_probabilities(model: Any, tokens: Tensor, scored: Tensor) -> Tensor:
     rows, words = hidden[scored], tokens[:, 1:][scored]
     size = max(1, CHUNK // inner(model).config.vocabulary)
     again = torch.is_grad_enabled() and rows.size(0) > size
+
+    def each(hidden: Tensor, words: Tensor) -> Tensor:
+        """log p of each word; an adaptive output's log-probabilities stay as they are."""
+        return -F.cross_entropy(wide(output(hidden)), words, reduction="none")
+
     parts = [
-        checkpoint(told, output, h, w, use_reentrant=False) if again else told(output, h, w)
+        checkpoint(each, h, w, use_reentrant=False) if again else each(h, w)
         for h, w in zip(rows.split(size), words.split(size), strict=True)
     ]
-    found = torch.cat(parts)
-    return found.new_zeros(scored.shape).masked_scatter(scored, found)
-
-
-def told(output: Any, hidden: Tensor, words: Tensor) -> Tensor:
-    """log p of each word; an adaptive output's log-probabilities stay as they are."""
-    return -F.cross_entropy(wide(output(hidden)), words, reduction="none")
+    chances = torch.cat(parts)
+    return chances.new_zeros(scored.shape).masked_scatter(scored, chances)
 
 
 def k3(policy: Tensor, start: Tensor) -> Tensor:
@@ -229,22 +216,13 @@ def frozen(path: Path, model: Any, fit: Callable[[Any], Any] | None = None, *key
     """
     like = next(inner(model).parameters())
     place = (str(path.resolve()), like.device, like.dtype, *key)
-    found: Any = HELD.get(place)
-    if found is None:
-        found = load(path).model
-        found = found if fit is None else fit(found)
-        found = found.requires_grad_(False).eval().to(like.device, like.dtype)
-        HELD[place] = found
-    return found
-
-
-def digest_of(places: Sequence[str]) -> str:
-    """Of the weights in these directories."""
-    digest = hashlib.blake2b(digest_size=16)
-    for weights in (file for place in places for file in sorted(Path(place).glob("*.safetensors"))):
-        with weights.open("rb") as held:
-            digest.update(hashlib.file_digest(held, "blake2b").digest())
-    return digest.hexdigest()
+    start: Any = HELD.get(place)
+    if start is None:
+        start = load(path).model
+        start = start if fit is None else fit(start)
+        start = start.requires_grad_(False).eval().to(like.device, like.dtype)
+        HELD[place] = start
+    return start
 
 
 class Replies(Objective, Hooks):
@@ -268,23 +246,23 @@ class Replies(Objective, Hooks):
         self.encode()
         if self.options.reference:
             check_same_tokenizer(self.options.reference, self.corpus.tokenizer, "reference")
-        self.settle_digest()
-
-    def auxiliary_models(self) -> list[str]:
-        return [place for place in (self.options.reference or self.corpus.path,) if place]
-
-    def settle_digest(self) -> None:
-        """A run goes on only beside the models it began with."""
-        found = digest_of(self.auxiliary_models())
-        if self.options.digest not in ("", found):
+        digest = weights_digest(self.auxiliary_models())
+        if self.options.digest not in (None, digest):
             raise InputError(
                 f"{' or '.join(self.auxiliary_models())} has changed since this run began; it can "
                 "only go on beside the same weights: restore them, or begin a new run"
             )
-        self.options = replace(self.options, digest=found)
+        self.options = replace(self.options, digest=digest)
+
+    def auxiliary_models(self) -> list[str]:
+        return [place for place in (self.options.reference or self.corpus.path,) if place]
 
     def encode(self) -> None:
         raise NotImplementedError
+
+    def tokens_in(self, batch: Batch) -> int:
+        """How long replies become that the model writes is not known before they are written."""
+        return int(batch["real"].sum())
 
     @property
     def note(self) -> str:
@@ -305,10 +283,9 @@ class Replies(Objective, Hooks):
     def order(self, epoch: int) -> np.ndarray | None:
         """Samples of a step are of similar length; in validation always the same ones."""
         epoch = epoch if self.learning else 0
-        held = self.order_of
-        if held[0] != epoch:
-            held = self.order_of = epoch, by_length(self.sizes, self.batch, self.seed, epoch)
-        return held[1]
+        if self.order_of[0] != epoch:
+            self.order_of = epoch, by_length(self.sizes, self.batch, self.seed, epoch)
+        return self.order_of[1]
 
     def settled(self) -> dict[str, Any]:
         return {"form": self.options.form, "digest": self.options.digest}
@@ -321,25 +298,25 @@ class Replies(Objective, Hooks):
         return model
 
     def check(self, model: Any) -> None:
-        found = inner(model).family.name
-        if found != self.options.family:
-            raise ConfigError(f"the model is a {found}; this was made for {self.options.family}")
+        family = inner(model).family.name
+        if family != self.options.family:
+            raise ConfigError(f"the model is a {family}; this was made for {self.options.family}")
         check_room(model, self.longest)
 
     def start(self, model: Any) -> Any:
         """The model as it was, or what `reference` names: never changed, never saved."""
         place = Path(self.options.reference or self.corpus.path)
 
-        def fit(found: Any) -> Any:
+        def fit(start: Any) -> Any:
             with torch.random.fork_rng():  # rows for new tokens as the model itself got them
                 seed_torch(self.seed, "weights")
-                found = self.adapt_model(found)
-            if found.config.vocabulary != inner(model).config.vocabulary:
+                start = self.adapt_model(start)
+            if start.config.vocabulary != inner(model).config.vocabulary:
                 raise ConfigError(
-                    f"{place} knows {found.config.vocabulary:,} tokens and the model "
+                    f"{place} knows {start.config.vocabulary:,} tokens and the model "
                     f"{inner(model).config.vocabulary:,}; a reference needs the same vocabulary"
                 )
-            return found
+            return start
 
         self.first = frozen(place, model, fit, self.seed)
         return self.first
@@ -350,9 +327,9 @@ class Replies(Objective, Hooks):
 
     def save_extras(self, model: Any, out: Path) -> None:
         """What the start had learned to answer, the run is still asked for."""
-        held = Path(self.corpus.path) / TASK
-        if held.is_file():
-            shutil.copyfile(held, out / TASK)
+        file = Path(self.corpus.path) / TASK
+        if file.is_file():
+            shutil.copyfile(file, out / TASK)
 
 
 def check_same_tokenizer(path: str, ours: Tokenizer, what: str) -> None:
@@ -361,8 +338,8 @@ def check_same_tokenizer(path: str, ours: Tokenizer, what: str) -> None:
         raise ConfigError(f"{path} is no model directory; give one as the {what}")
     theirs = Tokenizer.open(Path(path))
     if theirs is None or theirs.ready.get_vocab() != ours.ready.get_vocab():
-        held = "no tokenizer" if theirs is None else f"another tokenizer ({len(theirs):,} tokens)"
+        other = "no tokenizer" if theirs is None else f"another tokenizer ({len(theirs):,} tokens)"
         raise ConfigError(
-            f"{path} has {held}, and the model's has {len(ours):,} tokens; a {what} must read the "
+            f"{path} has {other}, and the model's has {len(ours):,} tokens; a {what} must read the "
             "same tokens as the model"
         )

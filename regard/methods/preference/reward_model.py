@@ -37,7 +37,7 @@ from regard.tasks.multi_row import Several, SeveralOptions
 class RewardOptions(SeveralOptions):
     auxiliary: float | None = 0.0
     marks: bool = False  # a reply is read as it is written
-    form: str = ""  # text, dialogue: how a prompt of one text is read; "": as the model learned
+    form: str | None = None  # text, dialogue: how a text is read; None: as the model learned
 
 
 class Reward(Several):
@@ -83,16 +83,16 @@ class Reward(Several):
 
     def asked(self) -> Iterator[list[Framed]]:
         """Every reply that there is: none can be left out here, so a long one loses its end."""
-        held = self.corpus
-        examples: Any = held.examples
-        prompts = prompts_of(examples, held.tokenizer, held.special, self.options.form)
-        for example, asked in zip(examples, prompts, strict=True):
+        tokenizer, special = self.corpus.tokenizer, self.corpus.special
+        examples: Any = self.corpus.examples
+        prompts = prompts_of(examples, tokenizer, special, self.options.form)
+        for example, prompt in zip(examples, prompts, strict=True):
             texts = [t for t in (example.chosen, example.rejected) if t is not None]
             rows = []
-            for ids in replies_of(texts, held.tokenizer, held.special):
+            for ids in replies_of(texts, tokenizer, special):
                 reply = ids if len(ids) < self.length else [*ids[: self.length - 2], ids[-1]]
-                prompt, cut = asked.fit(self.length - len(reply))
-                row = [*prompt, *reply]
+                start, cut = prompt.fit(self.length - len(reply))
+                row = [*start, *reply]
                 rows.append(Framed(row, [0] * len(row), cut or len(reply) < len(ids)))
             yield rows
 
@@ -137,15 +137,15 @@ class Reward(Several):
 
     def merge(self, found: list[Any]) -> list[Prediction]:
         """Of two replies the better one (0: the first) and how surely; of one its score."""
-        made = []
+        answers = []
         for row in found:
             if len(row) == 1:
-                made.append(Prediction(row[0]))
+                answers.append(Prediction(row[0]))
                 continue
             shares = torch.tensor(row, dtype=torch.float64).softmax(0).tolist()
             best = max(range(len(row)), key=row.__getitem__)
-            made.append(Prediction(best, shares[best], shares))
-        return made
+            answers.append(Prediction(best, shares[best], shares))
+        return answers
 
 
 def right(margin: Tensor) -> Tensor:

@@ -26,9 +26,8 @@ from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.batching import padded
 from regard.data.corpus import Special
 from regard.data.tokenizer import Tokenizer
-from regard.formats.directory import configure, read_config
-from regard.formats.registry import format_of
-from regard.methods.preference.replies import check_same_tokenizer, facts_beside, frozen
+from regard.methods.preference.replies import check_same_tokenizer, frozen
+from regard.methods.runs import model_facts, task_facts
 
 Ids = list[list[int]]
 Rule = Callable[[Sequence[str], Sequence[str]], Sequence[float]]  # (prompts, replies) -> worth
@@ -93,15 +92,15 @@ class Judge:
     """Gives each written reply its worth. `model` is the one that wrote, and says where to work."""
 
     def __call__(self, model: Any, prompts: Ids, replies: Ids) -> list[float]:
-        found = [float(worth) for worth in self.judge(model, prompts, replies)]
-        if len(found) != len(replies) or not all(map(math.isfinite, found)):
-            strange = next((w for w in found if not math.isfinite(w)), None)
+        rewards = [float(worth) for worth in self.judge(model, prompts, replies)]
+        if len(rewards) != len(replies) or not all(map(math.isfinite, rewards)):
+            strange = next((w for w in rewards if not math.isfinite(w)), None)
             raise InputError(
-                f"a reward gave {len(found)} numbers for {len(replies)} replies"
+                f"a reward gave {len(rewards)} numbers for {len(replies)} replies"
                 + (f", {strange} among them" if strange is not None else "")
                 + "; it must give a finite one for each"
             )
-        return found
+        return rewards
 
     def judge(self, model: Any, prompts: Ids, replies: Ids) -> Sequence[float]:
         raise NotImplementedError
@@ -125,37 +124,41 @@ class ByModel(Judge):
 
     def __init__(self, path: str, tokenizer: Tokenizer, special: Special, form: str) -> None:
         self.path, self.special = Path(path), special
-        self.held: Any = None
-        told = facts_beside(self.path).get("objective") or {}
-        if told.get("name") != "reward":
+        self.scorer: Any = None  # what `frozen` returned, so that it is loaded once
+        objective = reward_options(self.path)
+        if objective is None:
             raise ConfigError(
                 f"{path} is no reward model; make one with 'regard prefer MODEL --method reward'"
             )
         check_same_tokenizer(path, tokenizer, "reward model")
-        if told.get("form", "text") != form:
+        learned = objective.get("form") or "text"
+        if learned != form:
             raise ConfigError(
-                f"{path} has learned to read each prompt as a {told.get('form', 'text')}, and here "
-                f"they are read as a {form}; set objective.form for both"
+                f"{path} has learned to read each prompt as a {learned}, and here they are read as "
+                f"a {form}; set objective.form for both"
             )
-        given = read_config(self.path)
-        config = configure(format_of(given["model_type"]), given)
-        self.context: int = getattr(config, "context", None) or 2**31
+        self.context: int = getattr(model_facts(self.path).config, "context", None) or 2**31
 
     def judge(self, model: Any, prompts: Ids, replies: Ids) -> Sequence[float]:
-        end, scorer = [self.special.end], frozen(self.path, model)
-        self.held = scorer
+        end = [self.special.end]
+        self.scorer = scorer = frozen(self.path, model)
         rows = [
             np.array([*prompt, *reply, *(end if reply[-1:] != end else [])][-self.context :])
             for prompt, reply in zip(prompts, replies, strict=True)
         ]
         tokens, real = (torch.from_numpy(t).to(scorer.device) for t in padded(rows, end[0]))
         with torch.no_grad():
-            scores = wide(scorer.read("choose", scorer(tokens), real))[:, 0]
-        found: list[float] = scores.tolist()
-        return found
+            scores: list[float] = wide(scorer.read("choose", scorer(tokens), real))[:, 0].tolist()
+        return scores
 
 
-def judge_of(name: str, tokenizer: Tokenizer, special: Special, form: str) -> Judge:
+def reward_options(model: Path) -> dict[str, Any] | None:
+    """The objective of a reward model, as its task.json says it; None: it is none."""
+    objective: dict[str, Any] = task_facts(model).get("objective") or {}
+    return objective if objective.get("name") == "reward" else None
+
+
+def judge_of(name: str | None, tokenizer: Tokenizer, special: Special, form: str) -> Judge:
     """The judge of a recipe's `objective.reward`."""
     if not name:
         raise ConfigError(

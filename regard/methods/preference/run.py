@@ -19,7 +19,7 @@ from typing import Any
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.formats.directory import Checkpoint
-from regard.methods.preference.replies import facts_beside
+from regard.methods.preference.rewards import reward_options
 from regard.methods.runs import run
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe, Robust, Table
@@ -33,30 +33,18 @@ SHARED: Table = {
 }
 QUIET = asdict(Robust())
 METHODS: dict[str, Table] = {
-    "reward": {
-        "objective": {"name": "reward"},
-        "batch": {"samples": 16},
-        "budget": {"epochs": 2.0},
-        "optimizer": {"rate": 1e-4},
-    },
-    "dpo": {
-        "objective": {"name": "prefer", "loss": "sigmoid"},
-        "batch": {"samples": 16},
-        "budget": {"epochs": 2.0},
-        "optimizer": {"rate": 2e-5},
-    },
-    "ipo": {
-        "objective": {"name": "prefer", "loss": "ipo"},
-        "batch": {"samples": 16},
-        "budget": {"epochs": 2.0},
-        "optimizer": {"rate": 2e-5},
-    },
-    "grpo": {
-        "objective": {"name": "reinforce"},
-        "batch": {"samples": 8},
-        "budget": {"epochs": 1.0},
-        "optimizer": {"rate": 2e-5},
-    },
+    name: {
+        "objective": objective,
+        "batch": {"samples": samples},
+        "budget": {"epochs": epochs},
+        "optimizer": {"rate": rate},
+    }
+    for name, objective, samples, epochs, rate in (
+        ("reward", {"name": "reward"}, 16, 2.0, 1e-4),
+        ("dpo", {"name": "prefer", "loss": "sigmoid"}, 16, 2.0, 2e-5),
+        ("ipo", {"name": "prefer", "loss": "ipo"}, 16, 2.0, 2e-5),
+        ("grpo", {"name": "reinforce"}, 8, 1.0, 2e-5),
+    )
 }
 
 
@@ -87,7 +75,7 @@ def check(recipe: Recipe) -> None:
             "already: give a run of 'regard train' or 'regard finetune', or a published directory"
         )
     name, parallel = recipe.objective.get("name"), recipe.engine.parallel
-    if name != "reward" and scores(Path(recipe.model)):
+    if name != "reward" and reward_options(Path(recipe.model)) is not None:
         raise ConfigError(
             f"{recipe.model} is a reward model, which scores replies and does not write them; give "
             "the model that it was made from, and this one as --reward of --method grpo"
@@ -97,11 +85,11 @@ def check(recipe: Recipe) -> None:
             "engine.parallel is fsdp, but replies end when they end, and the processes would wait "
             "for each other; use ddp"
         )
-    asked = [name for name, value in asdict(recipe.robust).items() if value != QUIET[name]]
-    if asked and name != "reward":
+    disturbances = [key for key, value in asdict(recipe.robust).items() if value != QUIET[key]]
+    if disturbances and name != "reward":
         raise ConfigError(
-            f"robust.{asked[0]} disturbs what a model reads, and here it is compared with the "
-            "start, which nothing disturbs; leave it out (a reward model may have it)"
+            f"robust.{disturbances[0]} disturbs what a model reads, and here it is compared with "
+            "the start, which nothing disturbs; leave it out (a reward model may have it)"
         )
     if recipe.augment.methods:
         raise ConfigError(
@@ -110,15 +98,9 @@ def check(recipe: Recipe) -> None:
         )
 
 
-def scores(model: Path) -> bool:
-    """Is it a reward model?"""
-    told = facts_beside(model).get("objective") or {}
-    return bool(told.get("name") == "reward")
-
-
 def check_reward(loaded: Checkpoint) -> None:
     """Refuses what is no reward model."""
-    if loaded.path is None or not scores(loaded.path):
+    if loaded.path is None or reward_options(loaded.path) is None:
         raise ConfigError(
             f"{loaded.path or 'this model'} is no reward model; make one with 'regard prefer MODEL "
             "--method reward --data PAIRS --out RUN'"

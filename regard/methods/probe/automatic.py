@@ -20,11 +20,11 @@ from __future__ import annotations
 import heapq
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from regard.core.errors import InputError, UnknownName
 from regard.core.seeding import keyed
@@ -39,8 +39,6 @@ from regard.methods.probe.tasks import Item, Task, settled
 SHORTEST, LONGEST = 4, 64  # words of a sentence that is asked about
 FREQUENT = 20  # words that `previous-word` knows
 HELD_OUT = 10  # a tenth validates, a tenth tests
-
-T = TypeVar("T")
 
 
 def is_mark(word: str) -> bool:
@@ -132,12 +130,12 @@ def stream(source: str, split: str) -> Iterator[tuple[int, list[str]]]:
         return
     with tempfile.TemporaryDirectory() as work:
         reading = Reading()
-        cutter, number, held = Cutter(), 0, list[str]()
+        cutter, number, waiting = Cutter(), 0, list[str]()
         for piece in documents(find([source], reading, Path(work)), reading, Tally()):
-            held += cutter.feed(piece.text, ends=piece.ends)
-            if piece.ends or len(held) > 1000:
-                yield number, held
-                held = []
+            waiting += cutter.feed(piece.text, ends=piece.ends)
+            if piece.ends or len(waiting) > 1000:
+                yield number, waiting
+                waiting = []
             number += piece.ends
 
 
@@ -146,14 +144,14 @@ def sampled(source: str, split: str, count: int, seed: int, pairs: bool = False)
     hashes: drawn evenly in one pass, in memory for no more than these.
     """
     salt = seed.to_bytes(8, "little")
-    kept: list[tuple[int, int, Sentence]] = []  # a heap: the largest hash first
+    heap: list[tuple[int, int, Sentence]] = []  # the largest hash first
     seen: set[int] = set()
     for number, every in stream(source, split):
         texts = [" ".join(text.split()) for text in every]
         for place, text in enumerate(texts):
             after = texts[place + 1] if place + 1 < len(texts) else ""
             key = int.from_bytes(blake2b(text.encode(), digest_size=8, key=salt).digest(), "big")
-            if key in seen or (len(kept) == count and key >= -kept[0][0]):
+            if key in seen or (len(heap) == count and key >= -heap[0][0]):
                 continue
             words = tuple(words_of(text))
             if not SHORTEST <= len(words) <= LONGEST:
@@ -161,12 +159,12 @@ def sampled(source: str, split: str, count: int, seed: int, pairs: bool = False)
             if pairs and not SHORTEST <= len(words_of(after)) <= LONGEST:
                 continue
             entry = (-key, place, Sentence(number, text, words, after))
-            if len(kept) < count:
-                heapq.heappush(kept, entry)
+            if len(heap) < count:
+                heapq.heappush(heap, entry)
             else:
-                seen.discard(-heapq.heappushpop(kept, entry)[0])
+                seen.discard(-heapq.heappushpop(heap, entry)[0])
             seen.add(key)
-    return [sentence for _, _, sentence in sorted(kept, key=lambda entry: -entry[0])]
+    return [sentence for _, _, sentence in sorted(heap, key=lambda entry: -entry[0])]
 
 
 # -- tasks
@@ -175,98 +173,77 @@ def sampled(source: str, split: str, count: int, seed: int, pairs: bool = False)
 def automatic(
     name: str, source: str, *, split: str = "train", limit: int = LIMIT, seed: int = 0
 ) -> Task:
-    """A task by its name; four fifths of the sentences learn."""
+    """A task by its name; four fifths of the sentences learn. What is held out and has a label
+    that the training part lacks is left out.
+    """
     if name not in NAMES:
         raise UnknownName("automatic task", name, NAMES)
     total = (limit or LIMIT) * HELD_OUT // (HELD_OUT - 2)
-    found = sampled(source, split, total, seed, pairs=name == "same-document")
-    if len(found) < 2 * HELD_OUT:
+    sentences = sampled(source, split, total, seed, pairs=name == "same-document")
+    if len(sentences) < 2 * HELD_OUT:
         raise InputError(
-            f"{source} has {len(found)} sentences of {SHORTEST} to {LONGEST} words"
+            f"{source} has {len(sentences)} sentences of {SHORTEST} to {LONGEST} words"
             + (" with another behind them" if name == "same-document" else "")
             + f"; a task made of it needs at least {2 * HELD_OUT}"
         )
-    shape, items = MAKERS.get(name, by_word)(name, found, seed)
+    shape, items = "texts", list[Item]()
+    if name in BY_WORD:
+        shape, items = "words", [Item(each.words, BY_WORD[name](each.words)) for each in sentences]
+    elif name == "previous-word":
+        shape, items = "words", previous_word(sentences)
+    elif name == "sentence-length":
+        lengths = [classed(len(each.words), 8, 16, 24, 32) for each in sentences]
+        items = [Item((e.text,), (length,)) for e, length in zip(sentences, lengths, strict=True)]
+    elif name == "word-order":
+        items = [
+            swapped(each.words, keyed(seed, "swap", place), bool(place // HELD_OUT % 2))
+            for place, each in enumerate(sentences)
+        ]
+    else:
+        shape, items = "pairs", same_document(sentences)
+    held_out = {0: "dev", 1: "test"}
     parts = {part: list[Item]() for part in ("train", "dev", "test")}
     for place, item in enumerate(items):
-        part = {0: "dev", 1: "test"}.get(place % HELD_OUT, "train")
-        parts[part].append(item)
-    return settled(seen_in_training(Task(f"auto:{name}", shape, parts)))
+        parts[held_out.get(place % HELD_OUT, "train")].append(item)
+    known = {label for item in parts["train"] for label in item.known}
+    for part in held_out.values():
+        parts[part] = [item for item in parts[part] if known.issuperset(item.known)]
+    return settled(Task(f"auto:{name}", shape, parts))
 
 
-def seen_in_training(task: Task) -> Task:
-    """Without what is held out and has a label that the training part lacks."""
-    known = task.counts["train"]
-    for part in ("dev", "test"):
-        task.parts[part] = [
-            item for item in task.parts[part] if all(label in known for label in item.known)
-        ]
-    return task
-
-
-Made = tuple[str, list[Item]]
-
-
-def by_word(name: str, found: Sequence[Sentence], seed: int) -> Made:
-    return "words", [Item(each.words, BY_WORD[name](each.words)) for each in found]
-
-
-def previous_word(name: str, found: Sequence[Sentence], seed: int) -> Made:
-    counts = Counter(word.lower() for each in found for word in each.words[:-1]
-                     if not is_mark(word))  # fmt: skip
+def previous_word(sentences: Sequence[Sentence]) -> list[Item]:
+    counts = Counter(
+        word.lower() for each in sentences for word in each.words[:-1] if not is_mark(word)
+    )
     known = {word for word, _ in counts.most_common(FREQUENT)}
-
-    def asked(words: Sequence[str]) -> Asked:
-        before = [None, *(word.lower() for word in words[:-1])]
-        return tuple(word if word in known else None for word in before)
-
-    return "words", [Item(each.words, asked(each.words)) for each in found]
-
-
-def sentence_length(name: str, found: Sequence[Sentence], seed: int) -> Made:
-    return "texts", [Item((each.text,), (classed(len(each.words), 8, 16, 24, 32),))
-                     for each in found]  # fmt: skip
-
-
-def word_order(name: str, found: Sequence[Sentence], seed: int) -> Made:
-    return "texts", [
-        swapped(each.words, keyed(seed, "swap", place), bool(place // HELD_OUT % 2))
-        for place, each in enumerate(found)
-    ]
+    items = []
+    for each in sentences:
+        before = [None, *(word.lower() for word in each.words[:-1])]
+        items.append(Item(each.words, tuple(word if word in known else None for word in before)))
+    return items
 
 
 def swapped(words: Sequence[str], dice: Any, swap: bool) -> Item:
     """Two neighbours that differ change places."""
     places = [i for i in range(len(words) - 1) if words[i].lower() != words[i + 1].lower()]
-    made = list(words)
+    order = list(words)
     if swap and places:
         i = int(dice.choice(places))
-        made[i], made[i + 1] = made[i + 1], made[i]
-    return Item((joined(made),), ("swapped" if swap and places else "kept",))
+        order[i], order[i + 1] = order[i + 1], order[i]
+    return Item((joined(order),), ("swapped" if swap and places else "kept",))
 
 
-def same_document(name: str, found: Sequence[Sentence], seed: int) -> Made:
+def same_document(sentences: Sequence[Sentence]) -> list[Item]:
     """Every second block of sentences gets a follower from another document."""
-    if len({each.document for each in found}) < 2:
+    if len({each.document for each in sentences}) < 2:
         raise InputError(
             "the text is one document; blank lines part documents, and 'same-document' needs two"
         )
     items = []
-    for place, each in enumerate(found):
-        other = next((x for x in rotated(found, place + 1) if x.document != each.document), each)
+    for place, each in enumerate(sentences):
+        rest = (sentences[(place + 1 + i) % len(sentences)] for i in range(len(sentences)))
+        other = next((x for x in rest if x.document != each.document), each)
         apart = bool(place // HELD_OUT % 2)
         after = other.after if apart else each.after
         items.append(Item((each.text, after), ("apart" if apart else "together",)))
-    return "pairs", items
-
-
-def rotated(values: Sequence[T], start: int) -> Iterable[T]:
-    return (values[(start + i) % len(values)] for i in range(len(values)))
-
-
-MAKERS: dict[str, Callable[[str, Sequence[Sentence], int], Made]] = {
-    "previous-word": previous_word,
-    "sentence-length": sentence_length,
-    "word-order": word_order,
-    "same-document": same_document,
-}
+    return items

@@ -15,25 +15,21 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from regard.core.errors import ConfigError, FormatError, InputError, StorageError
 from regard.core.files import read_json, write_text
 from regard.core.lock import RunLock
 from regard.core.progress import Progress
-from regard.formats.directory import Checkpoint, load
-from regard.methods.probe.plan import PLAN, Plan, read_plan
-from regard.methods.probe.questions import Frozen, Question, question
-from regard.methods.probe.report import head_maps, picture_of, summary
-from regard.methods.probe.states import forget, untrained
+from regard.formats.directory import load
+from regard.methods.probe.plan import PLAN, Plan
+from regard.methods.probe.questions import Frozen, question
+from regard.methods.probe.report import Key, head_maps, picture_of, summary
+from regard.methods.probe.states import add_weights, forget, untrained
+from regard.methods.runs import read_plan, write_plan
 
 CELLS, RESULT, PICTURE, STATES = "cells.jsonl", "probe.json", "probe.svg", "states"
-
-Key = tuple[str, str, int, int]  # source, what, seed, layer
 
 
 def probe(plan: Plan, out: Path, *, quiet: bool = False) -> dict[str, Any]:
@@ -41,57 +37,44 @@ def probe(plan: Plan, out: Path, *, quiet: bool = False) -> dict[str, Any]:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         hint = "go on with --resume, or " if (out / PLAN).is_file() else ""
         raise StorageError(f"{out} exists already; {hint}choose another --out")
-    loaded, asked = load(plan.run, download=plan.download), question(plan)
-    made = Experiment(plan, out, loaded, asked, quiet)
+    experiment = Experiment(plan, out, quiet)
     with RunLock(out):
-        write_json(out / PLAN, {"plan": plan.facts(), "digests": made.digests()})
-        return made.go()
+        write_plan(out / PLAN, plan, digests=experiment.digests())
+        return experiment.go()
 
 
 def resume(out: Path, *, quiet: bool = False) -> dict[str, Any]:
     """Goes on where a probing was stopped, with the same data and model."""
-    plan, digests = read_plan(out)
+    plan, _, table = read_plan(out / PLAN, Plan, "no probing was begun there")
     result = read_json(out / RESULT, error=ConfigError)
     if result is not None:
         return {**result, "outcome": "done", "out": str(out)}
-    made = Experiment(plan, out, load(plan.run, download=plan.download), question(plan), quiet)
-    for what, now in made.digests().items():
-        if digests.get(what) != now:
+    experiment = Experiment(plan, out, quiet)
+    for what, now in experiment.digests().items():
+        if table.get("digests", {}).get(what) != now:
             raise InputError(f"the {what} has changed since {out} was begun; it can only go on "
                              "with the same: restore it, or begin anew")  # fmt: skip
     with RunLock(out):
-        return made.go()
+        return experiment.go()
 
 
-@dataclass
 class Experiment:
-    plan: Plan
-    out: Path
-    loaded: Checkpoint
-    asked: Question
-    quiet: bool = False
-    cells: dict[Key, dict[str, Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.progress, self.doing = Progress(quiet=self.quiet), "probing"
-        self.frozen = self.freeze(self.loaded)
-        self.asked.check(self.frozen)
-        self.layers = self.asked.layers(self.frozen)
-
-    def freeze(self, loaded: Checkpoint, kept: bool = True) -> Frozen:
-        """States of the model itself may be kept for other questions; those of untrained ones are
-        cheap to make again and large.
-        """
-        chosen = Path(self.plan.cache) if self.plan.cache and kept else self.out / STATES
-        return Frozen(loaded, self.plan, chosen, self.tell)
+    def __init__(self, plan: Plan, out: Path, quiet: bool = False) -> None:
+        self.plan, self.out = plan, out
+        self.loaded, self.question = load(plan.run, download=plan.download), question(plan)
+        self.cells: dict[Key, dict[str, Any]] = {}
+        self.progress, self.doing = Progress(quiet=quiet), "probing"
+        # States of the model itself may be kept for other questions; those of untrained ones are
+        # cheap to make again and large.
+        cache = Path(plan.cache) if plan.cache else out / STATES
+        self.frozen = Frozen(self.loaded, plan, cache, self.tell)
+        self.question.check(self.frozen)
+        self.layers = self.question.layers(self.frozen)
 
     def digests(self) -> dict[str, str]:
         weights = hashlib.blake2b(json.dumps(self.loaded.model.extensions).encode(), digest_size=16)
-        for name, value in self.loaded.model.state_dict().items():
-            weights.update(name.encode())
-            flat = value.detach().cpu().contiguous().reshape(-1)
-            weights.update(flat.view(torch.uint8).numpy())
-        return {"data": self.asked.digest(), "model": weights.hexdigest()}
+        add_weights(weights, self.loaded.model)
+        return {"data": self.question.digest(), "model": weights.hexdigest()}
 
     def tell(self, what: str, done: int, total: int) -> None:
         self.progress.step(f"{self.doing}: {what} {done:,} of {total:,}", 0, 0)
@@ -101,7 +84,7 @@ class Experiment:
     def work(self) -> Iterator[tuple[str, int]]:
         """Which model is asked with which seed; heads do not learn, so one look is enough."""
         seeds = range(1, self.plan.seeds + 1)
-        looks = seeds if self.asked.name != "heads" else (1,)
+        looks = seeds if self.question.name != "heads" else (1,)
         yield from (("trained", seed) for seed in looks)
         if self.plan.untrained:
             yield from (("untrained", seed) for seed in seeds)
@@ -121,25 +104,26 @@ class Experiment:
         """All that one model with one seed still lacks."""
         missing = {
             what: [x for x in self.layers if (source, what, seed, x) not in self.cells]
-            for what in self.asked.whats
+            for what in self.question.whats
         }
         if not any(missing.values()):
             return
         self.doing = f"{source}, seed {seed}"
         frozen = self.frozen
         if source == "untrained":
-            frozen = self.freeze(untrained(self.loaded, seed), kept=False)
+            fresh = untrained(self.loaded, seed)
+            frozen = Frozen(fresh, self.plan, self.out / STATES, self.tell)
         for what, layers in missing.items():
             if not layers:
                 continue
 
-            def found(layer: int, figures: dict[str, Any], what: str = what) -> None:
+            def keep(layer: int, figures: dict[str, Any], what: str = what) -> None:
                 self.keep((source, what, seed, layer), figures)
 
             def tell(epoch: int, left: int, what: str = what) -> None:
                 self.tell(f"{what}, epoch {epoch}, layers still learning", left, len(self.layers))
 
-            self.asked.ask(what, seed, layers, frozen, found, tell)
+            self.question.ask(what, seed, layers, frozen, keep, tell)
         if frozen is not self.frozen and frozen.states is not None:
             forget(frozen.states)
 
@@ -151,21 +135,21 @@ class Experiment:
 
     def finish(self) -> dict[str, Any]:
         """Figures and pictures; what is only needed on the way is deleted."""
-        found = summary(self.cells, self.asked, self.plan, self.layers, self.facts())
-        write(self.out / PICTURE, picture_of(found))
-        if found["of"] == "heads":
-            for name, text in head_maps(found).items():
+        result = summary(self.cells, self.question, self.plan, self.layers, self.facts())
+        write(self.out / PICTURE, picture_of(result))
+        if result["of"] == "heads":
+            for name, text in head_maps(result).items():
                 write(self.out / "heads" / f"{name}.svg", text)
-        write_json(self.out / RESULT, found)
+        write(self.out / RESULT, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
         shutil.rmtree(self.out / STATES, ignore_errors=True)
-        return {**found, "outcome": "done", "out": str(self.out)}
+        return {**result, "outcome": "done", "out": str(self.out)}
 
     def facts(self) -> dict[str, Any]:
-        notes = [*self.asked.notes, *self.frozen.reader.notes]
-        if self.plan.seeds < 3 and (self.asked.pace or self.plan.untrained):
+        notes = [*self.question.notes, *self.frozen.reader.notes]
+        if self.plan.seeds < 3 and (self.question.pace or self.plan.untrained):
             few = "1 seed says" if self.plan.seeds == 1 else f"{self.plan.seeds} seeds say"
             notes.append(f"{few} little about chance; 3 or more do")
-        last = self.asked.pace.epochs if self.asked.pace else -1
+        last = self.question.pace.epochs if self.question.pace else -1
         late = sum(cell.get("epochs") == last for cell in self.cells.values())
         if late:
             notes.append(f"{late:,} of {len(self.cells):,} probes were still getting better at the "
@@ -179,25 +163,21 @@ class Experiment:
 
 def read_cells(file: Path) -> dict[Key, dict[str, Any]]:
     """What is done. A last line that was not finished is not there, and is cut off."""
-    found: dict[Key, dict[str, Any]] = {}
+    cells: dict[Key, dict[str, Any]] = {}
     if not file.is_file():
-        return found
+        return cells
     text = file.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]
     for number, line in enumerate(whole.splitlines(), 1):
         try:
             cell = json.loads(line)
             key = (cell["source"], cell["what"], cell["seed"], cell["layer"])
-            found[key] = cell["figures"]
+            cells[key] = cell["figures"]
         except (ValueError, KeyError, TypeError):
             raise FormatError(f"{file}:{number} is damaged; delete the line to go on") from None
     if whole != text:
         write(file, whole)
-    return found
-
-
-def write_json(file: Path, value: dict[str, Any]) -> None:
-    write(file, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    return cells
 
 
 def write(file: Path, text: str) -> None:

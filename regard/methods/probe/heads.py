@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 
 from regard.attention.recorder import Seen, record
-from regard.methods.probe.reader import Reader, Row, portions
+from regard.methods.probe.reader import Reader, Row
 from regard.methods.probe.states import Tell, silent
 from regard.methods.probe.trees import Tree
+from regard.tasks.inference import by_tokens
 from regard.training.train_module import evaluating
 
 STATISTICS = ("distance", "entropy", "first", "previous", "next", "self", "separator")
@@ -55,7 +56,7 @@ def statistics(weights: Tensor, real: Tensor, marks: Tensor) -> dict[str, tuple[
     none = torch.zeros_like(everyone[:, :1])
     after_one = torch.cat([none, everyone[:, 1:] * everyone[:, :-1]], 1)
     before_one = torch.cat([everyone[:, 1:] * everyone[:, :-1], none], 1)
-    found = {
+    rows_and_askers = {
         "distance": ((weights * away).sum(-1), everyone),
         "entropy": (torch.special.entr(weights).sum(-1), everyone),
         "first": (first, everyone),
@@ -66,7 +67,7 @@ def statistics(weights: Tensor, real: Tensor, marks: Tensor) -> dict[str, tuple[
     }
     return {
         name: (torch.einsum("bhq,bq->h", values, asks).double(), asks.sum().double())
-        for name, (values, asks) in found.items()
+        for name, (values, asks) in rows_and_askers.items()
     }
 
 
@@ -132,14 +133,14 @@ class Heads:
     def compare(self, seen: Seen, attention: Tensor, tree: Tree) -> None:
         """Counts the guesses that are right, of words that depend on another."""
         own = self.place(seen)
-        said = guesses(attention).cpu().numpy()
+        guessed = guesses(attention).cpu().numpy()
         for word, head in enumerate(tree.heads):
             if head < 0 or not tree.counted[word]:
                 continue
             for relation in (tree.relations[word].partition(":")[0], "all"):
                 if relation not in self.hits:
                     self.hits[relation] = np.zeros((2, len(self.names)), np.int64)
-                self.hits[relation][:, own] += said[:, :, word] == head
+                self.hits[relation][:, own] += guessed[:, :, word] == head
 
     def count(self, tree: Tree) -> None:
         """How far the heads of a tree's words are away."""
@@ -152,21 +153,21 @@ class Heads:
 
     def rows(self) -> list[dict[str, Any]]:
         """A record for each head."""
-        made = []
+        records = []
         for number, (layer, head) in sorted(enumerate(self.names), key=lambda each: each[1]):
             means = {
                 name: float(self.sums[name][number] / max(self.counts[name][number], 1.0))
                 for name in STATISTICS
             }
-            made.append({"layer": layer, "head": head, **means})
-        return made
+            records.append({"layer": layer, "head": head, **means})
+        return records
 
     def relations(self, layers: Collection[int]) -> list[dict[str, Any]]:
         """Of each relation the best head in these layers beside the best fixed distance, the
         frequent first.
         """
         heads = [number for number, (layer, _) in enumerate(self.names) if layer in layers]
-        made = []
+        best = []
         for relation, offsets in self.offsets.items():
             total = offsets.total()
             if total < LEAST or relation not in self.hits or not heads:
@@ -175,7 +176,7 @@ class Heads:
             way, place = map(int, np.unravel_index(int(hits.argmax()), hits.shape))
             layer, head = self.names[heads[place]]
             offset, times = frequent(offsets)
-            made.append(
+            best.append(
                 {
                     "relation": relation,
                     "words": total,
@@ -187,55 +188,38 @@ class Heads:
                     "baseline": times / total,
                 }
             )
-        return sorted(made, key=lambda row: -row["words"])
+        return sorted(best, key=lambda row: -row["words"])
 
 
 def look_at_heads(
     reader: Reader, rows: Sequence[Row], trees: Sequence[Tree] = (), tell: Tell = silent
 ) -> Heads:
     """Reads all rows; those that are the whole of a tree's sentence are compared with it."""
-    found = Heads()
+    heads = Heads()
     most = getattr(reader.model.config, "heads", 1)
     costs = np.array([most * len(row.ids) ** 2 for row in rows], np.float64)
     for tree in (trees[row.item] for row in rows if trees and row.whole):
-        found.count(tree)
+        heads.count(tree)
     done = 0
     with evaluating(reader.model):
-        for places in portions(costs, ROOM):
+        for places in by_tokens(costs, ROOM):
             batch = [rows[place] for place in places]
             with record(reader.model) as recording:
                 tokens, real, more = reader.inputs(batch)
                 reader.read(tokens, None if bool(real.all()) else real, more)
-            shifts = reader.shifts(batch)
-            marks = marks_of(batch, shifts, real)
+            placed = list(zip(batch, reader.shifts(batch), strict=True))
+            marks = real.clone()  # [B, T]: which tokens are marks around a text
+            for number, (row, shift) in enumerate(placed):
+                marks[number, shift + row.inner[0] : shift + row.inner[1]] = False
             while recording.layers:
                 seen = recording.layers.pop(0)
                 weights = seen.weights.float()
-                found.add(seen, weights, real, marks)
-                if trees:
-                    compare_all(found, seen, weights, batch, shifts, trees)
+                heads.add(seen, weights, real, marks)
+                for number, (row, shift) in enumerate(placed if trees else ()):
+                    if row.whole:
+                        spans = [(begin + shift, end + shift) for _, begin, end in row.spans]
+                        words = of_words(weights[number], spans)
+                        heads.compare(seen, words, trees[row.item])
             done += len(places)
             tell("looking", done, len(rows))
-    return found
-
-
-def marks_of(batch: Sequence[Row], shifts: Sequence[int], real: Tensor) -> Tensor:
-    """[B, T]: which tokens are marks around a text."""
-    marks = real.clone()
-    for number, (row, shift) in enumerate(zip(batch, shifts, strict=True)):
-        marks[number, shift + row.inner[0] : shift + row.inner[1]] = False
-    return marks
-
-
-def compare_all(
-    found: Heads,
-    seen: Seen,
-    weights: Tensor,
-    batch: Sequence[Row],
-    shifts: Sequence[int],
-    trees: Sequence[Tree],
-) -> None:
-    for number, (row, shift) in enumerate(zip(batch, shifts, strict=True)):
-        if row.whole:
-            spans = [(begin + shift, end + shift) for _, begin, end in row.spans]
-            found.compare(seen, of_words(weights[number], spans), trees[row.item])
+    return heads

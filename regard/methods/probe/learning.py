@@ -97,11 +97,11 @@ def learn(
             (sums / count).sum().backward()
             for place in active:
                 pupils[place].optimizer.step()
-        found = validated(course, active, pace.batch)
+        losses = validated(course, active, pace.batch)
         last = epoch + 1 == pace.epochs
         over = [
             place
-            for place, loss in zip(active, found, strict=True)
+            for place, loss in zip(active, losses, strict=True)
             if pupils[place].judged(epoch, loss) or last
         ]
         for place in over:

@@ -188,20 +188,20 @@ class LabelCourse:
         self, active: Sequence[int], items: np.ndarray, learning: bool
     ) -> tuple[Tensor, float]:
         rows, codes = self.labels.take(items)
-        found = self.scores(active, rows, learning)
+        logits = self.scores(active, rows, learning)
         gold = torch.from_numpy(codes).expand(len(active), -1)
-        each = F.cross_entropy(found.flatten(0, 1), gold.flatten(), reduction="none")
+        each = F.cross_entropy(logits.flatten(0, 1), gold.flatten(), reduction="none")
         return each.unflatten(0, (len(active), -1)).sum(1), float(len(codes))
 
     @torch.no_grad()
     def answers(self, place: int, items: np.ndarray, batch: int = 256) -> np.ndarray:
         """The labels that one probe gives to all units of some items."""
-        found = [np.empty(0, np.int64)]
+        answers = [np.empty(0, np.int64)]
         for start in range(0, len(items), batch):
             rows, _ = self.labels.take(items[start : start + batch])
             if len(rows):
-                found.append(self.scores([place], rows, False)[0].argmax(1).numpy())
-        return np.concatenate(found)
+                answers.append(self.scores([place], rows, False)[0].argmax(1).numpy())
+        return np.concatenate(answers)
 
 
 class MixCourse(LabelCourse):
@@ -216,7 +216,7 @@ class MixCourse(LabelCourse):
         return scores([mix.probe], x, self.kind, self.dice if learning else None)
 
 
-Found = Callable[[int, dict[str, Any]], None]  # a layer, and what was measured of it
+Keep = Callable[[int, dict[str, Any]], None]  # a layer, and what was measured of it
 
 
 def fit(
@@ -226,7 +226,7 @@ def fit(
     kind: Kind,
     pace: Pace,
     seed: int,
-    found: Found,
+    keep: Keep,
     tell: Epoch = lambda epoch, left: None,
 ) -> None:
     """Trains a probe for each layer (MIX: one for all of the states' layers), and says what each
@@ -245,23 +245,23 @@ def fit(
         def done(
             place: int, epochs: int, course: LabelCourse = course, mixed: bool = mixed
         ) -> None:
-            said = course.answers(place, labels.test)
-            figures: dict[str, Any] = measured(gold, said, labels.classes)
+            answers = course.answers(place, labels.test)
+            figures: dict[str, Any] = measured(gold, answers, labels.classes)
             figures |= {"majority": labels.majority, "epochs": epochs}
             if mixed:
                 mix: Any = course.modules[0]
                 figures["shares"] = [round(x, 6) for x in mix.shares.detach().softmax(0).tolist()]
                 figures["gamma"] = float(mix.gamma.detach())
-            found(MIX if mixed else course.layers[place], figures)
+            keep(MIX if mixed else course.layers[place], figures)
 
         learn(course.modules, course, pace, seed, done, tell)
 
 
-def measured(gold: np.ndarray, said: np.ndarray, classes: int) -> dict[str, Any]:
+def measured(gold: np.ndarray, answers: np.ndarray, classes: int) -> dict[str, Any]:
     """Accuracy, and F1 averaged over the classes that occur in either."""
-    right, asked, guessed = (
-        np.bincount(codes, minlength=classes) for codes in (gold[gold == said], gold, said)
+    right, wanted, guessed = (
+        np.bincount(codes, minlength=classes) for codes in (gold[gold == answers], gold, answers)
     )
-    both = asked + guessed
+    both = wanted + guessed
     f1 = 2 * right[both > 0] / both[both > 0]
     return {"accuracy": float(right.sum() / max(len(gold), 1)), "macro_f1": float(f1.mean())}

@@ -26,17 +26,16 @@ from regard.methods.probe.automatic import automatic, sampled
 from regard.methods.probe.heads import STATISTICS, look_at_heads
 from regard.methods.probe.learning import Epoch, Pace
 from regard.methods.probe.plan import Plan
-from regard.methods.probe.probes import MIX, Found, fit, kind_of
+from regard.methods.probe.probes import MIX, Keep, fit, kind_of
 from regard.methods.probe.reader import Reader, Row
 from regard.methods.probe.states import States, Tell, chosen_layers, states_of
 from regard.methods.probe.structure import PACE, Trees, fit_structure
 from regard.methods.probe.tasks import (
     PARTS,
-    SAME,
     UD,
     Reading,
     Task,
-    divided,
+    in_parts,
     task_of_files,
     thinned,
 )
@@ -95,7 +94,7 @@ class Question:
         raise TypeError(f"{type(self).__name__} does not say what it reads")
 
     def ask(
-        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
+        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, keep: Keep, tell: Epoch
     ) -> None:
         raise TypeError(f"{type(self).__name__} does not say how it asks")
 
@@ -149,11 +148,11 @@ class LabelQuestion(Question):
                 for part, items in self.task.parts.items()]  # fmt: skip
 
     def ask(
-        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
+        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, keep: Keep, tell: Epoch
     ) -> None:
         states = frozen.states_for(*self.reads)
         labels = self.task.control(seed) if what == "control" else self.labels
-        fit(states, labels, layers, self.kind, self.pace, seed, found, tell)
+        fit(states, labels, layers, self.kind, self.pace, seed, keep, tell)
 
 
 class TreeQuestion(Question):
@@ -192,12 +191,12 @@ class TreeQuestion(Question):
                 self.trees.train.tolist(), self.trees.dev.tolist()]  # fmt: skip
 
     def ask(
-        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
+        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, keep: Keep, tell: Epoch
     ) -> None:
         states = frozen.states_for(*self.reads)
         kind, _, control = what.partition(" ")
         fit_structure(
-            kind, states, self.trees, layers, self.rank, self.pace, seed, found, tell,
+            kind, states, self.trees, layers, self.rank, self.pace, seed, keep, tell,
             control=bool(control),
         )  # fmt: skip
 
@@ -221,27 +220,20 @@ def trees_of(plan: Plan, notes: list[str]) -> tuple[Trees, str]:
     """Train, dev and test parts, from one file or several, and which of them is tested; the limit
     is of what learns.
     """
-    if plan.test and not plan.valid:
-        raise InputError(f"--test {plan.test} is there without --valid; a probe also needs data "
-                         "that tell it when to stop")  # fmt: skip
-    found: dict[str, list[Tree]] = {}
-    for part, name in zip(PARTS, (plan.data, plan.valid, plan.test), strict=True):
-        if name:
-            problems = Problems()
-            found[part] = read_trees(name, plan.skip, problems)
-            notes += problems.notes(part)
-    tested = "dev" if plan.valid and not plan.test else "test"
-    if not plan.valid:
-        given = found["train"]
-        tagged = [Tagged(tree.words, ("",) * len(tree.words), tree.place) for tree in given]
-        by_place = {tree.place: tree for tree in given}
-        parts = divided(tagged, plan.data)
-        found = {part: [by_place[e.place] for e in own] for part, own in parts.items()}
-    elif not plan.test:
-        notes.append(SAME)
-    found["train"] = thinned(found["train"], plan.limit)
-    every = [tree for part in PARTS for tree in found.get(part, [])]
-    ends = np.cumsum([len(found[part]) for part in ("train", "dev")])
+
+    def read(name: str, part: str) -> list[Tree]:
+        problems = Problems()
+        trees = read_trees(name, plan.skip, problems)
+        notes.extend(problems.notes(part))
+        return trees
+
+    def example_of(tree: Tree) -> Tagged:
+        return Tagged(tree.words, ("",) * len(tree.words), tree.place)
+
+    parts, tested = in_parts(plan.data or "", plan.valid, plan.test, read, notes, example_of)
+    parts["train"] = thinned(parts["train"], plan.limit)
+    every = [tree for part in PARTS for tree in parts.get(part, [])]
+    ends = np.cumsum([len(parts[part]) for part in ("train", "dev")])
     train, dev, test = np.split(np.arange(len(every)), ends)
     return Trees(every, train, dev, test if tested == "test" else dev), tested
 
@@ -267,8 +259,7 @@ class HeadQuestion(Question):
         if plan.skip:
             raise ConfigError(f"--skip leaves out wrong sentences of CoNLL-U, and {plan.data} is a "
                               "text; leave it out")  # fmt: skip
-        found = sampled(plan.data, plan.split, plan.limit, 0)
-        self.texts = [sentence.text for sentence in found]
+        self.texts = [each.text for each in sampled(plan.data, plan.split, plan.limit, 0)]
         if not self.texts:
             raise InputError(f"{plan.data} has no sentence of 4 to 64 words to look at")
 
@@ -297,14 +288,14 @@ class HeadQuestion(Question):
         return [self.texts, [[t.words, t.heads, t.relations] for t in self.trees]]
 
     def ask(
-        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, found: Found, tell: Epoch
+        self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, keep: Keep, tell: Epoch
     ) -> None:
         """The relations are said once, beside the first layer, by the best heads of all that are
         asked for, whichever of them are still missing.
         """
         heads = look_at_heads(frozen.reader, self.reads[0], self.trees, frozen.tell)
-        every, asked = heads.rows(), self.layers(frozen)
-        first = min((row["layer"] for row in every if row["layer"] in asked), default=0)
+        every, wanted = heads.rows(), self.layers(frozen)
+        first = min((row["layer"] for row in every if row["layer"] in wanted), default=0)
         for layer in layers:
             own = [row for row in every if row["layer"] == layer]
             if not own:
@@ -314,13 +305,13 @@ class HeadQuestion(Question):
             }
             figures["heads"] = own
             if layer == first and self.trees:
-                figures["relations"] = heads.relations(asked)
-            found(layer, figures)
+                figures["relations"] = heads.relations(wanted)
+            keep(layer, figures)
 
 
 def check_split(plan: Plan) -> None:
     """Refuses to choose a part of what has none."""
-    if "split" in plan.given() and not Path(plan.data, MARKER).is_file():
+    if "split" in plan.changed() and not Path(plan.data or "", MARKER).is_file():
         raise ConfigError(f"--split {plan.split} is a part of a prepared directory, and "
                           f"{plan.data} is none; leave it out")  # fmt: skip
 
@@ -336,16 +327,13 @@ def question(plan: Plan) -> Question:
             raise ConfigError(f"--data is missing; {plan.task} is made of a text file or of a "
                               "prepared directory")  # fmt: skip
         check_split(plan)
-        made = automatic(
-            plan.task.removeprefix(AUTO), plan.data, split=plan.split, limit=plan.limit
-        )
-        return LabelQuestion(made, plan)
+        name = plan.task.removeprefix(AUTO)
+        task = automatic(name, plan.data, split=plan.split, limit=plan.limit)
+        return LabelQuestion(task, plan)
     if plan.data:
         raise ConfigError(
             f"--task is the file {plan.task}, and --data {plan.data} is there as well; files with "
             "labels are --task, --valid and --test"
         )
-    reading = Reading(
-        dict(plan.fields), plan.form or None, plan.header, plan.download, tuple(plan.skip)
-    )
+    reading = Reading(dict(plan.fields), plan.form, plan.header, plan.download, tuple(plan.skip))
     return LabelQuestion(task_of_files(plan.task, plan.valid, plan.test, reading, plan.limit), plan)

@@ -6,14 +6,12 @@ gives, its closing norm included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from torch import Tensor, nn
 
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.data.input_formats import Framed
 from regard.data.tags import divide, pieces
 from regard.evaluation.embeddings import Embedder
 from regard.formats.directory import Checkpoint
@@ -40,7 +38,9 @@ class Reader(Embedder):
     for it (the first of BERT and Longformer, else the last).
     """
 
-    def __init__(self, loaded: Checkpoint, pooling: str = "mean", length: int = 0) -> None:
+    def __init__(
+        self, loaded: Checkpoint, pooling: str = "mean", length: int | None = None
+    ) -> None:
         if loaded.tokenizer is None:
             raise InputError(f"{loaded.path or 'this model'} has no tokenizer, so it reads no text")
         if pooling not in POOLING:
@@ -84,6 +84,7 @@ class Reader(Embedder):
         edges = [segment for _, segment in before], [segment for _, segment in after]
         blank = self.special.end if self.special.unknown is None else self.special.unknown
         rows: list[Row] = []
+        whole = self.pooling == "mean"  # all pieces of a word make its vector, or the first
         unit = self.long = 0
         for item, cut in enumerate(pieces(sentences, self.tokenizer.ready, blank)):
             windows = divide(cut, None, marks, room, room // 4)
@@ -91,7 +92,7 @@ class Reader(Embedder):
             for window in windows:
                 inner = len(before), len(window.ids) - len(after)
                 spans = [
-                    (unit + word, place, place + self.size(cut[word], room))
+                    (unit + word, place, place + (min(len(cut[word]), room) if whole else 1))
                     for place, word in zip(window.rows, window.words, strict=True)
                 ]
                 segments = [*edges[0], *[0] * (inner[1] - inner[0]), *edges[1]]
@@ -99,36 +100,32 @@ class Reader(Embedder):
             unit += len(cut)
         return rows
 
-    def size(self, word: list[int], room: int) -> int:
-        """How many of a word's pieces make its vector."""
-        return min(len(word), room) if self.pooling == "mean" else 1
-
     def texts(self, texts: Sequence[str]) -> list[Row]:
         """A unit a text; what is too long loses its end, and `cut` counts how many did."""
-        return [self.text_row(item, made) for item, made in enumerate(self.encode(list(texts)))]
-
-    def text_row(self, item: int, made: Framed) -> Row:
         before, after = self.around
-        count = len(made.ids)
-        inner = min(len(before), count), max(count - len(after), 0)
-        if self.pooling == "mean":
-            span = (item, 0, count)
-        elif self.model.summary_row == "first":
-            span = (item, 0, 1)
-        else:
-            span = (item, count - 1, count)
-        return Row(made.ids, made.segments, [span], inner, item)
+        rows = []
+        for item, framed in enumerate(self.encode(list(texts))):
+            count = len(framed.ids)
+            inner = min(len(before), count), max(count - len(after), 0)
+            if self.pooling == "mean":
+                span = (item, 0, count)
+            elif self.model.summary_row == "first":
+                span = (item, 0, 1)
+            else:
+                span = (item, count - 1, count)
+            rows.append(Row(framed.ids, framed.segments, [span], inner, item))
+        return rows
 
     @property
     def notes(self) -> list[str]:
         """What a user should know about long texts."""
-        told = []
+        notes = []
         if self.long:
-            told.append(f"{self.long:,} sentences of more than {self.length:,} tokens are read in "
+            notes.append(f"{self.long:,} sentences of more than {self.length:,} tokens are read in "
                         "several windows")  # fmt: skip
         if self.cut:
-            told.append(f"{self.cut:,} texts of more than {self.length:,} tokens lost their end")
-        return told
+            notes.append(f"{self.cut:,} texts of more than {self.length:,} tokens lost their end")
+        return notes
 
     # -- states
 
@@ -151,9 +148,9 @@ class Reader(Embedder):
     def every(self, rows: Sequence[Row]) -> list[Tensor]:
         """The states [B, T, width] of layers 0 … depth."""
         tokens, real, more = self.inputs(rows)
-        held: list[Tensor] = []
+        states: list[Tensor] = []
         hooks = [
-            layer.register_forward_pre_hook(lambda _, inputs: held.append(inputs[0]))
+            layer.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
             for layer in self.layers
         ]
         try:
@@ -161,18 +158,4 @@ class Reader(Embedder):
         finally:
             for hook in hooks:
                 hook.remove()
-        return [*held, last]
-
-
-def portions(costs: np.ndarray, room: float, most: int = 256) -> Iterator[list[int]]:
-    """Rows of similar cost together, the dearest first, as many as fit the room; a row that does
-    not fit at all comes alone.
-    """
-    batch: list[int] = []
-    for place in np.argsort(-costs, kind="stable").tolist():
-        if batch and (len(batch) == most or (len(batch) + 1) * costs[batch[0]] > room):
-            yield batch
-            batch = []
-        batch.append(place)
-    if batch:
-        yield batch
+        return [*states, last]

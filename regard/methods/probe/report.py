@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from regard.methods.probe.control import selectivity
-from regard.methods.probe.figure import Curve, Panel, Spot, picture
 from regard.methods.probe.heads import STATISTICS
 from regard.methods.probe.probes import MIX
+from regard.report.curves import Line, Panel, said, svg
 from regard.report.heatmap import heat_map
 
 Key = tuple[str, str, int, int]  # source, what, seed, layer
@@ -30,6 +30,7 @@ SHARES = {name: f"share of attention on the {name} token" for name in STATISTICS
 SHARES |= {"self": "share of attention on the row itself", "separator": "share on marks"}
 ASIDE = ("heads", "shares", "gamma", "selectivity", "majority", "epochs")  # not in the table
 INKS = {"trained": 1, "untrained": 2, "control": 3}
+LEVEL = 8  # the ink of what is the same in all layers
 
 
 def spread(values: Sequence[float]) -> Figures:
@@ -39,136 +40,136 @@ def spread(values: Sequence[float]) -> Figures:
 
 
 def summary(
-    cells: Mapping[Key, Figures], asked: Any, plan: Any, layers: Sequence[int], facts: Figures
+    cells: Mapping[Key, Figures], question: Any, plan: Any, layers: Sequence[int], facts: Figures
 ) -> Figures:
     """All that probe.json says."""
     sources = ["trained", *["untrained"] * plan.untrained]
-    made = []
+    rows = []
     for layer in layers:
         row: Figures = {"layer": "mix" if layer == MIX else layer}
         for source in sources:
             row[source] = {
                 what: averaged([cells[key] for key in sorted(cells)
                                 if (key[0], key[1], key[3]) == (source, what, layer)])
-                for what in asked.whats
+                for what in question.whats
             }  # fmt: skip
-            for what, control in asked.control_of.items():
+            for what, control in question.control_of.items():
                 pairs = zip(row[source][what]["accuracy"]["values"],
                             row[source][control]["accuracy"]["values"], strict=True)  # fmt: skip
                 row[source][what]["selectivity"] = spread([selectivity(a, b) for a, b in pairs])
-        made.append(row)
-    found = {
-        "task": asked.name,
+        rows.append(row)
+    result = {
+        "task": question.name,
         **facts,
-        **asked.facts(),
+        **question.facts(),
         "kind": plan.kind,
         "seeds": plan.seeds,
         "pooling": plan.pooling,
-        "control": dict(asked.control_of),
-        "layers": made,
+        "control": dict(question.control_of),
+        "layers": rows,
     }
     relations = [(key, figures) for key, figures in cells.items() if "relations" in figures]
     if relations:
-        found["relations"] = {
+        result["relations"] = {
             source: [figures["relations"] for key, figures in relations if key[0] == source]
             for source in sources
         }
-    return found
+    return result
 
 
 def averaged(figures: Sequence[Figures]) -> Figures:
     """Of each figure mean and deviation; of heads the records of the first."""
-    made: Figures = {}
+    means: Figures = {}
     for name in figures[0] if figures else ():
         values = [each[name] for each in figures]
         if name == "heads":
-            made[name] = values[0]
+            means[name] = values[0]
         elif name == "shares":
-            made[name] = [statistics.fmean(column) for column in zip(*values, strict=True)]
+            means[name] = [statistics.fmean(column) for column in zip(*values, strict=True)]
         elif name != "relations" and all(isinstance(value, int | float) for value in values):
-            made[name] = spread(values)
-    return made
+            means[name] = spread(values)
+    return means
 
 
 # -- the picture
 
 
-def picture_of(found: Figures) -> str:
-    return picture(list(panels(found)))
+def picture_of(result: Figures) -> str:
+    return svg(list(panels(result)))
 
 
-def panels(found: Figures) -> Iterator[Panel]:
+def panels(result: Figures) -> Iterator[Panel]:
     """A panel for each figure that was measured."""
-    rows = [row for row in found["layers"] if row["layer"] != "mix"]
+    rows = [row for row in result["layers"] if row["layer"] != "mix"]
+    layers = [float(row["layer"]) for row in rows]
     shown = dict(TITLES) | {("heads", name): title for name, title in SHARES.items()}
     for (what, name), title in shown.items():
         if not rows or name not in rows[0]["trained"].get(what, {}):
             continue
-        control = found["control"].get(what) if name == "accuracy" else None
-        curves = [
-            curve(rows, source, what, name, source, INKS[source])
+        lines = [
+            curve(rows, source, what, name, source)
             for source in ("trained", "untrained")
             if source in rows[0]
         ]
-        if control:
-            curves.append(curve(rows, "trained", control, name, "control", INKS["control"]))
-        base = found["baselines"].get(what, {}).get(name, {})
-        yield Panel(f"{found['task']}: {title}", curves, list(base.items()))
+        if name == "accuracy" and (control := result["control"].get(what)):
+            lines.append(curve(rows, "trained", control, name, "control"))
+        for level, value in result["baselines"].get(what, {}).get(name, {}).items():
+            ends = [(layers[0], value), (layers[-1], value)]
+            lines.append(Line(f"{level} {said(value)}", ends, LEVEL))
+        yield Panel(f"{result['task']}: {title}", lines, across="layer", marks=layers)
 
 
-def curve(
-    rows: Sequence[Figures], source: str, what: str, name: str, title: str, ink: int
-) -> Curve:
+def curve(rows: Sequence[Figures], source: str, what: str, name: str, title: str) -> Line:
     """Means with a deviation to either side; of heads the band goes from the least to the most."""
-    spots = []
+    points, band = [], []
     for row in rows:
-        held = row[source][what]
-        if name not in held:
+        figures = row[source][what]
+        if name not in figures:
             continue
-        middle, sd = held[name]["mean"], held[name]["sd"] or 0.0
-        low, high = middle - sd, middle + sd
-        if "heads" in held:
-            values = [head[name] for head in held["heads"]]
-            low, high = min(values), max(values)
-        spots.append(Spot(row["layer"], middle, low, high))
-    return Curve(title, spots, ink)
+        mean, sd = figures[name]["mean"], figures[name]["sd"] or 0.0
+        edges = [mean - sd, mean + sd]
+        if "heads" in figures:
+            edges = [head[name] for head in figures["heads"]]
+        points.append((row["layer"], mean))
+        band.append((row["layer"], min(edges), max(edges)))
+    return Line(title, points, INKS[title], dots=True, band=band)
 
 
-def head_maps(found: Figures) -> dict[str, str]:
+def head_maps(result: Figures) -> dict[str, str]:
     """A picture for each statistic: layers down, heads across."""
-    rows = [row["trained"]["heads"]["heads"] for row in found["layers"]]
+    rows = [row["trained"]["heads"]["heads"] for row in result["layers"]]
     most = max(map(len, rows))
-    names = [f"layer {row['layer']}" for row in found["layers"]]
-    made = {}
+    names = [f"layer {row['layer']}" for row in result["layers"]]
+    maps = {}
     for name in STATISTICS:
         table = [[head[name] for head in row] + [math.nan] * (most - len(row)) for row in rows]
         title = TITLES.get(("heads", name)) or SHARES[name]
-        made[name] = heat_map(table, names, [f"head {n + 1}" for n in range(most)], title)
-    return made
+        maps[name] = heat_map(table, names, [f"head {n + 1}" for n in range(most)], title)
+    return maps
 
 
 # -- the table
 
 
-def in_lines(found: Figures) -> Iterator[str]:
+def in_lines(result: Figures) -> Iterator[str]:
     """For people: a line a layer, what is compared side by side."""
-    units = ", ".join(f"{count:,} {part}" for part, count in found["units"].items())
-    yield f"{found['task']} · {found['family']}, {found['depth']} layers · {units}"
-    columns = list(columns_of(found))
+    units = ", ".join(f"{count:,} {part}" for part, count in result["units"].items())
+    yield f"{result['task']} · {result['family']}, {result['depth']} layers · {units}"
+    columns = list(columns_of(result))
     heads = ["layer", *(title for title, *_ in columns)]
     lines = [heads]
-    for row in found["layers"]:
+    for row in result["layers"]:
         cells = [cell(row.get(source, {}).get(what, {}).get(name)) for _, source, what, name in
                  columns]  # fmt: skip
         lines.append([str(row["layer"]), *cells])
     widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
     for line in lines:
         yield "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
-    for what, figures in found["baselines"].items():
+    for what, figures in result["baselines"].items():
         for name, levels in figures.items():
-            told = ", ".join(f"{key} {value:.3f}" for key, value in levels.items())
-            yield f"baseline of {name if what == 'task' else f'{what} {name}'}: {told}"
-    for row in found.get("relations", {}).get("trained", [[]])[0]:
+            values = ", ".join(f"{key} {value:.3f}" for key, value in levels.items())
+            yield f"baseline of {name if what == 'task' else f'{what} {name}'}: {values}"
+    for row in result.get("relations", {}).get("trained", [[]])[0]:
         yield (
             f"{row['relation']:<12} {row['words']:>7,} words  layer {row['layer']} head "
             f"{row['head']} ({row['direction']}) {row['accuracy']:.3f}, always "
@@ -176,30 +177,30 @@ def in_lines(found: Figures) -> Iterator[str]:
         )
 
 
-def columns_of(found: Figures) -> Iterator[tuple[str, str, str, str]]:
+def columns_of(result: Figures) -> Iterator[tuple[str, str, str, str]]:
     """Title, source, what, figure."""
-    sources = [s for s in ("trained", "untrained") if found["layers"] and s in found["layers"][0]]
-    first = found["layers"][0]["trained"] if found["layers"] else {}
-    several = len([what for what in first if what not in found["control"].values()]) > 1
+    sources = [s for s in ("trained", "untrained") if result["layers"] and s in result["layers"][0]]
+    first = result["layers"][0]["trained"] if result["layers"] else {}
+    several = len([what for what in first if what not in result["control"].values()]) > 1
     for source in sources:
         for what, figures in first.items():
-            if what in found["control"].values():
+            if what in result["control"].values():
                 continue
             for name in figures:
                 if name in ASIDE:
                     continue
                 title = f"{what} {name}" if several else name.replace("_", " ")
                 yield f"{title}, untrained" if source == "untrained" else title, source, what, name
-                if name == "accuracy" and what in found["control"] and source == "trained":
-                    control = found["control"][what]
+                if name == "accuracy" and what in result["control"] and source == "trained":
+                    control = result["control"][what]
                     yield "control", source, control, name
                     if "majority" in first[control]:
                         yield "its majority", source, control, "majority"
                     yield "selectivity", source, what, "selectivity"
 
 
-def cell(held: Figures | None) -> str:
-    if not held:
+def cell(figure: Figures | None) -> str:
+    if not figure:
         return "–"
-    sd = "" if held["sd"] is None else f" ± {held['sd']:.3f}"
-    return f"{held['mean']:.3f}{sd}"
+    sd = "" if figure["sd"] is None else f" ± {figure['sd']:.3f}"
+    return f"{figure['mean']:.3f}{sd}"

@@ -24,8 +24,9 @@ from regard.core.atomic_dir import hidden_beside
 from regard.core.errors import ConfigError, StorageError
 from regard.core.seeding import seed_torch
 from regard.formats.directory import Checkpoint
-from regard.methods.probe.reader import Reader, Row, portions
+from regard.methods.probe.reader import Reader, Row
 from regard.models.extensions import extend
+from regard.tasks.inference import by_tokens
 from regard.training.train_module import evaluating
 
 FORMAT = 1
@@ -52,21 +53,19 @@ class States:
 
     def gather(self, layers: Sequence[int], rows: np.ndarray) -> Tensor:
         """[layers, *rows, width], copied."""
-        made = np.empty((len(layers), *rows.shape, self.width), np.float32)
-        for place, layer in enumerate(layers):
-            made[place] = self.table[self.layers.index(layer)][rows]
-        return torch.from_numpy(made)
+        places = [self.layers.index(layer) for layer in layers]
+        return torch.from_numpy(np.stack([self.table[place][rows] for place in places]))
 
 
-def chosen_layers(given: Sequence[int], depth: int) -> list[int]:
+def chosen_layers(layers: Sequence[int], depth: int) -> list[int]:
     """Layers 0 … depth, or those asked for; those below 0 count from the last."""
-    found = sorted({layer if layer >= 0 else depth + 1 + layer for layer in given})
-    if any(not 0 <= layer <= depth for layer in found):
+    chosen = sorted({layer if layer >= 0 else depth + 1 + layer for layer in layers})
+    if any(not 0 <= layer <= depth for layer in chosen):
         raise ConfigError(
-            f"layers {', '.join(map(str, given))} are asked for; this model has 0 (its embeddings) "
-            f"to {depth}"
+            f"layers {', '.join(map(str, layers))} are asked for; this model has 0 (its "
+            f"embeddings) to {depth}"
         )
-    return found or list(range(depth + 1))
+    return chosen or list(range(depth + 1))
 
 
 def states_of(
@@ -78,16 +77,16 @@ def states_of(
     tell: Tell = silent,
 ) -> States:
     """The states of all units, from the cache if it has them; without a cache they are held."""
-    kept = list(layers)
-    shape = (len(kept), units, int(reader.model.config.width))
+    layers = list(layers)
+    shape = (len(layers), units, int(reader.model.config.width))
     if cache is None:
         table = np.zeros(shape, np.float32)
-        fill(table, reader, rows, kept, tell)
-        return States(table, kept)
-    place = cache / digest(reader, rows, kept)
+        fill(table, reader, rows, layers, tell)
+        return States(table, layers)
+    place = cache / digest(reader, rows, layers)
     if not (place / "states.json").is_file():
-        write(place, shape, reader, rows, kept, tell)
-    return States(opened(place / "states.npy", shape), kept)
+        write(place, shape, reader, rows, layers, tell)
+    return States(opened(place / "states.npy", shape), layers)
 
 
 def fill(
@@ -97,7 +96,7 @@ def fill(
     sizes = np.array([len(row.ids) for row in rows], np.int64)
     done = 0
     with evaluating(reader.model):
-        for places in portions(sizes, TOKENS):
+        for places in by_tokens(sizes, TOKENS):
             batch = [rows[place] for place in places]
             every, shifts = reader.every(batch), reader.shifts(batch)
             spans = [
@@ -128,16 +127,21 @@ def means(hidden: Tensor, spans: np.ndarray) -> Tensor:
 
 def digest(reader: Reader, rows: Sequence[Row], layers: Sequence[int]) -> str:
     """Of everything the states depend on."""
-    found = hashlib.blake2b(digest_size=16)
+    total = hashlib.blake2b(digest_size=16)
     model = reader.model  # whose parts may differ in more than their weights
     facts = [FORMAT, model.family.name, repr(model.config), model.extensions, *layers]
-    found.update(json.dumps(facts).encode())
-    for name, value in model.state_dict().items():
-        found.update(name.encode())
-        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    total.update(json.dumps(facts).encode())
+    add_weights(total, model)
     for row in rows:
-        found.update(json.dumps([row.ids, row.segments, row.spans]).encode())
-    return found.hexdigest()
+        total.update(json.dumps([row.ids, row.segments, row.spans]).encode())
+    return total.hexdigest()
+
+
+def add_weights(digest: Any, model: Any) -> None:
+    """The names and the bytes of all weights enter a digest."""
+    for name, value in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
 
 
 def write(

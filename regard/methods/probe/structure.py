@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from regard.core.seeding import LARGEST, keyed
 from regard.methods.probe.control import control_heads
 from regard.methods.probe.learning import Epoch, Pace, learn
-from regard.methods.probe.probes import Found
+from regard.methods.probe.probes import Keep
 from regard.methods.probe.states import States
 from regard.methods.probe.tree_scores import depth_scores, distance_scores
 from regard.methods.probe.trees import Tree
@@ -51,8 +51,7 @@ def distance_loss(predicted: Tensor, gold: Tensor, sizes: Tensor) -> Tensor:
     """predicted […, B, n, n], gold [B, n, n] (-1: not asked), sizes [B]: of each sentence
     Σ|predicted - gold| / n², summed over the sentences.
     """
-    asked = gold >= 0
-    wrong = ((predicted - gold).abs() * asked).sum((-1, -2))
+    wrong = ((predicted - gold).abs() * (gold >= 0)).sum((-1, -2))
     return (wrong / sizes.square()).sum(-1)
 
 
@@ -156,38 +155,38 @@ class StructureCourse:
         self, active: Sequence[int], items: np.ndarray, learning: bool
     ) -> tuple[Tensor, float]:
         x, gold, sizes = self.batch(active, items)
-        found = self.predicted(active, x, sizes)
+        predicted = self.predicted(active, x, sizes)
         if self.what == "distance":
-            return distance_loss(found, gold, sizes), float(len(items))
+            return distance_loss(predicted, gold, sizes), float(len(items))
         if self.what == "depth":
-            return depth_loss(found, gold, sizes), float(len(items))
+            return depth_loss(predicted, gold, sizes), float(len(items))
         wanted = gold.expand(len(active), -1, -1)
         each = F.cross_entropy(
-            found.flatten(0, 2), wanted.flatten(), ignore_index=-1, reduction="none"
+            predicted.flatten(0, 2), wanted.flatten(), ignore_index=-1, reduction="none"
         )
         return each.unflatten(0, (len(active), -1)).sum(1), float((gold >= 0).sum()) or 1.0
 
     @torch.no_grad()
     def measure(self, place: int) -> dict[str, Any]:
         """The figures of one layer on what tests."""
-        said: list[np.ndarray] = []
+        answers: list[np.ndarray] = []
         for start in range(0, len(self.trees.test), 20):
             items = self.trees.test[start : start + 20]
             x, _, sizes = self.batch([place], items)
-            found = self.predicted([place], x, sizes)[0].numpy()
-            for row, count in zip(found, sizes.tolist(), strict=True):
-                said.append(row[:count] if self.what == "depth" else row[:count, :count])
+            predicted = self.predicted([place], x, sizes)[0].numpy()
+            for row, count in zip(predicted, sizes.tolist(), strict=True):
+                answers.append(row[:count] if self.what == "depth" else row[:count, :count])
         trees = [self.trees.trees[item] for item in self.trees.test.tolist()]
         if self.what == "distance":
-            return distance_scores(trees, said)
+            return distance_scores(trees, answers)
         if self.what == "depth":
-            return depth_scores(trees, said)
-        right = asked = 0
-        for item, row in zip(self.trees.test.tolist(), said, strict=True):
+            return depth_scores(trees, answers)
+        right = total = 0
+        for item, row in zip(self.trees.test.tolist(), answers, strict=True):
             there = self.gold[item] >= 0
-            asked += int(there.sum())
+            total += int(there.sum())
             right += int((row.argmax(1) == self.gold[item])[there].sum())
-        return {"accuracy": right / max(asked, 1)}
+        return {"accuracy": right / max(total, 1)}
 
 
 def fit_structure(
@@ -198,7 +197,7 @@ def fit_structure(
     rank: int,
     pace: Pace,
     seed: int,
-    found: Found,
+    keep: Keep,
     tell: Epoch = lambda epoch, left: None,
     control: bool = False,
 ) -> None:
@@ -206,6 +205,6 @@ def fit_structure(
     course = StructureCourse(what, states, trees, layers, rank, seed, control)
 
     def done(place: int, epochs: int) -> None:
-        found(course.layers[place], course.measure(place) | {"epochs": epochs})
+        keep(course.layers[place], course.measure(place) | {"epochs": epochs})
 
     learn(course.modules, course, pace, seed, done, tell)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,21 +70,20 @@ class Task:
         """Codes of everything that is asked."""
         codes = {label: code for code, label in enumerate(self.classes)}
         items = self.items
-        found = [[IGNORED if x is None else codes[x] for x in item.labels] for item in items]
-        sizes = np.array([sum(code != IGNORED for code in row) for row in found])
-        flat = np.array([code for row in found for code in row], np.int64)
+        table = [[IGNORED if x is None else codes[x] for x in item.labels] for item in items]
+        sizes = np.array([sum(code != IGNORED for code in row) for row in table])
+        flat = np.array([code for row in table for code in row], np.int64)
         rows: np.ndarray
         if self.shape == "pairs":
             rows = np.arange(2 * len(items)).reshape(-1, 2)
         else:
             rows = np.flatnonzero(flat != IGNORED)
         ends = np.cumsum([len(self.parts[part]) for part in PARTS])
-        train, dev, test = np.split(np.arange(len(items)), ends[:2])
-        asked = {part: own[sizes[own] > 0] for part, own in zip(PARTS, (train, dev, test),
-                                                              strict=True)}  # fmt: skip
+        own = zip(PARTS, np.split(np.arange(len(items)), ends[:2]), strict=True)
+        labelled = {part: places[sizes[places] > 0] for part, places in own}
         return Labels(
             rows, flat[flat != IGNORED], np.concatenate([[0], np.cumsum(sizes)]),
-            len(self.classes), asked["train"], asked["dev"], asked[self.tested],
+            len(self.classes), labelled["train"], labelled["dev"], labelled[self.tested],
         )  # fmt: skip
 
     def control(self, seed: int) -> Labels:
@@ -96,8 +95,7 @@ class Task:
         for item in labels.train.tolist():
             learned[labels.edges[item] : labels.edges[item + 1]] = True
         codes = control_labels(words, labels.codes, learned, labels.classes, seed)
-        return Labels(labels.rows, codes, labels.edges, labels.classes, labels.train, labels.dev,
-                      labels.test)  # fmt: skip
+        return replace(labels, codes=codes)
 
     @property
     def counts(self) -> dict[str, Counter[str]]:
@@ -122,34 +120,55 @@ class Reading:
 
 
 def task_of_files(
-    data: str, valid: str = "", test: str = "", reading: Reading | None = None, limit: int = LIMIT
+    data: str,
+    valid: str | None = None,
+    test: str | None = None,
+    reading: Reading | None = None,
+    limit: int = LIMIT,
 ) -> Task:
-    """A task from labelled files. Without a file to validate with, a fifth of the data is held
-    out, half of it for that and half to test; with one, it also tests, unless another does. The
-    limit is of what learns.
-    """
-    asked = reading or Reading()
+    """A task from labelled files; the limit is of what learns."""
     notes: list[str] = []
-    files = {"train": data, "dev": valid, "test": test}
-    if test and not valid:
-        raise InputError(f"--test {test} is there without --valid; a probe also needs data that "
-                         "tell it when to stop")  # fmt: skip
-    found = {part: examples(name, asked, notes, part) for part, name in files.items() if name}
-    several({label for e in found["train"] for label in item_of(e).known}, Path(data).name)
-    if not valid:
-        found = divided(found["train"], data)
-    parts = {part: [item_of(e) for e in found.get(part, [])] for part in PARTS}
-    kept = thinned(parts["train"], limit)
-    parts["train"] = kept + missed(parts["train"], kept)
-    shapes = {shape_of(e) for own in found.values() for e in own}
+    how = reading or Reading()
+    rows, tested = in_parts(
+        data, valid, test, lambda name, part: examples(name, how, notes, part), notes
+    )
+    parts = {part: [item_of(e) for e in rows.get(part, [])] for part in PARTS}
+    few = thinned(parts["train"], limit)
+    seen = {label for item in few for label in item.known}
+    for item in parts["train"]:  # a limit makes no label unseen
+        if not seen.issuperset(item.known):
+            seen.update(item.known)
+            few.append(item)
+    parts["train"] = few
+    shapes = {shape_of(e) for own in rows.values() for e in own}
     if len(shapes) != 1:
         raise InputError(f"{data} and what validates or tests hold examples of different kinds: "
                          f"{', '.join(sorted(shapes))}")  # fmt: skip
-    made = Task(Path(data).name, shapes.pop(), parts, notes)
-    if valid and not test:
-        made.tested = "dev"
+    return settled(Task(Path(data).name, shapes.pop(), parts, notes, tested=tested))
+
+
+def in_parts(
+    data: str,
+    valid: str | None,
+    test: str | None,
+    read: Callable[[str, str], list[Any]],  # (file, part)
+    notes: list[str],
+    example_of: Callable[[Any], Any] = lambda row: row,
+) -> tuple[dict[str, list[Any]], str]:
+    """The rows to learn from, to validate with and to test, and which part tests. Without a file
+    to validate with, a fifth of the data is held out, half of it for that and half to test; with
+    one, it also tests, unless another does.
+    """
+    if test and not valid:
+        raise InputError(f"--test {test} is there without --valid; a probe also needs data that "
+                         "tell it when to stop")  # fmt: skip
+    files = zip(PARTS, (data, valid, test), strict=True)
+    rows = {part: read(name, part) for part, name in files if name}
+    if not valid:
+        return divided(rows["train"], data, example_of), "test"
+    if not test:
         notes.append(SAME)
-    return settled(made)
+    return rows, "test" if test else "dev"
 
 
 def thinned(rows: Sequence[Any], count: int) -> list[Any]:
@@ -157,17 +176,6 @@ def thinned(rows: Sequence[Any], count: int) -> list[Any]:
     if not count or len(rows) <= count:
         return list(rows)
     return [rows[i * len(rows) // count] for i in range(count)]
-
-
-def missed(every: Sequence[Item], kept: Sequence[Item]) -> list[Item]:
-    """The first item of each label that thinning has lost: a limit makes no label unseen."""
-    seen = {label for item in kept for label in item.known}
-    found = []
-    for item in every:
-        if not seen.issuperset(item.known):
-            seen.update(item.known)
-            found.append(item)
-    return found
 
 
 def examples(name: str, reading: Reading, notes: list[str], part: str) -> list[Any]:
@@ -179,22 +187,18 @@ def examples(name: str, reading: Reading, notes: list[str], part: str) -> list[A
         if chosen not in FIELDS:
             raise UnknownName("field of CoNLL-U", chosen, FIELDS)
         trees = read_trees(name, reading.skip, problems)
-        found: list[Any] = [Tagged(tree.words, tree.tags(chosen), tree.place) for tree in trees]
+        rows: list[Any] = [Tagged(tree.words, tree.tags(chosen), tree.place) for tree in trees]
     else:
-        options: dict[str, Any] = {
-            "fields": reading.fields,
-            "form": reading.form,
-            "header": reading.header,
-            "download": reading.download,
-        }
         task = "tag" if tagged(name, reading) else "classify"
-        found = read(name, task, skip=reading.skip, problems=problems, **options)
+        rows = read(name, task, problems=problems, **vars(reading))
     notes += problems.notes(part)
-    for example in found:
+    for example in rows:
         label = example.tags if isinstance(example, Tagged) else example.label
         if label is None:
             raise InputError(f"{example.place}: there is no label; a probe learns from labels")
-    return found
+    if part == "train":
+        several({label for e in rows for label in item_of(e).known}, Path(name).name)
+    return rows
 
 
 def tagged(name: str, reading: Reading) -> bool:
@@ -222,20 +226,26 @@ def item_of(example: Any) -> Item:
     return Item(texts, (str(example.label),))
 
 
-def divided(found: Sequence[Any], name: str) -> dict[str, list[Any]]:
+def divided(
+    rows: Sequence[Any], name: str, example_of: Callable[[Any], Any]
+) -> dict[str, list[Any]]:
     """Three parts of one file. What holds a label that training would not see learns."""
-    held = divide(found, HELD_OUT, 0, 0)
-    train = [e for e, out in zip(found, held, strict=True) if not out]
-    rest = [e for e, out in zip(found, held, strict=True) if out]
-    seen = {label for e in train for label in item_of(e).known}
-    rare = [e for e in rest if not seen.issuperset(item_of(e).known)]
-    rest = [e for e in rest if seen.issuperset(item_of(e).known)]
+
+    def known(row: Any) -> list[str]:
+        return item_of(example_of(row)).known
+
+    held_out = divide([example_of(row) for row in rows], HELD_OUT, 0, 0)
+    train = [e for e, out in zip(rows, held_out, strict=True) if not out]
+    rest = [e for e, out in zip(rows, held_out, strict=True) if out]
+    seen = {label for e in train for label in known(e)}
+    rare = [e for e in rest if not seen.issuperset(known(e))]
+    rest = [e for e in rest if seen.issuperset(known(e))]
     if len(rest) < 2:
         raise InputError(
-            f"{name} has {len(found)} examples, of which {len(rest)} can be held out; a probe "
+            f"{name} has {len(rows)} examples, of which {len(rest)} can be held out; a probe "
             "needs data that tell it when to stop and others to test it: give more, or --valid"
         )
-    tests = divide(rest, 0.5, 0, 0)
+    tests = divide([example_of(row) for row in rest], 0.5, 0, 0)
     return {
         "train": [*train, *rare],
         "dev": [e for e, test in zip(rest, tests, strict=True) if not test],

@@ -24,8 +24,8 @@ def spanning_tree(distances: np.ndarray) -> set[tuple[int, int]]:
     before: to scipy a 0 is no edge, and every spanning tree has as many edges.
     """
     graph = needed("scipy.sparse.csgraph", "trees are measured", "tasks")
-    found = graph.minimum_spanning_tree(np.triu(np.asarray(distances, np.float64) + 1.0, 1))
-    rows, columns = found.nonzero()
+    tree = graph.minimum_spanning_tree(np.triu(np.asarray(distances, np.float64) + 1.0, 1))
+    rows, columns = tree.nonzero()
     return {(min(a, b), max(a, b)) for a, b in zip(rows.tolist(), columns.tolist(), strict=True)}
 
 
@@ -55,40 +55,42 @@ def correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.asarray(np.where(spread > 0, (x * y).sum(1) / spread, np.nan))
 
 
-def over_lengths(found: Mapping[int, Sequence[float]]) -> float | None:
+def over_lengths(values: Mapping[int, Sequence[float]]) -> float | None:
     """The mean of the means of each length; None where no sentence has one of these lengths."""
     means = []
     for length in LENGTHS:
-        known = [value for value in found.get(length, ()) if np.isfinite(value)]
+        known = [value for value in values.get(length, ()) if np.isfinite(value)]
         if known:
             means.append(float(np.mean(known)))
     return float(np.mean(means)) if means else None
 
 
-def distance_scores(trees: Sequence[Tree], said: Sequence[np.ndarray]) -> dict[str, float | None]:
+def distance_scores(
+    trees: Sequence[Tree], predicted: Sequence[np.ndarray]
+) -> dict[str, float | None]:
     right = total = 0
-    found: dict[int, list[float]] = {}
-    for tree, distances in zip(trees, said, strict=True):
+    by_length: dict[int, list[float]] = {}
+    for tree, distances in zip(trees, predicted, strict=True):
         gold = gold_edges(tree)
         total += len(gold)
         right += len(gold & predicted_edges(tree, distances))
-        own = found.setdefault(len(tree.words), [])
         if len(tree.words) in LENGTHS:
+            own = by_length.setdefault(len(tree.words), [])
             own += correlations(distances, tree.distances).tolist()
-    return {"uuas": right / total if total else None, "spearman": over_lengths(found)}
+    return {"uuas": right / total if total else None, "spearman": over_lengths(by_length)}
 
 
-def depth_scores(trees: Sequence[Tree], said: Sequence[np.ndarray]) -> dict[str, float | None]:
+def depth_scores(trees: Sequence[Tree], predicted: Sequence[np.ndarray]) -> dict[str, float | None]:
     right = total = 0
-    found: dict[int, list[float]] = {}
-    for tree, depths in zip(trees, said, strict=True):
+    by_length: dict[int, list[float]] = {}
+    for tree, depths in zip(trees, predicted, strict=True):
         if tree.counted[tree.root]:
             total += 1
             right += int(np.where(tree.counted, depths, np.inf).argmin()) == tree.root
-        own = found.setdefault(len(tree.words), [])
         if len(tree.words) in LENGTHS:
+            own = by_length.setdefault(len(tree.words), [])
             own += correlations(depths[None], tree.depths[None]).tolist()
-    return {"root": right / total if total else None, "spearman": over_lengths(found)}
+    return {"root": right / total if total else None, "spearman": over_lengths(by_length)}
 
 
 def chain_scores(trees: Sequence[Tree]) -> dict[str, float | None]:
@@ -97,46 +99,34 @@ def chain_scores(trees: Sequence[Tree]) -> dict[str, float | None]:
     return distance_scores(trees, [np.abs(p[:, None] - p[None]) for p in places])
 
 
-def offsets_of(trees: Sequence[Tree]) -> Counter[int]:
-    """How often each distance from a word to its head occurs."""
-    counting = Heads()
-    for tree in trees:
-        counting.count(tree)
-    return counting.offsets.get("all", Counter())
-
-
-def offset_scores(learned: Sequence[Tree], tested: Sequence[Tree]) -> dict[str, float]:
-    """The baseline that every word's head is as far away as most are in what learns."""
-    known, asked = offsets_of(learned), offsets_of(tested)
-    if not known or not asked:
+def always(name: str, counts: Sequence[Counter[int]], shift: int = 0) -> dict[str, float]:
+    """The share of what is tested that has the most frequent value of what learns."""
+    learned, tested = counts
+    if not learned or not tested:
         return {}
-    offset, _ = frequent(known)
-    return {f"always {offset:+d}": asked[offset] / asked.total()}
-
-
-def place_scores(learned: Sequence[Tree], tested: Sequence[Tree]) -> dict[str, float]:
-    """The baseline that the root stands where it stands most often in what learns."""
-    known, asked = (
-        Counter(tree.root for tree in trees if tree.counted[tree.root])
-        for trees in (learned, tested)
-    )
-    if not known or not asked:
-        return {}
-    place, _ = frequent(known)
-    return {f"always word {place + 1}": asked[place] / asked.total()}
+    value, _ = frequent(learned)
+    return {f"always {name.format(value + shift)}": tested[value] / tested.total()}
 
 
 def baselines(
     learned: Sequence[Tree], tested: Sequence[Tree]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Of each figure what is reached without a look at the states. Depths that are all the same
-    have no correlation.
+    """What each figure reaches without a look at the states: every word hangs on its neighbour,
+    has its head as far away as most are in what learns, and the root stands where it stands most
+    often there. Depths that are all the same have no correlation.
     """
+    offsets, roots = [], []
+    for trees in (learned, tested):
+        heads = Heads()
+        for tree in trees:
+            heads.count(tree)
+        offsets.append(heads.offsets.get("all", Counter()))
+        roots.append(Counter(tree.root for tree in trees if tree.counted[tree.root]))
     chain = chain_scores(tested)
-    found = {
+    levels = {
         "distance": {name: {"chain": value} for name, value in chain.items() if value is not None},
-        "depth": {"root": place_scores(learned, tested)},
-        "head": {"accuracy": offset_scores(learned, tested)},
+        "depth": {"root": always("word {}", roots, 1)},
+        "head": {"accuracy": always("{:+d}", offsets)},
     }
-    return {what: {name: levels for name, levels in own.items() if levels}
-            for what, own in found.items()}  # fmt: skip
+    return {what: {name: own for name, own in figures.items() if own}
+            for what, figures in levels.items()}  # fmt: skip

@@ -62,8 +62,8 @@ class Tree:
         return table
 
     def tags(self, field: str) -> tuple[str, ...]:
-        found: tuple[str, ...] = getattr(self, field)
-        return found
+        tags: tuple[str, ...] = getattr(self, field)
+        return tags
 
 
 def from_the_root(heads: tuple[int, ...]) -> list[int]:
@@ -78,15 +78,15 @@ def from_the_root(heads: tuple[int, ...]) -> list[int]:
 
 
 def read_trees(
-    given: str | Path, skip: Collection[str] = (), problems: Problems | None = None
+    file: str | Path, skip: Collection[str] = (), problems: Problems | None = None
 ) -> list[Tree]:
     """All trees of a file; wrong lines are refused together, or their sentences left out."""
-    path = Path(given)
+    path = Path(file)
     if not path.is_file():
         raise InputError(f"{path} does not exist; give a CoNLL-U file")
-    found = problems if problems is not None else Problems()
-    trees = [tree for tree in stream(path, found) if tree is not None]
-    found.refuse(skip)
+    problems = problems if problems is not None else Problems()
+    trees = [tree for tree in stream(path, problems) if tree is not None]
+    problems.refuse(skip)
     if not trees:
         raise InputError(f"{path} holds no sentence with a tree")
     return trees

@@ -40,7 +40,7 @@ class Importance(NamedTuple):
 @contextmanager
 def gated(model: nn.Module, heads: Gate, units: Gate) -> Iterator[None]:
     """Inside the `with` every head and every unit of a network goes through a gate."""
-    parts = [(name, part) for name, held in sites(model).items() for part in held]
+    parts = [(name, part) for name, attentions in sites(model).items() for part in attentions]
     kernels = [part.kernel for _, part in parts]
     hooks = []
     try:
@@ -86,18 +86,19 @@ def importances(model: nn.Module, runs: Iterable[Run]) -> Importance:
         for run in runs:
             gates.clear()
             loss = run()
-            flat = [gate for held in gates.values() for gate in held]
-            found = iter(torch.autograd.grad(loss, flat, materialize_grads=True))
-            for key, held in gates.items():
-                slopes = torch.stack([next(found) for _ in held]).sum(0)  # of a text's own gate
+            flat = [gate for own in gates.values() for gate in own]
+            gradients = iter(torch.autograd.grad(loss, flat, materialize_grads=True))
+            for key, own in gates.items():
+                slopes = torch.stack([next(gradients) for _ in own]).sum(0)  # of a text's own gate
                 value = slopes.double().abs().sum(0).cpu()
                 sums[key] = sums[key] + value if key in sums else value
             texts += flat[0].size(0)
     if not texts:
         raise InputError("there are no texts to see from what matters")
-    made = {key: value / texts for key, value in sums.items()}
-    kinds = ({n: v for (kind, n), v in made.items() if kind is wanted} for wanted in (True, False))
-    heads, units = kinds
+    heads, units = (
+        {name: value / texts for (of_heads, name), value in sums.items() if of_heads is wanted}
+        for wanted in (True, False)
+    )
     return Importance(heads, units, texts)
 
 
@@ -125,7 +126,11 @@ def normalised(scores: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def losses(
-    loaded: Checkpoint, data: Sequence[str], samples: int, limit: int, testing: dict[str, Any]
+    loaded: Checkpoint,
+    data: Sequence[str],
+    samples: int,
+    limit: int | None,
+    testing: dict[str, Any],
 ) -> Iterator[Iterator[Run]]:
     """The losses of the model's own task on labelled data, or of reading a text.
 
@@ -134,12 +139,12 @@ def losses(
     from regard.evaluation.language_modeling import corpus_for, limited, objective_for
     from regard.evaluation.test import Plan, examples_asked
 
-    plan = Plan(limit=limit, **testing)
+    plan = Plan(limit=limit or 0, **testing)
     if examples_asked(loaded, data, plan):
         yield labelled(loaded, data, plan, samples)
         return
     with corpus_for(loaded, data, plan) as corpus:
-        objective = objective_for(loaded, limited(corpus, limit), plan)
+        objective = objective_for(loaded, limited(corpus, limit or 0), plan)
         yield read(loaded.model, objective, samples)
 
 
@@ -149,13 +154,13 @@ def labelled(loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int) -
     from regard.evaluation.test import examples_of
     from regard.tasks.inference import by_tokens
 
-    asked: Any = predictor_for(loaded, task=plan.task)
-    examples, _ = examples_of(data, asked, plan)
+    predictor: Any = predictor_for(loaded, task=plan.task)
+    examples, _ = examples_of(data, predictor, plan)
     examples = examples[:samples] if samples else examples
-    if not isinstance(asked, Predictor):
-        yield from written(loaded.model, asked, examples)
+    if not isinstance(predictor, Predictor):
+        yield from written(loaded.model, predictor, examples)
         return
-    objective: Any = asked.encode(examples)
+    objective: Any = predictor.encode(examples)
     model = objective.opened(loaded.model, loaded.path)
     objective.check(model)
     like = next(model.parameters())
@@ -164,13 +169,13 @@ def labelled(loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int) -
         yield partial(total, objective, model, moved(batch, like.device, like.dtype), None)
 
 
-def written(model: Any, asked: Any, examples: Sequence[Any]) -> Iterator[Run]:
+def written(model: Any, predictor: Any, examples: Sequence[Any]) -> Iterator[Run]:
     """Of a model that writes its answers: the surprisal of the right ones."""
     from regard.tasks.inference import by_tokens
 
-    scribe, context = asked.scribe, getattr(model.config, "context", None)
-    sources, _ = scribe.sources(examples, asked.room)
-    right = [scribe.task.target(example) for example in examples]
+    scribe, context = predictor.scribe, getattr(model.config, "context", None)
+    sources, _ = scribe.sources(examples, predictor.room)
+    right = [scribe.form.task.target(example) for example in examples]
     pairs = list(zip(sources, scribe.closed(right), strict=True))
     if context is not None:  # rows of both, without the last target
         pairs = [(source, target[: context + 1 - len(source)]) for source, target in pairs]

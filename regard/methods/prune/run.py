@@ -11,11 +11,9 @@ DIR/
 
 from __future__ import annotations
 
-import json
 import math
-import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from regard.attention.block import FeedForward, Gated
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.formats.directory import Checkpoint, load
 from regard.methods.prune.importance import importances, losses, normalised
-from regard.methods.quantize import run as measuring
+from regard.methods.smaller import Measuring, Watch, check_out, write_measured
 from regard.models.extensions import extend
 from regard.models.extensions.pruned import networks_of, remaining, sites
 from regard.report.heatmap import heat_map
@@ -41,28 +39,24 @@ ZEROS = (
     "smaller nor faster, and training on fills them again, unless with optimizer.zeros=true"
 )
 
-Watch = Callable[[str], None]
 Scores = dict[str, Tensor]  # by attention or network: one number for each head or unit
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is asked for. Shares are of what the model has now."""
+class Plan(Measuring):
+    """What is asked for. Shares are of what the model has now; `data` also says what matters."""
 
     heads: float = 0.0  # share of all heads, the least important ones of the whole model
     listed: Sequence[str] = ()  # or these: "blocks.0:1,3"
     hidden: float = 0.0  # share of the units of every network
     weights: float = 0.0  # share of the weights that become zeros, the smallest ones
     scope: str = "global"  # of all weights together; "layer": of each matrix
-    by: str = ""  # what makes a unit important; "": its gradient if there are data
+    by: str | None = None  # what makes a unit important; None: its gradient if there are data
     normal: bool = True  # importances of a layer's heads are divided by their L2 norm
-    data: Sequence[str] = ()  # for importances, and for the score before and after
-    samples: int = SAMPLES  # of them, for importances; 0: all
-    limit: int = 0  # the first so many examples; 0: all
-    repeats: int = 5  # of each measurement of speed; 0: none
-    testing: dict[str, Any] = field(default_factory=dict)  # further fields of a test's plan
+    samples: int = SAMPLES  # of the data, for importances; 0: all
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         shares = {"heads": self.heads, "hidden": self.hidden, "weights": self.weights}
         for name, share in shares.items():
             if share and not 0.0 < share < 1.0:
@@ -77,18 +71,18 @@ class Plan:
             raise UnknownName("method", self.by, METHODS)
         if self.scope not in SCOPES:
             raise UnknownName("scope", self.scope, SCOPES)
-        if min(self.samples, self.limit, self.repeats) < 0:
-            raise ConfigError("samples, limit and repeats are numbers of 0 or more")
+        if self.samples < 0:
+            raise ConfigError(f"samples is {self.samples}; it is a number of 0 or more")
         if self.heads and not self.data:
             raise ConfigError(
                 "which heads matter is seen from data: give --data, or name them with --head-list"
             )
-        for option, given, needs, there in (
+        for option, present, needs, share in (
             ("--by", bool(self.by), "--hidden", self.hidden),
             ("--scope layer", self.scope == "layer", "--weights", self.weights),
             ("--raw", not self.normal, "--heads", self.heads),
         ):
-            if given and not there:
+            if present and not share:
                 raise ConfigError(f"{option} says how {needs} chooses, and {needs} is not given")
         if self.by == "gradient" and not self.data:
             raise ConfigError("gradients come from data: give --data, or --by magnitude")
@@ -100,51 +94,30 @@ class Plan:
 
 def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) -> dict[str, Any]:
     """Writes what is left of the model of `run` to `out`; gives the report."""
-    measuring.check_out(out)
+    check_out(out)
     before, after = load(run), load(run)
     check(run, after.model, plan)
     count = before.model.parameter_count()  # a tagger is asked with its CRF, which is kept apart
     heads, units = scored(before, plan, watch)
     removed = chosen_heads(after.model, heads, plan)
-    kept = chosen_units(units, plan.hidden) if plan.hidden else {}
-    remove(after.model, removed, kept)
+    staying = chosen_units(units, plan.hidden) if plan.hidden else {}
+    remove(after.model, removed, staying)
     zeros = zero_smallest(after.model, plan.weights, plan.scope) if plan.weights else None
+    total = sum(len(remaining(parts[0])) for parts in sites(before.model).values())
     report: dict[str, Any] = {
         "run": run, "out": str(out), "notes": [ZEROS] if plan.weights else [],
         "parameters": {"before": count, "after": after.model.parameter_count()},
-        "heads": told_heads(before.model, removed),
-        "hidden": {n: {"before": units[n].numel(), "after": len(k)} for n, k in kept.items()},
+        "heads": {"before": total, "after": total - sum(map(len, removed.values())),
+                  "removed": {name: sorted(gone) for name, gone in removed.items()}},
+        "hidden": {n: {"before": units[n].numel(), "after": len(k)} for n, k in staying.items()},
         "zeros": zeros, "by": plan.method if plan.hidden else None,
         "importance": {name: values.tolist() for name, values in heads.items()},
     }  # fmt: skip
     if plan.data and (plan.heads or (plan.hidden and plan.method == "gradient")):
         report["notes"].append("what matters was chosen by the data that the score is of")
-    out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=".prune-") as place:
-        made = measuring.write(after, Path(place, "model"))
-        report |= measured(run, before, made, Path(place), plan, watch)
-        if heads:
-            (made / PICTURE).write_text(picture(before.model, heads), encoding="utf-8")
-        text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
-        (made / REPORT).write_text(text, encoding="utf-8")
-        measuring.check_out(out)
-        made.replace(out)
-    return report
-
-
-def measured(
-    run: str, before: Checkpoint, made: Path, place: Path, plan: Plan, watch: Watch
-) -> dict[str, Any]:
-    """Size, speed and score, before and after."""
-    sizes = {"before": before.path or Path(run), "after": made}
-    found: dict[str, Any] = {"bytes": {k: measuring.weighed(v) for k, v in sizes.items()}}
-    if plan.repeats and (plan.heads or plan.listed or plan.hidden):  # zeros change no speed
-        watch("measuring the speed")
-        found["speed"] = measuring.speeds(before, load(made), plan.repeats)
-    if plan.data:
-        test = measuring.Plan(data=plan.data, limit=plan.limit, testing=plan.testing)
-        found["score"] = measuring.scores(run, made, place, test, watch)
-    return found
+    files = {REPORT: ""} | ({PICTURE: picture(before.model, heads)} if heads else {})
+    speed = bool(plan.heads or plan.listed or plan.hidden)  # zeros change no speed
+    return write_measured(run, before, after, out, plan, report, files, watch, speed=speed)
 
 
 def check(run: str, model: nn.Module, plan: Plan) -> None:
@@ -174,20 +147,20 @@ def scored(loaded: Checkpoint, plan: Plan, watch: Watch) -> tuple[Scores, Scores
         return {}, units
     watch("measuring what matters")
     with losses(loaded, plan.data, plan.samples, plan.limit, plan.testing) as runs:
-        found = importances(loaded.model, runs)
-    heads = normalised(found.heads) if plan.normal else found.heads
-    return (heads if plan.heads else {}), units or found.units
+        measured = importances(loaded.model, runs)
+    heads = normalised(measured.heads) if plan.normal else measured.heads
+    return (heads if plan.heads else {}), units or measured.units
 
 
 def magnitudes(model: nn.Module) -> Scores:
     """A unit's weights on the way in, times those on the way out."""
-    made = {}
+    products = {}
     for name, network in networks_of(model).items():
         into = network.wide.weight.detach().double().norm(dim=1)
         if isinstance(network, Gated):
             into = into * network.gate.weight.detach().double().norm(dim=1)
-        made[name] = into * network.narrow.weight.detach().double().norm(dim=0)
-    return made
+        products[name] = into * network.narrow.weight.detach().double().norm(dim=0)
+    return products
 
 
 # -- choosing
@@ -206,8 +179,8 @@ def least_heads(model: nn.Module, scores: Scores, share: float) -> dict[str, lis
     numbers = {name: remaining(parts[0]) for name, parts in sites(model).items()}
     ranked = sorted(
         (value, name, head)
-        for name, held in numbers.items()
-        for head, value in zip(held, scores[name].tolist(), strict=True)
+        for name, heads in numbers.items()
+        for head, value in zip(heads, scores[name].tolist(), strict=True)
     )
     removed: dict[str, list[int]] = {}
     for _, name, head in ranked:
@@ -241,35 +214,36 @@ def heads_to_go(model: nn.Module, share: float) -> int:
 
 def listed_heads(model: nn.Module, listed: Sequence[str]) -> dict[str, list[int]]:
     """From words such as "blocks.0:1,3": heads as the model was made with them, from 0 on."""
-    held, removed = sites(model), dict[str, list[int]]()
+    attentions, removed = sites(model), dict[str, list[int]]()
     for entry in (part for text in listed for part in text.split(";")):
         place, colon, numbers = entry.strip().partition(":")
         heads = numbers.replace(" ", "").split(",")
         if not colon or not all(head.isdigit() for head in heads):
             raise InputError(f"{entry!r} names no heads; write LAYER:HEADS, such as blocks.0:1,3")
-        found = [n for n in held if n == place or n.startswith(f"{place}.")]
-        if not found:
-            raise UnknownName("layer", place, held, "(of this model)")
-        if len(found) > 1:
-            raise InputError(f"{place!r} are several layers; name one of {', '.join(found)}")
-        there, gone = remaining(held[found[0]][0]), removed.setdefault(found[0], [])
+        names = [n for n in attentions if n == place or n.startswith(f"{place}.")]
+        if not names:
+            raise UnknownName("layer", place, attentions, "(of this model)")
+        if len(names) > 1:
+            raise InputError(f"{place!r} are several layers; name one of {', '.join(names)}")
+        name = names[0]
+        there, gone = remaining(attentions[name][0]), removed.setdefault(name, [])
         for head in map(int, heads):
             if head not in there:
-                raise InputError(f"{found[0]} has the heads {there}; {head} is none of them")
+                raise InputError(f"{name} has the heads {there}; {head} is none of them")
             gone += [head] if head not in gone else []
         if len(gone) == len(there):
-            raise ConfigError(f"every head of {found[0]} would be removed; leave at least one")
+            raise ConfigError(f"every head of {name} would be removed; leave at least one")
     return removed
 
 
 def chosen_units(scores: Scores, share: float) -> dict[str, list[int]]:
     """The units that stay, in their order, of every network as many."""
-    kept = {}
+    staying = {}
     for name, values in scores.items():
         gone = units_to_go(name, values.numel(), share)
         order = torch.argsort(values, descending=True, stable=True)
-        kept[name] = sorted(order[: values.numel() - gone].tolist())
-    return kept
+        staying[name] = sorted(order[: values.numel() - gone].tolist())
+    return staying
 
 
 def units_to_go(name: str, units: int, share: float) -> int:
@@ -289,24 +263,23 @@ def remove(model: Any, heads: dict[str, list[int]], units: dict[str, list[int]])
     """Cuts, in place; what was pruned before stays pruned."""
     if not heads and not units:
         return
-    held = model.extensions.pop("pruned", {"heads": {}, "hidden": {}})
+    before = model.extensions.pop("pruned", {"heads": {}, "hidden": {}})
     parts, networks = sites(model), networks_of(model)
     left = {n: [h for h in remaining(parts[n][0]) if h not in gone] for n, gone in heads.items()}
-    for name, kept in units.items():
-        to_front(networks[name], kept)
+    for name, staying in units.items():
+        to_front(networks[name], staying)
     options = {
-        "heads": held["heads"] | left,
-        "hidden": held["hidden"] | {name: len(kept) for name, kept in units.items()},
+        "heads": before["heads"] | left,
+        "hidden": before["hidden"] | {name: len(staying) for name, staying in units.items()},
     }
     extend(model, "pruned", options)
 
 
 @torch.no_grad()
-def to_front(network: FeedForward, kept: Sequence[int]) -> None:
+def to_front(network: FeedForward, staying: Sequence[int]) -> None:
     """These units first: the network computes what it did."""
-    size, staying = network.wide.out_features, set(kept)
-    rest = [unit for unit in range(size) if unit not in staying]
-    order = torch.tensor([*kept, *rest], device=network.wide.weight.device)
+    rest = sorted(set(range(network.wide.out_features)) - set(staying))
+    order = torch.tensor([*staying, *rest], device=network.wide.weight.device)
     for layer in (network.wide, network.gate) if isinstance(network, Gated) else (network.wide,):
         layer.weight.copy_(layer.weight[order])
         if layer.bias is not None:
@@ -335,21 +308,14 @@ def zero_smallest(model: nn.Module, share: float, scope: str) -> dict[str, Any]:
 # -- the report
 
 
-def told_heads(model: nn.Module, removed: dict[str, list[int]]) -> dict[str, Any]:
-    total = sum(len(remaining(parts[0])) for parts in sites(model).values())
-    gone = sum(map(len, removed.values()))
-    return {"before": total, "after": total - gone,
-            "removed": {name: sorted(heads) for name, heads in removed.items()}}  # fmt: skip
-
-
 def picture(model: nn.Module, scores: Scores) -> str:
     """A row for each attention; a head that it does not have is empty."""
     numbers = {name: remaining(parts[0]) for name, parts in sites(model).items()}
-    columns = range(max(max(held) for held in numbers.values()) + 1)
+    columns = range(max(map(max, numbers.values())) + 1)
     rows = []
-    for name, held in numbers.items():
-        values = dict(zip(held, scores[name].tolist(), strict=True))
+    for name, heads in numbers.items():
+        values = dict(zip(heads, scores[name].tolist(), strict=True))
         rows.append([values.get(head, math.nan) for head in columns])
     labels = [name.removesuffix(".layer").removesuffix(".attention") for name in numbers]
-    made = heat_map(rows, labels, [str(head) for head in columns], "importance of the heads")
-    return made.replace("rows look at columns", "layers, and the numbers of their heads")
+    drawing = heat_map(rows, labels, [str(head) for head in columns], "importance of the heads")
+    return drawing.replace("rows look at columns", "layers, and the numbers of their heads")

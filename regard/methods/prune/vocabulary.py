@@ -13,6 +13,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,84 +39,76 @@ def trim(loaded: Checkpoint, texts: Iterable[str], size: int, out: Path) -> dict
             "tokenizer can be made smaller"
         )
     fast = tokenizer.ready
-    held = json.loads(fast.to_str())
-    if held["model"].get("type") not in ("WordPiece", "WordLevel"):
+    table = json.loads(fast.to_str())
+    if table["model"].get("type") not in ("WordPiece", "WordLevel"):
         raise ConfigError(
-            f"the tokenizer of {loaded.path} is a {held['model'].get('type')}; only one of word "
+            f"the tokenizer of {loaded.path} is a {table['model'].get('type')}; only one of word "
             "pieces can be made smaller"
         )
-    kept = chosen(held, counted(fast, texts), min(size, model.config.vocabulary))
+    ids = chosen(table, counted(fast, texts), min(size, model.config.vocabulary))
     config = model.config
-    smaller = config.replace(vocabulary=len(kept), padding=kept.index(config.padding))
-    made = type(model)(smaller, heads_in(model))
-    rows = torch.tensor(kept)
+    shape = config.replace(vocabulary=len(ids), padding=ids.index(config.padding))
+    smaller = type(model)(shape, heads_in(model))
+    rows = torch.tensor(ids)
     state = {k: v[rows] if k in WORDS else v for k, v in model.state_dict().items()}
-    made.load_state_dict(state)
+    smaller.load_state_dict(state)
     source = {k: v for k, v in loaded.source.items() if not k.endswith("_token_id")}
     out.mkdir(parents=True, exist_ok=True)
     for name in BESIDE:
         if loaded.path is not None and (loaded.path / name).is_file():
             shutil.copyfile(loaded.path / name, out / name)
-    save(made.eval(), out, renumbered(tokenizer, held, kept), source)  # config.json comes last
-    before, after = model.parameter_count(), made.parameter_count()
-    return {"words": [config.vocabulary, len(kept)], "parameters": [before, after]}
+    save(smaller.eval(), out, renumbered(tokenizer, table, ids), source)  # config.json comes last
+    before, after = model.parameter_count(), smaller.parameter_count()
+    return {"words": [config.vocabulary, len(ids)], "parameters": [before, after]}
 
 
 def counted(fast: Fast, texts: Iterable[str]) -> Counter[int]:
     """How often each id occurs."""
-    found: Counter[int] = Counter()
-    waiting: list[str] = []
-
-    def read() -> None:
-        for one in fast.encode_batch_fast(waiting, add_special_tokens=False):
-            found.update(one.ids)
-        waiting.clear()
-
-    for text in texts:
-        waiting.append(text)
-        if len(waiting) == BATCH:
-            read()
-    read()
-    return found
+    counts: Counter[int] = Counter()
+    source = iter(texts)
+    while batch := list(islice(source, BATCH)):
+        for one in fast.encode_batch_fast(batch, add_special_tokens=False):
+            counts.update(one.ids)
+    return counts
 
 
-def chosen(held: dict[str, Any], used: Counter[int], size: int) -> list[int]:
+def chosen(table: dict[str, Any], used: Counter[int], size: int) -> list[int]:
     """The ids that stay, in their order: marks and characters, then what is used, then the first
     others.
     """
-    words: dict[str, int] = held["model"]["vocab"]
-    kept = {entry["id"] for entry in held["added_tokens"]}
-    kept |= {words[name] for name in (held["model"].get("unk_token"),) if name in words}
-    kept |= {i for word, i in words.items() if len(word.removeprefix("##")) == 1}
-    if len(kept) > size:
+    words: dict[str, int] = table["model"]["vocab"]
+    staying = {entry["id"] for entry in table["added_tokens"]}
+    staying |= {words[name] for name in (table["model"].get("unk_token"),) if name in words}
+    staying |= {i for word, i in words.items() if len(word.removeprefix("##")) == 1}
+    if len(staying) > size:
         raise ConfigError(
-            f"{size:,} words are asked for, and the marks and characters alone are {len(kept):,}; "
-            "choose more"
+            f"{size:,} words are asked for, and the marks and characters alone are "
+            f"{len(staying):,}; choose more"
         )
     ranked = [i for i, _ in sorted(used.items(), key=lambda pair: (-pair[1], pair[0]))]
     ranked += [i for word, i in sorted(words.items(), key=lambda p: p[1]) if not UNUSED.match(word)]
     for i in ranked:
-        if len(kept) >= size:
+        if len(staying) >= size:
             break
-        kept.add(i)
-    return sorted(kept)
+        staying.add(i)
+    return sorted(staying)
 
 
-def renumbered(tokenizer: Tokenizer, held: dict[str, Any], kept: list[int]) -> Tokenizer:
+def renumbered(tokenizer: Tokenizer, table: dict[str, Any], ids: list[int]) -> Tokenizer:
     """The tokenizer with the ids that stay, counted anew from 0."""
-    place = {old: new for new, old in enumerate(kept)}
-    held = json.loads(json.dumps(held))
-    words = held["model"]["vocab"]
-    held["model"]["vocab"] = {word: place[i] for word, i in words.items() if i in place}
-    for entry in held["added_tokens"]:
+    place = {old: new for new, old in enumerate(ids)}
+    table = json.loads(json.dumps(table))
+    words = table["model"]["vocab"]
+    table["model"]["vocab"] = {word: place[i] for word, i in words.items() if i in place}
+    for entry in table["added_tokens"]:
         entry["id"] = place[entry["id"]]
-    around = held.get("post_processor") or {}
+    around = table.get("post_processor") or {}
     for entry in (around.get("special_tokens") or {}).values():
         entry["ids"] = [place[i] for i in entry["ids"]]
     for side in ("sep", "cls"):
         if side in around:
             around[side][1] = place[around[side][1]]
-    files = {"tokenizer.json": json.dumps(held, ensure_ascii=False).encode()}
+    files = {"tokenizer.json": json.dumps(table, ensure_ascii=False).encode()}
     if "tokenizer_config.json" in tokenizer.files:
         config = json.loads(tokenizer.files["tokenizer_config.json"])
         marks = config.get("added_tokens_decoder") or {}

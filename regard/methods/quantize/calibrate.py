@@ -68,31 +68,31 @@ def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) 
     from regard.methods.probe.reader import Reader
     from regard.training.train_module import evaluating
 
-    held = apart(layers)
-    if not held:
+    distinct = apart(layers)
+    if not distinct:
         raise ConfigError(
             f"nothing of this {type(loaded.model).__name__} can be fitted to a text: tables of "
             "words alone become small; leave --calibrate out"
         )
     reader = Reader(loaded, length=min(getattr(loaded.config, "context", None) or LENGTH, LENGTH))
-    with evaluating(loaded.model), torch.no_grad(), Watching(held) as seen:
+    with evaluating(loaded.model), torch.no_grad(), Watching(distinct) as seen:
         for row in reader.texts(texts):
             tokens, _, more = reader.inputs([row])
             reader.read(tokens, None, more)
     means, total, plain, fitted = seen.means(), 0.0, 0.0, 0.0
     if not means:
         raise ConfigError(
-            f"a text that is only read passes none of {', '.join(sorted(held)[:NAMED])}, so "
+            f"a text that is only read passes none of {', '.join(sorted(distinct)[:NAMED])}, so "
             "nothing can be fitted to it; leave --calibrate out"
         )
     for name, mean in means.items():
-        weight = held[name].weight
-        made, before, after = cut(weight.detach(), mean.to(weight.device))
+        weight = distinct[name].weight
+        rows, before, after = cut(weight.detach(), mean.to(weight.device))
         total += float((weight.detach().double().square() @ mean).sum())
         plain, fitted = plain + before, fitted + after
-        weight.data.copy_(made)
+        weight.data.copy_(rows)
     return {
-        "texts": len(texts), "layers": len(means), "unread": sorted(held.keys() - means.keys()),
+        "texts": len(texts), "layers": len(means), "unread": sorted(distinct.keys() - means.keys()),
         "error": {"before": (plain / max(total, 1e-300)) ** 0.5,
                   "after": (fitted / max(total, 1e-300)) ** 0.5},
     }  # fmt: skip
@@ -102,13 +102,11 @@ def apart(layers: dict[str, Any]) -> dict[str, nn.Linear]:
     """The layers that multiply, each once, by the first of its names: one may stand in two places
     (what comes out of a Longformer's two attentions), and a row is cut but once.
     """
-    made: dict[str, nn.Linear] = {}
-    seen: set[int] = set()
-    for name, part in layers.items():
-        if isinstance(part, nn.Linear) and id(part.weight) not in seen:
-            seen.add(id(part.weight))
-            made[name] = part
-    return made
+    distinct: dict[int, tuple[str, nn.Linear]] = {}
+    for name, layer in layers.items():
+        if isinstance(layer, nn.Linear):
+            distinct.setdefault(id(layer.weight), (name, layer))
+    return dict(distinct.values())
 
 
 def cut(weight: Tensor, mean: Tensor) -> tuple[Tensor, float, float]:
@@ -117,7 +115,7 @@ def cut(weight: Tensor, mean: Tensor) -> tuple[Tensor, float, float]:
     """
     largest = weight.abs().amax(-1, keepdim=True)
     best = torch.full((weight.size(0),), torch.inf, dtype=torch.float64, device=weight.device)
-    made, plain = weight.clone(), 0.0
+    rows, plain = weight.clone(), 0.0
     for share in SHARES:
         tried = weight.clamp(-share * largest, share * largest)
         small, scale = quantised(tried)
@@ -126,8 +124,8 @@ def cut(weight: Tensor, mean: Tensor) -> tuple[Tensor, float, float]:
         plain = float(error.sum()) if share == 1.0 else plain
         better = error < best
         best = torch.where(better, error, best)
-        made = torch.where(better[:, None], tried, made)
-    return made, plain, float(best.sum())
+        rows = torch.where(better[:, None], tried, rows)
+    return rows, plain, float(best.sum())
 
 
 def texts_of(file: str) -> list[str]:
@@ -135,14 +133,14 @@ def texts_of(file: str) -> list[str]:
     path = Path(file)
     if not path.is_file():
         raise InputError(f"{file} is no file; --calibrate reads a text, a line at a time")
-    found: list[str] = []
+    texts: list[str] = []
     try:
         with path.open(encoding="utf-8") as lines:
-            while len(found) < TEXTS and (line := lines.readline(LETTERS)):
+            while len(texts) < TEXTS and (line := lines.readline(LETTERS)):
                 if line.strip():
-                    found.append(line.strip())
+                    texts.append(line.strip())
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8 ({error.reason}); give a plain text") from None
-    if not found:
+    if not texts:
         raise InputError(f"{file} holds no text; --calibrate needs some that the model will read")
-    return found
+    return texts

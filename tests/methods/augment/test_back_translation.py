@@ -13,7 +13,7 @@ from regard.data.augment.examples import Settings
 from regard.data.examples import Choice, Labelled, Pair, Question, Tagged
 from regard.evaluation.text_predictor import TextPredictor
 from regard.methods.augment.back_translation import Back, respaced
-from regard.methods.augment.build import build
+from regard.methods.augment.processes import build
 from tests.methods.augment.small import fates, translator
 
 TEXT = " the film was dull.  A plot was warm!\n"

@@ -14,8 +14,8 @@ from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.augment.examples import Settings
 from regard.data.examples import Choice, Labelled, Tagged
 from regard.data.words import chinese_cutter
-from regard.methods.augment.build import build
 from regard.methods.augment.learning import Variants, check
+from regard.methods.augment.processes import build
 from regard.methods.finetune.run import finetune
 from regard.methods.runs import data_for
 from regard.tasks.choose import Choose

@@ -15,8 +15,8 @@ from regard.data.augment.examples import Settings
 from regard.data.augment.words import split
 from regard.data.examples import Labelled, Tagged
 from regard.decoding import fill
-from regard.methods.augment.build import build
 from regard.methods.augment.masked import Masked
+from regard.methods.augment.processes import build
 from tests.methods.augment.small import translator
 from tests.tasks import tuning
 from tests.tasks.world import World
@@ -76,7 +76,7 @@ def test_the_likely_are_drawn_more_often(bert: Loaded) -> None:
 
 def test_tinybert_reads_the_text_twice(bert: Loaded) -> None:
     made = Masked(bert, rule="tinybert")
-    row: Any = made.rows("the warm film", [(4, 8)])[0]
+    row: Any = made.rows(split("the warm film"), [1])[0]
     words = [tuning.WORDS[i] for i in row.ids]
     assert words == "[CLS] the [MASK] film [SEP] the warm film [SEP]".split()
     assert row.segments == [0] * 5 + [1] * 4 and row.place == 2
@@ -103,7 +103,7 @@ def test_tinybert_replaces_two_fifths(bert: Loaded) -> None:
 def test_a_long_text_is_read_around_the_word(bert: Loaded) -> None:
     text = split("the film was dull and " * 20)  # 100 words, and the model reads 32
     made = Masked(bert, top=5)
-    rows: Any = made.rows(str(text), list(text.places()))
+    rows: Any = made.rows(text, range(len(text.units)))
     assert {len(row.ids) for row in rows} == {32}
     assert all(row.ids[row.place] == tuning.WORDS.index("[MASK]") for row in rows)
     new = made(text, 0.3, np.random.default_rng(0))

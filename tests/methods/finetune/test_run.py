@@ -20,8 +20,9 @@ from regard.data.corpus import read_marker
 from regard.data.examples import Labelled
 from regard.evaluation.predict import Predictor
 from regard.methods.finetune import folds as crossing
-from regard.methods.finetune.multi_stage import Stages, amount, asked, digest, write_plan
+from regard.methods.finetune.multi_stage import PLAN, Stages, amount, asked, data_digest
 from regard.methods.finetune.run import finetune
+from regard.methods.runs import data_for, write_plan
 from regard.models import FAMILIES
 from regard.tasks.corpus import labelled_data
 from regard.training import run as runs
@@ -142,10 +143,11 @@ def test_balanced_classes(bert: Path, tmp_path: Path) -> None:
     assert main([*words, "--out", str(tmp_path / "run"), "--quiet"]) == 0
     kept = json.loads((tmp_path / "run" / "task.json").read_text())
     assert kept["objective"]["weights"] == "balanced"
-    plain = tuning.recipe(bert, file)
-    equal = runs.prepare(plain, runs.Group(), torch.device("cpu"), print).objective
-    plain = tuning.recipe(bert, file, objective={"weights": "balanced"})
-    fair: Any = runs.prepare(plain, runs.Group(), torch.device("cpu"), print).objective
+    recipes = [tuning.recipe(bert, file, objective=o) for o in ({}, {"weights": "balanced"})]
+    equal, fair = (
+        runs.prepare(r, runs.Group(), torch.device("cpu"), print, data=data_for(r)).objective
+        for r in recipes
+    )
     rows = [fair.sample(0, i) for i in range(len(fair))]
     shares = [sum(r["share"] for r in rows if r["gold"] == k) for k in range(2)]
     assert shares == pytest.approx([len(fair) / 2] * 2)
@@ -246,7 +248,9 @@ def test_a_plan_that_nothing_was_made_of_yet(bert: Path, reviews: Path, tmp_path
     """Killed before the first run inside had begun."""
     stages, changes = Stages(adapt="2 steps"), {"budget": {"steps": 2}}
     tune(tuning.recipe(bert, reviews, **changes), tmp_path / "whole", adapt="2 steps")
-    write_plan(tuning.recipe(bert, reviews, **changes), tmp_path / "parts", stages)
+    begun = tuning.recipe(bert, reviews, **changes)
+    file = tmp_path / "parts" / PLAN
+    write_plan(file, stages, begun, digest=data_digest(begun, stages))
     (tmp_path / "parts" / "text.jsonl").write_text('{"text": "cut in the mid')
     with pytest.raises(ConfigError, match="go on with --resume"):
         tune(tuning.recipe(bert, reviews, **changes), tmp_path / "parts", adapt="2 steps")
@@ -385,9 +389,9 @@ def test_both_files_of_pairs_are_looked_at(tmp_path: Path) -> None:
     for name in ("a.en", "a.zh"):
         (tmp_path / name).write_text("one\ntwo\n")
     made = Recipe(data=f"{tmp_path}/a.en,{tmp_path}/a.zh", examples=Examples(task="translate"))
-    before = digest(made, Stages())
+    before = data_digest(made, Stages())
     (tmp_path / "a.zh").write_text("other\nlines\n")
-    assert digest(made, Stages()) != before
+    assert data_digest(made, Stages()) != before
 
 
 def test_a_directory_that_is_taken(bert: Path, reviews: Path, tmp_path: Path) -> None:
@@ -456,7 +460,7 @@ def test_amounts_and_what_they_ask_for() -> None:
         with pytest.raises(ConfigError, match="--adapt"):
             amount(wrong)
     assert asked(0, "", "more.txt", None).confidence == 0.9
-    assert asked(0, "2", "more.txt", None).confidence == 0.0
+    assert asked(0, "2", "more.txt", None).confidence is None
     assert asked(0, "2", "more.txt", 0.7).confidence == 0.7
     assert not asked(0, "", "", None)
 

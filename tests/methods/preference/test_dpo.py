@@ -50,7 +50,7 @@ def ratios(path: Path, model: Any, made: Prefer) -> list[tuple[float, float]]:
         batch = batch_of(made, [i])
         pair = []
         for row, real in zip(batch["tokens"], batch["real"], strict=True):
-            ids, asked = row[real].tolist(), int(made.asked[i])
+            ids, asked = row[real].tolist(), int(made.prompts[i])
             one, two = (spoken(m, ids[:asked], ids[asked:]).sum() for m in (model, start))
             pair.append(float(one - two))
         found.append((pair[0], pair[1]))
@@ -175,7 +175,7 @@ def test_chosen_replies_may_be_learned_as_text_beside(path: Path) -> None:
     wanted = 0.0
     for i, tokens in enumerate(batch["tokens"][::2]):
         row = tokens[batch["real"][2 * i]].tolist()
-        asked = int(made.asked[i])
+        asked = int(made.prompts[i])
         wanted -= float(spoken(model, row[:asked], row[asked:]).sum())
     assert float(found.sums["language"]) == pytest.approx(wanted, abs=1e-9)
     assert found.counts == {"prefer": 4.0, "language": 3.0 + 2 + 3 + 2}
@@ -196,7 +196,7 @@ def test_padding_on_either_side_changes_nothing(path: Path) -> None:
     batch = batch_of(made)
     found = log_probabilities(model, batch["tokens"], batch["scored"]).sum(1)
     for i, (tokens, real) in enumerate(zip(batch["tokens"], batch["real"], strict=True)):
-        row, asked = tokens[real].tolist(), int(made.asked[i // 2])
+        row, asked = tokens[real].tolist(), int(made.prompts[i // 2])
         left, marks = torch.tensor([[9, 9, *row]]), torch.ones(1, len(row) + 2, dtype=torch.bool)
         marks[:, :2] = False
         log_p = F.log_softmax(model.logits(model(left, marks)), -1)[0]

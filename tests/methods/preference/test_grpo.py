@@ -349,7 +349,7 @@ def test_refusals(path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"group": 1}, "at least 2"),
         ({"tokens": -1}, "at least 1 token"),
-        ({"beta": -1.0}, "none can be negative"),
+        ({"beta": -1.0}, "cannot be negative"),
         ({"beta": 0.0, "limit": 0.1}, "give a beta above 0"),
         ({"tokens": 24}, "a prompt needs room"),
         ({"family": "longformer"}, "longformer cannot learn from preferences"),

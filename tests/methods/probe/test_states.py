@@ -15,9 +15,10 @@ from regard.attention.pattern import Causal, Full
 from regard.attention.position import View
 from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
 from regard.methods.probe import states as made
-from regard.methods.probe.reader import Reader, Row, portions
+from regard.methods.probe.reader import Reader, Row
 from regard.methods.probe.states import chosen_layers, digest, states_of, untrained
 from regard.models.extensions import extend
+from regard.tasks.inference import by_tokens
 from tests.methods.probe.small import FAMILIES, SENTENCES, WORDS, loaded
 
 CUT = {"unhappy": ["un", "##happ", "##y"], "goodness": ["good", "##ness"], "films": ["film", "##s"],
@@ -236,11 +237,11 @@ def test_an_untrained_model_has_the_same_parts() -> None:
     assert states_of(reader, reader.words(SENTENCES), 12, ALL).table.shape == (3, 12, 16)
 
 
-def test_portions_fit_and_lose_nobody() -> None:
+def test_batches_fit_and_lose_nobody() -> None:
     costs = np.array([3.0, 50.0, 1.0, 4.0, 4.0])
-    found = list(portions(costs, 9.0))
-    assert sorted(x for part in found for x in part) == [0, 1, 2, 3, 4]
-    assert found[0] == [1] and all(len(p) * costs[p[0]] <= 9 for p in found[1:])
+    batches = list(by_tokens(costs, 9))
+    assert sorted(x for batch in batches for x in batch) == [0, 1, 2, 3, 4]
+    assert batches[0] == [1] and all(len(b) * costs[b[0]] <= 9 for b in batches[1:])
 
 
 def test_refusals() -> None:

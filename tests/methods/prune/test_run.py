@@ -229,7 +229,7 @@ def test_a_reviewer_without_half_of_its_parts(world: World, tmp_path: Path) -> N
     assert found["speed"]["after"] > 0 and found["score"]["examples"] == 60
     assert found["score"]["after"] >= 0.8 * found["score"]["before"], "the best half is enough"
     assert (out / "heads.svg").read_text().startswith("<svg")
-    assert (out / "task.json").is_file() and not list(tmp_path.glob(".prune-*"))
+    assert (out / "task.json").is_file() and not list(tmp_path.glob(".out-*"))
     assert regard.load(out).classify("the film was great").value in ("good", "bad")
     again = prune(str(out), tmp_path / "smaller", Plan(hidden=0.5, repeats=0))
     assert again["by"] == "magnitude" and "score" not in again
@@ -325,26 +325,6 @@ def test_a_crf_is_counted_neither_before_nor_after(world: World, tmp_path: Path)
         assert found[name] == regard.load(tmp_path / path).model.parameter_count()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["--limit", "5"], ["--task", "classify"], ["--split", "valid"], ["--skip", "no-label"],
-     ["--field", "text=body"], ["--format", "csv"], ["--no-header"], ["--samples", "9"]],
-    ids=lambda words: words[0],
-)  # fmt: skip
-def test_options_of_data_without_data(world: World, tmp_path: Path, words: list[str]) -> None:
-    app = typer.Typer()
-    register(app)
-    call = [world.run("reviewer"), "--hidden", "0.5", "--out", str(tmp_path / "out")]
-    option = words[0].replace("--no-", "--")
-    with pytest.raises(ConfigError, match=f"{option} is about the data"):
-        app(args=[*call, *words], standalone_mode=False)
-    if option == "--samples":
-        by = ["--by", "magnitude", "--data", world.data("classify")]
-        with pytest.raises(ConfigError, match="--samples says from how much"):
-            app(args=[*call, *words, *by], standalone_mode=False)
-    assert not (tmp_path / "out").exists()
-
-
 def test_refusals(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for bad in (
         {}, {"heads": 1.0}, {"heads": -0.1}, {"hidden": 2.0}, {"weights": float("nan")},
@@ -373,7 +353,7 @@ def test_refusals(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ):
         with pytest.raises((ConfigError, InputError), match=told):
             prune(reviewer, tmp_path / "out", plan)
-    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".prune-*"))
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".out-*"))
 
 
 def test_small_numbers_are_not_cut(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from regard.core.errors import ConfigError, RegardError, StorageError, UnknownNa
 from regard.evaluation import test as testing
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
-from regard.methods.quantize.run import Plan, quantize, share_kept
+from regard.methods.quantize.run import Plan, quantize
+from regard.methods.smaller import share_kept
 from regard.models import create
 from tests.tasks import tuning
 from tests.tasks.world import World
@@ -171,22 +172,6 @@ def test_the_command(world: World, tmp_path: Path, capsys: pytest.CaptureFixture
     ]  # fmt: skip
     assert main([*words, "--out", str(tmp_path / "b")]) == 2
     assert "nothing is overwritten" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["--limit", "5"], ["--task", "classify"], ["--split", "valid"], ["--skip", "no-label"],
-     ["--field", "text=body"], ["--format", "csv"], ["--no-header"]],
-    ids=lambda words: words[0],
-)  # fmt: skip
-def test_options_of_data_without_data(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    given = ["quantize", world.model("gpt"), "--out", str(tmp_path / "small"), *words]
-    assert main(given) == 2
-    option = words[0].replace("--no-", "--")
-    assert f"{option} is about the data that a model is tested on" in capsys.readouterr().err
-    assert not (tmp_path / "small").exists()
 
 
 def test_data_are_read_as_the_options_say(

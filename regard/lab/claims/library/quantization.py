@@ -21,7 +21,7 @@ def costs(small: bool, seed: int) -> dict[str, float]:
 
     from regard.core.seeding import seed_torch
     from regard.formats.directory import Checkpoint
-    from regard.methods.quantize.run import task_for
+    from regard.methods.smaller import task_for
     from regard.models.extensions import extend
     from regard.models.gpt import GPT as Model
     from regard.models.gpt import GPTConfig
@@ -32,7 +32,7 @@ def costs(small: bool, seed: int) -> dict[str, float]:
     if small:
         extend(model, "int8", {"kind": "weight", "exclude": []})
     tensors = [*model.parameters(), *model.buffers()]
-    tokens, write = task_for(Checkpoint(model))
+    _, tokens, write = task_for(Checkpoint(model))
     return {
         "bytes": float(sum(x.numel() * x.element_size() for x in tensors)),
         "seconds a token": seconds(write) / tokens,

@@ -1,0 +1,162 @@
+"""A model that was made smaller, written as a directory: its size, its speed and its score before
+and after.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.core.errors import ConfigError, InputError, StorageError
+from regard.core.files import write_json
+from regard.core.seeding import keyed
+from regard.evaluation.preflight import check_place
+from regard.formats.directory import Checkpoint, load
+from regard.training.run import RECIPE
+
+PROMPT, NEW = 8, 64  # tokens of a text that is continued, and new ones
+SENTENCES, LENGTH = 16, 64  # read at once by a model that only reads, and tokens of each
+
+Watch = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """What is measured before and after."""
+
+    data: Sequence[str] = ()  # on which both are tested
+    limit: int | None = None  # how many of the first examples; None: all
+    repeats: int = 5  # of each measurement of speed; 0: none
+    testing: dict[str, Any] = field(default_factory=dict)  # further fields of a test's plan
+
+    def __post_init__(self) -> None:
+        for name in ("limit", "repeats"):
+            if (getattr(self, name) or 0) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it is a number of 0 or more")
+
+
+def check_out(out: Path) -> None:
+    check_place(out)
+    if out.exists() and any(out.iterdir()):
+        raise StorageError(f"{out} is not empty, and nothing is overwritten; give --out another")
+
+
+def write_measured(
+    run: str,
+    before: Checkpoint,
+    after: Checkpoint,
+    out: Path,
+    plan: Measuring,
+    report: dict[str, Any],
+    files: dict[str, str],  # the name of the report's file, and of others with their text
+    watch: Watch,
+    *,
+    speed: bool = True,
+) -> dict[str, Any]:
+    """Writes the smaller model to `out` with the report in the first of the files; returns the
+    report with what was measured.
+    """
+    parent = out.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parent, prefix=f".{out.name}-") as work:
+        model = Path(work, "model")
+        after.save(model)
+        recipe = (after.path or model) / RECIPE  # it says how the model reads a text
+        if recipe.is_file():
+            shutil.copyfile(recipe, model / RECIPE)
+        directories = {"before": before.path or Path(run), "after": model}
+        report["bytes"] = {
+            name: sum(file.stat().st_size for file in directory.glob("*.safetensors"))
+            for name, directory in directories.items()
+        }
+        if plan.repeats and speed:
+            watch("measuring the speed")
+            report["speed"] = speeds(before, load(model), plan.repeats)
+        if plan.data:
+            report["score"] = scores(run, model, Path(work), plan, watch)
+        name, *others = files
+        write_json(model / name, report)
+        for other in others:
+            (model / other).write_text(files[other], encoding="utf-8")
+        check_out(out)
+        model.replace(out)
+    return report
+
+
+def speeds(before: Checkpoint, after: Checkpoint, repeats: int) -> dict[str, Any]:
+    """Both in turn, so that what disturbs the machine disturbs both; the medians."""
+    unit, amount, steps = "", 0, []
+    times: tuple[list[float], list[float]] = ([], [])
+    for loaded in (before, after):
+        unit, amount, step = task_for(loaded)
+        steps.append(step)
+        step()
+    for _ in range(repeats):
+        for step, seconds in zip(steps, times, strict=True):
+            start = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - start)
+    return {"unit": unit} | {
+        name: amount / statistics.median(seconds)
+        for name, seconds in zip(("before", "after"), times, strict=True)
+    }
+
+
+def task_for(loaded: Checkpoint) -> tuple[str, int, Callable[[], Any]]:
+    """What is measured: its unit, how much of it a step does, and the step."""
+    from regard.decoding import generate
+    from regard.decoding.decode_state import reader_for
+
+    config, dice = loaded.config, keyed(0, "quantize", "speed")
+    context = getattr(config, "context", None) or PROMPT + NEW
+    try:
+        reader_for(loaded.model)
+    except InputError:  # it only reads
+        length = max(1, min(LENGTH, context - 2))  # some begin to count their positions at 2
+        tokens = torch.from_numpy(dice.integers(config.vocabulary, size=(SENTENCES, length)))
+
+        def read() -> None:
+            with torch.inference_mode():
+                loaded.model(tokens.to(loaded.model.device))
+
+        return "sentences/s", SENTENCES, read
+    prompt = dice.integers(config.vocabulary, size=max(1, min(PROMPT, context - 1))).tolist()
+    new = max(1, min(NEW, context - len(prompt)))
+
+    def write() -> None:
+        generate(loaded, [prompt], tokens=new, end=[], banned=[])
+
+    return "tokens/s, decoding one text", new, write
+
+
+def scores(run: str, model: Path, work: Path, plan: Measuring, watch: Watch) -> dict[str, Any]:
+    """The main figure of a test of each, on the same data."""
+    from regard.evaluation.test import Plan as Testing
+    from regard.evaluation.test import examine
+
+    reports: list[dict[str, Any]] = []
+    for name, directory in (("before", run), ("after", str(model))):
+        watch(f"testing: {name}")
+        testing = Testing(out=work / name, limit=plan.limit or 0, resamples=1, **plan.testing)
+        reports.append(examine(directory, list(plan.data), testing))
+    main = reports[0]["main"]
+    before, after = (float(report["figures"][main]) for report in reports)
+    falling = bool(reports[0]["falling"])
+    return {"data": list(plan.data), "examples": reports[0]["examples"], "figure": main,
+            "lower_is_better": falling, "before": before, "after": after,
+            "kept": share_kept(before, after, falling)}  # fmt: skip
+
+
+def share_kept(before: float, after: float, falling: bool) -> float | None:
+    """What is left of a score; None where that has no meaning, as for shares of nothing."""
+    if before <= 0 or (falling and after <= 0):
+        return None
+    return before / after if falling else after / before

@@ -1,0 +1,47 @@
+"""What `regard quantize` and `regard prune` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from regard.cli.main import main
+from tests.tasks import tuning
+
+COMMANDS = {"quantize": [], "prune": ["--hidden", "0.5"]}
+OPTIONS = [
+    ["--limit", "5"], ["--task", "classify"], ["--split", "valid"], ["--skip", "no-label"],
+    ["--field", "text=body"], ["--format", "csv"], ["--no-header"],
+]  # fmt: skip
+SAMPLES = ["--samples", "9"]
+BY = ["--by", "magnitude", "--data", "x"]
+ABOUT = "is about the data that a model is tested on"
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tuning.bert(tmp_path_factory.mktemp("models") / "bert"))
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "message"),
+    [
+        *((c, words, f"{words[0].replace('--no-', '--')} {ABOUT}") for c in COMMANDS
+          for words in OPTIONS),
+        ("prune", SAMPLES, f"--samples {ABOUT}"),
+        ("prune", [*SAMPLES, *BY], "--samples says from how much"),
+    ],
+)  # fmt: skip
+def test_options_of_data_without_data(
+    command: str,
+    words: list[str],
+    message: str,
+    bert: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    assert main([command, bert, *COMMANDS[command], "--out", str(out), *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
