@@ -56,7 +56,7 @@ def command(verb: str, out: Path) -> str:
     """What goes on with a run: of a distillation, or a stage of one, the whole of it."""
     for place in (out, out.parent.parent):
         if (place / DISTILLED).is_file():
-            return f"distil --resume {place}"
+            return f"distill --resume {place}"
     return f"{verb} --resume {out}"
 
 
@@ -66,7 +66,7 @@ def data_for(recipe: Recipe) -> TextData:
     writes = bool(task) and FAMILIES[family(recipe)].writes_tasks
     if task == "prefer" or (objective_of(task or "") and not writes):
         examples = AnyExamples(OBJECTIVES)
-        examples.verb = "prefer" if task == "prefer" else "finetune"
+        examples.verb = "align" if task == "prefer" else "finetune"
         return examples
     text = AnyText(OBJECTIVES)
     text.verb = "finetune" if task else "train"

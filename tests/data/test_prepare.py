@@ -280,7 +280,7 @@ def test_a_failure_leaves_nothing_and_keeps_the_old(
     ("changes", "message"),
     [
         ({"tokenizer": "byte-bpe"}, "did you mean 'bytes-bpe'"),
-        ({"vocabulary": 90_000}, "--vocabulary 90,000 is not what this text gives"),
+        ({"vocabulary": 90_000}, "--vocab-size 90,000 is not what this text gives"),
         ({"vocabulary": 100}, "has no room"),
         ({"sentinels": -1}, "--sentinels -1"),
         ({"seed": -1}, "--seed -1"),
@@ -297,7 +297,7 @@ def test_bad_tokenizers(make: Make, source: Path, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     for changes, message in (
         ({"tokenizer": str(tmp_path / "none")}, "holds no tokenizer"),
-        ({"tokenizer": str(data), "vocabulary": 9}, "leave --vocabulary out"),
+        ({"tokenizer": str(data), "vocabulary": 9}, "leave --vocab-size out"),
         ({"tokenizer": str(data / "data.json")}, "is not a tokenizer.json"),
     ):
         with pytest.raises(InputError, match=message):

@@ -295,9 +295,9 @@ def beside_budget(found: dict[str, Any]) -> list[Said]:
     return [
         Said(
             f"Not within {KEPT:.0%} of the budget, in percent of it: {listed(shares, 'en')}. A "
-            "larger budget, or fewer --samples in a step, comes closer.",
+            "larger budget, or a smaller --batch-size, comes closer.",
             f"与预算相差超过 {KEPT:.0%} 的有：{listed(shares, 'zh')}（括号内为用去的比例）。"
-            "预算大一些，或者每步的 --samples 少一些，会更接近。",
+            "预算大一些，或者--batch-size 小一些，会更接近。",
         )
     ]
 

@@ -1,10 +1,10 @@
-"""`regard distil`: from a teacher to a student that has learned from it, as one run.
+"""`regard distill`: from a teacher to a student that has learned from it, as one run.
 
 RUN/
   first/distil.json    what was asked for, to go on with
-  first/teacher        --vocabulary: the teacher with fewer words
+  first/teacher        --vocab-size: the teacher with fewer words
   first/student        the student as it begins
-  first/pairs          --sequence: the sources, and what the teacher makes of them
+  first/pairs          --sequence-level: the sources, and what the teacher makes of them
   first/layers         TinyBERT: the student that has learned its teacher's layers
   config.json, …       the student, as of any run
 """
@@ -16,7 +16,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from regard.methods.distill.student import check_directory, check_shape, make_st
 from regard.methods.distill.teacher import check_tokenizer
 from regard.methods.dry_run import rehearse
 from regard.methods.finetune.multi_stage import Facts, Stopped, part
+from regard.methods.options import DistillOptions as Asked
 from regard.methods.runs import BEFOREHAND, run
 from regard.models import FAMILIES
 from regard.tasks.labelled import TASK
@@ -78,18 +79,6 @@ TINY_ANSWERS: Settings = {
     "optimizer": {"name": "adamw", "rate": 3e-5, "decay": 0.01},
     "schedule": {"name": "linear", "warmup": 0.1},
 }
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is asked for besides the recipe."""
-
-    teacher: str
-    student: str  # a shape, such as "layers=6", or a model directory
-    style: str = ""  # "": Hinton's, for text DistilBERT's
-    sequence: bool = False  # translation: learn what the teacher writes
-    beams: int = 4  # with which it writes
-    vocabulary: int = 0  # of a labelled task: so many words; 0: all of them
 
 
 def distil(
@@ -174,7 +163,7 @@ def check(recipe: Recipe, asked: Asked) -> None:
             f"from, such as {Path(asked.teacher, 'data')}"
         )
     if asked.vocabulary and is_directory(asked.student):
-        raise ConfigError("the student has its vocabulary already; leave --vocabulary out")
+        raise ConfigError("the student has its vocabulary already; leave --vocab-size out")
     inner_of(recipe, teacher)
 
 
@@ -185,7 +174,7 @@ def check_prepared(recipe: Recipe, asked: Asked) -> None:
     if asked.vocabulary:
         raise ConfigError(
             f"{recipe.data} was cut into the teacher's own tokens, so its vocabulary has to stay; "
-            "leave --vocabulary out, which is for labelled examples"
+            "leave --vocab-size out, which is for labelled examples"
         )
     usual = Recipe().examples
     for each in fields(usual):
@@ -199,8 +188,8 @@ def check_prepared(recipe: Recipe, asked: Asked) -> None:
 
 def no_pairs(recipe: Recipe) -> ConfigError:
     return ConfigError(
-        f"--sequence learns what a teacher makes of sources, and {recipe.data} holds no prepared "
-        "pairs; prepare them with 'regard prepare --pairs'"
+        f"--sequence-level learns what a teacher makes of sources, and {recipe.data} holds no "
+        "prepared pairs; prepare them with 'regard prepare --pairs'"
     )
 
 
@@ -243,7 +232,7 @@ class Distilling:
                 with RunLock(out):  # the run itself takes it again
                     made = self.before(recipe, out / FIRST)
             except Stopped as stopped:
-                told = f"stopped before the run itself; go on with: regard distil --resume {out}"
+                told = f"stopped before the run itself; go on with: regard distill --resume {out}"
                 watch(self.display).stop(told)
                 return stopped.facts
             found = run(made, out, display=self.display)

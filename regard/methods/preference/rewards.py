@@ -129,7 +129,7 @@ class ByModel(Judge):
         told = facts_beside(self.path).get("objective") or {}
         if told.get("name") != "reward":
             raise ConfigError(
-                f"{path} is no reward model; make one with 'regard prefer MODEL --method reward'"
+                f"{path} is no reward model; make one with 'regard align MODEL --method reward'"
             )
         check_same_tokenizer(path, tokenizer, "reward model")
         if told.get("form", "text") != form:

@@ -120,6 +120,6 @@ def check_reward(loaded: Loaded) -> None:
     """Refuses what is no reward model."""
     if loaded.path is None or not scores(loaded.path):
         raise ConfigError(
-            f"{loaded.path or 'this model'} is no reward model; make one with 'regard prefer MODEL "
+            f"{loaded.path or 'this model'} is no reward model; make one with 'regard align MODEL "
             "--method reward --data PAIRS --out RUN'"
         )

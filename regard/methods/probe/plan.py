@@ -6,13 +6,26 @@ import dataclasses
 import json
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from regard.core.errors import ConfigError, FormatError
+from regard.core.options import (
+    DOWNLOAD,
+    FIELD,
+    FORMAT,
+    HEADER,
+    SEEDS,
+    SEQ_LEN,
+    SKIP,
+    SPLIT,
+    VALID,
+    Option,
+    option_of,
+)  # fmt: skip
+from regard.core.options import LIMIT as EXAMPLES
 
 PLAN = "plan.json"
 LIMIT = 4000  # sentences or texts
-OPTIONS = {"fields": "field", "form": "format"}  # called otherwise on the command line
 READING = ("fields", "form", "header")  # how labelled files are read
 IGNORED = {  # options that would change nothing
     "file": ("split",),
@@ -26,37 +39,63 @@ IGNORED = {  # options that would change nothing
 @dataclass(frozen=True)
 class Plan:
     run: str
-    task: str  # a file with labels, auto:NAME, heads or structure
-    data: str = ""  # text, or CoNLL-U: what auto:NAME, heads and structure read
-    valid: str = ""
-    test: str = ""
-    kind: str = "linear"
-    hidden: int = 256  # of an MLP
-    dropout: float = 0.0
-    decay: float = 0.0
-    epochs: int = 0  # at most; 0: 100 of labels, 40 (as published) of structure
-    control: bool = False
-    untrained: bool = True
-    mix: bool = False
-    seeds: int = 3
-    layers: list[int] = field(default_factory=list)  # none: all
-    pooling: str = "mean"
-    length: int = 0  # tokens read at once; 0: the model's context
-    limit: int = LIMIT
-    split: str = "train"  # of a prepared directory
-    cache: str = ""  # a directory for states that are kept; "": beside the result, until it is done
-    fields: dict[str, str] = field(default_factory=dict)
-    form: str = ""
-    header: bool | None = None
-    download: bool = False
-    skip: list[str] = field(default_factory=list)
+    task: Annotated[
+        str,
+        Option("A labeled file (CoNLL, CoNLL-U, jsonl, csv, …), auto:NAME, structure (trees), or "
+               "heads (attention).", metavar="WHAT"),
+    ] = ""  # fmt: skip
+    data: Annotated[
+        str,
+        Option("What auto:NAME and heads read: a text or a prepared directory; structure (and "
+               "heads) read CoNLL-U.", metavar="FILE"),
+    ] = ""  # fmt: skip
+    valid: Annotated[str, VALID] = ""
+    test: Annotated[
+        str,
+        Option("Examples to measure on.", metavar="FILE", default="those of --valid, or a tenth"),
+    ] = ""
+    kind: Annotated[
+        str, Option("linear, mlp, mlp-2, or rank-N such as rank-32.", "--probe", "NAME")
+    ] = "linear"
+    hidden: Annotated[int, Option("Width of an MLP.", "--mlp-size", "N")] = 256
+    dropout: Annotated[float, Option("Dropout of what a probe reads.", metavar="X")] = 0.0
+    decay: Annotated[float, Option("Weight decay.", "--weight-decay", "X")] = 0.0
+    epochs: Annotated[
+        int,
+        Option("Read the data X times at most; validation ends it before.", metavar="X",
+               default="100, of structure 40"),
+    ] = 0  # 40 as published  # fmt: skip
+    control: Annotated[bool, Option("Also learn random labels of word types: selectivity.")] = False
+    untrained: Annotated[bool, Option("Also ask untrained models of the same shape.")] = True
+    mix: Annotated[bool, Option("Also a probe that reads a learned mix of all layers.")] = False
+    seeds: Annotated[int, SEEDS] = 3
+    layers: Annotated[
+        list[int],
+        Option("Which layers, such as 0,3,-1; 0 is what the first layer reads.", metavar="LIST",
+               default="all", commas=True),
+    ] = field(default_factory=list)  # fmt: skip
+    pooling: Annotated[
+        str, Option("The mean of a word's pieces (of a text's tokens), or the first.")
+    ] = "mean"
+    length: Annotated[int, SEQ_LEN] = 0  # 0: the model's context
+    limit: Annotated[int, EXAMPLES] = LIMIT
+    split: Annotated[str, SPLIT] = "train"
+    cache: Annotated[
+        str, Option("Keep the states of the model here for other questions.", metavar="DIR")
+    ] = ""  # "": beside the result, until it is done
+    fields: Annotated[dict[str, str], FIELD] = field(default_factory=dict)
+    form: Annotated[str, FORMAT] = ""
+    header: Annotated[bool | None, HEADER] = None
+    download: Annotated[bool, DOWNLOAD] = False
+    skip: Annotated[list[str], SKIP] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name, least in (("seeds", 1), ("epochs", 0), ("limit", 10), ("length", 0)):
             if getattr(self, name) < least:
-                raise ConfigError(f"--{name} is {getattr(self, name)}; it is at least {least}")
+                option = option_of(type(self), name)
+                raise ConfigError(f"{option} is {getattr(self, name)}; it is at least {least}")
         if self.decay < 0:
-            raise ConfigError(f"--decay is {self.decay:g}; it is 0 or more")
+            raise ConfigError(f"--weight-decay is {self.decay:g}; it is 0 or more")
         if not self.task:
             raise ConfigError(
                 "--task is missing; give a labelled file, auto:NAME, heads or structure"
@@ -64,11 +103,13 @@ class Plan:
         given, about = self.given(), "auto" if self.task.startswith("auto:") else self.task
         for name in IGNORED.get(about, IGNORED["file"]):
             if name in given:
-                option = OPTIONS.get(name, name)
-                raise ConfigError(f"--task {self.task} has no use for --{option}; leave it out")
+                option = option_of(type(self), name)
+                raise ConfigError(f"--task {self.task} has no use for {option}; leave it out")
         if "hidden" in given and not self.kind.startswith("mlp"):
-            raise ConfigError(f"--kind {self.kind} has no use for --hidden, the width of an MLP; "
-                              "leave it out, or choose mlp")  # fmt: skip
+            raise ConfigError(
+                f"--probe {self.kind} has no use for --mlp-size, the width of an MLP; leave it "
+                "out, or choose mlp"
+            )
 
     def given(self) -> list[str]:
         """What is not as it would be if nothing were said."""

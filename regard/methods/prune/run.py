@@ -15,7 +15,6 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 from regard.attention.block import FeedForward, Gated
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.formats.directory import Loaded, load
+from regard.methods.options import PruneOptions as Plan
 from regard.methods.prune.importance import importances, losses, normalised
 from regard.methods.quantize import run as measuring
 from regard.models.extensions import extend
@@ -33,9 +33,6 @@ from regard.report.heatmap import heat_map
 from regard.training.freezing import matrices_of
 
 REPORT, PICTURE = "prune.json", "heads.svg"
-METHODS = ("gradient", "magnitude")
-SCOPES = ("global", "layer")
-SAMPLES = 2048
 ZEROS = (
     "the zeros of --weights are stored and multiplied like any other number: the model is neither "
     "smaller nor faster, and training on fills them again, unless with optimizer.zeros=true"
@@ -43,59 +40,6 @@ ZEROS = (
 
 Watch = Callable[[str], None]
 Scores = dict[str, Tensor]  # by attention or network: one number for each head or unit
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is asked for. Shares are of what the model has now."""
-
-    heads: float = 0.0  # share of all heads, the least important ones of the whole model
-    listed: Sequence[str] = ()  # or these: "blocks.0:1,3"
-    hidden: float = 0.0  # share of the units of every network
-    weights: float = 0.0  # share of the weights that become zeros, the smallest ones
-    scope: str = "global"  # of all weights together; "layer": of each matrix
-    by: str = ""  # what makes a unit important; "": its gradient if there are data
-    normal: bool = True  # importances of a layer's heads are divided by their L2 norm
-    data: Sequence[str] = ()  # for importances, and for the score before and after
-    samples: int = SAMPLES  # of them, for importances; 0: all
-    limit: int = 0  # the first so many examples; 0: all
-    repeats: int = 5  # of each measurement of speed; 0: none
-    testing: dict[str, Any] = field(default_factory=dict)  # further fields of a test's plan
-
-    def __post_init__(self) -> None:
-        shares = {"heads": self.heads, "hidden": self.hidden, "weights": self.weights}
-        for name, share in shares.items():
-            if share and not 0.0 < share < 1.0:
-                raise ConfigError(
-                    f"{name} is {share:g}; it is a share between 0 and 1, such as 0.3"
-                )
-        if not any(shares.values()) and not self.listed:
-            raise ConfigError("nothing is to be pruned; say --heads, --hidden or --weights SHARE")
-        if self.heads and self.listed:
-            raise ConfigError("give a share of the heads, or a list of them, not both")
-        if self.by and self.by not in METHODS:
-            raise UnknownName("method", self.by, METHODS)
-        if self.scope not in SCOPES:
-            raise UnknownName("scope", self.scope, SCOPES)
-        if min(self.samples, self.limit, self.repeats) < 0:
-            raise ConfigError("samples, limit and repeats are numbers of 0 or more")
-        if self.heads and not self.data:
-            raise ConfigError(
-                "which heads matter is seen from data: give --data, or name them with --head-list"
-            )
-        for option, given, needs, there in (
-            ("--by", bool(self.by), "--hidden", self.hidden),
-            ("--scope layer", self.scope == "layer", "--weights", self.weights),
-            ("--raw", not self.normal, "--heads", self.heads),
-        ):
-            if given and not there:
-                raise ConfigError(f"{option} says how {needs} chooses, and {needs} is not given")
-        if self.by == "gradient" and not self.data:
-            raise ConfigError("gradients come from data: give --data, or --by magnitude")
-
-    @property
-    def method(self) -> str:
-        return self.by or ("gradient" if self.data else "magnitude")
 
 
 def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) -> dict[str, Any]:

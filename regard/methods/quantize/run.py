@@ -12,52 +12,26 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.attention.native.int8 import kernel
-from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
+from regard.core.errors import ConfigError, InputError, StorageError
 from regard.core.seeding import keyed
 from regard.evaluation.preflight import check_place
 from regard.formats.directory import Loaded, load
+from regard.methods.options import QuantizeOptions as Plan
 from regard.models.extensions import extend
 
-KINDS = {"int8": "weight", "int8-dynamic": "dynamic", "bf16": "bf16"}
 REPORT, RECIPE = "quantize.json", "recipe.toml"
 LARGE = 4096  # numbers of a weight that is named if it stays
 PROMPT, NEW = 8, 64  # tokens of a text that is continued, and new ones
 SENTENCES, LENGTH = 16, 64  # read at once by what reads only, and tokens of each
 
 Watch = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is asked for."""
-
-    kind: str = "int8"
-    exclude: Sequence[str] = ()  # names of layers that stay, such as "blocks.0.*"
-    data: Sequence[str] = ()  # measured before and after
-    limit: int = 0  # the first so many examples; 0: all
-    calibrate: str = ""  # a text that the scales are fitted to
-    repeats: int = 5  # of each measurement of speed; 0: none
-    testing: dict[str, Any] = field(default_factory=dict)  # further fields of a test's plan
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UnknownName("kind", self.kind, KINDS)
-        if self.repeats < 0 or self.limit < 0:
-            raise ConfigError("limit and repeats are numbers of 0 or more")
-        if self.calibrate and self.kind == "bf16":
-            raise ConfigError("bf16 has no scales that could be fitted; leave --calibrate out")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"kind": KINDS[self.kind], "exclude": list(self.exclude)}
 
 
 def quantize(

@@ -55,4 +55,4 @@ def card(claim: Claim, facts: dict[str, Any]) -> str:
 
 
 def line(claim: Claim) -> str:
-    return f"<code>regard claim {escape(claim.name)}</code> – {both(claim.statement)}"
+    return f"<code>regard claims run {escape(claim.name)}</code> – {both(claim.statement)}"

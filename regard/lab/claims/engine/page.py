@@ -171,7 +171,7 @@ def table(names: list[str], rows: Iterable[list[str]]) -> str:
 
 def command(facts: dict[str, Any]) -> str:
     share = "" if facts["effort"] == 1 else f" --effort {facts['effort']:g}"
-    return f"regard claim {facts['name']} --seeds {facts['seeds']}{share}"
+    return f"regard claims run {facts['name']} --seeds {facts['seeds']}{share}"
 
 
 def data(facts: dict[str, Any]) -> str:
