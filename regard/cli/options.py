@@ -142,8 +142,8 @@ class NamedValue(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         name, equals, text = str(value).partition("=")
         if not (name and equals and text):
-            metavar = param.metavar if param is not None else "NAME=VALUE"
-            self.fail(f"{value} is not {metavar or 'NAME=VALUE'}, such as text=review")
+            like = {"ROLE=NAME": "text=review", "LABEL=WORD": "pos=great"}.get(param.metavar, "a=b")
+            raise InputError(f"{param.opts[0]} {value} is not {param.metavar}, such as {like}")
         return name, text
 
 

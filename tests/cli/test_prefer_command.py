@@ -223,7 +223,7 @@ def test_refusals(model: Path, judge: Path, pairs: Path, tmp_path: Path) -> None
     cases: list[tuple[tuple[object, ...], type[Exception], str]] = [
         ((model, *new), ConfigError, "--data is missing"),
         ((model, "--data", pairs), ConfigError, "--out is missing"),
-        ((model, "--data", pairs, *new, "--method", "ppo"), UnknownName, "unknown method 'ppo'"),
+        ((model, "--data", pairs, *new, "--method", "ppo"), UnknownName, "--method 'ppo'"),
         ((model, "--data", pairs, *new, "--reward", "distinct"), ConfigError, "does not use"),
         ((model, "--data", pairs, *new, "--method", "reward", "--beta", 1), ConfigError, "--beta"),
         ((model, "--data", pairs, *new, "--method", "grpo"), ConfigError, "no reward was given"),
@@ -246,7 +246,7 @@ def test_refusals(model: Path, judge: Path, pairs: Path, tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="is no reward model"):
         regard.load(model).reward("a", "b")
     made = make({"model": str(model), "data": str(pairs), "examples": {"task": "prefer"}})
-    with pytest.raises(ConfigError, match="learned by 'regard prefer"):
+    with pytest.raises(ConfigError, match="learned by 'regard align"):
         finetune(made, tmp_path / "new", display="silent")
     unfit: list[tuple[dict[str, Any], str]] = [
         ({"engine": {"parallel": "fsdp"}}, "use ddp"),

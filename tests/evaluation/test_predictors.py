@@ -256,4 +256,4 @@ def test_refusals(world: World, refused: Any, words: list[str], given: str, said
 
 def test_one_text_for_a_model_that_compares(world: World, refused: Any) -> None:
     err = refused("predict", world.run("judge"), "a film")
-    assert "text 1: one text" in err and "has learned to compare two (similar)" in err
+    assert "1 texts; give text and pair" in err

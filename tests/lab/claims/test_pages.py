@@ -69,7 +69,7 @@ def test_a_page_shows_what_was_recorded(found):
         assert all(f"{value:.6g}" in seen.text for value in cell["figures"].values())
     assert made.statement.en in seen.text and made.statement.zh in seen.text
     assert "reproduced" in seen.text and "得到复现" in seen.text
-    assert "regard claim scaling --seeds 2" in seen.text
+    assert "regard claims run scaling --seeds 2" in seen.text
 
 
 def test_what_a_program_reads_is_what_was_recorded(found):
@@ -173,7 +173,7 @@ def test_the_gallery_counts_links_and_waits(found):
     assert len(seen.ids) == len(set(seen.ids))
     assert seen.hrefs == ["heads/claim.html", "scaling/claim.html"]
     assert text.count('class="badge yes"') == 2 and text.count('class="badge no"') == 2
-    assert f"regard claim {names()[0]}" in seen.text and "regard claim scaling" not in seen.text
+    assert f"regard claims run {names()[0]}" in seen.text and "regard claims run scaling" not in seen.text
 
 
 def test_an_empty_gallery_is_a_page_too():

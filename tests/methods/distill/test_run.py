@@ -175,7 +175,7 @@ def test_a_stage_that_was_stopped_is_gone_on_with(
     halted = distil(task(file), tmp_path / "run", asked, display="plain")
     assert halted["outcome"] == "interrupted" and not (tmp_path / "run" / "recipe.toml").exists()
     told = capfd.readouterr()
-    assert f"regard distil --resume {tmp_path / 'run'}\n" in told.out + told.err
+    assert f"regard distill --resume {tmp_path / 'run'}\n" in told.out + told.err
     assert "regard finetune" not in told.out + told.err
     with pytest.raises(ConfigError, match="resume"):
         distil(task(file), tmp_path / "run", asked, display="silent")
