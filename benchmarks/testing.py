@@ -209,8 +209,8 @@ def section(rows: list[dict[str, Any]]) -> str:
              "over the forward pass", "goal"]  # fmt: skip
     return (
         "## Testing\n\n"
-        "Made by `python benchmarks/testing.py`: `regard evaluate` of sentences by MiniLM, beside the "
-        "bare forward pass over the same batches, one after the other on all cores, and “at "
+        "Made by `python benchmarks/testing.py`: `regard evaluate` of sentences by MiniLM, beside "
+        "the bare forward pass over the same batches, one after the other on all cores, and “at "
         "once”, several with a share of the cores each, as the test asks the model; medians, and "
         "every process keeps the memory it frees. The command starts Python, reads the file, "
         "encodes, asks the model, measures, draws 1,000 resamples for the intervals and writes "

@@ -99,10 +99,7 @@ def evaluate(
     if prefix is not None:
         decoding["prefix"] = prefix
     plan = EvaluateOptions(**test, reading=reading, decoding=decoding)
-    result = examine(model, list(data), plan, quiet=quiet)
-    if not quiet:
-        say(f"the page is {Path(result['out'], 'report.html')}")
-    return result
+    return examine(model, list(data), plan, quiet=quiet)
 
 
 def check_mode(asked: Sequence[str], by_prompts: bool, baseline: bool) -> None:
@@ -162,9 +159,8 @@ def measured_by_prompts(
     result["notes"][:0] = problems.notes()
     rows = result.pop("predictions")
     if out is not None:
+        result["out"] = str(out)
         write_answers(out, result, rows)
-        if not quiet:
-            say(f"the answers are in {out / 'predictions.jsonl'}")
     return result
 
 
@@ -278,8 +274,6 @@ def probe(
         result = begin(chosen, out, quiet=quiet)
     if result["outcome"] == "interrupted":
         say(f"stopped; go on with: regard probe --resume {result['out']}")
-    elif not quiet:
-        say(f"the picture is {Path(result['out'], 'probe.svg')}")
     return result
 
 
@@ -401,6 +395,21 @@ def code(result: Table) -> int:
     return CODES.get(result.get("outcome", ""), 0)
 
 
+def where_evaluated(result: Table) -> str:
+    """The page of a test, or the answers to prompts; an n-gram leaves neither."""
+    if "out" not in result or "orders" in result:
+        return ""
+    place = Path(result["out"])
+    if "shots" in result:
+        return f"the answers are in {place / 'predictions.jsonl'}"
+    return f"the page is {place / 'report.html'}"
+
+
+def where_probed(result: Table) -> str:
+    done = result["outcome"] != "interrupted"
+    return f"the picture is {Path(result['out'], 'probe.svg')}" if done else ""
+
+
 def evaluated_lines(result: Table) -> Iterator[str]:
     from regard.cli.measured import in_lines
 
@@ -408,8 +417,8 @@ def evaluated_lines(result: Table) -> Iterator[str]:
 
 
 COMMANDS: dict[str, Any] = {
-    "evaluate": Command(evaluate, evaluated_lines),
-    "probe": Command(probe, probed_lines, code),
+    "evaluate": Command(evaluate, evaluated_lines, after=where_evaluated),
+    "probe": Command(probe, probed_lines, code, where_probed),
     "compare": Command(compare, lambda report: iter([report["summary"]]), code),
     "claims": ("claims", "Try what papers say: experiments with rules that were fixed before they "
                "run.", claims.COMMANDS),

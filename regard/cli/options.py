@@ -290,6 +290,7 @@ class Command:
     function: Callable[..., Any]
     lines: Lines | None = None  # of the result, for people; None: it is shown on the way
     code: Callable[[dict[str, Any]], int] = field(default=lambda result: 0)
+    after: Callable[[dict[str, Any]], str] = field(default=lambda result: "")  # a last line
     json: bool = True  # may the result be asked for as JSON?
 
     @property

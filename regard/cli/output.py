@@ -24,6 +24,8 @@ def show(command: Command, result: dict[str, Any], as_json: bool, quiet: bool) -
         for line in command.lines(result):
             print(line)
     notes(result.get("notes") or (), quiet)
+    if not quiet and (last := command.after(result)):
+        say(last)
     return command.code(result)
 
 
