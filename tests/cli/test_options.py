@@ -99,6 +99,72 @@ def test_an_old_command_says_what_it_is_called_now(
     assert NOW[old].split()[0] in program.list_commands(click.Context(program))
 
 
+# What options were called before, by command: every other one has kept its name. Gone are
+# prepare --source-field and --target-field (--field source=…), ngram --model (the first word) and
+# compare --set (KEY=VALUE as a word).
+MOVED = {
+    ("prepare", "prepare"): "vocabulary=vocab-size valid=valid-fraction test=test-fraction",
+    ("ngram", "evaluate"): "order=ngram-order tokens=max-tokens",
+    ("train", "train"): "recipe=config tokens=max-tokens",
+    ("check", "check"): "against=train-data limit=show-errors",
+    ("augment", "augment"): (
+        "share=word-fraction source=insertion-rule masked=mask-model rule=mask-rule "
+        "top=candidates beams=num-beams processes=jobs"
+    ),
+    ("finetune", "finetune"): "recipe=config rate=lr unlabelled=unlabeled",
+    ("test", "evaluate"): (
+        "worst=show-errors beams=num-beams tokens=max-new-tokens alpha=length-penalty "
+        "batch=batch-size length=seq-len"
+    ),
+    ("embed", "embed"): "raw=no-normalize",
+    ("prompt", "evaluate"): (
+        "draw=shot-sampling fixed=fixed-shots label=verbalizer tokens=max-new-tokens "
+        "beams=num-beams length=seq-len"
+    ),
+    ("generate", "generate"): (
+        "tokens=max-new-tokens minimum=min-new-tokens typical=typical-p "
+        "repetition=repetition-penalty no-repeat=no-repeat-ngram-size samples=num-samples beams=num-beams best=n-best "
+        "alpha=length-penalty penalty=length-penalty-form stopping=beam-stopping"
+    ),
+    ("fill", "fill"): "top=candidates order=fill-order tokens=max-new-tokens",
+    ("chat", "chat"): (
+        "tokens=max-new-tokens repetition=repetition-penalty no-repeat=no-repeat-ngram-size "
+        "memory=max-turns"
+    ),
+    ("prefer", "align"): "limit=target-kl group=group-size tokens=max-new-tokens rate=lr",
+    ("distil", "distill"): (
+        "style=method sequence=sequence-level beams=num-beams vocabulary=vocab-size recipe=config "
+        "rate=lr"
+    ),
+    ("quantize", "quantize"): "kind=scheme",
+    ("prune", "prune"): "hidden=ffn-units raw=no-normalize samples=importance-examples",
+    ("probe", "probe"): "kind=probe hidden=mlp-size decay=weight-decay length=seq-len",
+    ("compare", "compare"): "length=seq-len samples=batch-size vocabulary=vocab-size",
+    ("look", "look"): (
+        "second=second-text order=permutation memory=memory-text global=global-tokens "
+        "knowledge=with-knowledge"
+    ),
+    ("draw positions", "draw positions"): "length=seq-len",
+    ("draw schedules", "draw schedules"): "rate=lr",
+    ("draw masks", "draw masks"): (
+        "length=seq-len past=past-len prefix=prefix-len globals=num-globals block=block-size "
+        "random=num-random memory=mem-len"
+    ),
+    ("draw order", "draw order"): "memory=mem-len",
+    ("draw operations", "draw operations"): "length=seq-len",
+    ("translate", "predict"): "beams=num-beams tokens=max-new-tokens alpha=length-penalty",
+    ("choose", "predict"): "asks=question",
+}
+
+
+@pytest.mark.parametrize(("before", "now"), MOVED)
+def test_options_that_were_renamed_are_there(before: str, now: str) -> None:
+    for old, new in (pair.split("=") for pair in MOVED[before, now].split()):
+        known = {name for option in EVERY[now].params
+                 for name in (*option.opts, *option.secondary_opts)}  # fmt: skip
+        assert f"--{new}" in known, (before, old, new)
+
+
 FOREIGN = [
     ("train gpt data --learning_rate 1", "--lr"),
     ("train gpt data --num_train_epochs 1", "--epochs"),
