@@ -161,7 +161,7 @@ def talker(data: Files, seed: int, run: Path) -> Path:
             dialogues: Any = read(data.train, "converse")
             text.write_text("\n\n".join("\n".join(e.turns) for e in dialogues), encoding="utf-8")
             entries = min(2000, 5 * len(dialogues))
-            prepared = ["prepare", str(text), "--out", str(held), "--vocabulary", str(entries)]
+            prepared = ["prepare", str(text), "--out", str(held), "--vocab-size", str(entries)]
             trained = ["train", "gpt", str(held), "--size", "small", "--epochs", "3", "--seed",
                        str(seed), "--out", str(base), "--quiet", "batch.length=128",
                        "batch.samples=16", "engine.compile=no"]  # fmt: skip

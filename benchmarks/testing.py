@@ -1,4 +1,4 @@
-"""`regard test` beside the bare forward pass: what reading, metrics, intervals and a page cost.
+"""`regard evaluate` beside the bare forward pass: what reading, metrics, intervals and a page cost.
 
     python benchmarks/testing.py --data DIR [--sentences 10000] [--rounds 3] [--json]
 
@@ -97,7 +97,7 @@ def command(task: str, out: Path, precision: str) -> float:
     """Seconds of the whole command, which sets its allocator itself."""
     began = time.perf_counter()
     regard(
-        "test", str(out / task), str(out / f"{task}.{TASKS[task]}"), "--out",
+        "evaluate", str(out / task), str(out / f"{task}.{TASKS[task]}"), "--out",
         str(out / f"{task}-test"), "--precision", precision, "--quiet", "--json",
     )  # fmt: skip
     return time.perf_counter() - began
@@ -208,8 +208,8 @@ def section(rows: list[dict[str, Any]]) -> str:
              "over the forward pass", "goal"]  # fmt: skip
     return (
         "## Testing\n\n"
-        "Made by `python benchmarks/testing.py`: `regard test` of sentences by MiniLM, beside the "
-        "bare forward pass over the same batches, one after the other on all cores, and “at "
+        "Made by `python benchmarks/testing.py`: `regard evaluate` of sentences by MiniLM, beside "
+        "the bare forward pass over the same batches, one after the other on all cores, and “at "
         "once”, several with a share of the cores each, as the test asks the model; medians, and "
         "every process keeps the memory it frees. The command starts Python, reads the file, "
         "encodes, asks the model, measures, draws 1,000 resamples for the intervals and writes "

@@ -78,10 +78,19 @@ def prepare(data: Path, out: Path, pairs: int, vocabulary: int) -> None:
         rows = [e for e, test in zip(found, inside, strict=True) if test == held]
         lines = [json.dumps({"source": e.source, "target": e.target}) + "\n" for e in rows]
         replace(out / f"{name}.jsonl", "".join(lines))
-        tokenizer = [str(out / "pairs")] if held else ["unigram", "--vocabulary", str(vocabulary)]
+        tokenizer = [str(out / "pairs")] if held else ["unigram", "--vocab-size", str(vocabulary)]
         words = ["prepare", str(out / f"{name}.jsonl"), "--pairs", "--out", str(out / name)]
-        words += ["--valid", "0", "--test", "0", "--sentinels", "0", "--force", "--tokenizer"]
-        command = [sys.executable, "-m", "regard", *words, *tokenizer]
+        words += [
+            "--valid-fraction",
+            "0",
+            "--test-fraction",
+            "0",
+            "--sentinels",
+            "0",
+            "--force",
+            "--tokenizer",
+        ]
+        command = [sys.executable, "-m", "regard", *words, "--tokenizer", *tokenizer]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 

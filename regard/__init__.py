@@ -5,6 +5,7 @@
     regard.save(model, "path")           # a directory that transformers opens
     with regard.record(model) as seen:   # the attention weights of every layer and head
         model(tokens)
+    regard.train("gpt", "data", out="my-gpt", lr=1e-3)  # every command, by the same words
 
 Importing the package imports nothing heavy: torch comes with the first name that needs it.
 """
@@ -42,6 +43,14 @@ HOMES = {
     "sizes": "regard.models",
     "record": "regard.attention.recorder",
 }
+VERBS = {  # commands that Python has, too, and the module of each
+    **dict.fromkeys(("prepare", "check", "augment"), "data"),
+    **dict.fromkeys(("train", "finetune", "distill", "align"), "learn"),
+    **dict.fromkeys(("evaluate", "probe", "compare"), "measure"),
+    **dict.fromkeys(("quantize", "prune"), "shrink"),
+    **dict.fromkeys(("info", "convert", "recipes"), "catalog"),
+    "look": "picture",
+}
 PACKAGES = {
     "attention", "core", "data", "decoding", "evaluation", "formats", "lab", "methods", "metrics",
     "models", "objectives", "report", "tasks", "training",
@@ -51,6 +60,9 @@ PACKAGES = {
 def __getattr__(name: str) -> Any:
     if name in HOMES:
         value = getattr(import_module(HOMES[name]), name)
+    elif name in VERBS:
+        module = import_module(f"regard.cli.{VERBS[name]}")
+        value = module.COMMANDS[name].as_function()
     elif name in PACKAGES:
         value = import_module(f"regard.{name}")
     else:
@@ -60,4 +72,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *PACKAGES})
+    return sorted({*globals(), *__all__, *VERBS, *PACKAGES})

@@ -56,15 +56,15 @@ ALONE = {  # one thread for each command, and no pictures of progress
     "NO_COLOR": "1",
 }
 # Imported before a command begins: what is slow to import and belongs to others.
-HEAVY = ["torch", "torch._inductor", "torch.utils.tensorboard", "tokenizers", "typer", "numpy",
+HEAVY = ["torch", "torch._inductor", "torch.utils.tensorboard", "tokenizers", "click", "numpy",
          "scipy.stats", "sklearn.metrics", "seqeval.metrics", "sacrebleu",
          "rouge_score.rouge_scorer"]  # fmt: skip
 FAMILIES = ("transformer", "gpt", "bert", "transformer-xl", "xlnet", "t5", "longformer",
             "longformer-characters", "lstm")  # fmt: skip
-COMMANDS = """prepare,ngram,train,recipes,check,augment,finetune,test,classify,tag,answer,choose,
-    similar,translate,summarise,embed,prompt,generate,fill,chat,prefer,distil,quantize,prune,probe,
-    compare,claim,look,models,info,convert,claims,claims run,draw,draw attention,draw positions,
-    draw schedules,draw masks,draw order,draw parameters,draw operations""".split(",")
+COMMANDS = """prepare,check,augment,train,finetune,distill,align,generate,fill,chat,predict,embed,
+    evaluate,probe,compare,claims,claims list,claims run,claims show,quantize,prune,look,models,
+    info,convert,recipes,draw,draw attention,draw positions,draw schedules,draw masks,draw order,
+    draw parameters,draw operations""".split(",")
 
 
 # -- digests and files
@@ -309,7 +309,7 @@ def write_examples(file: Path, task: str, count: int, seed: int) -> None:
 
 
 def prepare_words(source: str, out: str, *more: object) -> tuple[object, ...]:
-    return ("prepare", source, "--out", out, "--vocabulary", VOCABULARY, *more)
+    return ("prepare", source, "--out", out, "--vocab-size", VOCABULARY, *more)
 
 
 def of_data(place: Path) -> Table:
@@ -507,7 +507,7 @@ def training(bench: Bench) -> Iterator[tuple[str, Future[Any]]]:
     write_pairs(bench.place / "pairs.tsv", 200, seed=2)
     data = {"text": prepared(bench, "text", *prepare_words("text.txt", "data/text"))}
     for kind, entries in KINDS.items():
-        many = ("--vocabulary", entries) if entries else ()
+        many = ("--vocab-size", entries) if entries else ()
         words = ("prepare", "text.txt", "--out", f"data/{kind}", "--tokenizer", kind, *many)
         data[kind] = prepared(bench, kind, *words)
     data["text"].result()
@@ -520,7 +520,12 @@ def training(bench: Bench) -> Iterator[tuple[str, Future[Any]]]:
         made.result()
     for name, given in TRAININGS.items():
         yield f"runs/{name}", trained(bench, f"runs/{name}", given)
-    yield "ngram", bench.later("ngram", lambda: bench.shown("ngram", "data/text", leave=TIMED))
+    yield (
+        "ngram",
+        bench.later(
+            "ngram", lambda: bench.shown("evaluate", "data/text", "--baseline", leave=TIMED)
+        ),
+    )
     for name in ("gpt", "transformer-xl", "lstm", "xlnet-causal", "t5-prefix", "transformer"):
         yield f"generated/{name}", bench.later(f"generate {name}", generating(bench, name))
     for name in ("bert", "longformer", "xlnet", "t5"):
@@ -546,18 +551,18 @@ def resumed(bench: Bench, run: str) -> Table:
 
 def generating(bench: Bench, name: str) -> Callable[[], Any]:
     """The likeliest text, a drawn one, and the best of several."""
-    prompt = ("generate", f"runs/{name}", " ".join(WORDS[20:24]), "--tokens", 8)
-    ways = {"likeliest": (), "drawn": ("--top-p", 0.9, "--seed", 3), "beams": ("--beams", 3)}
+    prompt = ("generate", f"runs/{name}", " ".join(WORDS[20:24]), "--max-new-tokens", 8)
+    ways = {"likeliest": (), "drawn": ("--top-p", 0.9, "--seed", 3), "beams": ("--num-beams", 3)}
     return lambda: {way: bench.shown(*prompt, *more) for way, more in ways.items()}
 
 
 def filling(bench: Bench, name: str) -> Callable[[], Any]:
     text = f"{WORDS[20]} ___ {WORDS[22]} {WORDS[23]} ___ {WORDS[25]}"
-    return lambda: bench.shown("fill", f"runs/{name}", text, "--top", 3)
+    return lambda: bench.shown("fill", f"runs/{name}", text, "--candidates", 3)
 
 
 def testing(bench: Bench, run: str) -> Callable[[], Any]:
-    words = ("test", run, "data/text", "--quiet", "--resamples", 50)
+    words = ("evaluate", run, "data/text", "--quiet", "--resamples", 50)
     return lambda: bench.shown(*words, leave=TIMED)
 
 
@@ -583,15 +588,15 @@ VARIANTS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # task, model, what i
     "classify-bert-adversary": ("classify", "bert", ("robust.adversary=fgm",)),
     "classify-bert-frozen": ("classify", "bert", ("optimizer.frozen=1", "optimizer.fall=0.9")),
     "classify-bert-varied": ("classify", "bert", ('augment.methods=["swap", "delete"]',)),
-    "classify-gpt-recipe": ("classify", "gpt", ("--recipe", "gpt1-classify")),
-    "tag-bert-recipe": ("tag", "bert", ("--recipe", "bert-ner")),
+    "classify-gpt-recipe": ("classify", "gpt", ("--config", "gpt1-classify")),
+    "tag-bert-recipe": ("tag", "bert", ("--config", "bert-ner")),
 }
 PREFERRING: dict[str, tuple[str, ...]] = {
     "dpo": (),
     "ipo": ("--method", "ipo"),
     "reward": ("--method", "reward"),
-    "grpo": ("--method", "grpo", "--reward", f"contains:{GOOD[0]}", "--group", "3",
-             "--tokens", "4"),
+    "grpo": ("--method", "grpo", "--reward", f"contains:{GOOD[0]}", "--group-size", "3",
+             "--max-new-tokens", "4"),
 }  # fmt: skip
 
 
@@ -639,8 +644,8 @@ def tuning(
 
 
 def tested(bench: Bench, run: str, task: str, writes: bool) -> Table:
-    few = ("--tokens", 8) if writes or task in WRITING else ()
-    words = ("test", run, f"files/{task}-test.jsonl", "--quiet", "--resamples", 50, *few)
+    few = ("--max-new-tokens", 8) if writes or task in WRITING else ()
+    words = ("evaluate", run, f"files/{task}-test.jsonl", "--quiet", "--resamples", 50, *few)
     found: Table = bench.shown(*words, "--out", f"{run}-test", leave=TIMED)
     if "failed" not in found:
         answers = (bench.place / f"{run}-test" / "predictions.jsonl").read_bytes()
@@ -650,7 +655,7 @@ def tested(bench: Bench, run: str, task: str, writes: bool) -> Table:
 
 def preferring(bench: Bench, method: str, more: tuple[str, ...]) -> Callable[[], Table]:
     def work() -> Table:
-        words = ("prefer", "bases/gpt", "--data", "files/prefer.jsonl", *TUNING, *more)
+        words = ("align", "bases/gpt", "--data", "files/prefer.jsonl", *TUNING, *more)
         found = bench.run(f"tuned/prefer-{method}", *words)
         if "failed" not in found and method == "reward":
             found["tested"] = tested(bench, f"tuned/prefer-{method}", "prefer", False)
@@ -665,16 +670,16 @@ def workshop(bench: Bench) -> Iterator[tuple[str, Future[Any]]]:
     distilled: dict[str, tuple[object, ...]] = {
         "task": (reviewer, "--data", "files/classify.jsonl", *TUNING),
         "text": ("bases/bert", "--data", "data/tuned", *STEPS),
-        "hinton": ("bases/gpt", "--data", "data/tuned", "--style", "hinton", *STEPS),
+        "hinton": ("bases/gpt", "--data", "data/tuned", "--method", "hinton", *STEPS),
     }
     for name, words in distilled.items():
-        work = running(bench, f"made/distil-{name}", "distil", *words, "--student", "layers=1")
+        work = running(bench, f"made/distil-{name}", "distill", *words, "--student", "layers=1")
         yield f"distil/{name}", bench.later(f"distil {name}", work)
     for kind in ("int8", "int8-dynamic", "bf16"):
-        words = ("quantize", "bases/gpt", "--kind", kind)
+        words = ("quantize", "bases/gpt", "--scheme", kind)
         work = changing(bench, f"made/{kind}", *words)
         yield f"quantize/{kind}", bench.later(f"quantize {kind}", work)
-    pruned = {"heads": ("--heads", 0.5, "--data", data), "hidden": ("--hidden", 0.25),
+    pruned = {"heads": ("--heads", 0.5, "--data", data), "hidden": ("--ffn-units", 0.25),
               "weights": ("--weights", 0.5)}  # fmt: skip
     for name, more in pruned.items():
         work = changing(bench, f"made/prune-{name}", "prune", reviewer, *more)
@@ -718,10 +723,9 @@ def compared(bench: Bench) -> Table:
     write_text(bench.place / "compared.txt", 240, seed=6)
     changes = ("shape.width=32", "validation.samples=16", *EXACT)
     words = ("compare", "compared.txt", "--budget", "3000tok", "--models", COMPARED, "--size",
-             "tiny", "--length", 32, "--samples", 8, "--vocabulary", VOCABULARY,
+             "tiny", "--seq-len", 32, "--batch-size", 8, "--vocab-size", VOCABULARY,
              "--prompt", WORDS[20])  # fmt: skip
-    settings = [word for change in changes for word in ("--set", change)]
-    said = bench.call(*words, *settings, "--out", "comparison", "--quiet")
+    said = bench.call(*words, *changes, "--out", "comparison", "--quiet")
     if said.code:
         return failure(said)
     place = bench.place / "comparison"

@@ -46,7 +46,7 @@ def measure(options: argparse.Namespace) -> bool:
     usual = [name for name in wanted if name not in EFFORTS]
     words = ["--out", str(options.work / "claims")]
     asked = [["claims", "run", *usual, "--jobs", str(options.jobs)]] if usual else []
-    asked += [["claim", n, "--effort", str(e)] for n, e in EFFORTS.items() if n in wanted]
+    asked += [["claims", "run", n, "--effort", str(e)] for n, e in EFFORTS.items() if n in wanted]
     whole = True
     for each in asked:
         if (code := call(*each, *words)) not in (0, 1):  # it was stopped

@@ -47,4 +47,4 @@ complain() {
     exit 1
 }
 
-"$python" -m regard prepare builtin:python-docs --out "$here/data" --vocabulary 2000 --json >/dev/null
+"$python" -m regard prepare builtin:python-docs --out "$here/data" --vocab-size 2000 --json >/dev/null

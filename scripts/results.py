@@ -106,7 +106,7 @@ def texts(out: Path, place: Path | None) -> dict[str, Path]:
         sources["zh"] = [str(chinese), "--split-by", "line"]
     for name, where in found.items():
         if not (where / "data.json").is_file():
-            regard("prepare", *sources[name], "--out", str(where), "--vocabulary", "8000")
+            regard("prepare", *sources[name], "--out", str(where), "--vocab-size", "8000")
     return found
 
 
@@ -140,7 +140,7 @@ def train(cell: Cell, data: Path, out: Path, tokens: int) -> dict[str, Any]:
     if (run / "recipe.toml").is_file():
         found = regard("train", "--resume", str(run), "--quiet")
     else:
-        words = ["--size", "small", "--tokens", str(tokens), "--quiet"]
+        words = ["--size", "small", "--max-tokens", str(tokens), "--quiet"]
         settings = (*COMMON, *cell.settings)
         found = regard("train", cell.model, str(data), *settings, "--out", str(run), *words)
     if found["outcome"] != "done":

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+import click
 import pytest
 import torch
-import typer.main
 
 from regard.attention.attention import Attention
 from regard.attention.pattern import Causal, Full
 from regard.attention.position import View
-from regard.cli.main import app
+from regard.cli.main import program
 from regard.lab.claims import names as claims
 from regard.models import count_parameters
 from tests.attention.naive import numbers
@@ -85,19 +85,15 @@ def commands(page: Path) -> Iterator[list[str]]:
             yield shlex.split(found)
 
 
-@cache
-def program() -> Any:
-    return typer.main.get_command(app)
-
-
 def parsed(words: list[str]) -> Any:
     """The command that words name, its options understood, and nothing run. A bare name, as a
     sentence has it, need only exist.
     """
-    command, rest = program(), words[1:]
-    while hasattr(command, "commands") and rest:
-        assert rest[0] in command.commands, f"there is no command {rest[0]!r}"
-        command, rest = command.commands[rest[0]], rest[1:]
+    command, rest = program, words[1:]
+    while isinstance(command, click.Group) and rest:
+        inner = command.get_command(click.Context(command), rest[0])
+        assert inner is not None, f"there is no command {rest[0]!r}"
+        command, rest = inner, rest[1:]
     return command.make_context(command.name, list(rest)) if rest else command
 
 
@@ -191,9 +187,9 @@ def test_commands_parse(page: Path) -> None:
             parsed(words)
         except Exception as error:
             pytest.fail(f"{page.name}: {' '.join(words)}: {error!r} {error}")
-        if words[1:2] == ["claim"]:
-            given = next(word for word in words[2:] if not word.startswith("-"))
-            assert given in ("NAME", *claims()), f"{page.name}: there is no claim {given!r}"
+        if words[1:3] in (["claims", "run"], ["claims", "show"]):
+            named = next(word for word in words[3:] if not word.startswith("-"))
+            assert named in ("NAME", "all", *claims()), f"{page.name}: no claim {named!r}"
 
 
 def test_there_are_commands_to_check() -> None:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import regard
+from regard.core.errors import ConfigError, InputError, UnknownName
 
 
 def test_importing_imports_no_torch() -> None:
@@ -23,6 +24,23 @@ def test_every_name_is_there(name: str) -> None:
 
 def test_every_home_is_public() -> None:
     assert {*regard.HOMES, "__version__"} == set(regard.__all__)
+
+
+@pytest.mark.parametrize("name", regard.VERBS)
+def test_commands_are_functions_too(name: str) -> None:
+    verb = getattr(regard, name)
+    assert name in dir(regard) and "Example" in verb.__doc__
+
+
+def test_python_refuses_what_the_command_line_refuses() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'lr'"):
+        regard.train("gpt", "data", out="run", learning_rate=1e-3)
+    with pytest.raises(ConfigError, match="--out is missing"):
+        regard.train("gpt", "data", lr=1e-3)
+    with pytest.raises(InputError, match="takes path"):
+        regard.info("one", "two")
+    names = [row["name"] for row in regard.recipes()["recipes"]]
+    assert "bert-ner" in names
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

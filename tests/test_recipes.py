@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
+from regard.cli.catalog import RECIPES
 from regard.cli.main import main
-from regard.cli.recipes import HERE, register
 from regard.models import family_of
 from regard.objectives import objective
 from regard.tasks import TASKS, objective_of
@@ -21,9 +19,10 @@ from regard.training.data import options_of
 from regard.training.optimizer import check as check_optimizer
 from regard.training.recipe import Recipe
 from regard.training.schedule import schedule
+from tests.command import run as called
 from tests.tasks import tuning
 
-FILES = sorted(HERE.glob("*.toml"))
+FILES = sorted(RECIPES.glob("*.toml"))
 WANTED = """bert-glue bert-ner bert-squad1 bert-squad2 bert-swag gpt1-classify gpt1-multiple-choice
 longformer-classify longformer-triviaqa t5-task transformer-base xlnet-imdb xlnet-race xlnet-squad2
 xlnet-sts-b"""
@@ -109,7 +108,7 @@ def test_a_recipe_is_overruled_by_what_stands_beside_it(
     """Of the budgets too: steps in place of its epochs."""
     model = tuning.bert(tmp_path / "bert")
     data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
-    words = ["finetune", model, "--recipe", "bert-glue", "--data", data, "--out", tmp_path / "run"]
+    words = ["finetune", model, "--config", "bert-glue", "--data", data, "--out", tmp_path / "run"]
     words += ["--dry-run", "--json", "batch.length=32", "budget.steps=7"]
     assert main([str(word) for word in words]) == 0
     found = json.loads(capsys.readouterr().out)["recipe"]
@@ -122,25 +121,18 @@ def test_a_recipe_is_overruled_by_what_stands_beside_it(
 # -- the command
 
 
-@pytest.fixture
-def app() -> typer.Typer:
-    found = typer.Typer()
-    register(found)
-    return found
-
-
-def test_the_list(app: typer.Typer) -> None:
-    done = CliRunner().invoke(app, [])
+def test_the_list() -> None:
+    done = called("recipes")
     lines = done.stdout.splitlines()
     assert done.exit_code == 0 and len(lines) == len(FILES)
     (line,) = [line for line in lines if line.startswith("bert-ner ")]
     assert "Named entities with BERT" in line and "(Devlin et al. 2018, 5.3)" in line
-    found = json.loads(CliRunner().invoke(app, ["--json"]).stdout)["recipes"]
+    found = json.loads(called("recipes", "--json").stdout)["recipes"]
     assert [one["name"] for one in found] == [file.stem for file in FILES]
 
 
-def test_one_of_them(app: typer.Typer) -> None:
-    shown = CliRunner().invoke(app, ["bert-swag"]).stdout
-    assert shown == (HERE / "bert-swag.toml").read_text(encoding="utf-8")
-    failed = CliRunner().invoke(app, ["bert-swga"])
+def test_one_of_them() -> None:
+    shown = called("recipes", "bert-swag").stdout
+    assert shown == (RECIPES / "bert-swag.toml").read_text(encoding="utf-8")
+    failed = called("recipes", "bert-swga")
     assert "did you mean 'bert-swag'" in str(failed.exception)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from regard.core.foreign import ours
+
 
 class RegardError(Exception):
     """The base of all errors that a user can cause and mend."""
@@ -27,11 +29,17 @@ class StorageError(RegardError):
 
 
 class UnknownName(RegardError):
-    """A name nobody has heard of; says which known one is nearest."""
+    """A name that is not known. The message gives the known one that is nearest, or the one that
+    means the same: `foreign.py` knows the words of other libraries.
+    """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], advice: str = "") -> None:
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], advice: str = "", meant: str = ""
+    ) -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(name, names, 1, 0.5)
+        self.name = name
+        near = [meant or ours(name, names)] if meant or ours(name, names) else []
+        near = near or difflib.get_close_matches(name, names, 1, 0.5)
         few = f"known: {', '.join(names)}" if len(names) <= 20 else f"none of {len(names)} is near"
         hint = f"did you mean {near[0]!r}?" if near else few
         super().__init__(f"unknown {kind} {name!r}; {hint}" + (f" {advice}" if advice else ""))

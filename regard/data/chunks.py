@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
 
 from regard.core.errors import InputError, UnknownName
+from regard.core.options import Option
 
 KINDS = ("none", "fixed", "overlapping", "sentences")
 
@@ -22,9 +24,14 @@ Chunk = tuple[list[np.ndarray], int]
 
 @dataclass(frozen=True)
 class Chunking:
-    kind: str = "none"
-    length: int = 512  # tokens, the end token included
-    overlap: int = 64
+    kind: Annotated[
+        Literal["none", "fixed", "overlapping", "sentences"],
+        Option("How long documents are cut.", "--chunk"),
+    ] = "none"
+    length: Annotated[
+        int, Option("Tokens of a chunk, the end token included.", "--chunk-length", "N")
+    ] = 512
+    overlap: Annotated[int, Option("Tokens that overlapping chunks share.", metavar="N")] = 64
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from regard.core.atomic_dir import check_place, workplace
 from regard.core.errors import InputError, UnknownName
+from regard.core.options import SEED, Option
 from regard.core.progress import Progress
 from regard.data.chunks import Chunking
 from regard.data.corpus import MARKER, Special, read_marker, write_marker
@@ -37,15 +38,28 @@ class Plan:
     sources: tuple[str, ...]
     out: Path
     reading: Reading = field(default_factory=Reading)
-    pairs: bool = False
-    tokenizer: str = "bytes-bpe"  # one of KINDS, or the path of an existing one
-    vocabulary: int | None = None
-    lower: bool | None = None
-    sentinels: int = 100
+    pairs: Annotated[
+        bool,
+        Option("Sources and targets: a table of two columns, or two text files line by line."),
+    ] = False
+    tokenizer: Annotated[
+        str,
+        Option("bytes-bpe (as GPT-2), bpe (GPT-1), wordpiece (BERT), unigram (XLNet, T5), words, "
+               "characters, bytes; or the directory of an existing one.", metavar="KIND|PATH"),
+    ] = "bytes-bpe"  # fmt: skip
+    vocabulary: Annotated[
+        int | None,
+        Option("Entries of the vocabulary, special ones included.", "--vocab-size", "N",
+               "8192; words: 32768"),
+    ] = None  # fmt: skip
+    lower: Annotated[bool | None, Option("Lower-case the text.", default="only bpe, as GPT-1")] = (
+        None
+    )
+    sentinels: Annotated[int, Option("T5's <extra_id_…> tokens.", metavar="N")] = 100
     shares: Shares = field(default_factory=Shares)
     chunking: Chunking = field(default_factory=Chunking)
-    seed: int = 0
-    force: bool = False
+    seed: Annotated[int, SEED] = 0
+    force: Annotated[bool, Option("Replace what exists.")] = False
 
     def __post_init__(self) -> None:
         if self.pairs and self.chunking.kind != "none":
@@ -311,7 +325,7 @@ def opened_tokenizer(plan: Plan) -> tuple[Tokenizer, Special]:
         raise InputError(f"{path} holds no tokenizer; give a directory with a tokenizer.json")
     if path.is_file() and path.name != "tokenizer.json":
         raise InputError(f"{path} is not a tokenizer.json; give that file or its directory")
-    for option, value in (("--vocabulary", plan.vocabulary), ("--lower", plan.lower)):
+    for option, value in (("--vocab-size", plan.vocabulary), ("--lower", plan.lower)):
         if value is not None:
             raise InputError(
                 f"{option} is for a new tokenizer; that of {path} is taken as it is, so leave "

@@ -20,9 +20,10 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from regard.core.errors import InputError, UnknownName
+from regard.core.options import CLASSES, DOWNLOAD, FIELD, FORMAT, HEADER
 from regard.data.examples import Example, Pair
 from regard.data.files import PACKED, TextFile, suffix_of
 from regard.data.problems import Place, Problems
@@ -61,12 +62,12 @@ class Options:
     `offsets`: answers must be where they say; a test by their text alone does not need it.
     """
 
-    form: str | None = None  # None: by the name of the file
-    fields: Mapping[str, str] = field(default_factory=dict)
-    header: bool | None = None
-    classes: bool = False
+    form: Annotated[str | None, FORMAT] = None  # None: by the name of the file
+    fields: Annotated[Mapping[str, str], FIELD] = field(default_factory=dict)
+    header: Annotated[bool | None, HEADER] = None
+    classes: Annotated[bool, CLASSES] = False
     offsets: bool = True
-    download: bool = False
+    download: Annotated[bool, DOWNLOAD] = False
 
     def __post_init__(self) -> None:
         if self.form is not None and self.form not in FORMATS:

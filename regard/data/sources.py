@@ -13,9 +13,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from regard.core.errors import InputError, UnknownName
+from regard.core.options import DOWNLOAD, Option
 from regard.data import builtin
 from regard.data.files import BROKEN, Tally, TextFile, suffix_of
 from regard.data.problems import Place
@@ -51,13 +52,22 @@ class Piece(NamedTuple):
 class Reading:
     """How sources are read."""
 
-    split_by: str = "blank"
+    split_by: Annotated[
+        Literal["blank", "line", "file"],
+        Option("What ends a document of text: a blank line, a line, or the file."),
+    ] = "blank"
     field: str = "text"
     source_field: str = "source"  # of pairs
     target_field: str = "target"
-    form: str | None = None  # None: by the name of the file
-    broken: str = "replace"
-    download: bool = False
+    form: Annotated[
+        str | None,
+        Option("The format, whatever the name: text, jsonl, csv, tsv or parquet.", "--format",
+               "NAME"),
+    ] = None  # fmt: skip
+    broken: Annotated[
+        Literal["replace", "refuse", "skip"], Option("What to do with text that is not UTF-8.")
+    ] = "replace"
+    download: Annotated[bool, DOWNLOAD] = False
 
     def __post_init__(self) -> None:
         for option, choice, known in (

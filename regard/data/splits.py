@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Annotated
 
 from regard.core.errors import InputError
+from regard.core.options import Option
 
 TRAIN, VALID, TEST = range(3)
 FEW = 10  # documents: below that they are cut
@@ -29,14 +31,18 @@ def key(seed: int, text: str) -> int:
 class Shares:
     """What goes to validation and to the test; the rest learns."""
 
-    valid: float = 0.05
-    test: float = 0.05
+    valid: Annotated[
+        float, Option("Share of the documents to validate with.", "--valid-fraction", "X")
+    ] = 0.05
+    test: Annotated[
+        float, Option("Share of the documents to test with.", "--test-fraction", "X")
+    ] = 0.05
 
     def __post_init__(self) -> None:
         if not (0 <= self.valid < 1 and 0 <= self.test < 1 and self.valid + self.test < 1):
             raise InputError(
-                f"--valid {self.valid:g} and --test {self.test:g} must each be 0 or more and "
-                "leave something to learn from (together less than 1)"
+                f"--valid-fraction {self.valid:g} and --test-fraction {self.test:g} must each be 0 "
+                "or more and leave something to learn from (together less than 1)"
             )
 
     @property

@@ -58,7 +58,7 @@ def train(
     least = 256 if kind in LOSSLESS else 16
     if room < least:
         raise InputError(
-            f"--vocabulary {wanted:,} has no room: {kind} needs {least} entries, {len(ROLES)} "
+            f"--vocab-size {wanted:,} has no room: {kind} needs {least} entries, {len(ROLES)} "
             f"special tokens and {marks} sentinels; give {least + len(ROLES) + marks:,} or more, "
             "or fewer --sentinels"
         )
@@ -67,7 +67,7 @@ def train(
     reached = fast.get_vocab_size()
     if vocabulary is not None and reached != wanted:
         raise InputError(
-            f"--vocabulary {wanted:,} is not what this text gives with {kind}: it gives "
+            f"--vocab-size {wanted:,} is not what this text gives with {kind}: it gives "
             f"{reached:,}; ask for fewer, give more text, or leave it out to take what there is"
         )
     files = {

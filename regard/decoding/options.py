@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from regard.core.errors import ConfigError, UnknownName
+from regard.core.options import BATCH_SIZE, MAX_NEW_TOKENS, NUM_BEAMS, SEED, Option
 from regard.core.tables import from_table
-from regard.decoding import processors as change
-from regard.decoding.processors import Processor
+
+if TYPE_CHECKING:
+    from regard.decoding.processors import Processor
 
 PENALTIES = ("paper", "common")
 STOPPING = ("certain", "estimate", "full")
@@ -24,27 +26,54 @@ class Options:
     beams.
     """
 
-    tokens: int = 100  # at most so many new ones
-    minimum: int = 0  # no end before so many
-    temperature: float | None = None  # 0: greedy
-    top_k: int | None = None
-    top_p: float | None = None
-    typical: float | None = None
-    repetition: float | None = None  # penalty of tokens that were there before; 1: none
-    no_repeat: int | None = None  # size of the n-grams that must not come twice
+    tokens: Annotated[int, MAX_NEW_TOKENS] = 100
+    minimum: Annotated[int, Option("Write at least N new tokens.", "--min-new-tokens", "N")] = 0
+    temperature: Annotated[
+        float | None,
+        Option("Sample: below 1 likely tokens get likelier; 0 takes the likeliest.", metavar="T"),
+    ] = None
+    top_k: Annotated[int | None, Option("Sample among the K likeliest tokens.", metavar="K")] = None
+    top_p: Annotated[
+        float | None, Option("Sample among the fewest tokens that reach P.", metavar="P")
+    ] = None
+    typical: Annotated[
+        float | None,
+        Option("Sample among the typical tokens that reach P.", "--typical-p", "P"),
+    ] = None
+    repetition: Annotated[
+        float | None,
+        Option("Penalty of tokens that were there before; 1: none.", "--repetition-penalty", "X"),
+    ] = None
+    no_repeat: Annotated[
+        int | None,
+        Option("No N tokens in a row come twice.", "--no-repeat-ngram-size", "N"),
+    ] = None
     banned: Sequence[int] | None = None  # ids never chosen; None: padding and mask
-    stop: Sequence[str] = ()  # words that end a text, and are cut off
+    stop: Annotated[
+        Sequence[str],
+        Option("A word that ends the text, and is cut off (\\n: a line break); may be repeated.",
+               metavar="WORD"),
+    ] = ()  # fmt: skip
     end: Sequence[int] | None = None  # ids that end a text; None: the model's own
-    seed: int = 0
-    samples: int = 1  # continuations drawn of each prompt
-    beams: int = 1
-    best: int = 1  # of the beams' results, so many
-    penalty: str = "paper"  # of length n: "paper" ((5 + n) / 6)^alpha, "common" n^alpha
-    alpha: float = 0.6
-    stopping: str = "certain"  # of beams; see beam.py
-    truncate: bool = False  # keep the end of a prompt that is too long, instead of a refusal
+    seed: Annotated[int, SEED] = 0
+    samples: Annotated[int, Option("Sample N texts for each prompt.", "--num-samples", "N")] = 1
+    beams: Annotated[int, NUM_BEAMS] = 1
+    best: Annotated[int, Option("Show the N best texts of the beams.", "--n-best", "N")] = 1
+    penalty: Annotated[
+        Literal["paper", "common"],
+        Option("Of length n: paper is ((5+n)/6)^penalty, common is n^penalty.",
+               "--length-penalty-form", "NAME"),
+    ] = "paper"  # fmt: skip
+    alpha: Annotated[
+        float, Option("How much beams prefer long texts.", "--length-penalty", "X")
+    ] = 0.6
+    stopping: Annotated[
+        Literal["certain", "estimate", "full"],
+        Option("When a search with beams is done.", "--beam-stopping"),
+    ] = "certain"  # see beam.py
+    truncate: Annotated[bool, Option("Cut off the beginning of a prompt that is too long.")] = False
     precision: str = "own"  # "bf16": autocast; a model loaded in bf16 is faster still
-    batch: int = 32  # prompts at a time; changes the speed, not the result
+    batch: Annotated[int, BATCH_SIZE] = 32  # prompts at a time; changes the speed, not the result
     first: int = 0  # number of the first prompt: draws depend on (seed, number, sample, step)
 
     @classmethod
@@ -109,6 +138,8 @@ class Options:
 
     def processors(self, ends: Sequence[int], banned: Sequence[int]) -> Processor | None:
         """In the order of transformers' generate; None if nothing is to be done."""
+        from regard.decoding import processors as change
+
         chosen: list[Processor] = []
         if self.repetition not in (None, 1.0):
             chosen.append(change.repetition(float(self.repetition or 1.0)))

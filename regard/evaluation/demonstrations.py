@@ -10,8 +10,6 @@ from regard.core.errors import ConfigError, InputError
 from regard.core.seeding import keyed
 from regard.data.examples import Example
 
-DRAWS = ("uniform", "balanced")
-
 
 class Shots:
     """Demonstrations from a pool, in which the same text counts once.

@@ -11,14 +11,13 @@ from typing import Any, Protocol
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.data.examples import Example
+from regard.evaluation.options import PRECISIONS
 from regard.evaluation.predict import Predictor, facts_of, headed_task
 from regard.formats.directory import Checkpoint, load
 from regard.tasks import task as find
 from regard.tasks.base import Prediction
 from regard.tasks.labelled import TASK
 from regard.training.run import pick_device
-
-PRECISIONS = ("fp32", "bf16")
 
 
 class Asked(Protocol):

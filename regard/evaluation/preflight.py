@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 from regard.core.errors import ConfigError, InputError, StorageError
+from regard.core.options import option_of
 from regard.metrics.answers import tongue
 from regard.metrics.base import Measured
 
@@ -46,8 +47,9 @@ def check_used(plan: Any, used: dict[str, bool], what: str) -> None:
     """Nothing that is asked for is ignored: what is not used has to have its default."""
     for name, matters in used.items():
         if not matters and getattr(plan, name) != getattr(type(plan), name):
+            option = option_of(type(plan), name)
             raise ConfigError(
-                f"--{name} says nothing to a test of {what}; it is {OF[name]}: leave it out"
+                f"{option} says nothing to a test of {what}; it is {OF[name]}: leave it out"
             )
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
-from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.core.tables import from_table
+from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Example
 from regard.decoding.generation import generate
 from regard.decoding.prompts import readable
-from regard.evaluation.demonstrations import DRAWS, Shots
+from regard.evaluation.demonstrations import Shots
 from regard.evaluation.likelihood import Ask, Likelihood, Scorer, size
-from regard.evaluation.preflight import check_language
+from regard.evaluation.options import PromptOptions as Options
 from regard.formats.directory import Checkpoint
 from regard.tasks.base import Task
 from regard.tasks.templates import (
@@ -26,55 +24,10 @@ from regard.tasks.templates import (
     words_for,
 )
 
-SCORES = ("raw", "token", "byte", "calibrated")
 REMEMBERED = 2**14  # answers to neutral contexts
 
 T = TypeVar("T")
 Row = dict[str, Any]  # what was asked and said of one example
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to ask; every choice with its default."""
-
-    template: str | None = None  # see templates.py; None: the task's usual one
-    labels: Mapping[str, str] = field(default_factory=dict)  # words for labels
-    shots: int = 0
-    draw: str = "uniform"  # "balanced": as many demonstrations of each class
-    fixed: bool = False  # the same demonstrations for all examples, but for those among them
-    instruction: str = ""  # stands before everything
-    separator: str | None = None  # between demonstrations; None: one or two line breaks
-    score: str = "token"  # which of SCORES decides
-    neutral: str | None = None  # context for the calibrated score; None: "Answer:" or "A:"
-    blank: Sequence[str] = ()  # instead of it: what stands in place of the example, such as "N/A"
-    tokens: int | None = None  # at most so many for an open answer
-    beams: int = 1  # of open answers; GPT-3 has 4
-    length: int | None = None  # tokens of a prompt with its answer; None: the model's context
-    limit: int | None = None  # so many examples, drawn by the seed; None: all
-    language: str = ""  # of open answers, for their figures; "": by their letters
-    resamples: int = 1000  # of the intervals
-    seed: int = 0
-
-    @classmethod
-    def of(cls, table: dict[str, Any]) -> Self:
-        options = from_table(cls, table, what="option", advice="(of prompting)")
-        options.check()
-        return options
-
-    def check(self) -> None:
-        for name, low in (("shots", 0), ("tokens", 1), ("beams", 1), ("limit", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value is not None and value < low:
-                raise ConfigError(f"{name} is {value}; it must be at least {low}")
-        check_language(self.language)
-        for name, names in (("score", SCORES), ("draw", DRAWS)):
-            if getattr(self, name) not in names:
-                raise UnknownName(name, getattr(self, name), names)
-        if self.blank and self.neutral is not None:
-            raise ConfigError(
-                "there is a neutral context, and a blank for the example; a score is calibrated by "
-                "one of them: leave out the other"
-            )
 
 
 class Prompter:
@@ -181,7 +134,7 @@ class Chooser(Prompter):
                 raise InputError(
                     f"this model's tokenizer writes {self.words[label]!r} and "
                     f"{self.words[other]!r} with the same tokens, so that it cannot choose; give "
-                    "words that it knows with --label LABEL=WORD"
+                    "words that it knows with --verbalizer LABEL=WORD"
                 )
 
     def completions(self, example: Example) -> dict[Any, str]:

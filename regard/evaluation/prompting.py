@@ -14,7 +14,7 @@ The prompt holds demonstrations (examples with their answers), then the example 
 
 The neutral context is a text such as "Answer:", or the same prompt with "N/A" in place of the
 example (`blank`: contextual calibration, Zhao et al. 2021; several are averaged as probabilities).
-Open answers are decoded up to the first line break and measured as `regard test` does, in the
+Open answers are decoded up to the first line break and measured as `regard evaluate` does, in the
 language that most of their letters are of unless one is given.
 """
 
@@ -27,9 +27,9 @@ from typing import Any
 from regard.core.seeding import permutation
 from regard.data.examples import Example
 from regard.evaluation.likelihood import Likelihood, score
+from regard.evaluation.options import SCORES
 from regard.evaluation.preflight import check_measures, check_used, meanwhile
 from regard.evaluation.prompter import (
-    SCORES,
     Options,
     Prompter,
     Row,

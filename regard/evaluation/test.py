@@ -12,11 +12,11 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
+from regard.core.errors import ConfigError, InputError, StorageError
 from regard.core.files import replacing, write_json
 from regard.core.progress import Progress
 from regard.data.corpus import MARKER
@@ -25,9 +25,9 @@ from regard.data.files import PACKED
 from regard.data.problems import Problems
 from regard.data.readers import BY_SUFFIX
 from regard.data.sources import BY_SUFFIX as TEXT_BY_SUFFIX
+from regard.evaluation.options import EvaluateOptions as Plan
 from regard.evaluation.page import write_page
 from regard.evaluation.predictors import (
-    PRECISIONS,
     Asked,
     check_task,
     kept,
@@ -38,7 +38,6 @@ from regard.evaluation.predictors import (
     writes,
 )
 from regard.evaluation.preflight import (
-    check_language,
     check_measures,
     check_place,
     check_used,
@@ -56,35 +55,6 @@ from regard.tasks.corpus import files_of
 
 PAGE, FACTS, ANSWERS = "report.html", "test.json", "predictions.jsonl"
 Watch = Callable[[str, int, int], None]  # (what, done, of)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is asked of a test."""
-
-    against: str = ""  # another run, compared on the same examples
-    out: Path | None = None  # None: RUN/test-<name of the data>
-    task: str = ""  # refused if the model has learned another
-    skip: Sequence[str] = ()  # kinds of errors whose records are left out
-    limit: int = 0  # the first so many examples; 0: all
-    worst: int = 20  # errors shown
-    precision: str = "fp32"
-    language: str = ""  # of what is written; "": Chinese if most letters are Han, else English
-    strict: bool = False  # tags: only entities that the scheme allows
-    split: str = "test"  # of a prepared directory
-    length: int = 0  # of a language model's chunks; 0: as it learned
-    seed: int = 0  # of the bootstrap
-    resamples: int = 1000
-    reading: dict[str, Any] = field(default_factory=dict)  # fields, form, header, download
-    decoding: dict[str, Any] = field(default_factory=dict)  # beams, tokens, prefix, …
-
-    def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise UnknownName("precision", self.precision, PRECISIONS)
-        for name, least in (("limit", 0), ("worst", 0), ("length", 0), ("resamples", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be {least} or more")
-        check_language(self.language)
 
 
 def examine(

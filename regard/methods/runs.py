@@ -75,7 +75,7 @@ def command(verb: str, out: Path) -> str:
     """The command that resumes a run; of a stage of a distillation, the whole distillation."""
     for directory in (out, out.parent.parent):
         if (directory / DISTILLED).is_file():
-            return f"distil --resume {directory}"
+            return f"distill --resume {directory}"
     return f"{verb} --resume {out}"
 
 
@@ -85,7 +85,7 @@ def data_for(recipe: Recipe) -> TextData:
     writes = bool(task) and FAMILIES[family(recipe)].writes_tasks
     if task == "prefer" or (objective_of(task or "") and not writes):
         examples = AnyExamples(OBJECTIVES)
-        examples.verb = "prefer" if task == "prefer" else "finetune"
+        examples.verb = "align" if task == "prefer" else "finetune"
         return examples
     text = AnyText(OBJECTIVES)
     text.verb = "finetune" if task else "train"

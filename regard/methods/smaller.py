@@ -8,39 +8,24 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from regard.core.errors import ConfigError, InputError, StorageError
+from regard.core.errors import InputError, StorageError
 from regard.core.files import write_json
 from regard.core.seeding import keyed
 from regard.evaluation.preflight import check_place
 from regard.formats.directory import Checkpoint, load
+from regard.methods.options import Measuring
 from regard.training.run import RECIPE
 
 PROMPT, NEW = 8, 64  # tokens of a text that is continued, and new ones
 SENTENCES, LENGTH = 16, 64  # read at once by a model that only reads, and tokens of each
 
 Watch = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Measuring:
-    """What is measured before and after."""
-
-    data: Sequence[str] = ()  # on which both are tested
-    limit: int | None = None  # how many of the first examples; None: all
-    repeats: int = 5  # of each measurement of speed; 0: none
-    testing: dict[str, Any] = field(default_factory=dict)  # further fields of a test's plan
-
-    def __post_init__(self) -> None:
-        for name in ("limit", "repeats"):
-            if (getattr(self, name) or 0) < 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it is a number of 0 or more")
 
 
 def check_out(out: Path) -> None:

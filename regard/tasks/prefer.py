@@ -1,4 +1,4 @@
-"""Preferences: of two replies to a prompt the one that people chose. `regard prefer` learns it."""
+"""Preferences: of two replies to a prompt the one that people chose. `regard align` learns it."""
 
 from __future__ import annotations
 

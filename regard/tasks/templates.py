@@ -122,7 +122,7 @@ def words_for(task: Task, labels: Sequence[str], chosen: Mapping[str, str]) -> d
         if len(same) > 1:
             raise ConfigError(
                 f"the labels {' and '.join(map(repr, same))} have the same word "
-                f"{words[label]!r}; give each its own with --label LABEL=WORD"
+                f"{words[label]!r}; give each its own with --verbalizer LABEL=WORD"
             )
     return words
 

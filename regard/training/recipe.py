@@ -12,18 +12,43 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.core.files import write_text
-from regard.core.tables import Table, from_table, without_none
+from regard.core.foreign import ours
+from regard.core.options import (
+    BATCH_SIZE,
+    CLASSES,
+    DOWNLOAD,
+    FIELD,
+    FORMAT,
+    HEADER,
+    LR,
+    PRECISION,
+    SEED,
+    SIZE,
+    SKIP,
+    STEPS,
+    TASK,
+    THESAURUS,
+    VALID,
+    Option,
+    has_option,
+    option_of,
+)
+from regard.core.tables import Table, fields_of, from_table, without_none
 
 
 @dataclass(frozen=True)
 class Batches:
-    samples: int | None = None  # of a step, over all processes
-    length: int | None = None  # tokens of a sample
-    accumulate: int = 1  # micro-batches of a step, in each process
+    samples: Annotated[int | None, BATCH_SIZE] = None  # of a step, over all processes
+    length: Annotated[
+        int | None, Option("Tokens of a sample.", "--seq-len", "N", "the model's context, or less")
+    ] = None
+    accumulate: Annotated[
+        int, Option("Micro-batches of a step, in each process.", "--grad-accum", "N")
+    ] = 1
     # "streams": each place of a step reads on in its own stretch of the text
     order: Literal["streams"] | None = None
 
@@ -34,10 +59,12 @@ class Budget:
     ends the run, and the schedule goes by it: as exact as a step, and no run like another.
     """
 
-    steps: int | None = None
-    tokens: int | None = None
-    minutes: float | None = None
-    epochs: float | None = None
+    steps: Annotated[int | None, STEPS] = None
+    tokens: Annotated[int | None, Option("Learn from N tokens at most.", "--max-tokens", "N")] = (
+        None
+    )
+    minutes: Annotated[float | None, Option("Learn for X minutes.", metavar="X")] = None
+    epochs: Annotated[float | None, Option("Read the data X times.", metavar="X")] = None
     flops: float | None = None
     clock: bool = False
 
@@ -48,12 +75,21 @@ class Optimizer:
     family's card, at the end of its file in regard/models.
     """
 
-    name: str | None = None  # adam, adamw, bert-adam, adafactor, sgd, muon
-    rate: float | None = None  # the highest rate; the paper's is raised for narrower models
+    name: Annotated[
+        str | None,
+        Option("adam, adamw, bert-adam, adafactor, sgd or muon.", "--optimizer", "NAME",
+               "the paper's"),
+    ] = None  # fmt: skip
+    rate: Annotated[float | None, LR] = None  # the paper's is raised for narrower models
     betas: list[float] | None = None
     epsilon: float | None = None
-    decay: float | None = None
-    clip: float | None = None  # norm of the gradient; 0: none
+    decay: Annotated[
+        float | None, Option("Weight decay.", "--weight-decay", "X", "the paper's")
+    ] = None
+    clip: Annotated[
+        float | None,
+        Option("The largest norm of the gradient; 0: any.", "--grad-clip", "X", "the paper's"),
+    ] = None
     fall: float | None = None  # the rate of a layer is so many times that of the one above it
     frozen: int | None = None  # so many lowest layers do not learn, nor the embeddings under them
     thaw: int | None = None  # the next lower layer is freed after so many steps; None: never
@@ -62,8 +98,16 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Schedule:
-    name: str | None = None
-    warmup: float | None = None  # steps, or a share of all if below 1
+    name: Annotated[
+        str | None,
+        Option("How the learning rate changes: linear, cosine, noam, constant, ….", "--schedule",
+               "NAME", "the paper's"),
+    ] = None  # fmt: skip
+    warmup: Annotated[
+        float | None,
+        Option("Steps in which the learning rate rises, or below 1 their share of all.",
+               metavar="X", default="the paper's"),
+    ] = None  # fmt: skip
     floor: float | None = None  # share of the rate that stays at the end
     power: float | None = None  # of "polynomial"
     until: float | None = None  # where the decay ends, in steps or as a share; None: at the end
@@ -73,7 +117,10 @@ class Schedule:
 class Validation:
     every: int | None = None  # steps; None: twenty times in all
     samples: int | None = None  # None: as many as take a tenth of the time; at the end all of them
-    patience: int | None = None  # stop after so many validations without a better one; None: never
+    patience: Annotated[
+        int | None,
+        Option("Stop after N validations without a better one.", metavar="N", default="never"),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -88,13 +135,17 @@ class Checkpointing:
 class Engine:
     """How it is computed; resolved once, because a resumed run must do the same."""
 
-    precision: Literal["fp32", "bf16", "fp16", "fp64"] | None = None  # fp16: CUDA
+    precision: Annotated[Literal["fp32", "bf16", "fp16", "fp64"] | None, PRECISION] = (
+        None  # fp16: CUDA
+    )
     compile: Literal["yes", "no"] | None = None
     checkpointing: bool = False  # activations are computed again instead of kept
     parallel: Literal["ddp", "fsdp", "local-sgd"] = "ddp"  # only with several processes
     every: int = 8  # local-sgd: steps between two averages
     warmup: int = 100  # local-sgd: synchronous steps before
-    device: str | None = None
+    device: Annotated[
+        str | None, Option("cpu, cuda, mps, ….", metavar="NAME", default="the fastest")
+    ] = None
     threads: int | None = None
     processes: int | None = None
     native: bool | None = None  # are the compiled passes there? They round and drop otherwise
@@ -104,20 +155,20 @@ class Engine:
 class Examples:
     """Labelled data, which takes the place of prepared text where `task` says so."""
 
-    task: str | None = None  # classify, tag, …; None: the data is text
-    valid: str | None = None  # a file of its own; None: a `share` of the data
+    task: Annotated[str | None, TASK] = None  # None: the data is text
+    valid: Annotated[str | None, VALID] = None  # None: a `share` of the data
     share: float = 0.1
     folds: int | None = None  # cross-validation: so many parts, of which number `fold` validates
     fold: int = 0
     more: str | None = None  # a second file to learn from, such as labels that a model has given
-    form: str | None = None  # jsonl, csv, …; None: by the name of the file
-    fields: Table = field(default_factory=dict)  # role -> name of the field, or its number
-    # Does the first line of a table name its columns? None: by its words
-    header: Literal["yes", "no"] | None = None
-    download: bool = False  # may hub:NAME be fetched?
-    classes: bool = False  # the labels of `similar` are classes, not scores
+    form: Annotated[str | None, FORMAT] = None  # None: by the name of the file
+    # role -> name of the field, or its number
+    fields: Annotated[Table, FIELD] = field(default_factory=dict)
+    header: Annotated[Literal["yes", "no"] | None, HEADER] = None  # None: by its words
+    download: Annotated[bool, DOWNLOAD] = False
+    classes: Annotated[bool, CLASSES] = False
     prefix: str | None = None  # before every source of a task as text; None: T5's own, else none
-    skip: list[str] = field(default_factory=list)  # kinds of errors whose records are left out
+    skip: Annotated[list[str], SKIP] = field(default_factory=list)
     labels: list[str] | None = None  # of the data: the classes or tags in their order
     digest: str | None = None  # of the files
 
@@ -144,11 +195,16 @@ class Robust:
 class Augment:
     """Variants of the labelled examples, made anew in every epoch."""
 
-    methods: list[str] = field(default_factory=list)  # synonyms, insert, swap, delete, masked
+    methods: Annotated[
+        list[str],
+        Option("Read half of the examples as variants, new ones in every epoch: some of "
+               "synonyms,insert,swap,delete (regard augment).", "--augment", "METHODS",
+               commas=True),
+    ] = field(default_factory=list)  # fmt: skip
     chance: float = 0.5  # that an example is read as a variant of itself
     share: float | None = None  # of its words are changed; None: as their number suggests
     source: Literal["paper", "code"] = "paper"  # where the rules of insertion differ
-    thesaurus: str | None = None  # a file, a directory of WordNet; None: that of the machine
+    thesaurus: Annotated[str | None, THESAURUS] = None
     model: str | None = None  # a masked model's directory, for "masked"
     top: int = 15  # candidates of a masked word
     # "zh": words are cut by jieba; "en": at spaces; None: by the text
@@ -160,8 +216,8 @@ class Augment:
 class Recipe:
     model: str = ""
     data: str = ""
-    size: str | None = None  # tiny, small, medium: a shape for a laptop; None: the published one
-    seed: int = 1
+    size: Annotated[str | None, SIZE] = None  # None: the published shape
+    seed: Annotated[int, SEED] = 1
     shape: Table = field(default_factory=dict)  # fields of the model's configuration
     objective: Table = field(default_factory=dict)  # its name and its options
     extensions: Table = field(default_factory=dict)  # parts added to the model: name -> options
@@ -324,8 +380,43 @@ def make(*tables: Table) -> Recipe:
 
 
 def changed(recipe: Recipe, table: Table) -> Recipe:
-    """A recipe with the values of a table, which are checked."""
-    return from_table(Recipe, table, what="recipe key", base=recipe)
+    """A recipe with the values of a table, which are checked. A key that is called otherwise by
+    other libraries, or stands in another table, is answered with ours.
+    """
+    try:
+        return from_table(Recipe, table, what="recipe key", base=recipe)
+    except UnknownName as error:
+        keys = option_keys()
+        option = ours(error.name, keys) or f"--{plain_option(error.name)}"
+        if option not in keys or keys[option].rpartition(".")[0] == error.name.rpartition(".")[0]:
+            raise
+        advice = f"({option} on the command line)"
+        raise UnknownName("recipe key", error.name, (), advice, meant=keys[option]) from None
+
+
+def differences(recipe: Recipe) -> list[str]:
+    """What a recipe says that the defaults do not, as KEY=VALUE."""
+    usual, found = Recipe().table(), []
+    for name, value in recipe.table().items():
+        inner = value if isinstance(value, dict) else {}
+        known: Any = usual.get(name, {})
+        found += [f"{name}.{key}={one}" for key, one in inner.items() if known.get(key) != one]
+        found += [f"{name}={value}"] if value != known and not isinstance(value, dict) else []
+    return found
+
+
+def plain_option(key: str) -> str:
+    return key.rpartition(".")[2].replace("_", "-")
+
+
+def option_keys() -> dict[str, str]:
+    """The keys that have an option of their own: --lr is optimizer.rate, and so on."""
+    keys = {option_of(Recipe, name): name for name in fields_of(Recipe) if has_option(Recipe, name)}
+    for name, kind in fields_of(Recipe).items():
+        if dataclasses.is_dataclass(kind):
+            inner = [each for each in fields_of(kind) if has_option(kind, each)]  # type: ignore[arg-type]
+            keys |= {option_of(kind, each): f"{name}.{each}" for each in inner}  # type: ignore[arg-type]
+    return keys
 
 
 def overrides(words: Iterable[str]) -> Table:

@@ -64,6 +64,8 @@ def train(
         with RunLock(out) if group.first else nullcontext():
             display = display if group.first else "silent"
             shown = watch(display)
+            if not resume:
+                shown.note(f"unlike the defaults: {', '.join(recipes.differences(recipe))}")
             plan = prepare(recipe, group, device, shown.note, resumed=resume, data=data)
             return Run(plan, out, group, shown, data.resume_command(out)).go(resume)
 
@@ -94,7 +96,7 @@ class Run:
             self.out.mkdir(parents=True, exist_ok=True)
             recipes.write(self.recipe, self.out / RECIPE)
             self.metrics.begin(self.loop.progress.step)
-        self.watch.note(f"the recipe, resolved:\n{recipes.dump(self.recipe)}")
+        self.watch.note(f"the whole recipe is in {self.out / RECIPE}")
         self.watch.start(self.plan.facts | {"out": str(self.out)})
         with Stop() as stop:
             try:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from regard import __version__
-from regard.cli import main as cli
+from regard.cli import catalog
 from regard.cli.main import main
 from regard.core.errors import ConfigError
 from regard.models import FAMILIES, sizes
@@ -153,7 +153,9 @@ def test_convert_says_what_it_wrote(capsys: pytest.CaptureFixture[str], tmp_path
 
 def test_info_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     facts = {"model_type": "bert", "size": 1234567, "heads": [], "opens": True}
-    lines = list(cli.in_words({**facts, "files": {"a.json": 3}, "parts": [{"name": "x", "n": 1}]}))
+    lines = list(
+        catalog.in_words({**facts, "files": {"a.json": 3}, "parts": [{"name": "x", "n": 1}]})
+    )
     assert lines == [
         "model type  bert",
         "size        1,234,567",
@@ -206,7 +208,7 @@ def test_an_error_of_ours_is_one_line(
     def fail(families: list[str]) -> None:
         raise ConfigError("width 10 is not divisible by heads 3")
 
-    monkeypatch.setattr(cli, "catalogue", fail)
+    monkeypatch.setattr(catalog, "catalogue", fail)
     assert refused(capsys, "models") == "regard: width 10 is not divisible by heads 3\n"
 
 
@@ -216,7 +218,7 @@ def test_an_interrupt_is_quiet(
     def interrupt(families: list[str]) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "catalogue", interrupt)
+    monkeypatch.setattr(catalog, "catalogue", interrupt)
     assert main(["models"]) == 130
     out, err = capsys.readouterr()
     assert out + err.strip() == ""

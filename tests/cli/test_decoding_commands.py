@@ -7,20 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner, Result
 
 from regard.api import Loaded, load
-from regard.cli import chat, fill, generate
 from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
 from regard.decoding import generate as run
 from regard.models.bert import Bert
+from tests.command import Result
+from tests.command import run as called
 from tests.decoding.small import talking, tokenizer
 from tests.laws.zoo import BERT, Specimen, everything
-
-app = typer.Typer(pretty_exceptions_enable=False)
-for command in (generate, fill, chat):
-    command.register(app)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +32,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(*arguments: object, given: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments], input=given)
+    return called(*arguments, input=given)
 
 
 def told(*arguments: object, given: str | None = None) -> str:
@@ -47,7 +42,18 @@ def told(*arguments: object, given: str | None = None) -> str:
 
 
 def test_generate_streams_what_it_makes(gpt: Path) -> None:
-    options = ("--tokens", 30, "--temperature", 0.8, "--top-k", 40, "--top-p", 0.9, "--seed", 1)
+    options = (
+        "--max-new-tokens",
+        30,
+        "--temperature",
+        0.8,
+        "--top-k",
+        40,
+        "--top-p",
+        0.9,
+        "--seed",
+        1,
+    )
     expected = run(load(gpt), "The cat", tokens=30, temperature=0.8, top_k=40, top_p=0.9, seed=1)
     text = f"{expected[0][0].text}\n"
     assert told("generate", gpt, "The cat", *options) == text
@@ -56,18 +62,20 @@ def test_generate_streams_what_it_makes(gpt: Path) -> None:
 
 
 def test_prompts_come_from_anywhere(gpt: Path, tmp_path: Path) -> None:
-    expected = told("generate", gpt, "猫坐在", "--tokens", 9)
+    expected = told("generate", gpt, "猫坐在", "--max-new-tokens", 9)
     file = tmp_path / "prompt.txt"
     file.write_text("猫坐在\n", "utf-8")
-    assert told("generate", gpt, "--file", file, "--tokens", 9) == expected
-    assert told("generate", gpt, "-", "--tokens", 9, given="猫坐在\n") == expected
-    assert told("generate", gpt, "--tokens", 9, given="猫坐在") == expected
-    lines = told("generate", gpt, "-", "--lines", "--tokens", 9, "--json", given="The\ncat\n")
+    assert told("generate", gpt, "--file", file, "--max-new-tokens", 9) == expected
+    assert told("generate", gpt, "-", "--max-new-tokens", 9, given="猫坐在\n") == expected
+    assert told("generate", gpt, "--max-new-tokens", 9, given="猫坐在") == expected
+    lines = told(
+        "generate", gpt, "-", "--lines", "--max-new-tokens", 9, "--json", given="The\ncat\n"
+    )
     assert [each["prompt"] for each in json.loads(lines)["results"]] == ["The", "cat"]
 
 
 def test_generate_as_json(gpt: Path) -> None:
-    options = ("--samples", 3, "--temperature", 1.2, "--tokens", 7, "--json")
+    options = ("--num-samples", 3, "--temperature", 1.2, "--max-new-tokens", 7, "--json")
     found = json.loads(told("generate", gpt, "The", *options))
     texts = found["results"][0]["texts"]
     assert len(texts) == 3 and found["results"][0]["prompt"] == "The"
@@ -77,36 +85,52 @@ def test_generate_as_json(gpt: Path) -> None:
 
 
 def test_several_texts_are_numbered(gpt: Path) -> None:
-    shown = told("generate", gpt, "The", "--beams", 3, "--best", 2, "--tokens", 5)
+    shown = told("generate", gpt, "The", "--num-beams", 3, "--n-best", 2, "--max-new-tokens", 5)
     assert "[1] " in shown and "[2] " in shown
-    shown = told("generate", gpt, "The", "cat", "--samples", 2, "--tokens", 5, "--seed", 3)
+    shown = told(
+        "generate", gpt, "The", "cat", "--num-samples", 2, "--max-new-tokens", 5, "--seed", 3
+    )
     assert all(f"[{i}.{j}] " in shown for i in (1, 2) for j in (1, 2))
 
 
 def test_stop_words_may_be_line_breaks(gpt: Path) -> None:
-    free = told("generate", gpt, "The", "--tokens", 40, "--temperature", 3, "--seed", 5)[:-1]
+    free = told("generate", gpt, "The", "--max-new-tokens", 40, "--temperature", 3, "--seed", 5)[
+        :-1
+    ]
     word = free[4:6]
     cut = told(
-        "generate", gpt, "The", "--tokens", 40, "--temperature", 3, "--seed", 5, "--stop", word
+        "generate",
+        gpt,
+        "The",
+        "--max-new-tokens",
+        40,
+        "--temperature",
+        3,
+        "--seed",
+        5,
+        "--stop",
+        word,
     )
     assert cut == free[: free.index(word)] + "\n"
 
 
 def test_bf16_weights(gpt: Path) -> None:
-    assert told("generate", gpt, "The", "--tokens", 5, "--precision", "bf16")
+    assert told("generate", gpt, "The", "--max-new-tokens", 5, "--precision", "bf16")
     assert load(gpt, dtype=torch.bfloat16).model.device.type == "cpu"
 
 
 def test_fill_shows_candidates(bert: Path) -> None:
-    shown = told("fill", bert, "The [MASK] sat on the ___.", "--top", 3)
+    shown = told("fill", bert, "The [MASK] sat on the ___.", "--candidates", 3)
     assert shown.count("%") == 6 and "blank 2" in shown
-    found = json.loads(told("fill", bert, "-", "--top", 2, "--json", given="The [MASK] sat\n"))
+    found = json.loads(
+        told("fill", bert, "-", "--candidates", 2, "--json", given="The [MASK] sat\n")
+    )
     assert found["given"] == "The [MASK] sat" and len(found["blanks"][0]) == 2
     assert found["text"].split()[0].lower() == "the"
 
 
 def test_chat_answers_line_by_line(gpt: Path) -> None:
-    options = ("chat", gpt, "--temperature", 0, "--tokens", 6)
+    options = ("chat", gpt, "--temperature", 0, "--max-new-tokens", 6)
     twice = told(*options, given="The cat\n/reset\n\nThe cat\n/quit\nnever said\n")
     first, second = twice.splitlines()
     assert first == second
@@ -131,17 +155,17 @@ def test_refusals(gpt: Path, bert: Path, tmp_path: Path) -> None:
         (("generate", gpt, "The " * 100), InputError, "reads 64 at once"),
         (("generate", gpt, "The", "--file", "x"), InputError, "not both"),
         (("generate", gpt, "The", "--lines"), InputError, "--lines needs"),
-        (("generate", gpt, "The", "--beams", 2, "--top-k", 3), ConfigError, "beams"),
-        (("generate", gpt, "The", "--samples", 2, "--stream"), InputError, "--stream"),
+        (("generate", gpt, "The", "--num-beams", 2, "--top-k", 3), ConfigError, "beams"),
+        (("generate", gpt, "The", "--num-samples", 2, "--stream"), InputError, "--stream"),
         (("generate", gpt, "The", "--precision", "fp3"), UnknownName, "fp32"),
-        (("generate", gpt, "The", "--tokens", 0), ConfigError, "tokens is 0"),
-        (("chat", gpt, "--memory", -1), ConfigError, "--memory is -1"),
+        (("generate", gpt, "The", "--max-new-tokens", 0), ConfigError, "tokens is 0"),
+        (("chat", gpt, "--max-turns", -1), ConfigError, "--max-turns is -1"),
     ]
     for arguments, kind, says in cases:
         error = refusal(*arguments)
         assert isinstance(error, kind) and says in str(error), (arguments, error)
     assert "line 2" in str(refusal("generate", gpt, "-", "--lines", given="a\n\nb\n"))
-    assert told("generate", gpt, "The " * 100, "--truncate", "--tokens", 3)
+    assert told("generate", gpt, "The " * 100, "--truncate", "--max-new-tokens", 3)
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     for arguments in (
         ("generate", gpt, "--file", tmp_path / "latin"),

@@ -1,4 +1,4 @@
-"""`regard prefer` from beginning to end, and what `regard check` says of its data."""
+"""`regard align` from beginning to end, and what `regard check` says of its data."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
 import regard
-from regard.cli import chat, check, generate, prefer
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.examples import Preference
 from regard.evaluation.test import examine
@@ -24,14 +21,13 @@ from regard.models.extensions import extend
 from regard.tasks import read
 from regard.tasks.check import check as checked
 from regard.training.recipe import Recipe, make
+from tests.command import Result
+from tests.command import run as called
 from tests.methods.preference.preferring import gpt, planted
 from tests.tasks.judging import TOKENIZER, model_of, tokenizer, write
 from tests.tasks.tuning import stop as stop
 from tests.training.test_never_lost import bits, figures
 
-app = typer.Typer(pretty_exceptions_enable=False)
-for command in (prefer, check, generate, chat):
-    command.register(app)
 QUICK = ("batch.samples=8", "engine.precision=fp32", "--quiet", "--json")
 
 
@@ -53,13 +49,13 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def judge(model: Path, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "judge"
-    told("prefer", model, *QUICK, "--method", "reward", "--data", pairs, "--out", out,
-         "--steps", 30, "--rate", 0.01)  # fmt: skip
+    told("align", model, *QUICK, "--method", "reward", "--data", pairs, "--out", out,
+         "--steps", 30, "--lr", 0.01)  # fmt: skip
     return out
 
 
 def call(*arguments: object, given: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments], input=given)
+    return called(*arguments, input=given)
 
 
 def told(*arguments: object, given: str | None = None) -> Any:
@@ -73,8 +69,8 @@ def told(*arguments: object, given: str | None = None) -> Any:
 
 def test_dpo_prefers_and_can_be_talked_to(model: Path, pairs: Path, tmp_path: Path) -> None:
     out = tmp_path / "polite"
-    found = told("prefer", model, *QUICK, "--data", pairs, "--out", out, "--steps", 20,
-                 "--rate", 0.01, "--beta", 0.5)  # fmt: skip
+    found = told("align", model, *QUICK, "--data", pairs, "--out", out, "--steps", 20,
+                 "--lr", 0.01, "--beta", 0.5)  # fmt: skip
     assert found["outcome"] == "done" and found["objective"] == "prefer"
     assert found["valid"]["accuracy"] == 1.0 and found["valid"]["margin"] > 0.5
     assert found["valid"]["loss"] < 0.5 and found["valid"]["drift"] > 0
@@ -82,8 +78,8 @@ def test_dpo_prefers_and_can_be_talked_to(model: Path, pairs: Path, tmp_path: Pa
         file.name for file in out.iterdir()
     }
     assert not (out / "task.json").exists()  # it has learned no task that could be asked for
-    assert told("generate", out, "c d", "--tokens", 4)
-    assert told("chat", out, "--tokens", 4, "--temperature", 0, given="c d\n")
+    assert told("generate", out, "c d", "--max-new-tokens", 4)
+    assert told("chat", out, "--max-new-tokens", 4, "--temperature", 0, given="c d\n")
     names = set(regard.load(out).model.state_dict())
     assert names == set(regard.load(model).model.state_dict())  # the start is not in it
 
@@ -110,15 +106,15 @@ def test_grpo_follows_a_reward_model(model: Path, judge: Path, tmp_path: Path) -
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join(f"{a} {b}" for a in "cdefg" for b in "hijk") + "\n")
     out = tmp_path / "better"
-    found = told("prefer", model, *QUICK, "--method", "grpo", "--reward", judge, "--data", prompts,
-                 "--out", out, "--steps", 25, "--rate", 0.01, "--tokens", 4)  # fmt: skip
+    found = told("align", model, *QUICK, "--method", "grpo", "--reward", judge, "--data", prompts,
+                 "--out", out, "--steps", 25, "--lr", 0.01, "--max-new-tokens", 4)  # fmt: skip
     steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     parts = [step["parts"] for step in steps if "parts" in step]
     assert parts[0]["kl"] == 0.0 and len(parts) == 25
     first, last = ([p["reward"] for p in some] for some in (parts[:3], parts[-3:]))
     assert sum(last) / 3 > sum(first) / 3 + 0.2
     assert found["valid"]["kl"] > 0 and found["valid"]["reward"] > sum(first) / 3
-    told("generate", out, "c h", "--tokens", 3)
+    told("generate", out, "c h", "--max-new-tokens", 3)
 
 
 def test_what_the_start_has_learned_stays_known(model: Path, tmp_path: Path) -> None:
@@ -132,7 +128,7 @@ def test_what_the_start_has_learned_stays_known(model: Path, tmp_path: Path) -> 
     finetune(given, tmp_path / "talker", display="silent")
     data = write(tmp_path / "pairs.jsonl", records(30))
     out = tmp_path / "tuned"
-    told("prefer", tmp_path / "talker", *QUICK, "--data", data, "--out", out, "--steps", 2)
+    told("align", tmp_path / "talker", *QUICK, "--data", data, "--out", out, "--steps", 2)
     assert 'form = "dialogue"' in (out / "recipe.toml").read_text()
     assert (out / "task.json").read_text() == (tmp_path / "talker" / "task.json").read_text()
     assert isinstance(regard.load(out).converse("c e", tokens=3).value, str)
@@ -188,7 +184,7 @@ def test_a_run_goes_on_only_beside_the_same_models(
 
 
 def test_a_plan_writes_nothing(model: Path, pairs: Path, tmp_path: Path) -> None:
-    found = call("prefer", model, "--data", pairs, "--out", tmp_path / "run", "--dry-run")
+    found = call("align", model, "--data", pairs, "--out", tmp_path / "run", "--dry-run")
     assert found.exit_code == 0 and 'name = "prefer"' in found.stdout
     assert not (tmp_path / "run").exists()
 
@@ -201,7 +197,7 @@ def test_memory_is_needed_for_the_start_as_well(
     small = save(shrunk, tmp_path / "small", TOKENIZER)
 
     def needed(*more: object) -> int:
-        found = call("prefer", model, "--data", pairs, "--out", "run", "--dry-run", "--json", *more)
+        found = call("align", model, "--data", pairs, "--out", "run", "--dry-run", "--json", *more)
         return int(json.loads(found.stdout)["memory_needed"])
 
     both, less = needed(), needed(f"objective.reference={small}")
@@ -227,7 +223,7 @@ def test_refusals(model: Path, judge: Path, pairs: Path, tmp_path: Path) -> None
     cases: list[tuple[tuple[object, ...], type[Exception], str]] = [
         ((model, *new), ConfigError, "--data is missing"),
         ((model, "--data", pairs), ConfigError, "--out is missing"),
-        ((model, "--data", pairs, *new, "--method", "ppo"), UnknownName, "unknown method 'ppo'"),
+        ((model, "--data", pairs, *new, "--method", "ppo"), UnknownName, "--method 'ppo'"),
         ((model, "--data", pairs, *new, "--reward", "distinct"), ConfigError, "does not use"),
         ((model, "--data", pairs, *new, "--method", "reward", "--beta", 1), ConfigError, "--beta"),
         ((model, "--data", pairs, *new, "--method", "grpo"), ConfigError, "no reward was given"),
@@ -244,13 +240,13 @@ def test_refusals(model: Path, judge: Path, pairs: Path, tmp_path: Path) -> None
         (("--resume", model, "--seed", 0), ConfigError, "--seed is given beside --resume"),
     ]
     for arguments, kind, message in cases:
-        error = refusal("prefer", *arguments)
+        error = refusal("align", *arguments)
         assert isinstance(error, kind) and message in str(error), (arguments, error)
         assert not (tmp_path / "new" / "recipe.toml").exists()
     with pytest.raises(ConfigError, match="is no reward model"):
         regard.load(model).reward("a", "b")
     made = make({"model": str(model), "data": str(pairs), "examples": {"task": "prefer"}})
-    with pytest.raises(ConfigError, match="learned by 'regard prefer"):
+    with pytest.raises(ConfigError, match="learned by 'regard align"):
         finetune(made, tmp_path / "new", display="silent")
     unfit: list[tuple[dict[str, Any], str]] = [
         ({"engine": {"parallel": "fsdp"}}, "use ddp"),

@@ -5,61 +5,47 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-import typer
-from typer.testing import CliRunner
-
-from regard.cli import prepare
 from regard.core.errors import StorageError
 from regard.data.corpus import Corpus
-
-runner = CliRunner()
-
-
-@pytest.fixture
-def app() -> typer.Typer:
-    commands = typer.Typer(rich_markup_mode=None)
-    prepare.register(commands)
-    commands.callback()(lambda: None)
-    return commands
+from tests.command import run
 
 
-def test_help(app: typer.Typer) -> None:
-    shown = runner.invoke(app, ["prepare", "--help"])
+def test_help() -> None:
+    shown = run("prepare", "--help")
     assert shown.exit_code == 0
-    for word in ("--tokenizer", "--vocabulary", "--pairs", "--chunk", "--broken", "Examples:"):
+    for word in ("--tokenizer", "--vocab-size", "--pairs", "--chunk", "--broken", "Examples:"):
         assert word in shown.stdout
 
 
-def test_json_and_lines(app: typer.Typer, source: Path, tmp_path: Path) -> None:
+def test_json_and_lines(source: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     words = ["prepare", str(source), "--out", str(data), "--tokenizer", "wordpiece", "--lower"]
-    shown = runner.invoke(app, [*words, "--valid", "0.1", "--json"])
+    shown = run(*words, "--valid-fraction", "0.1", "--json")
     assert shown.exit_code == 0
     summary = json.loads(shown.stdout)
     assert summary["splits"]["valid"]["documents"] == 18
     assert summary["tokenizer"] == "wordpiece"
     assert summary["seconds"] > 0
     assert Corpus.open(data, "train").tokenizer.encode("THE", special=False)
-    shown = runner.invoke(app, [*words, "--force", "--chunk", "fixed", "--chunk-length", "16"])
+    shown = run(*words, "--force", "--chunk", "fixed", "--chunk-length", "16")
     assert shown.exit_code == 0
     lines = shown.stdout.splitlines()
     assert [line.split()[0] for line in lines[:5]] == ["split", "train", "valid", "test", "all"]
     assert "wordpiece" in lines[5]
 
 
-def test_standard_input(app: typer.Typer, tmp_path: Path) -> None:
+def test_standard_input(tmp_path: Path) -> None:
     data = tmp_path / "data"
     words = ["prepare", "-", "-o", str(data), "--tokenizer", "bytes", "--split-by", "line"]
-    shown = runner.invoke(app, words, input="".join(f"line {i}\n" for i in range(30)))
+    shown = run(*words, input="".join(f"line {i}\n" for i in range(30)))
     assert shown.exit_code == 0, shown.output
     assert not (data / "standard-input").exists()
     assert Corpus.open(data, "train").facts["splits"]["train"]["documents"] == 26
 
 
-def test_errors_reach_the_caller(app: typer.Typer, source: Path, tmp_path: Path) -> None:
+def test_errors_reach_the_caller(source: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x").write_text("x")
-    shown = runner.invoke(app, ["prepare", str(source), "-o", str(tmp_path / "data")])
+    shown = run("prepare", str(source), "-o", str(tmp_path / "data"))
     assert isinstance(shown.exception, StorageError)
-    assert runner.invoke(app, ["prepare", str(source)]).exit_code == 2
+    assert run("prepare", str(source)).exit_code == 2

@@ -87,7 +87,7 @@ def test_the_hub(
     result = planned(capsys, *words, "--out", "run", "--download")
     assert result["download"] is True and result["labels"] == ["bad", "good"]
     assert set(hub) == {"some/reviews"}
-    test = ["test", world.run("reviewer"), "hub:some/reviews", "--out", str(tmp_path / "test")]
+    test = ["evaluate", world.run("reviewer"), "hub:some/reviews", "--out", str(tmp_path / "test")]
     assert main(test) == 2
     assert "allow it with --download" in capsys.readouterr().err
     assert main([*test, "--download", "--json"]) == 0
@@ -102,7 +102,7 @@ def test_parallel_files_are_written_alike_everywhere(
         Path(side).write_text("".join(f"{text}\n" for text in texts(6, seed)))
     result = []
     for data in (sides, [",".join(sides)]):
-        words = ["test", world.run("translator"), *data, "--tokens", "4", "--json"]
+        words = ["evaluate", world.run("translator"), *data, "--max-new-tokens", "4", "--json"]
         assert main([*words, "--out", str(tmp_path / "out")]) == 0
         result.append(json.loads(capsys.readouterr().out))
     assert result[0]["figures"] == result[1]["figures"] and result[0]["examples"] == 6
@@ -116,10 +116,14 @@ def test_test_and_prompt_tell_what_the_reader_said(
 ) -> None:
     records = [record | {"id": "same"} for record in tuning.reviews(4)]
     file = str(tuning.write(tmp_path / "r.jsonl", records))
-    assert main(["test", world.run("reviewer"), file, "--out", str(tmp_path / "out")]) == 0
+    assert main(["evaluate", world.run("reviewer"), file, "--out", str(tmp_path / "out")]) == 0
     wanted = "note: ids that occur twice (duplicate-id): 3, the first is"
     assert wanted in capsys.readouterr().err
-    assert main(["prompt", world.model("gpt"), file, "--task", "classify"]) == 0
+    prompted = ["evaluate", world.model("gpt"), file, "--task", "classify", "--shots", "0"]
+    assert main(prompted) == 0
     assert wanted in capsys.readouterr().err
-    assert main(["prompt", world.model("gpt"), file, "--task", "classify", "--json"]) == 0
+    assert (
+        main(["evaluate", world.model("gpt"), file, "--task", "classify", "--shots", "0", "--json"])
+        == 0
+    )
     assert "duplicate-id" in json.loads(capsys.readouterr().out)["notes"][0]

@@ -155,7 +155,7 @@ def test_long_runs_are_cut(kind: str, trained: dict[str, Tokenizer]) -> None:
 def test_a_vocabulary_of_the_size_asked_for(kind: str, trained: dict[str, Tokenizer]) -> None:
     size = len(trained[kind]) - 20
     assert len(train(kind, TEXTS, vocabulary=size, lower=None, marks=5)) == size
-    with pytest.raises(InputError, match=r"--vocabulary 50,000 is not what this text gives.*\d{3}"):
+    with pytest.raises(InputError, match=r"--vocab-size 50,000 is not what this text gives.*\d{3}"):
         train(kind, TEXTS, vocabulary=50_000, lower=None, marks=100)
     with pytest.raises(InputError, match="has no room"):
         train(kind, TEXTS, vocabulary=110, lower=None, marks=100)

@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
-from regard.cli.ngram import register
 from regard.core.errors import FormatError, InputError, UnknownName
 from regard.data.corpus import Corpus, Writer, write_marker
 from regard.evaluation import ngram_baseline as study
 from regard.evaluation.ngram import Ngram
+from tests.command import Result, run
 
 END = 0
 
@@ -82,34 +80,33 @@ def test_data_that_cannot_serve(data: Path, tmp_path: Path) -> None:
 
 
 def command(*arguments: str | Path) -> Result:
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    register(app)
-    return CliRunner().invoke(app, ["ngram", *map(str, arguments)])
+    return run("evaluate", *arguments, "--baseline")
 
 
 def test_command(data: Path, tmp_path: Path) -> None:
-    plain = command(data, "--order", "3")
+    plain = command(data, "--ngram-order", "3")
     assert plain.exit_code == 0, plain.output
     assert [
         line.split()[0] for line in plain.stdout.splitlines()
     ] == "order 1 2 3 counted scored".split()
     model, figures = tmp_path / "n.safetensors", tmp_path / "n.json"
-    first = json.loads(command(data, "--order", "3", "--json", "--out", model).stdout)
+    first = json.loads(command(data, "--ngram-order", "3", "--json", "--out", model).stdout)
     assert first["bits_per_byte"] == pytest.approx(baseline(data, 3)["bits_per_byte"])
-    again = json.loads(command(data, "--model", model, "--json", "--out", figures).stdout)
+    again = json.loads(command(model, data, "--json", "--out", figures).stdout)
     assert again == json.loads(figures.read_text("utf-8"))
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
-    assert json.loads(command(data, "--tokens", "900", "--json").stdout)["training_tokens"] == 900
+    assert (
+        json.loads(command(data, "--max-tokens", "900", "--json").stdout)["training_tokens"] == 900
+    )
 
 
 def test_command_refuses_before_the_work(data: Path, tmp_path: Path) -> None:
     for arguments, message in [
         (["--out", tmp_path / "n.txt"], "ends in .json or .safetensors"),
         (["--out", tmp_path / "no" / "n.json"], "make it first"),
-        (["--model", tmp_path / "n.safetensors", "--tokens", "5"], "its own counts"),
-        (["--model", tmp_path / "n.safetensors", "--order", "3"], "its own counts"),
-        (["--order", "0"], "an n-gram has an order of 1"),
+        ([data, "--max-tokens", "5"], "its own counts"),
+        ([data, "--ngram-order", "3"], "its own counts"),
+        (["--ngram-order", "0"], "an n-gram has an order of 1"),
         (["--split", "vald"], "did you mean 'valid'"),
     ]:
         error = command(data, *arguments).exception

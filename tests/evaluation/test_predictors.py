@@ -15,7 +15,7 @@ from regard.cli.main import main
 from tests.tasks import tuning
 from tests.tasks.world import World, alternatives, questions, texts
 
-COMMANDS = ["classify", "tag", "answer", "choose", "similar", "translate", "summarise", "embed"]
+COMMANDS = ["predict", "embed"]
 
 
 @pytest.fixture
@@ -58,49 +58,49 @@ def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> 
 def test_arguments_lines_and_files_say_the_same(world: World, ask: Any, tmp_path: Path) -> None:
     run, many = world.run("reviewer"), texts(4, 7)
     wanted = [f"{said.value}\t{said.score:.4f}" for said in load(run).classify(many)]
-    assert ask("classify", run, *many) == ("\n".join(wanted) + "\n", "")
+    assert ask("predict", run, *many) == ("\n".join(wanted) + "\n", "")
     lines = "".join(f"{text}\n" for text in many)
-    assert ask("classify", run, given=lines)[0].splitlines() == wanted
+    assert ask("predict", run, given=lines)[0].splitlines() == wanted
     (tmp_path / "a.txt").write_text(lines)
-    assert ask("classify", run, "--file", str(tmp_path / "a.txt"))[0].splitlines() == wanted
+    assert ask("predict", run, "--file", str(tmp_path / "a.txt"))[0].splitlines() == wanted
     file = tuning.write(tmp_path / "a.jsonl", [{"review": t, "label": "good"} for t in many])
     named = ("--field", "text=review")
-    assert ask("classify", run, "--file", str(file), *named)[0].splitlines() == wanted
-    assert ask("classify", run, *named, given=file.read_text())[0].splitlines() == wanted
-    assert ask("classify", run, *named, given=lines)[0].splitlines() == wanted
+    assert ask("predict", run, "--file", str(file), *named)[0].splitlines() == wanted
+    assert ask("predict", run, *named, given=file.read_text())[0].splitlines() == wanted
+    assert ask("predict", run, *named, given=lines)[0].splitlines() == wanted
 
 
 def test_one_object_or_one_a_line(world: World, ask: Any) -> None:
     run, many = world.run("reviewer"), texts(3, 7)
-    found = json.loads(ask("classify", run, *many, "--json")[0])
+    found = json.loads(ask("predict", run, *many, "--json")[0])
     assert found["model"] == run and found["task"] == "classify"
     wanted = load(run).classify(many)
     assert [row["value"] for row in found["answers"]] == [said.value for said in wanted]
     assert found["answers"][0]["scores"] == pytest.approx(wanted[0].scores)
-    rows = [json.loads(line) for line in ask("classify", run, *many, "--jsonl")[0].splitlines()]
+    rows = [json.loads(line) for line in ask("predict", run, *many, "--jsonl")[0].splitlines()]
     assert rows == found["answers"]
     given = json.dumps({"text": many[0], "id": "seven"})
-    assert json.loads(ask("classify", run, "--jsonl", given=given)[0])["id"] == "seven"
+    assert json.loads(ask("predict", run, "--jsonl", given=given)[0])["id"] == "seven"
 
 
 def test_pairs(world: World, ask: Any) -> None:
     run, (first, second) = world.run("reviewer"), texts(2, 3)
     said = load(run).classify(first, second)
     wanted = f"{said.value}\t{said.score:.4f}\n"
-    assert ask("classify", run, first, "--pair", second)[0] == wanted
-    assert ask("classify", run, given=f"{first}\t{second}")[0] == wanted
+    assert ask("predict", run, first, "--pair", second)[0] == wanted
+    assert ask("predict", run, given=f"{first}\t{second}")[0] == wanted
     judge = world.run("judge")
     score = f"{load(judge).similar(first, second).value:.4f}\n"
-    assert ask("similar", judge, first, second)[0] == score
-    assert ask("similar", judge, given=f"{first}\t{second}\r\n")[0] == score
-    assert ask("classify", judge, first, "--pair", second)[0] == score
+    assert ask("predict", judge, first, second)[0] == score
+    assert ask("predict", judge, given=f"{first}\t{second}\r\n")[0] == score
+    assert ask("predict", judge, first, "--pair", second)[0] == score
 
 
 def test_notes_of_the_reader_and_of_long_texts(world: World, ask: Any, tmp_path: Path) -> None:
     run = world.run("reviewer")
     records = [{"text": "a film", "id": "1"}, {"text": "the film " * 40, "id": "1"}]
     file = tuning.write(tmp_path / "a.jsonl", records)
-    out, err = ask("classify", run, "--file", str(file))
+    out, err = ask("predict", run, "--file", str(file))
     assert len(out.splitlines()) == 2
     told = err.splitlines()
     assert told[0].startswith("regard: note: ids that occur twice (duplicate-id): 1, the first is")
@@ -110,12 +110,12 @@ def test_notes_of_the_reader_and_of_long_texts(world: World, ask: Any, tmp_path:
 def test_broken_characters(world: World, ask: Any, refused: Any) -> None:
     """Of a stream they are replaced and told, as in a file; an argument is refused."""
     run = world.run("tagger")
-    out, err = ask("tag", run, given=b"the film was great\na \xff plot\n")
+    out, err = ask("predict", run, given=b"the film was great\na \xff plot\n")
     assert out == "praise: great\n(no entity)\n"
     assert "note: bytes that are no UTF-8 (broken-utf8): 1, the first is standard input:2" in err
     half = '{"words": ["the", "film", "\\ud800"]}'
-    assert "half a character" in ask("tag", run, given=half)[1]
-    assert "not valid Unicode at character 3" in refused("tag", run, "a \udcff")
+    assert "half a character" in ask("predict", run, given=half)[1]
+    assert "not valid Unicode at character 3" in refused("predict", run, "a \udcff")
 
 
 # -- what they print
@@ -123,12 +123,14 @@ def test_broken_characters(world: World, ask: Any, refused: Any) -> None:
 
 def test_tag(world: World, ask: Any, tmp_path: Path) -> None:
     run = world.run("tagger")
-    out = ask("tag", run, "the film was great, dull", "the film")[0]
+    out = ask("predict", run, "the film was great, dull", "the film")[0]
     assert out == "praise: great\tblame: dull\n(no entity)\n"
     (tmp_path / "a.txt").write_text("the film was great, dull\n")
-    assert ask("tag", run, "--file", str(tmp_path / "a.txt"))[0] == "praise: great\tblame: dull\n"
+    assert (
+        ask("predict", run, "--file", str(tmp_path / "a.txt"))[0] == "praise: great\tblame: dull\n"
+    )
     (tmp_path / "a.conll").write_text("the O\nplot O\ndull NN\n")
-    found = json.loads(ask("tag", run, "--file", str(tmp_path / "a.conll"), "--json")[0])
+    found = json.loads(ask("predict", run, "--file", str(tmp_path / "a.conll"), "--json")[0])
     assert found["answers"][0] == {
         "words": ["the", "plot", "dull"],
         "tags": ["O", "O", "B-blame"],
@@ -142,12 +144,12 @@ def test_answer(world: World, ask: Any, tmp_path: Path) -> None:
     said = load(run).answer(["the film"] * 6, passages)
     wanted = [one.value or "(no answer)" for one in said]
     lines = "".join(f"the film\t{passage}\n" for passage in passages)
-    assert ask("answer", run, given=lines)[0].splitlines() == wanted
-    assert ask("answer", run, "the film", passages[0])[0] == f"{wanted[0]}\n"
+    assert ask("predict", run, given=lines)[0].splitlines() == wanted
+    assert ask("predict", run, "the film", passages[0])[0] == f"{wanted[0]}\n"
     file = tuning.write(tmp_path / "q.jsonl", questions(6, 3))
     rows = [
         json.loads(x)
-        for x in ask("answer", run, "--file", str(file), "--jsonl")[0].split("\n")[:-1]
+        for x in ask("predict", run, "--file", str(file), "--jsonl")[0].split("\n")[:-1]
     ]
     assert [(row["id"], row["value"]) for row in rows] == [
         (f"q{i}", one.value) for i, one in enumerate(said)
@@ -159,19 +161,20 @@ def test_choose(world: World, ask: Any, tmp_path: Path) -> None:
     choices = ["the film was great", "the plot was dull"]
     said = load(run).choose("a film", choices, "effect")
     wanted = f"{choices[said.value]}\t{said.score:.4f}\n"
-    assert ask("choose", run, "a film", *choices, "--asks", "effect")[0] == wanted
+    assert ask("predict", run, "a film", *choices, "--question", "effect")[0] == wanted
     assert (
-        ask("choose", run, "--asks", "effect", given="\t".join(["a film", *choices]))[0] == wanted
+        ask("predict", run, "--question", "effect", given="\t".join(["a film", *choices]))[0]
+        == wanted
     )
     file = tuning.write(tmp_path / "c.jsonl", alternatives(3, 1))
-    found = json.loads(ask("choose", run, "--file", str(file), "--json")[0])["answers"]
+    found = json.loads(ask("predict", run, "--file", str(file), "--json")[0])["answers"]
     assert [row["text"] for row in found] == [choices[row["value"]] for row in found]
 
 
 def test_translate(world: World, ask: Any) -> None:
     run, many = world.run("translator"), texts(3, 4)
     said = load(run).translate(many, beams=2, tokens=6)
-    out = ask("translate", run, "--beams", "2", "--tokens", "6", given="\n".join(many))[0]
+    out = ask("predict", run, "--num-beams", "2", "--max-new-tokens", "6", given="\n".join(many))[0]
     assert out.splitlines() == [" ".join(one.value.split()) for one in said]
 
 
@@ -185,7 +188,9 @@ def test_embed(world: World, ask: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     lines = ask("embed", run, *many)[0].splitlines()
     np.testing.assert_allclose([[*map(float, x.split())] for x in lines], wanted, atol=1e-5)
-    first = json.loads(ask("embed", run, many[0], "--raw", "--layer", "1", "--jsonl")[0])["vector"]
+    first = json.loads(ask("embed", run, many[0], "--no-normalize", "--layer", "1", "--jsonl")[0])[
+        "vector"
+    ]
     np.testing.assert_allclose(first, load(run).embed(many[0], layer=1, normalize=False), atol=1e-5)
 
 
@@ -195,31 +200,47 @@ def test_embed(world: World, ask: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "given", "said"),
     [
-        (["classify", "RUN", "a film", " "], "", "text 2: the text ('text') is empty"),
+        (["predict", "RUN", "a film", " "], "", "text 2: the text ('text') is empty"),
         (
-            ["classify", "RUN"],
+            ["predict", "RUN"],
             "a film\n\nthe plot\n",
             "standard input:2: the text ('text') is empty",
         ),
-        (["classify", "RUN"], "", "standard input is empty"),
-        (["classify", "RUN"], "a\tb\tc", "standard input:1: 3 texts; give text and pair"),
+        (["predict", "RUN"], "", "standard input is empty"),
+        (["predict", "RUN"], "a\tb\tc", "standard input:1: 3 texts; give text and pair"),
         (
-            ["classify", "RUN", "a", "b", "--pair", "c"],
+            ["predict", "RUN", "a", "b", "--pair", "c"],
             "",
             "--pair belongs to one TEXT, and 2 were",
         ),
-        (["classify", "RUN", "a", "--file", "x.txt"], "", "give texts or --file, not both"),
-        (["classify", "RUN", "--file", "nowhere.txt"], "", "nowhere.txt, which is no file"),
-        (["classify", "RUN", "--file", "nowhere.csv"], "", "nowhere.csv does not exist"),
-        (["classify", "RUN", "a", "--json", "--jsonl"], "", "choose one of them"),
-        (["classify", "RUN"], '{"story": "a film"}', "no field for the text that classify needs"),
-        (["tag", "RUN", "a film"], "", "has learned classify, so it cannot tag"),
-        (["similar", "RUN", "a", "b"], "", "has learned classify, so it cannot similar"),
-        (["answer", "RUN", "who?"], "", "the command line: 1 texts; give question and passage"),
-        (["choose", "RUN", "a", "b"], "", "give a premise and two choices or more"),
-        (["translate", "RUN", "a"], "", "cannot translate"),
+        (["predict", "RUN", "a", "--file", "x.txt"], "", "give texts or --file, not both"),
+        (["predict", "RUN", "--file", "nowhere.txt"], "", "nowhere.txt, which is no file"),
+        (["predict", "RUN", "--file", "nowhere.csv"], "", "nowhere.csv, which is no file"),
+        (["predict", "RUN", "a", "--json", "--jsonl"], "", "choose one of them"),
+        (["predict", "RUN"], '{"story": "a film"}', "no field for the text that classify needs"),
+        (
+            ["predict", "RUN", "a film", "--task", "tag"],
+            "",
+            "has learned classify, so it cannot tag",
+        ),
+        (
+            ["predict", "RUN", "a", "b", "--task", "similar"],
+            "",
+            "has learned classify, so it cannot similar",
+        ),
+        (
+            ["predict", "RUN", "who?", "--task", "answer"],
+            "",
+            "the command line: 1 texts; give question and passage",
+        ),
+        (
+            ["predict", "RUN", "a", "b", "--task", "choose"],
+            "",
+            "give a premise and two choices or more",
+        ),
+        (["predict", "RUN", "a", "--task", "translate"], "", "cannot translate"),
         (["embed", "RUN", "a", "--out", "v.txt"], "", "--out is v.txt; give a name"),
-        (["classify", "RUN", "a", "--precision", "fp8"], "", "fp8"),
+        (["predict", "RUN", "a", "--precision", "fp8"], "", "fp8"),
     ],
     ids=str,
 )
@@ -229,5 +250,5 @@ def test_refusals(world: World, refused: Any, words: list[str], given: str, said
 
 
 def test_one_text_for_a_model_that_compares(world: World, refused: Any) -> None:
-    err = refused("classify", world.run("judge"), "a film")
-    assert "text 1: one text" in err and "has learned to compare two (similar)" in err
+    err = refused("predict", world.run("judge"), "a film")
+    assert "1 texts; give text and pair" in err

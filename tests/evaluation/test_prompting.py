@@ -12,11 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner
 
 from regard.api import Loaded
-from regard.cli import prompt as command
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Answer, Choice, Dialogue, Example, Labelled, Pair, Question
 from regard.data.vocabulary import train
@@ -26,6 +23,7 @@ from regard.evaluation.prompting import evaluate, score
 from regard.formats.directory import save
 from regard.models.gpt import GPT, GPTConfig
 from regard.tasks.choose import lowered
+from tests.command import run as called
 from tests.decoding.small import talking
 from tests.evaluation.asked import directly, speaking
 from tests.files import Write
@@ -333,9 +331,7 @@ def test_a_decoder_is_asked_for_the_answer_and_its_end(name: str) -> None:
 
 
 def run(*arguments: object) -> Any:
-    app = typer.Typer()
-    command.register(app)
-    return CliRunner().invoke(app, [str(each) for each in arguments])
+    return called("evaluate", *arguments, *([] if "--shots" in arguments else ["--shots", 0]))
 
 
 @pytest.fixture
@@ -360,7 +356,7 @@ def test_the_command_writes_what_was_said(model: Path, write: Write, tmp_path: P
     out = tmp_path / "out"
     result = run(
         model, data, "--task", "translate", "--shots", 1, "--template", "{source} = {target}",
-        "--separator", "\\n", "--tokens", 8, "--json", "--out", out,
+        "--separator", "\\n", "--max-new-tokens", 8, "--json", "--out", out,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     *notes, last = result.stderr.splitlines()
@@ -372,7 +368,7 @@ def test_the_command_writes_what_was_said(model: Path, write: Write, tmp_path: P
     rows = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
     assert [row["gold"] for row in rows] == list(FRENCH.values())
     assert all(row["id"] not in row["shots"] for row in rows)
-    quiet = run(model, data, "--task", "translate", "--tokens", 8, "--quiet", "--out", out)
+    quiet = run(model, data, "--task", "translate", "--max-new-tokens", 8, "--quiet", "--out", out)
     assert quiet.exit_code == 0 and quiet.stderr == ""
     lines = quiet.stdout.splitlines()
     assert any(line.startswith("chrf") for line in lines) and "answers are in" not in quiet.stdout
@@ -380,9 +376,9 @@ def test_the_command_writes_what_was_said(model: Path, write: Write, tmp_path: P
 
 def test_the_command_refuses_before_it_opens_anything(write: Write) -> None:
     for given, message in (
-        (["--score", "best"], "unknown score"),
-        (["--label", "pos"], "not of the form pos=great"),
-        (["--label", "pos=a", "--label", "pos=b"], "names pos twice"),
+        (["--score", "best"], "unknown choice for --score"),
+        (["--verbalizer", "pos"], "not LABEL=WORD"),
+        (["--verbalizer", "pos=a", "--verbalizer", "pos=b"], "names the pos twice"),
         (["--shots", "-1"], "at least 0"),
         (["--language", "chinese"], "no code of ISO 639-1"),
         (["--out", str(write("file", "") / "deep")], "is a file; give --out a directory"),

@@ -1,4 +1,4 @@
-"""`regard test`: figures equal to the libraries' on what was written down, and nothing dropped."""
+"""`regard evaluate`: figures equal to the libraries' on what was written down, nothing dropped."""
 
 from __future__ import annotations
 

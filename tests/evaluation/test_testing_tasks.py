@@ -1,4 +1,4 @@
-"""`regard test` for scores, choices, answers and texts, and as a command."""
+"""`regard evaluate` for scores, choices, answers and texts, and as a command."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from regard.cli import test as command
 from regard.core.errors import InputError
 from regard.tasks import task
 from regard.tasks.base import Prediction
+from tests.command import run as called
 from tests.tasks import tuning
 
 stats = pytest.importorskip("scipy.stats")
@@ -23,9 +21,7 @@ pytest.importorskip("sklearn")
 @pytest.fixture
 def run():
     """The command as it is given to the program."""
-    app = typer.Typer(pretty_exceptions_enable=False)
-    command.register(app)
-    return lambda *words: CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+    return lambda *words: called("evaluate", *words)
 
 
 def sides(said: list) -> tuple[list, list]:
@@ -121,7 +117,7 @@ def test_the_table(run, world, tmp_path):
 
 def test_json_is_all_that_stdout_holds(run, world, tmp_path):
     words = (world.run("tagger"), world.data("tag"), "--out", tmp_path / "t", "--json")
-    done = run(*words, "--worst", 2, "--limit", 30)
+    done = run(*words, "--show-errors", 2, "--limit", 30)
     found = json.loads(done.stdout)
     assert found == json.loads((tmp_path / "t/test.json").read_text())
     assert {"task", "examples", "main", "figures", "intervals", "classes", "worst", "unseen",

@@ -7,24 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
-from regard.cli import check as command
-from regard.cli.check import measure_of
+from regard.cli.data import measure_of
 from regard.core.errors import FormatError, InputError, UnknownName
 from regard.data.examples import fingerprint
 from regard.data.readers import Options
 from regard.tasks.check import Report, check
+from tests.command import Result, run
 from tests.files import Write, rows
-
-app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
-command.register(app)
-app.callback()(lambda: None)
 
 
 def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["check", *(str(each) for each in arguments)])
+    return run("check", *arguments)
 
 
 def kinds(report: Report) -> list[str]:
@@ -233,7 +227,7 @@ def test_a_model_needs_a_tokenizer(model: Path, tmp_path: Path) -> None:
 
 def test_help() -> None:
     shown = call("--help").stdout
-    for word in ("--task", "--against", "--field", "--model", "--json", "Examples:"):
+    for word in ("--task", "--train-data", "--field", "--model", "--json", "Examples:"):
         assert word in shown
 
 
@@ -262,10 +256,10 @@ def test_errors_give_a_code_and_places(write: Write) -> None:
     assert f"  {file}:1: the text ('text') is empty" in result.stdout.splitlines()
     assert f"{file}:10:" in result.stdout
     assert f"{file}:11:" not in result.stdout
-    assert "and 2 more; --limit 0 shows all" in result.stdout
+    assert "and 2 more; --show-errors 0 shows all" in result.stdout
     assert "error empty-text: texts without a visible character (12)" in result.stdout
     assert "12 errors, 1 warning, 0 notes" in result.stdout
-    everything = call(file, "--task", "classify", "--limit", 0).stdout
+    everything = call(file, "--task", "classify", "--show-errors", 0).stdout
     assert f"{file}:12:" in everything and "more;" not in everything
 
 
@@ -286,7 +280,11 @@ def test_json(write: Write) -> None:
     assert [problem["line"] for problem in found["problems"]] == list(range(3, 15))
     assert {problem["file"] for problem in found["problems"]} == {str(file)}
     assert (
-        len(json.loads(call(file, "--task", "classify", "--json", "--limit", 3).stdout)["problems"])
+        len(
+            json.loads(call(file, "--task", "classify", "--json", "--show-errors", 3).stdout)[
+                "problems"
+            ]
+        )
         == 3
     )
 
@@ -312,7 +310,7 @@ def test_two_files_are_parallel(write: Write) -> None:
 
 def test_other_data_are_named(good: Path, write: Write) -> None:
     train = write("train.jsonl", reviews(("x", "pos"), ("", "neg"), ("y", "neg")))
-    result = call(good, "--task", "classify", "--against", train)
+    result = call(good, "--task", "classify", "--train-data", train)
     assert result.exit_code == 0, result.output
     assert f"against {train}: 2 examples, 1 error of its own" in result.stdout
 
@@ -330,7 +328,7 @@ def test_many_labels_are_cut(write: Write) -> None:
         (("--task", "classify", "--field", "text=a", "--field", "text=b"), InputError),
         (("--task", "classify", "--field", "words=a"), UnknownName),
         (("--task", "classify", "--format", "xml"), UnknownName),
-        (("--task", "classify", "--limit", "-1"), InputError),
+        (("--task", "classify", "--show-errors", "-1"), InputError),
     ],
 )
 def test_misuse(good: Path, options: tuple[str, ...], error: type[Exception]) -> None:

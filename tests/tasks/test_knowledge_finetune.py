@@ -130,7 +130,7 @@ def test_a_test_asks_with_the_same_knowledge(
     said = regard.load(out).classify([record["text"] for record in records])
     right = sum(p.value == r["label"] for p, r in zip(said, records, strict=True))
     capsys.readouterr()
-    assert main(["test", str(out), str(data), "--json"]) == 0
+    assert main(["evaluate", str(out), str(data), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["figures"]["accuracy"] == pytest.approx(right / len(records))
 

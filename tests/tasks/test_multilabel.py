@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from regard.api import load
-from regard.cli.asked import in_line
 from regard.core.errors import ConfigError, InputError
 from regard.data.problems import Problems
 from regard.evaluation.test import Plan, examine
@@ -124,7 +123,7 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     assert said[0].value == ["joy", "sound"] and set(said[0].scores) == {"gloom", "joy", "sound"}
     assert said[1].value == []
     assert loaded.classify("music music music the film").value == ["joy", "sound"]
-    line = in_line("multilabel", Labels("music music music the film"), said[0], [])
+    line = task("multilabel").line(Labels("music music music the film"), said[0], [])
     assert line.startswith("joy 0.") and "\tsound 0." in line
     (tmp_path / "run" / "task.json").unlink()  # as others publish it
     assert load(tmp_path / "run").predict("music music music the film").value == ["joy", "sound"]

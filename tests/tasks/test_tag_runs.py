@@ -11,10 +11,8 @@ import pytest
 import torch
 import transformers as hf
 from transformers import AutoModelForTokenClassification, AutoTokenizer
-from typer.testing import CliRunner
 
 from regard.api import load
-from regard.cli.main import app
 from regard.core.errors import InputError
 from regard.data.examples import Tagged
 from regard.evaluation.predict import Predictor
@@ -23,6 +21,7 @@ from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.models.bert import Bert, BertConfig
 from regard.training.recipe import Recipe
+from tests.command import run as called
 from tests.tasks import tuning
 from tests.tasks.tagging import KINDS, SIZE, conll, pieces, sentences, tagged, whole
 
@@ -147,11 +146,10 @@ def test_resumed_with_a_chain(start: Path, tmp_path: Path) -> None:
 def test_the_command(start: Path, tmp_path: Path) -> None:
     data = conll(tmp_path / "train.conll", sentences(40))
     valid = conll(tmp_path / "valid.conll", [*sentences(5, 1), tagged("x", "B-thing")])
-    said = CliRunner().invoke(
-        app,
-        ["finetune", str(start), "--task", "tag", "--data", str(data), "--valid", str(valid),
+    said = called(
+        "finetune", str(start), "--task", "tag", "--data", str(data), "--valid", str(valid),
          "--out", str(tmp_path / "run"), "budget.steps=3", "objective.crf=true",
-         "engine.precision=fp32", "--json"],
+         "engine.precision=fp32", "--json",
     )  # fmt: skip
     assert said.exit_code == 0, said.output
     facts = json.loads(said.stdout[said.stdout.index("{") :])

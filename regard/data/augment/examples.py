@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from regard.core.errors import ConfigError, UnknownName
+from regard.core.options import LANGUAGE, NUM_BEAMS, SEED, THESAURUS, Option
 from regard.core.seeding import keyed
 from regard.data.augment import eda
 from regard.data.augment.realign import answered, grouped, merged, tagged
@@ -71,21 +72,43 @@ class Settings:
     """All that decides variants; plain values, so that another process can be told."""
 
     methods: tuple[str, ...]
-    copies: float = 4  # of each example; below 1 the chance of one
-    share: float = 0.1  # of the words are changed
-    seed: int = 1
-    thesaurus: str = ""  # "" or "wordnet", a directory of WordNet, or a list
-    source: str = "paper"  # or "code": eda.py says where they differ
-    language: str = ""  # words.py
+    copies: Annotated[
+        float,
+        Option("Variants of an example; below 1 the chance of one.", metavar="N", default="as the "
+               "paper advises: 16 up to 500 examples, 8 up to 2,000, 4 above; 1 with beams alone"),
+    ] = 4  # fmt: skip
+    share: Annotated[
+        float,
+        Option("Share of the words to change.", "--word-fraction", "P",
+               "by the paper: 0.05 up to 2,000 examples, 0.1 above"),
+    ] = 0.1  # fmt: skip
+    seed: Annotated[int, SEED] = 1
+    thesaurus: Annotated[str, THESAURUS] = ""
+    source: Annotated[
+        Literal["paper", "code"],
+        Option("Whose rule of insertion, where paper and code differ.", "--insertion-rule"),
+    ] = "paper"  # eda.py says where they differ
+    language: Annotated[str, LANGUAGE] = ""  # words.py
     scheme: str = ""  # of tags that name entities; "": each tag is its word's own
-    masked: str = ""  # directory of a masked model
-    rule: str = "some"  # masked.py
-    top: int = 15
-    away: str = ""  # directories of models that translate
-    home: str = ""
+    masked: Annotated[
+        str, Option("Replace words by those of this masked model.", "--mask-model", "DIR")
+    ] = ""
+    rule: Annotated[
+        str,
+        Option("Masked: some words by the fraction, or as tinybert has it.", "--mask-rule", "NAME"),
+    ] = "some"  # masked.py
+    top: Annotated[int, Option("Candidates of each masked word.", "--candidates", "N")] = 15
+    away: Annotated[
+        str, Option("Translate into another language with this model …", "--back", "DIR")
+    ] = ""
+    home: Annotated[str, Option("… and from there into the first one again.", "--forth", "DIR")] = (
+        ""
+    )
     prefixes: tuple[str | None, str | None] = (None, None)
-    temperature: float = 0.9
-    beams: int = 0
+    temperature: Annotated[float, Option("Back-translations are sampled with it.", metavar="T")] = (
+        0.9
+    )
+    beams: Annotated[int, NUM_BEAMS] = 0
 
     def __post_init__(self) -> None:
         check_methods(self.methods)
@@ -105,7 +128,7 @@ class Settings:
                 "the chance of one"
             )
         for method, model, option in (
-            ("masked", self.masked, "a masked model (--masked DIR)"),
+            ("masked", self.masked, "a masked model (--mask-model DIR)"),
             ("back", self.away, "a model that translates (--back DIR)"),
         ):
             if (method in self.methods) != bool(model):
@@ -165,7 +188,7 @@ class Augmenter:
         if settings.beams and settings.copies > 1 and settings.copies >= len(settings.methods):
             notes.append(
                 "beams find one translation of a text, so its variants by 'back' repeat it; ask "
-                "for fewer --copies, say --distinct, or leave --beams out to have them drawn"
+                "for fewer --copies, say --distinct, or leave --num-beams out to have them drawn"
             )
         return notes + self.back.notes
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from regard.core.errors import ConfigError
+from regard.core.options import Option
 from regard.core.tables import from_table
 from regard.data.knowledge.graph import MOST
 
@@ -23,15 +24,30 @@ OF_MODE = {  # what one of the two alone heeds
 class KnowledgeOptions:
     """The table `objective.knowledge` of a recipe."""
 
-    graph: str = ""  # a file of triples; rules alone can do without
-    mode: Literal["tree", "bias"] = "tree"
-    branches: int = 2  # tree: of one entity
+    graph: Annotated[
+        str,
+        Option("Triples that an encoder reads beside its text: a tsv file of subject, predicate, "
+               "object. RUN keeps them.", "--knowledge", "GRAPH"),
+    ] = ""  # rules alone can do without  # fmt: skip
+    mode: Annotated[
+        Literal["tree", "bias"],
+        Option("tree: what the graph says of a word hangs on it as branches (K-BERT); bias: "
+               "attention is guided to related words.", "--knowledge-mode", "MODE"),
+    ] = "tree"  # fmt: skip
+    branches: Annotated[
+        int, Option("Branches of one word, at most.", "--knowledge-branches", "N")
+    ] = 2
     depth: int = 1  # tree: branches upon branches
     predicate: bool = True  # tree: a branch is predicate and object; False: the object alone
     matrix: bool = True  # tree: False: branches are text like any other, seen by all
     skip: bool = False  # leave malformed lines out
     most: int = MOST  # triples kept of one entity
-    rules: list[str] = field(default_factory=lambda: ["entity", "related"])  # bias
+    rules: Annotated[
+        list[str],
+        Option("What guides attention: entity, related, relation:NAME, same-token, same-sentence, "
+               "near:N, gaussian:WIDTH, kinds:number,word; may be repeated.", "--knowledge-rule",
+               "RULE", "entity, related"),
+    ] = field(default_factory=lambda: ["entity", "related"])  # fmt: skip
     guidance: dict[str, Any] = field(default_factory=dict)  # bias: options of the extension
     file: str = ""  # settled: beside the model, once it is saved
     digest: str = ""  # settled: of the graph

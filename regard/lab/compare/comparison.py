@@ -21,11 +21,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from regard.core.errors import ConfigError, InputError, RegardError
 from regard.core.files import read_json, write_json
 from regard.core.lock import RunLock
+from regard.core.options import SEEDS, VOCAB_SIZE, Option
 from regard.data.corpus import MARKER, read_marker
 from regard.lab.compare.lineup import NGRAM, Budget, Entry
 from regard.objectives import objective
@@ -45,15 +46,21 @@ class Plan:
     sources: tuple[str, ...]
     entries: tuple[Entry, ...]
     budget: Budget
-    seeds: int = 1
-    size: str = "tiny"
-    length: int = 128
-    samples: int = 16  # of a step
-    vocabulary: int = 4000
+    seeds: Annotated[int, SEEDS] = 1
+    size: Annotated[
+        str,
+        Option("tiny, small or medium.", metavar="NAME", default="what suits machine and budget"),
+    ] = "tiny"
+    length: Annotated[int, Option("Tokens of a sample.", "--seq-len", "N")] = 128
+    samples: Annotated[int, Option("Samples of a step.", "--batch-size", "N")] = 16
+    vocabulary: Annotated[int, VOCAB_SIZE] = 4000  # of the common tokenizer
     order: int = 5  # of the n-gram; 0: none
     blanks: int = 1000
     pairs: int = 200
-    prompts: tuple[str, ...] = ()
+    prompts: Annotated[
+        tuple[str, ...],
+        Option("What every model continues; may be repeated.", "--prompt", "TEXT"),
+    ] = ()
     reading: dict[str, Any] = field(default_factory=dict)  # how the sources are read
     settings: tuple[str, ...] = ()  # KEY=VALUE for the recipe of every model
 
@@ -201,15 +208,15 @@ class Comparison:
         """Text that is prepared already is read where it lies, as it was cut."""
         if self.plan.reading or self.plan.vocabulary != Plan.vocabulary:
             raise ConfigError(
-                f"{prepared} is prepared already, and --split-by and --vocabulary come too late; "
+                f"{prepared} is prepared already, and --split-by and --vocab-size come too late; "
                 "leave them out, or give the text itself"
             )
         splits = read_marker(prepared)["splits"]
         for name in ("valid", "test"):
             if not splits.get(name, {}).get("tokens"):
                 raise ConfigError(
-                    f"{prepared} has no text to {name}; prepare it with --valid and --test shares, "
-                    "or give the text itself"
+                    f"{prepared} has no text to {name}; prepare it with --valid-fraction and "
+                    "--test-fraction, or give the text itself"
                 )
         (self.out / DATA).symlink_to(prepared.resolve(), target_is_directory=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.errors import ConfigError
+from regard.core.options import option_of
 from regard.lab.compare.comparison import TURNING, Plan
 from regard.lab.compare.lineup import Budget, Entry
 from regard.models.family import SHAPES
@@ -19,8 +20,8 @@ SETTLED = {
     "size": "use --size",
     "seed": "use --seeds",
     "budget": "use --budget",
-    "batch.length": "use --length",
-    "batch.samples": "use --samples",
+    "batch.length": "use --seq-len",
+    "batch.samples": "use --batch-size",
     "batch.order": "all read the text in its order",
     "objective.name": "use --models MODEL:OBJECTIVE",
     **{f"objective.{key}": "all read the text in its order" for key in TURNING},
@@ -35,7 +36,8 @@ def planned(
         raise ConfigError(f"--seeds is {options['seeds']}; it must be at least 1")
     for name in ("length", "samples", "vocabulary"):
         if options[name] < 8:
-            raise ConfigError(f"--{name} is {options[name]}; it must be at least 8")
+            option = option_of(Plan, name)
+            raise ConfigError(f"{option} is {options[name]}; it must be at least 8")
     options["size"] = options["size"] or size_for(budget)
     if options["size"] not in SHAPES:
         raise ConfigError(f"--size is {options['size']!r}; known are {', '.join(SHAPES)}")
@@ -55,8 +57,7 @@ def check_settings(settings: tuple[str, ...]) -> None:
             advice = SETTLED.get(key) or SETTLED.get(table)
             if advice is not None:
                 raise ConfigError(
-                    f"--set {key} would change what a comparison settles for all models alike; "
-                    f"{advice}"
+                    f"{key} would change what a comparison settles for all models alike; {advice}"
                 )
     recipes.make(changes)
 

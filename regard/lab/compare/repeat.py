@@ -11,6 +11,7 @@ from typing import Any
 
 from regard.core import VERSION
 from regard.core.files import read_json
+from regard.core.options import option_of
 from regard.lab.compare.comparison import RUNS, Comparison, Plan
 from regard.lab.compare.lineup import Budget
 
@@ -44,14 +45,12 @@ def command(plan: Plan, out: str) -> str:
     )
     words = ["regard", "compare", *plan.sources, "--budget", spelt(plan.budget), "--models", models]
     for name in ("seeds", "size", "length", "samples", "vocabulary"):
-        words += [f"--{name}", str(getattr(plan, name))]
+        words += [option_of(Plan, name), str(getattr(plan, name))]
     for prompt in plan.prompts:
         words += ["--prompt", prompt]
     if plan.reading.get("split_by"):
         words += ["--split-by", str(plan.reading["split_by"])]
-    for setting in plan.settings:
-        words += ["--set", setting]
-    return shlex.join([*words, "--out", out])
+    return shlex.join([*words, *plan.settings, "--out", out])
 
 
 def spelt(budget: Budget) -> str:

@@ -46,7 +46,7 @@ def augmented(
         raise ConfigError(f"processes is {processes}; it must be at least 1")
     if processes > 1 and set(BY_MODEL) & set(settings.methods):
         raise ConfigError(
-            "a model uses all cores of one process; leave --processes out with masked and back"
+            "a model uses all cores of one process; leave --jobs out with masked and back"
         )
     augmenter = build(settings)  # what is wrong with a thesaurus is said here, not by a worker
     if processes == 1:

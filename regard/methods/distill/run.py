@@ -1,10 +1,10 @@
-"""`regard distil`: from a teacher to a student that has learned from it, as one run.
+"""`regard distill`: from a teacher to a student that has learned from it, as one run.
 
 RUN/
   first/distil.json    what was asked for, to go on with
-  first/teacher        --vocabulary: the teacher with fewer words
+  first/teacher        --vocab-size: the teacher with fewer words
   first/student        the student as it begins
-  first/pairs          --sequence: the sources, and what the teacher makes of them
+  first/pairs          --sequence-level: the sources, and what the teacher makes of them
   first/layers         TinyBERT: the student that has learned its teacher's layers
   config.json, …       the student, as of any run
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from regard.methods.distill.objective import STYLES
 from regard.methods.distill.parts import TEXT
 from regard.methods.distill.student import check_directory, check_shape, make_student, shape_of
 from regard.methods.distill.teacher import check_tokenizer
+from regard.methods.options import DistillOptions as Asked
 from regard.methods.runs import (
     BEFOREHAND,
     Facts,
@@ -83,18 +84,6 @@ TINY_ANSWERS: Settings = {
     "optimizer": {"name": "adamw", "rate": 3e-5, "decay": 0.01},
     "schedule": {"name": "linear", "warmup": 0.1},
 }
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is asked for besides the recipe."""
-
-    teacher: str
-    student: str  # a shape, such as "layers=6", or a model directory
-    style: str | None = None  # None: Hinton's, for text DistilBERT's
-    sequence: bool = False  # translation: learn what the teacher writes
-    beams: int = 4  # with which it writes
-    vocabulary: int | None = None  # of a labelled task: how many words stay; None: all of them
 
 
 def distil(
@@ -175,7 +164,7 @@ def check(recipe: Recipe, plan: Asked) -> None:
             f"from, such as {Path(plan.teacher, 'data')}"
         )
     if plan.vocabulary and is_directory(plan.student):
-        raise ConfigError("the student has its vocabulary already; leave --vocabulary out")
+        raise ConfigError("the student has its vocabulary already; leave --vocab-size out")
     inner_of(recipe, teacher)
 
 
@@ -186,7 +175,7 @@ def check_prepared(recipe: Recipe, plan: Asked) -> None:
     if plan.vocabulary:
         raise ConfigError(
             f"{recipe.data} was cut into the teacher's own tokens, so its vocabulary has to stay; "
-            "leave --vocabulary out, which is for labelled examples"
+            "leave --vocab-size out, which is for labelled examples"
         )
     usual = Recipe().examples
     for each in fields(usual):
@@ -200,8 +189,8 @@ def check_prepared(recipe: Recipe, plan: Asked) -> None:
 
 def no_pairs(recipe: Recipe) -> ConfigError:
     return ConfigError(
-        f"--sequence learns what a teacher makes of sources, and {recipe.data} holds no prepared "
-        "pairs; prepare them with 'regard prepare --pairs'"
+        f"--sequence-level learns what a teacher makes of sources, and {recipe.data} holds no "
+        "prepared pairs; prepare them with 'regard prepare --pairs'"
     )
 
 
@@ -233,7 +222,7 @@ class Distilling:
                 with RunLock(out):  # the run itself takes it again
                     own = self.before(recipe, out / FIRST)
             except Stopped as stopped:
-                note = f"stopped before the run itself; go on with: regard distil --resume {out}"
+                note = f"stopped before the run itself; go on with: regard distill --resume {out}"
                 watch(self.display).stop(note)
                 return stopped.facts
             facts = run(own, out, display=self.display)

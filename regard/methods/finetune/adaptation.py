@@ -67,7 +67,7 @@ def write_text(recipe: Recipe, out: Path, stages: Stages) -> None:
     if not texts:
         raise InputError(
             f"every text of {recipe.data} also stands in what validates, so there is nothing that "
-            "--adapt could read; leave it out, or give --unlabelled examples"
+            "--adapt could read; leave it out, or give --unlabeled examples"
         )
     file = out / f"{TEXT}.jsonl"
     with file.open("w", encoding="utf-8") as written:

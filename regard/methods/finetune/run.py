@@ -5,7 +5,7 @@ Besides the plain run there are three things to ask for, each of them a run or s
 RUN/
   finetune.json                 what was asked for, to go on with
   text, adapted                 --adapt: pre-training went on with the task's text
-  first, pseudo.jsonl           --unlabelled: a first model gave labels where it was sure
+  first, pseudo.jsonl           --unlabeled: a first model gave labels where it was sure
   config.json, …                the model, as of any run
   fold-1, fold-2, …, folds.json --folds instead: a run, with all of the above, for each part
 """
@@ -80,7 +80,7 @@ def check(recipe: Recipe) -> None:
     """Refuses a task that is not fine-tuned, and a model that has not read before."""
     task = find(recipe.examples.task or "")
     if not (task.writable or task.has_objective):
-        raise ConfigError("preferences are learned by 'regard prefer MODEL --data FILE --out RUN'")
+        raise ConfigError("preferences are learned by 'regard align MODEL --data FILE --out RUN'")
     if not Path(recipe.model, "config.json").is_file():
         raise ConfigError(
             f"{recipe.model} is no model directory; a task is learned by a model that has read "

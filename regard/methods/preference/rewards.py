@@ -128,7 +128,7 @@ class ByModel(Judge):
         objective = reward_options(self.path)
         if objective is None:
             raise ConfigError(
-                f"{path} is no reward model; make one with 'regard prefer MODEL --method reward'"
+                f"{path} is no reward model; make one with 'regard align MODEL --method reward'"
             )
         check_same_tokenizer(path, tokenizer, "reward model")
         learned = objective.get("form") or "text"

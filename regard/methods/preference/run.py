@@ -102,6 +102,6 @@ def check_reward(loaded: Checkpoint) -> None:
     """Refuses what is no reward model."""
     if loaded.path is None or reward_options(loaded.path) is None:
         raise ConfigError(
-            f"{loaded.path or 'this model'} is no reward model; make one with 'regard prefer MODEL "
+            f"{loaded.path or 'this model'} is no reward model; make one with 'regard align MODEL "
             "--method reward --data PAIRS --out RUN'"
         )

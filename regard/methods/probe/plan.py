@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
 
 from regard.core.errors import ConfigError
+from regard.core.options import (
+    DOWNLOAD,
+    FIELD,
+    FORMAT,
+    HEADER,
+    SEEDS,
+    SEQ_LEN,
+    SKIP,
+    SPLIT,
+    VALID,
+    Option,
+    option_of,
+)  # fmt: skip
+from regard.core.options import LIMIT as EXAMPLES
 
 PLAN = "plan.json"
 LIMIT = 4000  # sentences or texts
-OPTIONS = {"fields": "field", "form": "format"}  # called otherwise on the command line
 READING = ("fields", "form", "header")  # how labelled files are read
 IGNORED = {  # options that would change nothing
     "file": ("split",),
@@ -23,49 +36,77 @@ IGNORED = {  # options that would change nothing
 @dataclass(frozen=True)
 class Plan:
     run: str
-    task: str  # a file with labels, auto:NAME, heads or structure
-    data: str | None = None  # text, or CoNLL-U: what auto:NAME, heads and structure read
-    valid: str | None = None
-    test: str | None = None
-    kind: str = "linear"
-    hidden: int = 256  # of an MLP
-    dropout: float = 0.0
-    decay: float = 0.0
-    epochs: int | None = None  # at most; None: 100 of labels, 40 (as published) of structure
-    control: bool = False
-    untrained: bool = True
-    mix: bool = False
-    seeds: int = 3
-    layers: list[int] = field(default_factory=list)  # none: all
-    pooling: str = "mean"
-    length: int | None = None  # tokens read at once; None: the model's context
-    limit: int = LIMIT
-    split: str = "train"  # of a prepared directory
-    cache: str | None = None  # where states are kept; None: beside the result, until it is done
-    fields: dict[str, str] = field(default_factory=dict)
-    form: str | None = None
-    header: bool | None = None
-    download: bool = False
-    skip: list[str] = field(default_factory=list)
+    task: Annotated[
+        str,
+        Option("A labeled file (CoNLL, CoNLL-U, jsonl, csv, …), auto:NAME, structure (trees), or "
+               "heads (attention).", metavar="WHAT"),
+    ] = ""  # fmt: skip
+    data: Annotated[
+        str | None,
+        Option("What auto:NAME and heads read: a text or a prepared directory; structure (and "
+               "heads) read CoNLL-U.", metavar="FILE"),
+    ] = None  # fmt: skip
+    valid: Annotated[str | None, VALID] = None
+    test: Annotated[
+        str | None,
+        Option("Examples to measure on.", metavar="FILE", default="those of --valid, or a tenth"),
+    ] = None
+    kind: Annotated[
+        str, Option("linear, mlp, mlp-2, or rank-N such as rank-32.", "--probe", "NAME")
+    ] = "linear"
+    hidden: Annotated[int, Option("Width of an MLP.", "--mlp-size", "N")] = 256
+    dropout: Annotated[float, Option("Dropout of what a probe reads.", metavar="X")] = 0.0
+    decay: Annotated[float, Option("Weight decay.", "--weight-decay", "X")] = 0.0
+    epochs: Annotated[
+        int | None,
+        Option("Read the data X times at most; validation ends it before.", metavar="X",
+               default="100, of structure 40"),
+    ] = None  # 40 as published  # fmt: skip
+    control: Annotated[bool, Option("Also learn random labels of word types: selectivity.")] = False
+    untrained: Annotated[bool, Option("Also ask untrained models of the same shape.")] = True
+    mix: Annotated[bool, Option("Also a probe that reads a learned mix of all layers.")] = False
+    seeds: Annotated[int, SEEDS] = 3
+    layers: Annotated[
+        list[int],
+        Option("Which layers, such as 0,3,-1; 0 is what the first layer reads.", metavar="LIST",
+               default="all", commas=True),
+    ] = field(default_factory=list)  # fmt: skip
+    pooling: Annotated[
+        str, Option("The mean of a word's pieces (of a text's tokens), or the first.")
+    ] = "mean"
+    length: Annotated[int | None, SEQ_LEN] = None  # None: the model's context
+    limit: Annotated[int, EXAMPLES] = LIMIT
+    split: Annotated[str, SPLIT] = "train"
+    cache: Annotated[
+        str | None, Option("Keep the states of the model here for other questions.", metavar="DIR")
+    ] = None  # None: beside the result, until it is done
+    fields: Annotated[dict[str, str], FIELD] = field(default_factory=dict)
+    form: Annotated[str | None, FORMAT] = None
+    header: Annotated[bool | None, HEADER] = None
+    download: Annotated[bool, DOWNLOAD] = False
+    skip: Annotated[list[str], SKIP] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name, least in (("seeds", 1), ("epochs", 0), ("limit", 10), ("length", 0)):
             if (value := getattr(self, name)) is not None and value < least:
-                raise ConfigError(f"--{name} is {getattr(self, name)}; it is at least {least}")
+                option = option_of(type(self), name)
+                raise ConfigError(f"{option} is {getattr(self, name)}; it is at least {least}")
         if self.decay < 0:
-            raise ConfigError(f"--decay is {self.decay:g}; it is 0 or more")
+            raise ConfigError(f"--weight-decay is {self.decay:g}; it is 0 or more")
         if not self.task:
             raise ConfigError(
                 "--task is missing; give a labelled file, auto:NAME, heads or structure"
             )
-        changed, kind = self.changed(), "auto" if self.task.startswith("auto:") else self.task
-        for name in IGNORED.get(kind, IGNORED["file"]):
+        changed, about = self.changed(), "auto" if self.task.startswith("auto:") else self.task
+        for name in IGNORED.get(about, IGNORED["file"]):
             if name in changed:
-                option = OPTIONS.get(name, name)
-                raise ConfigError(f"--task {self.task} has no use for --{option}; leave it out")
+                option = option_of(type(self), name)
+                raise ConfigError(f"--task {self.task} has no use for {option}; leave it out")
         if "hidden" in changed and not self.kind.startswith("mlp"):
-            raise ConfigError(f"--kind {self.kind} has no use for --hidden, the width of an MLP; "
-                              "leave it out, or choose mlp")  # fmt: skip
+            raise ConfigError(
+                f"--probe {self.kind} has no use for --mlp-size, the width of an MLP; leave it "
+                "out, or choose mlp"
+            )
 
     def changed(self) -> list[str]:
         """The options that do not have their default."""

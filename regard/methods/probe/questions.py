@@ -213,7 +213,7 @@ def rank_of(kind: str) -> int:
         return 0
     if start == "rank" and rank.isdecimal() and int(rank) > 0:
         return int(rank)
-    raise ConfigError(f"--kind is {kind}; a structural probe is linear: choose linear or rank-N")
+    raise ConfigError(f"--probe is {kind}; a structural probe is linear: choose linear or rank-N")
 
 
 def trees_of(plan: Plan, notes: list[str]) -> tuple[Trees, str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,73 +22,21 @@ from torch import Tensor, nn
 from regard.attention.block import FeedForward, Gated
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.formats.directory import Checkpoint, load
+from regard.methods.options import PruneOptions as Plan
 from regard.methods.prune.importance import importances, losses, normalised
-from regard.methods.smaller import Measuring, Watch, check_out, write_measured
+from regard.methods.smaller import Watch, check_out, write_measured
 from regard.models.extensions import extend
 from regard.models.extensions.pruned import networks_of, remaining, sites
 from regard.report.heatmap import heat_map
 from regard.training.optimizer import matrices_of
 
 REPORT, PICTURE = "prune.json", "heads.svg"
-METHODS = ("gradient", "magnitude")
-SCOPES = ("global", "layer")
-SAMPLES = 2048
 ZEROS = (
     "the zeros of --weights are stored and multiplied like any other number: the model is neither "
     "smaller nor faster, and training on fills them again, unless with optimizer.zeros=true"
 )
 
 Scores = dict[str, Tensor]  # by attention or network: one number for each head or unit
-
-
-@dataclass(frozen=True)
-class Plan(Measuring):
-    """What is asked for. Shares are of what the model has now; `data` also says what matters."""
-
-    heads: float = 0.0  # share of all heads, the least important ones of the whole model
-    listed: Sequence[str] = ()  # or these: "blocks.0:1,3"
-    hidden: float = 0.0  # share of the units of every network
-    weights: float = 0.0  # share of the weights that become zeros, the smallest ones
-    scope: str = "global"  # of all weights together; "layer": of each matrix
-    by: str | None = None  # what makes a unit important; None: its gradient if there are data
-    normal: bool = True  # importances of a layer's heads are divided by their L2 norm
-    samples: int = SAMPLES  # of the data, for importances; 0: all
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        shares = {"heads": self.heads, "hidden": self.hidden, "weights": self.weights}
-        for name, share in shares.items():
-            if share and not 0.0 < share < 1.0:
-                raise ConfigError(
-                    f"{name} is {share:g}; it is a share between 0 and 1, such as 0.3"
-                )
-        if not any(shares.values()) and not self.listed:
-            raise ConfigError("nothing is to be pruned; say --heads, --hidden or --weights SHARE")
-        if self.heads and self.listed:
-            raise ConfigError("give a share of the heads, or a list of them, not both")
-        if self.by and self.by not in METHODS:
-            raise UnknownName("method", self.by, METHODS)
-        if self.scope not in SCOPES:
-            raise UnknownName("scope", self.scope, SCOPES)
-        if self.samples < 0:
-            raise ConfigError(f"samples is {self.samples}; it is a number of 0 or more")
-        if self.heads and not self.data:
-            raise ConfigError(
-                "which heads matter is seen from data: give --data, or name them with --head-list"
-            )
-        for option, present, needs, share in (
-            ("--by", bool(self.by), "--hidden", self.hidden),
-            ("--scope layer", self.scope == "layer", "--weights", self.weights),
-            ("--raw", not self.normal, "--heads", self.heads),
-        ):
-            if present and not share:
-                raise ConfigError(f"{option} says how {needs} chooses, and {needs} is not given")
-        if self.by == "gradient" and not self.data:
-            raise ConfigError("gradients come from data: give --data, or --by magnitude")
-
-    @property
-    def method(self) -> str:
-        return self.by or ("gradient" if self.data else "magnitude")
 
 
 def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) -> dict[str, Any]:

@@ -7,40 +7,23 @@ DIR/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from regard.attention.native.int8 import kernel
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError
 from regard.formats.directory import load
-from regard.methods.smaller import Measuring, Watch, check_out, write_measured
+from regard.methods.options import KINDS
+from regard.methods.options import QuantizeOptions as Plan
+from regard.methods.smaller import Watch, check_out, write_measured
 from regard.models.extensions import extend
 
-KINDS = {"int8": "weight", "int8-dynamic": "dynamic", "bf16": "bf16"}
 REPORT = "quantize.json"
 LARGE = 4096  # numbers of a weight that is named if it stays
 SLOW = (
     "bytes are multiplied as floats here, which is slower than a plain model: faster is a "
     "processor with AVX512-VNNI, with g++ installed"
 )
-
-
-@dataclass(frozen=True)
-class Plan(Measuring):
-    """What is asked for."""
-
-    kind: str = "int8"
-    exclude: Sequence[str] = ()  # names of layers that stay, such as "blocks.0.*"
-    calibrate: str | None = None  # a text that the scales are fitted to
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.kind not in KINDS:
-            raise UnknownName("kind", self.kind, KINDS)
-        if self.calibrate and self.kind == "bf16":
-            raise ConfigError("bf16 has no scales that could be fitted; leave --calibrate out")
 
 
 def quantize(

@@ -6,9 +6,9 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-import typer
 
-from regard.cli import claims as commands
+from regard.cli.claims import warned
+from regard.cli.main import program
 from regard.lab.claims import claim, names
 from regard.lab.claims.engine.chart import drawn, numbers
 from regard.lab.claims.engine.claim import Axis, Chart, Said
@@ -65,7 +65,7 @@ def test_a_page_shows_what_was_recorded(found):
         assert all(f"{value:.6g}" in seen.text for value in cell["figures"].values())
     assert made.statement.en in seen.text and made.statement.zh in seen.text
     assert "reproduced" in seen.text and "得到复现" in seen.text
-    assert "regard claim scaling --seeds 2" in seen.text
+    assert "regard claims run scaling --seeds 2" in seen.text
 
 
 def test_what_a_program_reads_is_what_was_recorded(found):
@@ -93,10 +93,10 @@ def test_a_first_look_says_so(found):
 
 def test_a_terminal_is_told_why_a_verdict_may_be_none():
     given = {"effort": 1.0, "seeds": 1}
-    (said,) = commands.warned(claim("in-context"), given)
+    (said,) = warned(claim("in-context"), given)
     assert "single seed" in said
-    assert commands.warned(claim("in-context"), given | {"seeds": 3}) == []
-    assert commands.warned(claim("scaling"), given) == []
+    assert warned(claim("in-context"), given | {"seeds": 3}) == []
+    assert warned(claim("scaling"), given) == []
 
 
 def test_what_others_wrote_is_only_text(found):
@@ -135,7 +135,8 @@ def test_the_gallery_counts_links_and_waits(found):
     assert len(seen.ids) == len(set(seen.ids))
     assert seen.hrefs == ["heads/claim.html", "scaling/claim.html"]
     assert text.count('class="badge yes"') == 2 and text.count('class="badge no"') == 2
-    assert f"regard claim {names()[0]}" in seen.text and "regard claim scaling" not in seen.text
+    assert f"regard claims run {names()[0]}" in seen.text
+    assert "regard claims run scaling" not in seen.text
 
 
 def test_an_empty_gallery_is_a_page_too():
@@ -145,34 +146,31 @@ def test_an_empty_gallery_is_a_page_too():
 # -- the commands
 
 
-@pytest.fixture(scope="module")
-def app():
-    made = typer.Typer(rich_markup_mode=None)
-    commands.register(made)
-    return made
-
-
-def test_the_commands(app, tmp_path, capsys):
+def test_the_commands(tmp_path, capsys):
     def call(*words):
-        app(args=[*words, "--out", str(tmp_path)], standalone_mode=False)
+        program([*words, "--out", str(tmp_path)], standalone_mode=False)
         return capsys.readouterr()
 
-    listed = json.loads(call("claims", "--json").out)["claims"]
+    listed = json.loads(call("claims", "list", "--json").out)["claims"]
     assert [row["name"] for row in listed] == names()
     assert all(row["verdict"] is None and row["minutes"] > 0 for row in listed)
-    said = call("claim", "shift", "--seeds", "1")
+    said = call("claims", "run", "shift", "--seeds", "1")
     assert "REPRODUCED" in said.out and "6/6" in said.err
     assert (tmp_path / "shift" / "claim.html").is_file()
     before = {f: f.stat().st_mtime_ns for f in (tmp_path / "shift" / "cells").iterdir()}
-    again = json.loads(call("claim", "shift", "--seeds", "1", "--json").out)
-    assert again["verdict"] == "reproduced"
+    again = json.loads(call("claims", "run", "shift", "--seeds", "1", "--json").out)
+    assert again["claims"][0]["verdict"] == "reproduced"
+    shown = json.loads(call("claims", "show", "shift", "--json").out)
+    assert shown["verdict"] == "reproduced" and shown["because"]
     assert before == {f: f.stat().st_mtime_ns for f in (tmp_path / "shift" / "cells").iterdir()}
     call("claims", "run", "shift", "word-order", "--seeds", "1")
     assert {*before} == {*(tmp_path / "shift" / "cells").iterdir()}
     text = (tmp_path / "gallery.html").read_text("utf-8")
     assert "shift/claim.html" in text and "word-order/claim.html" in text
     row = next(
-        r for r in json.loads(call("claims", "--json").out)["claims"] if r["name"] == "shift"
+        r
+        for r in json.loads(call("claims", "list", "--json").out)["claims"]
+        if r["name"] == "shift"
     )
     assert row["verdict"] == "reproduced" and row["effort"] == 1.0
 

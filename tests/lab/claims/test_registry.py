@@ -29,7 +29,7 @@ def test_a_name_that_nobody_knows_is_refused() -> None:
 
 def test_a_list_of_claims_needs_no_torch() -> None:
     listing = (
-        "import sys; from regard.cli.main import main; code = main(['claims']); "
+        "import sys; from regard.cli.main import main; code = main(['claims', 'list']); "
         "sys.exit(code or 'torch' in sys.modules)"
     )
     done = subprocess.run(

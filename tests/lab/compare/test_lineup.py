@@ -51,7 +51,7 @@ def test_a_size_that_is_none_is_refused_before_any_run():
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("budget.minutes=9", "use --budget"), ("batch.samples=2", "use --samples"),
+        ("budget.minutes=9", "use --budget"), ("batch.samples=2", "use --batch-size"),
         ("seed=4", "use --seeds"), ("batch.order=", "in its order"),
         ("objective.shift=true", "in its order"), ("nonsense", "KEY=VALUE"),
         ("optimizer.speed=3", "optimizer.speed"),

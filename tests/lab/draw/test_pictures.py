@@ -11,11 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner
 
 from regard.attention.position import sinusoids
-from regard.cli import draw
 from regard.core.errors import InputError, RegardError, UnknownName
 from regard.formats.directory import save
 from regard.lab.draw import pictures
@@ -31,6 +28,7 @@ from regard.report.heatmap import PLAIN_SHADES
 from regard.report.letters import dots
 from regard.training.hardware import step_flops
 from regard.training.schedule import schedule
+from tests.command import run as called
 
 MODELS = ("bert-tiny", "gpt2", "t5-small", "transformer-base", "xlnet-base", "longformer-base-4096")
 
@@ -302,21 +300,18 @@ def test_small_numbers_count(output: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def run() -> Any:
-    app = typer.Typer()
-    draw.register(app)
-    app.command("other")(lambda: None)
-    return lambda *words: CliRunner().invoke(app, ["draw", *words])
+    return lambda *words: called("draw", *words)
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["positions", "--length", "8", "--width", "8"],
+        ["positions", "--seq-len", "8", "--width", "8"],
         ["schedules", "noam,linear", "--steps", "50"],
-        ["masks", "xlnet", "--length", "6", "--seed", "2"],
+        ["masks", "xlnet", "--seq-len", "6", "--seed", "2"],
         ["order", "to be or not"],
         ["parameters", "bert-tiny"],
-        ["operations", "bert-tiny", "--length", "32"],
+        ["operations", "bert-tiny", "--seq-len", "32"],
     ],
     ids=lambda words: words[0],
 )

@@ -323,10 +323,10 @@ def test_the_command(tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     before = out.read_bytes()
     assert main(words) == 2 and "exists" in capsys.readouterr().err
     assert out.read_bytes() == before
-    assert main([*words, "--force", "--knowledge"]) == 0
+    assert main([*words, "--force", "--with-knowledge"]) == 0
     assert "branch" in out.read_text(encoding="utf-8")
     assert main(["look", str(tuned), " ", "--out", str(tmp_path / "no.html")]) == 2
-    assert main([*words, "--force", "--order", "a,b"]) == 2
+    assert main([*words, "--force", "--permutation", "a,b"]) == 2
     assert not (tmp_path / "no.html").exists()
     capsys.readouterr()
     assert main(["look", str(tuned), "film", "--out", str(tmp_path / "none" / "a.html")]) == 2

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from regard.cli import augment
 from regard.core.errors import ConfigError, InputError, RegardError, StorageError, UnknownName
 from regard.data.examples import Tagged
 from regard.data.tags import problems
+from regard.methods.augment.run import WIDTH, around
 from regard.tasks import read
+from tests.command import run as called
 from tests.methods.augment.small import fates, listed, translator, wordnet
 from tests.tasks import tuning
 from tests.tasks.world import World
@@ -39,9 +38,7 @@ def write(file: Path, records: list[dict[str, Any]]) -> str:
 
 def run(*words: str) -> Any:
     """What it prints for programs."""
-    app = typer.Typer()
-    augment.register(app)
-    found = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=True)
+    found = called("augment", *words, "--json")
     if found.exception is not None:
         raise found.exception
     return json.loads(found.stdout)
@@ -69,7 +66,17 @@ def test_more_examples_in_the_shape_of_the_file(tmp_path: Path, own: str) -> Non
 
 def test_the_same_seed_writes_the_same_bytes(tmp_path: Path, own: str) -> None:
     data = write(tmp_path / "few.jsonl", tuning.reviews(70))  # type: ignore[arg-type]
-    words = [data, "--task", "classify", "--thesaurus", own, "--copies", "2", "--share", "0.2"]
+    words = [
+        data,
+        "--task",
+        "classify",
+        "--thesaurus",
+        own,
+        "--copies",
+        "2",
+        "--word-fraction",
+        "0.2",
+    ]
     for name, seed in (("one", "1"), ("two", "1"), ("three", "2")):
         run(*words, "--seed", seed, "--out", str(tmp_path / f"{name}.jsonl"))
     one, two, three = ((tmp_path / f"{n}.jsonl").read_bytes() for n in ("one", "two", "three"))
@@ -96,8 +103,8 @@ def test_tagged_words(tmp_path: Path, own: str) -> None:
     data = tmp_path / "few.conll"
     data.write_text("Anna B-PER\nSmith I-PER\nlikes O\na O\ngood O\nfilm O\n. O\n\nRome B-LOC\n\n")
     out = tmp_path / "more.conll"
-    found = run(str(data), "--task", "tag", "--thesaurus", own, "--copies", "6", "--share", "0.3",
-                "--out", str(out))  # fmt: skip
+    found = run(str(data), "--task", "tag", "--thesaurus", own, "--copies", "6",
+                "--word-fraction", "0.3", "--out", str(out))  # fmt: skip
     made = read(out, "tag")
     assert len(made) == found["written"] == 14
     for example in made:
@@ -186,11 +193,11 @@ def test_models(tmp_path: Path) -> None:
         "classify",
         "--copies",
         "4",
-        "--masked",
+        "--mask-model",
         str(tuning.bert(tmp_path / "m")),
     ]
     there, back = (str(translator(tmp_path / f"t{i}", "marian", i)) for i in (4, 5))
-    words += ["--back", there, "--forth", back, "--beams", "2"]
+    words += ["--back", there, "--forth", back, "--num-beams", "2"]
     found = run(*words, "--out", str(tmp_path / "more.jsonl"))
     assert set(found["variants"]) == {"masked", "back"} and found["written"] == 15
     assert [row["label"] for row in rows(tmp_path / "more.jsonl")] == [
@@ -202,10 +209,10 @@ def test_beams_alone_make_one_variant(tmp_path: Path) -> None:
     data = write(tmp_path / "few.jsonl", tuning.reviews(3))  # type: ignore[arg-type]
     there, back = (str(translator(tmp_path / f"t{i}", "marian", i)) for i in (4, 5))
     words = [data, "--task", "classify", "--back", there, "--forth", back]
-    found = run(*words, "--beams", "2", "--out", str(tmp_path / "one.jsonl"))
+    found = run(*words, "--num-beams", "2", "--out", str(tmp_path / "one.jsonl"))
     assert (found["copies"], found["written"], found["share"]) == (1, 6, None)
     assert not found["notes"]
-    found = run(*words, "--beams", "2", "--copies", "2", "--out", str(tmp_path / "two.jsonl"))
+    found = run(*words, "--num-beams", "2", "--copies", "2", "--out", str(tmp_path / "two.jsonl"))
     assert found["written"] == 9 and "its variants by 'back' repeat it" in found["notes"][0]
     found = run(*words, "--out", str(tmp_path / "drawn.jsonl"))
     assert found["copies"] == 16 and not found["notes"]
@@ -218,7 +225,7 @@ def test_a_lost_translation_is_unchanged(tmp_path: Path) -> None:
     data = listed(tmp_path / "few.tsv", f"x x\t{one}", f"y y\t{lost[0]}")
     out = tmp_path / "more.tsv"
     words = [str(data), "--task", "translate", "--no-header", "--back", model, "--back-prefix", ""]
-    found = run(*words, "--beams", "2", "--out", str(out))
+    found = run(*words, "--num-beams", "2", "--out", str(out))
     assert found["variants"] == {"back": 2} and found["unchanged"] == {"back": 1}
     made: Any = read(out, "translate")
     assert [pair.source for pair in made] == ["x x", kept[one], "y y", "y y"]
@@ -250,30 +257,28 @@ def test_entries_that_are_never_looked_up(tmp_path: Path) -> None:
 
 
 def test_for_people(tmp_path: Path, own: str) -> None:
-    app = typer.Typer()
-    augment.register(app)
     data, out = write(tmp_path / "few.jsonl", REVIEWS), tmp_path / "more.jsonl"
     words = [data, "--task", "classify", "--thesaurus", own, "--copies", "8", "--out", str(out)]
-    found = CliRunner().invoke(app, words)
+    found = called("augment", *words)
     assert found.exit_code == 0
     lines = found.stdout.splitlines()
     assert lines[0] == REVIEWS[0]["review"] and lines[1].startswith("  ")
     assert "2 examples, 0.05 of the words changed" in lines
     assert lines[-1] == f"{out} has 18 examples"
-    model = ["--masked", str(tuning.bert(tmp_path / "bert")), "--rule", "tinybert"]
+    model = ["--mask-model", str(tuning.bert(tmp_path / "bert")), "--mask-rule", "tinybert"]
     words = [data, "--task", "classify", *model, "--out", str(tmp_path / "o.jsonl")]
-    lines = CliRunner().invoke(app, words).stdout.splitlines()
+    lines = called("augment", *words).stdout.splitlines()
     assert "2 examples" in lines  # the share plays no part
 
 
 def test_of_a_long_text_the_change_is_shown() -> None:
     old = "same " * 100 + "old" + " same" * 100
     new = old.replace("old", "new")
-    assert augment.around("short", "old") == "short"
-    shown = augment.around(new, old)
+    assert around("short", "old") == "short"
+    shown = around(new, old)
     assert shown.startswith("…") and "new" in shown and shown.endswith("…")
-    assert len(shown) == augment.WIDTH + 2
-    assert augment.around(old, old) == old[: augment.WIDTH] + "…"
+    assert len(shown) == WIDTH + 2
+    assert around(old, old) == old[:WIDTH] + "…"
 
 
 # -- refusals
@@ -290,18 +295,27 @@ def test_what_is_refused(tmp_path: Path, own: str) -> None:
     data, out = write(tmp_path / "few.jsonl", REVIEWS), tmp_path / "more.jsonl"
     some = (data, "--task", "classify", "--methods")
     refused(UnknownName, "did you mean 'swap'", *some, "swaps", out=out)
-    for option in ("--forth", "--beams", "--back-prefix"):
+    for option in ("--forth", "--num-beams", "--back-prefix"):
         told = f"{option} is of no use without --back"
         refused(ConfigError, told, *some, "swap", option, "3", out=out)
-    refused(ConfigError, "--rule is of no use", *some, "swap", "--rule", "tinybert", out=out)
-    refused(ConfigError, "--top is of no use", *some, "swap", "--top", "15", out=out)
+    refused(
+        ConfigError, "--mask-rule is of no use", *some, "swap", "--mask-rule", "tinybert", out=out
+    )
+    refused(ConfigError, "--candidates is of no use", *some, "swap", "--candidates", "15", out=out)
     told = "--temperature is of no use"
     refused(ConfigError, told, *some, "swap", "--temperature", "0.9", out=out)
-    refused(ConfigError, "that inserts words", *some, "swap", "--source", "code", out=out)
+    refused(ConfigError, "that inserts words", *some, "swap", "--insertion-rule", "code", out=out)
     models = (data, "--task", "classify", "--back", "none", "--forth", "none")
-    both = ("--beams", "2", "--temperature", "0.8")
+    both = ("--num-beams", "2", "--temperature", "0.8")
     refused(ConfigError, "give one of them", *models, *both, out=out)
-    refused(ConfigError, "--share plays no part here", *models, "--share", "0.1", out=out)
+    refused(
+        ConfigError,
+        "--word-fraction plays no part here",
+        *models,
+        "--word-fraction",
+        "0.1",
+        out=out,
+    )
     refused(ConfigError, "leave .gz out", *some, "swap", out=tmp_path / "more.jsonl.gz")
     refused(ConfigError, "no room for labels", *some, "swap", out=tmp_path / "more.txt")
     refused(ConfigError, "parquet is read, not written", *some, "swap", out=tmp_path / "a.parquet")
@@ -334,7 +348,7 @@ def test_malformed_data(tmp_path: Path, own: str) -> None:
 
 def test_rows_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path) -> None:
     """The model of these variants is not even opened: there is none."""
-    rest = ["--masked", str(tmp_path / "none")]
+    rest = ["--mask-model", str(tmp_path / "none")]
     data = write(tmp_path / "few.jsonl", [*REVIEWS, {"review": "two\nlines", "label": "bad"}])
     words = [data, "--task", "classify", *rest]
     refused(InputError, r"few\.jsonl:3: a text with a tab", *words, out=tmp_path / "more.tsv")

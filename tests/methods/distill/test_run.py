@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner
 
 import regard
 from regard.api import load
-from regard.cli.distil import register
 from regard.core.errors import ConfigError, InputError, RegardError
 from regard.data.corpus import Corpus
 from regard.evaluation.predict import Predictor
@@ -25,6 +22,7 @@ from regard.methods.distill.sequence import teach_pairs
 from regard.tasks import read
 from regard.training.recipe import Recipe, make
 from regard.training.run import train
+from tests.command import run as called
 from tests.methods.distill.distilling import judge as judge  # fixtures, and what they need
 from tests.methods.distill.distilling import masked as masked
 from tests.methods.distill.distilling import quick, recipes_of, task
@@ -177,7 +175,7 @@ def test_a_stage_that_was_stopped_is_gone_on_with(
     halted = distil(task(file), tmp_path / "run", asked, display="plain")
     assert halted["outcome"] == "interrupted" and not (tmp_path / "run" / "recipe.toml").exists()
     told = capfd.readouterr()
-    assert f"regard distil --resume {tmp_path / 'run'}\n" in told.out + told.err
+    assert f"regard distill --resume {tmp_path / 'run'}\n" in told.out + told.err
     assert "regard finetune" not in told.out + told.err
     with pytest.raises(ConfigError, match="resume"):
         distil(task(file), tmp_path / "run", asked, display="silent")
@@ -287,19 +285,17 @@ def test_translation_from_end_to_end(translator: tuple[Path, Path], tmp_path: Pa
 
 
 def test_the_command(masked: Path, text: Path, tmp_path: Path) -> None:
-    app = typer.Typer()
-    register(app)
     words = [str(masked), "--student", "layers=1", "--data", str(text), "--out",
-             str(tmp_path / "run"), "--steps", "2", "--style", "hinton", "--quiet", "--json",
+             str(tmp_path / "run"), "--steps", "2", "--method", "hinton", "--quiet", "--json",
              "batch.samples=2", "batch.length=16", "engine.compile=no",
              "engine.precision=fp32"]  # fmt: skip
-    found = CliRunner().invoke(app, words)
+    found = called("distill", *words)
     assert found.exit_code == 0, found.output
     said = json.loads(found.stdout)
     assert said["progress"]["step"] == 2 and 0 < said["distilled"]["share"] < 1
     cases: list[tuple[list[str], str]] = [
         ([str(masked), "--data", str(text)], "--student"),
-        ([*words, "--beams", "2"], "only --sequence uses"),
+        ([*words, "--num-beams", "2"], "only --sequence-level uses"),
         ([*words, "--task", "classify"], "--task is for a file of labelled examples"),
         ([*words, "--valid", "v.jsonl"], "--valid is for a file"),
         ([*words, "--skip", "no-label"], "--skip is for a file"),
@@ -307,9 +303,9 @@ def test_the_command(masked: Path, text: Path, tmp_path: Path) -> None:
         ([*words, "--format", "csv"], "--format is for a file"),
         ([*words, "--no-header"], "--header is for a file"),
         ([*words, "examples.share=0.2"], "examples.share is for a file"),
-        (["--resume", str(tmp_path / "run"), "--style", "hinton"], "--style is given beside"),
+        (["--resume", str(tmp_path / "run"), "--method", "hinton"], "--method is given beside"),
         (["--resume", str(tmp_path / "run"), "optimizer.rate=1"], "optimizer.rate is given beside"),
     ]
     for given, said in cases:
-        refused = CliRunner().invoke(app, given)
+        refused = called("distill", *given)
         assert isinstance(refused.exception, ConfigError) and said in str(refused.exception)

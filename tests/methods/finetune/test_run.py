@@ -20,7 +20,7 @@ from regard.data.corpus import read_marker
 from regard.data.examples import Labelled
 from regard.evaluation.predict import Predictor
 from regard.methods.finetune import folds as crossing
-from regard.methods.finetune.multi_stage import PLAN, Stages, amount, asked, data_digest
+from regard.methods.finetune.multi_stage import PLAN, Stages, amount, data_digest
 from regard.methods.finetune.run import finetune
 from regard.methods.runs import data_for, write_plan
 from regard.models import FAMILIES
@@ -433,15 +433,15 @@ def test_what_the_command_refuses(
         "at least 2 parts": ["--folds", 1],
         "leave --valid out": ["--folds", 2, "--valid", reviews],
         "which are missing": ["--confidence", 0.5],
-        "above 0 and at most 1": ["--unlabelled", reviews, "--confidence", 1.5],
+        "above 0 and at most 1": ["--unlabeled", reviews, "--confidence", 1.5],
         "give epochs, as in 3": ["--adapt", "long"],
-        "examples.more is set": ["--unlabelled", reviews, f"examples.more={reviews}"],
+        "examples.more is set": ["--unlabeled", reviews, f"examples.more={reviews}"],
         "has 2 layers": ["optimizer.frozen=3"],
     }
     for expected, words in cases.items():
         assert expected in refusal(capsys, *plain, *words), expected
     similar = ["finetune", bert, "--task", "similar", "--data", reviews, "--out", tmp_path / "run"]
-    assert "not of similar" in refusal(capsys, *similar, "--unlabelled", reviews)
+    assert "not of similar" in refusal(capsys, *similar, "--unlabeled", reviews)
     assert not (tmp_path / "run" / "recipe.toml").exists()
 
 
@@ -459,10 +459,10 @@ def test_amounts_and_what_they_ask_for() -> None:
     for wrong in ("", "0", "-1", "three", "5 minutes"):
         with pytest.raises(ConfigError, match="--adapt"):
             amount(wrong)
-    assert asked(0, "", "more.txt", None).confidence == 0.9
-    assert asked(0, "2", "more.txt", None).confidence is None
-    assert asked(0, "2", "more.txt", 0.7).confidence == 0.7
-    assert not asked(0, "", "", None)
+    assert Stages.of({"unlabelled": "more.txt"}).confidence == 0.9
+    assert Stages.of({"adapt": "2", "unlabelled": "more.txt"}).confidence is None
+    assert Stages.of({"adapt": "2", "unlabelled": "more.txt", "confidence": 0.7}).confidence == 0.7
+    assert not Stages.of({})
 
 
 # -- the command
@@ -503,7 +503,7 @@ def test_the_table_of_a_cross_validation(
         ["--task", "tag"],
         ["--folds", "3"],
         ["--seed", "0"],
-        ["--rate", "0.1"],
+        ["--lr", "0.1"],
         ["--augment", "swap"],
         ["--header"],
         ["optimizer.rate=1"],

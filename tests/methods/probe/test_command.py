@@ -9,9 +9,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import typer
 
-from regard.cli.probe import numbers, register
+from regard.cli.main import program
 from regard.core.errors import ConfigError, InputError, RegardError, StorageError
 from regard.core.seeding import keyed
 from regard.formats.directory import save
@@ -51,12 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Any:
     def go(*words: Any, code: int = 0) -> tuple[str, str]:
-        app = typer.Typer()
-        register(app)
-        try:
-            found = app(args=list(map(str, words)), standalone_mode=False)
-        except SystemExit as left:
-            found = left.code
+        found = program(["probe", *map(str, words)], standalone_mode=False)
         assert (found or 0) == code
         out, err = capsys.readouterr()
         return out, err
@@ -93,7 +87,7 @@ def test_labels_of_words(place: Path, tmp_path: Path, run: Any) -> None:
 
 def test_the_table_is_for_people(place: Path, tmp_path: Path, run: Any) -> None:
     shown, noted = run(place / "gpt", "--task", place / "texts.jsonl", "--no-untrained", "--layers",
-                       "0,-1", "--kind", "rank-4", "--out", tmp_path / "o", "--epochs", "4",
+                       "0,-1", "--probe", "rank-4", "--out", tmp_path / "o", "--epochs", "4",
                        "--seeds", "1")  # fmt: skip
     lines = shown.splitlines()
     assert lines[1].split() == ["layer", "accuracy", "macro", "f1"]
@@ -109,7 +103,7 @@ def test_automatic_tasks_need_no_labels(place: Path, tmp_path: Path, run: Any) -
 
 def test_structure(place: Path, tmp_path: Path, run: Any) -> None:
     shown, _ = run(place / "bert", "--task", "structure", "--data", place / "trees.conllu",
-                   "--control", "--out", tmp_path / "o", "--kind", "rank-8", "--json",
+                   "--control", "--out", tmp_path / "o", "--probe", "rank-8", "--json",
                    *FAST)  # fmt: skip
     found = json.loads(shown)
     row = found["layers"][1]["trained"]
@@ -148,7 +142,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, *counts: int) -> None:
 def test_what_was_stopped_goes_on_to_the_same_end(
     place: Path, tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["--task", place / "tags.conll", "--control", "--length", "6", *FAST]
+    words = ["--task", place / "tags.conll", "--control", "--seq-len", "6", *FAST]
     whole, _ = run(place / "bert", *words, "--out", tmp_path / "whole")
     stop_after(monkeypatch, 2, 9)
     out = tmp_path / "stopped"
@@ -227,12 +221,12 @@ def test_other_data_does_not_go_on(
         (["bert", "--task", "tags.conll", "--layers", "x", "--out", "o"], "numbers"),
         (["bert", "--task", "tags.conll", "--seeds", "0", "--out", "o"], "--seeds"),
         (["bert", "--task", "tags.conll", "--data", "text.txt", "--out", "o"], "as well"),
-        (["bert", "--task", "structure", "--data", "trees.conllu", "--kind", "mlp", "--out", "o"],
+        (["bert", "--task", "structure", "--data", "trees.conllu", "--probe", "mlp", "--out", "o"],
          "is linear"),
         (["bert", "--task", "structure", "--data", "trees.conllu", "--dropout", "0.2", "--out",
           "o"], "no use for --dropout"),
-        (["bert", "--task", "heads", "--data", "text.txt", "--kind", "mlp", "--out", "o"],
-         "no use for --kind"),
+        (["bert", "--task", "heads", "--data", "text.txt", "--probe", "mlp", "--out", "o"],
+         "no use for --probe"),
         (["bert", "--task", "auto:capital", "--data", "text.txt", "--valid", "x", "--out", "o"],
          "no use for --valid"),
         (["bert", "--task", "tags.conll", "--resume", "--out", "o"], "OUT alone"),
@@ -243,12 +237,12 @@ def test_other_data_does_not_go_on(
         (["bert", "--resume", "--format", "conll"], "--format is given"),
         (["bert", "--resume", "--no-header"], "--header is given"),
         (["bert", "--resume", "--skip", "empty-text"], "--skip is given"),
-        (["bert", "--resume", "--kind", "mlp", "--seeds", "5"], "--kind is given"),
-        (["bert", "--task", "tags.conll", "--length", "2", "--out", "o"], "no room for words"),
-        (["bert", "--task", "structure", "--data", "trees.conllu", "--length", "2", "--out", "o"],
+        (["bert", "--resume", "--probe", "mlp", "--seeds", "5"], "--probe is given"),
+        (["bert", "--task", "tags.conll", "--seq-len", "2", "--out", "o"], "no room for words"),
+        (["bert", "--task", "structure", "--data", "trees.conllu", "--seq-len", "2", "--out", "o"],
          "no room for words"),
-        (["bert", "--task", "tags.conll", "--hidden", "64", "--out", "o"],
-         "--kind linear has no use for --hidden"),
+        (["bert", "--task", "tags.conll", "--mlp-size", "64", "--out", "o"],
+         "--probe linear has no use for --mlp-size"),
         (["bert", "--task", "auto:capital", "--data", "text.txt", "--field", "a=b", "--out", "o"],
          "no use for --field"),
         (["bert", "--task", "tags.conll", "--pooling", "max", "--out", "o"], "pooling"),
@@ -266,6 +260,5 @@ def test_refusals(
 def test_help_has_examples_and_layers_are_numbers(run: Any) -> None:
     shown, _ = run("--help")
     assert "regard probe my-bert" in shown and "auto:NAME" in shown
-    assert numbers("0, 3,-1") == [0, 3, -1] and numbers("") == []
     with pytest.raises(ConfigError, match=r"plan\.json"):
         experiment.resume(Path("nowhere"))

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-import typer
 from torch import Tensor, nn
 
 import regard
-from regard.cli.prune import register
+from regard.cli.main import program
 from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import save
@@ -292,22 +291,22 @@ def test_what_is_left_learns_on(tmp_path: Path) -> None:
 
 def test_the_command(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, out = world.run("reviewer"), tmp_path / "out"
-    app = typer.Typer()
-    register(app)
     call = [run, "--head-list", "blocks.1:0", "--weights", "0.5", "--out", str(out)]
-    app(args=[*call, "--repeats", "0", "--json"], standalone_mode=False)
+    program(["prune", *call, "--repeats", "0", "--json"], standalone_mode=False)
     captured = capsys.readouterr()
     told = json.loads(captured.out)
     assert told["heads"]["removed"] == {"blocks.1.attention.layer": [0]}
     assert told["zeros"]["zeros"] >= 0.5 * told["zeros"]["weights"] - 1
     assert "neither smaller nor faster" in captured.err
     with pytest.raises(StorageError, match="overwritten"):
-        app(args=call, standalone_mode=False)
+        program(["prune", *call], standalone_mode=False)
     call[-1] = str(tmp_path / "other")
-    app(args=[*call, "--repeats", "1"], standalone_mode=False)
+    program(["prune", *call, "--repeats", "1"], standalone_mode=False)
     shown = capsys.readouterr().out
     assert "parameters" in shown and "without heads 0" in shown and "sentences/s" in shown
-    app(args=[run, "--weights", "0.5", "--out", str(tmp_path / "third")], standalone_mode=False)
+    program(
+        ["prune", run, "--weights", "0.5", "--out", str(tmp_path / "third")], standalone_mode=False
+    )
     assert "sentences/s" not in capsys.readouterr().out, "zeros change no speed"
 
 

@@ -162,7 +162,7 @@ def test_kinds_have_names() -> None:
 
 def test_the_command(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["quantize", world.model("gpt"), "--repeats", "1", "--quiet"]
-    assert main([*words, "--out", str(tmp_path / "a"), "--json", "--kind", "bf16"]) == 0
+    assert main([*words, "--out", str(tmp_path / "a"), "--json", "--scheme", "bf16"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["kind"] == "bf16" and err == ""
     assert main([*words, "--out", str(tmp_path / "b"), "--exclude", "blocks.0.*"]) == 0

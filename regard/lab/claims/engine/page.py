@@ -74,7 +74,7 @@ def page(claim: Claim, facts: dict[str, Any]) -> str:
         cautions=cautions(claim, facts),
         reasons=reasons(facts["because"], claim.axis is not None),
         rule=claim.rule.parts() if judged_by == claim.rule.words else [Said(judged_by, judged_by)],
-        command=f"regard claim {facts['name']} --seeds {facts['seeds']}{effort}",
+        command=f"regard claims run {facts['name']} --seeds {facts['seeds']}{effort}",
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ GRACE = 15  # seconds to stop
 
 
 class Several:
-    """Runs `regard claim` for many. Ctrl-C is passed on: every process keeps what it has."""
+    """Runs `regard claims run` for many. Ctrl-C is passed on: every process keeps what it has."""
 
     def __init__(self, options: Sequence[str], jobs: int) -> None:
         self.options, self.jobs = list(options), jobs
@@ -43,7 +43,7 @@ class Several:
 
     def one(self, name: str) -> str:
         """A process, its lines under its name; gives what it said last if it failed."""
-        command = [sys.executable, "-m", "regard", "claim", name, *self.options]
+        command = [sys.executable, "-m", "regard", "claims", "run", name, *self.options]
         with self.lock:
             if self.stopped:
                 return ""

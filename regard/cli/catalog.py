@@ -1,0 +1,181 @@
+"""`regard models`, `info`, `convert` and `recipes`: what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from regard.cli.options import Command
+from regard.cli.output import columns, fitted
+from regard.core.errors import UnknownName
+from regard.core.options import DOWNLOAD, Argument, Option
+from regard.core.tables import Table
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+
+
+def models(
+    *,
+    family: Annotated[str | None, Option("Only this family, such as gpt.", metavar="NAME")] = None,
+) -> Table:
+    """List every published size: paper, year, exact number of parameters, context.
+
+    \b
+    Examples:
+      regard models
+      regard models --family t5
+      regard models --json
+    """
+    from regard.models import FAMILIES
+
+    if family is not None and family not in FAMILIES:
+        raise UnknownName("family", family, FAMILIES)
+    return {"models": catalogue([family] if family else list(FAMILIES))}
+
+
+def catalogue(families: list[str]) -> list[Table]:
+    """A row for each published size of these families."""
+    from regard.models import FAMILIES, count_parameters
+
+    return [
+        {
+            "name": name,
+            "family": family,
+            "paper": FAMILIES[family].source(name)[0],
+            "year": FAMILIES[family].source(name)[1],
+            "parameters": count_parameters(name),
+            "context": getattr(config, "context", None),
+        }
+        for family in families
+        for name, config in FAMILIES[family].sizes.items()
+    ]
+
+
+def model_lines(result: Table) -> Iterator[str]:
+    """One line a size."""
+    rows = [("name", "parameters", "context", "year", "paper")]
+    for row in result["models"]:
+        context = f"{row['context']:,}" if row["context"] else "any"
+        numbers = (f"{row['parameters']:,}", context, str(row["year"]))
+        rows.append((row["name"], *numbers, row["paper"]))
+    yield from map(fitted, columns(rows, "<>><<"))
+
+
+def info(
+    path: Annotated[str, Argument("PATH", "A model directory.")],
+    *,
+    download: Annotated[bool, DOWNLOAD] = False,
+) -> Table:
+    """Say what a model directory holds, and whether transformers opens it.
+
+    \b
+    Examples:
+      regard info ./my-model
+      regard info --json ./my-model
+      regard info --download google-bert/bert-base-uncased
+    """
+    from regard.formats.directory import describe
+
+    return describe(path, download=download)
+
+
+def info_lines(facts: Table) -> Iterator[str]:
+    """The same facts, with sizes in words and a reason beside its verdict."""
+    reason = facts.get("because")
+    opens = f"no, because {reason}" if reason else facts.get("opens_in_transformers")
+    files = {name: in_bytes(size) for name, size in facts.get("files", {}).items()}
+    shown = {key: value for key, value in facts.items() if key != "because"}
+    yield from in_words(shown | {"files": files, "opens_in_transformers": opens})
+
+
+def in_bytes(size: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, "TB"
+    return f"{size:.3g} {unit}"
+
+
+def in_words(facts: Table, indent: str = "") -> Iterator[str]:
+    """A dictionary as lines, one a fact, those of a nested one indented."""
+    margin = max(map(len, facts), default=0) + 2
+    for key, value in facts.items():
+        name = key.replace("_", " ") if key.isidentifier() else key  # a file keeps its name
+        if isinstance(value, dict) and value:
+            yield f"{indent}{name}"
+            yield from in_words(value, indent + "  ")
+        elif isinstance(value, list | tuple) and any(isinstance(item, dict) for item in value):
+            yield f"{indent}{name}"
+            for item in value:
+                cells = item.values() if isinstance(item, dict) else [item]
+                yield f"{indent}  {'  '.join(in_word(cell) for cell in cells)}"
+        else:
+            yield f"{indent}{name:<{margin}}{in_word(value)}"
+
+
+def in_word(value: Any) -> str:
+    match value:
+        case None | [] | () | {}:
+            return "none"
+        case True:
+            return "yes"
+        case False:
+            return "no"
+        case int():
+            return f"{value:,}"
+        case list() | tuple():
+            return ", ".join(in_word(item) for item in value)
+        case _:
+            return str(value)
+
+
+def convert(path: Annotated[Path, Argument("PATH", "A model directory.")]) -> Table:
+    """Convert a directory's pickled weights (pytorch_model.bin) to safetensors.
+
+    Only weights are read, nothing in the file is executed, and the pickled file stays.
+
+    \b
+    Example:
+      regard convert ./old-model
+    """
+    from regard.formats import legacy
+
+    return {"written": str(legacy.convert(path))}
+
+
+def recipes(name: Annotated[str | None, Argument("[NAME]", "Show this one.")] = None) -> Table:
+    """List the recipes that come along, each with its paper, or show one.
+
+    A recipe is a starting point: what is given beside it on the command line overrules it.
+
+    \b
+    Examples:
+      regard recipes
+      regard recipes bert-ner > mine.toml
+      regard finetune my-bert --config bert-ner --data train.conll --out tagger
+      regard finetune my-bert --config mine.toml --data train.conll --out tagger --batch-size 8
+    """
+    from regard.training.recipe import find
+
+    if name is not None:
+        return {"name": name, "recipe": find(name).read_text(encoding="utf-8")}
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in sorted(RECIPES.glob("*.toml"))}
+    first = {stem: text.partition("\n")[0].removeprefix("# ") for stem, text in texts.items()}
+    return {"recipes": [{"name": stem, "about": about} for stem, about in first.items()]}
+
+
+def recipe_lines(result: Table) -> Iterator[str]:
+    if "recipe" in result:
+        yield result["recipe"].removesuffix("\n")
+    else:
+        rows = [(row["name"], row["about"]) for row in result["recipes"]]
+        yield from map(fitted, columns(rows, "<<"))
+
+
+COMMANDS = {
+    "models": Command(models, model_lines),
+    "info": Command(info, info_lines),
+    "convert": Command(convert, lambda result: iter([result["written"]])),
+    "recipes": Command(recipes, recipe_lines),
+}

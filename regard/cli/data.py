@@ -1,0 +1,345 @@
+"""`regard prepare`, `check` and `augment`: what models learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from regard.cli.options import AskedFor, Command
+from regard.cli.output import counted
+from regard.core.errors import ConfigError, InputError
+from regard.core.options import FIELD, SKIP, Argument, Given, Option
+from regard.core.tables import Table
+from regard.data.augment.examples import Settings
+from regard.data.prepare import Plan
+from regard.data.readers import Options
+
+DEFAULT = "builtin:python-docs"
+SHOWN = 10  # problems of a kind
+CLASSES = 20  # in the table
+TASKS = "classify, entail, similar, tag, answer, choose, translate, summarise, converse, prefer, …"
+ROLES = {"text": "field", "source": "source_field", "target": "target_field"}  # of `Reading`
+Quiet = Annotated[bool, Option("Print nothing on standard error.")]
+
+
+# -- prepare
+
+
+def prepare(
+    sources: Annotated[
+        Sequence[str],
+        Argument("[SOURCE]…", "Files (txt, jsonl, csv, tsv, parquet; also .gz, .zst), directories, "
+                 f"globs, - for standard input, hub:NAME, or {DEFAULT} (the default)."),
+    ] = (),
+    *,
+    out: Annotated[Path, Option("The data directory to make.", metavar="DATA")],
+    fields: Annotated[
+        Mapping[str, str],
+        Option("Name a field of the records: text=body; with --pairs source=… and target=….",
+               FIELD.name, FIELD.metavar),
+    ] = {},
+    plan: Annotated[Table, Given(Plan)],
+    quiet: Quiet = False,
+) -> Table:  # fmt: skip
+    """Turn text into tokens to learn from: a tokenizer, token files, three splits.
+
+    The tokenizer is trained on the text that learns, or taken from --tokenizer PATH. Documents go
+    to train, valid or test by a hash of what they say. A hub name may carry a configuration and a
+    split: hub:NAME@CONFIGURATION#SPLIT.
+
+    \b
+    Examples:
+      regard prepare --out docs
+      regard prepare my-texts/ --out data --vocab-size 16000
+      regard prepare 'news/*.jsonl.gz' --field text=body --out news --tokenizer wordpiece --lower
+      zcat wiki.txt.gz | regard prepare - --split-by line --out wiki
+      regard prepare en-de.tsv --pairs --out pairs --tokenizer unigram
+      regard prepare more.txt --out more --tokenizer ./data
+    """
+    from regard.core.errors import UnknownName
+    from regard.data.chunks import Chunking
+    from regard.data.prepare import prepare as make
+    from regard.data.sources import Reading
+    from regard.data.splits import Shares
+
+    reading = dict(plan.pop("reading", {}))
+    for role, name in fields.items():
+        if role not in ROLES:
+            raise UnknownName("role of --field", role, ROLES)
+        reading[ROLES[role]] = name
+    parts: Table = {
+        "reading": Reading(**reading),
+        "shares": Shares(**plan.pop("shares", {})),
+        "chunking": Chunking(**plan.pop("chunking", {})),
+    }
+    names = tuple(sources) or (DEFAULT,)
+    return make(Plan(names, out, **parts, **plan), quiet=quiet)
+
+
+def prepared_lines(summary: Table) -> Iterator[str]:
+    yield (
+        f"{'split':<7}{'documents':>11}{'tokens':>14}{'bytes':>15}{'bytes/token':>13}"
+        f"{'unknown':>10}"
+    )
+    for name, split in [*summary["splits"].items(), ("all", summary)]:
+        ratio, unknown = split["bytes_per_token"], split["unknown_share"]
+        yield (
+            f"{name:<7}{split['documents']:>11,}{split['tokens']:>14,}{split['bytes']:>15,}"
+            + (f"{ratio:>13.2f}{unknown:>10.2%}" if split["tokens"] else f"{'-':>13}{'-':>10}")
+        )
+    yield (
+        f"{summary['kind']} with {summary['tokenizer']}, {summary['vocabulary']:,} entries, "
+        f"in {summary['out']} after {summary['seconds']:.1f} s"
+    )
+
+
+# -- check
+
+
+def check(
+    data: Annotated[
+        Sequence[str], Argument("DATA…", "Files, or hub:NAME; two texts for translate.")
+    ],
+    *,
+    task: Annotated[str, Option(f"The task: {TASKS}", metavar="T")],
+    train_data: Annotated[
+        Sequence[str],
+        Option("The data learned from: unseen labels and shared texts are found.", metavar="FILE"),
+    ] = (),
+    model: Annotated[str | None, Option("Count tokens as this model does.", metavar="DIR")] = None,
+    reading: Options,
+    show_errors: Annotated[
+        int | None,
+        Option("Problems that are shown of each kind; 0: all.", metavar="N",
+               default=f"{SHOWN}, in JSON all"),
+    ] = None,
+    asked: AskedFor,
+) -> Table:  # fmt: skip
+    """Say what labeled data hold and what is wrong with them, line by line.
+
+    Nothing is changed. The exit code is 2 if there are errors. A record with an error is left out
+    when the data are read; warnings and notes are about examples that are kept.
+
+    \b
+    Examples:
+      regard check reviews.jsonl --task classify
+      regard check test.conll --task tag --train-data train.conll
+      regard check news.csv --task classify --field text=body --field label=section
+      regard check train.en train.zh --task translate
+      regard check squad.json --task answer --model ./my-bert --json
+      regard check pairs.jsonl --task prefer --model ./my-gpt
+    """
+    if show_errors is not None and show_errors < 0:
+        raise InputError(f"--show-errors is {show_errors}; give 0 for all, or a number above")
+    from regard.tasks.check import check as run
+
+    measure = None if model is None else measure_of(model)
+    shown = (0 if "--json" in asked else SHOWN) if show_errors is None else show_errors
+    others = list(train_data) or None
+    report = run(data, task, reading, against=others, measure=measure, keep=shown or None)
+    return report.as_json()
+
+
+def measure_of(directory: str) -> Any:
+    """The tokenizer and the context of a model; its weights are not read."""
+    from regard.core.errors import FormatError
+    from regard.data.tokenizer import Tokenizer
+    from regard.formats.directory import configure, locate, read_config
+    from regard.formats.registry import format_of
+    from regard.tasks.check import Measure
+
+    path = locate(directory, download=False)
+    table = read_config(path)
+    config = configure(format_of(table["model_type"]), table)
+    tokenizer = Tokenizer.open(path)
+    if tokenizer is None:
+        raise FormatError(f"{directory} has no tokenizer, so its tokens cannot be counted")
+    return Measure(directory, tokenizer, getattr(config, "context", None))
+
+
+def checked_lines(report: Table) -> Iterator[str]:
+    """What is there, then what is wrong, the worst first."""
+    from regard.data.problems import KINDS, SEVERITIES, Place
+
+    yield (
+        f"{', '.join(report['data'])}: {counted(report['examples'], 'example')} "
+        f"({', '.join(report['formats'])})"
+    )
+    yield from facts(report)
+    if report["labels"]:
+        yield ""
+        yield from label_table(report["labels"])
+    if report["lengths"]:
+        yield ""
+        yield from length_table(report)
+    yield ""
+    yield ", ".join(counted(report[f"{each}s"], each) for each in SEVERITIES)
+    for found in report["kinds"]:
+        yield ""
+        yield f"{found['severity']} {found['kind']}: {KINDS[found['kind']]} ({found['count']:,})"
+        shown = [
+            problem
+            for problem in report["problems"]
+            if (problem["severity"], problem["kind"]) == (found["severity"], found["kind"])
+        ]
+        for problem in shown:
+            yield f"  {Place(problem['file'], problem['line'] or 0)}: {problem['message']}"
+        if found["count"] > len(shown):
+            yield f"  and {found['count'] - len(shown):,} more; --show-errors 0 shows all"
+
+
+def facts(report: Table) -> Iterator[str]:
+    for name, fields in report["fields"].items():
+        if fields:
+            roles = ", ".join(f"{role} from {field!r}" for role, field in fields.items())
+            yield roles if len(report["fields"]) == 1 else f"{name}: {roles}"
+    if report["labelled"] < report["examples"]:
+        yield f"{report['labelled']:,} with a label"
+    if "scheme" in report:
+        yield f"tags in {report['scheme']}"
+    if "scores" in report:
+        low, mean, high = report["scores"].values()
+        yield f"scores from {low:g} to {high:g}, {mean:.4g} in the mean"
+    if "against" in report:
+        other = report["against"]
+        wrong = f", {counted(other['errors'], 'error')} of its own" if other["errors"] else ""
+        names = ", ".join(other["data"])
+        yield f"against {names}: {counted(other['examples'], 'example')}{wrong}"
+
+
+def label_table(labels: dict[str, int]) -> Iterator[str]:
+    total = sum(labels.values())
+    margin = max(len("label"), *(len(label) for label in labels)) + 2
+    yield f"{'label':<{margin}}{'count':>10}{'share':>9}"
+    for label, count in list(labels.items())[:CLASSES]:
+        yield f"{label:<{margin}}{count:>10,}{count / total:>9.2%}"
+    if len(labels) > CLASSES:
+        yield f"and {len(labels) - CLASSES:,} more"
+
+
+def length_table(report: Table) -> Iterator[str]:
+    rows = [
+        (f"{part}, {unit}", lengths)
+        for part, units in report["lengths"].items()
+        for unit, lengths in units.items()
+    ]
+    if "model" in report and report["model"]["tokens"]:
+        model = report["model"]
+        most = f" of {model['context']:,}" if model["context"] else ""
+        rows.append((f"tokens{most}", model["tokens"]))
+    margin = max(len(name) for name, _ in rows) + 2
+    yield f"{'length':<{margin}}{'median':>10}{'95%':>10}{'max':>10}"
+    for name, lengths in rows:
+        yield f"{name:<{margin}}" + "".join(f"{value:>10,}" for value in lengths.values())
+
+
+# -- augment
+
+
+def augment(
+    data: Annotated[str, Argument("DATA", "A labeled file, or hub:NAME; or plain text.")],
+    *,
+    out: Annotated[Path, Option("The file to write.", metavar="FILE")],
+    task: Annotated[
+        str,
+        Option("The task: classify, entail, similar, choose, tag, answer, translate; text: a text "
+               "a line.", metavar="T"),
+    ] = "text",
+    methods: Annotated[
+        Sequence[str],
+        Option("Some of synonyms,insert,swap,delete; masked and back come with their models.",
+               metavar="NAMES", default="all four, without models", commas=True),
+    ] = (),
+    settings: Annotated[Table, Given(Settings)],
+    back_prefix: Annotated[
+        str | None, Option("Published T5: stands before every text.", metavar="TEXT")
+    ] = None,
+    forth_prefix: Annotated[
+        str | None, Option("The same for the way back.", metavar="TEXT")
+    ] = None,
+    clean: Annotated[
+        bool,
+        Option("First reduce texts to small letters, as that code does; the examples are written "
+               "so, too. Texts in other than Latin letters, such as Chinese, stay."),
+    ] = False,
+    originals: Annotated[bool, Option("Write the examples, too.")] = True,
+    distinct: Annotated[bool, Option("Leave out variants that are no different.")] = False,
+    jobs: Annotated[
+        int, Option("Work in N processes side by side; the file is the same.", metavar="N")
+    ] = 1,
+    skip: Annotated[Sequence[str], SKIP] = (),
+    reading: Options,
+    quiet: Quiet = False,
+) -> Table:  # fmt: skip
+    """Make variants of labeled examples whose labels stay right (Wei & Zou 2019, and others).
+
+    FILE has the examples of DATA, each with its variants behind it. What validates or tests must
+    not be among them: divide the data first. Words keep their case and punctuation.
+
+    \b
+    Examples:
+      regard augment few.jsonl --task classify --out more.jsonl
+      regard augment few.jsonl --task classify --methods swap,delete --copies 4 --out more.jsonl
+      regard augment train.conll --task tag --methods swap,delete --copies 2 --out more.conll
+      regard augment pairs.csv --task entail --methods synonyms --thesaurus own.tsv --out more.csv
+      regard augment few.jsonl --task classify --mask-model ./my-bert --copies 3 --out more.jsonl
+      regard augment few.jsonl --task classify --back ./en-zh --forth ./zh-en --out more.jsonl
+      regard augment en-zh.tsv --task translate --back ./zh-en --copies 1 --out more.tsv
+    """
+    from regard.methods.augment.files import check_out
+    from regard.methods.augment.run import augment_file
+
+    check_out(out)
+    prefixes = (back_prefix, forth_prefix)
+    names = chosen_methods(methods, settings, prefixes)
+    return augment_file(
+        data, out, task, names, settings | {"prefixes": prefixes}, reading, skip,
+        clean=clean, originals=originals, distinct=distinct, jobs=jobs, quiet=quiet,
+    )  # fmt: skip
+
+
+def chosen_methods(
+    methods: Sequence[str], settings: Table, prefixes: tuple[str | None, str | None]
+) -> list[str]:
+    """The methods, those of models included; options that would change nothing are refused."""
+    masked, back = settings.get("masked"), settings.get("away")
+    for option, given, other, there in (
+        ("--forth", settings.get("home"), "--back", back),
+        ("--mask-rule", settings.get("rule", "some") != "some", "--mask-model", masked),
+        ("--candidates", "top" in settings, "--mask-model", masked),
+        ("--temperature", "temperature" in settings, "--back", back),
+        ("--num-beams", settings.get("beams"), "--back", back),
+        ("--back-prefix", prefixes[0], "--back", back),
+        ("--forth-prefix", prefixes[1], "--forth", settings.get("home")),
+    ):
+        if given and not there:
+            raise ConfigError(f"{option} is of no use without {other}; give {other}, too")
+    if settings.get("beams") and "temperature" in settings:
+        raise ConfigError("--temperature samples and --num-beams searches; give one of them")
+    names = list(methods)
+    names += [name for name, model in (("masked", masked), ("back", back))
+              if model and name not in names]  # fmt: skip
+    return names
+
+
+def augmented_lines(report: Table) -> Iterator[str]:
+    for row in report["shown"]:
+        yield row["example"]
+        yield from (f"  {method:<9} {text}" for method, text in row["variants"].items())
+    yield ""
+    share = f", {report['share']:g} of the words changed" if report["share"] is not None else ""
+    yield f"{report['examples']:,} examples{share}"
+    for method, count in report["variants"].items():
+        same = report["unchanged"].get(method)
+        yield f"{method:<9} {count:>9,} variants" + (
+            f", {same:,} of them unchanged" if same else ""
+        )
+    yield f"{report['out']} has {report['written']:,} examples"
+
+
+COMMANDS = {
+    "prepare": Command(prepare, prepared_lines),
+    "check": Command(check, checked_lines, lambda report: 0 if report["ok"] else 2),
+    "augment": Command(augment, augmented_lines),
+}

@@ -1,0 +1,388 @@
+"""`regard train`, `finetune`, `distill` and `align`: everything that learns by a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from regard.cli.options import AskedFor, Command
+from regard.cli.output import say
+from regard.core.errors import ConfigError, InputError
+from regard.core.options import DATA, OUT, Argument, Given, Option
+from regard.core.tables import Table
+from regard.data.knowledge.options import KnowledgeOptions
+from regard.methods.options import AlignOptions, DistillOptions, Stages
+from regard.training import recipe as recipes
+from regard.training.recipe import Recipe
+
+PATIENCE = 20.0  # seconds of a step that a dry run still measures
+FREE = ("budget.steps", "engine.device")  # of a recipe: all else is settled when a run begins
+BESIDE_RESUME = {"--resume", "--quiet", "--dry-run", "--steps", "--device"}
+OF_A_RUN = (
+    "a run goes on by its own recipe, of which only the steps may grow (--steps N); leave it out, "
+    "or begin a new run"
+)
+LEARNING = ("seed", "batch", "budget", "optimizer", "schedule", "validation", "engine")
+MODEL = Argument("MODEL", "A run or a model directory; with --resume the run to go on with.")
+Settings = Annotated[
+    Sequence[str], Argument("[KEY=VALUE]…", "Changes of any key of the recipe (regard recipes).")
+]
+Data = Annotated[str | None, DATA]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What is asked of every run, whatever it learns."""
+
+    out: Annotated[Path | None, OUT] = None
+    config: Annotated[
+        str | None,
+        Option("A recipe file in TOML, or the name of one (regard recipes).", metavar="FILE"),
+    ] = None
+    resume: Annotated[bool, Option("Go on with a run as if it had never stopped.")] = False
+    dry_run: Annotated[
+        bool, Option("Print the resolved recipe and what it would cost; write nothing.")
+    ] = False
+    quiet: Annotated[bool, Option("Print nothing on the way.")] = False
+
+    @property
+    def display(self) -> str:
+        return "silent" if self.quiet else "auto"
+
+    def place(self) -> Path:
+        if self.out is None:
+            raise ConfigError("--out is missing; give the directory that the run shall write")
+        return self.out
+
+    def recipe(self, settings: Sequence[str] | Table, options: Table, named: Table) -> Recipe:
+        """The recipe file, with what the command line changes of it."""
+        base = recipes.read(recipes.find(self.config)) if self.config else {}
+        changes = settings if isinstance(settings, dict) else recipes.overrides(settings)
+        if "budget" in options or "budget" in changes:
+            base.pop("budget", None)  # steps in place of its epochs, not beside them
+        return recipes.make(base, options, changes, without_open(named))
+
+    def check_resume(self, asked: Sequence[str], settings: Table, path: str) -> None:
+        """Refuses what a run that goes on would leave aside."""
+        if not self.resume:
+            return
+        if self.dry_run:
+            raise ConfigError(
+                f"--dry-run is for a new run; {path}/recipe.toml shows that of this one"
+            )
+        names = [name for name in asked if name not in BESIDE_RESUME]
+        for table, values in settings.items():
+            keys = [f"{table}.{key}" for key in values] if isinstance(values, dict) else [table]
+            names += [key for key in keys if key not in FREE]
+        if names:
+            raise ConfigError(f"{names[0]} is given beside --resume, but {OF_A_RUN}")
+
+
+def without_open(table: Table) -> Table:
+    return {key: value for key, value in table.items() if value not in (None, "", [], {})}
+
+
+def check_data(data: str) -> None:
+    """A file that is not there is noticed before anything heavy is imported."""
+    if not data:
+        raise ConfigError("--data is missing; give a file of labeled examples")
+    for name in data.split(","):
+        if ":" not in name and not Path(name).exists() and not Path(data).exists():
+            raise InputError(f"--data is {data}, and there is no file {name}")
+
+
+def train(
+    model: Annotated[
+        str,
+        Argument("MODEL", "A family (gpt), a published size (gpt2), or a model directory to "
+                 "continue with; with --resume the run."),
+    ],
+    data: Annotated[str, Argument("DATA", "What 'regard prepare' made.")] = "",
+    settings: Settings = (),
+    *,
+    changes: Annotated[Table, Given(Recipe, "size", *LEARNING)],
+    objective: Annotated[
+        str | None,
+        Option("causal, masked, span, …, instead of that of the model's paper.", metavar="NAME"),
+    ] = None,
+    run: RunOptions,
+    asked: AskedFor,
+) -> Table:  # fmt: skip
+    """Train a model on prepared text, with its paper's own objective.
+
+    Everything that decides a run is its recipe: a TOML file (--config), or KEY=VALUE after the
+    data. Ctrl-C saves and ends; --resume goes on, bit for bit.
+
+    \b
+    Examples:
+      regard prepare builtin:python-docs --out docs
+      regard train gpt docs --out my-gpt --size small --minutes 10
+      regard train bert docs --out my-bert --size tiny --seq-len 128 --lr 5e-4
+      regard train my-gpt other-text --out my-gpt-2 --epochs 3 checkpoint.keep=5
+      regard train --resume my-gpt
+      torchrun --nproc-per-node 2 -m regard train gpt docs --out my-gpt engine.parallel=fsdp
+    """
+    if data and "=" in data and not Path(data).exists():
+        settings, data = [data, *settings], ""
+    run.check_resume(asked, recipes.overrides(settings) | without_open({"data": data}), model)
+    if run.resume:
+        recipe, place = run.recipe(settings, changes, {}), Path(model)
+    else:
+        named = {"model": model, "data": data, "objective": without_open({"name": objective})}
+        recipe = run.recipe(settings, changes, named)
+        if not recipe.data:
+            raise ConfigError("DATA is missing; give what 'regard prepare' made, after MODEL")
+        place = run.place()
+    if run.dry_run:
+        return plan_of(recipe)
+    from regard.methods.runs import run as learn
+
+    return learn(recipe, place, resume=run.resume, display=run.display)
+
+
+def finetune(
+    model: Annotated[str, MODEL],
+    settings: Settings = (),
+    *,
+    data: Data = None,
+    changes: Annotated[Table, Given(Recipe, "examples", "augment", *LEARNING)],
+    stages: Annotated[Table, Given(Stages)],
+    knowledge: Annotated[Table, Given(KnowledgeOptions)],
+    run: RunOptions,
+    asked: AskedFor,
+) -> Table:
+    """Teach a model a task from labeled examples, with its paper's input format and rates.
+
+    RUN is the model that has learned it, whatever came before; with --folds RUN/fold-1, … are, and
+    as each keeps its best validation their mean is a little too good.
+
+    \b
+    Examples:
+      regard finetune my-bert --task classify --data reviews.jsonl --out reviewer
+      regard finetune my-bert --task tag --data train.conll --valid dev.conll --out tagger
+      regard finetune my-bert --config bert-ner --data train.conll --out tagger
+      regard finetune my-bert --task classify --data news.csv --field text=body --out sorter
+      regard finetune my-t5 --task translate --data train.en,train.zh --out translator
+      regard finetune my-xlnet --task answer --data squad.json --out reader --epochs 2 --lr 3e-5
+      regard finetune my-bert --task classify --data few.csv --out crossed --folds 5
+      regard finetune my-bert --task classify --data few.csv --unlabeled many.txt --out reviewer
+      regard finetune my-bert --task classify --data few.csv --augment synonyms,delete --out kind
+      regard finetune my-bert --task tag --data train.conll --adapt 3 --out tagger
+      regard finetune my-bert --task tag --data train.conll --out tagger optimizer.frozen=6
+      regard finetune my-bert --task tag --data train.conll --knowledge facts.tsv --out tagger
+      regard finetune --resume reviewer
+    """
+    from regard.data.knowledge.options import asked as asked_of
+    from regard.data.knowledge.options import merged
+
+    words = recipes.overrides(settings)
+    run.check_resume(asked, words, model)
+    graph = asked_of(knowledge.get("graph", ""), knowledge.get("branches"), knowledge.get("mode"),
+                     knowledge.get("rules", []))  # fmt: skip
+    named = without_open({"knowledge": merged(graph, words)})
+    options = changes | without_open({"objective": named})
+    recipe = run.recipe(words, options, {"data": data, "model": "" if run.resume else model})
+    chosen, place = Stages.of(stages), Path(model)
+    if not run.resume:
+        if not recipe.examples.task:
+            raise ConfigError("--task is missing; say what to learn, such as --task classify")
+        check_data(recipe.data)
+        place = run.place()
+        check_extras(recipe)
+    if run.dry_run:
+        return plan_of_task(recipe, chosen, place)
+    from regard.methods.finetune.run import finetune as learn
+
+    return learn(recipe, place, stages=chosen, resume=run.resume, display=run.display)
+
+
+def distill(
+    teacher: Annotated[
+        str,
+        Argument("TEACHER", "A run or a model directory; with --resume the run to go on with."),
+    ],
+    settings: Settings = (),
+    *,
+    data: Annotated[
+        str | None,
+        Option("What 'regard prepare' made of a text or of pairs, or a file of labeled examples "
+               "for a teacher that has learned a task.", metavar="FILE"),
+    ] = None,
+    method: Annotated[Table, Given(DistillOptions)],
+    changes: Annotated[Table, Given(Recipe, "examples", *LEARNING)],
+    run: RunOptions,
+    asked: AskedFor,
+) -> Table:  # fmt: skip
+    """Teach a small model what a large one knows; RUN is the student, a model like any other.
+
+    Without --method a task and pairs are learned from softened answers (Hinton et al. 2015), text
+    as DistilBERT was (Sanh et al. 2019). objective.temperature=4, objective.hidden=1 and so on
+    change the parts; a student is no wider and no deeper than its teacher.
+
+    \b
+    Examples:
+      regard distill my-bert --student layers=6 --data text --out small-bert --epochs 3
+      regard distill my-gpt --student layers=4 --data docs --method hinton --out small-gpt
+      regard distill reviewer --student layers=3 --data reviews.jsonl --out small-reviewer
+      regard distill reviewer --student layers=3 --vocab-size 15000 --data reviews.jsonl --out tiny
+      regard distill tagger --student layers=2,width=128,heads=2,hidden=512 --method tinybert \\
+        objective.attention=0 --data train.conll --out small-tagger
+      regard distill translator --student layers=2 --data pairs --sequence-level --out quick
+      regard distill --resume small-bert
+    """
+    words = recipes.overrides(settings)
+    run.check_resume(asked, words, teacher)
+    recipe, place = run.recipe(words, changes, {"data": data}), Path(teacher)
+    options = None
+    if not run.resume:
+        if not method.get("student"):
+            raise ConfigError("--student is missing; give its shape, such as --student layers=6")
+        if not recipe.data:
+            raise ConfigError("--data is missing; give prepared text, prepared pairs, or a file of "
+                              "labeled examples")  # fmt: skip
+        check_data(recipe.data)
+        place = run.place()
+        if "beams" in method and not method.get("sequence"):
+            raise ConfigError(f"--num-beams is {method['beams']}, which only --sequence-level uses")
+        if run.dry_run:
+            raise ConfigError("--dry-run: a distillation makes its student first; leave it out")
+        options = DistillOptions(teacher, **method)
+    from regard.methods.distill.run import distil as learn
+
+    return learn(recipe, place, options, resume=run.resume, display=run.display)
+
+
+def align(
+    model: Annotated[str, MODEL],
+    settings: Settings = (),
+    *,
+    method: AlignOptions,
+    data: Annotated[
+        str | None,
+        Option("Records with prompt, chosen and rejected: jsonl, csv, tsv, or hub:NAME; for grpo "
+               "prompts alone will do.", metavar="FILE"),
+    ] = None,
+    changes: Annotated[Table, Given(Recipe, "examples", "-examples.task", "-examples.classes",
+                                    *LEARNING)],
+    run: RunOptions,
+    asked: AskedFor,
+) -> Table:  # fmt: skip
+    """Tune a model that writes (gpt, transformer-xl, lstm, longformer-characters) by what people
+    prefer; --method reward makes a model that scores replies instead (gpt).
+
+    A prompt is a text, or a list of turns; what learned dialogues reads a text as a turn. RUN is a
+    model like any other, for 'regard generate' and 'regard chat'. grpo writes replies and follows
+    their reward: look at 'kl', which says how far it has gone from the start, and at what it
+    writes, for a reward that can be cheated will be.
+
+    \b
+    Examples:
+      regard check pairs.jsonl --task prefer --model talker
+      regard align talker --data pairs.jsonl --out polite
+      regard align talker --data pairs.jsonl --method ipo --beta 0.2 --out polite
+      regard align talker --data pairs.jsonl --out polite objective.smoothing=0.1
+      regard align talker --data pairs.jsonl --method reward --out judge
+      regard align talker --data prompts.txt --method grpo --reward judge --out better
+      regard align talker --data prompts.txt --method grpo --reward contains:thanks --out thankful
+      regard align --resume better
+    """
+    words = recipes.overrides(settings)
+    run.check_resume(asked, words, model)
+    options = changes | without_open({"objective": method.objective()})
+    place = Path(model) if run.resume else run.place()
+    if not run.resume:
+        check_data(data or "")
+    from regard.methods.preference.run import check, prefer, recipe_for
+
+    if run.resume:
+        recipe = recipes.make(options, words)
+    else:
+        base = recipes.read(recipes.find(run.config)) if run.config else {}
+        named = without_open({"data": data, "model": model})
+        recipe = recipe_for(method.method, base, options, words, named)
+    if run.dry_run:
+        check(recipe)
+        return plan_of(recipe)
+    return prefer(recipe, place, resume=run.resume, display=run.display)
+
+
+# -- what would be done
+
+
+def check_extras(recipe: Recipe) -> None:
+    """Refuses variants and knowledge that cannot be had, before anything is read."""
+    if recipe.augment != type(recipe.augment)():
+        from regard.methods.augment.learning import check as check_variants
+
+        check_variants(recipe)
+    if recipe.objective.get("knowledge"):
+        from regard.methods.finetune.run import check as check_model
+        from regard.tasks.knowledge import check_use
+        from regard.training.build import family
+
+        check_model(recipe)
+        check_use(family(recipe), recipe.examples.task or "")
+
+
+def plan_of(recipe: Recipe) -> Table:
+    """The resolved recipe and the estimates; nothing is written."""
+    from regard.methods.runs import data_for
+    from regard.training.parallel import Group
+    from regard.training.plan import prepare
+    from regard.training.run import pick_device, settings
+
+    device = pick_device(recipe.engine.device)
+    with settings(device):
+        plan = prepare(recipe, Group(), device, say, data=data_for(recipe), patience=PATIENCE)
+    plan.batches.close()
+    return {"recipe": plan.recipe.table(), **plan.facts}
+
+
+def plan_of_task(recipe: Recipe, stages: Stages, out: Path) -> Table:
+    """The same of the fine-tuning itself, without the runs before it."""
+    from regard.methods.finetune.multi_stage import check_stages
+    from regard.methods.finetune.run import as_text
+    from regard.methods.finetune.run import check as check_model
+
+    check_model(recipe)
+    check_stages(recipe, stages)
+    if as_text(recipe):
+        raise ConfigError(
+            f"{recipe.model} learns {recipe.examples.task} as text, which has to be written before "
+            "it can be planned; leave --dry-run out"
+        )
+    plan = plan_of(recipes.replaced(recipe, examples={"folds": stages.folds or None}))
+    return plan | without_open({"stages": stages.in_words(out)})
+
+
+def in_lines(result: dict[str, Any]) -> Iterator[str]:
+    """A plain run has said by itself how it ended."""
+    if "recipe" in result and "memory_needed" in result:
+        import tomli_w
+
+        yield tomli_w.dumps(result["recipe"])
+        yield f"# {result['model']['parameters']:,} parameters"
+        yield f"# about {result['memory_needed'] / 1e9:.2f} GB of memory"
+        yield from (f"# {line}" for line in result.get("stages", ()))
+    elif "figures" in result:
+        from regard.methods.finetune.folds import table
+
+        yield table(result)
+        out = result["out"]
+        say(f"the figures are in {out}/folds.json, the models in {out}/fold-1 and so on")
+    elif "distilled" in result:
+        sizes = result["distilled"]
+        say(f"{sizes['student']:,} parameters, {sizes['share']:.0%} of the teacher's "
+            f"{sizes['teacher']:,}")  # fmt: skip
+
+
+def code(result: dict[str, Any]) -> int:
+    return 130 if result.get("outcome") == "interrupted" else 0
+
+
+COMMANDS = {
+    function.__name__: Command(function, in_lines, code)
+    for function in (train, finetune, distill, align)
+}

@@ -1,0 +1,425 @@
+"""`regard evaluate`, `probe` and `compare`: how good models are, and what they know."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from regard.cli import claims
+from regard.cli.options import AskedFor, Command
+from regard.cli.output import say, unescaped
+from regard.core.errors import ConfigError, InputError, StorageError
+from regard.core.options import LR, Argument, Given, Option, option_of
+from regard.core.tables import Table
+from regard.data.readers import Options as Reading
+from regard.decoding.options import Options as Decoding
+from regard.evaluation.options import EvaluateOptions, NgramOptions, PromptOptions
+from regard.lab.compare.comparison import Plan as Comparing
+from regard.methods.probe.plan import Plan as Probing
+
+CLASSES = 20  # in the table
+SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
+Quiet = Annotated[bool, Option("Print nothing on standard error.")]
+# What asks for prompts; --shots alone does, too.
+OF_PROMPTS = {"--shots", "--shots-from", "--template", "--verbalizer", "--shot-sampling",
+              "--fixed-shots", "--instruction", "--separator", "--score", "--neutral",
+              "--blank"}  # fmt: skip
+OF_NGRAM = {"--ngram-order", "--max-tokens"}
+OF_TEST = {"--against", "--show-errors", "--strict", "--split"}
+
+
+# -- evaluate
+
+
+def evaluate(
+    model: Annotated[str, Argument("MODEL", "A run or a model directory; with --baseline DATA, or "
+                                   "a saved n-gram and DATA.")],
+    data: Annotated[
+        Sequence[str],
+        Argument("DATA…", "Labeled files (regard check), or hub:NAME; of a language model text, or "
+                 "what 'regard prepare' made of it."),
+    ] = (),
+    *,
+    test: Annotated[Table, Given(EvaluateOptions)],
+    reading: Annotated[Table, Given(Reading, "form", "fields", "header", "download")],
+    decoding: Annotated[Table, Given(Decoding, "tokens", "beams", "alpha", "batch")],
+    prefix: Annotated[
+        str | None,
+        Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
+    ] = None,
+    prompts: Annotated[Table, Given(PromptOptions)],
+    shots_from: Annotated[
+        Sequence[str],
+        Option("Draw demonstrations from here.", metavar="FILE", default="DATA, never the same"),
+    ] = (),
+    baseline: Annotated[
+        bool, Option("Measure the n-gram that a neural model has to beat, instead of a model; its "
+                     "split is valid unless --split says another.")
+    ] = False,
+    ngram: Annotated[Table, Given(NgramOptions)],
+    quiet: Quiet = False,
+    asked: AskedFor,
+) -> Table:  # fmt: skip
+    """Measure a model on data it has not learned from, by the field's own metrics.
+
+    Figures come with 95% intervals. DIR gets a page with the worst errors (report.html), every
+    answer (predictions.jsonl) and all of it for programs (test.json).
+
+    With --shots the model is asked by prompts and learns nothing: answers to choose from are scored
+    by their likelihood, others are written up to the end of the line. With --baseline the n-gram
+    (modified Kneser-Ney) of a data directory is measured.
+
+    \b
+    Examples:
+      regard evaluate ./reviewer test.jsonl
+      regard evaluate ./tagger test.conll --against ./old-tagger
+      regard evaluate ./translator test.en test.zh --language zh --num-beams 4
+      regard evaluate ./my-gpt book.txt
+      regard evaluate ./my-gpt ./data --split valid --json
+      regard evaluate my-gpt reviews.jsonl --task classify --shots 0 --verbalizer pos=great
+      regard evaluate my-gpt copa.jsonl --task choose --shots 1 --shots-from train.jsonl
+      regard evaluate ./data --baseline --ngram-order 3 --out ngram.safetensors
+    """
+    by_prompts = not OF_PROMPTS.isdisjoint(asked)
+    check_mode(asked, by_prompts, baseline)
+    if baseline:
+        return measured_ngram([model, *data], ngram)
+    if not data:
+        raise InputError("DATA is missing; give what the model is measured on, after MODEL")
+    if by_prompts:
+        return measured_by_prompts(model, data, prompts, shots_from, test, reading, quiet)
+    from regard.evaluation.test import examine
+    from regard.training.hardware import quick_malloc
+
+    quick_malloc()
+    if prefix is not None:
+        decoding["prefix"] = prefix
+    plan = EvaluateOptions(**test, reading=reading, decoding=decoding)
+    return examine(model, list(data), plan, quiet=quiet)
+
+
+def check_mode(asked: Sequence[str], by_prompts: bool, baseline: bool) -> None:
+    """Refuses options that this way of measuring would leave aside."""
+    ways = (
+        (OF_PROMPTS, not baseline, "is for prompts, and --baseline measures an n-gram"),
+        (OF_NGRAM, baseline, "is for the n-gram: say --baseline, or leave it out"),
+        (OF_TEST, not by_prompts, "says nothing to a model that is asked by prompts (--shots)"),
+        (OF_TEST - {"--split"}, not baseline, "says nothing to an n-gram (--baseline)"),
+    )
+    for options, fits, why in ways:
+        named = [option for option in asked if option in options]
+        if named and not fits:
+            raise ConfigError(f"{named[0]} {why}")
+
+
+def measured_by_prompts(
+    model: str,
+    data: Sequence[str],
+    prompts: Table,
+    shots_from: Sequence[str],
+    test: Table,
+    reading: Table,
+    quiet: bool,
+) -> Table:
+    """Zero-, one- or few-shot: what evaluate() of prompting says, and the answers in a file."""
+    for name in ("template", "instruction", "separator", "neutral"):
+        if name in prompts:
+            prompts[name] = unescaped(prompts[name])
+    if "blank" in prompts:
+        prompts["blank"] = tuple(unescaped(text) for text in prompts["blank"])
+    PromptOptions.of(prompts)  # what cannot be is refused before anything is opened
+    task, out = test.get("task"), test.get("out")
+    if not task:
+        raise ConfigError("--task is missing; say what is asked, such as --task classify")
+    from regard.cli.use import opened
+    from regard.core.progress import Progress
+    from regard.data.problems import Problems
+    from regard.evaluation.preflight import check_place
+    from regard.evaluation.prompting import evaluate as ask
+    from regard.evaluation.test import told
+    from regard.tasks import read
+
+    if out is not None:
+        check_place(out)
+    how = reading | {"classes": True, "offsets": False, "skip": test.get("skip", ())}
+    problems = Problems()
+    examples = read(list(data), task, problems=problems, **how)
+    pool = read(list(shots_from), task, problems=problems, **how) if shots_from else None
+    loaded = opened(model, test.get("precision", "fp32"), reading.get("download", False))
+    progress = Progress(quiet=quiet)
+    try:
+        result = ask(loaded, examples, task, pool=pool, watch=told(progress), **prompts)
+    finally:
+        progress.close()
+    result = {"data": list(data), "shots_from": list(shots_from or data), **result, "model": model}
+    result["notes"][:0] = problems.notes()
+    rows = result.pop("predictions")
+    if out is not None:
+        result["out"] = str(out)
+        write_answers(out, result, rows)
+    return result
+
+
+def write_answers(out: Path, result: Table, rows: list[Table]) -> None:
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    text = json.dumps(result, indent=2, ensure_ascii=False)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "predictions.jsonl").write_text("".join(lines), encoding="utf-8")
+        (out / "result.json").write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"the answers cannot be written to {out}: {error.strerror}; give --out another place"
+        ) from None
+
+
+def measured_ngram(paths: list[str], options: Table) -> Table:
+    """The n-gram of a data directory, or a saved one, on a split of the directory."""
+    *saved, data = paths
+    if len(saved) > 1:
+        raise InputError("--baseline measures one n-gram on one data directory")
+    if saved and ("order" in options or "tokens" in options):
+        raise InputError(f"{saved[0]} brings its own counts; leave out --ngram-order and "
+                         "--max-tokens")  # fmt: skip
+    out = options.get("out")
+    if out is not None and out.suffix not in (".json", ".safetensors"):
+        raise InputError(f"--out is {out}; its name ends in .json or .safetensors")
+    if out is not None and not out.parent.is_dir():
+        raise InputError(f"--out is {out}, but there is no directory {out.parent}; make it first")
+    from regard.data.corpus import Corpus
+    from regard.evaluation.ngram import Ngram
+    from regard.evaluation.ngram_baseline import count, measure
+
+    split = options.get("split", NgramOptions.split)
+    Corpus.open(Path(data), split)  # an unknown split is refused before the work
+    report = over_the_line if sys.stderr.isatty() else None
+    try:
+        if saved:
+            ngram = Ngram.load(Path(saved[0]))
+        else:
+            ngram = count(Path(data), options.get("order", 5), options.get("tokens"), report)
+        result: Table = measure(ngram, Path(data), split, report)
+    finally:
+        if report is not None:
+            report("")
+    if out is not None and out.suffix == ".safetensors":
+        ngram.save(out)
+    elif out is not None:
+        out.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+    return result
+
+
+def over_the_line(text: str) -> None:
+    """One line of the terminal, written over by the next."""
+    print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+# -- probe
+
+
+def probe(
+    run: Annotated[
+        str, Argument("RUN", "A run or a model directory; with --resume the OUT to go on with.")
+    ],
+    *,
+    out: Annotated[Path | None, Option("The directory to write.", metavar="OUT")] = None,
+    plan: Annotated[Table, Given(Probing)],
+    resume: Annotated[bool, Option("RUN is an OUT that was stopped: go on with it.")] = False,
+    quiet: Quiet = False,
+    asked: AskedFor,
+) -> Table:
+    """Ask what a model's layers and heads know, beside what an untrained model would.
+
+    Small probes learn labels from frozen states, layer by layer; OUT gets figures (probe.json) and
+    curves (probe.svg). What --task can be:
+
+    \b
+      FILE               words with tags, texts or pairs with labels; of CoNLL-U the parts of
+                         speech (--field tags=xpos or tags=relation: others)
+      auto:NAME          capital, number, punctuation-next, word-length, position, previous-word,
+                         sentence-length, word-order, same-document: made from plain text
+      structure          distances, depths and heads of dependency trees
+      heads              how far and at whom each head looks; with CoNLL-U, along which relations
+
+    \b
+    Examples:
+      regard probe my-bert --task ner.conll --control --out probed
+      regard probe my-gpt --task auto:punctuation-next --data book.txt --out probed
+      regard probe my-bert --task structure --data train.conllu --valid dev.conllu \\
+        --probe rank-64 --out probed
+      regard probe my-bert --task heads --data dev.conllu --out looked
+      regard probe --resume probed
+    """
+    if resume:
+        beside = [option for option in asked if option not in ("--resume", "--quiet", "--json")]
+        if beside:
+            raise ConfigError(f"{beside[0]} is given beside --resume, but a probing goes on as it "
+                              "began; give OUT alone")  # fmt: skip
+    elif out is None:
+        raise ConfigError("--out is missing; give the directory that shall be written")
+    chosen = None if resume else Probing(run, **plan)
+    from regard.methods.probe.experiment import probe as begin
+    from regard.methods.probe.experiment import resume as go_on
+    from regard.training.hardware import quick_malloc
+
+    quick_malloc()
+    if chosen is None:
+        result = go_on(Path(run), quiet=quiet)
+    else:
+        assert out is not None
+        result = begin(chosen, out, quiet=quiet)
+    if result["outcome"] == "interrupted":
+        say(f"stopped; go on with: regard probe --resume {result['out']}")
+    return result
+
+
+def probed_lines(result: Table) -> Iterator[str]:
+    from regard.methods.probe.report import in_lines
+
+    if result["outcome"] != "interrupted":
+        yield from in_lines(result)
+
+
+# -- compare
+
+
+def compare(
+    sources: Annotated[
+        Sequence[str],
+        Argument("SOURCE… [KEY=VALUE]…", "Text in any form that 'regard prepare' reads, or what it "
+                 "made; with --resume the comparison. KEY=VALUE changes every model's recipe."),
+    ] = (),
+    *,
+    budget: Annotated[
+        str,
+        Option("Of each model: a time (90s, 10m, 2h), tokens (2Mtok) or operations (0.3Pflop)."),
+    ] = "2m",
+    models: Annotated[
+        str,
+        Option("MODEL, MODEL:OBJECTIVE or MODEL:OBJECTIVE@SIZE.", metavar="A,B,…",
+               default="one of each family"),
+    ] = "",
+    out: Annotated[Path | None, Option("Where everything goes.", metavar="DIR")] = None,
+    plan: Annotated[Table, Given(Comparing)],
+    lr: Annotated[float | None, LR] = None,
+    split_by: Annotated[
+        str | None, Option("What ends a document of text: blank, line or file.")
+    ] = None,
+    resume: Annotated[bool, Option("SOURCE is a comparison: go on with it.")] = False,
+    quiet: Quiet = False,
+    asked: AskedFor,
+) -> Table:  # fmt: skip
+    """Put the models side by side: same text, tokenizer and division, each with its own objective
+    and the same budget.
+
+    What can be compared is: bits per byte of unseen text among models that read from left to right,
+    hidden words among those that see both sides, sentences against counterfeits, speed and memory.
+    Ctrl-C keeps what is there; --resume goes on.
+
+    \b
+    Examples:
+      regard compare builtin:python-docs --budget 1m --out lineage
+      regard compare book.txt --budget 10m --models gpt,transformer-xl,lstm --seeds 3 --out three
+      regard compare corpus/ --budget 2Mtok --models bert,xlnet,t5@small --out both-ways
+      regard compare --resume lineage
+    """
+    from regard.training.recipe import Optimizer
+
+    settings = [word for word in sources if SETTING.fullmatch(word) and not Path(word).exists()]
+    texts = [word for word in sources if word not in settings]
+    if lr is not None:
+        named = {option_of(Optimizer, name): name for name in Optimizer.__annotations__}
+        settings.append(f"optimizer.{named['--lr']}={lr}")
+    if not texts:
+        raise ConfigError("SOURCE is missing; give a text, or --resume and a comparison")
+    from regard.lab.compare.comparison import again, begin
+    from regard.lab.compare.lineup import Budget, lineup
+    from regard.lab.compare.planning import planned
+
+    if resume:
+        beside = [*(option for option in asked if option not in ("--resume", "--quiet", "--json")),
+                  *settings]  # fmt: skip
+        if beside:
+            raise ConfigError(f"{beside[0]} is given beside --resume, but a comparison goes on by "
+                              "its own plan; leave it out, or begin a new comparison")  # fmt: skip
+        if len(texts) > 1:
+            raise ConfigError(f"--resume goes on with one comparison; {len(texts)} are given")
+        place = Path(texts[0])
+        return run_comparison(again(place), place, quiet)
+    if out is None:
+        raise ConfigError("--out is missing; give the directory that the comparison writes")
+    names = ("seeds", "length", "samples", "vocabulary")
+    usual = {name: getattr(Comparing, name) for name in names}
+    decided = planned(
+        tuple(texts), tuple(lineup(models.split(","))), Budget.of(budget),
+        **{"size": ""} | usual | plan, settings=tuple(settings),
+        reading={"split_by": split_by} if split_by else {},
+    )  # fmt: skip
+    begin(decided, out)
+    return run_comparison(decided, out, quiet)
+
+
+def run_comparison(plan: Any, place: Path, quiet: bool) -> Table:
+    """Runs what is missing; the report says what is there, whatever ended it."""
+    from regard.lab.compare.comparison import Comparison, Failed, Stopped
+    from regard.lab.compare.display import display
+    from regard.lab.compare.lineup import NGRAM
+    from regard.lab.compare.report import write_report
+
+    names = [NGRAM, *(f"{e.name}-{s}" for s in range(1, plan.seeds + 1) for e in plan.entries)]
+    shown = display("quiet" if quiet else "auto", names)
+    comparison = Comparison(plan, place, (lambda name, record: None) if quiet else shown.tell)
+    ended: Exception | None = None
+    try:
+        comparison.go()
+    except (Stopped, Failed) as stopped:
+        ended = stopped
+    finally:
+        shown.stop()
+    report = write_report(comparison.found(), place)
+    if ended is not None:
+        say(str(ended))
+        report["outcome"] = "interrupted" if isinstance(ended, Stopped) else "failed"
+    say(f"the report is {place / 'report.html'}")
+    return report
+
+
+CODES = {"interrupted": 130, "failed": 1}
+
+
+def code(result: Table) -> int:
+    return CODES.get(result.get("outcome", ""), 0)
+
+
+def where_evaluated(result: Table) -> str:
+    """The page of a test, or the answers to prompts; an n-gram leaves neither."""
+    if "out" not in result or "orders" in result:
+        return ""
+    place = Path(result["out"])
+    if "shots" in result:
+        return f"the answers are in {place / 'predictions.jsonl'}"
+    return f"the page is {place / 'report.html'}"
+
+
+def where_probed(result: Table) -> str:
+    done = result["outcome"] != "interrupted"
+    return f"the picture is {Path(result['out'], 'probe.svg')}" if done else ""
+
+
+def evaluated_lines(result: Table) -> Iterator[str]:
+    from regard.cli.measured import in_lines
+
+    return in_lines(result)
+
+
+COMMANDS: dict[str, Any] = {
+    "evaluate": Command(evaluate, evaluated_lines, after=where_evaluated),
+    "probe": Command(probe, probed_lines, code, where_probed),
+    "compare": Command(compare, lambda report: iter([report["summary"]]), code),
+    "claims": ("claims", "Try what papers say: experiments with rules that were fixed before they "
+               "run.", claims.COMMANDS),
+}  # fmt: skip

@@ -1,0 +1,108 @@
+"""How the results of `regard evaluate` are shown to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from regard.core.tables import Table
+
+CLASSES = 20  # in the table
+
+
+def in_lines(result: Table) -> Iterator[str]:
+    """The figures of a test, of prompts, or of an n-gram."""
+    if "orders" in result:
+        yield from ngram_lines(result)
+    elif "shots" in result:
+        yield from prompt_lines(result)
+    else:
+        yield from test_lines(result)
+
+
+def test_lines(result: Table) -> Iterator[str]:
+    """Figures with their intervals, the classes, and what two runs compare to."""
+    units = result.get("units", "examples")
+    yield f"{result['task']}, {result['examples']:,} {units}"
+    margin = max(map(len, result["figures"])) + 2
+    for name, value in result["figures"].items():
+        span = result["intervals"].get(name)
+        told = f"{shown(span[0])} to {shown(span[1])}" if span else ""
+        yield f"{name.replace('_', ' '):<{margin}}{shown(value):>9}   {told}".rstrip()
+    if result.get("classes"):
+        yield ""
+        yield from class_table(result["classes"])
+    for name, value in (result.get("signatures") or {}).items():
+        yield f"{name}  {value}"
+    if compared := result.get("comparison"):
+        first, second = compared["names"]
+        yield ""
+        yield f"{second} against {first}: {compared['verdict']}"
+        differing, examples = compared["differing"], compared["examples"]
+        yield f"{differing:,} of {examples:,} {units} were answered differently"
+
+
+def class_table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    margin = max(5, *(len(row["label"]) for row in rows)) + 2
+    columns = ("precision", "recall", "f1", "support")
+    yield f"{'class':<{margin}}" + "".join(f"{name:>11}" for name in columns)
+    for row in rows[:CLASSES]:
+        cells = (*(shown(row[name]) for name in columns[:3]), f"{row['support']:,}")
+        yield f"{row['label']:<{margin}}" + "".join(f"{cell:>11}" for cell in cells)
+    if len(rows) > CLASSES:
+        yield f"and {len(rows) - CLASSES:,} more"
+
+
+def shown(value: float | None) -> str:
+    if value is None:
+        return "undefined"
+    return f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}"
+
+
+def prompt_lines(result: Table) -> Iterator[str]:
+    """How the model was asked; of answers to choose from every score beside what needs no model."""
+    shots, between = result["shots"], f"{result['level']:.0%} interval"
+    drawn = f", {result['draw']}{', fixed' * result['fixed']}, seed {result['seed']}"
+    told = f"{shots} demonstration{'s' * (shots != 1)}{drawn if shots else ''}"
+    yield f"{result['model']} on {', '.join(result['data'])}: {result['task']}, {told}"
+    yield f"template   {result['template']!r}"
+    if result["labels"]:
+        words = ", ".join(f"{label}: {word!r}" for label, word in result["labels"].items())
+        yield f"words      {words}"
+    yield f"examples   {result['examples']:,}"
+    yield ""
+    if "by_score" in result:
+        yield f"{'decided by':<24}{'accuracy':>9}   {between}"
+        for name, by in result["by_score"].items():
+            mark = " (decides)" if name == result["score"] else ""
+            yield figure_line(name + mark, by["accuracy"], by["interval"])
+        frequent = result["most_frequent"]
+        yield figure_line(f"always {frequent['label']}"[:23], frequent["accuracy"])
+        yield figure_line("chance", result["chance"])
+        yield ""
+    yield f"{'figure':<24}{'value':>9}   {between}"
+    for name, value in result["figures"].items():
+        yield figure_line(name, value, result["intervals"].get(name))
+
+
+def figure_line(name: str, value: float | None, between: Sequence[float] | None = None) -> str:
+    text = f"{name:<24}" + (f"{value:>9.4f}" if value is not None else f"{'–':>9}")
+    return text + (f"   {between[0]:.4f} … {between[1]:.4f}" if between else "")
+
+
+def ngram_lines(result: Table) -> Iterator[str]:
+    """A line an order, then what was counted and scored."""
+    yield f"{'order':>5}  {'perplexity':>12}  {'bits per byte':>13}  {'n-grams':>12}"
+    for row in result["orders"]:
+        mark = "  fallback discounts" if row["fallback"] else ""
+        numbers = f"{row['perplexity']:>12,.2f}  {row['bits_per_byte']:>13.4f}"
+        yield f"{row['order']:>5}  {numbers}  {row['ngrams']:>12,}{mark}"
+    seconds = result["seconds"]
+    yield (
+        f"counted  {result['training_tokens']:,} tokens in {seconds['counting']:.1f} s, "
+        f"{result['size'] / 1e6:,.1f} MB"
+    )
+    yield (
+        f"scored   {result['split']}: {result['tokens']:,} tokens, {result['bytes']:,} bytes "
+        f"in {seconds['scoring']:.1f} s"
+    )

@@ -1,0 +1,389 @@
+"""A function as a command: its parameters, and the fields of dataclasses, become click's options.
+
+    def train(model: Annotated[str, Argument("MODEL", "…")], *,
+              changes: Annotated[Table, Given(Recipe)], run: RunOptions) -> dict
+
+Here `model` is a word, `changes` has a table of those keys of a recipe that were asked for, and
+`run` is a dataclass made of its own options. What is not asked for is None on the way, so that the
+defaults stand in the dataclasses alone. `call` is the same for Python: `train("gpt", lr=1e-3)`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
+
+import click
+
+from regard.core.errors import InputError, UnknownName
+from regard.core.options import Argument, Given, Option
+
+YES_NO = ("yes", "no")
+ASKED = "asked for"
+UNGROUPED = ("plan", "options", "run", "changes")  # parameters whose options need no heading
+AskedFor = NewType("AskedFor", list[str])  # a parameter: the options that were asked for, by name
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One option or one word: where it comes from and where its value goes."""
+
+    name: str  # of the value, such as "max_new_tokens"
+    path: tuple[str, ...]  # of the field, from the dataclass down; () is the parameter itself
+    kind: Any  # the annotation, without None
+    default: Any
+    about: Option | Argument
+    group: str = "Options"  # its section in the help
+
+    @property
+    def is_flag(self) -> bool:
+        return self.kind is bool or get_args(self.kind) == YES_NO
+
+    @property
+    def is_list(self) -> bool:
+        origin = get_origin(self.kind)
+        return inspect.isclass(origin) and issubclass(origin, Sequence | Mapping)
+
+    def parameter(self) -> click.Parameter:
+        if isinstance(self.about, Argument):
+            optional = self.default is not MISSING
+            return click.Argument(
+                [self.name],
+                type=self.click_type(),
+                nargs=-1 if self.is_list else 1,
+                required=not optional,
+                metavar=self.about.metavar,
+            )
+        option = self.about
+        main = option.name or as_option(self.name)
+        needed = self.default is MISSING
+        shared: dict[str, Any] = {"help": self.told()} | ({} if needed else {"default": None})
+        if self.is_flag:
+            unset = self.default is None or self.default is True
+            off = option.off or f"--no-{main.removeprefix('--')}"
+            names = f"{main}/{off}" if unset else main
+            return click.Option([self.name, names], is_flag=True, **shared)
+        return click.Option(
+            [self.name, main, *(["-o"] if main == "--out" else [])],
+            type=self.click_type(),
+            multiple=self.is_list and not option.commas,
+            metavar=option.metavar or None,
+            required=needed,
+            **shared,
+        )
+
+    def told(self) -> str:
+        """The help, with the default where it says something."""
+        assert isinstance(self.about, Option)
+        shown = self.about.default
+        if not shown and self.default not in (None, MISSING, "", False, [], (), {}, 0):
+            shown = str("yes" if self.default is True else self.default)
+        return f"{self.about.help}  [default: {shown}]" if shown else self.about.help
+
+    def click_type(self) -> click.ParamType:
+        kind = self.kind
+        if get_origin(kind) is Literal:
+            return Words(get_args(kind))
+        if self.is_list:
+            origin, inner = get_origin(kind), get_args(kind)[0]
+            if issubclass(origin, Mapping):
+                return NamedValue()
+            if isinstance(self.about, Option) and self.about.commas:
+                return Separated(inner)
+            kind = inner
+        types: dict[Any, click.ParamType] = {
+            int: click.INT, float: click.FLOAT, str: click.STRING, Path: click.Path(path_type=Path),
+        }  # fmt: skip
+        return types[kind]
+
+    def value(self, given: Any) -> Any:
+        """What the dataclass holds, of what click or Python gave."""
+        if get_args(self.kind) == YES_NO and isinstance(given, bool):
+            return "yes" if given else "no"
+        if not self.is_list:
+            return Path(given) if self.kind is Path else given
+        if issubclass(get_origin(self.kind), Mapping):
+            return given if isinstance(given, Mapping) else self.mapping(given)
+        values = [given] if isinstance(given, str) else given
+        return tuple(values) if get_origin(self.kind) is not list else list(values)
+
+    def mapping(self, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+        table: dict[str, str] = {}
+        for name, value in pairs:
+            if name in table:
+                raise InputError(
+                    f"{as_option(self.name)} names the {name} twice: {table[name]} and {value}"
+                )
+            table[name] = value
+        return table
+
+
+class Words(click.Choice[str]):
+    """A few words to choose from; a wrong one is answered with the nearest."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value not in self.choices:
+            name = param.opts[0] if param is not None else "choice"
+            raise UnknownName(f"choice for {name}", str(value), self.choices)
+        return value
+
+
+class NamedValue(click.ParamType):
+    """NAME=VALUE."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        name, equals, text = str(value).partition("=")
+        if not (name and equals and text):
+            like = {"ROLE=NAME": "text=review", "LABEL=WORD": "pos=great"}.get(param.metavar, "a=b")
+            raise InputError(f"{param.opts[0]} {value} is not {param.metavar}, such as {like}")
+        return name, text
+
+
+class Separated(click.ParamType):
+    """Values with commas between them."""
+
+    name = "list"
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        words = [word.strip() for word in value.split(",") if word.strip()]
+        try:
+            return [self.kind(word) for word in words]
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers with commas, such as 0,3,-1")
+
+
+# -- from a function to its options
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a function, with the leaves that its value is made of."""
+
+    name: str
+    leaves: list[Leaf]
+    build: Callable[[dict[str, Any]], Any]  # of what was given, by the leaves' names
+
+
+@cache
+def parameters(function: Callable[..., Any]) -> list[Parameter]:
+    hints = get_type_hints(function, include_extras=True)
+    found = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        found.append(as_parameter(name, hints[name], parameter.default))
+    return found
+
+
+def as_parameter(name: str, hint: Any, default: Any) -> Parameter:
+    default = MISSING if default is inspect.Parameter.empty else default
+    kind, about = described(hint)
+    if kind is AskedFor:
+        return Parameter(name, [], lambda values: list(values[ASKED]))
+    if isinstance(about, Option | Argument):
+        leaf = Leaf(name_of(name, about), (), kind, default, about)
+
+        def plain(values: dict[str, Any]) -> Any:
+            return leaf.value(values[leaf.name]) if leaf.name in values else default
+
+        return Parameter(name, [leaf], plain)
+    if isinstance(about, Given):
+        chosen = about
+        leaves = [
+            dataclasses.replace(leaf, group=group_of(name, leaf))
+            for leaf in leaves_of(about.kind)
+            if chosen.takes(".".join(leaf.path))
+        ]
+        return Parameter(name, leaves, lambda values: as_table(leaves, values))
+    leaves = [dataclasses.replace(leaf, group=group_of(name, leaf)) for leaf in leaves_of(kind)]
+    return Parameter(name, leaves, lambda values: built(kind, as_table(leaves, values)))
+
+
+def group_of(parameter: str, leaf: Leaf) -> str:
+    """The table of a recipe, or the parameter where it says what its options are about."""
+    if len(leaf.path) > 1:
+        return leaf.path[0].title()
+    return "Options" if parameter in UNGROUPED else parameter.title()
+
+
+def described(hint: Any) -> tuple[Any, Any]:
+    """The type of an annotation without None, and what is said of it as an option."""
+    about = None
+    if get_origin(hint) is Annotated:
+        hint, *extras = get_args(hint)
+        about = next((one for one in extras if isinstance(one, Option | Argument | Given)), None)
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+        hint = kinds[0] if len(kinds) == 1 else hint
+    return hint, about
+
+
+def name_of(field_name: str, about: Option | Argument) -> str:
+    """max_new_tokens"""
+    option = about.name if isinstance(about, Option) else ""
+    return option.removeprefix("--").replace("-", "_") or field_name
+
+
+def as_option(name: str) -> str:
+    """--max-new-tokens"""
+    return f"--{name.replace('_', '-')}"
+
+
+def leaves_of(kind: type, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """The fields of a dataclass that are options, those of its parts included."""
+    hints = get_type_hints(kind, include_extras=True)
+    for each in dataclasses.fields(kind):
+        inner, about = described(hints[each.name])
+        place = (*path, each.name)
+        if isinstance(about, Option):
+            default = each.default
+            if each.default_factory is not MISSING:
+                default = each.default_factory()
+            yield Leaf(name_of(each.name, about), place, inner, default, about)
+        elif dataclasses.is_dataclass(inner):
+            yield from leaves_of(inner, place)  # type: ignore[arg-type]
+
+
+def as_table(leaves: list[Leaf], values: dict[str, Any]) -> dict[str, Any]:
+    """What was given, by the names of the fields."""
+    table: dict[str, Any] = {}
+    for leaf in leaves:
+        if leaf.name in values:
+            inner = table
+            for name in leaf.path[:-1]:
+                inner = inner.setdefault(name, {})
+            inner[leaf.path[-1]] = leaf.value(values[leaf.name])
+    return table
+
+
+def built(kind: Any, table: dict[str, Any]) -> Any:
+    """A dataclass, and its parts, with the values of a table."""
+    hints = get_type_hints(kind)
+    values = {
+        name: built(hints[name], value) if dataclasses.is_dataclass(hints[name]) else value
+        for name, value in table.items()
+    }
+    return kind(**values)
+
+
+# -- commands
+
+
+Lines = Callable[[dict[str, Any]], Iterator[str]]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A function that does the work, and how its result is shown."""
+
+    function: Callable[..., Any]
+    lines: Lines | None = None  # of the result, for people; None: it is shown on the way
+    code: Callable[[dict[str, Any]], int] = field(default=lambda result: 0)
+    after: Callable[[dict[str, Any]], str] = field(default=lambda result: "")  # a last line
+    json: bool = True  # may the result be asked for as JSON?
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__.replace("_", "-")
+
+    @property
+    def leaves(self) -> dict[str, Leaf]:
+        """By name; an option that several dataclasses share is one."""
+        found: dict[str, Leaf] = {}
+        for parameter in parameters(self.function):
+            for leaf in parameter.leaves:
+                found.setdefault(leaf.name, leaf)
+        return found
+
+    def __call__(self, *words: Any, **options: Any) -> Any:
+        """The same from Python: words in their order, options by their names with underscores."""
+        leaves = self.leaves
+        order = [name for name, leaf in leaves.items() if isinstance(leaf.about, Argument)]
+        if len(words) > len(order):
+            raise InputError(f"{self.name} takes {', '.join(order)}; {len(words)} words were given")
+        values = dict(zip(order, words, strict=False)) | options
+        for name in values:
+            if name not in leaves:
+                raise UnknownName("option", name, leaves)
+        missing = [name for name, leaf in leaves.items()
+                   if leaf.default is MISSING and name not in values]  # fmt: skip
+        if missing:
+            raise InputError(f"{self.name} needs {missing[0]}")
+        values = {name: value for name, value in values.items() if value is not None}
+        return self.run(values, "--json")
+
+    def run(self, values: dict[str, Any], *more: str) -> Any:
+        """Calls the function with what was given; `more` are options of all commands."""
+        leaves = self.leaves
+        asked = [as_option(n) for n in values if isinstance(leaves[n].about, Option)] + [*more]
+        values = values | {ASKED: asked}
+        return self.function(**{p.name: p.build(values) for p in parameters(self.function)})
+
+    def as_function(self) -> Callable[..., Any]:
+        """For Python, with the words of the command line as its signature."""
+
+        def verb(*words: Any, **options: Any) -> Any:
+            return self(*words, **options)
+
+        shown = []
+        for name, leaf in self.leaves.items():
+            word = isinstance(leaf.about, Argument)
+            kind = (
+                inspect.Parameter.POSITIONAL_OR_KEYWORD if word else inspect.Parameter.KEYWORD_ONLY
+            )
+            default = inspect.Parameter.empty if leaf.default is MISSING else leaf.default
+            shown.append(inspect.Parameter(name, kind, default=default))
+        verb.__name__, verb.__doc__ = self.function.__name__, self.function.__doc__
+        verb.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        return verb
+
+    def as_click(self) -> click.Command:
+        from regard.cli.output import show
+
+        def run(**given: Any) -> int:
+            as_json = given.pop("as_json", False)
+            values = {name: value for name, value in given.items() if value not in (None, ())}
+            result = self.run(values, *(["--json"] if as_json else []))
+            return show(self, result, as_json, quiet=bool(values.get("quiet"))) if result else 0
+
+        leaves = list(self.leaves.values())
+        shown = [leaf.parameter() for leaf in leaves]
+        if self.json:
+            told = "Print one JSON object on standard output."
+            shown.append(click.Option(["as_json", "--json"], is_flag=True, help=told))
+        made = Documented(self.name, callback=run, params=shown, help=inspect.getdoc(self.function))
+        made.leaves = leaves
+        return made
+
+
+class Documented(click.Command):
+    """Its help explains words like options, and groups the options of a recipe by their tables."""
+
+    leaves: list[Leaf]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        words = [leaf.about for leaf in self.leaves if isinstance(leaf.about, Argument)]
+        if words:
+            with formatter.section("Arguments"):
+                formatter.write_dl([(word.metavar, word.help) for word in words])
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        titles = {leaf.name: leaf.group for leaf in self.leaves}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                title = titles.get(parameter.name or "", "Options")
+                groups.setdefault(title, []).append(record)
+        for title in [*(name for name in groups if name != "Options"), "Options"]:
+            with formatter.section(title):
+                formatter.write_dl(groups[title])

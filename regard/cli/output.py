@@ -1,0 +1,81 @@
+"""How results are shown: lines for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from regard.core.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.cli.options import Command
+
+
+def show(command: Command, result: dict[str, Any], as_json: bool, quiet: bool) -> int:
+    """Prints the result of a command; returns its exit code."""
+    if not result.get("first", True):  # of several processes one speaks
+        return command.code(result)
+    if as_json:
+        print_json(result)
+    elif command.lines is not None:
+        for line in command.lines(result):
+            print(line)
+    notes(result.get("notes") or (), quiet)
+    if not quiet and (last := command.after(result)):
+        say(last)
+    return command.code(result)
+
+
+def print_json(value: Any) -> None:
+    """Lists of numbers stay in their lines."""
+    numbers = isinstance(value, dict) and any(
+        isinstance(row, list) and row and isinstance(row[0], list) for row in value.values()
+    )
+    print(json.dumps(value, indent=None if numbers else 2, ensure_ascii=False, default=str))
+
+
+def notes(lines: Sequence[str], quiet: bool = False) -> None:
+    for line in () if quiet else lines:
+        print(f"regard: note: {line}", file=sys.stderr)
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def fitted(line: str) -> str:
+    """On a terminal no longer than it is wide."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return line if width is None or len(line) <= width else line[: width - 1] + "…"
+
+
+def columns(rows: Sequence[Sequence[str]], aligned: str) -> Iterator[str]:
+    """A table; `aligned` has < or > for each column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = zip(row, aligned, widths, strict=True)
+        yield "  ".join(f"{cell:{side}{width}}" for cell, side, width in cells).rstrip()
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def utf8(read: Callable[[], str], where: str = "standard input") -> str:
+    try:
+        return read()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is not UTF-8 text: {error}") from None
+
+
+def text_or_input(text: str) -> str:
+    """The text itself, or for - what standard input says."""
+    return utf8(sys.stdin.read).removesuffix("\n") if text == "-" else text
+
+
+def unescaped(text: str) -> str:
+    """A line break can be written as \\n."""
+    return text.replace("\\n", "\n").replace("\\t", "\t")

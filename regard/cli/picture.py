@@ -1,0 +1,340 @@
+"""`regard look` and `draw`: pages and pictures."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from regard.cli.options import Command
+from regard.cli.output import text_or_input
+from regard.core.errors import InputError
+from regard.core.options import DOWNLOAD, LR, Argument, Option
+from regard.core.tables import Table
+
+if TYPE_CHECKING:
+    from regard.report.drawings import Picture
+
+SENTENCE = "the animal did not cross the street because it was too tired"
+
+
+def look(
+    run: Annotated[str, Argument("RUN", "A run or a model directory.")],
+    text: Annotated[str, Argument("TEXT", "What it reads; - is standard input.")],
+    *,
+    out: Annotated[
+        Path | None, Option("The page.", metavar="FILE.html", default="RUN-look.html, here")
+    ] = None,
+    second_text: Annotated[
+        str | None, Option("Another text, side by side.", metavar="TEXT")
+    ] = None,
+    against: Annotated[
+        str, Option("Another model beside it, on the same text.", metavar="RUN")
+    ] = "",
+    target: Annotated[
+        str | None,
+        Option("What a decoder writes.", metavar="TEXT", default="the model writes it itself"),
+    ] = None,
+    permutation: Annotated[
+        str,
+        Option("XLNet: the tokens to guess, in this order, or a seed to draw an order by.",
+               metavar="3,1,2|SEED"),
+    ] = "",
+    memory_text: Annotated[
+        str | None,
+        Option("Transformer-XL, XLNet: the text before, remembered.", metavar="TEXT"),
+    ] = None,
+    global_tokens: Annotated[
+        Sequence[int],
+        Option("Longformer: which tokens are global.", metavar="1,7", commas=True),
+    ] = (),
+    with_knowledge: Annotated[bool, Option("With facts from the run's own graph.")] = False,
+    force: Annotated[bool, Option("Replace what exists.")] = False,
+    download: Annotated[bool, DOWNLOAD] = False,
+) -> Table:  # fmt: skip
+    """Make one page of a model's attention on a text, to open in any browser.
+
+    Every layer and head as arcs and as a matrix, their mean and rollout, cross-attention, memory,
+    XLNet's two streams, windows and global tokens, facts of a graph. The page needs no network.
+
+    \b
+    Examples:
+      regard look ./my-gpt "the animal did not cross the street because it was too tired"
+      regard look ./my-gpt "the cat sat" --against ./my-bert --out cat.html
+      regard look ./translator "Good morning." --target "Guten Morgen."
+      regard look ./my-xlnet "New York is a city" --permutation 4,5,1
+      regard look ./my-txl "and then it slept." --memory-text "The cat sat on the mat,"
+    """
+    file = out or Path(f"{Path(run).resolve().name}-look.html")
+    if file.exists() and not force:
+        raise InputError(f"{file} exists already; choose another --out, or say --force")
+    if not file.parent.is_dir():
+        raise InputError(f"there is no directory {file.parent} to write {file.name} into; make it")
+    parts = [part.strip() for part in permutation.split(",") if part.strip()]
+    if permutation and not (parts and all(part.isdecimal() for part in parts)):
+        raise InputError(
+            f"--permutation is {permutation!r}; it must be numbers with commas, such as 3,1,2"
+        )
+    order: Any = [int(part) for part in parts] if "," in permutation else None
+    if parts and order is None:
+        order = int(parts[0])  # a number alone is a seed
+    if any(number < 0 for number in global_tokens):
+        raise InputError(f"--global-tokens has {min(global_tokens)}; tokens are counted from 0")
+    from regard.formats.directory import load
+    from regard.lab.look import look as record
+
+    made = record(
+        load(run, download=download),
+        text_or_input(text),
+        second=second_text,
+        against=load(against, download=download) if against else None,
+        target=target,
+        order=order,
+        memory=memory_text,
+        knowledge=with_knowledge,
+        global_tokens=list(global_tokens) or None,
+        tell=layer_progress if sys.stderr.isatty() else None,
+    )
+    page = made.save(file, force=force)
+    return {"page": str(page), **made.facts()}
+
+
+def layer_progress(done: int, total: int) -> None:
+    """One line that is written over, and gone at the end."""
+    line = "" if done == total else f"layer {done} of {total}"
+    print(f"\r{line:<24}\r", end="", file=sys.stderr, flush=True)
+
+
+# -- draw
+
+Out = Annotated[
+    Path | None, Option("Write an SVG, or a PNG (letters in ASCII), here.", metavar="FILE")
+]
+Download = Annotated[bool, DOWNLOAD]
+Length = Annotated[int, Option("Tokens of the picture.", "--seq-len", "N")]
+Seed = Annotated[int, Option("Decides every random choice.", "--seed", "N")]
+Model = Annotated[str, Argument("MODEL", "A model directory, or a published size.")]
+Text = Annotated[str, Argument("[TEXT]", "The words that are read.")]
+
+
+def attention(
+    text: Text = SENTENCE,
+    *,
+    model: Annotated[
+        str, Option("A model directory, or a published size (untrained).", metavar="NAME")
+    ] = "gpt2",
+    layer: Annotated[int, Option("Which layer, counted from 1.", metavar="N")] = 1,
+    head: Annotated[
+        int | None, Option("Which head, counted from 1.", metavar="N", default="the mean of all")
+    ] = None,
+    out: Out = None,
+    download: Download = False,
+) -> Table:
+    """Draw who looks at whom while a model reads TEXT.
+
+    The terminal gets a small picture; --out writes one for a page, with the weights as tooltips.
+    A model without a tokenizer, or of a published size, reads the words of TEXT as numbers. A
+    decoder's cross-attention is another layer.
+
+    \b
+    Examples:
+      regard draw attention "to be or not to be"
+      regard draw attention --model ./my-model --layer 3 --head 5 --out attention.svg "the cat sat"
+    """
+    from regard.lab.draw.pictures import ending
+
+    if out is not None:
+        ending(out)  # refused before a model is opened
+    from regard.lab.draw.attention import look as attended
+
+    return drawn(attended(model, text, layer, head, download=download), out, also=True)
+
+
+def positions(
+    model: Annotated[str, Argument("[MODEL]", "A model directory; none: sinusoids.")] = "",
+    *,
+    length: Length = 32,
+    width: Annotated[int, Option("Numbers of each that are shown.", metavar="N")] = 64,
+    layout: Annotated[
+        Literal["interleaved", "halves", "tensor2tensor"], Option("The order of sinusoids.")
+    ] = "interleaved",
+    out: Out = None,
+    download: Download = False,
+) -> Table:
+    """Draw positions as a heat map: sinusoids, or the table that a model has learned.
+
+    \b
+    Examples:
+      regard draw positions --seq-len 50 --width 128 --out positions.png
+      regard draw positions ./my-bert
+    """
+    from regard.lab.draw import pictures
+
+    return drawn(pictures.positions(model, length, width, layout, download=download), out)
+
+
+def schedules(
+    names: Annotated[str, Argument("[NAME,NAME,…]", "Which ones.")] = "noam,linear,cosine",
+    *,
+    steps: Annotated[int, Option("Learn for N steps.", metavar="N")] = 1000,
+    warmup: Annotated[
+        float, Option("Steps in which the learning rate rises, or below 1 their share.")
+    ] = 0.1,
+    rate: Annotated[float, Option(LR.help, LR.name, LR.metavar)] = 1.0,
+    power: Annotated[float, Option("The power of polynomial.", metavar="X")] = 1.0,
+    out: Out = None,
+) -> Table:
+    """Draw learning rates over the steps of a run.
+
+    \b
+    Examples:
+      regard draw schedules noam,linear,cosine,inverse-square-root
+      regard draw schedules polynomial --power 3 --warmup 500 --steps 3000 --out rates.svg
+    """
+    from regard.lab.draw import pictures
+
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    picture = pictures.schedules(chosen, steps=steps, warmup=warmup, rate=rate, power=power)
+    return drawn(picture, out)
+
+
+def masks(
+    kind: Annotated[
+        str,
+        Argument("[KIND]", "full, causal, prefix, window, longformer, bigbird, xlnet, knowledge."),
+    ] = "causal",
+    *,
+    length: Length = 16,
+    past: Annotated[
+        int | None, Option("causal: remembered rows before.", "--past-len", "N")
+    ] = None,
+    prefix: Annotated[
+        int | None, Option("prefix: rows that see each other.", "--prefix-len", "N")
+    ] = None,
+    window: Annotated[
+        int | None, Option("window, longformer: both sides.", "--window", "N")
+    ] = None,
+    num_globals: Annotated[
+        int | None, Option("longformer, bigbird: global tokens.", "--num-globals", "N")
+    ] = None,
+    block: Annotated[int | None, Option("bigbird: tokens of a block.", "--block-size", "N")] = None,
+    random: Annotated[
+        int | None, Option("bigbird: blocks that are drawn.", "--num-random", "N")
+    ] = None,
+    seed: Annotated[int | None, Option("Decides every random choice.", metavar="N")] = None,
+    memory: Annotated[
+        int | None, Option("xlnet: remembered rows before.", "--mem-len", "N")
+    ] = None,
+    branches: Annotated[
+        int | None, Option("knowledge: branches of a word.", "--branches", "N")
+    ] = None,
+    out: Out = None,
+) -> Table:
+    """Draw who may see whom: a row asks, a column is looked at.
+
+    \b
+    Examples:
+      regard draw masks prefix --prefix-len 6
+      regard draw masks longformer --seq-len 40 --window 8 --num-globals 2 --out mask.svg
+    """
+    from regard.lab.draw import pictures
+
+    named = {"past": past, "prefix": prefix, "window": window, "globals": num_globals,
+             "block": block, "random": random, "seed": seed, "memory": memory,
+             "branches": branches}  # fmt: skip
+    options = {name: value for name, value in named.items() if value is not None}
+    return drawn(pictures.masks(kind, length, **options), out)
+
+
+def order(
+    text: Text = "the cat sat on the mat",
+    *,
+    seed: Seed = 1,
+    memory: Annotated[int, Option("Remembered rows before.", "--mem-len", "N")] = 0,
+    out: Out = None,
+) -> Table:
+    """Draw one of XLNet's orders and what both streams see in it: h is content, g is query.
+
+    \b
+    Example:
+      regard draw order "the cat sat on the mat" --seed 3 --mem-len 2
+    """
+    from regard.data.words import words_of
+    from regard.lab.draw import pictures
+
+    return drawn(pictures.order(words_of(text), seed, memory), out)
+
+
+def drawn_parameters(model: Model, *, out: Out = None) -> Table:
+    """Draw how many weights stand in which layer.
+
+    \b
+    Example:
+      regard draw parameters bert-base-uncased --out parameters.svg
+    """
+    from regard.lab.draw import pictures
+
+    return drawn(pictures.parameters(model), out)
+
+
+def operations(model: Model, *, length: Length = 512, out: Out = None) -> Table:
+    """Draw what reading a text costs, by layer: operations of one pass forward.
+
+    \b
+    Example:
+      regard draw operations gpt2 --seq-len 1024
+    """
+    from regard.lab.draw import pictures
+
+    return drawn(pictures.operations(model, length), out)
+
+
+def drawn(picture: Picture, out: Path | None, *, also: bool = False) -> Table:
+    """The numbers of a picture, and the picture for a terminal; `also` where it is in a file."""
+    from regard.lab.draw.pictures import write
+    from regard.report.heatmap import PLAIN_SHADES, SHADES
+
+    shades = SHADES if "utf" in (sys.stdout.encoding or "").lower() else PLAIN_SHADES
+    if out is None:
+        return Shown(picture.data(), [picture.text(shades)])
+    write(picture, out)
+    shown = [picture.text(shades)] if also else []
+    return Shown(picture.data() | {"out": str(out)}, [*shown, f"the picture is in {out}"])
+
+
+class Shown(dict[str, Any]):
+    """The numbers of a picture, with the lines that a terminal shows of it."""
+
+    def __init__(self, numbers: Table, lines: list[str]) -> None:
+        super().__init__(numbers)
+        self.lines = lines
+
+
+def look_lines(result: Table) -> Iterator[str]:
+    for side in result["sides"]:
+        stacks = side["stacks"]
+        told = ", ".join(f"{one['kind']} {one['layers']}×{max(one['heads'])}" for one in stacks)
+        rows = len(side["tokens"][stacks[0]["rows"]])
+        yield f"{side['model']} ({side['family']}): {rows:,} tokens; layers × heads: {told}"
+    page = Path(result["page"])
+    yield f"the page is {page} ({page.stat().st_size / 1e6:.1f} MB)"
+
+
+def drawn_lines(result: Table) -> Iterator[str]:
+    assert isinstance(result, Shown)
+    yield from result.lines
+
+
+PICTURES: dict[str, Any] = {
+    "attention": attention, "positions": positions, "schedules": schedules, "masks": masks,
+    "order": order, "parameters": drawn_parameters, "operations": operations,
+}  # fmt: skip
+COMMANDS: dict[str, Any] = {
+    "look": Command(look, look_lines),
+    "draw": (
+        "draw",
+        "Draw what a model attends to, and what models are made of.",
+        {name: Command(function, drawn_lines) for name, function in PICTURES.items()},
+    ),
+}

@@ -1,0 +1,170 @@
+"""`regard quantize` and `prune`: smaller models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from regard.cli.options import AskedFor, Command
+from regard.cli.output import say
+from regard.core.errors import ConfigError
+from regard.core.options import Argument, Given, Option
+from regard.core.tables import Table
+from regard.data.readers import Options as Reading
+from regard.evaluation.options import EvaluateOptions
+from regard.methods.options import PruneOptions, QuantizeOptions
+
+NAMED = 5  # matrices in a line
+TESTING = ("task", "split", "skip")  # of what is measured before and after
+OF_DATA = {"--limit", "--task", "--split", "--skip", "--field", "--format", "--header",
+           "--importance-examples"}  # fmt: skip
+Run = Annotated[str, Argument("RUN", "A run or a model directory.")]
+Out = Annotated[Path, Option("A new directory for the model.", metavar="DIR")]
+Quiet = Annotated[bool, Option("Print nothing on standard error.")]
+Testing = Annotated[Table, Given(EvaluateOptions, *TESTING)]
+Fields = Annotated[Table, Given(Reading, "form", "fields", "header")]
+
+
+def testing_of(data: Sequence[str], asked: Sequence[str], testing: Table, reading: Table) -> Table:
+    """How the score before and after is measured; without data this would say nothing."""
+    named = [option for option in asked if option in OF_DATA]
+    if named and not data:
+        raise ConfigError(
+            f"{named[0]} is about the data that a model is tested on, and --data is not given; "
+            "give it, or leave the option out"
+        )
+    return testing | {"reading": reading}
+
+
+def quantize(
+    run: Run,
+    *,
+    out: Out,
+    options: Annotated[Table, Given(QuantizeOptions)],
+    testing: Testing,
+    reading: Fields,
+    quiet: Quiet = False,
+    asked: AskedFor,
+) -> Table:
+    """Make a model smaller and faster on a processor: its matrices become numbers of 8 bits.
+
+    DIR is a model directory like any other: it is tested, asked and continued with the same
+    commands. It does not learn further, and transformers does not open it. Size and speed are
+    measured before and after, and with --data the score too.
+
+    \b
+    Examples:
+      regard quantize ./my-gpt --out ./my-gpt-int8
+      regard quantize ./reviewer --scheme int8-dynamic --data test.jsonl --out ./reviewer-int8
+      regard quantize ./my-gpt --calibrate typical.txt --out ./my-gpt-int8
+      regard quantize ./my-gpt --exclude 'blocks.0.*' --exclude output --out ./other
+    """
+    testing = testing_of(options.get("data", ()), asked, testing, reading)
+    plan = QuantizeOptions(**options, testing=testing)
+    from regard.methods.quantize.run import quantize as shrink
+    from regard.training.hardware import quick_malloc
+
+    quick_malloc()
+    return shrink(run, out, plan, watch=watching(quiet))
+
+
+def prune(
+    run: Run,
+    *,
+    out: Out,
+    options: Annotated[Table, Given(PruneOptions)],
+    testing: Testing,
+    reading: Fields,
+    quiet: Quiet = False,
+    asked: AskedFor,
+) -> Table:
+    """Remove what matters least to a model: heads, units of its networks, single weights.
+
+    How much a head matters is how much the loss changes with it (Michel et al. 2019). Heads and
+    units are really removed: DIR is a smaller model, opened like any other, which can learn on.
+    Size, speed and score are measured before and after. DIR/heads.svg shows how much heads matter.
+
+    \b
+    Examples:
+      regard prune ./reviewer --heads 0.3 --data valid.jsonl --out ./smaller
+      regard prune ./my-gpt --ffn-units 0.25 --data ./data --split valid --out ./narrower
+      regard prune ./my-gpt --head-list blocks.0:1,3 --head-list blocks.2:0 --out ./fewer
+      regard prune ./my-bert --weights 0.5 --out ./sparse
+    """
+    testing = testing_of(options.get("data", ()), asked, testing, reading)
+    plan = PruneOptions(**options, testing=testing)
+    by_importance = plan.heads or (plan.hidden and plan.by != "magnitude")
+    if "samples" in options and not by_importance:
+        raise ConfigError(
+            "--importance-examples says how much of --data shows what is important, and nothing "
+            "that is asked for is chosen so; leave it out"
+        )
+    from regard.methods.prune.run import prune as shrink
+    from regard.training.hardware import quick_malloc
+
+    quick_malloc()
+    return shrink(run, out, plan, watch=watching(quiet))
+
+
+def watching(quiet: bool) -> Any:
+    return (lambda what: None) if quiet else (lambda what: say(f"regard: {what} …"))
+
+
+def in_lines(report: Table) -> Iterator[str]:
+    """Before and after, side by side, and what went or stayed."""
+    rows = list(figures(report))
+    margin = max(len(name) for name, *_ in rows) + 2
+    yield f"{'':<{margin}}{'before':>14}{'after':>14}"
+    for name, before, after, change in rows:
+        yield f"{name:<{margin}}{before:>14}{after:>14}{change:>9}".rstrip()
+    for name, heads in report.get("heads", {}).get("removed", {}).items():
+        yield f"{name} without heads {', '.join(map(str, heads))}"
+    if unread := report.get("calibration", {}).get("unread"):
+        # a text is only read: nothing is seen of what writes
+        yield f"not fitted, as the text does not pass them: {listed(unread)}"
+    if stays := report.get("stays"):
+        yield f"as they were: {listed(stays)}"
+
+
+def figures(report: Table) -> Iterator[tuple[str, str, str, str]]:
+    """Name, before, after, and how they compare."""
+
+    def row(name: str, before: float, after: float, form: str) -> tuple[str, str, str, str]:
+        return name, f"{before:{form}}", f"{after:{form}}", f"{after / before:.1%}"
+
+    if "parameters" in report:
+        yield row("parameters", *sides(report["parameters"]), ",.0f")
+    before, after = sides(report["bytes"])
+    yield row("size, MB", before / 1e6, after / 1e6, ",.1f")
+    if report.get("heads", {}).get("removed"):
+        yield row("heads", *sides(report["heads"]), ".0f")
+    if units := report.get("hidden"):
+        before, after = (sum(each[key] for each in units.values()) for key in ("before", "after"))
+        yield row("units", before, after, ",.0f")
+    if zeros := report.get("zeros"):
+        weights = zeros["weights"]
+        yield row("weights not 0", weights, weights - zeros["zeros"], ",.0f")
+    if speed := report.get("speed"):
+        before, after = sides(speed)
+        yield speed["unit"], f"{before:,.1f}", f"{after:,.1f}", f"{after / before:.2f} ×"
+    if score := report.get("score"):
+        share = "" if score["kept"] is None else f"{score['kept']:.1%}"
+        before, after = sides(score)
+        yield score["figure"].replace("_", " "), f"{before:.4f}", f"{after:.4f}", share
+    if fitted := report.get("calibration"):
+        before, after = sides(fitted["error"])
+        yield "error of layers", f"{before:.2%}", f"{after:.2%}", ""
+
+
+def sides(table: Table) -> tuple[float, float]:
+    return table["before"], table["after"]
+
+
+def listed(names: list[str]) -> str:
+    """The first ones, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
+
+
+COMMANDS = {"quantize": Command(quantize, in_lines), "prune": Command(prune, in_lines)}

@@ -1,0 +1,423 @@
+"""`regard generate`, `fill`, `chat`, `predict` and `embed`: what a model is asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from regard.cli.options import AskedFor, Command
+from regard.cli.output import notes, text_or_input, unescaped, utf8
+from regard.core.errors import ConfigError, InputError
+from regard.core.options import DOWNLOAD, MAX_NEW_TOKENS, PRECISION, Argument, Given, Option
+from regard.core.tables import Table
+from regard.data.readers import Options as Reading
+from regard.decoding.options import Options as Decoding
+from regard.evaluation.options import EmbedOptions
+
+HELP = "/reset forgets the conversation, /quit or Ctrl-D ends it"
+SAMPLING = ("tokens", "temperature", "top_k", "top_p", "repetition", "no_repeat", "seed", "stop")
+TEXTS = Argument("[TEXT]…", "Texts; without them standard input is read, a text a line.")
+Model = Annotated[str, Argument("MODEL", "A run or a model directory.")]
+File = Annotated[
+    Path | None,
+    Option("Read the texts from here: jsonl, json, csv, tsv, conll, or a text a line.",
+           metavar="FILE"),
+]  # fmt: skip
+Download = Annotated[bool, DOWNLOAD]
+Precision = Annotated[str, PRECISION]
+AsLines = Annotated[bool, Option("Print a JSON object a line, as they come.")]
+
+
+def opened(model: str, precision: str = "fp32", download: bool = False) -> Any:
+    """A model directory on the fastest device here, its weights in this precision."""
+    import torch
+
+    from regard.core.errors import UnknownName
+    from regard.formats.directory import load
+    from regard.training.hardware import quick_malloc
+    from regard.training.run import pick_device
+
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    if precision not in kinds:
+        raise UnknownName("precision", precision, kinds)
+    quick_malloc()
+    loaded = load(model, dtype=kinds[precision], download=download)
+    loaded.model.to(pick_device(None))
+    return loaded
+
+
+# -- generate
+
+
+def generate(
+    model: Model,
+    prompts: Annotated[
+        Sequence[str], Argument("[PROMPT]…", "Texts; - reads one from standard input.")
+    ] = (),
+    *,
+    file: Annotated[Path | None, Option("Read the prompt from here.", metavar="FILE")] = None,
+    lines: Annotated[bool, Option("Every line of the file or input is a prompt.")] = False,
+    decoding: Annotated[Table, Given(Decoding)],
+    precision: Precision = "fp32",
+    stream: Annotated[
+        bool | None, Option("Print the text as it grows.", default="yes, for one text")
+    ] = None,
+    download: Download = False,
+    asked: AskedFor,
+) -> Table | None:
+    """Let a model continue a text (GPT, Llama, Transformer-XL, XLNet, LSTM, …), or make one of a
+    source (T5, Transformer).
+
+    Without --temperature, --top-k, --top-p, --typical-p or --num-samples it takes the likeliest
+    token at each step; with --num-beams it searches for the likeliest text.
+
+    \b
+    Examples:
+      regard generate ./my-gpt "Once upon a time" --max-new-tokens 50 --top-p 0.9 --seed 1
+      regard generate ./my-gpt "Dear" --num-samples 3 --temperature 0.8 --stop "\\n"
+      regard generate ./my-t5 "translate English to German: Hello" --num-beams 4
+      regard generate ./my-marian - --lines --num-beams 4 --json < sentences.txt
+    """
+    decoding["stop"] = tuple(unescaped(word) for word in decoding.get("stop", ()))
+    texts = prompts_of(prompts, file, lines)
+    several = len(texts) > 1 or any(decoding.get(n, 1) > 1 for n in ("samples", "best", "beams"))
+    if stream and (several or "--json" in asked):
+        raise InputError("--stream shows one text as it grows; leave out --json, --num-samples, "
+                         "--num-beams and further prompts")  # fmt: skip
+    Decoding.of(decoding)  # what cannot be is refused before a model is opened
+    loaded = opened(model, precision, download)
+    from regard import decoding as decoder
+
+    if not several and "--json" not in asked and stream is not False:
+        for piece in decoder.stream(loaded, texts[0], **decoding):
+            print(piece, end="", flush=True)
+        print()
+        return None
+    made = decoder.generate(loaded, texts, **decoding)
+    names = ("text", "reason", "score", "ids", "logprobs")
+    return {
+        "model": model,
+        "results": [
+            {"prompt": prompt, "texts": [{n: getattr(one, n) for n in names} for one in several]}
+            for prompt, several in zip(texts, made, strict=True)
+        ],
+    }
+
+
+def prompts_of(words: Sequence[str], file: Path | None, lines: bool) -> list[str]:
+    """All prompts, from wherever they come."""
+    if words and file is not None:
+        raise InputError("give a prompt or --file, not both")
+    if file is not None:
+        return in_prompts(utf8(lambda: file.read_text("utf-8"), str(file)), lines)
+    if lines and list(words) != ["-"]:
+        raise InputError("--lines needs --file, or - for standard input")
+    if not words and sys.stdin.isatty():
+        raise InputError(
+            'PROMPT is missing; give a text, --file, or - for standard input ("": none)'
+        )
+    found: list[str] = []
+    for word in words or ["-"]:
+        found += in_prompts(utf8(sys.stdin.read), lines) if word == "-" else [word]
+    return found
+
+
+def in_prompts(text: str, lines: bool) -> list[str]:
+    """A file as one prompt without its last line break, or as one a line."""
+    if not lines:
+        return [text.removesuffix("\n")]
+    prompts = text.splitlines()
+    empty = next((number for number, line in enumerate(prompts, 1) if not line.strip()), None)
+    if empty is not None or not prompts:
+        raise InputError(f"line {empty or 1} of the prompts is empty; every line must hold one")
+    return prompts
+
+
+def generated_lines(result: Table) -> Iterator[str]:
+    """One text as it is; several with a number before each."""
+    rows = [row["texts"] for row in result["results"]]
+    for number, texts in enumerate(rows, 1):
+        for which, each in enumerate(texts, 1):
+            label = f"[{number}.{which}] " if len(rows) > 1 else f"[{which}] "
+            yield (label if len(texts) > 1 else "") + each["text"]
+
+
+# -- fill
+
+
+def fill(
+    model: Model,
+    text: Annotated[str, Argument("TEXT", "With blanks: [MASK] or ___; - reads standard input.")],
+    *,
+    candidates: Annotated[int, Option("Candidates that are shown of each blank.", metavar="N")] = 5,
+    fill_order: Annotated[
+        Literal["confident", "left", "each"],
+        Option("Of several blanks: the most confident first, from the left, or each as if the "
+               "others stayed blank."),
+    ] = "confident",
+    max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 10,
+    download: Download = False,
+) -> Table:  # fmt: skip
+    """Let a model fill the blanks of a text (BERT, RoBERTa, Longformer, XLNet, T5).
+
+    \b
+    Examples:
+      regard fill ./my-bert "The [MASK] sat on the mat."
+      regard fill ./my-bert "The ___ sat on the ___." --fill-order left --candidates 3
+      regard fill ./my-t5 "Thank you <extra_id_0> me to your party." --json
+    """
+    given = text_or_input(text)
+    loaded = opened(model, download=download)
+    from regard.decoding import fill as run
+
+    filled = run(loaded, given, top=candidates, order=fill_order, tokens=max_new_tokens)[0]
+    blanks = [
+        [{"text": c.text, "ids": c.ids, "probability": c.probability} for c in blank]
+        for blank in filled.blanks
+    ]
+    return {"model": model, "given": given, "text": filled.text, "blanks": blanks}
+
+
+def filled_lines(result: Table) -> Iterator[str]:
+    yield result["text"]
+    for number, blank in enumerate(result["blanks"], 1):
+        if len(result["blanks"]) > 1:
+            yield f"blank {number}"
+        for each in blank:
+            yield f"  {100 * each['probability']:6.2f}%  {each['text']}"
+
+
+# -- chat
+
+
+def chat(
+    model: Model,
+    *,
+    system: Annotated[
+        str | None, Option("Stands before the conversation (chat templates).", metavar="TEXT")
+    ] = None,
+    decoding: Annotated[Table, Given(Decoding, *SAMPLING)],
+    max_turns: Annotated[
+        int | None,
+        Option("Turns before the newest that the model is shown.", metavar="N",
+               default="all; a model with an encoder: none"),
+    ] = None,
+    plain: Annotated[bool, Option("Leave the tokenizer's chat template aside.")] = False,
+    precision: Precision = "fp32",
+    download: Download = False,
+) -> None:  # fmt: skip
+    """Talk with a model that was trained on dialogue.
+
+    Turns are marked by the tokenizer's chat template, run in a sandbox; without one every turn ends
+    with the end token. What no longer fits the model's context is forgotten, the oldest first.
+    /reset forgets the conversation, /quit or Ctrl-D ends it. Without other options it samples with
+    --temperature 0.8 --top-p 0.9.
+
+    \b
+    Examples:
+      regard chat ./my-gpt
+      regard chat ./my-gpt --temperature 0.7 --top-p 0.95 --seed 3
+      echo "How are you?" | regard chat ./my-gpt --temperature 0
+    """
+    decoding["stop"] = tuple(unescaped(word) for word in decoding.get("stop", ()))
+    options = Decoding.of({"temperature": 0.8, "top_p": 0.9} | decoding)
+    if max_turns is not None and max_turns < 0:
+        raise ConfigError(f"--max-turns is {max_turns}; it must be 0 or more")
+    loaded = opened(model, precision, download)
+    from regard.decoding.dialogue import Dialogue
+
+    dialogue = Dialogue(loaded, options, plain, max_turns)
+    if system is not None:
+        dialogue.turns.append({"role": "system", "content": system})
+    talk(dialogue, sys.stdin.isatty())
+
+
+def talk(dialogue: Any, asks: bool) -> None:
+    """Until the input ends; piped input gets the answers alone."""
+    if asks:
+        print(HELP)
+    while True:
+        try:
+            line = utf8(lambda: input("> " if asks else ""))
+        except EOFError:
+            print(end="\n" if asks else "")
+            return
+        match line.strip():
+            case "":
+                continue
+            case "/quit":
+                return
+            case "/reset":
+                dialogue.reset()
+            case text if text.startswith("/"):
+                print(f"{text} is no command; {HELP}", file=sys.stderr)
+            case text:
+                answer(dialogue, text)
+
+
+def answer(dialogue: Any, text: str) -> None:
+    """Prints an answer as it grows; Ctrl-C breaks it off, and it is not remembered."""
+    begun = False
+    pieces = dialogue.say(text)
+    try:
+        for piece in pieces:
+            shown = piece if begun else piece.lstrip()
+            begun = begun or bool(shown)
+            print(shown, end="", flush=True)
+    except KeyboardInterrupt:
+        pieces.close()
+    print()
+
+
+# -- predict
+
+
+def predict(
+    model: Model,
+    texts: Annotated[Sequence[str], TEXTS] = (),
+    *,
+    pair: Annotated[
+        str | None, Option("The second text, where two are compared.", metavar="TEXT")
+    ] = None,
+    question: Annotated[
+        str | None,
+        Option("choose: what is asked of the premise, such as cause or effect.", metavar="TEXT"),
+    ] = None,
+    file: File = None,
+    reading: Annotated[Table, Given(Reading, "form", "fields")],
+    task: Annotated[
+        str | None,
+        Option("The task of a published model that does not say it (T5).", metavar="T",
+               default="what the model has learned"),
+    ] = None,
+    decoding: Annotated[Table, Given(Decoding, "tokens", "beams", "alpha", "batch")],
+    prefix: Annotated[
+        str | None,
+        Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
+    ] = None,
+    precision: Precision = "fp32",
+    download: Download = False,
+    jsonl: AsLines = False,
+    asked: AskedFor,
+) -> Table | None:  # fmt: skip
+    """Ask a model what it has learned: the class of texts, the tags of words, the answer to a
+    question, the best of several choices, how similar texts are, a translation, a summary, a reply.
+
+    The model knows its task, and each gets a line. What belongs together stands in a line with tabs
+    between (two texts; question and passage; premise and choices), or is given as words.
+
+    \b
+    Examples:
+      regard predict reviewer "a warm and moving film" "a dull plot"
+      regard predict reviewer --file reviews.csv --field text=review --jsonl
+      regard predict judge "A man sleeps." --pair "A man is awake."
+      regard predict tagger "Angela Merkel visited Paris."
+      regard predict reader "Who sat?" "The cat sat on the mat."
+      regard predict chooser "The ground was wet." "It had rained." "The sun shone." \\
+        --question cause
+      regard predict translator --num-beams 4 < book.en > book.zh
+      regard predict t5-small "Good morning." --task translate \\
+        --prefix "translate English to German: "
+    """
+    if "--json" in asked and jsonl:
+        raise InputError("--json prints one object and --jsonl many; choose one of them")
+    from regard.cli.asking import described, examples_of, learned
+    from regard.tasks import task as find
+
+    wanted = task or learned(model)
+    if wanted:  # what cannot be read is refused before a model is opened
+        examples, told = examples_of(find(wanted), texts, file, reading, pair, question)
+    loaded = opened(model, download=download)
+    from regard.evaluation.predict import facts_of
+    from regard.evaluation.predictors import check_task, predictor_for, task_of
+
+    if not wanted:
+        wanted = task_of(loaded) or facts_of(loaded)["task"]
+        examples, told = examples_of(find(wanted), texts, file, reading, pair, question)
+    name = check_task(loaded, [wanted])
+    for example in examples:
+        find(name).check_asked(example, model)
+    more = decoding | ({} if prefix is None else {"prefix": prefix})
+    predictor = predictor_for(loaded, task=name, precision=precision, **more)
+    labels, rows = predictor.labels, []
+    for example, answer in zip(examples, predictor.stream(examples), strict=True):
+        row = described(find(name), example, answer, labels)
+        if "--json" in asked:
+            rows.append(row)
+        elif jsonl:
+            print(json.dumps(row, ensure_ascii=False), flush=True)
+        else:
+            print(find(name).line(example, answer, labels), flush=True)
+    remarks = [*told, *predictor.notes]
+    if "--json" not in asked:
+        notes(remarks)
+        return None
+    return {"model": model, "task": name, "answers": rows, "notes": remarks}
+
+
+# -- embed
+
+
+def embed(
+    model: Model,
+    texts: Annotated[Sequence[str], TEXTS] = (),
+    *,
+    file: File = None,
+    reading: Annotated[Table, Given(Reading, "form", "fields")],
+    out: Annotated[
+        Path | None, Option("Write a table of numpy, a row for each text.", metavar="FILE.npy")
+    ] = None,
+    options: EmbedOptions,
+    download: Download = False,
+    jsonl: AsLines = False,
+    asked: AskedFor,
+) -> Table | None:
+    """Make vectors of texts, with any model: a line each, or a table of numpy.
+
+    \b
+    Examples:
+      regard embed my-bert --file texts.txt --out vectors.npy
+      regard embed my-bert "a film" "a book" --json
+    """
+    if out is not None and (out.suffix != ".npy" or jsonl or "--json" in asked):
+        raise InputError(
+            f"--out is {out}; give a name that ends in .npy, without --json or --jsonl"
+        )
+    from dataclasses import asdict
+
+    from regard.cli.asking import examples_of
+    from regard.evaluation.embeddings import embed as embedded
+    from regard.tasks import task as find
+
+    examples, told = examples_of(find("classify"), texts, file, reading, whole=True)
+    loaded = opened(model, download=download)
+    vectors = embedded(loaded, [example.text for example in examples], **asdict(options))
+    if out is None and not jsonl:
+        return {"model": model, "vectors": vectors.tolist(), "notes": told}
+    notes(told)
+    if out is not None:
+        import numpy as np
+
+        np.save(out, vectors)
+        print(f"{len(vectors):,} vectors of {vectors.shape[1]:,} are in {out}", file=sys.stderr)
+    else:
+        for row in vectors.tolist():
+            print(json.dumps({"vector": row}))
+    return None
+
+
+def embedded_lines(result: Table) -> Iterator[str]:
+    for row in result["vectors"]:
+        yield " ".join(f"{x:.6g}" for x in row)
+
+
+COMMANDS = {
+    "generate": Command(generate, generated_lines),
+    "fill": Command(fill, filled_lines),
+    "chat": Command(chat, json=False),
+    "predict": Command(predict),
+    "embed": Command(embed, embedded_lines),
+}

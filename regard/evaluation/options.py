@@ -1,0 +1,176 @@
+"""What is asked of an evaluation; these modules import nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from regard.core.errors import ConfigError, UnknownName
+from regard.core.options import (
+    LANGUAGE,
+    LIMIT,
+    MAX_NEW_TOKENS,
+    NUM_BEAMS,
+    PRECISION,
+    SEED,
+    SEQ_LEN,
+    SKIP,
+    SPLIT,
+    TASK,
+    Option,
+    option_of,
+)  # fmt: skip
+from regard.core.tables import from_table
+
+PRECISIONS = ("fp32", "bf16")
+SCORES = ("raw", "token", "byte", "calibrated")
+DRAWS = ("uniform", "balanced")
+RESAMPLES = Option("Samples of the bootstrap that gives the intervals.", metavar="N")
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What is asked of a test."""
+
+    against: Annotated[
+        str, Option("Another model beside it: is the difference more than chance?", metavar="RUN")
+    ] = ""
+    out: Annotated[
+        Path | None,
+        Option("The directory for report.html and predictions.jsonl.", metavar="DIR",
+               default="MODEL/test-DATA; with --shots none"),
+    ] = None  # fmt: skip
+    task: Annotated[str, TASK] = ""  # refused if the model has learned another
+    skip: Annotated[Sequence[str], SKIP] = ()
+    limit: Annotated[int, LIMIT] = 0  # the first so many examples; 0: all
+    worst: Annotated[int, Option("Errors that are shown.", "--show-errors", "N")] = 20
+    precision: Annotated[str, PRECISION] = "fp32"
+    language: Annotated[str, LANGUAGE] = ""  # "": Chinese if most letters are Han, else English
+    strict: Annotated[bool, Option("Tags: count only entities that the tagging scheme allows.")] = (
+        False
+    )
+    split: Annotated[str, SPLIT] = "test"
+    length: Annotated[int, SEQ_LEN] = 0  # of a language model's chunks; 0: as it learned
+    seed: Annotated[int, SEED] = 0  # of the bootstrap
+    resamples: Annotated[int, RESAMPLES] = 1000
+    reading: dict[str, Any] = field(default_factory=dict)  # fields, form, header, download
+    decoding: dict[str, Any] = field(default_factory=dict)  # beams, tokens, prefix, …
+
+    def __post_init__(self) -> None:
+        from regard.evaluation.preflight import check_language
+
+        if self.precision not in PRECISIONS:
+            raise UnknownName("precision", self.precision, PRECISIONS)
+        for name, least in (("limit", 0), ("worst", 0), ("length", 0), ("resamples", 1)):
+            value = getattr(self, name)
+            if value < least:
+                option = option_of(type(self), name)
+                raise ConfigError(f"{option} is {value}; it must be {least} or more")
+        check_language(self.language)
+
+
+@dataclass(frozen=True)
+class PromptOptions:
+    """How a model is asked by prompts; every choice with its default."""
+
+    template: Annotated[
+        str | None,
+        Option("Fields in braces, the answer last: '{text}\\nMood: {label}'.", metavar="TEXT",
+               default="the task's own"),
+    ] = None  # fmt: skip
+    labels: Annotated[
+        Mapping[str, str],
+        Option("The word that the model reads for a label: pos=great; may be repeated.",
+               "--verbalizer", "LABEL=WORD"),
+    ] = field(default_factory=dict)  # fmt: skip
+    shots: Annotated[
+        int,
+        Option("Ask by prompts, with N demonstrations before each example; the model learns "
+               "nothing.", metavar="N"),
+    ] = 0  # fmt: skip
+    draw: Annotated[
+        Literal["uniform", "balanced"],
+        Option("How demonstrations are drawn; balanced: as many of each class.", "--shot-sampling"),
+    ] = "uniform"
+    fixed: Annotated[
+        bool, Option("Use the same demonstrations for all examples.", "--fixed-shots")
+    ] = False
+    instruction: Annotated[str, Option("Stands before everything.", metavar="TEXT")] = ""
+    separator: Annotated[
+        str | None,
+        Option("Stands between demonstrations (\\n: a line break).", metavar="TEXT",
+               default="one or two line breaks"),
+    ] = None  # fmt: skip
+    score: Annotated[
+        Literal["raw", "token", "byte", "calibrated"],
+        Option("Which score decides; all are shown."),
+    ] = "token"
+    neutral: Annotated[
+        str | None,
+        Option("The context of the calibrated score.", metavar="TEXT", default="Answer:"),
+    ] = None
+    blank: Annotated[
+        Sequence[str],
+        Option("Or what replaces the example in it, such as N/A; may be repeated.", metavar="TEXT"),
+    ] = ()
+    tokens: Annotated[int | None, MAX_NEW_TOKENS] = None  # of an open answer
+    beams: Annotated[int, NUM_BEAMS] = 1  # of open answers; GPT-3 has 4
+    length: Annotated[int | None, SEQ_LEN] = None  # of a prompt with its answer
+    limit: Annotated[int | None, LIMIT] = None  # so many examples, drawn by the seed; None: all
+    language: Annotated[str, LANGUAGE] = ""  # of open answers, for their figures
+    resamples: Annotated[int, RESAMPLES] = 1000
+    seed: Annotated[int, SEED] = 0
+
+    @classmethod
+    def of(cls, table: dict[str, Any]) -> Self:
+        options = from_table(cls, table, what="option", advice="(of prompting)")
+        options.check()
+        return options
+
+    def check(self) -> None:
+        from regard.evaluation.preflight import check_language
+
+        for name, low in (("shots", 0), ("tokens", 1), ("beams", 1), ("limit", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise ConfigError(f"{name} is {value}; it must be at least {low}")
+        check_language(self.language)
+        for name, names in (("score", SCORES), ("draw", DRAWS)):
+            if getattr(self, name) not in names:
+                raise UnknownName(name, getattr(self, name), names)
+        if self.blank and self.neutral is not None:
+            raise ConfigError(
+                "there is a neutral context, and a blank for the example; a score is calibrated by "
+                "one of them: leave out the other"
+            )
+
+
+@dataclass(frozen=True)
+class NgramOptions:
+    """The n-gram that a neural model has to beat."""
+
+    order: Annotated[int | None, Option("The longest n-gram.", "--ngram-order", "N", "5")] = None
+    tokens: Annotated[int | None, Option("Learn from N tokens at most.", "--max-tokens", "N")] = (
+        None
+    )
+    split: Annotated[str, SPLIT] = "valid"
+    out: Annotated[
+        Path | None,
+        Option("A file for the figures (.json) or the n-gram (.safetensors).", metavar="FILE"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class EmbedOptions:
+    """Which states of a model are the vector of a text."""
+
+    pooling: Annotated[
+        Literal["mean", "first", "last"],
+        Option("The mean of the tokens, or the first or the last of them."),
+    ] = "mean"
+    layer: Annotated[int, Option("Which layer, counted from 1; -1 is the last.", metavar="N")] = -1
+    normalize: Annotated[bool, Option("Bring vectors to length 1.")] = True
+    length: Annotated[int, SEQ_LEN] = 0
+    precision: Annotated[str, PRECISION] = "fp32"

@@ -1,0 +1,127 @@
+"""From a file of labelled examples to one with their variants, and a report of what was made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regard.core.errors import ConfigError
+from regard.core.progress import Progress
+from regard.data.augment.clean import clean_example
+from regard.data.augment.eda import METHODS, published
+from regard.data.augment.examples import Settings
+from regard.data.problems import Problems
+from regard.data.readers import Options
+from regard.methods.augment.files import Source, Writer, form_for, read_source, written
+from regard.methods.augment.processes import augmented
+
+SHOWN = 3  # examples with a variant of each method
+WIDTH = 160  # characters of a text that is shown
+
+
+def augment_file(
+    data: str,
+    out: Path,
+    task: str,
+    methods: Sequence[str],
+    options: dict[str, Any],  # other fields of `Settings`; what is left open is as published
+    reading: Options,
+    skip: Sequence[str] = (),
+    *,
+    clean: bool = False,
+    originals: bool = True,
+    distinct: bool = False,
+    jobs: int = 1,
+    quiet: bool = True,
+) -> dict[str, Any]:
+    """Writes the examples of a file with their variants to another file; returns the report."""
+    problems = Problems()
+    source = read_source(data, task, reading, skip, problems)
+    if clean:
+        source.examples = [clean_example(example) for example in source.examples]
+    names = tuple(methods) or tuple(METHODS)
+    share, copies = published(len(source.examples))
+    if options.get("beams") and names == ("back",):
+        copies = 1  # beams find the same again
+    advised: dict[str, Any] = {"share": share, "copies": copies, "scheme": source.scheme}
+    settings = Settings(names, **advised | options)
+    if "share" in options and not settings.uses_share:
+        raise ConfigError(
+            "--word-fraction plays no part here: a translation changes what it will, and "
+            "TinyBERT's rule has a chance of its own; leave it out"
+        )
+    notes = problems.notes()
+    report: dict[str, Any] = {
+        "out": str(out),
+        "examples": len(source.examples),
+        **write(source, out, settings, notes, originals, distinct, jobs, quiet),
+        "share": settings.share if settings.uses_share else None,
+        "copies": settings.copies,
+        "seed": settings.seed,
+        "notes": notes,
+    }
+    return report
+
+
+def write(
+    source: Source,
+    out: Path,
+    settings: Settings,
+    notes: list[str],
+    originals: bool,
+    distinct: bool,
+    jobs: int,
+    quiet: bool,
+) -> dict[str, Any]:
+    """What was written: variants by their methods, and a few of them to look at."""
+    made: Counter[str] = Counter()
+    same: Counter[str] = Counter()  # no different from their examples
+    shown: list[dict[str, Any]] = []
+    form = form_for(out, source)
+    progress, total = Progress(quiet=quiet), len(source.examples)
+    with written(out) as file:
+        writer = Writer(file, form, source)
+        rows = augmented(source.examples, settings, jobs, notes)
+        for number, (example, variants) in enumerate(zip(source.examples, rows, strict=True)):
+            file.write("\n" * (source.blanks[number] if source.blanks else 0))
+            if originals:
+                writer.add(example)
+            seen = {without_name(example)}
+            for variant in variants:
+                essence = without_name(variant.example)
+                made[variant.method] += 1
+                same[variant.method] += essence == without_name(example)
+                if not distinct or essence not in seen:
+                    writer.add(variant.example)
+                seen.add(essence)
+            if len(shown) < SHOWN and variants:
+                old = in_line(example)
+                new = {v.method: around(in_line(v.example), old) for v in variants}
+                shown.append({"example": around(old, old), "variants": new})
+            progress.step(f"variants of {number + 1:,} of {total:,} examples", 0, 0)
+        writer.close()
+    progress.close()
+    unchanged = {name: count for name, count in same.items() if count}
+    return {"variants": dict(made), "unchanged": unchanged, "written": writer.count, "shown": shown}
+
+
+def without_name(example: Any) -> Any:
+    return replace(example, id="")
+
+
+def in_line(example: Any) -> str:
+    """What a person sees of an example."""
+    return " | ".join(" ".join(text.split()) for _, text in example.parts())
+
+
+def around(text: str, old: str) -> str:
+    """Of a long text the part where it begins to differ."""
+    if len(text) <= WIDTH:
+        return text
+    same = next((i for i, (a, b) in enumerate(zip(text, old, strict=False)) if a != b), 0)
+    start = max(0, min(same - WIDTH // 3, len(text) - WIDTH))
+    end = start + WIDTH
+    return "…" * (start > 0) + text[start:end] + "…" * (end < len(text))

@@ -1,0 +1,238 @@
+"""Options: declared once, with one meaning, and known by the names of other libraries."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from regard.cli.main import GROUPS, main, program
+from regard.core.foreign import NOW, WORDS, plain
+from regard.core.options import Option
+from regard.models import FAMILIES
+from regard.training.recipe import option_keys
+
+CLI = Path(__file__).resolve().parents[2] / "regard" / "cli"
+LEARNING = ["--lr", "--batch-size", "--seq-len", "--epochs", "--steps", "--minutes", "--seed"]
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command with its name, those of groups included."""
+    context = click.Context(program)
+    for name in program.list_commands(context):
+        command = program.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", each) for inner, each in command.commands.items())
+        else:
+            yield name, command
+
+
+EVERY = dict(commands())
+
+
+def options(command: Any) -> list[str]:
+    return [name for one in command.params for name in one.opts if name.startswith("--")]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(words) == 2
+    return capsys.readouterr().err
+
+
+def test_about_24_commands_in_groups() -> None:
+    names = [name for _, named in GROUPS.values() for name in named]
+    assert len(names) == len(set(names)) == 24
+    assert all("\b" in (command.help or "") for command in EVERY.values())  # examples
+
+
+@pytest.mark.parametrize("name", ["train", "finetune", "distill", "align"])
+def test_what_learns_takes_the_same_options(name: str) -> None:
+    assert {*LEARNING, "--out", "--config", "--resume", "--json"} <= set(options(EVERY[name]))
+
+
+def test_an_option_has_one_kind_of_value_everywhere() -> None:
+    """A number is a number in all commands, and a switch is a switch; help texts may differ."""
+    kinds: dict[str, dict[str, list[str]]] = {}
+    for command, made in EVERY.items():
+        for leaf in getattr(made, "leaves", []):
+            if isinstance(leaf.about, Option):
+                kind = {int: "number", float: "number"}.get(leaf.kind, "words")
+                kind = "switch" if leaf.is_flag else kind
+                kinds.setdefault(leaf.name, {}).setdefault(kind, []).append(command)
+    assert not {name: found for name, found in kinds.items() if len(found) > 1}
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_help_imports_no_torch(command: str) -> None:
+    code = (
+        "import sys; from regard.cli.main import main; code = main(sys.argv[1:]); "
+        "heavy = {'torch', 'transformers'} & set(sys.modules); sys.exit(code or len(heavy))"
+    )
+    words = [sys.executable, "-c", code, *command.split(), "--help"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Example" in done.stdout and "--help" in done.stdout
+
+
+def test_functions_are_short() -> None:
+    for file in CLI.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                told = ast.get_docstring(node) or ""
+                first = node.body[1] if told and len(node.body) > 1 else node.body[0]
+                body = (node.end_lineno or 0) - first.lineno + 1
+                assert body <= 60, f"{file.name}: {node.name} has {body} lines of code"
+
+
+@pytest.mark.parametrize("old", NOW)
+def test_an_old_command_says_what_it_is_called_now(
+    old: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(capsys, old, "x")
+    assert f"unknown command {old!r}" in said and NOW[old].split()[0] in said
+    assert NOW[old].split()[0] in program.list_commands(click.Context(program))
+
+
+# What options were called before, by command: every other one has kept its name. Gone are
+# prepare --source-field and --target-field (--field source=…), ngram --model (the first word) and
+# compare --set (KEY=VALUE as a word).
+MOVED = {
+    ("prepare", "prepare"): "vocabulary=vocab-size valid=valid-fraction test=test-fraction",
+    ("ngram", "evaluate"): "order=ngram-order tokens=max-tokens",
+    ("train", "train"): "recipe=config tokens=max-tokens",
+    ("check", "check"): "against=train-data limit=show-errors",
+    ("augment", "augment"): (
+        "share=word-fraction source=insertion-rule masked=mask-model rule=mask-rule "
+        "top=candidates beams=num-beams processes=jobs"
+    ),
+    ("finetune", "finetune"): "recipe=config rate=lr unlabelled=unlabeled",
+    ("test", "evaluate"): (
+        "worst=show-errors beams=num-beams tokens=max-new-tokens alpha=length-penalty "
+        "batch=batch-size length=seq-len"
+    ),
+    ("embed", "embed"): "raw=no-normalize",
+    ("prompt", "evaluate"): (
+        "draw=shot-sampling fixed=fixed-shots label=verbalizer tokens=max-new-tokens "
+        "beams=num-beams length=seq-len"
+    ),
+    ("generate", "generate"): (
+        "tokens=max-new-tokens minimum=min-new-tokens typical=typical-p "
+        "repetition=repetition-penalty no-repeat=no-repeat-ngram-size samples=num-samples beams=num-beams best=n-best "
+        "alpha=length-penalty penalty=length-penalty-form stopping=beam-stopping"
+    ),
+    ("fill", "fill"): "top=candidates order=fill-order tokens=max-new-tokens",
+    ("chat", "chat"): (
+        "tokens=max-new-tokens repetition=repetition-penalty no-repeat=no-repeat-ngram-size "
+        "memory=max-turns"
+    ),
+    ("prefer", "align"): "limit=target-kl group=group-size tokens=max-new-tokens rate=lr",
+    ("distil", "distill"): (
+        "style=method sequence=sequence-level beams=num-beams vocabulary=vocab-size recipe=config "
+        "rate=lr"
+    ),
+    ("quantize", "quantize"): "kind=scheme",
+    ("prune", "prune"): "hidden=ffn-units raw=no-normalize samples=importance-examples",
+    ("probe", "probe"): "kind=probe hidden=mlp-size decay=weight-decay length=seq-len",
+    ("compare", "compare"): "length=seq-len samples=batch-size vocabulary=vocab-size",
+    ("look", "look"): (
+        "second=second-text order=permutation memory=memory-text global=global-tokens "
+        "knowledge=with-knowledge"
+    ),
+    ("draw positions", "draw positions"): "length=seq-len",
+    ("draw schedules", "draw schedules"): "rate=lr",
+    ("draw masks", "draw masks"): (
+        "length=seq-len past=past-len prefix=prefix-len globals=num-globals block=block-size "
+        "random=num-random memory=mem-len"
+    ),
+    ("draw order", "draw order"): "memory=mem-len",
+    ("draw operations", "draw operations"): "length=seq-len",
+    ("translate", "predict"): "beams=num-beams tokens=max-new-tokens alpha=length-penalty",
+    ("choose", "predict"): "asks=question",
+}
+
+
+@pytest.mark.parametrize(("before", "now"), MOVED)
+def test_options_that_were_renamed_are_there(before: str, now: str) -> None:
+    for old, new in (pair.split("=") for pair in MOVED[before, now].split()):
+        known = {name for option in EVERY[now].params
+                 for name in (*option.opts, *option.secondary_opts)}  # fmt: skip
+        assert f"--{new}" in known, (before, old, new)
+
+
+FOREIGN = [
+    ("train gpt data --learning_rate 1", "--lr"),
+    ("train gpt data --num_train_epochs 1", "--epochs"),
+    ("train gpt data --output_dir x", "--out"),
+    ("train gpt data --max_steps 1", "--steps"),
+    ("train gpt data --block_size 1", "--seq-len"),
+    ("finetune m --per_device_train_batch_size 8", "--batch-size"),
+    ("finetune m --gradient_accumulation_steps 8", "--grad-accum"),
+    ("finetune m --recipe x", "--config"),
+    ("generate m text --beam 4", "--num-beams"),
+    ("generate m text --num_return_sequences 4", "--num-samples"),
+    ("generate m text --max_length 4", "--max-new-tokens"),
+    ("evaluate m data --num_fewshot 4", "--shots"),
+    ("distill m --style hinton", "--method"),
+    ("train gpt data --out x learning_rate=1", "optimizer.rate"),
+    ("train gpt data --out x batch.lr=1", "optimizer.rate"),
+    ("summarise m text", "predict"),
+]
+
+
+@pytest.mark.parametrize(("words", "ours"), FOREIGN, ids=str)
+def test_words_of_other_libraries(
+    words: str, ours: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"did you mean '{ours}" in refused(capsys, *words.split())
+
+
+def test_every_answer_to_a_foreign_word_is_known() -> None:
+    """Each of our words is an option, a command or a field of a configuration."""
+    known = {plain(name) for command in EVERY.values() for name in options(command)}
+    known |= {
+        plain(name) for one in EVERY.values() for p in one.params for name in p.secondary_opts
+    }
+    known |= {plain(name) for name in program.list_commands(click.Context(program))}
+    for card in FAMILIES.values():
+        for config in card.sizes.values():
+            known |= {plain(name) for name in config.__dataclass_fields__}
+    later = {"ffnsize", "normeps"}  # what fields will be called
+    for word, answers in WORDS.items():
+        assert word == plain(word)
+        told = [plain(answer) for answer in answers.split()]
+        assert any(answer in known for answer in told), (word, answers)
+        rest = {answer for answer in told if answer not in known | later}
+        assert rest <= {"model", "keyvalue"}, (word, rest)
+
+
+def test_keys_of_options_are_keys_of_a_recipe() -> None:
+    keys = option_keys()
+    assert keys["--lr"].startswith("optimizer.") and keys["--batch-size"].startswith("batch.")
+
+
+def test_a_shell_can_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "regard"], capture_output=True, text=True,
+        env={"_REGARD_COMPLETE": "bash_complete", "COMP_WORDS": "regard tra", "COMP_CWORD": "1",
+             "PATH": "", "PYTHONPATH": str(CLI.parents[1])},
+    )  # fmt: skip
+    assert done.stdout == "plain,train\n", done.stderr
+
+
+def test_a_refused_command_makes_no_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    for words in (
+        ["finetune", "m", "--task", "classify", "--data", "nowhere.jsonl", "--out", str(out)],
+        ["align", "m", "--data", "nowhere.jsonl", "--out", str(out)],
+        ["distill", "m", "--student", "layers=1", "--data", "nowhere", "--out", str(out)],
+    ):
+        assert "nowhere" in refused(capsys, *words)
+    assert not out.exists()
