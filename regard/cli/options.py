@@ -201,7 +201,11 @@ def as_parameter(name: str, hint: Any, default: Any) -> Parameter:
     if isinstance(about, Given):
         chosen = about
         leaves = [
-            dataclasses.replace(leaf, group=group_of(name, leaf))
+            dataclasses.replace(
+                leaf,
+                group=group_of(name, leaf),
+                default=None if leaf.default is MISSING else leaf.default,  # it may be left out
+            )
             for leaf in leaves_of(about.kind)
             if chosen.takes(".".join(leaf.path))
         ]
