@@ -162,7 +162,9 @@ class Separated(click.ParamType):
         try:
             return [self.kind(word) for word in words]
         except ValueError:
-            self.fail(f"{value!r} is not a list of numbers with commas, such as 0,3,-1")
+            raise InputError(
+                f"{param.opts[0]} is {value!r}; it must be numbers with commas, such as 0,3,-1"
+            ) from None
 
 
 # -- from a function to its options
