@@ -19,7 +19,7 @@ from regard.training.recipe import Recipe
 
 PATIENCE = 20.0  # seconds of a step that a dry run still measures
 FREE = ("budget.steps", "engine.device")  # of a recipe: all else is settled when a run begins
-BESIDE_RESUME = {"--resume", "--quiet", "--dry-run", "--steps", "--device"}
+BESIDE_RESUME = {"--resume", "--quiet", "--json", "--dry-run", "--steps", "--device"}
 OF_A_RUN = (
     "a run goes on by its own recipe, of which only the steps may grow (--steps N); leave it out, "
     "or begin a new run"

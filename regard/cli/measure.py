@@ -256,6 +256,8 @@ def probe(
     """
     if resume:
         beside = [option for option in asked if option not in ("--resume", "--quiet", "--json")]
+        if plan.get("untrained") is False:
+            beside = ["--no-untrained" if one == "--untrained" else one for one in beside]
         if beside:
             raise ConfigError(f"{beside[0]} is given beside --resume, but a probing goes on as it "
                               "began; give OUT alone")  # fmt: skip

@@ -162,7 +162,9 @@ class Separated(click.ParamType):
         try:
             return [self.kind(word) for word in words]
         except ValueError:
-            self.fail(f"{value!r} is not a list of numbers with commas, such as 0,3,-1")
+            raise InputError(
+                f"{param.opts[0]} is {value!r}; it must be numbers with commas, such as 0,3,-1"
+            ) from None
 
 
 # -- from a function to its options
@@ -201,7 +203,11 @@ def as_parameter(name: str, hint: Any, default: Any) -> Parameter:
     if isinstance(about, Given):
         chosen = about
         leaves = [
-            dataclasses.replace(leaf, group=group_of(name, leaf))
+            dataclasses.replace(
+                leaf,
+                group=group_of(name, leaf),
+                default=None if leaf.default is MISSING else leaf.default,  # it may be left out
+            )
             for leaf in leaves_of(about.kind)
             if chosen.takes(".".join(leaf.path))
         ]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from regard.core.foreign import ours
-
 
 class RegardError(Exception):
     """The base of all errors that a user can cause and mend."""
@@ -36,6 +34,8 @@ class UnknownName(RegardError):
     def __init__(
         self, kind: str, name: str, known: Iterable[str], advice: str = "", meant: str = ""
     ) -> None:
+        from regard.core.foreign import ours  # a table that only a wrong name needs
+
         names = sorted(known)
         self.name = name
         near = [meant or ours(name, names)] if meant or ours(name, names) else []

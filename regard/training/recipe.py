@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.core.files import write_text
-from regard.core.foreign import ours
 from regard.core.options import (
     BATCH_SIZE,
     CLASSES,
@@ -386,6 +385,8 @@ def changed(recipe: Recipe, table: Table) -> Recipe:
     try:
         return from_table(Recipe, table, what="recipe key", base=recipe)
     except UnknownName as error:
+        from regard.core.foreign import ours
+
         keys = option_keys()
         option = ours(error.name, keys) or f"--{plain_option(error.name)}"
         if option not in keys or keys[option].rpartition(".")[0] == error.name.rpartition(".")[0]:

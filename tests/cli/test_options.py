@@ -123,7 +123,8 @@ MOVED = {
     ),
     ("generate", "generate"): (
         "tokens=max-new-tokens minimum=min-new-tokens typical=typical-p "
-        "repetition=repetition-penalty no-repeat=no-repeat-ngram-size samples=num-samples beams=num-beams best=n-best "
+        "repetition=repetition-penalty no-repeat=no-repeat-ngram-size samples=num-samples "
+        "beams=num-beams best=n-best "
         "alpha=length-penalty penalty=length-penalty-form stopping=beam-stopping"
     ),
     ("fill", "fill"): "top=candidates order=fill-order tokens=max-new-tokens",

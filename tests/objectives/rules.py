@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from regard.data.corpus import Corpus
 from regard.models import create
-from regard.models.heads import Heads
+from regard.models.output import Heads
 from regard.models.state import State
 from regard.objectives.base import Loss, Objective, Sample
 from tests.objectives.small import VOCABULARY
