@@ -21,9 +21,11 @@ from regard.formats.directory import save
 from regard.metrics.text import Translation
 from regard.objectives.pairs import Pairs, PairsOptions
 from regard.training.build import model_for, resolved
-from regard.training.checkpoint import Checkpoints, mean, weights_of
+from regard.training.checkpoint import Checkpoints, mean
 from regard.training.data import TextData
 from regard.training.parallel import Group
+from regard.training.plan import prepare
+from regard.training.progress import watch
 from regard.training.recipe import Recipe, make
 from regard.training.resolve import MachineFacts
 from regard.training.run import Run, settings
@@ -151,15 +153,17 @@ def ours(job: Job) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=job.out) as name:
         place = Path(name, "run")
         with settings(CPU):
-            run = Timed(job.recipe(), place, Group(), CPU, "silent", False)
+            shown = watch("silent")
+            plan = prepare(job.recipe(), Group(), CPU, shown.note, resumed=False, data=TextData())
+            run = Timed(plan, place, Group(), shown, "")
             run.minutes = job.minutes
-            found = run.go()
+            found = run.go(resume=False)
         loaded = load(place)
         scores, signature = {}, ""
         for weights in ("last", "average"):
             if weights == "average":
                 held = Checkpoints(place / "checkpoints", AVERAGED).intact()[-AVERAGED:]
-                loaded.model.load_state_dict(mean([weights_of(s, loaded.model) for s in held]))
+                loaded.model.load_state_dict(mean([s.tensors("weights") for s in held]))
             else:
                 nats = perplexity(job, loaded)
             for decoding, beams in DECODINGS.items():

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.evaluation.page_words import CHINESE, NAMES
+from regard.report import clean
 from regard.report.curves import STYLE, Line, Panel, inline
-from regard.report.heatmap import clean
 from regard.training.progress import number
 from regard.training.report import PAGE, plain, replace, words
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+from regard.report import clean
 from regard.report.curves import (
     ACROSS,
     RIGHT,
@@ -17,7 +18,6 @@ from regard.report.curves import (
     share,
     steps_between,
 )
-from regard.report.heatmap import clean
 
 ROW, HEAD, FOOT, NUMBER = 28, 32, 26, 76  # pixels: a bar with its gap, title, scale, its number
 LETTER = 7.0

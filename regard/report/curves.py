@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from regard.report.heatmap import clean
+from regard.report import clean
 
 Point = tuple[float, float]
 

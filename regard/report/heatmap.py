@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from regard.core.errors import InputError
+from regard.report import clean
 
 Weights = Sequence[Sequence[float]]
 
@@ -146,20 +147,6 @@ def check(weights: Weights, rows: Sequence[str], columns: Sequence[str]) -> None
     for i, row in enumerate(weights):
         if len(row) != len(columns):
             raise InputError(f"row {i} has {len(row)} weights for {len(columns)} column names")
-
-
-def clean(text: str) -> str:
-    """What neither XML nor a terminal may see, made visible: control and direction characters."""
-    return "".join(visible(c) for c in text)
-
-
-def visible(character: str) -> str:
-    code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)  # ␀ … ␟
-    turns = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069  # writing direction
-    broken = unicodedata.category(character) in {"Cc", "Cs"} or code & 0xFFFE == 0xFFFE
-    return "\N{REPLACEMENT CHARACTER}" if turns or broken else character
 
 
 def label(text: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.bilingual import Said
-from regard.report.heatmap import clean
+from regard.report import clean
 
 HERE = Path(__file__).parent
 

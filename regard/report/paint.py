@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from regard.report import letters
+from regard.report import clean, letters
 from regard.report.curves import STYLE, said
-from regard.report.heatmap import clean, label
+from regard.report.heatmap import label
 
 Colour = tuple[int, int, int]
 

@@ -20,8 +20,8 @@ import jinja2
 from regard.core.errors import RegardError
 from regard.core.files import write_text
 from regard.formats.directory import describe
+from regard.report import clean
 from regard.report.curves import STYLE, Line, Panel, inline, smooth, svg
-from regard.report.heatmap import clean
 from regard.training.progress import Record, duration, number, read_metrics, size
 
 HERE = Path(__file__).with_name("templates")

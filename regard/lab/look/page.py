@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.report.heatmap import clean
+from regard.report import clean
 from regard.report.pages import rendered, words
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.pieces import BROKEN
-from regard.report.heatmap import clean
+from regard.report import clean
 
 TOGETHER = 8  # tokens that may share characters: each byte one token, and beginnings of the next
 LONGEST = 40  # characters of a label

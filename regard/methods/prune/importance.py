@@ -175,7 +175,7 @@ def written(model: Any, predictor: Any, examples: Sequence[Any]) -> Iterator[Run
 
     scribe, context = predictor.scribe, getattr(model.config, "context", None)
     sources, _ = scribe.sources(examples, predictor.room)
-    right = [scribe.form.task.target(example) for example in examples]
+    right = [scribe.task.target(example) for example in examples]
     pairs = list(zip(sources, scribe.closed(right), strict=True))
     if context is not None:  # rows of both, without the last target
         pairs = [(source, target[: context + 1 - len(source)]) for source, target in pairs]
