@@ -14,7 +14,7 @@ from regard.core.errors import ConfigError, FormatError
 from regard.data.examples import Example
 from regard.formats.directory import Checkpoint
 from regard.objectives import objective as find
-from regard.tasks import TASKS
+from regard.tasks import TASKS, objective_of
 from regard.tasks import task as find_task
 from regard.tasks.base import Prediction, Task
 from regard.tasks.corpus import Examples
@@ -110,7 +110,7 @@ def facts_of(loaded: Checkpoint) -> dict[str, Any]:
         return facts
     task = headed_task(loaded.model, loaded.source)
     if task is None:
-        able = [name for name in TASKS if find_task(name).has_objective]
+        able = [name for name in TASKS if objective_of(name)]
         raise ConfigError(
             f"{loaded.path or 'this model'} has learned no task that can be asked; fine-tune it "
             f"first ('regard finetune'), for one of {', '.join(able)}"

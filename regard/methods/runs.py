@@ -18,6 +18,7 @@ from regard.formats.directory import configure, heads_of, read_config
 from regard.formats.registry import extensions_of, format_of
 from regard.models import FAMILIES
 from regard.tasks import objective_of
+from regard.tasks import task as find_task
 from regard.tasks.data import LabelledData
 from regard.training import recipe as recipes
 from regard.training.build import check_tokenizer, family
@@ -34,7 +35,6 @@ Learn = Callable[[Recipe, Path, bool], Facts]  # (recipe, directory, resume?)
 
 OBJECTIVES = {  # name: (module, class), beside those of text and of tasks
     "distil": ("methods.distill.objective", "Distil"),
-    "reward": ("methods.preference.reward_model", "Reward"),
     "prefer": ("methods.preference.dpo", "Prefer"),
     "reinforce": ("methods.preference.grpo", "Reinforce"),
 }
@@ -83,9 +83,10 @@ def data_for(recipe: Recipe) -> TextData:
     """What a recipe learns from: prepared text, or labelled examples of a task."""
     task = recipe.examples.task
     writes = bool(task) and FAMILIES[family(recipe)].writes_tasks
-    if task == "prefer" or (objective_of(task or "") and not writes):
+    aligned = task is not None and not find_task(task).finetuned
+    if aligned or (objective_of(task or "") and not writes):
         examples = AnyExamples(OBJECTIVES)
-        examples.verb = "align" if task == "prefer" else "finetune"
+        examples.verb = "align" if aligned else "finetune"
         return examples
     text = AnyText(OBJECTIVES)
     text.verb = "finetune" if task else "train"
@@ -194,13 +195,6 @@ def model_facts(directory: Path) -> ModelFacts:
     form = format_of(source["model_type"])
     config = configure(form, source)
     return ModelFacts(form.family, config, heads_of(form, source), extensions_of(source))
-
-
-def task_facts(directory: Path) -> dict[str, Any]:
-    """task.json of a model directory; empty where there is none."""
-    from regard.tasks.labelled import TASK  # here: plain training reads nothing of labelled tasks
-
-    return read_json(directory / TASK, error=FormatError, advice="restore it") or {}
 
 
 def digest_of(files: Iterable[Path]) -> str:

@@ -48,8 +48,8 @@ def objectives() -> dict[str, type[LabelledObjective]]:
 
 
 def objective_of(name: str) -> str:
-    """The name of what learns a task with a head; "" where nothing does."""
-    known = name in TASKS and task(name).has_objective
+    """The name of what fine-tunes a task with a head; "" where nothing does."""
+    known = name in TASKS and task(name).has_objective and task(name).finetuned
     return task(name).objective().name if known else ""
 
 

@@ -81,6 +81,7 @@ class Task(Schema):
     asked_as: ClassVar[tuple[str, ...]] = ()  # other tasks that its models answer, too
 
     learned_by: ClassVar[type[LabelledObjective] | None] = None  # what learns it with a head
+    finetuned: ClassVar[bool] = True  # by `regard finetune`; else by `regard align`
     may_score: ClassVar[bool] = False  # may its answer be a number instead of a class?
     scores_as: ClassVar[str] = ""  # the task of a published model whose head has a single output
 

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.core.errors import ConfigError
+from regard.core.errors import ConfigError, FormatError
+from regard.core.files import read_json
 from regard.data.batching import Ragged, Rows, by_length, padded
 from regard.data.input_formats import InputFormat
 from regard.models import FAMILIES
@@ -31,6 +32,11 @@ from regard.tasks.task_tokens import grown
 
 TASK = "task.json"
 ROWS = ("tokens", "segments", "facts")  # what a sample has for each of its tokens
+
+
+def task_facts(directory: Path) -> dict[str, Any]:
+    """task.json of a model directory; empty where there is none."""
+    return read_json(directory / TASK, error=FormatError, advice="restore it") or {}
 
 
 def text_writers() -> list[str]:

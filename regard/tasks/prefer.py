@@ -11,6 +11,7 @@ from regard.data.read_fields import ID, Bad, Record, short
 from regard.metrics.labels import Choice
 from regard.tasks.base import Task
 from regard.tasks.converse import as_turns
+from regard.tasks.reward import Reward
 
 if TYPE_CHECKING:
     from regard.tasks.check import Checker
@@ -31,6 +32,8 @@ class PreferTask(Task):
         1: ("prompt",),
         3: ("prompt", "chosen", "rejected"),
     }
+    learned_by = Reward
+    finetuned = False
     writable = False
     between_marks = False
     void = "none of the choices and count as wrong"

@@ -151,7 +151,7 @@ def test_refusals(gpt: Path, bert: Path, tmp_path: Path) -> None:
         (("generate", tmp_path / "nothing", "The"), FormatError, "does not exist"),
         (("generate", bert, "The"), InputError, "Bert: it fills blanks"),
         (("fill", gpt, "The ___"), InputError, "GPT: it goes on with a text"),
-        (("chat", bert), InputError, "generate with one of gpt"),
+        (("chat", bert), InputError, "generate with one of transformer, gpt"),
         (("generate", gpt, "The " * 100), InputError, "reads 64 at once"),
         (("generate", gpt, "The", "--file", "x"), InputError, "not both"),
         (("generate", gpt, "The", "--lines"), InputError, "--lines needs"),

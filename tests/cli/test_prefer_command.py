@@ -201,7 +201,7 @@ def test_memory_is_needed_for_the_start_as_well(
         return int(json.loads(found.stdout)["memory_needed"])
 
     both, less = needed(), needed(f"objective.reference={small}")
-    monkeypatch.setattr(Prefer, "beside", lambda self: [])
+    monkeypatch.setattr(Prefer, "auxiliary_models", lambda self: [])
     alone = needed()
     assert both - alone == 4 * shrunk.parameter_count()
     assert less - alone == (small / "model.safetensors").stat().st_size
@@ -262,7 +262,7 @@ def test_every_method_has_what_a_recipe_needs() -> None:
     for method in METHODS:
         made = recipe_for(method)
         assert made.examples.task == "prefer" and made.budget.epochs and made.optimizer.rate > 0
-        assert recipe_for(method, {"budget": {"steps": 3}}).budget.epochs == 0
+        assert recipe_for(method, {"budget": {"steps": 3}}).budget.epochs is None
 
 
 # --- the data ---------------------------------------------------------------------------------

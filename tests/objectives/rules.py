@@ -41,7 +41,7 @@ def tiny(
     family: str,
     *,
     dtype: torch.dtype = torch.float32,
-    heads: Heads | None = None,
+    heads_of: Heads | None = None,
     scale: float = 3.0,
     **changes: Any,
 ) -> Any:
@@ -51,7 +51,7 @@ def tiny(
     model = create(family, initialise=False, **shape)
     still = {name: 0.0 for name in DROPOUTS if hasattr(model.config, name)}
     config = model.config.replace(**still)
-    model = (type(model)(config, heads) if heads else type(model)(config)).initialise()
+    model = (type(model)(config, heads_of) if heads_of else type(model)(config)).initialise()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" not in name:

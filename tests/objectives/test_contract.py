@@ -253,7 +253,7 @@ def model_for(name: str, objective: Any, family: str | None = None, **changes: A
     case = CASES[name]
     family = family or case.models.split()[0]
     shape = case.shape if family in case.models.split() else {}
-    return tiny(family, heads=objective.heads(), **shape | changes)
+    return tiny(family, heads_of=objective.heads(), **shape | changes)
 
 
 def of_options() -> list[Any]:

@@ -304,7 +304,7 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 def test_zero_means_the_real_next(spoken: Corpus) -> None:
     objective = pairs(spoken, 32)
-    model = tiny("bert", heads=objective.heads()).eval()
+    model = tiny("bert", heads_of=objective.heads()).eval()
     torch.nn.init.zeros_(model.heads["next"].out.weight)
     model.heads["next"].out.bias.data = torch.tensor([5.0, -5.0])  # sure of "next"
     batch = batch_of(objective, list(range(20)))
@@ -319,7 +319,7 @@ def test_a_tiny_model_learns_both(tmp_path: Path) -> None:
     """Every document has a word of its own, so that a B from elsewhere is seen at once."""
     documents = [[[word] * 5 for _ in range(12)] for word in range(FIRST, FIRST + 8)]
     objective = pairs(spoken_corpus(tmp_path, documents), 16, dynamic=True)
-    model = tiny("bert", heads=objective.heads(), scale=1.0, width=32, hidden=64).train()
+    model = tiny("bert", heads_of=objective.heads(), scale=1.0, width=32, hidden=64).train()
     optimiser = torch.optim.Adam(model.parameters(), 3e-3)
     for step in range(200):
         batch = objective.collate([objective.get(step * 16 + i) for i in range(16)])
@@ -347,6 +347,6 @@ def test_figures(spoken: Corpus) -> None:
 def test_models_that_do_not_fit_are_refused(spoken: Corpus) -> None:
     objective = pairs(spoken, 32)
     with pytest.raises(ConfigError, match='no head "next"'):
-        objective.check(tiny("bert", heads={"masked": 0}))
+        objective.check(tiny("bert", heads_of={"masked": 0}))
     with pytest.raises(ConfigError, match="1 segment"):
-        objective.check(tiny("bert", heads=objective.heads(), segments=1))
+        objective.check(tiny("bert", heads_of=objective.heads(), segments=1))

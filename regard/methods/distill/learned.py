@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from regard.core.errors import ConfigError
 from regard.data.corpus import MARKER, read_marker
 from regard.methods.distill.parts import TEXT
-from regard.methods.runs import model_facts, task_facts
+from regard.methods.runs import model_facts
 from regard.models import FAMILIES
 from regard.tasks import TASKS, objective_of
+from regard.tasks.labelled import task_facts
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe, replaced
 from regard.training.run import RECIPE

@@ -9,10 +9,10 @@ from typing import Any
 from regard.core.errors import ConfigError, InputError
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import load, locate
-from regard.methods.runs import model_facts, task_facts, weights_digest
+from regard.methods.runs import model_facts, weights_digest
 from regard.models import FAMILIES
 from regard.objectives.base import Objective
-from regard.tasks.labelled import LabelledObjective
+from regard.tasks.labelled import LabelledObjective, task_facts
 
 
 class Teacher:

@@ -79,7 +79,7 @@ def finetune(
 def check(recipe: Recipe) -> None:
     """Refuses a task that is not fine-tuned, and a model that has not read before."""
     task = find(recipe.examples.task or "")
-    if not (task.writable or task.has_objective):
+    if not task.finetuned:
         raise ConfigError("preferences are learned by 'regard align MODEL --data FILE --out RUN'")
     if not Path(recipe.model, "config.json").is_file():
         raise ConfigError(

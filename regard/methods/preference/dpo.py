@@ -22,10 +22,11 @@ from torch.nn import functional as F
 
 from regard.core.errors import ConfigError
 from regard.data.batching import Ragged, padded
-from regard.methods.preference.replies import Replies, k3, log_probabilities, pairs_of, refuse_none
-from regard.methods.preference.reward_model import right
+from regard.methods.preference.replies import Replies, k3, log_probabilities
 from regard.objectives.base import Batch, Loss, Sample
 from regard.objectives.causal import choose, padding
+from regard.tasks.replies import pairs_of, refuse_none
+from regard.tasks.reward import right
 
 LANGUAGE = "language"  # the name of the second loss
 

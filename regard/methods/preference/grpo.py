@@ -34,13 +34,12 @@ from regard.methods.preference.replies import (
     Replies,
     k3,
     log_probabilities,
-    prompts_of,
-    refuse_none,
 )
 from regard.methods.preference.rewards import Ids, judge_of
 from regard.objectives.base import Batch, Loss, Sample
 from regard.objectives.causal import padding
 from regard.objectives.reading import inner
+from regard.tasks.replies import prompts_of, refuse_none
 
 TOKENS = 32
 EVEN = 1e-4  # added to a deviation: a group of equals has no advantage (as in trl)

@@ -13,8 +13,8 @@ from torch import Tensor
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Preference
 from regard.data.problems import Place
-from regard.methods.preference.replies import form_of
-from regard.methods.preference.reward_model import Reward, right
+from regard.tasks.replies import form_of
+from regard.tasks.reward import Reward, right
 from tests.methods.preference.preferring import (
     UNEVEN,
     batch_of,

@@ -18,7 +18,11 @@ from torch.nn import functional as F
 from regard.attention.precision import wide
 from regard.core.errors import ConfigError
 from regard.data.input_formats import Framed
-from regard.methods.preference.replies import (
+from regard.models.family import Family
+from regard.objectives.base import Batch, Loss
+from regard.tasks.base import Prediction
+from regard.tasks.multi_row import Several, SeveralOptions
+from regard.tasks.replies import (
     check_family,
     form_of,
     notes_of,
@@ -27,10 +31,6 @@ from regard.methods.preference.replies import (
     refuse_none,
     replies_of,
 )
-from regard.models.family import Family
-from regard.objectives.base import Batch, Loss
-from regard.tasks.base import Prediction
-from regard.tasks.multi_row import Several, SeveralOptions
 
 
 @dataclass(frozen=True)
