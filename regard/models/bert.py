@@ -169,7 +169,7 @@ SIZES = {
 }
 
 _finetuning = PaperDefaults(
-    2e-5, eps=1e-6, weight_decay=0.01, warmup=0.1, batch_size=32, seq_len=128, epochs=3
+    lr=2e-5, eps=1e-6, weight_decay=0.01, warmup=0.1, batch_size=32, seq_len=128, epochs=3
 )
 
 FAMILY = Family(
@@ -187,7 +187,7 @@ FAMILY = Family(
     text_objective="masked",
     training={
         "": PaperDefaults(
-            1e-4, eps=1e-6, weight_decay=0.01, warmup=10_000, steps=1_000_000, batch_size=256,
+            lr=1e-4, eps=1e-6, weight_decay=0.01, warmup=10_000, steps=1_000_000, batch_size=256,
             seq_len=512,
             differs="the paper's Adam lacks the correction and its decay starts at 0: bert-adam, "
             "bert",

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from regard.models.base import Config, Model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PaperDefaults:
-    """What a paper trained with. `lr` is the highest rate, or a factor with the schedule "noam"."""
+    """What a paper trained with. `lr` is the highest learning rate, or a factor with the schedule
+    "noam". From scratch, a narrower model has a higher one: see `regard/training/resolve.py`.
+    """
 
     lr: float
     optimizer: str = "adamw"

@@ -220,7 +220,7 @@ SIZES = {
 }
 
 _gpt3 = PaperDefaults(
-    6e-4, betas=(0.9, 0.95), weight_decay=0.1, schedule="cosine", warmup=0.00125,
+    lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, schedule="cosine", warmup=0.00125,
     min_lr_ratio=0.1, until=260 / 300, steps=600_000, batch_size=256, seq_len=2048,
     differs="the batch of the paper grows during the first 4 to 12 billion tokens",
 )  # fmt: skip
@@ -244,8 +244,8 @@ FAMILY = Family(
             differs="what GPT-2 trained with is not published; this is GPT-3's, with its batch",
         ),
         "gpt1": PaperDefaults(
-            2.5e-4, weight_decay=0.01, schedule="cosine", warmup=2000, batch_size=64, seq_len=512,
-            differs="clip is that of its fine-tuning",
+            lr=2.5e-4, weight_decay=0.01, schedule="cosine", warmup=2000, batch_size=64,
+            seq_len=512, differs="clip is that of its fine-tuning",
         ),
         "gpt3": _gpt3,
         "gpt3-medium": _gpt3.replace(lr=3e-4),
@@ -258,8 +258,8 @@ FAMILY = Family(
     },
     finetuning={
         "": PaperDefaults(
-            6.25e-5, weight_decay=0.01, schedule="gpt1", warmup=0.002, batch_size=32, seq_len=512,
-            epochs=3,
+            lr=6.25e-5, weight_decay=0.01, schedule="gpt1", warmup=0.002, batch_size=32,
+            seq_len=512, epochs=3,
         ),
     },
     # start, delimiter, extract: Radford et al. 2018, 3.3

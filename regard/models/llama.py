@@ -186,7 +186,7 @@ def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
 
 
 _training = PaperDefaults(
-    3e-4, betas=(0.9, 0.95), weight_decay=0.1, schedule="cosine", warmup=2000, min_lr_ratio=0.1,
+    lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, schedule="cosine", warmup=2000, min_lr_ratio=0.1,
     steps=250_000, batch_size=2048, seq_len=2048,
 )  # fmt: skip
 _longer = _training.replace(eps=1e-5, steps=500_000, batch_size=1024, seq_len=4096)
@@ -216,7 +216,7 @@ FAMILY = Family(
     },
     finetuning={
         "": PaperDefaults(
-            2e-5, weight_decay=0.1, schedule="cosine", min_lr_ratio=0.1, batch_size=64,
+            lr=2e-5, weight_decay=0.1, schedule="cosine", min_lr_ratio=0.1, batch_size=64,
             seq_len=512, epochs=2,
             differs="the papers tune on instructions alone; this is what Llama 2 did, with "
             "shorter rows",

@@ -177,7 +177,7 @@ def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
 
 
 _finetuning = PaperDefaults(
-    3e-5, eps=1e-6, weight_decay=0.01, warmup=0.1, batch_size=32, seq_len=4096, epochs=4
+    lr=3e-5, eps=1e-6, weight_decay=0.01, warmup=0.1, batch_size=32, seq_len=4096, epochs=4
 )
 
 FAMILY = Family(
@@ -190,7 +190,7 @@ FAMILY = Family(
     objective="masked",
     training={
         "": PaperDefaults(
-            3e-5, eps=1e-6, weight_decay=0.01, grad_clip=5.0, schedule="polynomial", power=3.0,
+            lr=3e-5, eps=1e-6, weight_decay=0.01, grad_clip=5.0, schedule="polynomial", power=3.0,
             warmup=500, steps=65_000, batch_size=64, seq_len=4096,
             differs="made for weights that RoBERTa has trained; from nothing take bert's rate",
         ),

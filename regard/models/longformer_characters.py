@@ -213,7 +213,7 @@ FAMILY = Family(
     objective="causal",
     training={
         "": PaperDefaults(
-            2.5e-4, weight_decay=0.01, grad_clip=0.25, warmup=0.1, min_lr_ratio=0.0625,
+            lr=2.5e-4, weight_decay=0.01, grad_clip=0.25, warmup=0.1, min_lr_ratio=0.0625,
             seq_len=2048,
             differs="one falling line in place of five phases, each at half the rate of the one "
             "before",
@@ -221,7 +221,7 @@ FAMILY = Family(
     },
     finetuning={
         "": PaperDefaults(
-            1e-4, weight_decay=0.01, warmup=0.002, batch_size=32, seq_len=256, epochs=3
+            lr=1e-4, weight_decay=0.01, warmup=0.002, batch_size=32, seq_len=256, epochs=3
         ),
     },
     laptop=laptop,

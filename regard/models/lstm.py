@@ -138,14 +138,14 @@ FAMILY = Family(
     other_objectives=("causal",),
     training={
         "": PaperDefaults(
-            1e-3, optimizer="adam", grad_clip=5.0, schedule="cosine", warmup=0.02, batch_size=20,
+            lr=1e-3, optimizer="adam", grad_clip=5.0, schedule="cosine", warmup=0.02, batch_size=20,
             seq_len=35,
             differs="the paper's plain descent needs a rate for every corpus; Adam is our choice",
         ),
     },
     finetuning={
         "": PaperDefaults(
-            5e-4, optimizer="adam", grad_clip=5.0, batch_size=32, seq_len=256, epochs=10
+            lr=5e-4, optimizer="adam", grad_clip=5.0, batch_size=32, seq_len=256, epochs=10
         ),
     },
     laptop=laptop,

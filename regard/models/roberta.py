@@ -55,12 +55,12 @@ SIZES = {
 }
 
 _training = PaperDefaults(
-    6e-4, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01, grad_clip=0.0, warmup=24_000,
+    lr=6e-4, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01, grad_clip=0.0, warmup=24_000,
     steps=500_000, batch_size=8192, seq_len=512,
 )  # fmt: skip
 _finetuning = PaperDefaults(
-    2e-5, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1, grad_clip=0.0, warmup=0.06, batch_size=16,
-    seq_len=512, epochs=10,
+    lr=2e-5, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1, grad_clip=0.0, warmup=0.06,
+    batch_size=16, seq_len=512, epochs=10,
 )  # fmt: skip
 
 FAMILY = Family(

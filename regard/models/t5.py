@@ -201,13 +201,13 @@ FAMILY = Family(
     other_objectives=("prefix",),
     training={
         "": PaperDefaults(
-            0.01, optimizer="adafactor", eps=1e-30, grad_clip=0.0, schedule="inverse-square-root",
-            warmup=10_000, steps=2**19, batch_size=128, seq_len=512,
+            lr=0.01, optimizer="adafactor", eps=1e-30, grad_clip=0.0,
+            schedule="inverse-square-root", warmup=10_000, steps=2**19, batch_size=128, seq_len=512,
         ),
     },
     finetuning={
         "": PaperDefaults(
-            1e-3, optimizer="adafactor", eps=1e-30, grad_clip=0.0, schedule="constant",
+            lr=1e-3, optimizer="adafactor", eps=1e-30, grad_clip=0.0, schedule="constant",
             batch_size=128, seq_len=512, epochs=10,
         ),
     },

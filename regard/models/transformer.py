@@ -134,7 +134,7 @@ def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
 
 
 _training = PaperDefaults(
-    1.0, optimizer="adam", betas=(0.9, 0.98), eps=1e-9, grad_clip=0.0, schedule="noam",
+    lr=1.0, optimizer="adam", betas=(0.9, 0.98), eps=1e-9, grad_clip=0.0, schedule="noam",
     warmup=4000, steps=100_000, batch_tokens=25_000,
 )  # fmt: skip
 
@@ -148,7 +148,7 @@ FAMILY = Family(
     objective="prefix",  # of plain text; its own task is pairs
     other_objectives=("span",),
     training={"": _training, "transformer-big": _training.replace(steps=300_000)},
-    finetuning={"": PaperDefaults(1e-4, warmup=0.1, batch_size=64, seq_len=256, epochs=10)},
+    finetuning={"": PaperDefaults(lr=1e-4, warmup=0.1, batch_size=64, seq_len=256, epochs=10)},
     laptop=laptop,
     writes_tasks=True,
     smooths_labels=True,

@@ -200,7 +200,7 @@ def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
 
 
 _training = PaperDefaults(
-    2.5e-4, optimizer="adam", grad_clip=0.25, schedule="cosine", steps=200_000, batch_size=60,
+    lr=2.5e-4, optimizer="adam", grad_clip=0.25, schedule="cosine", steps=200_000, batch_size=60,
     seq_len=150,
 )  # fmt: skip
 
@@ -234,7 +234,7 @@ FAMILY = Family(
     },
     finetuning={
         "": PaperDefaults(
-            1e-4, weight_decay=0.01, warmup=0.002, batch_size=32, seq_len=256, epochs=3
+            lr=1e-4, weight_decay=0.01, warmup=0.002, batch_size=32, seq_len=256, epochs=3
         ),
     },
     laptop=laptop,

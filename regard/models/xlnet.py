@@ -249,7 +249,7 @@ def objective_fields(objective: str, options: Any, seq_len: int) -> dict[str, An
     }
 
 
-_finetuning = PaperDefaults(2e-5, eps=1e-6, warmup=0.1, batch_size=32, seq_len=512, epochs=3)
+_finetuning = PaperDefaults(lr=2e-5, eps=1e-6, warmup=0.1, batch_size=32, seq_len=512, epochs=3)
 
 FAMILY = Family(
     name="xlnet",
@@ -262,7 +262,7 @@ FAMILY = Family(
     other_objectives=("causal", "prefix"),
     training={
         "": PaperDefaults(
-            4e-4, eps=1e-6, weight_decay=0.01, schedule="polynomial", warmup=40_000,
+            lr=4e-4, eps=1e-6, weight_decay=0.01, schedule="polynomial", warmup=40_000,
             steps=500_000, batch_size=8192, seq_len=512,
             differs="the authors' Adam lacks the correction: bert-adam",
         ),

@@ -1,6 +1,7 @@
 """Tasks learned and answered as text: a source is read, a target is written.
 
-Models with an encoder and a decoder (t5, transformer) learn every task but `tag` so. Models that
+Models with an encoder and a decoder (t5, transformer) learn every task but `tag`, `link` and
+`prefer` so. Models that
 go on with a text (gpt, transformer-xl, lstm, longformer-characters) learn what is a text anyway:
 translate, summarise, converse. text_forms.py says how each task is put in words.
 

@@ -21,6 +21,7 @@ class Entail(LabelledText):
     pseudo = True
     asked_as = ("classify",)
     # T5 reads "mnli hypothesis: B premise: A" and writes the label, as in the code of its authors.
+    # `TextTask.source` in classify.py joins them; a recipe sets another prefix: examples.prefix.
     prefix = "mnli "
     sides = ("premise", "hypothesis")
     second_first = True
@@ -31,6 +32,7 @@ class Entail(LabelledText):
         return super().label_of(value, record)
 
     def template(self, examples: Sequence[Any]) -> str:
+        """For prompts; what a fine-tuned T5 reads is said above."""
         return "{text}\nQuestion: {pair} {labels}?\nAnswer: {label}"
 
     def prompt_words(self, labels: Sequence[str]) -> dict[str, str]:

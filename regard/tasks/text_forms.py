@@ -1,12 +1,14 @@
 """Tasks in words: what a model reads, what it has to write, and what the written text means.
 
-The file of each task says its form (`prefix`, `source` and `target`), so how T5 reads an entailment
+The file of each task says its form (`prefix`; `sides` and `second_first`, or its own `source`;
+`target`), so how T5 reads an entailment
 is changed in `entail.py`. In short:
 
     task       source                                                  target
     translate  {prefix}SOURCE                                          TARGET
     summarise  {prefix}SOURCE                                          TARGET
     classify   {prefix}text: A [pair: B]                               the label
+    multilabel {prefix}text: A                                         the labels, with commas
     entail     {prefix}hypothesis: B premise: A                        the label
     similar    {prefix}sentence1: A sentence2: B                       3.8, in steps of 0.2
     answer     {prefix}question: Q context: P                          the answer, or "no answer"
@@ -15,8 +17,8 @@ is changed in `entail.py`. In short:
 
 T5's prefixes of summarise, entail (MNLI), similar (STS-B) and choose (COPA), and the order of the
 fields, are those of its authors' code and of Raffel et al. 2019, appendix D; their example in 2.4
-has the premise first. Two are ours: `classify` where theirs names a data set, and `translate: `
-where it names two languages. Other models have none.
+has the premise first. Three are ours: `classify` where theirs names a data set, `translate: `
+where it names two languages, and that of multilabel. Other models have none.
 """
 
 from __future__ import annotations
