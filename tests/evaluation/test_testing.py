@@ -323,9 +323,9 @@ REFUSED = [  # the model, the data, the plan; the error, and what it names
     ("one", TEXT, {"split": "dev"}, UnknownName, "split"),
     ("reviewer", CLASSIFY, {"decoding": {"beams": 4}}, ConfigError, "beams: such is asked of"),
     ("one", TEXT, {"decoding": {"beams": 4}}, ConfigError, "beams"),
-    *[("reviewer", CLASSIFY, plan, ConfigError, f"--{name} says nothing to a test of classify")
-      for plan in ({"length": 8}, {"split": "valid"}, {"strict": True}, {"language": "zh"})
-      for name in plan],
+    *[("reviewer", CLASSIFY, plan, ConfigError, f"--{option} says nothing to a test of classify")
+      for option, plan in (("seq-len", {"length": 8}), ("split", {"split": "valid"}),
+                           ("strict", {"strict": True}), ("language", {"language": "zh"}))],
     *[("one", TEXT, plan, ConfigError, f"--{name} says nothing to a test of text")
       for plan in ({"strict": True}, {"language": "zh"}) for name in plan],
     ("reviewer", CLASSIFY, {"precision": "fp8"}, UnknownName, "precision"),

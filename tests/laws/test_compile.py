@@ -105,6 +105,7 @@ def test_one_graph_serves_every_step_of_training(specimen: Specimen) -> None:
     assert counter.frame_count == 1, "compiled again"
 
 
+@pytest.mark.slow
 @kinds
 def test_one_graph_with_dropout_in_mixed_precision(specimen: Specimen) -> None:
     model = specimen.fresh().train()

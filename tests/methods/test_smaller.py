@@ -9,12 +9,12 @@ import pytest
 from regard.cli.main import main
 from tests.tasks import tuning
 
-COMMANDS = {"quantize": [], "prune": ["--hidden", "0.5"]}
+COMMANDS = {"quantize": [], "prune": ["--ffn-units", "0.5"]}
 OPTIONS = [
     ["--limit", "5"], ["--task", "classify"], ["--split", "valid"], ["--skip", "no-label"],
     ["--field", "text=body"], ["--format", "csv"], ["--no-header"],
 ]  # fmt: skip
-SAMPLES = ["--samples", "9"]
+SAMPLES = ["--importance-examples", "9"]
 BY = ["--by", "magnitude", "--data", "x"]
 ABOUT = "is about the data that a model is tested on"
 
@@ -29,8 +29,8 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
     [
         *((c, words, f"{words[0].replace('--no-', '--')} {ABOUT}") for c in COMMANDS
           for words in OPTIONS),
-        ("prune", SAMPLES, f"--samples {ABOUT}"),
-        ("prune", [*SAMPLES, *BY], "--samples says from how much"),
+        ("prune", SAMPLES, f"--importance-examples {ABOUT}"),
+        ("prune", [*SAMPLES, *BY], "--importance-examples says how much"),
     ],
 )  # fmt: skip
 def test_options_of_data_without_data(

@@ -416,6 +416,7 @@ for _ in sys.stdin:  # a process for each line
 SIZE = 100_000
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     chance = random.Random(0)
     reached, half = 0, 0

@@ -181,6 +181,7 @@ def test_compiled_runs_go_on_too(
     assert whole.read_bytes() == parts.read_bytes()
 
 
+@pytest.mark.slow
 def test_going_on_with_a_model_on_other_text(where: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     assert regard("train", "gpt", where, *QUICK, "--out", first, "--steps", "4").returncode == 0

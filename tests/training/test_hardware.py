@@ -59,6 +59,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("case", CASES)
 def test_estimated_memory_is_within_a_factor_of_two(case):

@@ -23,6 +23,8 @@ from tests.training.small import data
 ROOT = Path(__file__).resolve().parents[2]
 SAVED = Path("checkpoints", "step-00000003")
 
+pytestmark = pytest.mark.slow
+
 
 def run_two(action: str, directory: Path) -> None:
     """The worker in two processes."""

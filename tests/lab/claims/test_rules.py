@@ -138,6 +138,7 @@ def test_copied_positions_are_as_good_and_random_ones_are_not(short, copied, ran
     assert claim("copied-positions").rule.judge(held).verdict == verdict
 
 
+@pytest.mark.slow
 def test_a_claim_goes_on_where_it_stopped(tmp_path):
     made, seen = claim("scaling"), []
     first = run(made, tmp_path, seeds=1, tell=lambda cell, figures: seen.append(cell))

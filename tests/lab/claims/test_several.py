@@ -59,6 +59,7 @@ def test_what_fails_is_named() -> None:
     assert "--seeds is 0" in Several(["--seeds", "0"], 1).run(["shift"])["shift"]
 
 
+@pytest.mark.slow
 def test_a_stop_reaches_every_process_and_keeps_cells(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "regard", "claims", "run", "tying", "norm-kinds", "--jobs",
                "2", "--effort", "0.02", "--out", str(tmp_path)]  # fmt: skip

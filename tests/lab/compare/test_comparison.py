@@ -56,6 +56,7 @@ def test_a_text_without_anything_to_test_with_is_refused(tmp_path):
         comparison(given, tmp_path / "out").prepare()
 
 
+@pytest.mark.slow
 def test_a_model_that_fails_does_not_keep_the_others_from_their_turn(tmp_path):
     write_text(tmp_path / "text.txt")
     made = comparison(plan(str(tmp_path / "text.txt"), length=10**6), tmp_path / "out")

@@ -51,6 +51,7 @@ def plan_of(text: str, *models: str, **changes) -> Plan:
     return Plan((text,), tuple(lineup(models)), Budget("tokens", BUDGET), **few | changes)
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_tables_also_when_one_was_stopped(text, tmp_path, capsys):
     plan = plan_of(text, "gpt", "bert", "lstm")
     begin(plan, tmp_path / "one")
