@@ -39,7 +39,7 @@ class UnknownName(RegardError):
         names = sorted(known)
         self.name = name
         near = [meant or ours(name, names)] if meant or ours(name, names) else []
-        near = near or difflib.get_close_matches(name, names, 1, 0.5)
+        near = near or difflib.get_close_matches(name, names, 1, 0.6)
         few = f"known: {', '.join(names)}" if len(names) <= 20 else f"none of {len(names)} is near"
         hint = f"did you mean {near[0]!r}?" if near else few
         super().__init__(f"unknown {kind} {name!r}; {hint}" + (f" {advice}" if advice else ""))

@@ -9,6 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 WORDS = {
+    # tasks
+    "ner": "tag predict",
+    "pos": "tag",
+    "tokenclassification": "tag",
+    "tagging": "tag",
+    "qa": "answer",
+    "squad": "answer",
+    "questionanswering": "answer",
+    "sentiment": "classify",
+    "sentimentanalysis": "classify",
+    "textclassification": "classify",
+    "sequenceclassification": "classify",
+    "classification": "classify",
+    "nli": "entail",
+    "mnli": "entail",
+    "sts": "similar",
+    "similarity": "similar",
+    "multiplechoice": "choose",
+    "translation": "translate",
+    "summarization": "summarise",
+    "dialogue": "converse",
     # Hugging Face, nanoGPT, fairseq, torchtune: options of training and keys of recipes
     "learningrate": "lr",
     "maxlr": "lr",
@@ -174,7 +195,6 @@ WORDS = {
     "entail": "predict",
     "similar": "predict",
     "tag": "predict",
-    "ner": "predict",
     "answer": "predict",
     "choose": "predict",
     "translate": "predict",
@@ -208,6 +228,23 @@ NOW = {
 }
 
 
+# Options of others that are keys of a recipe here.
+KEYS = {
+    **dict.fromkeys(
+        ("nlayer", "nlayers", "numlayers", "numhiddenlayers", "layers"), "shape.layers=N"
+    ),
+    **dict.fromkeys(("nhead", "nheads", "numheads", "numattentionheads"), "shape.heads=N"),
+    **dict.fromkeys(("nembd", "hiddensize", "dmodel", "embeddim", "width"), "shape.width=N"),
+    **dict.fromkeys(("dropout", "hiddendropoutprob"), "shape.dropout=X"),
+    **dict.fromkeys(("compile", "torchcompile"), "engine.compile=yes"),
+    **dict.fromkeys(("evalsteps", "evalinterval", "evalstrategy"), "validation.every=N"),
+    **dict.fromkeys(("savesteps", "savestrategy"), "checkpoint.every=N"),
+    "savetotallimit": "checkpoint.keep=N",
+    "overwriteoutputdir": "--out with another directory: no run is overwritten",
+    **dict.fromkeys(("modelnameorpath", "model"), "MODEL, the first word after the command"),
+}
+
+
 def plain(word: str) -> str:
     return "".join(letter for letter in word.lower() if letter.isalnum())
 
@@ -216,6 +253,8 @@ def ours(word: str, known: Iterable[str]) -> str:
     """What is called `word` elsewhere, by the name that is known here; "" if nothing is."""
     names = {plain(name): name for name in known}
     last = plain(word.rpartition(".")[2])
+    if last in names:  # written with other capitals or dashes
+        return names[last]
     for answer in WORDS.get(last, "").split():
         if plain(answer) in names:
             return names[plain(answer)]

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -40,9 +41,11 @@ class RunLock:
     def __init__(self, run: Path) -> None:
         self.run, self.file = Path(run), Path(run) / ".lock"
         self.handle = -1
+        self.fresh = False  # was the directory made here?
 
     def __enter__(self) -> Self:
         try:
+            self.fresh = not self.run.exists()
             self.run.mkdir(parents=True, exist_ok=True)
             self.handle = self.take()
             os.truncate(self.handle, 0)
@@ -63,6 +66,9 @@ class RunLock:
     ) -> None:
         if self.handle in HELD:  # a forked child that leaves the block has nothing to give back
             self.file.unlink(missing_ok=True)
+            if self.fresh and error is not None:  # a refused run leaves no empty directory
+                with suppress(OSError):
+                    self.run.rmdir()
         self.release()
 
     def take(self) -> int:

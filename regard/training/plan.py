@@ -44,7 +44,7 @@ from regard.training.resolve import (
     with_budget,
     with_steps,
 )
-from regard.training.schedule import schedule
+from regard.training.schedule import BY_WIDTH, schedule
 from regard.training.train_module import DTYPES, Learner, checkpoint_blocks
 
 WORTH_COMPILING = 15 * 60.0  # seconds; a shorter run cannot repay a minute of compiling
@@ -112,6 +112,13 @@ def prepare(
         if config.budget.steps is None:
             pace = f"{timing.seconds:.3g} s a step: {frozen.budget.minutes:g} minutes are"
             note(f"{pace} {frozen.budget.steps:,} steps")
+    if not resumed and frozen.schedule.name in BY_WIDTH and recipe.optimizer.rate is not None:
+        scale = model.config.width * max(1.0, frozen.schedule.warmup)
+        highest = frozen.optimizer.rate / scale**0.5
+        note(
+            f"with the schedule {frozen.schedule.name} the rate is a factor, and the highest "
+            f"learning rate is {highest:.2g}; --schedule linear takes --lr as it is"
+        )
     set_pace(frozen, loop, model)
     flops = run.flops * work(model)
     facts |= {"steps": frozen.budget.steps, "gemm_peak": peak, "step_flops": flops}

@@ -170,6 +170,10 @@ def batch_of(recipe: Recipe, paper: PaperDefaults, processes: int, model: ModelF
     """Tokens of a sample and samples of a step, where the recipe leaves them open."""
     batch, task = recipe.batch, recipe.examples.task
     length, samples, context = batch.length, batch.samples, model.context
+    for name in ("samples", "length", "accumulate"):
+        value = getattr(batch, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"batch.{name} is {value}; it must be at least 1, or left out")
     usual = (paper.seq_len if task else None) or LENGTH
     if length is None:
         length = min(usual, context or usual)

@@ -360,7 +360,16 @@ def resumed(recipe: Recipe, out: Path) -> Recipe:
 
 def pick_device(name: str | None) -> torch.device:
     if name is not None:
-        return torch.device(name)
+        try:
+            device = torch.device(name)
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(
+                f"engine.device is {name!r}, which cannot be used here ({reason}); choose cpu, or "
+                "leave it out"
+            ) from None
+        return device
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

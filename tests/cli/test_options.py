@@ -13,9 +13,10 @@ import click
 import pytest
 
 from regard.cli.main import GROUPS, main, program
-from regard.core.foreign import NOW, WORDS, plain
+from regard.core.foreign import KEYS, NOW, WORDS, plain
 from regard.core.options import Option
 from regard.models import FAMILIES
+from regard.tasks import TASKS
 from regard.training.recipe import option_keys
 
 CLI = Path(__file__).resolve().parents[2] / "regard" / "cli"
@@ -194,16 +195,19 @@ def test_words_of_other_libraries(
 
 
 def test_every_answer_to_a_foreign_word_is_known() -> None:
-    """Each of our words is an option, a command or a field of a configuration."""
+    """Each of our words is an option, a command, a task or a field of a configuration."""
     known = {plain(name) for command in EVERY.values() for name in options(command)}
     known |= {
         plain(name) for one in EVERY.values() for p in one.params for name in p.secondary_opts
     }
-    known |= {plain(name) for name in program.list_commands(click.Context(program))}
+    known |= {plain(name) for name in [*program.list_commands(click.Context(program)), *TASKS]}
     for card in FAMILIES.values():
         for config in card.sizes.values():
             known |= {plain(name) for name in config.__dataclass_fields__}
     later = {"ffnsize", "normeps"}  # what fields will be called
+    keys = {f"{part}." for part in ("shape", "engine", "validation", "checkpoint")}
+    for word, key in KEYS.items():
+        assert word == plain(word) and (key[: key.find(".") + 1] in keys or " " in key)
     for word, answers in WORDS.items():
         assert word == plain(word)
         told = [plain(answer) for answer in answers.split()]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from regard.cli.main import main
 from tests.training.small import PLAIN, data
 
 SHAPE = [f"shape.{name}={value}" for name, value in PLAIN.items()]
@@ -192,3 +193,27 @@ def test_going_on_with_a_model_on_other_text(where: Path, tmp_path: Path) -> Non
     assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
     done = regard("train", first, other, "--out", tmp_path / "third", "batch.length=64")
     assert done.returncode == 2 and "has learned 32 positions" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--batch-size", "0"], "batch.samples is 0"),
+        (["--batch-size", "-3"], "batch.samples is -3"),
+        (["--seq-len", "0"], "batch.length is 0"),
+        (["--grad-accum", "0"], "batch.accumulate is 0"),
+        (["--device", "nowhere"], "engine.device is 'nowhere'"),
+        (["--precision", "fp16"], "engine.precision is fp16"),
+        (["--schedule", "foo"], "foo"),
+        (["--steps", "0"], "budget.steps is 0"),
+        (["--n_layer", "2"], "did you mean 'shape.layers=N'"),
+        (["--dropout", "0"], "did you mean 'shape.dropout=X'"),
+    ],
+)
+def test_a_refused_run_says_why_and_leaves_nothing(
+    words: list[str], named: str, where: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main(["train", "gpt", str(where), "--size", "tiny", "--out", str(out), *words]) == 2
+    assert named in capsys.readouterr().err
+    assert not out.exists()
