@@ -57,12 +57,12 @@ class RunOptions:
         return self.out
 
     def recipe(self, settings: Sequence[str] | Table, options: Table, named: Table) -> Recipe:
-        """The recipe file, with what the command line changes of it."""
+        """The recipe file, with what the command line changes; options overrule KEY=VALUE."""
         base = recipes.read(recipes.find(self.config)) if self.config else {}
         changes = settings if isinstance(settings, dict) else recipes.overrides(settings)
         if "budget" in options or "budget" in changes:
             base.pop("budget", None)  # steps in place of its epochs, not beside them
-        return recipes.make(base, options, changes, without_open(named))
+        return recipes.make(base, changes, options, without_open(named))
 
     def check_resume(self, asked: Sequence[str], settings: Table, path: str) -> None:
         """Refuses what a run that goes on would leave aside."""
@@ -297,11 +297,11 @@ def align(
     from regard.methods.preference.run import check, prefer, recipe_for
 
     if run.resume:
-        recipe = recipes.make(options, words)
+        recipe = recipes.make(words, options)
     else:
         base = recipes.read(recipes.find(run.config)) if run.config else {}
         named = without_open({"data": data, "model": model})
-        recipe = recipe_for(method.method, base, options, words, named)
+        recipe = recipe_for(method.method, base, words, options, named)
     if run.dry_run:
         check(recipe)
         return plan_of(recipe)

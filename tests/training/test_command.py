@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from regard.cli.learn import RunOptions
 from regard.cli.main import main
 from tests.training.small import PLAIN, data
 
@@ -217,3 +218,8 @@ def test_a_refused_run_says_why_and_leaves_nothing(
     assert main(["train", "gpt", str(where), "--size", "tiny", "--out", str(out), *words]) == 2
     assert named in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_an_option_overrules_a_key() -> None:
+    recipe = RunOptions().recipe(["budget.steps=2", "seed=5"], {"budget": {"steps": 4}}, {})
+    assert recipe.budget.steps == 4 and recipe.seed == 5
