@@ -81,7 +81,7 @@ bench-workshop: $(READY) ## measure distilling, quantising, augmenting and the r
 	@test -n '$(DATA)' || { echo 'give the directory of the labelled data: make bench-workshop DATA=<directory>'; exit 2; }
 	@$(BIN)/python $(PIP) -c constraints.txt -e '.[bench-compress]'
 	$(BIN)/python benchmarks/compress.py
-	for name in quantize distil augment robust probe prefer; do $(BIN)/python benchmarks/$$name.py --data '$(DATA)' || exit 1; done
+	for name in quantize distill augment robust probe prefer; do $(BIN)/python benchmarks/$$name.py --data '$(DATA)' || exit 1; done
 	$(BIN)/python benchmarks/knowledge.py
 
 golden: $(GOLDEN_READY) ## make the golden files of Transformer-XL again

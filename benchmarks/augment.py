@@ -37,9 +37,9 @@ from script import options_of, parser_for, publish, regard, write_cell
 
 from regard.core.seeding import permutation
 from regard.data.augment.eda import METHODS, published
-from regard.data.augment.examples import Settings
+from regard.data.augment.examples import AugmentSettings
 from regard.data.augment.thesaurus import WORDNET, digest
-from regard.data.readers import Reader
+from regard.data.readers import ExampleReader
 from regard.methods.augment.files import record
 from regard.methods.augment.processes import augmented
 from regard.training.hardware import quick_malloc
@@ -90,7 +90,7 @@ def tried(study: Study, tiny: bool) -> Study:
 
 def drawn(data: Files, task: str, size: int, seed: int) -> tuple[list[Any], dict[str, str]]:
     """Examples to learn from, in the order that the seed decides, and the names of their fields."""
-    reader = Reader(str(data.train), task)
+    reader = ExampleReader(str(data.train), task)
     examples: list[Any] = list(reader)
     if size:
         examples = [examples[i] for i in permutation(len(examples), seed, "examples")[:size]]
@@ -107,7 +107,7 @@ def measured(study: Study, arm: str, size: int, seed: int, options: Any) -> dict
     rows = list(examples)
     began = time.perf_counter()
     if arm == "file":
-        how = Settings(METHODS, copies, share, seed, options.thesaurus)
+        how = AugmentSettings(METHODS, copies, share, seed, options.thesaurus)
         rows += [v.example for variants in augmented(examples, how) for v in variants]
     making = time.perf_counter() - began
     place = options.out / "runs" / name

@@ -47,7 +47,7 @@ class Case:
     def model(self) -> Model:
         torch.manual_seed(0)
         model, config = FAMILIES[self.family].model, FAMILIES[self.family].config
-        return model(config().replace(**self.changes)).initialise()
+        return model(config().replace(**self.changes)).initialize()
 
     def inputs(self) -> dict[str, Tensor]:
         torch.manual_seed(1)
@@ -57,7 +57,7 @@ class Case:
 def text(case: Case, config: Any) -> dict[str, Tensor]:
     """Random tokens and what follows each of them."""
     tokens = torch.randint(
-        5, 20000 if config.vocabulary > 20000 else config.vocabulary, (case.batch, case.length + 1)
+        5, 20000 if config.vocab_size > 20000 else config.vocab_size, (case.batch, case.length + 1)
     )
     return {"tokens": tokens[:, :-1].contiguous(), "next": tokens[:, 1:].contiguous()}
 
@@ -101,7 +101,7 @@ def permuted(case: Case, config: Any) -> dict[str, Tensor]:
 def pairs(case: Case, config: Any) -> dict[str, Tensor]:
     """A source and a target of half the length each."""
     half = case.length // 2
-    draw = torch.randint(5, config.vocabulary, (2, case.batch, half + 1))
+    draw = torch.randint(5, config.vocab_size, (2, case.batch, half + 1))
     return {"source": draw[0, :, 1:].contiguous(), "tokens": draw[1, :, :-1].contiguous(),
             "next": draw[1, :, 1:].contiguous()}  # fmt: skip
 
@@ -156,9 +156,9 @@ CAUSAL = {
 SIZE = {"width": 512, "layers": 6, "heads": 8}
 RECURRENT = SIZE | {
     "head_size": 64,
-    "hidden": 2048,
-    "memory": 256,
-    "clamp": 0,
+    "ffn_size": 2048,
+    "mem_len": 256,
+    "clamp_len": 0,
     "same_length": False,
 }
 PAIRS = {
@@ -171,7 +171,7 @@ PAIRS = {
     ).logits,
 }  # fmt: skip
 LONG = Case(
-    "longformer", SIZE | {"hidden": 2048, "window": 128}, 1, 4096, long, our_long,
+    "longformer", SIZE | {"ffn_size": 2048, "window": 128}, 1, 4096, long, our_long,
     lambda m, b: m(b["tokens"], global_attention_mask=b["global"].long(), labels=b["labels"]).loss,
     "LongformerForMaskedLM",
     lambda m, b: m(b["tokens"], global_tokens=b["global"]),
@@ -181,7 +181,7 @@ GPT2 = Case("gpt", SIZE, 8, 256, peer_class="GPT2LMHeadModel", **CAUSAL)
 
 CASES: dict[str, Case] = {
     "transformer": Case("transformer", {}, 8, 256, peer_class="MarianMTModel", **PAIRS),
-    "gpt1": Case("gpt", SIZE | {"vocabulary": 40478, "context": 512, "norm": "post"}, 8, 256,
+    "gpt1": Case("gpt", SIZE | {"vocab_size": 40478, "context": 512, "norm": "post"}, 8, 256,
                  peer_class="OpenAIGPTLMHeadModel", **(CAUSAL | {
                      "peer": lambda m, b: m(b["tokens"], labels=b["tokens"]).loss,
                      "forward_peer": lambda m, b: m(b["tokens"]).logits})),
@@ -190,16 +190,17 @@ CASES: dict[str, Case] = {
                     peer=None, forward_peer=None),
     "gpt3-dense": replace(GPT2, changes=SIZE | {"context": 2048}, batch=2, length=1024,
                           peer=None, forward_peer=None),
-    "bert": Case("bert", SIZE | {"hidden": 2048}, 8, 256, masked, our_masked,
+    "bert": Case("bert", SIZE | {"ffn_size": 2048}, 8, 256, masked, our_masked,
                  lambda m, b: flat_loss(m(b["tokens"]).prediction_logits, b["labels"]),
                  "BertForPreTraining",
                  lambda m, b: m(b["tokens"]), lambda m, b: m.bert(b["tokens"]).last_hidden_state),
-    "transformer-xl": Case("transformer-xl", RECURRENT | {"vocabulary": 204, "cutoffs": (),
+    "transformer-xl": Case("transformer-xl", RECURRENT | {"vocab_size": 204, "cutoffs": (),
                            "ratio": 1}, 8, 256, text, our_recurrent, None,
                            forward_ours=lambda m, b: m(b["tokens"], state=m.zeros(8))),
     "transformer-xl-words": Case("transformer-xl", RECURRENT, 8, 256, text, our_recurrent, None,
                                  forward_ours=lambda m, b: m(b["tokens"], state=m.zeros(8))),
-    "xlnet": Case("xlnet", SIZE | {"head_size": 64, "hidden": 2048}, 4, 512, permuted, our_permuted,
+    "xlnet": Case("xlnet", SIZE | {"head_size": 64, "ffn_size": 2048}, 4, 512, permuted,
+     our_permuted,
                   lambda m, b: flat_loss(m(b["tokens"], perm_mask=b["hidden"],
                                            target_mapping=b["mapping"]).logits, b["targets"]),
                   "XLNetLMHeadModel",
@@ -208,7 +209,7 @@ CASES: dict[str, Case] = {
                                              target_mapping=b["mapping"]).last_hidden_state),
     "longformer": LONG,
     "t5": Case("t5", {}, 8, 256, peer_class="T5ForConditionalGeneration", **PAIRS),
-    "lstm": Case("lstm", {"width": 512, "layers": 6, "vocabulary": 50257}, 8, 256, text,
+    "lstm": Case("lstm", {"width": 512, "layers": 6, "vocab_size": 50257}, 8, 256, text,
                  our_causal, None, forward_ours=lambda m, b: m.logits(m(b["tokens"]))),
 }  # fmt: skip
 
@@ -236,8 +237,8 @@ def peer_model(case: Case, model: Model) -> Any:
 def training(
     case: Case, model: Any, run: Callable[[Any, dict[str, Tensor]], Tensor], dtype: torch.dtype
 ) -> Callable[[], None]:
-    """Forward, backward and an optimiser's step."""
-    batch, optimiser = case.inputs(), torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    """Forward, backward and an optimizer's step."""
+    batch, optimizer = case.inputs(), torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     model.train()
 
     def step() -> None:
@@ -245,8 +246,8 @@ def training(
         with precision(dtype):
             loss = run(model, batch)
         loss.backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
 
     return step
 

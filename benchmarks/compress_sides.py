@@ -32,9 +32,9 @@ def made(place: Path, tiny: bool) -> Path:
     from regard.models.gpt import GPT, SIZES
 
     config = SIZES["gpt2"]
-    config = config.replace(layers=2, width=128, heads=2, vocabulary=999) if tiny else config
+    config = config.replace(layers=2, width=128, heads=2, vocab_size=999) if tiny else config
     seed_torch(0, "weights")
-    return save(GPT(config).initialise(), place / "gpt2")
+    return save(GPT(config).initialize(), place / "gpt2")
 
 
 def build(side: str, model: Path) -> tuple[Continue, int]:
@@ -70,7 +70,7 @@ def ours(model: Path, kind: str | None) -> tuple[Continue, int]:
     opened = load(place)
 
     def write(prompts: Prompts, new: int) -> Prompts:
-        found = generate(opened, prompts, tokens=new, end=[], banned=[])
+        found = generate(opened, prompts, max_new_tokens=new, eos_ids=[], banned=[])
         return [best[0].ids for best in found]
 
     return write, weight(place, "*.safetensors")

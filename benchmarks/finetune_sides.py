@@ -56,7 +56,7 @@ def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
     times: list[float] = []
     held: list[Any] = []
 
-    class Clocked(running.Run):
+    class Clocked(running.TrainingRun):
         """The run itself, which notes when its steps end."""
 
         def record(self, taken: Any) -> None:
@@ -64,7 +64,7 @@ def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
             times.append(time.perf_counter())
             held[:] = [self]
 
-    running.Run = Clocked  # type: ignore[misc]
+    running.TrainingRun = Clocked  # type: ignore[misc]
     run = data.runs / f"{task.name}-{precision}-{seed}"
     shutil.rmtree(run, ignore_errors=True)
     model = talker(data, seed, run) if task.task == "converse" else minilm()
@@ -90,16 +90,16 @@ def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
 
 def settings(task: Task, precision: str) -> list[str]:
     return [
-        "examples.share=0.0",
-        f"batch.samples={task.batch}",
-        f"batch.length={task.length}",
+        "examples.valid_fraction=0.0",
+        f"batch.size={task.batch}",
+        f"batch.seq_len={task.length}",
         f"budget.epochs={float(task.epochs)}",
         "optimizer.name=adamw",
-        f"optimizer.rate={task.rate}",
+        f"optimizer.lr={task.rate}",
         "optimizer.betas=[0.9, 0.999]",
-        f"optimizer.epsilon={task.epsilon}",
-        f"optimizer.decay={task.decay}",
-        "optimizer.clip=1.0",
+        f"optimizer.eps={task.epsilon}",
+        f"optimizer.weight_decay={task.decay}",
+        "optimizer.grad_clip=1.0",
         "schedule.name=linear",
         f"schedule.warmup={task.warmup}",
         "checkpoint.minutes=1e9",
@@ -111,7 +111,7 @@ def settings(task: Task, precision: str) -> list[str]:
 
 def padding(run: Any) -> float:
     """The share of all that the run read which was padding."""
-    objective, samples = run.plan.objective, run.recipe.batch.samples
+    objective, samples = run.plan.objective, run.recipe.batch.size
     real = room = 0
     for step in range(run.recipe.budget.steps):
         numbers = range(step * samples, (step + 1) * samples)
@@ -133,13 +133,15 @@ def tested(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]
 def talked(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]:
     """The perplexity of the replies, and what the model itself replies to a first turn."""
     from regard.api import load
-    from regard.data.examples import Dialogue
+    from regard.data.examples import DialogueExample
     from regard.evaluation.text_predictor import TextPredictor
 
     found = json.loads((run / "run.json").read_text(encoding="utf-8"))["valid"]
     held: Any = read(data.test, task.task)
     firsts = list(dict.fromkeys(example.turns[0] for example in held))[:SHOWN]
-    said = TextPredictor(load(run), tokens=30)([Dialogue((first, "")) for first in firsts])
+    said = TextPredictor(load(run), max_new_tokens=30)(
+        [DialogueExample((first, "")) for first in firsts]
+    )
     samples = [[a, " ".join(b.value.split())] for a, b in zip(firsts, said, strict=True)]
     return {"scores": {task.measure: found[task.measure]}, "samples": samples}
 
@@ -163,8 +165,8 @@ def talker(data: Files, seed: int, run: Path) -> Path:
             entries = min(2000, 5 * len(dialogues))
             prepared = ["prepare", str(text), "--out", str(held), "--vocab-size", str(entries)]
             trained = ["train", "gpt", str(held), "--size", "small", "--epochs", "3", "--seed",
-                       str(seed), "--out", str(base), "--quiet", "batch.length=128",
-                       "batch.samples=16", "engine.compile=no"]  # fmt: skip
+                       str(seed), "--out", str(base), "--quiet", "batch.seq_len=128",
+                       "batch.size=16", "engine.compile=no"]  # fmt: skip
             for words in (prepared, trained):
                 command = [sys.executable, "-m", "regard", *words]
                 subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

@@ -39,7 +39,7 @@ COLOURS = "red blue green white black brown grey pink".split()
 KINDS = ("any", "of the other", "feared")  # of wrong colours
 FRAMES = ["the {a} met the {b}", "a {a} saw the {b} today", "the {b} and the {a} were there"]
 ASKS = ["is the {x} {a} or {b}", "was that {x} {a} or was it {b}"]
-SHAPE = {"width": 64, "layers": 3, "heads": 4, "hidden": 256, "context": 64}
+SHAPE = {"width": 64, "layers": 3, "heads": 4, "ffn_size": 256, "context": 64}
 TRAIN, VALID, TEST = 6000, 500, 2000  # examples
 STEPS, SAMPLES, RATE = 1000, 32, 1e-3
 REACHED, CHANCE = 0.9, 0.55  # goals: at least with knowledge, at most without
@@ -144,8 +144,8 @@ def cell(way: str, seed: int, few: int, place: Path) -> dict[str, Any]:
     Graph(fact for fact in facts if fact[1] != "name").write(place / "facts.tsv")
     words = tokenizer()
     seed_torch(seed, "start")
-    config = BertConfig(vocabulary=len(words), **SHAPE)  # type: ignore[arg-type]
-    regard.save(Bert(config).initialise(), place / "bert", words)
+    config = BertConfig(vocab_size=len(words), **SHAPE)  # type: ignore[arg-type]
+    regard.save(Bert(config).initialize(), place / "bert", words)
     knowledge = {"graph": str(place / "facts.tsv")} | WAYS[way][1] if WAYS[way][1] else {}
     recipe = make(
         {
@@ -154,9 +154,9 @@ def cell(way: str, seed: int, few: int, place: Path) -> dict[str, Any]:
             "seed": seed,
             "examples": {"task": "entail", "valid": str(place / "valid.jsonl")},
             "objective": {"knowledge": knowledge},
-            "batch": {"samples": SAMPLES, "length": 48},
+            "batch": {"size": SAMPLES, "seq_len": 48},
             "budget": {"steps": 20 if few else STEPS},
-            "optimizer": {"rate": RATE},
+            "optimizer": {"lr": RATE},
             "engine": {"precision": "fp32", "compile": "no"},
         }
     )

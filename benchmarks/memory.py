@@ -25,9 +25,9 @@ def measured(run: Path, rows: int, data: str = "") -> dict[str, Any]:
     from regard.objectives.recurrent import configured
     from regard.training import recipe as recipes
     from regard.training.data import TextData
-    from regard.training.parallel import Group
+    from regard.training.parallel import ProcessGroup
     from regard.training.run import RECIPE, settings
-    from regard.training.train_module import Learner, validate
+    from regard.training.train_module import TrainModule, validate
 
     recipe = recipes.read_resolved(run / RECIPE)
     recipe = recipes.replaced(recipe, data=data or recipe.data)
@@ -39,16 +39,16 @@ def measured(run: Path, rows: int, data: str = "") -> dict[str, Any]:
             "transformer-xl or xlnet that has a memory, and text to validate with"
         )
     device = torch.device("cpu")
-    with settings(device), configured(model, {"memory": rows}):
-        learner = Learner(model, objective)
-        figures = validate(learner, objective, Group(), device, recipe.engine.precision)
+    with settings(device), configured(model, {"mem_len": rows}):
+        learner = TrainModule(model, objective)
+        figures = validate(learner, objective, ProcessGroup(), device, recipe.engine.precision)
     return {"memory": rows, **figures}
 
 
 def own(run: Path) -> int:
     """How many rows a run itself remembers."""
     facts = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    return int(facts["model"]["config"]["memory"])
+    return int(facts["model"]["config"]["mem_len"])
 
 
 def main() -> None:

@@ -82,7 +82,7 @@ def growth(repeats: int) -> dict[str, Any]:
     """Longformer's time and memory against length and window; a slope of 1 is linear."""
     found: dict[str, Any] = {}
     lengths = [2048, 4096, 8192, 16384, 32768]
-    config = {"context": max(lengths), "vocabulary": 1000}
+    config = {"context": max(lengths), "vocab_size": 1000}
     name = ("longformer", "ours")
     for kind in ("forward", "train"):
         times, memory = [], []

@@ -19,7 +19,7 @@ def main() -> None:
     tokens = batch["tokens"]  # its loss shifts by itself
     if precision == "bf16":  # it does not run under autocast: weights and all in bf16 instead
         model = model.to(torch.bfloat16)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     model.train(kind == "train")
     print("ready", flush=True)
     for _ in sys.stdin:
@@ -28,8 +28,8 @@ def main() -> None:
                 model.transformer(tokens)
         else:
             model(tokens, labels=tokens).losses.mean().backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
         print("done", flush=True)
 
 

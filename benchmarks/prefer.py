@@ -116,10 +116,10 @@ def objective_on(place: Path, split: str, seed: int) -> Any:
     """What writes replies to the prompts of a split and knows the rule."""
     from regard.methods.preference.grpo import Reinforce, ReinforceOptions
     from regard.tasks import read
-    from regard.tasks.corpus import Examples, tokenizer_of
+    from regard.tasks.corpus import TaskCorpus, tokenizer_of
 
     examples = read(place / f"{split}.prompts.jsonl", "prefer")
-    given = Examples("prefer", examples, tokenizer_of(str(place / "start")), split="valid")
+    given = TaskCorpus("prefer", examples, tokenizer_of(str(place / "start")), split="valid")
     given.path = str(place / "start")
     asked = ReinforceOptions(family="gpt", reward=RULE, group=GROUP, tokens=TOKENS)
     return Reinforce(given, asked, length=LENGTH, batch=32, seed=seed, learning=False)  # type: ignore[arg-type]
@@ -157,12 +157,12 @@ def measured(run: Path, place: Path, seed: int) -> dict[str, Any]:
     import torch
 
     from regard.api import load
-    from regard.training.parallel import Group
-    from regard.training.train_module import Learner, validate
+    from regard.training.parallel import ProcessGroup
+    from regard.training.train_module import TrainModule, validate
 
     model, objective = load(run).model, objective_on(place, "test", seed)
     device = torch.device("cpu")
-    found = validate(Learner(model, objective), objective, Group(), device, "fp32")
+    found = validate(TrainModule(model, objective), objective, ProcessGroup(), device, "fp32")
     shown = [(turns[0], texts[0]) for turns, texts in written(objective, model, SHOWN)]
     return {"figures": found, "samples": shown}
 
@@ -187,11 +187,11 @@ def learned(options: Any, name: str, seed: int) -> dict[str, Any]:
             "model": str(place / "start"),
             "data": str(place / f"train.{kind}.jsonl"),
             "seed": seed,
-            "examples": {"share": 0.0} if method == "grpo" else {"valid": valid},
+            "examples": {"valid_fraction": 0.0} if method == "grpo" else {"valid": valid},
             "objective": objective,
-            "batch": {"length": LENGTH, "samples": 8 if method == "grpo" else 16},
+            "batch": {"seq_len": LENGTH, "size": 8 if method == "grpo" else 16},
             "budget": {"steps": 3} if options.small else budget,
-            "optimizer": {"rate": way["rate"]},
+            "optimizer": {"lr": way["rate"]},
             "validation": {"every": 10**9},  # the last model counts
             "checkpoint": {"minutes": 1e9, "keep": 1},
             "engine": {"precision": "fp32"},

@@ -94,15 +94,15 @@ def write(file: Path, documents: Iterator[str], between: str) -> None:
 
 
 def step(kind: str, file: Path, split_by: str, tokenizer: str, out: Path) -> dict[str, float]:
-    from regard.data.files import Tally
-    from regard.data.prepare import Plan, prepare
-    from regard.data.sources import Reading, documents, find
+    from regard.data.files import ReadCounts
+    from regard.data.prepare import PreparePlan, prepare
+    from regard.data.sources import SourceOptions, documents, find
 
-    reading = Reading(split_by=split_by)
+    reading = SourceOptions(split_by=split_by)
     if kind == "raw":
         from tokenizers import Tokenizer
 
-        pieces = documents(find([str(file)], reading, out.parent), reading, Tally())
+        pieces = documents(find([str(file)], reading, out.parent), reading, ReadCounts())
         batches: list[list[str]] = [[]]
         waiting = 0
         for piece in pieces:
@@ -119,7 +119,7 @@ def step(kind: str, file: Path, split_by: str, tokenizer: str, out: Path) -> dic
         seconds = time.perf_counter() - began
     else:
         began = time.perf_counter()
-        prepare(Plan((str(file),), out, reading, tokenizer=tokenizer, force=True))
+        prepare(PreparePlan((str(file),), out, reading, tokenizer=tokenizer, force=True))
         seconds = time.perf_counter() - began
     return {"seconds": seconds, "peak": peak()}
 

@@ -79,7 +79,7 @@ MEASURES = {"accuracy": "accuracy", "macro_f1": "macro F1"}
 def measured(task: Asked, options: Any) -> dict[str, Any]:
     """One task, by `regard probe` itself."""
     from regard.methods.probe.experiment import probe
-    from regard.methods.probe.plan import Plan
+    from regard.methods.probe.plan import ProbePlan
     from regard.training.hardware import quick_malloc
 
     quick_malloc()
@@ -90,7 +90,7 @@ def measured(task: Asked, options: Any) -> dict[str, Any]:
         return str(options.data / name) if name else None
 
     own = task.task if task.task.startswith("auto:") else str(options.data / task.task)
-    plan = Plan(
+    plan = ProbePlan(
         str(minilm()), own, file(task.data), file(task.valid), file(task.test),
         control=task.control, seeds=options.seeds, limit=options.limit or task.limit,
         epochs=100,

@@ -60,17 +60,22 @@ class Method(NamedTuple):
 
 METHODS = {
     "plain": Method("plain", ()),
-    "fgm": Method("FGM, ε 0.1", ("robust.adversary=fgm", "robust.radius=0.1")),
-    "fgm-far": Method("FGM, ε 0.3", ("robust.adversary=fgm", "robust.radius=0.3")),
+    "fgm": Method("FGM, ε 0.1", ("robust.adversary=fgm", "robust.adv_radius=0.1")),
+    "fgm-far": Method("FGM, ε 0.3", ("robust.adversary=fgm", "robust.adv_radius=0.3")),
     "pgd": Method(
         "PGD, 3 steps of 0.03, ε 0.1",
-        ("robust.adversary=pgd", "robust.radius=0.1", "robust.rate=0.03", "robust.steps=3"),
+        (
+            "robust.adversary=pgd",
+            "robust.adv_radius=0.1",
+            "robust.adv_lr=0.03",
+            "robust.adv_steps=3",
+        ),
     ),
     "freelb": Method("FreeLB, 2 steps of 0.1, ε 0.3", ("robust.adversary=freelb",)),
-    "r-drop": Method("R-Drop, α 1", ("robust.agree=0.5",)),
-    "noise": Method("noise on embeddings, 5/√(n·d)", ("robust.noise=5.0",)),
-    "tokens": Method("other tokens for 10 %", ("robust.tokens=0.1",)),
-    "depth": Method("stochastic depth, 0.1", ("robust.depth=0.1",)),
+    "r-drop": Method("R-Drop, α 1", ("robust.rdrop=0.5",)),
+    "noise": Method("noise on embeddings, 5/√(n·d)", ("robust.neftune=5.0",)),
+    "tokens": Method("other tokens for 10 %", ("robust.token_noise=0.1",)),
+    "depth": Method("stochastic depth, 0.1", ("robust.drop_path=0.1",)),
 }
 TESTS = {"clean": "clean", "typos": "typing errors", "missing": "words missing"}
 

@@ -89,7 +89,7 @@ def learned(task: str, out: Path) -> None:
     shutil.rmtree(out / task, ignore_errors=True)
     regard(
         "finetune", str(minilm()), "--task", task, "--data", str(out / f"{task}.{TASKS[task]}"),
-        "--out", str(out / task), "--quiet", f"budget.steps={STEPS}", "examples.share=0.0",
+        "--out", str(out / task), "--quiet", f"budget.steps={STEPS}", "examples.valid_fraction=0.0",
     )  # fmt: skip
 
 

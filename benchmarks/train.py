@@ -28,10 +28,10 @@ import torch
 
 from regard.formats.directory import save
 from regard.training.optimizer import clip
-from regard.training.parallel import Group
-from regard.training.plan import Plan, prepare
+from regard.training.parallel import ProcessGroup
+from regard.training.plan import TrainingPlan, prepare
 from regard.training.recipe import make
-from regard.training.run import Run, settings
+from regard.training.run import TrainingRun, settings
 from regard.training.train_module import autocast, moved
 
 SHAPE = {"layers": 6, "width": 512, "heads": 8}
@@ -45,29 +45,29 @@ def recipe(data: Path, precision: str, steps: int) -> Any:
             "model": "gpt2",
             "data": str(data),
             "shape": SHAPE,
-            "batch": {"samples": SAMPLES, "length": LENGTH},
+            "batch": {"size": SAMPLES, "seq_len": LENGTH},
             "budget": {"steps": steps},
             "validation": {"every": 10**9},
             "checkpoint": {"minutes": 1e9},
-            "optimizer": {"name": "adamw", "rate": 1e-4, "clip": 1.0},
+            "optimizer": {"name": "adamw", "lr": 1e-4, "grad_clip": 1.0},
             "engine": {"precision": precision, "compile": "no"},
         }
     )
 
 
-def planned(data: Path, precision: str, steps: int) -> Plan:
+def planned(data: Path, precision: str, steps: int) -> TrainingPlan:
     made = recipe(data, precision, steps)
-    return prepare(made, Group(), torch.device("cpu"), lambda text: None, settled=False)
+    return prepare(made, ProcessGroup(), torch.device("cpu"), lambda text: None, settled=False)
 
 
 def ours(data: Path, precision: str, steps: int) -> float:
     """Seconds of a step in the whole loop: reading, recording, display and signals included."""
     times: list[float] = []
     with tempfile.TemporaryDirectory() as place:
-        run = Run(
+        run = TrainingRun(
             recipe(data, precision, steps),
             Path(place),
-            Group(),
+            ProcessGroup(),
             torch.device("cpu"),
             "plain",
             False,
@@ -87,7 +87,7 @@ def ours(data: Path, precision: str, steps: int) -> float:
 
 
 def bare(data: Path, precision: str, steps: int) -> float:
-    """Seconds of forward, backward, clipping and optimiser alone, on batches made before."""
+    """Seconds of forward, backward, clipping and optimizer alone, on batches made before."""
     plan = planned(data, precision, steps)
     loop = plan.loop
     batches = [moved(plan.batches.make(i)[0], loop.device) for i in range(steps)]
@@ -107,7 +107,7 @@ def bare(data: Path, precision: str, steps: int) -> float:
 class Chunks(torch.utils.data.Dataset):  # type: ignore[type-arg]
     """The same tokens for the Trainer."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: TrainingPlan) -> None:
         self.objective = plan.objective
 
     def __len__(self) -> int:

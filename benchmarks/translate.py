@@ -8,7 +8,7 @@
 
 Tatoeba, English to Chinese; a tenth is held out, and no sentence of either side is in both parts.
 One tokenizer (unigram, 8,000 entries) serves both sides and both languages. Our Transformer and
-their MarianMTModel begin with the very same weights and learn with the same loss, optimiser and
+their MarianMTModel begin with the very same weights and learn with the same loss, optimizer and
 schedule from 64 pairs a step, ours by our loop, theirs by its Seq2SeqTrainer, each in a process of
 its own. The clock runs while they train, not while they write checkpoints. The schedule does not
 depend on the number of steps, so neither side has to know it. With `--steps` both see the same
@@ -66,7 +66,7 @@ def say(*words: Any) -> None:
     print(*words, file=sys.stderr, flush=True)
 
 
-def prepare(data: Path, out: Path, pairs: int, vocabulary: int) -> None:
+def prepare(data: Path, out: Path, pairs: int, vocab_size: int) -> None:
     """out/pairs to learn from and out/held to test with, cut by one tokenizer."""
     if (out / "held" / "data.json").is_file():
         return
@@ -78,7 +78,7 @@ def prepare(data: Path, out: Path, pairs: int, vocabulary: int) -> None:
         rows = [e for e, test in zip(found, inside, strict=True) if test == held]
         lines = [json.dumps({"source": e.source, "target": e.target}) + "\n" for e in rows]
         replace(out / f"{name}.jsonl", "".join(lines))
-        tokenizer = [str(out / "pairs")] if held else ["unigram", "--vocab-size", str(vocabulary)]
+        tokenizer = [str(out / "pairs")] if held else ["unigram", "--vocab-size", str(vocab_size)]
         words = ["prepare", str(out / f"{name}.jsonl"), "--pairs", "--out", str(out / name)]
         words += [
             "--valid-fraction",
@@ -158,7 +158,7 @@ def named(settings: Mapping[str, Any], between: str = ", ", figure: str = " ") -
     steps = settings["steps"]
     amount = f"{steps:,} steps" if steps else f"{settings['minutes']:g} minutes"
     parts = [amount.replace(",", "") if between == "-" else amount, settings["precision"]]
-    for name in ("dropout", "width", "vocabulary"):
+    for name in ("dropout", "width", "vocab_size"):
         if settings[name] != COMMON[name]:
             parts.append(f"{name}{figure}{settings[name]:g}")
     for name in ("same_allocator", "side_by_side"):
@@ -262,7 +262,7 @@ def section(rows: Rows) -> str:
         "Made by `python benchmarks/translate.py`: Tatoeba, English to Chinese, from scratch; "
         f"{first['pairs']:,} pairs to learn from, {first['held']:,} held out, with no sentence in "
         "both. Ours is beside Hugging Face's MarianMTModel of the same shape, with the same first "
-        f"weights, tokenizer, loss (label smoothing {SMOOTHING:g}), optimiser and schedule, "
+        f"weights, tokenizer, loss (label smoothing {SMOOTHING:g}), optimizer and schedule, "
         f"{SAMPLES} pairs a step; the Seq2SeqTrainer pads to the longest of a batch. Our process "
         "keeps the memory it frees, as `regard train` does, and theirs comes as it is, so part of "
         "the ratio is that, except under “same allocator”. Under “side by side” both ran at the "
@@ -278,7 +278,7 @@ def section(rows: Rows) -> str:
         parts += [
             f"### {named(row['settings'])}, {seeds} seed{'s' * (seeds > 1)}",
             f"{shape['layers']} + {shape['layers']} layers, width {shape['width']}, "
-            f"{shape['heads']} heads, hidden {shape['hidden']}, "
+            f"{shape['heads']} heads, hidden {shape['ffn_size']}, "
             f"{row['settings']['vocabulary']:,} entries: {row['parameters'] / 1e6:.1f} M weights.",
             table(HEADS, lines_of(sides)),
             told(summary(sides)),

@@ -14,23 +14,23 @@ from typing import Any, ClassVar
 
 import torch
 
-from regard.api import Loaded, load
+from regard.api import LoadedModel, load
 from regard.data.corpus import Corpus
-from regard.decoding.pieces import Voice
+from regard.decoding.pieces import TextStreamer
 from regard.formats.directory import save
-from regard.metrics.text import Translation
+from regard.metrics.text import TranslationMetric
 from regard.objectives.pairs import Pairs, PairsOptions
 from regard.training.build import model_for, resolved
 from regard.training.checkpoint import Checkpoints, mean
 from regard.training.data import TextData
-from regard.training.parallel import Group
+from regard.training.parallel import ProcessGroup
 from regard.training.plan import prepare
 from regard.training.progress import watch
 from regard.training.recipe import Recipe, make
 from regard.training.resolve import MachineFacts
-from regard.training.run import Run, settings
+from regard.training.run import TrainingRun, settings
 from regard.training.schedule import schedule
-from regard.training.train_module import Learner, validate
+from regard.training.train_module import TrainModule, validate
 
 CPU = torch.device("cpu")
 SAMPLES, LENGTH = 64, 128  # pairs of a step; tokens of the longest pair
@@ -68,7 +68,7 @@ class Job:
             "layers": self.layers,
             "width": self.width,
             "heads": max(1, self.width // 64),
-            "hidden": 4 * self.width,
+            "ffn_size": 4 * self.width,
             "bias": True,
             "dropout": self.dropout,
         }
@@ -82,14 +82,14 @@ class Job:
                 "seed": self.seed,
                 "shape": self.shape,
                 "objective": {"name": "pairs", "smoothing": SMOOTHING, "smoothing_kind": "all"},
-                "batch": {"samples": SAMPLES, "length": LENGTH},
+                "batch": {"size": SAMPLES, "seq_len": LENGTH},
                 "budget": {"steps": self.steps or MANY},
                 "optimizer": {
                     "name": "adam",
-                    "rate": PEAK * (self.width * WARMUP) ** 0.5,  # noam's is a factor
+                    "lr": PEAK * (self.width * WARMUP) ** 0.5,  # noam's is a factor
                     "betas": list(BETAS),
-                    "epsilon": EPSILON,
-                    "clip": LIMIT,
+                    "eps": EPSILON,
+                    "grad_clip": LIMIT,
                 },
                 "schedule": {"name": "noam", "warmup": WARMUP},
                 "checkpoint": {"keep": AVERAGED, **every},
@@ -121,7 +121,7 @@ class Job:
 # -- ours
 
 
-class Timed(Run):
+class Timed(TrainingRun):
     """A run that ends by the clock, which stands still while a checkpoint is written."""
 
     minutes = 0.0
@@ -154,8 +154,10 @@ def ours(job: Job) -> dict[str, Any]:
         place = Path(name, "run")
         with settings(CPU):
             shown = watch("silent")
-            plan = prepare(job.recipe(), Group(), CPU, shown.note, resumed=False, data=TextData())
-            run = Timed(plan, place, Group(), shown, "")
+            plan = prepare(
+                job.recipe(), ProcessGroup(), CPU, shown.note, resumed=False, data=TextData()
+            )
+            run = Timed(plan, place, ProcessGroup(), shown, "")
             run.minutes = job.minutes
             found = run.go(resume=False)
         loaded = load(place)
@@ -184,11 +186,11 @@ def ours(job: Job) -> dict[str, Any]:
     }
 
 
-def translations(job: Job, loaded: Loaded, beams: int) -> list[str]:
+def translations(job: Job, loaded: LoadedModel, beams: int) -> list[str]:
     from regard.decoding import generate
 
     sources = [row["source"] for row in held_out(job)]
-    found = generate(loaded, sources, tokens=TOKENS, beams=beams, batch=ROWS)
+    found = generate(loaded, sources, max_new_tokens=TOKENS, num_beams=beams, batch=ROWS)
     return [best[0].text or "" for best in found]
 
 
@@ -299,7 +301,7 @@ def learn(
         disable_tqdm=True,
     )
     chosen = recipe.optimizer
-    rate = schedule("noam", rate=chosen.rate, warmup=WARMUP, steps=MANY, width=job.width)
+    rate = schedule("noam", lr=chosen.lr, warmup=WARMUP, steps=MANY, width=job.width)
     optimizer = torch.optim.AdamW(
         model.parameters(), PEAK, BETAS, EPSILON, weight_decay=0.0, fused=True
     )
@@ -325,11 +327,11 @@ def learn(
     }
 
 
-def text_of(loaded: Loaded, ids: list[int]) -> str:
+def text_of(loaded: LoadedModel, ids: list[int]) -> str:
     """The text of what `generate` wrote, by the code that writes ours."""
     assert loaded.tokenizer is not None
-    voice = Voice(loaded.tokenizer)
-    voice.add(*(i for i in ids if i not in (loaded.config.padding, loaded.config.end)))
+    voice = TextStreamer(loaded.tokenizer)
+    voice.add(*(i for i in ids if i not in (loaded.config.pad_id, loaded.config.eos_id)))
     voice.finish()
     return voice.text
 
@@ -378,17 +380,17 @@ def pairs_of(job: Job) -> Iterator[dict[str, Any]]:
     return (rows[i] for i in range(len(rows)))
 
 
-def perplexity(job: Job, loaded: Loaded) -> float:
+def perplexity(job: Job, loaded: LoadedModel) -> float:
     """Of the held-out targets, per token; both sides by the same code."""
     objective = held_objective(job)
-    learner = Learner(loaded.model, objective)
-    return float(validate(learner, objective, Group(), CPU, "fp32")["perplexity"])
+    learner = TrainModule(loaded.model, objective)
+    return float(validate(learner, objective, ProcessGroup(), CPU, "fp32")["perplexity"])
 
 
 def scored(job: Job, said: list[str]) -> tuple[dict[str, float], str]:
     """sacreBLEU (tokenizer zh) and chrF, and the signature of the first."""
     gold = [row["target"] for row in held_out(job)]
-    asked = Translation(gold, said, language="zh")
+    asked = TranslationMetric(gold, said, language="zh")
     figures = {name: float(asked.figures[name]) for name in ("bleu", "chrf")}
     return figures, asked.details["signatures"]["bleu"]
 

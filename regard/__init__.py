@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from regard.core import VERSION as __version__
 
 if TYPE_CHECKING:
-    from regard.api import Loaded, load
+    from regard.api import LoadedModel, load
     from regard.attention.recorder import record
     from regard.formats.directory import save
     from regard.models import count_parameters, create, sizes
 
 __all__ = [
-    "Loaded",
+    "LoadedModel",
     "__version__",
     "count_parameters",
     "create",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 HOMES = {
-    "Loaded": "regard.api",
+    "LoadedModel": "regard.api",
     "load": "regard.api",
     "save": "regard.formats.directory",
     "count_parameters": "regard.models",

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     import numpy as np
 
     from regard.data.examples import Example
-    from regard.decoding.filling import Filled
+    from regard.decoding.filling import FilledText
     from regard.decoding.generation import Generation
     from regard.decoding.prompts import Prompt
-    from regard.evaluation.predictors import Asked
+    from regard.evaluation.predictors import ExamplePredictor
     from regard.tasks.base import Prediction
 
 
-class Loaded(Checkpoint):
+class LoadedModel(Checkpoint):
     """An opened model with everything that belongs to it, and what can be asked of it."""
 
     _asked: tuple[Any, ...] = ()  # what was asked last, and what answered it
@@ -43,17 +43,17 @@ class Loaded(Checkpoint):
         """What the model says of records of the task that it has learned: each a table of values by
         their roles, such as {"text": …, "mention": …}, or a text. One gives one Prediction.
         """
-        from regard.data.problems import Place, Problems
+        from regard.data.problems import FileLine, Problems
         from regard.data.read_fields import Fields, parsed
-        from regard.data.readers import Options
+        from regard.data.readers import ReaderOptions
         from regard.evaluation.predictors import task_of
         from regard.tasks import task
 
         one, kind = isinstance(records, str | dict), task(task_of(self))
-        problems, options = Problems(), Options(classes=True, offsets=False)
+        problems, options = Problems(), ReaderOptions(classes=True, offsets=False)
         examples = []
         for number, record in enumerate([records] if one else records, 1):
-            place = Place(f"record {number}")
+            place = FileLine(f"record {number}")
             values = kind.from_texts([record], place) if isinstance(record, str) else dict(record)
             examples.append(parsed(place, values, Fields(kind, {}), problems, options))
         problems.refuse()
@@ -119,7 +119,7 @@ class Loaded(Checkpoint):
         """The number of the best alternative, counted from 0. `asks` is what is asked of the
         premise, such as cause or effect.
         """
-        from regard.data.examples import Choice
+        from regard.data.examples import MultipleChoice
 
         first, one = listed(premise)
         lists: list[Any] = [choices] if one else list(choices)
@@ -136,7 +136,7 @@ class Loaded(Checkpoint):
                 f"{len(first):,} premises but {len(lists):,} lists of choices; give one for each"
             )
         examples = [
-            Choice(text, tuple(several), kind)
+            MultipleChoice(text, tuple(several), kind)
             for text, several, kind in zip(first, lists, kinds, strict=True)
         ]
         return given_back(ask(self, ("choose",), examples, {}), one)
@@ -171,22 +171,22 @@ class Loaded(Checkpoint):
         """Translations as Predictions, whose `value` is the text; `decoding` as in generate."""
         return rewritten(self, "translate", texts, decoding)
 
-    def summarise(self, texts: str | Sequence[str], **decoding: Any) -> Any:
+    def summarize(self, texts: str | Sequence[str], **decoding: Any) -> Any:
         """Summaries as Predictions, whose `value` is the text; `decoding` as in generate."""
-        return rewritten(self, "summarise", texts, decoding)
+        return rewritten(self, "summarize", texts, decoding)
 
     def converse(
         self, turns: str | Sequence[str] | Sequence[Sequence[str]], **decoding: Any
     ) -> Any:
         """The reply to a turn, or to the last of several; a list of lists is many dialogues."""
-        from regard.data.examples import Dialogue
+        from regard.data.examples import DialogueExample
 
         one = isinstance(turns, str) or all(isinstance(turn, str) for turn in turns)
         talks: list[Any] = [[turns] if isinstance(turns, str) else turns] if one else [*turns]
         for talk in talks:
             if isinstance(talk, str) or not talk or not talk[-1].strip():
                 raise InputError("a dialogue is a list of turns, and the last one says something")
-        examples = [Dialogue((*talk, "")) for talk in talks]
+        examples = [DialogueExample((*talk, "")) for talk in talks]
         return given_back(ask(self, ("converse",), examples, decoding), one)
 
     def generate(self, prompts: Prompt | Sequence[Prompt], **options: Any) -> Any:
@@ -207,7 +207,7 @@ class Loaded(Checkpoint):
 
         return stream(self, prompt, **options)
 
-    def fill(self, texts: str | Sequence[str], **options: Any) -> Filled | list[Filled]:
+    def fill(self, texts: str | Sequence[str], **options: Any) -> FilledText | list[FilledText]:
         """Texts with their blanks ([MASK] or ___) filled; options top, order, tokens, batch."""
         from regard.decoding.filling import fill
 
@@ -241,7 +241,7 @@ class Loaded(Checkpoint):
         return vectors
 
 
-def load(path: str | os.PathLike[str], **options: Any) -> Loaded:
+def load(path: str | os.PathLike[str], **options: Any) -> LoadedModel:
     """Opens a model directory, or a name of the hub that is on this machine.
 
     Options are `download` (fetch a name of the hub), `ignore_unknown`, `heads` and `dtype`, as
@@ -250,7 +250,7 @@ def load(path: str | os.PathLike[str], **options: Any) -> Loaded:
     from regard.formats import directory
 
     found = directory.load(path, **options)
-    return Loaded(found.model, found.tokenizer, found.source, found.path)
+    return LoadedModel(found.model, found.tokenizer, found.source, found.path)
 
 
 # -- how they ask
@@ -273,13 +273,13 @@ def ask(
     return found
 
 
-def predictor(loaded: Any, tasks: tuple[str, ...], options: dict[str, Any]) -> Asked:
+def predictor(loaded: Any, tasks: tuple[str, ...], options: dict[str, Any]) -> ExamplePredictor:
     """What answers, made once for the same question in a row."""
     from regard.evaluation.predictors import check_task, predictor_for
 
     held = (tasks, options, loaded.model, loaded.tokenizer, loaded.path)
     if loaded._asked and all(map(same, loaded._asked, held)):
-        known: Asked = loaded._asked[-1]
+        known: ExamplePredictor = loaded._asked[-1]
         return known
     task = check_task(loaded, tasks)
     made = predictor_for(loaded, task=task, **options)
@@ -308,11 +308,11 @@ def labels(
 
 
 def rewritten(loaded: Any, task: str, texts: str | Sequence[str], decoding: dict[str, Any]) -> Any:
-    from regard.data.examples import Pair
+    from regard.data.examples import TextPair
 
     given, one = listed(texts)
     visible(given, "text")
-    return given_back(ask(loaded, (task,), [Pair(text) for text in given], decoding), one)
+    return given_back(ask(loaded, (task,), [TextPair(text) for text in given], decoding), one)
 
 
 def same(one: Any, other: Any) -> bool:

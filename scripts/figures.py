@@ -20,11 +20,11 @@ from regard.attention.native.int8 import quantised
 from regard.attention.pattern import Causal, Full, Ordered, Pattern
 from regard.attention.window import Window
 from regard.data.knowledge.graph import Graph
-from regard.data.knowledge.tree import Tree
+from regard.data.knowledge.tree import KnowledgeTree
 from regard.lab.draw import pictures
 from regard.lab.draw.kernel_regression import regress, weights
 from regard.models.t5 import buckets
-from regard.report.curves import Line, Panel, Point, svg
+from regard.report.curves import CurveLine, Panel, Point, svg
 from regard.report.heatmap import heat_map
 from regard.training.adversary import climbed, norm
 
@@ -41,16 +41,16 @@ def points(x: Tensor, y: Tensor) -> list[Point]:
 
 
 def curve(title: str, across: str, lines: Mapping[str, Sequence[Point]], zero: bool = False) -> str:
-    drawn = [Line(name, held, ink) for ink, (name, held) in enumerate(lines.items(), 1)]
+    drawn = [CurveLine(name, held, ink) for ink, (name, held) in enumerate(lines.items(), 1)]
     return svg([Panel(title, drawn, zero=zero, across=across)])
 
 
 def kernel_regression() -> str:
     """Three bandwidths through the same noisy points."""
     found = {f"h = {h:g}": points(GRID, regress(GRID, KEYS, VALUES, h)) for h in (0.1, 0.4, 2.0)}
-    lines = [Line(name, held, ink) for ink, (name, held) in enumerate(found.items(), 1)]
-    truth = Line("2 sin x + x", points(GRID, 2 * GRID.sin() + GRID), 8)
-    seen = Line("points", points(KEYS, VALUES), 5, faint=True, dots=True)
+    lines = [CurveLine(name, held, ink) for ink, (name, held) in enumerate(found.items(), 1)]
+    truth = CurveLine("2 sin x + x", points(GRID, 2 * GRID.sin() + GRID), 8)
+    seen = CurveLine("points", points(KEYS, VALUES), 5, faint=True, dots=True)
     return svg([Panel("Nadaraya-Watson regression", [*lines, truth, seen], across="x")])
 
 
@@ -137,7 +137,7 @@ def mask_window() -> str:
 
 def mask_knowledge() -> str:
     graph = Graph([("Beijing", "capital", "China"), ("Beijing", "is_a", "City")])
-    flat = Tree.of("Cook is visiting Beijing now".split(), graph).flatten()
+    flat = KnowledgeTree.of("Cook is visiting Beijing now".split(), graph).flatten()
     pairs = zip(flat.tokens, flat.soft, strict=True)
     names = [f"{token} · {place}" for token, place in pairs]
     table = flat.visible().astype(float).tolist()

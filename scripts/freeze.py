@@ -293,7 +293,7 @@ def example(task: str, number: int, dice: random.Random) -> Table:
             return {"premise": text, "choices": choices, "label": 1 - number % 2}
         case "translate":
             return {"source": text, "target": " ".join(reversed(words))}
-        case "summarise":
+        case "summarize":
             return {"document": text, "summary": " ".join(words[:3])}
         case "converse":
             return {"turns": [text, other, sentence(dice, 2, 5), sentence(dice, 2, 5)]}
@@ -324,12 +324,12 @@ def of_data(place: Path) -> Table:
 # -- part: models
 
 SMALL: Table = {  # for fields that a configuration has; some only where the size sets them
-    "vocabulary": 101, "context": 48, "width": 32, "layers": 2, "heads": 4, "hidden": 64,
+    "vocab_size": 101, "context": 48, "width": 32, "layers": 2, "heads": 4, "ffn_size": 64,
     "kv_heads": 2, "head_size": 8, "window": 8, "windows": (4, 8),
 }  # fmt: skip
 SET_ONLY: Table = {
-    "hidden": 64, "cutoffs": (30, 60), "ratio": 2, "embedding": 32, "memory": 16, "band": 4,
-    "dilations": (1, 2), "decoder_layers": 2, "decoder_heads": 4, "decoder_hidden": 64,
+    "ffn_size": 64, "cutoffs": (30, 60), "ratio": 2, "embedding": 32, "mem_len": 16, "band": 4,
+    "dilations": (1, 2), "decoder_layers": 2, "decoder_heads": 4, "decoder_ffn_size": 64,
 }  # fmt: skip
 
 
@@ -367,7 +367,7 @@ def tiny_model(name: str, place: Path) -> Table:
 
     torch.set_num_threads(1)
     with torch.device("meta"):
-        config = regard.create(name, initialise=False).config
+        config = regard.create(name, initialize=False).config
     torch.manual_seed(7)
     model: Any = regard.create(name, **shrunk(config)).eval()
     regard.save(model, place)
@@ -377,7 +377,7 @@ def tiny_model(name: str, place: Path) -> Table:
         "config": dataclasses.asdict(model.config),
         "state": {key: f"{value.dtype} {list(value.shape)}" for key, value in state.items()},
         "parameters": model.parameter_count(),
-        "initialised": digest_of_tensors(state),
+        "initialized": digest_of_tensors(state),
         "loaded": digest_of_tensors(loaded.model.state_dict()),
         "files": sorted(file.name for file in place.iterdir()),
         "config.json": read(place / "config.json"),
@@ -385,14 +385,14 @@ def tiny_model(name: str, place: Path) -> Table:
     }
     dice = torch.Generator().manual_seed(11)
     tokens = torch.randint(6, 101, (2, 24), generator=dice)
-    real = torch.ones(2, 24, dtype=torch.bool)
-    real[1, 17:] = False
+    attention_mask = torch.ones(2, 24, dtype=torch.bool)
+    attention_mask[1, 17:] = False
     with torch.no_grad():
-        for key, marks in (("output", None), ("padded", real)):
+        for key, marks in (("output", None), ("padded", attention_mask)):
             if hasattr(model, "encode"):
-                hidden = model(tokens, tokens[:, :20], source_real=marks)
+                hidden = model(tokens, tokens[:, :20], source_attention_mask=marks)
             else:
-                hidden = model(tokens, real=marks)
+                hidden = model(tokens, attention_mask=marks)
             found[key] = digest_of_tensors({"hidden": hidden, "logits": model.logits(hidden)})
         if "lstm" not in name:
             with regard.record(model) as seen:
@@ -406,7 +406,7 @@ def tiny_model(name: str, place: Path) -> Table:
 # -- part: training
 
 EXACT = ("engine.precision=fp32", "engine.compile=no", "engine.threads=1")
-STEPS = ("--steps", 4, "batch.length=32", "batch.samples=4", "validation.every=2",
+STEPS = ("--steps", 4, "batch.seq_len=32", "batch.size=4", "validation.every=2",
          "validation.samples=16", *EXACT)  # fmt: skip
 HEADS = ("transformer-xl", "xlnet", "t5")  # families whose heads have a size of their own
 KINDS = {  # of tokenizers, with the entries asked for; 0: what the text gives
@@ -436,7 +436,7 @@ TRAININGS: dict[str, Training] = {
     **{f"{family}": Training(family) for family in FAMILIES},
     "gpt-prefix": Training("gpt", ("objective.name=prefix",)),
     "gpt-span": Training("gpt", ("objective.name=span", "shape.context=64")),
-    "gpt-separate": Training("gpt", ("objective.documents=separate", "batch.accumulate=2")),
+    "gpt-separate": Training("gpt", ("objective.documents=separate", "batch.grad_accum=2")),
     "gpt-streams": Training("gpt", ("batch.order=streams", "objective.shift=false")),
     "gpt1": Training("gpt1"),
     "gpt3-small": Training("gpt3-small", ("shape.band=8",)),
@@ -454,7 +454,7 @@ TRAININGS: dict[str, Training] = {
     "xlnet-causal": Training("xlnet", ("objective.name=causal",)),
     "xlnet-prefix": Training("xlnet", ("objective.name=prefix",)),
     "xlnet-recurrent": Training("xlnet", ("objective.name=recurrent", "size=",
-                                          "shape.layers=2", "shape.heads=2", "shape.memory=24")),
+                                          "shape.layers=2", "shape.heads=2", "shape.mem_len=24")),
     "xlnet-alone": Training("xlnet", ("objective.pairs=false", "objective.two_directions=false",
                                       "objective.memory=false"), "unigram"),
     "lstm-causal": Training("lstm", ("objective.name=causal",)),
@@ -473,8 +473,9 @@ TRAININGS: dict[str, Training] = {
     "gpt-gates": Training("gpt", ("extensions.gates={kind = \"gru\"}",)),
     "gpt-pointer": Training("gpt", ("extensions.pointer={window = 16}",)),
     "gpt-characters": Training("gpt", ("extensions.characters={size = 8}",)),
-    "gpt-robust": Training("gpt", ("robust.depth=0.2", "robust.tokens=0.1", "robust.noise=1.0")),
-    "bert-agree": Training("bert", ("robust.agree=0.5",)),
+    "gpt-robust": Training("gpt", ("robust.drop_path=0.2", "robust.token_noise=0.1",
+     "robust.neftune=1.0")),
+    "bert-agree": Training("bert", ("robust.rdrop=0.5",)),
     "gpt-average": Training("gpt", ("checkpoint.every=1", "checkpoint.average=2")),
 }  # fmt: skip
 
@@ -485,7 +486,7 @@ def shape_of(model: str) -> tuple[str, ...]:
     if family == "lstm":
         return ("size=tiny", "shape.width=32")
     head = ("shape.head_size=16",) if family in HEADS else ()
-    return ("size=tiny", "shape.width=32", "shape.hidden=64", *head)
+    return ("size=tiny", "shape.width=32", "shape.ffn_size=64", *head)
 
 
 def train_words(training: Training) -> tuple[object, ...]:
@@ -568,9 +569,9 @@ def testing(bench: Bench, run: str) -> Callable[[], Any]:
 
 # -- part: finetuning
 
-TUNING = ("budget.steps=3", "batch.samples=4", "batch.length=64", "validation.every=2", *EXACT)
+TUNING = ("budget.steps=3", "batch.size=4", "batch.seq_len=64", "validation.every=2", *EXACT)
 READERS = ("bert", "gpt", "xlnet", "longformer", "t5")
-WRITING = ("translate", "summarise", "converse")
+WRITING = ("translate", "summarize", "converse")
 LEARNERS: dict[str, tuple[str, ...]] = {
     "classify": READERS,
     "entail": READERS,
@@ -579,14 +580,18 @@ LEARNERS: dict[str, tuple[str, ...]] = {
     "answer": READERS,
     "choose": READERS,
     "translate": ("t5", "gpt", "transformer"),
-    "summarise": ("t5", "gpt", "transformer"),
+    "summarize": ("t5", "gpt", "transformer"),
     "converse": ("t5", "gpt", "transformer-xl"),
 }
 VARIANTS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # task, model, what is different
     "tag-bert-crf": ("tag", "bert", ("objective.crf=true",)),
     "classify-bert-balanced": ("classify", "bert", ("objective.weights=balanced",)),
     "classify-bert-adversary": ("classify", "bert", ("robust.adversary=fgm",)),
-    "classify-bert-frozen": ("classify", "bert", ("optimizer.frozen=1", "optimizer.fall=0.9")),
+    "classify-bert-frozen": (
+        "classify",
+        "bert",
+        ("optimizer.freeze_layers=1", "optimizer.layer_decay=0.9"),
+    ),
     "classify-bert-varied": ("classify", "bert", ('augment.methods=["swap", "delete"]',)),
     "classify-gpt-recipe": ("classify", "gpt", ("--config", "gpt1-classify")),
     "tag-bert-recipe": ("tag", "bert", ("--config", "bert-ner")),
@@ -609,7 +614,7 @@ def finetuning(bench: Bench) -> Iterator[tuple[str, Future[Any]]]:
     yield "data", prepared(bench, "tuned", *prepare_words("tuned.txt", "data/tuned"))
     bases = {}
     for family in (*READERS, "transformer", "transformer-xl"):
-        long = ("batch.length=64", "budget.steps=2")
+        long = ("batch.seq_len=64", "budget.steps=2")
         bases[family] = trained(bench, f"bases/{family}", Training(family, long, "tuned"))
         yield f"bases/{family}", bases[family]
     for base in bases.values():
@@ -673,8 +678,8 @@ def workshop(bench: Bench) -> Iterator[tuple[str, Future[Any]]]:
         "hinton": ("bases/gpt", "--data", "data/tuned", "--method", "hinton", *STEPS),
     }
     for name, words in distilled.items():
-        work = running(bench, f"made/distil-{name}", "distill", *words, "--student", "layers=1")
-        yield f"distil/{name}", bench.later(f"distil {name}", work)
+        work = running(bench, f"made/distill-{name}", "distill", *words, "--student", "layers=1")
+        yield f"distill/{name}", bench.later(f"distill {name}", work)
     for kind in ("int8", "int8-dynamic", "bf16"):
         words = ("quantize", "bases/gpt", "--scheme", kind)
         work = changing(bench, f"made/{kind}", *words)

@@ -46,8 +46,8 @@ class Cell:
 
 
 COMMON = (
-    "batch.length=256",
-    "batch.samples=16",
+    "batch.seq_len=256",
+    "batch.size=16",
     "engine.compile=no",
     "validation.samples=1000000",  # all of it, as the n-gram is measured
 )
@@ -67,7 +67,7 @@ CELLS = (
     Cell("BERT", "bert"),
     Cell("Longformer", "longformer"),
     Cell("XLNet", "xlnet"),
-    Cell("XLNet, no memory", "xlnet", ("objective.memory=false", "shape.memory=0")),
+    Cell("XLNet, no memory", "xlnet", ("objective.memory=false", "shape.mem_len=0")),
     Cell("T5", "t5"),
     Cell("Transformer", "transformer"),
     Cell("GPT, Chinese", "gpt", data="zh", note="news, one document a line"),
@@ -210,7 +210,7 @@ def page(found: Found, missing: list[str]) -> str:
         "## Pre-training",
         f"Made by `python scripts/results.py` (this section is its output). Every model is `--size "
         f"small` and reads {rows[0]['tokens'] / 1e6:.1f} M tokens; the rest of each recipe is the "
-        "default: its paper's objective, optimiser and schedule. One seed, so small differences "
+        "default: its paper's objective, optimizer and schedule. One seed, so small differences "
         f"mean nothing; speeds are those of one two-core machine, {quiet}and only their order of "
         "size means something elsewhere.",
     ]

@@ -11,14 +11,14 @@ for host in "$a" "$b"; do
     ip netns exec "$host" tc qdisc add dev "${device[$host]}" root tbf rate "$rate" \
         burst 64kbit latency 400ms
 done
-words=(--size tiny --steps 200 batch.length=64 batch.samples=8 checkpoint.minutes=60
-    validation.every=1000 optimizer.rate=0.001)
+words=(--size tiny --steps 200 batch.seq_len=64 batch.size=8 checkpoint.minutes=60
+    validation.every=1000 optimizer.lr=0.001)
 
 for kind in ddp local-sgd; do
     run=$kind
-    train "$a" "$run" "${words[@]}" "engine.parallel=$kind" engine.warmup=20
+    train "$a" "$run" "${words[@]}" "engine.parallel=$kind" engine.sync_warmup=20
     first=$!
-    train "$b" "$run" "${words[@]}" "engine.parallel=$kind" engine.warmup=20
+    train "$b" "$run" "${words[@]}" "engine.parallel=$kind" engine.sync_warmup=20
     second=$!
     { wait "$first" && wait "$second"; } || complain "$run"
 done

@@ -5,7 +5,7 @@
 #   sudo scripts/two_hosts.sh [PYTHON]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
-words=(--size tiny --steps 400 batch.length=64 batch.samples=8 checkpoint.every=10
+words=(--size tiny --steps 400 batch.seq_len=64 batch.size=8 checkpoint.every=10
     validation.every=200)
 
 echo "1. both hosts, undisturbed"

@@ -48,25 +48,25 @@ def test_every_word_is_known(file: Path) -> None:
         family_of(found.model)
     given = [n for n in ("steps", "tokens", "minutes", "epochs") if getattr(found.budget, n)]
     assert len(given) == 1, given
-    assert found.batch.samples % found.batch.accumulate == 0 and found.batch.length
+    assert found.batch.size % found.batch.grad_accum == 0 and found.batch.seq_len
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_optimizer_and_schedule_can_be_built(file: Path) -> None:
     chosen = made(file.stem).optimizer
-    assert chosen.rate > 0
+    assert chosen.lr > 0
     name = chosen.name or "adamw"
     betas = tuple(chosen.betas or (0.9, 0.999))
-    check_optimizer(name, chosen.rate, betas, chosen.epsilon or 0.0, chosen.decay or 0.0)  # type: ignore[arg-type]
+    check_optimizer(name, chosen.lr, betas, chosen.eps or 0.0, chosen.weight_decay or 0.0)  # type: ignore[arg-type]
     planned = made(file.stem).schedule
     if planned.name is None:
         assert planned.warmup is None
         return
     steps = made(file.stem).budget.steps or 10_000
-    rates = schedule(planned.name, rate=chosen.rate, warmup=planned.warmup, steps=steps, width=512)
+    rates = schedule(planned.name, lr=chosen.lr, warmup=planned.warmup, steps=steps, width=512)
     found = [rates(step) for step in range(1, steps + 1, max(1, steps // 500))]
     if planned.name != "noam":  # whose rate is a factor
-        assert 0.9 * chosen.rate < max(found) <= chosen.rate
+        assert 0.9 * chosen.lr < max(found) <= chosen.lr
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -98,7 +98,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers(name: str) -> None:
     r = made(name)
-    found: tuple[Any, ...] = (r.examples.task, r.batch.samples, r.batch.length, r.optimizer.rate)
+    found: tuple[Any, ...] = (r.examples.task, r.batch.size, r.batch.seq_len, r.optimizer.lr)
     assert (*found, r.budget.epochs, r.budget.steps) == NUMBERS[name]
 
 
@@ -109,13 +109,13 @@ def test_a_recipe_is_overruled_by_what_stands_beside_it(
     model = tuning.bert(tmp_path / "bert")
     data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
     words = ["finetune", model, "--config", "bert-glue", "--data", data, "--out", tmp_path / "run"]
-    words += ["--dry-run", "--json", "batch.length=32", "budget.steps=7"]
+    words += ["--dry-run", "--json", "batch.seq_len=32", "budget.steps=7"]
     assert main([str(word) for word in words]) == 0
     found = json.loads(capsys.readouterr().out)["recipe"]
     assert found["budget"]["steps"] == 7 and found["batch"] == {
-        "samples": 32, "length": 32, "accumulate": 1,
+        "size": 32, "seq_len": 32, "grad_accum": 1,
     }  # fmt: skip
-    assert found["optimizer"]["rate"] == 2e-5 and found["objective"]["name"] == "classify"
+    assert found["optimizer"]["lr"] == 2e-5 and found["objective"]["name"] == "classify"
 
 
 # -- the command

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.kernels import How
+from regard.attention.kernels import AttentionArgs
 from regard.attention.memory import HERE, Memory, Pair, Triple
 from regard.attention.pattern import Pattern
 from regard.attention.position import Plain, View
 
-Kernel = Callable[[Pattern, Tensor, Tensor, Tensor, How], Tensor]
+Kernel = Callable[[Pattern, Tensor, Tensor, Tensor, AttentionArgs], Tensor]
 
 
-def unseen(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+def unseen(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
     """The kernel when nobody looks; a recorder puts another in its place."""
     return pattern.attend(q, k, v, how)
 
@@ -90,6 +90,6 @@ class Attention(nn.Module):
         q, k, v = memory.read(x, self.project)
         q, k, bias = self.score(q, k, view, self.scale)
         k, v = memory.keep(k, v)
-        how = How(bias, self.scale, self.dropout * self.training)
+        how = AttentionArgs(bias, self.scale, self.dropout * self.training)
         y: Tensor = self.out(self.kernel(view.pattern, q, k, v, how).transpose(1, 2).flatten(2))
         return y

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.kernels import How, attend
+from regard.attention.kernels import AttentionArgs, attend
 from regard.attention.pattern import Pattern, additive
 from regard.core.seeding import keyed
 
@@ -29,12 +29,18 @@ class BigBird(Pattern):
         length: int,
         dtype: torch.dtype,
         device: torch.device,
-        real: Tensor | None = None,  # [B, T]: which keys are no padding
+        attention_mask: Tensor | None = None,  # [B, T]: which keys are no padding
         far: Tensor | None = None,  # [B, G]: the global tokens, -1 where a row has fewer
         seed: int = 0,
         layer: int = 0,
     ) -> None:
-        self.block, self.side, self.length, self.real, self.far = block, side, length, real, far
+        self.block, self.side, self.length, self.attention_mask, self.far = (
+            block,
+            side,
+            length,
+            attention_mask,
+            far,
+        )
         self.blocks = -(-length // block)
         drawn = drawn_blocks(self.blocks, side, random, seed, layer)
         self.drawn = torch.from_numpy(drawn).to(device)  # [n, random], -1 where there are fewer
@@ -44,8 +50,8 @@ class BigBird(Pattern):
         self.read = torch.cat([near, self.drawn], 1)  # [n, R]: the blocks that a block reads
         self.mask = additive(self.seen(device), dtype)
         self.everything: Tensor | None = None  # what the global rows see: all that is real
-        if real is not None:
-            self.everything = additive(real[:, None, None], dtype)
+        if attention_mask is not None:
+            self.everything = additive(attention_mask[:, None, None], dtype)
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         from_block, to_block = query // self.block, key // self.block
@@ -54,7 +60,7 @@ class BigBird(Pattern):
         if self.far is not None:
             far = self.far[batch]
             seen = seen | (far == key[..., None]).any(-1) | (far == query[..., None]).any(-1)
-        return seen if self.real is None else seen & self.real[batch, key]
+        return seen if self.attention_mask is None else seen & self.attention_mask[batch, key]
 
     def seen(self, device: torch.device) -> Tensor:
         """Which of its columns [globals ; its blocks] a block's rows see: [B|1, n, G + R · block].
@@ -64,14 +70,14 @@ class BigBird(Pattern):
         key = torch.where(self.read[..., None] < 0, -1, key).flatten(1)  # [n, R · block]
         usable = ((key >= 0) & (key < self.length))[None]
         key = key.clamp(0, self.length - 1)
-        if self.real is not None:
-            usable = usable & self.real[:, key]
+        if self.attention_mask is not None:
+            usable = usable & self.attention_mask[:, key]
         if self.far is None:
             return usable
         usable = usable & ~(self.far[:, None, None] == key[None, ..., None]).any(-1)  # not twice
         there = self.far >= 0
-        if self.real is not None:
-            there = there & self.real.gather(1, self.far.clamp_min(0))
+        if self.attention_mask is not None:
+            there = there & self.attention_mask.gather(1, self.far.clamp_min(0))
         return torch.cat([there[:, None].expand(-1, self.blocks, -1), usable], -1)
 
     def cut(self, x: Tensor) -> Tensor:
@@ -95,7 +101,7 @@ class BigBird(Pattern):
         index = self.far.clamp_min(0)[:, None, :, None].expand(-1, x.size(1), -1, x.size(3))
         return x.gather(2, index)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         if how.bias is not None:
             raise ValueError("random blocks have no layout for a bias on the scores; give none")
         mask = self.mask.expand(q.size(0), -1, -1).flatten(0, 1)[:, None, None]

@@ -22,11 +22,11 @@ class FeedForward(nn.Module):
     """Two linear layers around an activation, at every position alike."""
 
     def __init__(
-        self, width: int, hidden: int, activation: str, *, dropout: float = 0.0, bias: bool = True
+        self, width: int, ffn_size: int, activation: str, *, dropout: float = 0.0, bias: bool = True
     ) -> None:
         super().__init__()
-        self.wide = nn.Linear(width, hidden, bias)
-        self.narrow = nn.Linear(hidden, width, bias)
+        self.wide = nn.Linear(width, ffn_size, bias)
+        self.narrow = nn.Linear(ffn_size, width, bias)
         self.activation, self.dropout = ACTIVATIONS[activation], Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -37,9 +37,11 @@ class FeedForward(nn.Module):
 class Gated(FeedForward):
     """The first layer's activation gates a second one of its kind (T5 v1.1)."""
 
-    def __init__(self, width: int, hidden: int, *rest: Any, bias: bool = True, **more: Any) -> None:
-        super().__init__(width, hidden, *rest, bias=bias, **more)
-        self.gate = nn.Linear(width, hidden, bias)
+    def __init__(
+        self, width: int, ffn_size: int, *rest: Any, bias: bool = True, **more: Any
+    ) -> None:
+        super().__init__(width, ffn_size, *rest, bias=bias, **more)
+        self.gate = nn.Linear(width, ffn_size, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.narrow(self.dropout(self.activation(self.gate(x)) * self.wide(x)))

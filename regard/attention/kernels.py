@@ -3,8 +3,8 @@
 Letters: B batch, H heads, Q query rows, K key rows, D width of a head. Keys and values may have
 fewer heads, G: each serves H / G neighbouring heads of queries, and is not copied for them.
 PyTorch's fused kernel serves wherever it is fast. On a CPU it is slow with dropout on the weights,
-with a bias that is learned, and to learn from bf16; there `Explicit` does the same sum with plain
-matrix products, as long as its matrix of weights is small.
+with a bias that is learned, and to learn from bf16; there `ExplicitAttention` does the same sum
+with plain matrix products, as long as its matrix of weights is small.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from regard.attention.native import passes
 SHORT = 1024  # keys up to which bf16 learns faster by plain matrix products
 
 
-class How(NamedTuple):
+class AttentionArgs(NamedTuple):
     """What stands beside queries, keys and values."""
 
     bias: Tensor | None = None  # added to the scores; may be learned
@@ -35,7 +35,7 @@ def attend(
     q: Tensor,  # [B, H, Q, D]
     k: Tensor,  # [B, G, K, D]
     v: Tensor,  # [B, G, K, D]
-    how: How,
+    how: AttentionArgs,
     mask: Tensor | None = None,  # added to the scores: 0 where visible, -inf where not
     causal: bool = False,  # the last row sees the last key
 ) -> Tensor:
@@ -49,7 +49,7 @@ def attend(
         corner = q.new_full((q.size(2), k.size(2)), -math.inf).triu(k.size(2) - q.size(2) + 1)
         mask, causal = corner if mask is None else mask + corner, False
     if slow:
-        y: Tensor = Explicit.apply(q, k, v, mask, bias, scale, rate)  # type: ignore[no-untyped-call]
+        y: Tensor = ExplicitAttention.apply(q, k, v, mask, bias, scale, rate)  # type: ignore[no-untyped-call]
         return y
     if bias is not None:
         mask = bias if mask is None else bias + mask
@@ -61,7 +61,7 @@ def attend(
     )
 
 
-class Explicit(torch.autograd.Function):
+class ExplicitAttention(torch.autograd.Function):
     """Attention by matrix products with a backward of its own; the weights are stored once. The
     queries that share a head of keys stand below each other, as if they were more rows.
     """

@@ -57,7 +57,7 @@ class Segment(Memory):
 
 
 @dataclass(frozen=True)
-class Fixed(Memory):
+class CrossKV(Memory):
     """An encoder's output, projected once: the same keys and values for every row and step."""
 
     pairs: Pair
@@ -65,12 +65,12 @@ class Fixed(Memory):
     def read(self, x: Tensor, project: Projection) -> Triple:
         return project.queries(x), *self.pairs
 
-    def reorder(self, chosen: Tensor) -> Fixed:
-        return Fixed((self.pairs[0][chosen], self.pairs[1][chosen]))
+    def reorder(self, chosen: Tensor) -> CrossKV:
+        return CrossKV((self.pairs[0][chosen], self.pairs[1][chosen]))
 
 
 @dataclass
-class Growing(Memory):
+class KVCache(Memory):
     """The cache of one layer: a buffer allocated once, and how much of it is filled."""
 
     keys: Tensor  # [B, kv_heads, capacity, D]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.attention.kernels import How, attend
+from regard.attention.kernels import AttentionArgs, attend
 
 CAUSAL_BLOCK = 128  # rows at a time under dropout: what lies above the diagonal is never computed
 
@@ -30,7 +30,7 @@ class Pattern:
         """Query rows as the kernel lays them out, so that a bias can be made in that layout."""
         return x
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         seen = self.dense(q.size(0), q.size(2), k.size(2), q.device)
         return attend(q, k, v, how, additive(seen[:, None], q.dtype))
 
@@ -40,7 +40,7 @@ class Pattern:
         table = self.visible(b[:, None, None], q[None, :, None], k[None, None, :])
         return table.expand(batch, queries, keys)
 
-    def weights(self, q: Tensor, k: Tensor, how: How) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, how: AttentionArgs) -> Tensor:
         """The weights [B, H, Q, K], for looking: what the kernel makes of the unit matrix."""
         unit = torch.eye(k.size(2), dtype=q.dtype, device=q.device).expand(*k.shape[:3], -1)
         return self.attend(q, k, unit, how._replace(rate=0.0))
@@ -62,7 +62,7 @@ class Full(Pattern):
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query == query) & (key == key)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         return attend(q, k, v, how)
 
 
@@ -75,7 +75,7 @@ class Causal(Pattern):
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return key <= query + self.past
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         rows, bias = q.size(2), how.bias
         if rows == 1 or (bias is None and rows == k.size(2) and how.rate == 0.0):
             return attend(q, k, v, how, causal=rows > 1)
@@ -125,5 +125,5 @@ class Ordered(Pattern):
             seen = seen & (at(self.documents[1], key) == at(self.documents[0], query))
         return seen
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         return attend(q, k, v, how, self.mask)

@@ -41,7 +41,7 @@ def shifted(far: Tensor, keys: int) -> Tensor:
     return line.view(*far.shape[:-2], rows, columns - 1)[..., :keys]
 
 
-class Shift(torch.autograd.Function):
+class RelativeShift(torch.autograd.Function):
     """`shifted`, with a backward that writes the gradient once."""
 
     @staticmethod
@@ -86,13 +86,13 @@ class Distances:
         for block in near.split(step, 2) if self.rows else ():
             start, end = end, end - block.size(2)  # the distances a block can have: half of all
             far = product(block, r[..., end : start + self.keys])
-            parts.append(Shift.apply(far, self.keys))  # type: ignore[no-untyped-call]
+            parts.append(RelativeShift.apply(far, self.keys))  # type: ignore[no-untyped-call]
         if self.index is not None:
             parts.append(product(rest, r).gather(-1, self.index.expand(-1, r.size(1), -1, -1)))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
-class Turns(NamedTuple):
+class RotaryAngles(NamedTuple):
     """The angles of rotary positions, built once a forward: each [B|1, 1, rows, D / 2]."""
 
     cosines: Tensor
@@ -118,7 +118,7 @@ class View:
     pattern: Pattern
     bias: Tensor | None = None  # added to all scores, shared by the layers: T5's buckets
     distances: Distances | None = None
-    turns: Turns | None = None
+    turns: RotaryAngles | None = None
 
 
 Placed = tuple[Tensor, Tensor, Tensor | None]  # queries, keys, and what is added to the scores

@@ -15,20 +15,20 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from regard.attention.attention import Attention, Kernel
-from regard.attention.kernels import How
+from regard.attention.kernels import AttentionArgs
 from regard.attention.pattern import Pattern
 from regard.core.errors import InputError
 
 
 @dataclass(frozen=True)
-class Seen:
+class AttentionCall:
     """One call of one attention."""
 
     name: str  # where it stands in the model: "blocks.3.attention.layer"
     queries: Tensor
     keys: Tensor
     values: Tensor
-    how: How
+    how: AttentionArgs
     pattern: Pattern
 
     @property
@@ -46,18 +46,18 @@ class Seen:
 class Recording:
     """All calls in the order they were made."""
 
-    layers: list[Seen] = field(default_factory=list)
+    layers: list[AttentionCall] = field(default_factory=list)
 
-    def __iter__(self) -> Iterator[Seen]:
+    def __iter__(self) -> Iterator[AttentionCall]:
         return iter(self.layers)
 
     def __len__(self) -> int:
         return len(self.layers)
 
-    def __getitem__(self, index: int) -> Seen:
+    def __getitem__(self, index: int) -> AttentionCall:
         return self.layers[index]
 
-    def named(self, part: str) -> list[Seen]:
+    def named(self, part: str) -> list[AttentionCall]:
         """Those whose name holds `part`: "cross", "encoder", "wide", …"""
         return [seen for seen in self.layers if part in seen.name]
 
@@ -84,13 +84,13 @@ def record(model: nn.Module) -> Iterator[Recording]:
 def watching(name: str, recording: Recording, inner: Kernel) -> Kernel:
     """Keeps what goes into the kernel that was there before, and lets it work."""
 
-    def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         groups = q.size(1) // k.size(1)  # every head is shown with the keys that it reads
         queries = q.detach().clone()
         keys, values = (x.detach().repeat_interleave(groups, 1) for x in (k, v))
         bias = None if how.bias is None else how.bias.detach().clone()
         shown = how._replace(bias=bias, rate=0.0)
-        recording.layers.append(Seen(name, queries, keys, values, shown, pattern))
+        recording.layers.append(AttentionCall(name, queries, keys, values, shown, pattern))
         return inner(pattern, q, k, v, how)
 
     return kernel

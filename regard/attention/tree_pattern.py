@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.attention.kernels import How, attend
+from regard.attention.kernels import AttentionArgs, attend
 from regard.attention.pattern import Pattern, additive
 from regard.attention.window import Window
 
@@ -21,12 +21,14 @@ Places = tuple[Tensor, Tensor, Tensor]  # batch, query, key: row numbers that br
 
 @dataclass(frozen=True)
 class Branches:
-    """The tables of flattened trees, each [B, T]; see `regard.data.knowledge.tree.Flat`."""
+    """The tables of flattened trees, each [B, T]; see `regard.data.knowledge.tree.FlatTree`."""
 
     line: Tensor
     word: Tensor
     owner: Tensor
-    real: Tensor | None = None  # [B, T]: False at padding, which sees nothing and is not seen
+    attention_mask: Tensor | None = (
+        None  # [B, T]: False at padding, which sees nothing and is not seen
+    )
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """Liu et al. 2020, 3.4: a token sees its own line, the word that its branch grows from,
@@ -36,12 +38,12 @@ class Branches:
         seen = line[batch, query] == line[batch, key]
         seen = seen | (owner[batch, query] == word[batch, key])
         seen = seen | (owner[batch, key] == word[batch, query])
-        if self.real is not None:
-            seen = seen & self.real[batch, query] & self.real[batch, key]
+        if self.attention_mask is not None:
+            seen = seen & self.attention_mask[batch, query] & self.attention_mask[batch, key]
         return seen
 
 
-class Visible(Pattern):
+class TreePattern(Pattern):
     """What an inner pattern shows, and of that what branches let through. The mask is built once
     and serves all layers.
     """
@@ -63,11 +65,11 @@ class Visible(Pattern):
         token = query if self.asking is None else self.asking[batch, query].clamp_min(0)
         return self.inner.visible(batch, query, key) & self.branches.visible(batch, token, key)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         return attend(q, k, v, how, self.mask)
 
 
-class VisibleWindow(Visible):
+class VisibleWindow(TreePattern):
     """The same inside a window, whose kernel has a layout of its own. A window counts tokens as
     they are written, branches included: what branches push out of it is not seen.
     """
@@ -82,7 +84,7 @@ class VisibleWindow(Visible):
     def rows(self, x: Tensor) -> Tensor:
         return self.inner.rows(x)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         return self.inner.attend(q, k, v, how)
 
 
@@ -92,7 +94,7 @@ def limited(
     """A pattern that shows what `inner` does, without what branches hide."""
     if isinstance(inner, Window):
         return VisibleWindow(inner, branches)
-    return Visible(inner, branches, dtype, asking)
+    return TreePattern(inner, branches, dtype, asking)
 
 
 # -- layouts

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.kernels import How, attend
+from regard.attention.kernels import AttentionArgs, attend
 from regard.attention.pattern import Pattern, additive
 
 
@@ -24,13 +24,13 @@ class Window(Pattern):
         length: int,
         dtype: torch.dtype,
         device: torch.device,
-        real: Tensor | None = None,  # [B, T]: which keys are no padding
+        attention_mask: Tensor | None = None,  # [B, T]: which keys are no padding
         far: Tensor | None = None,  # [B, G]: positions of the global keys, -1 where a row has fewer
     ) -> None:
         if far is not None and after == 0 and before > 0:
             raise ValueError("a global key would let a causal window look ahead: give after > 0")
         self.before, self.after = min(before, length), min(after, length)
-        self.length, self.real, self.far = length, real, far
+        self.length, self.attention_mask, self.far = length, attention_mask, far
         self.block = max(self.before, self.after, 32)
         self.blocks = -(-length // self.block)
         self.mask = additive(self.seen(device), dtype)
@@ -39,7 +39,7 @@ class Window(Pattern):
         seen = (query - key <= self.before) & (key - query <= self.after)
         if self.far is not None:
             seen = seen | (self.far[batch] == key[..., None]).any(-1)
-        return seen if self.real is None else seen & self.real[batch, key]
+        return seen if self.attention_mask is None else seen & self.attention_mask[batch, key]
 
     def seen(self, device: torch.device) -> Tensor:
         """Which of its columns [globals ; before ; block ; after] a row sees: [B, n, block, C]."""
@@ -47,15 +47,15 @@ class Window(Pattern):
         row = torch.arange(self.block, device=device)[:, None]
         key = torch.arange(self.blocks, device=device)[:, None] * self.block + offset  # [n, C]
         usable = ((key >= 0) & (key < self.length))[None]
-        if self.real is not None:
-            usable = usable & self.real[:, key.clamp(0, self.length - 1)]
+        if self.attention_mask is not None:
+            usable = usable & self.attention_mask[:, key.clamp(0, self.length - 1)]
         near = (row - offset <= self.before) & (offset - row <= self.after)
         if self.far is None:
             return near & usable[:, :, None]
         usable = usable & ~(self.far[:, None, None] == key[None, ..., None]).any(-1)  # not twice
         there = self.far >= 0
-        if self.real is not None:
-            there = there & self.real.gather(1, self.far.clamp_min(0))
+        if self.attention_mask is not None:
+            there = there & self.attention_mask.gather(1, self.far.clamp_min(0))
         seen = near & usable[:, :, None]
         return torch.cat([there[:, None, None].expand(*seen.shape[:3], -1), seen], -1)
 
@@ -77,7 +77,7 @@ class Window(Pattern):
             parts.insert(0, x.gather(2, index)[:, None].expand(-1, self.blocks, -1, -1, -1))
         return torch.cat(parts, 3).flatten(0, 1)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         mask = self.mask.expand(q.size(0), -1, -1, -1).flatten(0, 1)[:, None]
         y: Tensor = attend(self.rows(q), self.around(k), self.around(v), how, mask)
         y = y.unflatten(0, (q.size(0), self.blocks)).transpose(1, 2).flatten(2, 3)

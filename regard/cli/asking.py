@@ -14,12 +14,12 @@ from regard.core.files import read_json
 from regard.data import readers
 from regard.data.examples import Example
 from regard.data.files import TextFile, suffix_of
-from regard.data.problems import Place, Problems
+from regard.data.problems import FileLine, Problems
 from regard.data.read_fields import Fields, parsed
 from regard.tasks.base import Task
 
 STDIN = "standard input"
-Asked = tuple[Place, list[str] | dict[str, Any]]  # texts, or a record
+Asked = tuple[FileLine, list[str] | dict[str, Any]]  # texts, or a record
 
 
 def learned(model: str) -> str:
@@ -53,7 +53,7 @@ def examples_of(
             classes=True, offsets=False,
         )  # fmt: skip
     else:
-        roles, options = Fields(task, fields), readers.Options(classes=True, offsets=False)
+        roles, options = Fields(task, fields), readers.ReaderOptions(classes=True, offsets=False)
         rows = words_asked(task, texts, pair) if texts else lines_asked(
             whole or task.whole_lines, file, problems
         )  # fmt: skip
@@ -77,17 +77,17 @@ def words_asked(task: Task, texts: Sequence[str], pair: str | None) -> Iterator[
 
     texts = [readable(text) for text in texts]
     if task.one_at_a_time:
-        yield Place("the command line"), [*texts, *([] if pair is None else [pair])]
+        yield FileLine("the command line"), [*texts, *([] if pair is None else [pair])]
         return
     for number, text in enumerate(texts, 1):
-        yield Place(f"text {number}"), [text] if pair is None else [text, pair]
+        yield FileLine(f"text {number}"), [text] if pair is None else [text, pair]
 
 
 def lines_asked(whole: bool, file: Path | None, problems: Problems) -> Iterator[Asked]:
     """The texts of each line, or the record that it holds."""
     source = TextFile(file or Path(STDIN), STDIN if file is None else str(file), problems)
     for number, line in source.lines() if file is not None else standard_input(source):
-        values, place = json_record(line), Place(source.name, number)
+        values, place = json_record(line), FileLine(source.name, number)
         if values is not None:
             yield place, source.mended(values, number)
         else:

@@ -15,7 +15,7 @@ from regard.core.options import SEEDS, Argument, Option
 from regard.core.tables import Table
 
 if TYPE_CHECKING:
-    from regard.lab.claims.engine.claim import Cell, Claim
+    from regard.lab.claims.engine.claim import Claim, ClaimCell
 
 HERE = Path("claims")
 Out = Annotated[Path, Option("Where measurements and pages go.", metavar="DIR")]
@@ -139,11 +139,14 @@ def run_claims(
     again = f"regard claims run {' '.join(names)}{words}{at_once} --out {out}"
     with keeping(again, out):
         if jobs > 1:
-            from regard.lab.claims.engine.parallel import Several
+            from regard.lab.claims.engine.parallel import ParallelClaims
 
             timed = [each for each in chosen if each.timed]
             several = [each.name for each in chosen if not each.timed]
-            failed, rest = Several([*words.split(), "--out", str(out)], jobs).run(several), timed
+            failed, rest = (
+                ParallelClaims([*words.split(), "--out", str(out)], jobs).run(several),
+                timed,
+            )
         for number, each in enumerate(rest, 1):
             if len(rest) > 1:
                 say(f"[{number}/{len(rest)}] {each.name}")
@@ -202,9 +205,9 @@ def effort_of(
     if budget is not None and effort is not None:
         raise ConfigError("--budget sets the effort, and --effort does; give one of them")
     if budget is not None:
-        from regard.lab.compare.lineup import Budget
+        from regard.lab.compare.lineup import ModelBudget
 
-        time_given = Budget.of(budget)
+        time_given = ModelBudget.of(budget)
         if time_given.kind != "minutes":
             raise ConfigError(f"--budget is {budget}; of a claim it is a time, such as 90s or 5m")
         usual = claim.minutes * (seeds or claim.seeds) / claim.seeds
@@ -214,12 +217,12 @@ def effort_of(
     return 1.0 if effort is None else effort
 
 
-def progress(claim: Claim, seeds: int | None) -> Callable[[Cell, dict[str, float]], None]:
+def progress(claim: Claim, seeds: int | None) -> Callable[[ClaimCell, dict[str, float]], None]:
     """A line a measurement: which it was, some numbers, and about how long the rest takes."""
     total, began, done = len(claim.cells(seeds)), time.monotonic(), 0
     shown = {chart.figure for chart in claim.charts}
 
-    def tell(cell: Cell, figures: dict[str, float]) -> None:
+    def tell(cell: ClaimCell, figures: dict[str, float]) -> None:
         nonlocal done
         done += 1
         left = (time.monotonic() - began) / done * (total - done)

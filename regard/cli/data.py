@@ -9,17 +9,17 @@ from typing import Annotated, Any
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import counted
 from regard.core.errors import ConfigError, InputError
-from regard.core.options import FIELD, SKIP, Argument, Given, Option
+from regard.core.options import FIELD, SKIP, Argument, Option, PartialOptions
 from regard.core.tables import Table
-from regard.data.augment.examples import Settings
-from regard.data.prepare import Plan
-from regard.data.readers import Options
+from regard.data.augment.examples import AugmentSettings
+from regard.data.prepare import PreparePlan
+from regard.data.readers import ReaderOptions
 
 DEFAULT = "builtin:python-docs"
 SHOWN = 10  # problems of a kind
 CLASSES = 20  # in the table
-TASKS = "classify, entail, similar, tag, answer, choose, translate, summarise, converse, prefer, …"
-ROLES = {"text": "field", "source": "source_field", "target": "target_field"}  # of `Reading`
+TASKS = "classify, entail, similar, tag, answer, choose, translate, summarize, converse, prefer, …"
+ROLES = {"text": "field", "source": "source_field", "target": "target_field"}  # of `SourceOptions`
 Quiet = Annotated[bool, Option("Print nothing on standard error.")]
 
 
@@ -39,7 +39,7 @@ def prepare(
         Option("Name a field of the records: text=body; with --pairs source=… and target=….",
                FIELD.name, FIELD.metavar),
     ] = {},
-    plan: Annotated[Table, Given(Plan)],
+    plan: Annotated[Table, PartialOptions(PreparePlan)],
     quiet: Quiet = False,
 ) -> Table:  # fmt: skip
     """Turn text into tokens to learn from: a tokenizer, token files, three splits.
@@ -60,8 +60,8 @@ def prepare(
     from regard.core.errors import UnknownName
     from regard.data.chunks import Chunking
     from regard.data.prepare import prepare as make
-    from regard.data.sources import Reading
-    from regard.data.splits import Shares
+    from regard.data.sources import SourceOptions
+    from regard.data.splits import SplitShares
 
     reading = dict(plan.pop("reading", {}))
     for role, name in fields.items():
@@ -69,12 +69,12 @@ def prepare(
             raise UnknownName("role of --field", role, ROLES)
         reading[ROLES[role]] = name
     parts: Table = {
-        "reading": Reading(**reading),
-        "shares": Shares(**plan.pop("shares", {})),
+        "reading": SourceOptions(**reading),
+        "shares": SplitShares(**plan.pop("shares", {})),
         "chunking": Chunking(**plan.pop("chunking", {})),
     }
     names = tuple(sources) or (DEFAULT,)
-    return make(Plan(names, out, **parts, **plan), quiet=quiet)
+    return make(PreparePlan(names, out, **parts, **plan), quiet=quiet)
 
 
 def prepared_lines(summary: Table) -> Iterator[str]:
@@ -108,7 +108,7 @@ def check(
         Option("The data learned from: unseen labels and shared texts are found.", metavar="FILE"),
     ] = (),
     model: Annotated[str | None, Option("Count tokens as this model does.", metavar="DIR")] = None,
-    reading: Options,
+    reading: ReaderOptions,
     show_errors: Annotated[
         int | None,
         Option("Problems that are shown of each kind; 0: all.", metavar="N",
@@ -147,7 +147,7 @@ def measure_of(directory: str) -> Any:
     from regard.data.tokenizer import Tokenizer
     from regard.formats.directory import configure, locate, read_config
     from regard.formats.registry import format_of
-    from regard.tasks.check import Measure
+    from regard.tasks.check import TokenCounter
 
     path = locate(directory, download=False)
     table = read_config(path)
@@ -155,12 +155,12 @@ def measure_of(directory: str) -> Any:
     tokenizer = Tokenizer.open(path)
     if tokenizer is None:
         raise FormatError(f"{directory} has no tokenizer, so its tokens cannot be counted")
-    return Measure(directory, tokenizer, getattr(config, "context", None))
+    return TokenCounter(directory, tokenizer, getattr(config, "context", None))
 
 
 def checked_lines(report: Table) -> Iterator[str]:
     """What is there, then what is wrong, the worst first."""
-    from regard.data.problems import KINDS, SEVERITIES, Place
+    from regard.data.problems import KINDS, SEVERITIES, FileLine
 
     yield (
         f"{', '.join(report['data'])}: {counted(report['examples'], 'example')} "
@@ -184,7 +184,7 @@ def checked_lines(report: Table) -> Iterator[str]:
             if (problem["severity"], problem["kind"]) == (found["severity"], found["kind"])
         ]
         for problem in shown:
-            yield f"  {Place(problem['file'], problem['line'] or 0)}: {problem['message']}"
+            yield f"  {FileLine(problem['file'], problem['line'] or 0)}: {problem['message']}"
         if found["count"] > len(shown):
             yield f"  and {found['count'] - len(shown):,} more; --show-errors 0 shows all"
 
@@ -251,7 +251,7 @@ def augment(
         Option("Some of synonyms,insert,swap,delete; masked and back come with their models.",
                metavar="NAMES", default="all four, without models", commas=True),
     ] = (),
-    settings: Annotated[Table, Given(Settings)],
+    settings: Annotated[Table, PartialOptions(AugmentSettings)],
     back_prefix: Annotated[
         str | None, Option("Published T5: stands before every text.", metavar="TEXT")
     ] = None,
@@ -269,7 +269,7 @@ def augment(
         int, Option("Work in N processes side by side; the file is the same.", metavar="N")
     ] = 1,
     skip: Annotated[Sequence[str], SKIP] = (),
-    reading: Options,
+    reading: ReaderOptions,
     quiet: Quiet = False,
 ) -> Table:  # fmt: skip
     """Make variants of labeled examples whose labels stay right (Wei & Zou 2019, and others).

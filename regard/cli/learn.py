@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import say
 from regard.core.errors import ConfigError, InputError
-from regard.core.options import DATA, OUT, Argument, Given, Option
+from regard.core.options import DATA, OUT, Argument, Option, PartialOptions
 from regard.core.tables import Table
 from regard.data.knowledge.options import KnowledgeOptions
-from regard.methods.options import AlignOptions, DistillOptions, Stages
+from regard.methods.options import AlignOptions, DistillOptions, FinetuneOptions
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe
 
@@ -102,7 +102,7 @@ def train(
     data: Annotated[str, Argument("DATA", "What 'regard prepare' made.")] = "",
     settings: Settings = (),
     *,
-    changes: Annotated[Table, Given(Recipe, "size", *LEARNING)],
+    changes: Annotated[Table, PartialOptions(Recipe, "size", *LEARNING)],
     objective: Annotated[
         str | None,
         Option("causal, masked, span, …, instead of that of the model's paper.", metavar="NAME"),
@@ -147,9 +147,9 @@ def finetune(
     settings: Settings = (),
     *,
     data: Data = None,
-    changes: Annotated[Table, Given(Recipe, "examples", "augment", *LEARNING)],
-    stages: Annotated[Table, Given(Stages)],
-    knowledge: Annotated[Table, Given(KnowledgeOptions)],
+    changes: Annotated[Table, PartialOptions(Recipe, "examples", "augment", *LEARNING)],
+    stages: Annotated[Table, PartialOptions(FinetuneOptions)],
+    knowledge: Annotated[Table, PartialOptions(KnowledgeOptions)],
     run: RunOptions,
     asked: AskedFor,
 ) -> Table:
@@ -170,7 +170,7 @@ def finetune(
       regard finetune my-bert --task classify --data few.csv --unlabeled many.txt --out reviewer
       regard finetune my-bert --task classify --data few.csv --augment synonyms,delete --out kind
       regard finetune my-bert --task tag --data train.conll --adapt 3 --out tagger
-      regard finetune my-bert --task tag --data train.conll --out tagger optimizer.frozen=6
+      regard finetune my-bert --task tag --data train.conll --out tagger optimizer.freeze_layers=6
       regard finetune my-bert --task tag --data train.conll --knowledge facts.tsv --out tagger
       regard finetune --resume reviewer
     """
@@ -184,7 +184,7 @@ def finetune(
     named = without_open({"knowledge": merged(graph, words)})
     options = changes | without_open({"objective": named})
     recipe = run.recipe(words, options, {"data": data, "model": "" if run.resume else model})
-    chosen, place = Stages.of(stages), Path(model)
+    chosen, place = FinetuneOptions.of(stages), Path(model)
     if not run.resume:
         if not recipe.examples.task:
             raise ConfigError("--task is missing; say what to learn, such as --task classify")
@@ -210,8 +210,8 @@ def distill(
         Option("What 'regard prepare' made of a text or of pairs, or a file of labeled examples "
                "for a teacher that has learned a task.", metavar="FILE"),
     ] = None,
-    method: Annotated[Table, Given(DistillOptions)],
-    changes: Annotated[Table, Given(Recipe, "examples", *LEARNING)],
+    method: Annotated[Table, PartialOptions(DistillOptions)],
+    changes: Annotated[Table, PartialOptions(Recipe, "examples", *LEARNING)],
     run: RunOptions,
     asked: AskedFor,
 ) -> Table:  # fmt: skip
@@ -249,7 +249,7 @@ def distill(
         if run.dry_run:
             raise ConfigError("--dry-run: a distillation makes its student first; leave it out")
         options = DistillOptions(teacher, **method)
-    from regard.methods.distill.run import distil as learn
+    from regard.methods.distill.run import distill as learn
 
     return learn(recipe, place, options, resume=run.resume, display=run.display)
 
@@ -264,7 +264,8 @@ def align(
         Option("Records with prompt, chosen and rejected: jsonl, csv, tsv, or hub:NAME; for grpo "
                "prompts alone will do.", metavar="FILE"),
     ] = None,
-    changes: Annotated[Table, Given(Recipe, "examples", "-examples.task", "-examples.classes",
+    changes: Annotated[Table, PartialOptions(Recipe, "examples", "-examples.task",
+     "-examples.classes",
                                     *LEARNING)],
     run: RunOptions,
     asked: AskedFor,
@@ -329,18 +330,20 @@ def check_extras(recipe: Recipe) -> None:
 def plan_of(recipe: Recipe) -> Table:
     """The resolved recipe and the estimates; nothing is written."""
     from regard.methods.runs import data_for
-    from regard.training.parallel import Group
+    from regard.training.parallel import ProcessGroup
     from regard.training.plan import prepare
     from regard.training.run import pick_device, settings
 
     device = pick_device(recipe.engine.device)
     with settings(device):
-        plan = prepare(recipe, Group(), device, say, data=data_for(recipe), patience=PATIENCE)
+        plan = prepare(
+            recipe, ProcessGroup(), device, say, data=data_for(recipe), patience=PATIENCE
+        )
     plan.batches.close()
     return {"recipe": plan.recipe.table(), **plan.facts}
 
 
-def plan_of_task(recipe: Recipe, stages: Stages, out: Path) -> Table:
+def plan_of_task(recipe: Recipe, stages: FinetuneOptions, out: Path) -> Table:
     """The same of the fine-tuning itself, without the runs before it."""
     from regard.methods.finetune.multi_stage import check_stages
     from regard.methods.finetune.run import as_text

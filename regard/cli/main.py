@@ -60,7 +60,7 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
 SHELLS = ("bash", "zsh", "fish")
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A command that only groups others; a name that is not known is answered with the nearest."""
 
     def resolve_command(
@@ -74,7 +74,7 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class Program(Group):
+class Program(CommandGroup):
     """All commands by their groups; each is imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -101,7 +101,7 @@ def as_click(command: Any) -> click.Command:
     commands = {each: one.as_click() for each, one in inner.items()}
     for each, one in commands.items():
         one.name = each
-    return Group(name, commands, help=told, invoke_without_command=True, callback=help_alone)
+    return CommandGroup(name, commands, help=told, invoke_without_command=True, callback=help_alone)
 
 
 @click.pass_context

@@ -13,13 +13,13 @@ from regard.cli import claims
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import say, unescaped
 from regard.core.errors import ConfigError, InputError, StorageError
-from regard.core.options import LR, Argument, Given, Option, option_of
+from regard.core.options import LR, Argument, Option, PartialOptions, option_of
 from regard.core.tables import Table
-from regard.data.readers import Options as Reading
-from regard.decoding.options import Options as Decoding
+from regard.data.readers import ReaderOptions as Reading
+from regard.decoding.options import DecodingOptions as Decoding
 from regard.evaluation.options import EvaluateOptions, NgramOptions, PromptOptions
-from regard.lab.compare.comparison import Plan as Comparing
-from regard.methods.probe.plan import Plan as Probing
+from regard.lab.compare.comparison import ComparisonPlan as Comparing
+from regard.methods.probe.plan import ProbePlan as Probing
 
 CLASSES = 20  # in the table
 SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
@@ -44,14 +44,14 @@ def evaluate(
                  "what 'regard prepare' made of it."),
     ] = (),
     *,
-    test: Annotated[Table, Given(EvaluateOptions)],
-    reading: Annotated[Table, Given(Reading, "form", "fields", "header", "download")],
-    decoding: Annotated[Table, Given(Decoding, "tokens", "beams", "alpha", "batch")],
+    test: Annotated[Table, PartialOptions(EvaluateOptions)],
+    reading: Annotated[Table, PartialOptions(Reading, "form", "fields", "header", "download")],
+    decoding: Annotated[Table, PartialOptions(Decoding, "tokens", "beams", "alpha", "batch")],
     prefix: Annotated[
         str | None,
         Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
     ] = None,
-    prompts: Annotated[Table, Given(PromptOptions)],
+    prompts: Annotated[Table, PartialOptions(PromptOptions)],
     shots_from: Annotated[
         Sequence[str],
         Option("Draw demonstrations from here.", metavar="FILE", default="DATA, never the same"),
@@ -60,7 +60,7 @@ def evaluate(
         bool, Option("Measure the n-gram that a neural model has to beat, instead of a model; its "
                      "split is valid unless --split says another.")
     ] = False,
-    ngram: Annotated[Table, Given(NgramOptions)],
+    ngram: Annotated[Table, PartialOptions(NgramOptions)],
     quiet: Quiet = False,
     asked: AskedFor,
 ) -> Table:  # fmt: skip
@@ -227,7 +227,7 @@ def probe(
     ],
     *,
     out: Annotated[Path | None, Option("The directory to write.", metavar="OUT")] = None,
-    plan: Annotated[Table, Given(Probing)],
+    plan: Annotated[Table, PartialOptions(Probing)],
     resume: Annotated[bool, Option("RUN is an OUT that was stopped: go on with it.")] = False,
     quiet: Quiet = False,
     asked: AskedFor,
@@ -306,7 +306,7 @@ def compare(
                default="one of each family"),
     ] = "",
     out: Annotated[Path | None, Option("Where everything goes.", metavar="DIR")] = None,
-    plan: Annotated[Table, Given(Comparing)],
+    plan: Annotated[Table, PartialOptions(Comparing)],
     lr: Annotated[float | None, LR] = None,
     split_by: Annotated[
         str | None, Option("What ends a document of text: blank, line or file.")
@@ -339,7 +339,7 @@ def compare(
     if not texts:
         raise ConfigError("SOURCE is missing; give a text, or --resume and a comparison")
     from regard.lab.compare.comparison import again, begin
-    from regard.lab.compare.lineup import Budget, lineup
+    from regard.lab.compare.lineup import ModelBudget, lineup
     from regard.lab.compare.planning import planned
 
     if resume:
@@ -357,7 +357,7 @@ def compare(
     names = ("seeds", "length", "samples", "vocabulary")
     usual = {name: getattr(Comparing, name) for name in names}
     decided = planned(
-        tuple(texts), tuple(lineup(models.split(","))), Budget.of(budget),
+        tuple(texts), tuple(lineup(models.split(","))), ModelBudget.of(budget),
         **{"size": ""} | usual | plan, settings=tuple(settings),
         reading={"split_by": split_by} if split_by else {},
     )  # fmt: skip
@@ -367,7 +367,7 @@ def compare(
 
 def run_comparison(plan: Any, place: Path, quiet: bool) -> Table:
     """Runs what is missing; the report says what is there, whatever ended it."""
-    from regard.lab.compare.comparison import Comparison, Failed, Stopped
+    from regard.lab.compare.comparison import Comparison, ComparisonFailed, ComparisonStopped
     from regard.lab.compare.display import display
     from regard.lab.compare.lineup import NGRAM
     from regard.lab.compare.report import write_report
@@ -378,14 +378,14 @@ def run_comparison(plan: Any, place: Path, quiet: bool) -> Table:
     ended: Exception | None = None
     try:
         comparison.go()
-    except (Stopped, Failed) as stopped:
+    except (ComparisonStopped, ComparisonFailed) as stopped:
         ended = stopped
     finally:
         shown.stop()
     report = write_report(comparison.found(), place)
     if ended is not None:
         say(str(ended))
-        report["outcome"] = "interrupted" if isinstance(ended, Stopped) else "failed"
+        report["outcome"] = "interrupted" if isinstance(ended, ComparisonStopped) else "failed"
     say(f"the report is {place / 'report.html'}")
     return report
 

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
 import click
 
 from regard.core.errors import InputError, UnknownName
-from regard.core.options import Argument, Given, Option
+from regard.core.options import Argument, Option, PartialOptions
 
 YES_NO = ("yes", "no")
 ASKED = "asked for"
@@ -31,7 +31,7 @@ AskedFor = NewType("AskedFor", list[str])  # a parameter: the options that were 
 
 
 @dataclass(frozen=True)
-class Leaf:
+class OptionSpec:
     """One option or one word: where it comes from and where its value goes."""
 
     name: str  # of the value, such as "max_new_tokens"
@@ -89,13 +89,13 @@ class Leaf:
     def click_type(self) -> click.ParamType:
         kind = self.kind
         if get_origin(kind) is Literal:
-            return Words(get_args(kind))
+            return NearestChoice(get_args(kind))
         if self.is_list:
             origin, inner = get_origin(kind), get_args(kind)[0]
             if issubclass(origin, Mapping):
                 return NamedValue()
             if isinstance(self.about, Option) and self.about.commas:
-                return Separated(inner)
+                return CommaSeparated(inner)
             kind = inner
         types: dict[Any, click.ParamType] = {
             int: click.INT, float: click.FLOAT, str: click.STRING, Path: click.Path(path_type=Path),
@@ -124,7 +124,7 @@ class Leaf:
         return table
 
 
-class Words(click.Choice[str]):
+class NearestChoice(click.Choice[str]):
     """A few words to choose from; a wrong one is answered with the nearest."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
@@ -147,7 +147,7 @@ class NamedValue(click.ParamType):
         return name, text
 
 
-class Separated(click.ParamType):
+class CommaSeparated(click.ParamType):
     """Values with commas between them."""
 
     name = "list"
@@ -175,7 +175,7 @@ class Parameter:
     """A parameter of a function, with the leaves that its value is made of."""
 
     name: str
-    leaves: list[Leaf]
+    leaves: list[OptionSpec]
     build: Callable[[dict[str, Any]], Any]  # of what was given, by the leaves' names
 
 
@@ -194,13 +194,13 @@ def as_parameter(name: str, hint: Any, default: Any) -> Parameter:
     if kind is AskedFor:
         return Parameter(name, [], lambda values: list(values[ASKED]))
     if isinstance(about, Option | Argument):
-        leaf = Leaf(name_of(name, about), (), kind, default, about)
+        leaf = OptionSpec(name_of(name, about), (), kind, default, about)
 
         def plain(values: dict[str, Any]) -> Any:
             return leaf.value(values[leaf.name]) if leaf.name in values else default
 
         return Parameter(name, [leaf], plain)
-    if isinstance(about, Given):
+    if isinstance(about, PartialOptions):
         chosen = about
         leaves = [
             dataclasses.replace(
@@ -216,7 +216,7 @@ def as_parameter(name: str, hint: Any, default: Any) -> Parameter:
     return Parameter(name, leaves, lambda values: built(kind, as_table(leaves, values)))
 
 
-def group_of(parameter: str, leaf: Leaf) -> str:
+def group_of(parameter: str, leaf: OptionSpec) -> str:
     """The table of a recipe, or the parameter where it says what its options are about."""
     if len(leaf.path) > 1:
         return leaf.path[0].title()
@@ -228,7 +228,9 @@ def described(hint: Any) -> tuple[Any, Any]:
     about = None
     if get_origin(hint) is Annotated:
         hint, *extras = get_args(hint)
-        about = next((one for one in extras if isinstance(one, Option | Argument | Given)), None)
+        about = next(
+            (one for one in extras if isinstance(one, Option | Argument | PartialOptions)), None
+        )
     if isinstance(hint, UnionType) or get_origin(hint) is Union:
         kinds = [kind for kind in get_args(hint) if kind is not NoneType]
         hint = kinds[0] if len(kinds) == 1 else hint
@@ -246,7 +248,7 @@ def as_option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def leaves_of(kind: type, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+def leaves_of(kind: type, path: tuple[str, ...] = ()) -> Iterator[OptionSpec]:
     """The fields of a dataclass that are options, those of its parts included."""
     hints = get_type_hints(kind, include_extras=True)
     for each in dataclasses.fields(kind):
@@ -256,12 +258,12 @@ def leaves_of(kind: type, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
             default = each.default
             if each.default_factory is not MISSING:
                 default = each.default_factory()
-            yield Leaf(name_of(each.name, about), place, inner, default, about)
+            yield OptionSpec(name_of(each.name, about), place, inner, default, about)
         elif dataclasses.is_dataclass(inner):
             yield from leaves_of(inner, place)  # type: ignore[arg-type]
 
 
-def as_table(leaves: list[Leaf], values: dict[str, Any]) -> dict[str, Any]:
+def as_table(leaves: list[OptionSpec], values: dict[str, Any]) -> dict[str, Any]:
     """What was given, by the names of the fields."""
     table: dict[str, Any] = {}
     for leaf in leaves:
@@ -304,9 +306,9 @@ class Command:
         return self.function.__name__.replace("_", "-")
 
     @property
-    def leaves(self) -> dict[str, Leaf]:
+    def leaves(self) -> dict[str, OptionSpec]:
         """By name; an option that several dataclasses share is one."""
-        found: dict[str, Leaf] = {}
+        found: dict[str, OptionSpec] = {}
         for parameter in parameters(self.function):
             for leaf in parameter.leaves:
                 found.setdefault(leaf.name, leaf)
@@ -368,15 +370,17 @@ class Command:
         if self.json:
             told = "Print one JSON object on standard output."
             shown.append(click.Option(["as_json", "--json"], is_flag=True, help=told))
-        made = Documented(self.name, callback=run, params=shown, help=inspect.getdoc(self.function))
+        made = DocumentedCommand(
+            self.name, callback=run, params=shown, help=inspect.getdoc(self.function)
+        )
         made.leaves = leaves
         return made
 
 
-class Documented(click.Command):
+class DocumentedCommand(click.Command):
     """Its help explains words like options, and groups the options of a recipe by their tables."""
 
-    leaves: list[Leaf]
+    leaves: list[OptionSpec]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         words = [leaf.about for leaf in self.leaves if isinstance(leaf.about, Argument)]

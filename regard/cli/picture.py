@@ -297,13 +297,13 @@ def drawn(picture: Picture, out: Path | None, *, also: bool = False) -> Table:
 
     shades = SHADES if "utf" in (sys.stdout.encoding or "").lower() else PLAIN_SHADES
     if out is None:
-        return Shown(picture.data(), [picture.text(shades)])
+        return PictureData(picture.data(), [picture.text(shades)])
     write(picture, out)
     shown = [picture.text(shades)] if also else []
-    return Shown(picture.data() | {"out": str(out)}, [*shown, f"the picture is in {out}"])
+    return PictureData(picture.data() | {"out": str(out)}, [*shown, f"the picture is in {out}"])
 
 
-class Shown(dict[str, Any]):
+class PictureData(dict[str, Any]):
     """The numbers of a picture, with the lines that a terminal shows of it."""
 
     def __init__(self, numbers: Table, lines: list[str]) -> None:
@@ -322,7 +322,7 @@ def look_lines(result: Table) -> Iterator[str]:
 
 
 def drawn_lines(result: Table) -> Iterator[str]:
-    assert isinstance(result, Shown)
+    assert isinstance(result, PictureData)
     yield from result.lines
 
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import say
 from regard.core.errors import ConfigError
-from regard.core.options import Argument, Given, Option
+from regard.core.options import Argument, Option, PartialOptions
 from regard.core.tables import Table
-from regard.data.readers import Options as Reading
+from regard.data.readers import ReaderOptions as Reading
 from regard.evaluation.options import EvaluateOptions
 from regard.methods.options import PruneOptions, QuantizeOptions
 
@@ -22,8 +22,8 @@ OF_DATA = {"--limit", "--task", "--split", "--skip", "--field", "--format", "--h
 Run = Annotated[str, Argument("RUN", "A run or a model directory.")]
 Out = Annotated[Path, Option("A new directory for the model.", metavar="DIR")]
 Quiet = Annotated[bool, Option("Print nothing on standard error.")]
-Testing = Annotated[Table, Given(EvaluateOptions, *TESTING)]
-Fields = Annotated[Table, Given(Reading, "form", "fields", "header")]
+Testing = Annotated[Table, PartialOptions(EvaluateOptions, *TESTING)]
+Fields = Annotated[Table, PartialOptions(Reading, "form", "fields", "header")]
 
 
 def testing_of(data: Sequence[str], asked: Sequence[str], testing: Table, reading: Table) -> Table:
@@ -41,7 +41,7 @@ def quantize(
     run: Run,
     *,
     out: Out,
-    options: Annotated[Table, Given(QuantizeOptions)],
+    options: Annotated[Table, PartialOptions(QuantizeOptions)],
     testing: Testing,
     reading: Fields,
     quiet: Quiet = False,
@@ -73,7 +73,7 @@ def prune(
     run: Run,
     *,
     out: Out,
-    options: Annotated[Table, Given(PruneOptions)],
+    options: Annotated[Table, PartialOptions(PruneOptions)],
     testing: Testing,
     reading: Fields,
     quiet: Quiet = False,

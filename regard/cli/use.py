@@ -11,10 +11,17 @@ from typing import Annotated, Any, Literal
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import notes, text_or_input, unescaped, utf8
 from regard.core.errors import ConfigError, InputError
-from regard.core.options import DOWNLOAD, MAX_NEW_TOKENS, PRECISION, Argument, Given, Option
+from regard.core.options import (
+    DOWNLOAD,
+    MAX_NEW_TOKENS,
+    PRECISION,
+    Argument,
+    Option,
+    PartialOptions,
+)
 from regard.core.tables import Table
-from regard.data.readers import Options as Reading
-from regard.decoding.options import Options as Decoding
+from regard.data.readers import ReaderOptions as Reading
+from regard.decoding.options import DecodingOptions as Decoding
 from regard.evaluation.options import EmbedOptions
 
 HELP = "/reset forgets the conversation, /quit or Ctrl-D ends it"
@@ -60,7 +67,7 @@ def generate(
     *,
     file: Annotated[Path | None, Option("Read the prompt from here.", metavar="FILE")] = None,
     lines: Annotated[bool, Option("Every line of the file or input is a prompt.")] = False,
-    decoding: Annotated[Table, Given(Decoding)],
+    decoding: Annotated[Table, PartialOptions(Decoding)],
     precision: Precision = "fp32",
     stream: Annotated[
         bool | None, Option("Print the text as it grows.", default="yes, for one text")
@@ -199,7 +206,7 @@ def chat(
     system: Annotated[
         str | None, Option("Stands before the conversation (chat templates).", metavar="TEXT")
     ] = None,
-    decoding: Annotated[Table, Given(Decoding, *SAMPLING)],
+    decoding: Annotated[Table, PartialOptions(Decoding, *SAMPLING)],
     max_turns: Annotated[
         int | None,
         Option("Turns before the newest that the model is shown.", metavar="N",
@@ -227,9 +234,9 @@ def chat(
     if max_turns is not None and max_turns < 0:
         raise ConfigError(f"--max-turns is {max_turns}; it must be 0 or more")
     loaded = opened(model, precision, download)
-    from regard.decoding.dialogue import Dialogue
+    from regard.decoding.dialogue import Conversation
 
-    dialogue = Dialogue(loaded, options, plain, max_turns)
+    dialogue = Conversation(loaded, options, plain, max_turns)
     if system is not None:
         dialogue.turns.append({"role": "system", "content": system})
     talk(dialogue, sys.stdin.isatty())
@@ -287,13 +294,13 @@ def predict(
         Option("choose: what is asked of the premise, such as cause or effect.", metavar="TEXT"),
     ] = None,
     file: File = None,
-    reading: Annotated[Table, Given(Reading, "form", "fields")],
+    reading: Annotated[Table, PartialOptions(Reading, "form", "fields")],
     task: Annotated[
         str | None,
         Option("The task of a published model that does not say it (T5).", metavar="T",
                default="what the model has learned"),
     ] = None,
-    decoding: Annotated[Table, Given(Decoding, "tokens", "beams", "alpha", "batch")],
+    decoding: Annotated[Table, PartialOptions(Decoding, "tokens", "beams", "alpha", "batch")],
     prefix: Annotated[
         str | None,
         Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
@@ -366,7 +373,7 @@ def embed(
     texts: Annotated[Sequence[str], TEXTS] = (),
     *,
     file: File = None,
-    reading: Annotated[Table, Given(Reading, "form", "fields")],
+    reading: Annotated[Table, PartialOptions(Reading, "form", "fields")],
     out: Annotated[
         Path | None, Option("Write a table of numpy, a row for each text.", metavar="FILE.npy")
     ] = None,

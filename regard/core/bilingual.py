@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Said(NamedTuple):
+class Bilingual(NamedTuple):
     """A sentence in both languages."""
 
     en: str

@@ -28,7 +28,7 @@ WORDS = {
     "similarity": "similar",
     "multiplechoice": "choose",
     "translation": "translate",
-    "summarization": "summarise",
+    "summarization": "summarize",
     "dialogue": "converse",
     # Hugging Face, nanoGPT, fairseq, torchtune: options of training and keys of recipes
     "learningrate": "lr",
@@ -222,7 +222,7 @@ NOW = {
     "claim": "claims run NAME",
     "distil": "distill TEACHER",
     **dict.fromkeys(
-        ("classify", "tag", "answer", "choose", "similar", "translate", "summarise"),
+        ("classify", "tag", "answer", "choose", "similar", "translate", "summarize"),
         "predict MODEL, which knows the task of its model",
     ),
 }

@@ -47,10 +47,10 @@ def option_of(kind: type, name: str) -> str:
     return (option.name if option else "") or f"--{name.replace('_', '-')}"
 
 
-class Given:
+class PartialOptions:
     """Of a dataclass only what was asked for, as a table by the names of its fields.
 
-    `names` chooses fields, such as "budget" or "optimizer.rate"; one with a minus before it is left
+    `names` chooses fields, such as "budget" or "optimizer.lr"; one with a minus before it is left
     out.
     """
 

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 
-class Stop:
+class StopSignal:
     """`with Stop() as stop:` … `if stop.asked: save and leave`."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -17,7 +17,7 @@ class Stop:
         self.asked = ""  # the name of the signal
         self.before: dict[int, Any] = {}
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> StopSignal:
         if threading.current_thread() is threading.main_thread():
             self.before = {number: signal.signal(number, self.ask) for number in self.SIGNALS}
         return self

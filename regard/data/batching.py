@@ -54,8 +54,8 @@ def padded(
     """
     width = max(len(row) for row in rows)
     table = np.full((len(rows), width), fill, np.int64)
-    real = np.zeros((len(rows), width), np.bool_)
+    attention_mask = np.zeros((len(rows), width), np.bool_)
     for i, row in enumerate(rows):
         place = slice(width - len(row), width) if left else slice(len(row))
-        table[i, place], real[i, place] = row, True
-    return table, real
+        table[i, place], attention_mask[i, place] = row, True
+    return table, attention_mask

@@ -60,7 +60,7 @@ class Special:
         return sorted({i for i in [*named, *self.sentinels] if i is not None})
 
 
-class Writer:
+class CorpusWriter:
     """Appends documents to one split."""
 
     def __init__(self, directory: Path, split: str, dtype: str) -> None:
@@ -152,7 +152,7 @@ class Corpus:
     def __init__(self, directory: Path, split: str, facts: dict[str, Any]) -> None:
         self.directory, self.split, self.facts = directory, split, facts
         about = facts["splits"][split]
-        self.vocabulary: int = facts["vocabulary"]
+        self.vocab_size: int = facts["vocabulary"]
         self.special = Special(**facts["special"])
         self.kind: str = facts.get("kind", "text")  # or "pairs"
         dtype = np.dtype(facts["dtype"]).newbyteorder("<")

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Fast
 from regard.core.errors import InputError
 from regard.data.batch_encode import Joiner
 from regard.data.chunks import Chunker, Chunking
-from regard.data.corpus import SPLITS, Special, Writer
+from regard.data.corpus import SPLITS, CorpusWriter, Special
 from regard.data.sample import size
 
 BATCH = 2**20  # bytes of text
@@ -32,7 +32,7 @@ class Batch:
     bytes: int = 0
 
 
-class Encoder:
+class DocumentEncoder:
     """Takes documents sentence by sentence; sentence boundaries are exact token boundaries.
 
     A special token that the text happens to spell is text: only the program places special ones.
@@ -44,7 +44,7 @@ class Encoder:
     ) -> None:
         fast.encode_special_tokens = True
         self.fast, self.special, self.dtype = fast, special, np.dtype(dtype)
-        self.writers = [Writer(directory, split, dtype) for split in SPLITS]
+        self.writers = [CorpusWriter(directory, split, dtype) for split in SPLITS]
         self.chunkers = (
             [Chunker(chunking, special.end) for _ in SPLITS] if chunking.kind != "none" else []
         )
@@ -55,7 +55,7 @@ class Encoder:
         self.pool = ThreadPoolExecutor(1)
         self.running: tuple[Batch, Future[list[Any]]] | None = None
 
-    def __enter__(self) -> Encoder:
+    def __enter__(self) -> DocumentEncoder:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from regard.data.problems import NOWHERE, Place
+from regard.data.problems import NOWHERE, FileLine
 
 SPACE = re.compile(r"\s+")
 
@@ -34,7 +34,7 @@ class Example:
     if TYPE_CHECKING:  # the last two fields of every kind
 
         @property
-        def place(self) -> Place: ...
+        def place(self) -> FileLine: ...
         @property
         def id(self) -> str: ...
 
@@ -100,7 +100,7 @@ class Example:
         return parts if len(parts) > 1 else next(iter(parts.values()))
 
 
-class Answer(NamedTuple):
+class AnswerSpan(NamedTuple):
     """Some characters of a passage; `start` counts characters from 0."""
 
     text: str
@@ -115,7 +115,7 @@ class Labelled(Example):
     text: str
     pair: str | None = None
     label: str | float | None = None
-    place: Place = NOWHERE
+    place: FileLine = NOWHERE
     id: str = ""
 
     def labels(self) -> list[str]:
@@ -134,7 +134,7 @@ class Tagged(Example):
     answer_field: ClassVar[str] = "tags"
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
-    place: Place = NOWHERE
+    place: FileLine = NOWHERE
     id: str = ""
 
     @property
@@ -168,9 +168,9 @@ class Question(Example):
 
     question: str
     passage: str
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[AnswerSpan, ...] = ()
     impossible: bool = False
-    place: Place = NOWHERE
+    place: FileLine = NOWHERE
     id: str = ""
 
     @property
@@ -205,7 +205,7 @@ class Question(Example):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Example):
+class MultipleChoice(Example):
     """`asks` is what is asked of the premise, such as cause or effect; `label` counts from 0."""
 
     answer_field: ClassVar[str] = "label"
@@ -213,7 +213,7 @@ class Choice(Example):
     choices: tuple[str, ...]
     asks: str | None = None
     label: int | None = None
-    place: Place = NOWHERE
+    place: FileLine = NOWHERE
     id: str = ""
 
     def labels(self) -> list[str]:
@@ -245,13 +245,13 @@ class Choice(Example):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair(Example):
+class TextPair(Example):
     """A text and its translation or summary."""
 
     answer_field: ClassVar[str] = "target"
     source: str
     target: str | None = None
-    place: Place = NOWHERE
+    place: FileLine = NOWHERE
     id: str = ""
 
     def parts(self) -> Iterator[tuple[str, str]]:
@@ -273,12 +273,12 @@ class Pair(Example):
 
 
 @dataclass(frozen=True, slots=True)
-class Dialogue(Example):
+class DialogueExample(Example):
     """Turns in their order; `roles` says who speaks, where the file does."""
 
     turns: tuple[str, ...]
     roles: tuple[str, ...] | None = None
-    place: Place = NOWHERE
+    place: FileLine = NOWHERE
     id: str = ""
 
     @property
@@ -315,7 +315,7 @@ class Preference(Example):
     chosen: str | None = None
     rejected: str | None = None
     roles: tuple[str, ...] | None = None
-    place: Place = NOWHERE
+    place: FileLine = NOWHERE
     id: str = ""
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from regard.core.errors import InputError
-from regard.data.problems import Place, Problems
+from regard.data.problems import FileLine, Problems
 
 BLOCK = 2**20  # bytes
 RECORD = 2**25  # characters of the longest line or field: it is read whole
@@ -66,7 +66,7 @@ def opened(file: Path, name: str) -> IO[bytes]:
 
 
 @dataclass
-class Tally:
+class ReadCounts:
     """What is counted while reading."""
 
     read: int = 0  # bytes of the files themselves, compressed as they are
@@ -86,10 +86,10 @@ class TextFile:
     name: str
     problems: Problems | None = None
     broken: str = "replace"
-    tally: Tally = field(default_factory=Tally)
+    tally: ReadCounts = field(default_factory=ReadCounts)
 
     def wrong(self, line: int, kind: str, message: str, severity: str = "error") -> None:
-        place = Place(self.name, line)
+        place = FileLine(self.name, line)
         if self.problems is not None:
             self.problems.add(place, kind, message, severity)
         elif severity == "error":
@@ -100,7 +100,7 @@ class TextFile:
         self.tally.broken += count
         if self.problems is None and self.broken == "refuse":
             advice = "mend it, or choose --broken replace or --broken skip"
-            raise InputError(f"{Place(self.name, line)}: {message}; {advice}")
+            raise InputError(f"{FileLine(self.name, line)}: {message}; {advice}")
         self.wrong(line, "broken-utf8", f"{message}; replaced by {REPLACED}", "warning")
 
     def blocks(self) -> Iterator[bytes]:

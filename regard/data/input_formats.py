@@ -40,7 +40,7 @@ class PassageFormat:
     answer: int = 30  # tokens of it, at prediction
 
 
-class Framed(NamedTuple):
+class FormattedInput(NamedTuple):
     ids: list[int]
     segments: list[int]
     cut: bool  # was something left out?
@@ -57,7 +57,7 @@ def bare(frame: InputFormat) -> InputFormat:
 
 def framed(
     frame: InputFormat, special: Special, a: list[int], b: list[int] | None, length: int
-) -> Framed:
+) -> FormattedInput:
     """The ids of a text or two with their marks, at most `length`: the longer text loses its end
     first (google-research/bert, `_truncate_seq_pair`). Where nothing is left to read, the end is.
     """
@@ -77,4 +77,4 @@ def framed(
         ids += new
         segments += [segment] * len(new)
     cut = first + second < len(a) + len(b or ())
-    return Framed(ids, segments, cut) if ids else Framed([special.end], [0], cut)
+    return FormattedInput(ids, segments, cut) if ids else FormattedInput([special.end], [0], cut)

@@ -18,13 +18,13 @@ from regard.core.options import SEED, Option
 from regard.core.progress import Progress
 from regard.data.chunks import Chunking
 from regard.data.corpus import MARKER, Special, read_marker, write_marker
-from regard.data.encode import Encoder
-from regard.data.files import Tally
+from regard.data.encode import DocumentEncoder
+from regard.data.files import ReadCounts
 from regard.data.sample import Sample, size
-from regard.data.sentences import Cutter
-from regard.data.sources import Piece, Reading, documents, find, pairs
+from regard.data.sentences import SentenceSplitter
+from regard.data.sources import SourceOptions, TextPiece, documents, find, pairs
 from regard.data.special_tokens import completed, special_of
-from regard.data.splits import FEW, MANY, TRAIN, Division, Shares, key, stretched
+from regard.data.splits import FEW, MANY, TRAIN, SplitBounds, SplitShares, key, stretched
 from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import KINDS, train
 
@@ -32,12 +32,12 @@ WIDEST = 2**16  # ids that fit into 16 bits
 
 
 @dataclass(frozen=True)
-class Plan:
+class PreparePlan:
     """All that decides what is made."""
 
     sources: tuple[str, ...]
     out: Path
-    reading: Reading = field(default_factory=Reading)
+    reading: SourceOptions = field(default_factory=SourceOptions)
     pairs: Annotated[
         bool,
         Option("Sources and targets: a table of two columns, or two text files line by line."),
@@ -47,7 +47,7 @@ class Plan:
         Option("bytes-bpe (as GPT-2), bpe (GPT-1), wordpiece (BERT), unigram (XLNet, T5), words, "
                "characters, bytes; or the directory of an existing one.", metavar="KIND|PATH"),
     ] = "bytes-bpe"  # fmt: skip
-    vocabulary: Annotated[
+    vocab_size: Annotated[
         int | None,
         Option("Entries of the vocabulary, special ones included.", "--vocab-size", "N",
                "8192; words: 32768"),
@@ -56,7 +56,7 @@ class Plan:
         None
     )
     sentinels: Annotated[int, Option("T5's <extra_id_…> tokens.", metavar="N")] = 100
-    shares: Shares = field(default_factory=Shares)
+    shares: SplitShares = field(default_factory=SplitShares)
     chunking: Chunking = field(default_factory=Chunking)
     seed: Annotated[int, SEED] = 0
     force: Annotated[bool, Option("Replace what exists.")] = False
@@ -71,7 +71,7 @@ class Plan:
 
 
 @dataclass
-class Look:
+class CorpusSurvey:
     """What the first reading found."""
 
     documents: int = 0
@@ -84,7 +84,7 @@ class Look:
         return self.documents < FEW
 
 
-def prepare(plan: Plan, *, quiet: bool = True) -> dict[str, Any]:
+def prepare(plan: PreparePlan, *, quiet: bool = True) -> dict[str, Any]:
     """Makes the data directory; returns a summary.
 
     >>> prepare(Plan(("book.txt",), Path("data")))["splits"]["train"]["tokens"]
@@ -95,17 +95,21 @@ def prepare(plan: Plan, *, quiet: bool = True) -> dict[str, Any]:
     progress = Progress(quiet=quiet)
     with workplace(plan.out, plan.force, MARKER) as work:
         try:
-            summary = Preparing(plan, work, existing, progress).run()
+            summary = Preparation(plan, work, existing, progress).run()
         finally:
             progress.close()
     return {**summary, "seconds": round(time.monotonic() - began, 3)}
 
 
-class Preparing:
+class Preparation:
     """One preparation, from its sources to the marker."""
 
     def __init__(
-        self, plan: Plan, work: Path, existing: tuple[Tokenizer, Special] | None, progress: Progress
+        self,
+        plan: PreparePlan,
+        work: Path,
+        existing: tuple[Tokenizer, Special] | None,
+        progress: Progress,
     ) -> None:
         self.plan, self.work, self.existing, self.progress = plan, work, existing, progress
         self.sources = find(plan.sources, plan.reading, work)
@@ -118,20 +122,20 @@ class Preparing:
         if not look.documents:
             raise self.nothing()
         cut = look.few and plan.shares.any and not plan.pairs
-        division = Division()
+        division = SplitBounds()
         if plan.shares.any and not cut:
             many = len(look.keys) >= MANY
-            by_rank = Division.by_rank(plan.shares, look.keys)
-            division = Division.by_chance(plan.shares) if many else by_rank
+            by_rank = SplitBounds.by_rank(plan.shares, look.keys)
+            division = SplitBounds.by_chance(plan.shares) if many else by_rank
         if self.existing is not None:
             tokenizer, special = self.existing
         else:
             tokenizer = self.trained(look, division, cut)
             special = special_of(tokenizer, plan.tokenizer)
-        vocabulary = max(tokenizer.ready.get_vocab().values()) + 1
-        dtype = "uint16" if vocabulary <= WIDEST else "uint32"
-        tally = Tally()
-        with Encoder(tokenizer.ready, special, self.work, dtype, plan.chunking) as encoder:
+        vocab_size = max(tokenizer.ready.get_vocab().values()) + 1
+        dtype = "uint16" if vocab_size <= WIDEST else "uint32"
+        tally = ReadCounts()
+        with DocumentEncoder(tokenizer.ready, special, self.work, dtype, plan.chunking) as encoder:
             if plan.pairs:
                 self.encode_pairs(encoder, division, tally)
             else:
@@ -141,7 +145,7 @@ class Preparing:
             raise self.nothing()
         facts = {
             "kind": "pairs" if plan.pairs else "text",
-            "vocabulary": vocabulary,
+            "vocabulary": vocab_size,
             "dtype": dtype,
             "special": asdict(special),
             "tokenizer": plan.tokenizer if self.existing is None else "existing",
@@ -163,16 +167,16 @@ class Preparing:
 
     # -- the first reading
 
-    def look(self) -> Look:
+    def look(self) -> CorpusSurvey:
         """Counts documents (many are as good as all) and samples them if there is a tokenizer to
         train.
         """
-        look = Look(sample=Sample(self.plan.seed) if self.existing is None else None)
+        look = CorpusSurvey(sample=Sample(self.plan.seed) if self.existing is None else None)
         if look.sample is None and not self.plan.shares.any:
             look.documents = MANY  # nothing to find out
             return look
         number, length, first = 0, 0, True
-        tally = Tally()
+        tally = ReadCounts()
         for text, beginning, ends in self.stretches(tally):
             if first:
                 number, length = key(self.plan.seed, beginning), 0
@@ -191,7 +195,7 @@ class Preparing:
             self.progress.step("looking", tally.read, self.total)
         return look
 
-    def stretches(self, tally: Tally) -> Iterator[tuple[str, str, bool]]:
+    def stretches(self, tally: ReadCounts) -> Iterator[tuple[str, str, bool]]:
         """A stretch of text, the text that decides its split, and whether its document ends."""
         if self.plan.pairs:
             for source, target in pairs(self.sources, self.plan.reading, tally):
@@ -200,7 +204,7 @@ class Preparing:
             for text, ends in documents(self.sources, self.plan.reading, tally):
                 yield text, text, ends
 
-    def trained(self, look: Look, division: Division, cut: bool) -> Tokenizer:
+    def trained(self, look: CorpusSurvey, division: SplitBounds, cut: bool) -> Tokenizer:
         """A tokenizer of the text that learns, never of what validates or tests."""
         assert look.sample is not None
         learning = 1 - self.plan.shares.valid - self.plan.shares.test
@@ -217,17 +221,21 @@ class Preparing:
         if self.progress.shown:
             self.progress.say("training the tokenizer")
         plan = self.plan
-        return train(plan.tokenizer, texts, vocabulary=plan.vocabulary, lower=plan.lower,
+        return train(plan.tokenizer, texts, vocab_size=plan.vocab_size, lower=plan.lower,
                      marks=plan.sentinels)  # fmt: skip
 
     # -- the second reading
 
     def encode_text(
-        self, encoder: Encoder, division: Division, sizes: list[int] | None, tally: Tally
+        self,
+        encoder: DocumentEncoder,
+        division: SplitBounds,
+        sizes: list[int] | None,
+        tally: ReadCounts,
     ) -> None:
         """`sizes`: the documents are few, and each is cut into stretches."""
         stream = documents(self.sources, self.plan.reading, tally)
-        cutter, split, first = Cutter(), TRAIN, True
+        cutter, split, first = SentenceSplitter(), TRAIN, True
         for length in sizes or ():
             sentences = (
                 (sentence, size(sentence))
@@ -247,7 +255,9 @@ class Preparing:
             first = piece.ends
             self.progress.step("encoding", tally.read, self.total)
 
-    def encode_pairs(self, encoder: Encoder, division: Division, tally: Tally) -> None:
+    def encode_pairs(
+        self, encoder: DocumentEncoder, division: SplitBounds, tally: ReadCounts
+    ) -> None:
         for source, target in pairs(self.sources, self.plan.reading, tally):
             split = division.of(key(self.plan.seed, source))
             length = size(source) + size(target)
@@ -258,7 +268,7 @@ class Preparing:
 
     # -- what was made
 
-    def summary(self, facts: dict[str, Any], tally: Tally) -> dict[str, Any]:
+    def summary(self, facts: dict[str, Any], tally: ReadCounts) -> dict[str, Any]:
         plan = self.plan
         if facts["cut_to_split"]:
             self.notes.append(
@@ -289,7 +299,7 @@ class Preparing:
         }
 
 
-def whole(stream: Iterator[Piece]) -> Iterator[Piece]:
+def whole(stream: Iterator[TextPiece]) -> Iterator[TextPiece]:
     """The pieces of one document."""
     for piece in stream:
         yield piece
@@ -314,7 +324,7 @@ def figures(split: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def opened_tokenizer(plan: Plan) -> tuple[Tokenizer, Special]:
+def opened_tokenizer(plan: PreparePlan) -> tuple[Tokenizer, Special]:
     """An existing tokenizer and its roles."""
     path = Path(plan.tokenizer)
     directory = path.parent if path.is_file() else path
@@ -325,7 +335,7 @@ def opened_tokenizer(plan: Plan) -> tuple[Tokenizer, Special]:
         raise InputError(f"{path} holds no tokenizer; give a directory with a tokenizer.json")
     if path.is_file() and path.name != "tokenizer.json":
         raise InputError(f"{path} is not a tokenizer.json; give that file or its directory")
-    for option, value in (("--vocab-size", plan.vocabulary), ("--lower", plan.lower)):
+    for option, value in (("--vocab-size", plan.vocab_size), ("--lower", plan.lower)):
         if value is not None:
             raise InputError(
                 f"{option} is for a new tokenizer; that of {path} is taken as it is, so leave "

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from regard.core.errors import InputError, UnknownName
 
 
-class Place(NamedTuple):
+class FileLine(NamedTuple):
     """A line of a file, counted from 1; line 0 is the file as a whole."""
 
     file: str = ""
@@ -20,7 +20,7 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-NOWHERE = Place()
+NOWHERE = FileLine()
 
 KINDS = {
     "malformed-record": "lines that are no record of this format",
@@ -57,7 +57,7 @@ SEVERITIES = ("error", "warning", "note")
 class Problem:
     """An error leaves its record out; a warning or a note is about an example that is kept."""
 
-    place: Place
+    place: FileLine
     kind: str
     message: str
     severity: str = "error"
@@ -78,7 +78,7 @@ class Problems:
     kept: list[Problem] = field(default_factory=list)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # by severity and kind
 
-    def add(self, place: Place, kind: str, message: str, severity: str = "error") -> None:
+    def add(self, place: FileLine, kind: str, message: str, severity: str = "error") -> None:
         assert kind in KINDS and severity in SEVERITIES, (kind, severity)
         self.counts[severity, kind] += 1
         if self.keep is None or self.counts[severity, kind] <= self.keep:

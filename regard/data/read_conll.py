@@ -11,7 +11,7 @@ from itertools import chain
 from regard.core.errors import InputError
 from regard.data.examples import Tagged
 from regard.data.files import TextFile
-from regard.data.problems import Place
+from regard.data.problems import FileLine
 
 PEEK = 2000  # lines that decide how many columns there are
 LONGEST = 100_000  # words of a sentence
@@ -24,13 +24,13 @@ COMMENT = re.compile(r"# (?:sent_id|id)\s*[=:]?\s*(\S+)|# (?=[^\t]*=[^\t]*$)")
 
 
 @dataclass
-class Sentence:
+class ConllSentence:
     lines: list[tuple[int, str]] = field(default_factory=list)
     id: str = ""
 
 
 @dataclass(frozen=True)
-class Columns:
+class ConllColumns:
     """Where things stand, counted from 0; `width` is what most lines have."""
 
     tabs: bool
@@ -52,7 +52,7 @@ class Columns:
 
 def conll(file: TextFile, chosen: Mapping[str, str]) -> Iterator[Tagged]:
     """Reads tagged sentences. `chosen` may name the columns of words and tags, counted from 1."""
-    ahead: list[Sentence] = []
+    ahead: list[ConllSentence] = []
     count = 0
     stream = sentences(file)
     for sentence in stream:
@@ -66,19 +66,19 @@ def conll(file: TextFile, chosen: Mapping[str, str]) -> Iterator[Tagged]:
     for sentence in chain(ahead, stream):
         words, tags = read_sentence(sentence, columns, file)
         if words:
-            place = Place(file.name, sentence.lines[0][0])
+            place = FileLine(file.name, sentence.lines[0][0])
             yield Tagged(tuple(words), tags, place, sentence.id or str(place))
 
 
-def sentences(file: TextFile) -> Iterator[Sentence]:
+def sentences(file: TextFile) -> Iterator[ConllSentence]:
     """Gives the lines between blank ones; lines that begin a document or comment are no words."""
-    sentence = Sentence()
+    sentence = ConllSentence()
     for number, text in file.lines():
         line = text.strip(" ")
         if not line.strip():
             if sentence.lines:
                 yield sentence
-                sentence = Sentence()
+                sentence = ConllSentence()
         elif line.startswith(DOCUMENT):
             continue
         elif not sentence.lines and (match := COMMENT.match(line)):
@@ -94,11 +94,11 @@ def sentences(file: TextFile) -> Iterator[Sentence]:
         yield sentence
 
 
-def settle(ahead: list[Sentence], name: str, chosen: Mapping[str, str]) -> Columns:
+def settle(ahead: list[ConllSentence], name: str, chosen: Mapping[str, str]) -> ConllColumns:
     """Finds where words and tags stand, by most of the first lines and by what was chosen."""
     lines = [line for sentence in ahead for _, line in sentence.lines]
     tabs = 2 * sum("\t" in line for line in lines) > len(lines)
-    split = Columns(tabs, 0, 0, None).split
+    split = ConllColumns(tabs, 0, 0, None).split
     widths = Counter(len(split(line)) for line in lines)
     width = max(widths, key=lambda count: (widths[count], count))
     universal = width == UNIVERSAL and all(ID.fullmatch(split(line)[0]) for line in lines)
@@ -114,11 +114,11 @@ def settle(ahead: list[Sentence], name: str, chosen: Mapping[str, str]) -> Colum
             )
         places[role] = int(number) - 1
     last = width - 1 if width - 1 != places["words"] else None
-    return Columns(tabs, width, places["words"], places.get("tags", last), universal)
+    return ConllColumns(tabs, width, places["words"], places.get("tags", last), universal)
 
 
 def read_sentence(
-    sentence: Sentence, columns: Columns, file: TextFile
+    sentence: ConllSentence, columns: ConllColumns, file: TextFile
 ) -> tuple[list[str], tuple[str, ...] | None]:
     """Returns words and tags; no words if a line is wrong, and every wrong line is told."""
     words: list[str] = []

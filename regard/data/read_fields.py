@@ -1,7 +1,7 @@
 """Which field of a record plays which role of a task: by the names in use, or as chosen.
 
-A `Schema` says what a task's records look like; `Fields` finds its roles in one file; a `Record` is
-what a task makes an example of.
+A `Schema` says what a task's records look like; `Fields` finds its roles in one file; a
+`FieldRecord` is what a task makes an example of.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.core.errors import UnknownName
-from regard.data.problems import Place, Problems
+from regard.data.problems import FileLine, Problems
 
 if TYPE_CHECKING:
     from regard.data.examples import Example
-    from regard.data.readers import Options
+    from regard.data.readers import ReaderOptions
 
 ID = "id idx guid uid pairid pair_id key example_id"
 NUMBERED = ("choice", "ending", "option", "alternative", "answer")  # choice1, ending0, …
 
 
-class Bad(Exception):
+class BadRecord(Exception):
     """A record that cannot become an example."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -45,8 +45,8 @@ class Schema:
     in_tables: ClassVar[bool] = True
     unique_ids: ClassVar[bool] = False  # is an id that occurs twice an error?
 
-    def parse(self, record: Record) -> Example:
-        """Makes the example that a record holds; what is wrong is raised as `Bad`."""
+    def parse(self, record: FieldRecord) -> Example:
+        """Makes the example that a record holds; what is wrong is raised as `BadRecord`."""
         raise NotImplementedError
 
     def unpacked(self, values: dict[str, Any], chosen: Mapping[str, str]) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Fields:
         names = self.settle(present)
         complaint = self.complaint(names, present)
         if complaint and not self.names:
-            raise Bad("missing-field", complaint)
+            raise BadRecord("missing-field", complaint)
         self.names, self.seen = names, present
 
 
@@ -158,14 +158,14 @@ def numbered_fields(names: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Record:
+class FieldRecord:
     """A record on its way to an example."""
 
     values: Mapping[str, Any]
-    place: Place
+    place: FileLine
     fields: Fields
     problems: Problems
-    options: Options
+    options: ReaderOptions
 
     @property
     def id(self) -> str:
@@ -180,7 +180,7 @@ class Record:
             return self.values[name]
         if role in self.fields.schema.needed and (name is not None or not names):
             wanted = f"no field for the {role}" if name is None else f"no field {name!r}"
-            raise Bad("missing-field", f"{wanted}; there are: {listed(self.values)}")
+            raise BadRecord("missing-field", f"{wanted}; there are: {listed(self.values)}")
         return None
 
     def text(self, role: str) -> str:
@@ -188,9 +188,9 @@ class Record:
         value = self.get(role)
         if value is not None and not isinstance(value, str):
             kind = type(value).__name__
-            raise Bad("wrong-type", f"the {role} ({self.field(role)!r}) is {kind}, not text")
+            raise BadRecord("wrong-type", f"the {role} ({self.field(role)!r}) is {kind}, not text")
         if value is None or not value.strip():
-            raise Bad("empty-text", f"the {role} ({self.field(role)!r}) is empty")
+            raise BadRecord("empty-text", f"the {role} ({self.field(role)!r}) is empty")
         return value
 
     def has(self, role: str) -> bool:
@@ -206,14 +206,18 @@ class Record:
 
 
 def parsed(
-    place: Place, values: dict[str, Any], fields: Fields, problems: Problems, options: Options
+    place: FileLine,
+    values: dict[str, Any],
+    fields: Fields,
+    problems: Problems,
+    options: ReaderOptions,
 ) -> Example | None:
     """Returns the example of a record, or adds a problem and returns None."""
     try:
         values = fields.schema.unpacked(values, fields.chosen)
         fields.take(values)
-        return fields.schema.parse(Record(values, place, fields, problems, options))
-    except Bad as bad:
+        return fields.schema.parse(FieldRecord(values, place, fields, problems, options))
+    except BadRecord as bad:
         problems.add(place, bad.kind, bad.message)
         return None
 
@@ -232,4 +236,4 @@ def as_words(value: Any, role: str) -> tuple[str, ...]:
         return tuple(value.split())
     if isinstance(value, list | tuple) and all(isinstance(each, str | int) for each in value):
         return tuple(str(each) for each in value)
-    raise Bad("wrong-type", f"the {role} are {type(value).__name__}, not a list of texts")
+    raise BadRecord("wrong-type", f"the {role} are {type(value).__name__}, not a list of texts")

@@ -1,4 +1,4 @@
-"""Labelled data of every format as examples: `read` for a list, `Reader` for a stream.
+"""Labelled data of every format as examples: `read` for a list, `ExampleReader` for a stream.
 
 | format | what it is | files called |
 | --- | --- | --- |
@@ -7,7 +7,7 @@
 | csv, tsv | a table, with or without a header | .csv .tsv |
 | parquet | a table with names and types | .parquet |
 | conll | a word and its tag a line, a blank line after a sentence | .conll .bio .iob .txt … |
-| lines | a text a line; two such files for `translate` and `summarise` | .txt and others |
+| lines | a text a line; two such files for `translate` and `summarize` | .txt and others |
 | hub | hub:NAME, hub:NAME@CONFIGURATION#SPLIT, through `datasets` | |
 
 All may be compressed (.gz, .zst). A stream holds one record at a time, and the ids that the file
@@ -24,16 +24,16 @@ from typing import Annotated, Any, TypeAlias
 
 from regard.core.errors import InputError, UnknownName
 from regard.core.options import CLASSES, DOWNLOAD, FIELD, FORMAT, HEADER
-from regard.data.examples import Example, Pair
+from regard.data.examples import Example, TextPair
 from regard.data.files import PACKED, TextFile, suffix_of
-from regard.data.problems import Place, Problems
+from regard.data.problems import FileLine, Problems
 from regard.data.read_conll import conll
 from regard.data.read_fields import Fields, Schema, parsed
 from regard.data.records import (
     HUB,
     SUFFIXES,
-    Columns,
     Record,
+    TableColumns,
     check_download,
     hub,
     json_file,
@@ -53,7 +53,7 @@ Given: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True)
-class Options:
+class ReaderOptions:
     """How data are read.
 
     `fields` names the field of a role ({"text": "review"}); in tables and CoNLL a number names a
@@ -74,21 +74,21 @@ class Options:
             raise UnknownName("format", self.form, FORMATS)
 
 
-class Reader:
+class ExampleReader:
     """Iterates over the examples; what is wrong goes to `problems`, and nowhere else."""
 
     def __init__(
         self,
         source: Given,
         schema: Schema,
-        options: Options | None = None,
+        options: ReaderOptions | None = None,
         problems: Problems | None = None,
     ) -> None:
         names = [source] if isinstance(source, str | os.PathLike) else list(source)
         self.names = [os.fspath(name) for name in names]
         if not self.names:
             raise InputError("no data given; name a file, or hub:NAME")
-        self.schema, self.options = schema, options or Options()
+        self.schema, self.options = schema, options or ReaderOptions()
         self.problems = problems if problems is not None else Problems()
         self.forms = {name: self.form_of(name) for name in self.names}
         self.fields: dict[str, dict[str, str]] = {}  # of each file: what was read as what
@@ -118,7 +118,7 @@ class Reader:
         """An id that occurs twice is told; where examples are known by their ids alone, the second
         is left out.
         """
-        ids: dict[str, Place] = {}
+        ids: dict[str, FileLine] = {}
         fatal = self.schema.unique_ids
         for example in self.examples():
             if example.id != str(example.place):
@@ -156,11 +156,11 @@ class Reader:
     def opened(self, name: str) -> TextFile:
         return TextFile(Path(name), name, self.problems)
 
-    def pairs(self, left: TextFile, right: TextFile) -> Iterator[Pair]:
+    def pairs(self, left: TextFile, right: TextFile) -> Iterator[TextPair]:
         """Reads two files whose lines belong together."""
         for number, source, target in parallel(left, right):
             if source.strip() and target.strip():
-                yield Pair(source, target, Place(left.name, number), f"{left.name}:{number}")
+                yield TextPair(source, target, FileLine(left.name, number), f"{left.name}:{number}")
             elif source.strip() or target.strip():
                 empty, other = (left, right) if target.strip() else (right, left)
                 message = f"the line is empty, but the same line of {other.name} is not"
@@ -184,10 +184,10 @@ class Reader:
                     f"{name}: a text a line is not enough for {self.schema.name}; give jsonl, csv "
                     "or tsv"
                 )
-            return (Record(Place(name, number), {role: line}) for number, line in file.lines())
+            return (Record(FileLine(name, number), {role: line}) for number, line in file.lines())
         return read_records(file, form, lambda row, place: self.first_line(row, place, fields))
 
-    def first_line(self, row: list[str], place: Place, fields: Fields) -> Columns | None:
+    def first_line(self, row: list[str], place: FileLine, fields: Fields) -> TableColumns | None:
         """Says what the first line means. Where it names no columns, their names are numbers."""
         header = self.options.header
         names = [cell.strip() for cell in row]
@@ -209,7 +209,7 @@ class Reader:
                 "header, say --header and name the fields with --field",
                 "note",
             )
-        return Columns({name: number for number, name in enumerate(fields.seen)}, named)
+        return TableColumns({name: number for number, name in enumerate(fields.seen)}, named)
 
 
 def read(
@@ -225,7 +225,7 @@ def read(
     Errors are raised together, but for those of a kind in `skip`: such records are left out and
     counted in `problems`. Give `problems` to see them, and warnings and notes.
     """
-    reader = Reader(source, schema, Options(**options), problems)
+    reader = ExampleReader(source, schema, ReaderOptions(**options), problems)
     examples = list(reader)
     reader.problems.refuse(skip)
     if not examples:

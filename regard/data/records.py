@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 from regard.core.errors import InputError, UnknownName
 from regard.data import files
 from regard.data.files import TextFile, needed, opened
-from regard.data.problems import Place
+from regard.data.problems import FileLine
 
 ROWS = 256  # of parquet at a time
 HUB = "hub:"
@@ -32,11 +32,11 @@ SUFFIXES = {  # of the files that hold records with named fields
 
 
 class Record(NamedTuple):
-    place: Place
+    place: FileLine
     values: dict[str, Any]
 
 
-class Columns(NamedTuple):
+class TableColumns(NamedTuple):
     """What the first line of a table says: where each field stands, counted from 0."""
 
     places: Mapping[str, int]
@@ -44,7 +44,7 @@ class Columns(NamedTuple):
     exact: bool = True  # a line may have no column beyond these
 
 
-FirstLine = Callable[[list[str], Place], Columns | None]  # None: the table cannot be read
+FirstLine = Callable[[list[str], FileLine], TableColumns | None]  # None: the table cannot be read
 
 
 def check_known(fields: Sequence[str] | None, known: Iterable[str], where: object) -> None:
@@ -106,7 +106,7 @@ def json_lines(file: TextFile, fields: Sequence[str] | None = None) -> Iterator[
 def as_record(
     file: TextFile, line: int, value: Any, escapes: bool, fields: Sequence[str] | None = None
 ) -> Iterator[Record]:
-    place = Place(file.name, line)
+    place = FileLine(file.name, line)
     if not isinstance(value, dict):
         kind = type(value).__name__
         file.wrong(line, "malformed-record", f"{kind} instead of an object with fields")
@@ -194,7 +194,7 @@ def questions(content: dict[str, Any], file: TextFile, text: str) -> Iterator[Re
                         line, at = line + text.count("\n", at, place), place + 1
                         break
                 defaults = {"id": f"{file.name}#{number}", "context": context}
-                yield Record(Place(file.name, line), defaults | question)
+                yield Record(FileLine(file.name, line), defaults | question)
 
 
 def entries(
@@ -219,10 +219,10 @@ def entries(
 
 def table(file: TextFile, form: str, first_line: FirstLine) -> Iterator[Record]:
     """Gives the rows of csv or tsv; `first_line` says what the first one means."""
-    columns: Columns | None = None
+    columns: TableColumns | None = None
     width = 0
     for line, row in (quoted if form == "csv" else tabbed)(file):
-        place = Place(file.name, line)
+        place = FileLine(file.name, line)
         if not row or (file.problems is not None and len(row) == 1 and not row[0].strip()):
             blank(file, line)
             continue
@@ -282,7 +282,7 @@ def parquet(file: TextFile, fields: Sequence[str] | None) -> Iterator[Record]:
         for batch in content.iter_batches(batch_size=ROWS, columns=columns):
             for values in batch.to_pylist():
                 number += 1
-                yield Record(Place(file.name, number), values)
+                yield Record(FileLine(file.name, number), values)
 
 
 def on_disk(path: Path, name: str) -> IO[bytes]:
@@ -329,7 +329,7 @@ def hub(name: str, fields: Sequence[str] | None = None) -> Iterator[Record]:
         rows = rows.select_columns(list(fields))
     for number, row in enumerate(rows, 1):
         values = {field: in_words(value, classes.get(field, [])) for field, value in row.items()}
-        yield Record(Place(name, number), values)
+        yield Record(FileLine(name, number), values)
 
 
 def in_words(value: Any, names: list[str]) -> Any:

@@ -11,7 +11,7 @@ UNIT = 2**16  # characters
 WORD, DEAREST = 8, 8  # runs longer than WORD cost more, up to so many times
 
 
-class Unit(NamedTuple):
+class SampleUnit(NamedTuple):
     rank: int
     document: int  # its number
     key: int  # its key
@@ -25,7 +25,7 @@ class Sample:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.units: list[Unit] = []
+        self.units: list[SampleUnit] = []
         self.cost = 0.0
         self.below = ALL
         self.seen = 0  # units
@@ -36,7 +36,7 @@ class Sample:
             rank = key(self.seed, f"sample {self.seen}")
             self.seen += 1
             if rank < self.below:
-                unit = Unit(rank, document, number, start, part, cost(part))
+                unit = SampleUnit(rank, document, number, start, part, cost(part))
                 self.units.append(unit)
                 self.cost += unit.cost
             start += size(part)

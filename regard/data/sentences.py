@@ -33,7 +33,7 @@ NOT_ALONE = frozenset(
 SPACE = re.compile(r"(?<=\S)(?=\s)")
 
 
-class Cutter:
+class SentenceSplitter:
     """Cuts a document that comes in pieces."""
 
     def __init__(self) -> None:
@@ -99,4 +99,4 @@ def sentences(text: str) -> list[str]:
     >>> sentences("Dr. No waits. 他来了。走！")
     ['Dr. No waits.', ' 他来了。', '走！']
     """
-    return Cutter().feed(text, ends=True)
+    return SentenceSplitter().feed(text, ends=True)

@@ -18,12 +18,12 @@ from typing import Annotated, Literal, NamedTuple
 from regard.core.errors import InputError, UnknownName
 from regard.core.options import DOWNLOAD, Option
 from regard.data import builtin
-from regard.data.files import BROKEN, Tally, TextFile, suffix_of
-from regard.data.problems import Place
+from regard.data.files import BROKEN, ReadCounts, TextFile, suffix_of
+from regard.data.problems import FileLine
 from regard.data.records import (
     HUB,
     SUFFIXES,
-    Columns,
+    TableColumns,
     check_download,
     check_known,
     hub,
@@ -41,7 +41,7 @@ BLANK = re.compile(r"\n(?:[^\S\n]*\n)+")
 LEADING = re.compile(r"\A(?:[^\S\n]*\n)+")
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """A stretch of a document; `ends`: it is the last."""
 
     text: str
@@ -49,7 +49,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
+class SourceOptions:
     """How sources are read."""
 
     split_by: Annotated[
@@ -80,7 +80,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """One file, dataset or built-in text."""
 
     name: str
@@ -91,33 +91,33 @@ class Source:
     def size(self) -> int:
         return self.path.stat().st_size if self.path is not None else 0
 
-    def file(self, reading: Reading, tally: Tally) -> TextFile:
+    def file(self, reading: SourceOptions, tally: ReadCounts) -> TextFile:
         assert self.path is not None, self.name
         return TextFile(self.path, self.name, None, reading.broken, tally)
 
 
-def find(names: Sequence[str], reading: Reading, work: Path) -> list[Source]:
+def find(names: Sequence[str], reading: SourceOptions, work: Path) -> list[TextSource]:
     """Finds the files that names stand for. Standard input is read twice, so `work` gets a copy."""
     if not names:
         raise InputError(f"no source given; name files, directories, '-' or {builtin.NAME}")
     return [source for name in names for source in find_one(name, reading, work)]
 
 
-def find_one(name: str, reading: Reading, work: Path) -> list[Source]:
+def find_one(name: str, reading: SourceOptions, work: Path) -> list[TextSource]:
     if name == STANDARD_INPUT:
         copy = work / "standard-input"
         with copy.open("wb") as out:
             shutil.copyfileobj(sys.stdin.buffer, out, PIECE)
         if copy.stat().st_size == 0:
             raise InputError("standard input is empty; pipe text into the command")
-        return [Source("standard input", reading.form or "text", copy)]
+        return [TextSource("standard input", reading.form or "text", copy)]
     if name.startswith("builtin:"):
         if name != builtin.NAME:
             raise UnknownName("built-in text", name, [builtin.NAME])
-        return [Source(name, "builtin")]
+        return [TextSource(name, "builtin")]
     if name.startswith(HUB):
         check_download(name, reading.download)
-        return [Source(name, "hub")]
+        return [TextSource(name, "hub")]
     path = Path(name)
     if path.is_dir():
         return in_directory(path, reading)
@@ -136,19 +136,19 @@ def find_one(name: str, reading: Reading, work: Path) -> list[Source]:
         if file.stat().st_size == 0:
             raise InputError(f"{file} is empty; give a file with text")
     return [
-        Source(str(file), reading.form or BY_SUFFIX.get(suffix_of(file), "text"), file)
+        TextSource(str(file), reading.form or BY_SUFFIX.get(suffix_of(file), "text"), file)
         for file in files
     ]
 
 
-def in_directory(path: Path, reading: Reading) -> list[Source]:
+def in_directory(path: Path, reading: SourceOptions) -> list[TextSource]:
     """Finds all files of known names below it, hidden ones left out, in the order of names."""
     sources = []
     for file in sorted(path.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
         form = BY_SUFFIX.get(suffix_of(file))
         if form and not hidden and file.is_file() and file.stat().st_size:
-            sources.append(Source(str(file), reading.form or form, file))
+            sources.append(TextSource(str(file), reading.form or form, file))
     if not sources:
         raise InputError(
             f"{path} holds no file with text; known names end in {', '.join(BY_SUFFIX)}, "
@@ -157,7 +157,9 @@ def in_directory(path: Path, reading: Reading) -> list[Source]:
     return sources
 
 
-def documents(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iterator[Piece]:
+def documents(
+    sources: Sequence[TextSource], reading: SourceOptions, tally: ReadCounts
+) -> Iterator[TextPiece]:
     """Reads all documents in order; those without a visible character are left out."""
     inside = False
     for source in sources:
@@ -167,10 +169,10 @@ def documents(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iter
                 inside = not piece.ends
 
 
-def pieces(source: Source, reading: Reading, tally: Tally) -> Iterator[Piece]:
+def pieces(source: TextSource, reading: SourceOptions, tally: ReadCounts) -> Iterator[TextPiece]:
     if source.form == "builtin":
         for text in builtin.python_docs():
-            yield Piece(text, True)
+            yield TextPiece(text, True)
     elif source.form == "text":
         content = source.file(reading, tally).texts()
         split = {"blank": by_blank_lines, "line": by_lines, "file": by_file}[reading.split_by]
@@ -181,19 +183,25 @@ def pieces(source: Source, reading: Reading, tally: Tally) -> Iterator[Piece]:
                 tally.blank += 1
                 continue
             for start in range(0, len(text), PIECE):
-                yield Piece(text[start : start + PIECE], start + PIECE >= len(text))
+                yield TextPiece(text[start : start + PIECE], start + PIECE >= len(text))
 
 
 def fields_of(
-    source: Source, fields: Sequence[str], reading: Reading, tally: Tally, headless: bool = False
+    source: TextSource,
+    fields: Sequence[str],
+    reading: SourceOptions,
+    tally: ReadCounts,
+    headless: bool = False,
 ) -> Iterator[tuple[str, ...]]:
     """Reads the fields of each record as text. `headless`: an unnamed table has them in order."""
 
-    def first_line(row: list[str], place: Place) -> Columns:
+    def first_line(row: list[str], place: FileLine) -> TableColumns:
         if headless and len(row) >= len(fields) and not set(fields) <= set(row):
-            return Columns({field: number for number, field in enumerate(fields)}, False, False)
+            return TableColumns(
+                {field: number for number, field in enumerate(fields)}, False, False
+            )
         check_known(fields, row, f"the header at {place}")
-        return Columns({field: row.index(field) for field in fields}, True, False)
+        return TableColumns({field: row.index(field) for field in fields}, True, False)
 
     if source.form == "hub":
         records = hub(source.name, fields)
@@ -209,26 +217,26 @@ def fields_of(
         yield tuple(values[field] or "" for field in fields)
 
 
-def by_file(content: Iterator[str]) -> Iterator[Piece]:
+def by_file(content: Iterator[str]) -> Iterator[TextPiece]:
     for text in content:
-        yield Piece(text, False)
-    yield Piece("", True)
+        yield TextPiece(text, False)
+    yield TextPiece("", True)
 
 
-def by_lines(content: Iterator[str]) -> Iterator[Piece]:
+def by_lines(content: Iterator[str]) -> Iterator[TextPiece]:
     """Makes a document of each line; the line's end belongs to none."""
     rest = ""
     for text in content:
         *whole, rest = (rest + text).split("\n")
         for line in whole:
-            yield Piece(line.removesuffix("\r"), True)
+            yield TextPiece(line.removesuffix("\r"), True)
         if len(rest) > PIECE:
-            yield Piece(rest[:-1], False)  # the last one may be half a line's end
+            yield TextPiece(rest[:-1], False)  # the last one may be half a line's end
             rest = rest[-1]
-    yield Piece(rest.removesuffix("\r"), True)
+    yield TextPiece(rest.removesuffix("\r"), True)
 
 
-def by_blank_lines(content: Iterator[str]) -> Iterator[Piece]:
+def by_blank_lines(content: Iterator[str]) -> Iterator[TextPiece]:
     """Cuts documents at blank lines, each exact but for blank lines in front and the line breaks
     at its end.
     """
@@ -241,17 +249,19 @@ def by_blank_lines(content: Iterator[str]) -> Iterator[Piece]:
         rest += text
         *whole, rest = BLANK.split(rest)
         for document in whole:
-            yield Piece(begun(document).rstrip("\r\n"), True)
+            yield TextPiece(begun(document).rstrip("\r\n"), True)
             inside = False
         if len(rest) > PIECE:
             cut = len(rest.rstrip()) or len(rest)  # white space may begin a blank line
             head, rest = rest[:cut], rest[cut:]
-            yield Piece(begun(head), False)
+            yield TextPiece(begun(head), False)
             inside = True
-    yield Piece(begun(rest).rstrip("\r\n"), True)
+    yield TextPiece(begun(rest).rstrip("\r\n"), True)
 
 
-def pairs(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iterator[tuple[str, str]]:
+def pairs(
+    sources: Sequence[TextSource], reading: SourceOptions, tally: ReadCounts
+) -> Iterator[tuple[str, str]]:
     """Reads pairs of texts from records, or from two text files whose lines belong together."""
     for name, a, b in both_sides(sources, reading, tally):
         if max(len(a), len(b)) > PIECE:
@@ -266,7 +276,7 @@ def pairs(sources: Sequence[Source], reading: Reading, tally: Tally) -> Iterator
 
 
 def both_sides(
-    sources: Sequence[Source], reading: Reading, tally: Tally
+    sources: Sequence[TextSource], reading: SourceOptions, tally: ReadCounts
 ) -> Iterator[tuple[str, str, str]]:
     """Gives the name of the file and both sides of each pair, empty ones as well."""
     if any(source.form == "text" for source in sources):

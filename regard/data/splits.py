@@ -28,7 +28,7 @@ def key(seed: int, text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Shares:
+class SplitShares:
     """What goes to validation and to the test; the rest learns."""
 
     valid: Annotated[
@@ -51,7 +51,7 @@ class Shares:
 
 
 @dataclass(frozen=True)
-class Division:
+class SplitBounds:
     """Keys up to the first bound validate, those up to the second test."""
 
     valid: int = -1
@@ -61,12 +61,12 @@ class Division:
         return VALID if number <= self.valid else TEST if number <= self.test else TRAIN
 
     @classmethod
-    def by_chance(cls, shares: Shares) -> Division:
+    def by_chance(cls, shares: SplitShares) -> SplitBounds:
         valid = int(shares.valid * ALL) - 1
         return cls(valid, int((shares.valid + shares.test) * ALL) - 1)
 
     @classmethod
-    def by_rank(cls, shares: Shares, keys: Iterable[int]) -> Division:
+    def by_rank(cls, shares: SplitShares, keys: Iterable[int]) -> SplitBounds:
         """The exact share of the distinct documents, but each split has one if there are three."""
         ranked = sorted(set(keys))
         counts = [
@@ -80,7 +80,7 @@ class Division:
 
 
 def stretched(
-    sentences: Iterable[tuple[str, int]], shares: Shares, size: int
+    sentences: Iterable[tuple[str, int]], shares: SplitShares, size: int
 ) -> Iterator[tuple[str, int, int, bool]]:
     """Cuts one document of so many bytes: the first sentences learn, the last test. Gives each
     sentence, its bytes, its split, and whether its stretch ends with it.

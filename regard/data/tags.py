@@ -29,7 +29,7 @@ LETTERS = {"bio": "BI", "iob1": "BI", "bioes": "BIES", "bilou": "BILU"}
 Entity = tuple[str, int, int]  # type, first word, the word after the last
 
 
-class Problem(NamedTuple):
+class TagProblem(NamedTuple):
     place: int  # the word; their number for what is wrong at the end
     message: str
 
@@ -129,9 +129,9 @@ def legal(before: str | None, tag: str | None, scheme: str = "bio") -> bool:
     return (unfinished and within and same) if unfinished or within else True
 
 
-def problems(tags: Sequence[str], scheme: str = "bio") -> list[Problem]:
+def problems(tags: Sequence[str], scheme: str = "bio") -> list[TagProblem]:
     """Each illegal step, in words."""
-    steps: list[Problem] = []
+    steps: list[TagProblem] = []
     before: str | None = None
     letters = LETTERS[known(scheme)]
     for place, tag in enumerate(tags):
@@ -141,15 +141,17 @@ def problems(tags: Sequence[str], scheme: str = "bio") -> list[Problem]:
         except InputError as error:
             letter, message = "", str(error)
         if letter not in (*letters, OUTSIDE):
-            steps.append(Problem(place, message))
+            steps.append(TagProblem(place, message))
             before = None
             continue
         if not legal(before, tag, scheme):
             there = f"follows {before}" if before else "has no tag before it to follow"
-            steps.append(Problem(place, f"{tag} {there}, which {scheme!r} forbids"))
+            steps.append(TagProblem(place, f"{tag} {there}, which {scheme!r} forbids"))
         before = tag
     if not legal(before, None, scheme):
-        steps.append(Problem(len(tags), f"the sentence ends after {before}, inside of an entity"))
+        steps.append(
+            TagProblem(len(tags), f"the sentence ends after {before}, inside of an entity")
+        )
     return steps
 
 
@@ -207,7 +209,7 @@ def scheme_of(labels: Iterable[str]) -> str:
 # -- words and sub-tokens
 
 
-class Window(NamedTuple):
+class TagWindow(NamedTuple):
     """A part of a sentence as the model takes it. `words[i]` is scored at position `rows[i]`."""
 
     ids: list[int]
@@ -225,7 +227,7 @@ def align_all(
     around: tuple[list[int], list[int]],  # marks before and after
     shared: int | None = None,
     blank: int | None = None,  # stands for a word of which the tokenizer makes nothing
-) -> list[list[Window]]:
+) -> list[list[TagWindow]]:
     """The windows of many sentences, of at most `length` tokens; each word is scored once.
 
     The first sub-token of a word carries its label (BERT, 5.3). A sentence that fits is one
@@ -272,7 +274,7 @@ def divide(
     around: tuple[list[int], list[int]],
     room: int,
     shared: int,
-) -> list[Window]:
+) -> list[TagWindow]:
     """The windows of one sentence."""
     before, after = around
     order = [word for word, ids in enumerate(pieces) if ids]
@@ -294,7 +296,7 @@ def divide(
         if tags is not None:
             for word, place in zip(words, places, strict=True):
                 own[place] = tags[word]
-        windows.append(Window(ids, own, places, words))
+        windows.append(TagWindow(ids, own, places, words))
     return windows
 
 

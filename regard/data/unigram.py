@@ -38,8 +38,8 @@ Integers = np.ndarray
 
 def learn(counts: Counter[str], size: int) -> list[tuple[str, float]]:
     """At most `size` pieces with their log probabilities, the likeliest first."""
-    words = Words(counts)
-    pieces = Pieces(words, size)
+    words = WordCounts(counts)
+    pieces = SubwordPieces(words, size)
     while True:
         for _ in range(ROUNDS):
             expected = words.expected(pieces)
@@ -72,7 +72,7 @@ def digamma(x: Floats) -> Floats:
     return result
 
 
-class Words:
+class WordCounts:
     """The commonest words, each with its count, and where which piece stands inside them."""
 
     def __init__(self, counts: Counter[str]) -> None:
@@ -113,7 +113,7 @@ class Words:
         kinds[marks] = kinds[marks + 1]
         return np.cumsum(np.diff(kinds, prepend=kinds[:1]) != 0)
 
-    def expected(self, pieces: Pieces) -> Floats:
+    def expected(self, pieces: SubwordPieces) -> Floats:
         """How often each piece occurs, over all segmentations by their probability."""
         chance = pieces.chances()
         before, after, total = self.passes(chance)
@@ -150,10 +150,10 @@ class Words:
         return before, after, before[gaps + self.length]
 
 
-class Pieces:
+class SubwordPieces:
     """Stretches of the words; all characters of the alphabet are among them for ever."""
 
-    def __init__(self, words: Words, size: int) -> None:
+    def __init__(self, words: WordCounts, size: int) -> None:
         first = list(seeds(words))
         start, length, weight = (np.concatenate(column) for column in zip(*first, strict=True))
         letters = len(first[0][0])
@@ -168,7 +168,7 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.start)
 
-    def placed(self, words: Words, n: int, places: Integers, keys: Integers) -> Integers:
+    def placed(self, words: WordCounts, n: int, places: Integers, keys: Integers) -> Integers:
         """The pieces of n characters, wherever they stand."""
         nothing, unknown = len(self), len(self) + 1
         ids = np.full(len(words.text), nothing, np.int32)
@@ -192,7 +192,7 @@ class Pieces:
         scores = np.concatenate([self.score, [-np.inf, self.score.min() + UNKNOWN]])
         return [np.exp(scores + level * n) for n in range(1, LONGEST + 1)]
 
-    def prune(self, words: Words, expected: Floats, keep: int) -> None:
+    def prune(self, words: WordCounts, expected: Floats, keep: int) -> None:
         """Drops the pieces without which the text is least more surprising."""
         loss = expected * (self.score - self.instead(words))
         loss[self.length == 1] = np.inf
@@ -203,7 +203,7 @@ class Pieces:
         words.inside = [new[ids] for ids in words.inside]
         self.start, self.length, self.score = self.start[left], self.length[left], self.score[left]
 
-    def instead(self, words: Words) -> Floats:
+    def instead(self, words: WordCounts) -> Floats:
         """The score of the best way to write each piece with two or more others."""
         scores = np.concatenate([self.score, [-np.inf, self.score.min() + UNKNOWN]])
         reached = np.full((len(self), LONGEST + 1), -np.inf)
@@ -217,7 +217,7 @@ class Pieces:
         return whole
 
 
-class Windows(NamedTuple):
+class SubwordWindows(NamedTuple):
     """All windows of one length."""
 
     places: Integers  # where they begin
@@ -226,17 +226,17 @@ class Windows(NamedTuple):
     counts: Floats  # how often each occurs
 
 
-def seeds(words: Words) -> Iterator[tuple[Integers, Integers, Floats]]:
+def seeds(words: WordCounts) -> Iterator[tuple[Integers, Integers, Floats]]:
     """The pieces to begin with, length by length: where they stand, their length, their count.
 
     Longer ones must be seen oftener. One that is as often as a longer one never stands alone.
     """
     mixed = words.mixed()
 
-    def counted(places: Integers, keys: Integers) -> Windows:
+    def counted(places: Integers, keys: Integers) -> SubwordWindows:
         _, first, which = np.unique(keys, return_index=True, return_inverse=True)
         counts = np.bincount(which, words.count[words.word[places]])
-        return Windows(places, which, places[first], counts)
+        return SubwordWindows(places, which, places[first], counts)
 
     every = (counted(*window) for window in words.windows())
     for n, (own, longer) in enumerate(pairwise(chain(every, [None])), 1):

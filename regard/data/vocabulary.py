@@ -46,14 +46,14 @@ BEGINNING = rf"\A(?=[^\s{UNSPACED}\x{{3000}}-\x{{303f}}“”‘’…—])"
 
 
 def train(
-    kind: str, texts: Sequence[str], *, vocabulary: int | None, lower: bool | None, marks: int
+    kind: str, texts: Sequence[str], *, vocab_size: int | None, lower: bool | None, marks: int
 ) -> Tokenizer:
-    """A tokenizer with `vocabulary` entries, the roles and `marks` sentinels among them."""
+    """A tokenizer with `vocab_size` entries, the roles and `marks` sentinels among them."""
     if kind not in KINDS:
         raise UnknownName("tokenizer", kind, KINDS, "(or give the directory of an existing one)")
     if lower is None:
         lower = kind == "bpe"  # as GPT-1's
-    wanted = vocabulary if vocabulary is not None else DEFAULT.get(kind, 256 + len(ROLES) + marks)
+    wanted = vocab_size if vocab_size is not None else DEFAULT.get(kind, 256 + len(ROLES) + marks)
     room = wanted - len(ROLES) - marks
     least = 256 if kind in LOSSLESS else 16
     if room < least:
@@ -65,7 +65,7 @@ def train(
     fast: Fast = TRAINERS[kind](texts, room, lower)
     add_roles(fast, kind, marks)
     reached = fast.get_vocab_size()
-    if vocabulary is not None and reached != wanted:
+    if vocab_size is not None and reached != wanted:
         raise InputError(
             f"--vocab-size {wanted:,} is not what this text gives with {kind}: it gives "
             f"{reached:,}; ask for fewer, give more text, or leave it out to take what there is"
@@ -124,7 +124,7 @@ def byte_letters() -> list[str]:
 
 
 def bert_like(model: models.Model, lower: bool) -> Fast:
-    """BERT's normaliser, also used for GPT-1: each Chinese character is a word."""
+    """BERT's normalizer, also used for GPT-1: each Chinese character is a word."""
     fast = Fast(model)
     fast.normalizer = normalizers.BertNormalizer(lowercase=lower)
     fast.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), cut(BOUNDED)])

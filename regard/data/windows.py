@@ -16,7 +16,7 @@ import numpy as np
 
 from regard.core.errors import ConfigError
 from regard.data.corpus import Special
-from regard.data.examples import Answer, Question
+from regard.data.examples import AnswerSpan, Question
 from regard.data.input_formats import PassageFormat
 from regard.data.tokenizer import Tokenizer
 
@@ -35,7 +35,7 @@ def bare(layout: PassageFormat) -> PassageFormat:
 
 
 @dataclass(frozen=True)
-class Window:
+class PassageWindow:
     ids: tuple[int, ...]
     segments: tuple[int, ...]
     cls: int  # the position that stands for "no answer"
@@ -53,12 +53,12 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Read:
+class QuestionWindows:
     """A question, cut."""
 
     example: Question
     offsets: Offsets  # of the passage's tokens
-    windows: tuple[Window, ...]
+    windows: tuple[PassageWindow, ...]
     gold: tuple[int, int] | None  # passage tokens of the answer, the last included
     cut: bool = False  # has the question lost its end?
 
@@ -69,11 +69,11 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingAnswer:
     """An answer that does not stand where the data says."""
 
     id: str
-    answer: Answer
+    answer: AnswerSpan
     found: str  # what stands there
 
     def __str__(self) -> str:
@@ -105,7 +105,7 @@ def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[list[int], 
     ]
 
 
-def locate(passage: str, answer: Answer) -> tuple[int, int] | None:
+def locate(passage: str, answer: AnswerSpan) -> tuple[int, int] | None:
     """The characters of an answer at its place; white space may differ in kind and amount."""
     words = answer.text.split()
     if not words or answer.start < 0:
@@ -154,7 +154,7 @@ def homes(spans: Sequence[tuple[int, int]], count: int) -> np.ndarray:
 
 def cuts(
     examples: Iterable[Question], tokenizer: Tokenizer, special: Special, layout: PassageFormat
-) -> Iterator[tuple[Read, list[Missing]]]:
+) -> Iterator[tuple[QuestionWindows, list[MissingAnswer]]]:
     """The windows of each example in turn, and its answers that are not where they should be.
 
     The first answer that is found is the one to learn. A passage that questions share is encoded
@@ -177,7 +177,7 @@ def cut_encoded(
     offsets: Offsets,
     special: Special,
     layout: PassageFormat,
-) -> tuple[Read, list[Missing]]:
+) -> tuple[QuestionWindows, list[MissingAnswer]]:
     whole, question = len(question), question[: layout.question]
     gold, missing = None, []
     for answer in () if example.impossible else example.answers:
@@ -185,7 +185,7 @@ def cut_encoded(
         span = tokens_of(offsets, *place) if place else None
         if span is None:
             there = example.passage[max(answer.start, 0) :][: len(answer.text)]
-            missing.append(Missing(example.id, answer, there))
+            missing.append(MissingAnswer(example.id, answer, there))
         gold = gold or span
     marks = len(layout.parts) - len(TEXTS)
     room = layout.length - len(question) - marks
@@ -202,7 +202,7 @@ def cut_encoded(
         )
         for number, span in enumerate(spans)
     ]
-    return Read(example, offsets, tuple(windows), gold, len(question) < whole), missing
+    return QuestionWindows(example, offsets, tuple(windows), gold, len(question) < whole), missing
 
 
 def place_window(
@@ -213,7 +213,7 @@ def place_window(
     span: tuple[int, int],
     gold: tuple[int, int] | None,
     fullest: np.ndarray,  # of the window's passage tokens
-) -> Window:
+) -> PassageWindow:
     start, count = span
     texts = {"question": question, "passage": ids[start : start + count]}
     row: list[int] = []
@@ -225,7 +225,7 @@ def place_window(
         segments += [segment] * (len(row) - at[part])
     answered = gold is not None and start <= gold[0] and gold[1] < start + count
     shift = at["passage"] - start
-    return Window(
+    return PassageWindow(
         tuple(row),
         tuple(segments),
         at["cls"],
@@ -239,7 +239,7 @@ def place_window(
     )
 
 
-def teaches(read: Read, window: Window, refuse: bool) -> bool:
+def teaches(read: QuestionWindows, window: PassageWindow, refuse: bool) -> bool:
     """Is it known what this window should say?
 
     SQuAD 1.1 drops windows without the answer; 2.0 (`refuse`) points them to cls. A question none

@@ -35,22 +35,22 @@ STRAY = 0xDC00  # a byte that is no whole character, as Python's "surrogateescap
 LEADS = (*range(0xE3, 0xEA), 0xF0)  # bytes that only ideographs and kana (and emoji) begin with
 
 
-class Words:
+class WordStarts:
     """Word beginnings of token ids.
 
     >>> Words(corpus.tokenizer, corpus.vocabulary).begins(corpus.read(0, 512))
     """
 
-    def __init__(self, tokenizer: Tokenizer, vocabulary: int, *, chinese: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, *, chinese: bool = False) -> None:
         facts = json.loads(tokenizer.ready.to_str())
         special = {token["id"] for token in facts["added_tokens"]}
         pieces = tokenizer.ready.get_vocab(with_added_tokens=False)
-        pieces = {piece: i for piece, i in pieces.items() if i < vocabulary and i not in special}
+        pieces = {piece: i for piece, i in pieces.items() if i < vocab_size and i not in special}
         judge, surface = kind(facts, list(pieces))
-        self.opens = np.ones(vocabulary, np.bool_)
-        self.closes = np.ones(vocabulary, np.bool_)
-        self.unspaced = np.zeros(vocabulary, np.bool_)
-        self.surfaces = [b" "] * vocabulary if chinese else []
+        self.opens = np.ones(vocab_size, np.bool_)
+        self.closes = np.ones(vocab_size, np.bool_)
+        self.unspaced = np.zeros(vocab_size, np.bool_)
+        self.surfaces = [b" "] * vocab_size if chinese else []
         self.cut = chinese_cutter() if chinese else None
         for piece, i in pieces.items():
             self.opens[i], self.closes[i] = judge(piece)

@@ -14,16 +14,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.decoding.filling import Filled, fill
+    from regard.decoding.filling import FilledText, fill
     from regard.decoding.generation import Generation, generate, stream
-    from regard.decoding.options import Options
+    from regard.decoding.options import DecodingOptions
 
-__all__ = ["Filled", "Generation", "Options", "fill", "generate", "stream"]
+__all__ = ["DecodingOptions", "FilledText", "Generation", "fill", "generate", "stream"]
 
 HOMES = {
-    "Filled": "filling",
+    "FilledText": "filling",
     "Generation": "generation",
-    "Options": "options",
+    "DecodingOptions": "options",
     "fill": "filling",
     "generate": "generation",
     "stream": "generation",

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.decoding.decode_state import Reader
+from regard.decoding.decode_state import DecodeState
 from regard.decoding.processors import Processor
 from regard.decoding.sampling import forbidden
 
@@ -72,7 +72,7 @@ class Rules:
         return self.stopping == "full" or self.score(alive, grown) <= results[wanted - 1].score
 
 
-class Candidates(NamedTuple):
+class BeamCandidates(NamedTuple):
     """The best continuations of each prompt, the likeliest first, each [prompts, C]."""
 
     total: Tensor  # log-probability of the whole text
@@ -86,7 +86,7 @@ class Beams:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: DecodeState,
         rules: Rules,
         process: Processor | None = None,
         stops: Callable[[int, list[int]], bool] | None = None,  # do these tokens end a prompt?
@@ -118,24 +118,28 @@ class Beams:
             raise forbidden()
         return [candidates[: self.rules.best] for candidates in self.results]
 
-    def candidates(self, logits: Tensor, scores: Tensor) -> Candidates:
+    def candidates(self, logits: Tensor, scores: Tensor) -> BeamCandidates:
         """Enough of them that `width` remain if all the others end."""
         own = logits.log_softmax(-1)
         log_p = own
         if self.process is not None:
             past = self.reader.past()
             same = past.tokens.size(0) // logits.size(0)  # at first a prompt has one row of logits
-            real = None if past.real is None else past.real[::same]
-            log_p = self.process(own, past._replace(tokens=past.tokens[::same], real=real))
+            attention_mask = None if past.attention_mask is None else past.attention_mask[::same]
+            log_p = self.process(
+                own, past._replace(tokens=past.tokens[::same], attention_mask=attention_mask)
+            )
         words = logits.size(1)
         sums = (log_p.view(*scores.shape, words) + scores[..., None]).flatten(1)
         count = max(2, 1 + len(self.rules.ends)) * self.rules.width
         total, index = sums.topk(min(count, sums.size(1)))
         first = torch.arange(sums.size(0), device=index.device)[:, None] * self.rules.width
         token = index % words
-        return Candidates(total, first + index // words, token, own.view_as(sums).gather(1, index))
+        return BeamCandidates(
+            total, first + index // words, token, own.view_as(sums).gather(1, index)
+        )
 
-    def over(self, candidates: Candidates, last: bool) -> Tensor:
+    def over(self, candidates: BeamCandidates, last: bool) -> Tensor:
         """Which candidates end here."""
         if last:
             return torch.ones_like(candidates.token, dtype=torch.bool)
@@ -152,7 +156,7 @@ class Beams:
             over |= torch.tensor(stopped, device=over.device)
         return over
 
-    def collect(self, candidates: Candidates, over: Tensor, step: int) -> None:
+    def collect(self, candidates: BeamCandidates, over: Tensor, step: int) -> None:
         """Takes note of what has ended among the best `width`."""
         width, read = self.rules.width, self.reader
         good = (over & ~candidates.total.isneginf())[:, :width]
@@ -171,7 +175,7 @@ class Beams:
             results.sort(key=lambda each: -each.score)
             del results[width:]
 
-    def go_on(self, candidates: Candidates, over: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    def go_on(self, candidates: BeamCandidates, over: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """The `width` best that have not ended become the beams; where fewer are left, some are
         dead: of probability 0.
         """

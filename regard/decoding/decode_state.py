@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.memory import Fixed
+from regard.attention.memory import CrossKV
 from regard.core.errors import InputError
-from regard.decoding.processors import Past
+from regard.decoding.processors import DecodedSoFar
 from regard.models import FAMILIES
 from regard.models.base import Model
 from regard.models.state import State
 
 
-class Reader:
+class DecodeState:
     """Subclasses say how a prompt is read, and how one more token."""
 
     tokens: Tensor  # [rows, room]: what has been read, and space for what will be
@@ -63,9 +63,9 @@ class Reader:
         self.length += 1
         return self.read_one(tokens[:, None])
 
-    def past(self) -> Past:
+    def past(self) -> DecodedSoFar:
         seen = self.tokens[:, : self.length]
-        return Past(seen, self.real(0, self.length), self.length - self.prompt)
+        return DecodedSoFar(seen, self.real(0, self.length), self.length - self.prompt)
 
     def real(self, start: int, end: int) -> Tensor | None:
         """Which of the columns start … end are no padding."""
@@ -114,7 +114,7 @@ def copy_rows(table: Tensor, moved: Tensor, source: Tensor) -> None:
     table.index_copy_(0, moved, table.index_select(0, source))
 
 
-class Cached(Reader):
+class CachedState(DecodeState):
     """A cache of keys and values for each layer, allocated once."""
 
     state: State
@@ -127,16 +127,16 @@ class Cached(Reader):
                 stretched(part, times, layer.length, self.capacity)
                 for part in (layer.keys, layer.values)
             )
-        if self.state.real is not None:
-            self.state.real = self.state.real.repeat_interleave(times, 0)
+        if self.state.attention_mask is not None:
+            self.state.attention_mask = self.state.attention_mask.repeat_interleave(times, 0)
 
     def select(self, rows: Tensor) -> None:
         for layer in self.state.layers:
             layer.keys, layer.values = (
                 selected(part, rows, layer.length) for part in (layer.keys, layer.values)
             )
-        if self.state.real is not None:
-            self.state.real = self.state.real[rows]
+        if self.state.attention_mask is not None:
+            self.state.attention_mask = self.state.attention_mask[rows]
 
     def move(self, moved: Tensor, source: Tensor) -> None:
         for layer in self.state.layers:
@@ -158,7 +158,7 @@ def selected(part: Tensor, rows: Tensor, length: int) -> Tensor:
     return buffer
 
 
-class Learned(Cached):
+class LearnedPositionsState(CachedState):
     """GPT. Its learned positions end: a text that has filled them goes on with its second half.
 
     That half is read once more at positions from 0 on, and the cache starts anew. When a row does
@@ -179,10 +179,10 @@ class Learned(Cached):
         """Reads the last `width` columns into an empty cache."""
         start = self.length - width
         columns = torch.arange(start, self.length, device=self.tokens.device)
-        real = columns >= self.first[:, None]
-        marks = None if bool(real.all()) else real
+        attention_mask = columns >= self.first[:, None]
+        marks = None if bool(attention_mask.all()) else attention_mask
         tokens = self.tokens[:, start : self.length]
-        return self.logits(self.model(tokens, real=marks, state=self.state))
+        return self.logits(self.model(tokens, attention_mask=marks, state=self.state))
 
     def read_one(self, tokens: Tensor) -> Tensor:
         if self.state.length < self.capacity:
@@ -192,7 +192,7 @@ class Learned(Cached):
         self.first = torch.where(self.length - self.first > context, half, self.first)
         for layer in self.state.layers:
             layer.length = 0
-        self.state.length, self.state.real, self.fixed = 0, None, 0
+        self.state.length, self.state.attention_mask, self.fixed = 0, None, 0
         return self.window(self.length - int(self.first.min()))
 
     def spread(self, times: int) -> None:
@@ -204,37 +204,41 @@ class Learned(Cached):
         self.first = self.first[rows]
 
 
-class Pair(Cached):
+class EncoderDecoderState(CachedState):
     """An encoder and a decoder: the source is encoded and projected once."""
 
     def begin(self, prompts: Sequence[Sequence[int]], room: int, times: int = 1) -> Tensor:
         self.sources = prompts
-        return super().begin([[self.model.config.start]] * len(prompts), room, times)
+        return super().begin([[self.model.config.start_id]] * len(prompts), room, times)
 
     def read_prompts(self, room: int, times: int) -> Tensor:
         self.capacity, self.fixed = room, 1
         source, real = right_padded(self.sources, self.model.device)
         state = self.model.start(len(self.sources), 1 if times > 1 else room)
         state.source = self.model.project_source(self.model.encode(source, real))
-        state.source_real, self.state = real, state
+        state.source_attention_mask, self.state = real, state
         return self.read_one(self.tokens[:, :1])
 
     def read_one(self, tokens: Tensor) -> Tensor:
         state = self.state
-        return self.logits(self.model.decode(tokens, state.source, state.source_real, None, state))
+        return self.logits(
+            self.model.decode(tokens, state.source, state.source_attention_mask, None, state)
+        )
 
     def spread(self, times: int) -> None:
         super().spread(times)
         state = self.state
-        state.source = [Fixed(tuple(repeated(x, times) for x in f.pairs)) for f in state.source]  # type: ignore[arg-type]
-        if state.source_real is not None:
-            state.source_real = state.source_real.repeat_interleave(times, 0)
+        state.source = [CrossKV(tuple(repeated(x, times) for x in f.pairs)) for f in state.source]  # type: ignore[arg-type]
+        if state.source_attention_mask is not None:
+            state.source_attention_mask = state.source_attention_mask.repeat_interleave(times, 0)
 
     def select(self, rows: Tensor) -> None:
         super().select(rows)
         state = self.state
         state.source = [fixed.reorder(rows) for fixed in state.source]
-        state.source_real = None if state.source_real is None else state.source_real[rows]
+        state.source_attention_mask = (
+            None if state.source_attention_mask is None else state.source_attention_mask[rows]
+        )
 
 
 def repeated(x: Tensor, times: int) -> Tensor:
@@ -251,27 +255,27 @@ def right_padded(
     for line, row in zip(table, rows, strict=True):
         line[: len(row)] = torch.tensor(row)
     lengths = torch.tensor([len(row) for row in rows])
-    real = torch.arange(longest) < lengths[:, None]
-    return table.to(device), None if bool(real.all()) else real.to(device)
+    attention_mask = torch.arange(longest) < lengths[:, None]
+    return table.to(device), None if bool(attention_mask.all()) else attention_mask.to(device)
 
 
-class Remembering(Reader):
+class RecurrentState(DecodeState):
     """Hidden states of the last rows (Transformer-XL), or two vectors a layer (LSTM): no end."""
 
     state: State
 
     def read_prompts(self, room: int, times: int) -> Tensor:
         self.state = self.model.start(self.tokens.size(0), 0)
-        step = getattr(self.model.config, "memory", 0) or self.prompt
+        step = getattr(self.model.config, "mem_len", 0) or self.prompt
         for start in range(0, self.prompt, step):
             end = min(start + step, self.prompt)
             real = self.real(start, end)
-            hidden = self.model(self.tokens[:, start:end], real=real, state=self.state)
+            hidden = self.model(self.tokens[:, start:end], attention_mask=real, state=self.state)
         return self.logits(hidden)
 
     def read_one(self, tokens: Tensor) -> Tensor:
-        if self.state.real is not None and bool(self.state.real.all()):
-            self.state.real = None  # the padding has left the memory
+        if self.state.attention_mask is not None and bool(self.state.attention_mask.all()):
+            self.state.attention_mask = None  # the padding has left the memory
         return self.logits(self.model(tokens, state=self.state))
 
     def spread(self, times: int) -> None:
@@ -286,7 +290,7 @@ class Remembering(Reader):
             copy_rows(hidden, moved, source)
 
 
-class Asking(Remembering):
+class QueryRowState(RecurrentState):
     """XLNet: a row that asks for the word behind the text, and content rows it can see.
 
     The factorisation is: the prompt, whose words see each other, then word after word. What has
@@ -306,20 +310,24 @@ class Asking(Remembering):
     def read_one(self, tokens: Tensor) -> Tensor:
         return self.ask(tokens, torch.zeros_like(tokens), None)
 
-    def ask(self, tokens: Tensor, order: Tensor, real: Tensor | None) -> Tensor:
+    def ask(self, tokens: Tensor, order: Tensor, attention_mask: Tensor | None) -> Tensor:
         unknown = torch.zeros_like(tokens[:, :1])
         order = torch.cat([order, order[:, -1:] + 1], 1)
         target = torch.full_like(unknown, tokens.size(1))
-        if real is not None:
-            real = torch.cat([real, torch.ones_like(real[:, :1])], 1)
+        if attention_mask is not None:
+            attention_mask = torch.cat([attention_mask, torch.ones_like(attention_mask[:, :1])], 1)
         rows, state = torch.cat([tokens, unknown], 1), self.state
-        hidden = self.model(rows, real=real, order=order, targets=target, state=state)
+        hidden = self.model(
+            rows, attention_mask=attention_mask, order=order, targets=target, state=state
+        )
         state.hidden = [layer[:, :-1] for layer in state.hidden]
-        state.real = None if state.real is None else state.real[:, :-1]
+        state.attention_mask = (
+            None if state.attention_mask is None else state.attention_mask[:, :-1]
+        )
         return self.logits(hidden)
 
 
-class Recomputing(Reader):
+class Recomputing(DecodeState):
     """A model without a memory reads all that a row can depend on, at every step."""
 
     def read_prompts(self, room: int, times: int) -> Tensor:
@@ -328,9 +336,9 @@ class Recomputing(Reader):
     def read_one(self, tokens: Tensor) -> Tensor:
         reach = self.model.reach
         start = 0 if reach is None else max(0, self.length - 1 - reach)
-        real = self.real(start, self.length)
+        attention_mask = self.real(start, self.length)
         seen = self.tokens[:, start : self.length]
-        return self.logits(self.model(seen, real=real))
+        return self.logits(self.model(seen, attention_mask=attention_mask))
 
 
 @contextmanager
@@ -346,16 +354,16 @@ def at_rest(model: Any) -> Iterator[None]:
             model.train()
 
 
-READERS: dict[str, type[Reader]] = {  # by how a model goes on with a text
-    "kv_cache": Learned,
-    "cross": Pair,
-    "recurrent": Remembering,
-    "queries": Asking,
+READERS: dict[str, type[DecodeState]] = {  # by how a model goes on with a text
+    "kv_cache": LearnedPositionsState,
+    "cross": EncoderDecoderState,
+    "recurrent": RecurrentState,
+    "queries": QueryRowState,
     "recompute": Recomputing,
 }
 
 
-def reader_for(model: Any) -> Reader:
+def reader_for(model: Any) -> DecodeState:
     """The reader of a model's kind; a model that cannot go on with a text is refused."""
     if model.decoding:
         return READERS[model.decoding](model)

@@ -16,7 +16,7 @@ from typing import Any
 from regard.core.errors import FormatError, InputError
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.generation import Decoder, Generation
-from regard.decoding.options import Options
+from regard.decoding.options import DecodingOptions
 from regard.decoding.prompts import readable
 from regard.formats.directory import Checkpoint
 
@@ -75,11 +75,11 @@ def render(template: str, turns: Sequence[Turn], names: dict[str, str]) -> str:
 
 
 @dataclass
-class Dialogue:
+class Conversation:
     """A conversation with one model."""
 
     loaded: Checkpoint
-    options: Options
+    options: DecodingOptions
     plain: bool = False  # leaves a template aside
     memory: int | None = None  # turns before the newest that a model is shown; None: all that fit
     turns: list[Turn] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Dialogue:
     def prompt(self) -> list[int]:
         """As many of the last turns as fit, with room for the answer."""
         limit = getattr(self.prompts.config, "context", None)
-        room = None if limit is None else max(limit - self.options.tokens, limit // 2)
+        room = None if limit is None else max(limit - self.options.max_new_tokens, limit // 2)
         system = [turn for turn in self.turns if turn["role"] == "system"]
         rest = [turn for turn in self.turns if turn["role"] != "system"]
         if self.memory is not None:
@@ -139,7 +139,7 @@ class Dialogue:
         if self.template is not None:
             text = render(self.template, turns, self.names())
             ids = self.words.encode(text, special=False)
-            end = self.prompts.config.end if self.prompts.pair else None
+            end = self.prompts.config.eos_id if self.prompts.pair else None
             return ids if end is None or ids[-1:] == [end] else [*ids, end]
         end = self.prompts.ends()[0]
         return [i for t in turns for i in [*self.words.encode(t["content"], special=False), end]]

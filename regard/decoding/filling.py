@@ -20,7 +20,7 @@ from regard.data.special_tokens import SENTINEL
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.decode_state import at_rest, right_padded
 from regard.decoding.generation import Decoder, Generation
-from regard.decoding.options import Options
+from regard.decoding.options import DecodingOptions
 from regard.decoding.prompts import Prompts, readable
 from regard.formats.directory import Checkpoint
 from regard.models import FAMILIES
@@ -30,7 +30,7 @@ BLANK = r"\[MASK\]|_{3,}"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class FillCandidate:
     """What a blank may hold. Of T5 the probability is that of all its tokens."""
 
     text: str
@@ -39,11 +39,11 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledText:
     """The text with the best candidates, and for every blank its candidates, the best first."""
 
     text: str
-    blanks: list[list[Candidate]]
+    blanks: list[list[FillCandidate]]
 
 
 def fill(
@@ -54,7 +54,7 @@ def fill(
     order: str = "confident",
     tokens: int = 10,
     batch: int = 32,
-) -> list[Filled]:
+) -> list[FilledText]:
     """Fills the blanks of a text, or of each of several: a list, one Filled a text.
 
     Several blanks are filled one after the other, each by its best candidate before the next is
@@ -68,19 +68,19 @@ def fill(
             raise ConfigError(f"{name} is {value}; it must be at least 1")
     filler = filler_for(loaded, top, order, tokens)
     listed = [readable(text) for text in ([texts] if isinstance(texts, str) else texts)]
-    results: list[Filled] = []
+    results: list[FilledText] = []
     with torch.inference_mode(), at_rest(loaded.model):
         for at in range(0, len(listed), batch):
             results += filler.fill(listed[at : at + batch])
     return results
 
 
-def filler_for(loaded: Checkpoint, top: int, order: str, tokens: int) -> Masked | Writing:
+def filler_for(loaded: Checkpoint, top: int, order: str, tokens: int) -> MaskedFiller | SpanFiller:
     model = loaded.model
     if model.fills == "sentinels":
-        return Writing(loaded, top, tokens)
+        return SpanFiller(loaded, top, tokens)
     if model.fills and hasattr(model, "output"):
-        return (Asked if model.fills == "queries" else Masked)(loaded, top, order)
+        return (QueryFiller if model.fills == "queries" else MaskedFiller)(loaded, top, order)
     if model.fills:
         heads = ", ".join(model.heads) or "none"
         does = f"it has no masked head (its heads: {heads})"
@@ -94,7 +94,7 @@ def fillers() -> str:
     return f"fill with one of {', '.join(able)} (encoders with their masked head)"
 
 
-class Masked:
+class MaskedFiller:
     """BERT and Longformer: a masked word is guessed from both sides."""
 
     def __init__(self, loaded: Checkpoint, top: int, order: str) -> None:
@@ -106,27 +106,27 @@ class Masked:
         self.special, self.mask = special, special.need("mask")
         self.coder, self.blank = coder(self.words, self.mask)
 
-    def fill(self, texts: list[str]) -> list[Filled]:
+    def fill(self, texts: list[str]) -> list[FilledText]:
         rows = [self.encode(text) for text in texts]
         blanks = [[i for i, t in enumerate(row) if t == self.mask] for row in rows]
-        candidates: list[dict[int, list[Candidate]]] = [{} for _ in rows]
-        tokens, real = right_padded(rows, self.model.device, self.special.pad or 0)
+        candidates: list[dict[int, list[FillCandidate]]] = [{} for _ in rows]
+        tokens, attention_mask = right_padded(rows, self.model.device, self.special.pad or 0)
         left = [list(places) for places in blanks]
         while any(left):
             wanted = [places[:1] if self.order == "left" else places for places in left]
-            for i, guesses in enumerate(self.guess(tokens, real, wanted)):
+            for i, guesses in enumerate(self.guess(tokens, attention_mask, wanted)):
                 for place in self.chosen(guesses):
                     candidates[i][place] = guesses[place]
                     tokens[i, place] = guesses[place][0].ids[0]
                     left[i].remove(place)
         return [
-            Filled(self.words.decode(row[: len(listed)]), [known[p] for p in places])
+            FilledText(self.words.decode(row[: len(listed)]), [known[p] for p in places])
             for row, listed, places, known in zip(
                 tokens.tolist(), rows, blanks, candidates, strict=True
             )
         ]
 
-    def chosen(self, guesses: dict[int, list[Candidate]]) -> list[int]:
+    def chosen(self, guesses: dict[int, list[FillCandidate]]) -> list[int]:
         """Which blanks are filled now."""
         if self.order == "each" or not guesses:
             return list(guesses)
@@ -154,32 +154,34 @@ class Masked:
         return ids if cls in ids or cls is None or sep is None else [cls, *ids, sep]
 
     def guess(
-        self, tokens: Tensor, real: Tensor | None, wanted: list[list[int]]
-    ) -> list[dict[int, list[Candidate]]]:
+        self, tokens: Tensor, attention_mask: Tensor | None, wanted: list[list[int]]
+    ) -> list[dict[int, list[FillCandidate]]]:
         """For each text its candidates for the places asked for."""
         index = [(i, place) for i, places in enumerate(wanted) for place in places]
-        p = self.model.logits(self.rows(tokens, real, wanted)).float().softmax(-1)
+        p = self.model.logits(self.rows(tokens, attention_mask, wanted)).float().softmax(-1)
         best = p.topk(min(self.top, p.size(-1)))
-        candidates: list[dict[int, list[Candidate]]] = [{} for _ in wanted]
+        candidates: list[dict[int, list[FillCandidate]]] = [{} for _ in wanted]
         for (i, place), values, ids in zip(
             index, best.values.tolist(), best.indices.tolist(), strict=True
         ):
             candidates[i][place] = [
-                Candidate(self.say(token), [token], value)
+                FillCandidate(self.say(token), [token], value)
                 for token, value in zip(ids, values, strict=True)
             ]
         return candidates
 
-    def rows(self, tokens: Tensor, real: Tensor | None, wanted: list[list[int]]) -> Tensor:
+    def rows(
+        self, tokens: Tensor, attention_mask: Tensor | None, wanted: list[list[int]]
+    ) -> Tensor:
         """The hidden states of the places asked for, one after the other."""
-        hidden: Tensor = self.model(tokens, real=real)
+        hidden: Tensor = self.model(tokens, attention_mask=attention_mask)
         return torch.cat([hidden[i, places] for i, places in enumerate(wanted)])
 
     def say(self, token: int) -> str:
         return self.words.decode([token]).strip() or self.words.tokens([token])[0]
 
 
-class Asked(Masked):
+class QueryFiller(MaskedFiller):
     """XLNet: a blank has no content at all; a row that stands in its place asks for it."""
 
     def __init__(self, loaded: Checkpoint, top: int, order: str) -> None:
@@ -190,12 +192,14 @@ class Asked(Masked):
         cls, sep = self.special.cls, self.special.sep
         return ids if cls in ids or cls is None or sep is None else [*ids, sep, cls]
 
-    def rows(self, tokens: Tensor, real: Tensor | None, wanted: list[list[int]]) -> Tensor:
+    def rows(
+        self, tokens: Tensor, attention_mask: Tensor | None, wanted: list[list[int]]
+    ) -> Tensor:
         order = torch.where(tokens == self.mask, 0, -1)
         most = max(map(len, wanted))
         targets = [places + [0] * (most - len(places)) for places in wanted]
         asking = torch.tensor(targets, device=tokens.device)
-        hidden = self.model(tokens, real=real, order=order, targets=asking)
+        hidden = self.model(tokens, attention_mask=attention_mask, order=order, targets=asking)
         return torch.cat([hidden[i, : len(places)] for i, places in enumerate(wanted)])
 
 
@@ -215,13 +219,13 @@ def coder(words: Tokenizer, mask: int) -> tuple[Fast, re.Pattern[str]]:
     return fast, re.compile(f"{before}(?:{BLANK}|{re.escape(name)})")
 
 
-class Writing:
+class SpanFiller:
     """T5: the source has a mark for every blank, and the target says what each stands for."""
 
     def __init__(self, loaded: Checkpoint, top: int, tokens: int) -> None:
         self.loaded, self.top, self.tokens = loaded, top, tokens
         prompts = Prompts(loaded)
-        self.words, self.end = prompts.words(), loaded.model.config.end
+        self.words, self.end = prompts.words(), loaded.model.config.eos_id
         self.marks = [] if prompts.special is None else prompts.special.sentinels
         if not self.marks:
             raise InputError(
@@ -229,17 +233,17 @@ class Writing:
                 f"its tokenizer; {fillers()}"
             )
 
-    def fill(self, texts: list[str]) -> list[Filled]:
+    def fill(self, texts: list[str]) -> list[FilledText]:
         results = []
         for text in texts:
             source, count = self.marked(text)
             ends = [self.end, *self.marks[count : count + 1]]
-            chosen = Options.of(
+            chosen = DecodingOptions.of(
                 {
-                    "beams": self.top,
-                    "best": self.top,
-                    "tokens": (self.tokens + 1) * count + 1,
-                    "end": ends,
+                    "num_beams": self.top,
+                    "num_return_sequences": self.top,
+                    "max_new_tokens": (self.tokens + 1) * count + 1,
+                    "eos_ids": ends,
                 }
                 | ({"alpha": 0.0} if self.top > 1 else {})
             )
@@ -263,29 +267,29 @@ class Writing:
         numbers = iter(range(count))
         return pattern.sub(lambda _: f"<extra_id_{next(numbers)}>", text), count
 
-    def filled(self, source: str, count: int, generations: list[Generation]) -> Filled:
-        blanks: list[list[Candidate]] = []
+    def filled(self, source: str, count: int, generations: list[Generation]) -> FilledText:
+        blanks: list[list[FillCandidate]] = []
         for number in range(count):
             candidates = [self.span(each, self.marks[number]) for each in generations]
-            best: dict[str, Candidate] = {}
+            best: dict[str, FillCandidate] = {}
             for each in sorted(candidates, key=lambda c: -c.probability):
                 best.setdefault(each.text, each)
             blanks.append(list(best.values()))
         first = [self.span(generations[0], mark).text for mark in self.marks[:count]]
         text = SENTINEL.sub(lambda match: first[int(match[1])], source)
-        return Filled(re.sub(r" +", " ", text), blanks)
+        return FilledText(re.sub(r" +", " ", text), blanks)
 
-    def span(self, generation: Generation, mark: int) -> Candidate:
+    def span(self, generation: Generation, mark: int) -> FillCandidate:
         """What was written for one mark, up to the next; nothing if it was left out."""
         if mark not in generation.ids:
-            return Candidate("", [], 0.0)
+            return FillCandidate("", [], 0.0)
         start = generation.ids.index(mark) + 1
         stops = {*self.marks, self.end}
         last = next(
             (i for i in range(start, len(generation.ids)) if generation.ids[i] in stops), None
         )
         ids, logprobs = generation.ids[start:last], generation.logprobs[start:last]
-        return Candidate(self.words.decode(ids).strip(), ids, math.exp(sum(logprobs)))
+        return FillCandidate(self.words.decode(ids).strip(), ids, math.exp(sum(logprobs)))
 
 
 def shown(text: str) -> str:

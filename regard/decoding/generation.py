@@ -11,11 +11,11 @@ import torch
 
 from regard.core.errors import ConfigError
 from regard.decoding.beam import Beams, Hypothesis, Rules
-from regard.decoding.decode_state import Reader, at_rest, reader_for
-from regard.decoding.options import Options
-from regard.decoding.pieces import Voice
+from regard.decoding.decode_state import DecodeState, at_rest, reader_for
+from regard.decoding.options import DecodingOptions
+from regard.decoding.pieces import TextStreamer
 from regard.decoding.prompts import Prompt, Prompts
-from regard.decoding.sampling import Draw, Pick, Walk, greedy
+from regard.decoding.sampling import DecodingLoop, Pick, Sampler, greedy
 from regard.formats.directory import Checkpoint
 
 
@@ -37,11 +37,11 @@ class Generation:
 def generate(
     loaded: Checkpoint, prompts: Prompt | Sequence[Prompt], **options: Any
 ) -> list[list[Generation]]:
-    """For each prompt its samples, or its best beams. `Options` names every choice.
+    """For each prompt its samples, or its best beams. `DecodingOptions` names every choice.
 
     >>> generate(loaded, "Once upon a time", tokens=50, top_p=0.9, seed=1)[0][0].text
     """
-    chosen = Options.of(options)
+    chosen = DecodingOptions.of(options)
     decoder = Decoder(loaded, chosen)
     ids = [decoder.prompts.encode(prompt, chosen.truncate) for prompt in listed(prompts)]
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))  # little padding
@@ -59,8 +59,8 @@ def stream(loaded: Checkpoint, prompt: Prompt, **options: Any) -> Generator[str,
     """Pieces of text as they become certain, never half a character; joined, they are what
     `generate` gives. The Generation is the value of the generator (`yield from`).
     """
-    chosen = Options.of(options)
-    if chosen.beams > 1 or chosen.samples > 1:
+    chosen = DecodingOptions.of(options)
+    if chosen.num_beams > 1 or chosen.num_samples > 1:
         raise ConfigError(
             "one text can be streamed, not several; leave out beams and samples, or use generate"
         )
@@ -79,11 +79,11 @@ def listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 class Decoder:
     """One model with one way of decoding."""
 
-    def __init__(self, loaded: Checkpoint, options: Options) -> None:
+    def __init__(self, loaded: Checkpoint, options: DecodingOptions) -> None:
         self.model, self.options = loaded.model, options
         reader_for(self.model)  # refuses what cannot generate before anything else is asked
         self.prompts = Prompts(loaded)
-        self.ends = list(self.prompts.ends() if options.end is None else options.end)
+        self.ends = list(self.prompts.ends() if options.eos_ids is None else options.eos_ids)
         banned = list(self.prompts.banned() if options.banned is None else options.banned)
         self.prompts.check_known("end", self.ends)
         self.prompts.check_known("banned", banned)
@@ -101,9 +101,9 @@ class Decoder:
             yield
 
     def run(self, prompts: list[list[int]], numbers: list[int]) -> list[list[Generation]]:
-        if self.options.beams > 1:
+        if self.options.num_beams > 1:
             return self.search(prompts)
-        samples = self.options.samples
+        samples = self.options.num_samples
         walk = self.walk(prompts, numbers)
         before = [prompt for prompt in prompts for _ in range(samples)]
         voices = [self.voice(prompt) for prompt in before] if self.options.stop else []
@@ -123,30 +123,43 @@ class Decoder:
         ]
         return [generations[i : i + samples] for i in range(0, len(generations), samples)]
 
-    def walk(self, prompts: list[list[int]], numbers: list[int]) -> Walk:
+    def walk(self, prompts: list[list[int]], numbers: list[int]) -> DecodingLoop:
         """Every prompt read, `samples` sequences of each about to begin."""
-        options, samples = self.options, self.options.samples
+        options, samples = self.options, self.options.num_samples
         with torch.inference_mode():
-            reader: Reader = reader_for(self.model)
-            logits = reader.begin(prompts, options.tokens, samples)
+            reader: DecodeState = reader_for(self.model)
+            logits = reader.begin(prompts, options.max_new_tokens, samples)
             logits = logits.repeat_interleave(samples, 0) if samples > 1 else logits
         pick: Pick = greedy
         if options.draws:
-            pick = Draw(options.seed, [(n, s) for n in numbers for s in range(samples)])
-        return Walk(
-            reader, logits, pick=pick, process=self.process, ends=self.ends, limit=options.tokens
+            pick = Sampler(options.seed, [(n, s) for n in numbers for s in range(samples)])
+        return DecodingLoop(
+            reader,
+            logits,
+            pick=pick,
+            process=self.process,
+            ends=self.ends,
+            limit=options.max_new_tokens,
         )
 
     def search(self, prompts: list[list[int]]) -> list[list[Generation]]:
         o = self.options
-        rules = Rules(o.beams, o.best, o.penalty, o.alpha, o.stopping, o.tokens, self.ends)
+        rules = Rules(
+            o.num_beams,
+            o.num_return_sequences,
+            o.penalty,
+            o.length_penalty,
+            o.stopping,
+            o.max_new_tokens,
+            self.ends,
+        )
 
         def stops(number: int, tokens: list[int]) -> bool:
             return self.said(prompts[number], tokens).over
 
         with torch.inference_mode():
             reader = reader_for(self.model)
-            logits = reader.begin(prompts, o.tokens, o.beams)
+            logits = reader.begin(prompts, o.max_new_tokens, o.num_beams)
             beams = Beams(reader, rules, self.process, stops if o.stop else None)
             hypotheses = beams.search(logits)
         return [
@@ -158,11 +171,11 @@ class Decoder:
         text = self.generation(prompt, hypothesis.tokens, hypothesis.logprobs)
         return Generation(text.text, text.ids, text.logprobs, hypothesis.score, text.reason)
 
-    def voice(self, prompt: list[int]) -> Voice:
+    def voice(self, prompt: list[int]) -> TextStreamer:
         before = [] if self.prompts.pair else prompt
-        return Voice(self.prompts.words(), before, self.options.stop)
+        return TextStreamer(self.prompts.words(), before, self.options.stop)
 
-    def said(self, prompt: list[int], ids: list[int]) -> Voice:
+    def said(self, prompt: list[int], ids: list[int]) -> TextStreamer:
         """The text of all these tokens, up to an end token or a stop word."""
         voice = self.voice(prompt)
         voice.add(*(ids[:-1] if ids and ids[-1] in self.ends else ids))
@@ -170,7 +183,11 @@ class Decoder:
         return voice
 
     def generation(
-        self, prompt: list[int], ids: list[int], logprobs: list[float], voice: Voice | None = None
+        self,
+        prompt: list[int],
+        ids: list[int],
+        logprobs: list[float],
+        voice: TextStreamer | None = None,
     ) -> Generation:
         ended = bool(ids) and ids[-1] in self.ends
         text = None

@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 PENALTIES = ("paper", "common")
 STOPPING = ("certain", "estimate", "full")
 PRECISIONS = ("own", "bf16")
-OF_BEAMS = ("alpha", "penalty", "stopping")
+OF_BEAMS = ("length_penalty", "penalty", "stopping")
 
 
 @dataclass(frozen=True)
-class Options:
+class DecodingOptions:
     """Greedy unless something asks for a draw (temperature, top_k, top_p, typical, samples) or for
     beams.
     """
 
-    tokens: Annotated[int, MAX_NEW_TOKENS] = 100
-    minimum: Annotated[int, Option("Write at least N new tokens.", "--min-new-tokens", "N")] = 0
+    max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 100
+    min_new_tokens: Annotated[
+        int, Option("Write at least N new tokens.", "--min-new-tokens", "N")
+    ] = 0
     temperature: Annotated[
         float | None,
         Option("Sample: below 1 likely tokens get likelier; 0 takes the likeliest.", metavar="T"),
@@ -36,15 +38,15 @@ class Options:
     top_p: Annotated[
         float | None, Option("Sample among the fewest tokens that reach P.", metavar="P")
     ] = None
-    typical: Annotated[
+    typical_p: Annotated[
         float | None,
         Option("Sample among the typical tokens that reach P.", "--typical-p", "P"),
     ] = None
-    repetition: Annotated[
+    repetition_penalty: Annotated[
         float | None,
         Option("Penalty of tokens that were there before; 1: none.", "--repetition-penalty", "X"),
     ] = None
-    no_repeat: Annotated[
+    no_repeat_ngram_size: Annotated[
         int | None,
         Option("No N tokens in a row come twice.", "--no-repeat-ngram-size", "N"),
     ] = None
@@ -54,17 +56,19 @@ class Options:
         Option("A word that ends the text, and is cut off (\\n: a line break); may be repeated.",
                metavar="WORD"),
     ] = ()  # fmt: skip
-    end: Sequence[int] | None = None  # ids that end a text; None: the model's own
+    eos_ids: Sequence[int] | None = None  # ids that end a text; None: the model's own
     seed: Annotated[int, SEED] = 0
-    samples: Annotated[int, Option("Sample N texts for each prompt.", "--num-samples", "N")] = 1
-    beams: Annotated[int, NUM_BEAMS] = 1
-    best: Annotated[int, Option("Show the N best texts of the beams.", "--n-best", "N")] = 1
+    num_samples: Annotated[int, Option("Sample N texts for each prompt.", "--num-samples", "N")] = 1
+    num_beams: Annotated[int, NUM_BEAMS] = 1
+    num_return_sequences: Annotated[
+        int, Option("Show the N best texts of the beams.", "--n-best", "N")
+    ] = 1
     penalty: Annotated[
         Literal["paper", "common"],
         Option("Of length n: paper is ((5+n)/6)^penalty, common is n^penalty.",
                "--length-penalty-form", "NAME"),
     ] = "paper"  # fmt: skip
-    alpha: Annotated[
+    length_penalty: Annotated[
         float, Option("How much beams prefer long texts.", "--length-penalty", "X")
     ] = 0.6
     stopping: Annotated[
@@ -84,7 +88,7 @@ class Options:
         options.check()
         for name in OF_BEAMS:
             value = getattr(options, name)
-            if options.beams == 1 and value != getattr(cls, name):
+            if options.num_beams == 1 and value != getattr(cls, name):
                 raise ConfigError(
                     f"{name} is {value}, which only matters to beams; leave it out, or ask "
                     "for 2 beams or more"
@@ -93,14 +97,14 @@ class Options:
 
     def check(self) -> None:
         limits: list[tuple[str, float, float, str]] = [
-            ("tokens", 1, math.inf, "at least 1"),
-            ("minimum", 0, self.tokens, "from 0 to the number of tokens"),
+            ("max_new_tokens", 1, math.inf, "at least 1"),
+            ("min_new_tokens", 0, self.max_new_tokens, "from 0 to the number of tokens"),
             ("temperature", 0, math.inf, "0 (greedy) or more"),
             ("top_k", 1, math.inf, "at least 1"),
-            ("no_repeat", 1, math.inf, "at least 1"),
-            ("samples", 1, math.inf, "at least 1"),
-            ("beams", 1, math.inf, "at least 1"),
-            ("best", 1, self.beams, "from 1 to the number of beams"),
+            ("no_repeat_ngram_size", 1, math.inf, "at least 1"),
+            ("num_samples", 1, math.inf, "at least 1"),
+            ("num_beams", 1, math.inf, "at least 1"),
+            ("num_return_sequences", 1, self.num_beams, "from 1 to the number of beams"),
             ("batch", 1, math.inf, "at least 1"),
             ("first", 0, math.inf, "0 or more"),
             ("seed", 0, math.inf, "0 or more"),
@@ -109,7 +113,7 @@ class Options:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise ConfigError(f"{name} is {value}; it must be {wanted}")
-        for name in ("top_p", "typical", "repetition"):
+        for name in ("top_p", "typical_p", "repetition_penalty"):
             value = getattr(self, name)
             most = math.inf if name == "repetition" else 1.0
             if value is not None and not 0 < value <= most:
@@ -123,9 +127,9 @@ class Options:
                 raise UnknownName(name, str(getattr(self, name)), known)
         if "" in self.stop:
             raise ConfigError("a stop word is empty; it would end every text at once")
-        if self.beams > 1 and self.draws:
+        if self.num_beams > 1 and self.draws:
             raise ConfigError(
-                f"beams is {self.beams}, and beams search for the likeliest text instead of "
+                f"beams is {self.num_beams}, and beams search for the likeliest text instead of "
                 "drawing one; leave out temperature, top_k, top_p, typical and samples, or beams"
             )
 
@@ -133,22 +137,22 @@ class Options:
     def draws(self) -> bool:
         if self.temperature == 0:
             return False
-        choices = (self.temperature, self.top_k, self.top_p, self.typical)
-        return self.samples > 1 or any(value is not None for value in choices)
+        choices = (self.temperature, self.top_k, self.top_p, self.typical_p)
+        return self.num_samples > 1 or any(value is not None for value in choices)
 
     def processors(self, ends: Sequence[int], banned: Sequence[int]) -> Processor | None:
         """In the order of transformers' generate; None if nothing is to be done."""
         from regard.decoding import processors as change
 
         chosen: list[Processor] = []
-        if self.repetition not in (None, 1.0):
-            chosen.append(change.repetition(float(self.repetition or 1.0)))
-        if self.no_repeat is not None:
-            chosen.append(change.no_repeat(self.no_repeat))
+        if self.repetition_penalty not in (None, 1.0):
+            chosen.append(change.repetition(float(self.repetition_penalty or 1.0)))
+        if self.no_repeat_ngram_size is not None:
+            chosen.append(change.no_repeat(self.no_repeat_ngram_size))
         if banned:
             chosen.append(change.banned(banned))
-        if self.minimum and ends:
-            chosen.append(change.at_least(self.minimum, ends))
+        if self.min_new_tokens and ends:
+            chosen.append(change.at_least(self.min_new_tokens, ends))
         if self.draws:
             if self.temperature not in (None, 1.0):
                 chosen.append(change.temperature(float(self.temperature or 1.0)))
@@ -156,6 +160,6 @@ class Options:
                 chosen.append(change.top_k(self.top_k))
             if self.top_p is not None and self.top_p < 1.0:
                 chosen.append(change.top_p(self.top_p, self.top_k or change.SHORTLIST[0]))
-            if self.typical is not None and self.typical < 1.0:
-                chosen.append(change.typical(self.typical))
+            if self.typical_p is not None and self.typical_p < 1.0:
+                chosen.append(change.typical(self.typical_p))
         return change.chain(chosen) if chosen else None

@@ -12,7 +12,7 @@ CONTEXT = 8  # tokens before the new ones that decide how these are written
 WINDOW = 32  # tokens decoded again at each step
 
 
-class Pieces:
+class TokenStream:
     """Text of one token after the other, as part of a text that begins with `before`.
 
     A token's text depends on its neighbours (a space, a mark for the middle of a word, the bytes of
@@ -56,7 +56,7 @@ class Pieces:
             self.window, self.said = self.window[-count:], len(short)
 
 
-class Stops:
+class StopWords:
     """Passes text on until a stop word; what may be the beginning of one waits."""
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -82,14 +82,14 @@ class Stops:
         return text
 
 
-class Voice:
+class TextStreamer:
     """The text of one continuation, piece by piece, up to its end or a stop word."""
 
     def __init__(
         self, tokenizer: Tokenizer, before: Sequence[int] = (), stop: Sequence[str] = ()
     ) -> None:
-        self.pieces = Pieces(tokenizer, before)
-        self.stops = Stops(stop)
+        self.pieces = TokenStream(tokenizer, before)
+        self.stops = StopWords(stop)
         self.parts: list[str] = []
 
     @property

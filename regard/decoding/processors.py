@@ -17,15 +17,17 @@ from torch import Tensor
 SHORTLIST = 512, 8192  # a nucleus is looked for among so many before all are sorted
 
 
-class Past(NamedTuple):
+class DecodedSoFar(NamedTuple):
     """What has been read so far: prompt (or a decoder's start token) and continuation."""
 
     tokens: Tensor  # [B, T]
-    real: Tensor | None  # [B, T], False at padding, which is never in the last column; None: all
+    attention_mask: (
+        Tensor | None
+    )  # [B, T], False at padding, which is never in the last column; None: all
     new: int  # how many of them are not of the prompt
 
 
-Processor = Callable[[Tensor, Past], Tensor]
+Processor = Callable[[Tensor, DecodedSoFar], Tensor]
 
 
 def temperature(value: float) -> Processor:
@@ -36,7 +38,7 @@ def temperature(value: float) -> Processor:
 def top_k(count: int) -> Processor:
     """The `count` most likely tokens (Fan et al. 2018)."""
 
-    def keep(scores: Tensor, past: Past) -> Tensor:
+    def keep(scores: Tensor, past: DecodedSoFar) -> Tensor:
         least = scores.topk(min(count, scores.size(-1))).values[..., -1, None]
         return scores.masked_fill(scores < least, -math.inf)
 
@@ -50,7 +52,7 @@ def top_p(mass: float, among: int = SHORTLIST[0]) -> Processor:
     They are first looked for `among` so many.
     """
 
-    def keep(scores: Tensor, past: Past) -> Tensor:
+    def keep(scores: Tensor, past: DecodedSoFar) -> Tensor:
         total, words = scores.logsumexp(-1, keepdim=True), scores.size(-1)
         for count in (among, *SHORTLIST, words):
             best = scores.topk(min(count, words)).values
@@ -67,7 +69,7 @@ def top_p(mass: float, among: int = SHORTLIST[0]) -> Processor:
 def typical(mass: float) -> Processor:
     """The tokens whose surprisal is nearest to the entropy, up to `mass` (Meister et al. 2022)."""
 
-    def keep(scores: Tensor, past: Past) -> Tensor:
+    def keep(scores: Tensor, past: DecodedSoFar) -> Tensor:
         log_p = scores.log_softmax(-1)
         p = log_p.exp()
         entropy = -(p * log_p).nansum(-1, keepdim=True)
@@ -85,10 +87,10 @@ def repetition(penalty: float) -> Processor:
     Keskar et al. 2019).
     """
 
-    def punish(scores: Tensor, past: Past) -> Tensor:
+    def punish(scores: Tensor, past: DecodedSoFar) -> Tensor:
         tokens = past.tokens
-        if past.real is not None:
-            tokens = torch.where(past.real, tokens, tokens[:, -1:])
+        if past.attention_mask is not None:
+            tokens = torch.where(past.attention_mask, tokens, tokens[:, -1:])
         seen = scores.gather(1, tokens)
         seen = torch.where(seen < 0, seen * penalty, seen / penalty)
         return scores.scatter(1, tokens, seen)
@@ -99,14 +101,14 @@ def repetition(penalty: float) -> Processor:
 def no_repeat(size: int) -> Processor:
     """No `size` tokens in a row that have stood there before (Paulus et al. 2017)."""
 
-    def forbid(scores: Tensor, past: Past) -> Tensor:
+    def forbid(scores: Tensor, past: DecodedSoFar) -> Tensor:
         tokens, length = past.tokens, past.tokens.size(1)
         if length < size:
             return scores
         grams = tokens.unfold(1, size, 1)  # [B, length - size + 1, size]
         same = (grams[..., :-1] == tokens[:, None, length - size + 1 :]).all(-1)
-        if past.real is not None:
-            same &= past.real[:, : grams.size(1)]
+        if past.attention_mask is not None:
+            same &= past.attention_mask[:, : grams.size(1)]
         rows, at = same.nonzero(as_tuple=True)
         banned = scores.clone()
         banned[rows, grams[rows, at, -1]] = -math.inf
@@ -119,7 +121,7 @@ def at_least(count: int, ends: Sequence[int]) -> Processor:
     """No end before `count` new tokens."""
     listed = list(ends)
 
-    def forbid(scores: Tensor, past: Past) -> Tensor:
+    def forbid(scores: Tensor, past: DecodedSoFar) -> Tensor:
         return without(scores, listed) if past.new < count else scores
 
     return forbid
@@ -139,7 +141,7 @@ def without(scores: Tensor, ids: list[int]) -> Tensor:
 def chain(processors: Sequence[Processor]) -> Processor:
     """One after the other."""
 
-    def apply(scores: Tensor, past: Past) -> Tensor:
+    def apply(scores: Tensor, past: DecodedSoFar) -> Tensor:
         for processor in processors:
             scores = processor(scores, past)
         return scores

@@ -39,7 +39,7 @@ class Prompts:
     def ends(self) -> list[int]:
         """The ids after which a text is over."""
         if self.pair:
-            return [self.config.end]
+            return [self.config.eos_id]
         if self.special is not None:
             return [self.special.end]
         named: Any = self.source.get("eos_token_id")
@@ -47,20 +47,20 @@ class Prompts:
 
     def banned(self) -> list[int]:
         """Padding and mask, which no text contains."""
-        ids: list[Any] = [self.config.padding] if hasattr(self.config, "padding") else []
+        ids: list[Any] = [self.config.pad_id] if hasattr(self.config, "pad_id") else []
         if self.special is not None:
             ids += [self.special.pad, self.special.mask]
         return sorted({i for i in ids if self.known(i)} - set(self.ends()))
 
     def known(self, token: object) -> bool:
-        return isinstance(token, int) and 0 <= token < self.config.vocabulary
+        return isinstance(token, int) and 0 <= token < self.config.vocab_size
 
     def check_known(self, name: str, ids: Sequence[int]) -> None:
         for token in ids:
             if not self.known(token):
                 raise InputError(
                     f"{name} holds {token!r}, which is no id of this model's "
-                    f"{self.config.vocabulary:,} tokens"
+                    f"{self.config.vocab_size:,} tokens"
                 )
 
     def start(self) -> int | None:
@@ -72,8 +72,8 @@ class Prompts:
         """Ids of a prompt that the model can take; a source ends with the end token."""
         if isinstance(prompt, str):
             ids = self.words().encode(readable(prompt), special=self.pair)
-            if self.pair and ids[-1:] != [self.config.end]:
-                ids.append(self.config.end)
+            if self.pair and ids[-1:] != [self.config.eos_id]:
+                ids.append(self.config.eos_id)
         else:
             ids = list(prompt)
             if not all(isinstance(i, int) for i in ids):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.core.errors import InputError
 from regard.core.seeding import keyed
-from regard.decoding.decode_state import Reader
+from regard.decoding.decode_state import DecodeState
 from regard.decoding.processors import Processor
 
 BLOCK = 256  # draws of one sequence that are made at a time
@@ -22,7 +22,7 @@ class Pick(Protocol):
         """Scores [B, V] of the sequences with these numbers -> a token of each."""
 
 
-class Drawn(NamedTuple):
+class SampledToken(NamedTuple):
     """A token of a sequence, and its log-probability under the model itself."""
 
     number: int
@@ -34,7 +34,7 @@ def greedy(scores: Tensor, numbers: Sequence[int], step: int) -> Tensor:
     return scores.argmax(-1)
 
 
-class Draw:
+class Sampler:
     """Every draw is a function of (seed, prompt, sample, step), whatever else is in the batch."""
 
     def __init__(self, seed: int, keys: Sequence[tuple[int, int]]) -> None:
@@ -59,12 +59,12 @@ class Draw:
         return float(self.blocks[sequence][at])
 
 
-class Walk:
+class DecodingLoop:
     """Goes on with every sequence that is open; the others leave when half of the rows are idle."""
 
     def __init__(
         self,
-        reader: Reader,
+        reader: DecodeState,
         logits: Tensor,
         *,
         pick: Pick,
@@ -82,12 +82,12 @@ class Walk:
         self.open.discard(number)
 
     @torch.inference_mode()
-    def steps(self) -> Iterator[list[Drawn]]:
+    def steps(self) -> Iterator[list[SampledToken]]:
         """What was drawn at each step. An end token closes its sequence."""
         for step in range(self.limit):
             tokens, logprobs = self.choose(step)
             drawn = [
-                Drawn(*values)
+                SampledToken(*values)
                 for values in zip(self.numbers, tokens.tolist(), logprobs.tolist(), strict=True)
                 if values[0] in self.open
             ]

@@ -11,7 +11,7 @@ from regard.core.seeding import keyed
 from regard.data.examples import Example
 
 
-class Shots:
+class DemonstrationPool:
     """Demonstrations from a pool, in which the same text counts once.
 
     Each example has its own, or all have the same (`fixed`) but for those that would be shown to

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.batching import padded
 from regard.data.corpus import Special
-from regard.data.input_formats import Framed, framed
+from regard.data.input_formats import FormattedInput, framed
 from regard.data.special_tokens import special_of
 from regard.decoding.prompts import readable
 from regard.formats.directory import Checkpoint
@@ -56,8 +56,8 @@ def embed(
     sizes = np.array([len(row.ids) for row in rows])
     with evaluating(loaded.model), autocast(like.device, precision):
         for places in by_tokens(sizes, fitting(like.device)) if len(rows) else ():
-            hidden, real = reader.states([rows[place] for place in places])
-            vectors = pooled(hidden.float(), real, pooling)
+            hidden, attention_mask = reader.states([rows[place] for place in places])
+            vectors = pooled(hidden.float(), attention_mask, pooling)
             table[places] = (F.normalize(vectors, dim=1) if normalize else vectors).cpu().numpy()
     if reader.cut:
         warnings.warn(
@@ -95,50 +95,50 @@ class Embedder:
 
     # -- tokens
 
-    def encode(self, texts: Sequence[str]) -> list[Framed]:
+    def encode(self, texts: Sequence[str]) -> list[FormattedInput]:
         fast = self.tokenizer.ready
         ids = [e.ids for e in fast.encode_batch_fast(list(texts), add_special_tokens=False)]
         rows = [self.row(row) for row in ids]
         self.cut = sum(row.cut for row in rows)
         return rows
 
-    def row(self, ids: list[int]) -> Framed:
+    def row(self, ids: list[int]) -> FormattedInput:
         if self.frame is not None:
             return framed(self.frame, self.special, ids, None, self.length)
-        after = [self.model.config.end] if self.pair else []
+        after = [self.model.config.eos_id] if self.pair else []
         text = ids[: self.length - len(after)]
         tokens = [*text, *after] or [self.special.end]  # an empty text has a token, too
-        return Framed(tokens, [0] * len(tokens), len(text) < len(ids))
+        return FormattedInput(tokens, [0] * len(tokens), len(text) < len(ids))
 
     # -- states
 
-    def states(self, rows: Sequence[Framed]) -> tuple[Tensor, Tensor]:
+    def states(self, rows: Sequence[FormattedInput]) -> tuple[Tensor, Tensor]:
         """Hidden states [B, T, width] of the layer, and which of them are no padding."""
         left = self.frame is not None and self.frame.left
         pad = self.special.pad or 0
-        tokens, real = self.table([row.ids for row in rows], pad, left)
+        tokens, attention_mask = self.table([row.ids for row in rows], pad, left)
         more: dict[str, Any] = {}
         if self.frame is not None and self.frame.segments:
             segments = [row.segments for row in rows]
             more["segments"] = self.table(segments, self.frame.beyond, left)[0]
         with self.heard() as states:
-            hidden = self.read(tokens, None if bool(real.all()) else real, more)
-        return states[0] if states else hidden, real
+            hidden = self.read(tokens, None if bool(attention_mask.all()) else attention_mask, more)
+        return states[0] if states else hidden, attention_mask
 
     def table(self, rows: Sequence[list[int]], fill: int, left: bool) -> tuple[Tensor, Tensor]:
-        cells, real = padded([np.array(row) for row in rows], fill, left=left)
+        cells, attention_mask = padded([np.array(row) for row in rows], fill, left=left)
         device = self.model.device
-        return torch.from_numpy(cells).to(device), torch.from_numpy(real).to(device)
+        return torch.from_numpy(cells).to(device), torch.from_numpy(attention_mask).to(device)
 
-    def read(self, tokens: Tensor, real: Tensor | None, more: dict[str, Any]) -> Tensor:
+    def read(self, tokens: Tensor, attention_mask: Tensor | None, more: dict[str, Any]) -> Tensor:
         hidden: Tensor
         if self.pair:
-            hidden = self.model.encode(tokens, real)
+            hidden = self.model.encode(tokens, attention_mask)
         elif self.model.causal:  # no row sees the padding behind it
             hidden = self.model(tokens)[..., : self.model.config.width]  # a pointer's are wider
         else:
             with self.model.one_direction():
-                hidden = self.model(tokens, real, **more)
+                hidden = self.model(tokens, attention_mask, **more)
         return hidden
 
     @contextmanager
@@ -161,12 +161,12 @@ class Embedder:
             hook.remove()
 
 
-def pooled(hidden: Tensor, real: Tensor, pooling: str) -> Tensor:
+def pooled(hidden: Tensor, attention_mask: Tensor, pooling: str) -> Tensor:
     """One vector a text, [B, width]."""
     if pooling == "mean":
-        share = real.to(hidden.dtype)
+        share = attention_mask.to(hidden.dtype)
         return torch.einsum("btd,bt->bd", hidden, share) / share.sum(1, keepdim=True)
-    marks = real.long()
-    size = real.size(1)
+    marks = attention_mask.long()
+    size = attention_mask.size(1)
     place = marks.argmax(1) if pooling == "first" else size - 1 - marks.flip(1).argmax(1)
     return hidden[torch.arange(len(hidden), device=hidden.device), place]

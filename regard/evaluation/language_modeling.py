@@ -25,20 +25,20 @@ from regard.evaluation.predictors import names_of, opened, task_of
 from regard.evaluation.preflight import check_used
 from regard.formats.directory import Checkpoint
 from regard.metrics.bootstrap import between, counts
-from regard.metrics.figures import jsonable, summarise
-from regard.metrics.numbers import Modelling
+from regard.metrics.figures import jsonable, summarize
+from regard.metrics.numbers import LanguageModelMetric
 from regard.metrics.significance import compare
 from regard.objectives import objective as find
 from regard.objectives.base import Objective
-from regard.objectives.causal import Causal
+from regard.objectives.causal import CausalObjective
 from regard.objectives.reading import inner
 from regard.objectives.recurrent import Recurrent
 from regard.training import recipe as recipes
 from regard.training.data import options_of
-from regard.training.parallel import Group
+from regard.training.parallel import ProcessGroup
 from regard.training.resolve import LENGTH, STEP
 from regard.training.run import RECIPE
-from regard.training.train_module import Learner, added, autocast, evaluating, moved, steps
+from regard.training.train_module import TrainModule, added, autocast, evaluating, moved, steps
 
 if TYPE_CHECKING:
     from regard.evaluation.test import Plan, Watch
@@ -47,7 +47,7 @@ SHOWN = 200  # tokens of a document among the worst
 Figures = dict[str, float]
 
 
-class Reading(NamedTuple):
+class TextScore(NamedTuple):
     """What a model made of a text."""
 
     objective: Objective
@@ -71,8 +71,8 @@ def corpus_for(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> Iterator[
         yield split_of(loaded, loaded.tokenizer, data[0], plan.split)
         return
     from regard.data import prepare
-    from regard.data.sources import Reading as How
-    from regard.data.splits import Shares
+    from regard.data.sources import SourceOptions as How
+    from regard.data.splits import SplitShares
 
     for name in data:
         if Path(name).is_dir() and not any(Path(name).iterdir()):
@@ -80,8 +80,12 @@ def corpus_for(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> Iterator[
     with TemporaryDirectory(prefix="regard-test-") as work:
         how = How(form=plan.reading.get("form"), field=plan.reading.get("fields", {}).get("text")
                   or "text", download=plan.reading.get("download", False))  # fmt: skip
-        preparing = prepare.Plan(
-            tuple(data), Path(work, "data"), how, tokenizer=str(loaded.path), shares=Shares(0, 0)
+        preparing = prepare.PreparePlan(
+            tuple(data),
+            Path(work, "data"),
+            how,
+            tokenizer=str(loaded.path),
+            shares=SplitShares(0, 0),
         )
         prepare.prepare(preparing)
         yield Corpus.open(preparing.out, "train")
@@ -135,7 +139,7 @@ def objective_for(loaded: Checkpoint, corpus: Corpus, plan: Plan) -> Objective:
         if "of" in options:  # a distillation is tested by the objective inside of it
             options = {"name": options["of"], **options.get("options", {})}
         batch, seed = recipe.batch, recipe.seed
-        length, samples = batch.length or length, batch.samples or 0
+        length, samples = batch.seq_len or length, batch.size or 0
     elif options["name"] == "sentences":
         options = {"name": "masked"}
     if corpus.kind == "pairs" and options["name"] != "pairs":
@@ -157,10 +161,10 @@ def objective_for(loaded: Checkpoint, corpus: Corpus, plan: Plan) -> Objective:
 
 def read_through(
     loaded: Checkpoint, corpus: Corpus, plan: Plan, watch: Watch
-) -> Reading | Objective:
+) -> TextScore | Objective:
     """The surprisal of every document; the objective alone where it predicts otherwise."""
     objective = objective_for(loaded, corpus, plan)
-    if not isinstance(objective, Causal | Recurrent):
+    if not isinstance(objective, CausalObjective | Recurrent):
         return objective
     return surprisals(loaded.model, objective, plan.precision, watch)
 
@@ -168,14 +172,16 @@ def read_through(
 def batches_of(model: Any, objective: Objective, watch: Watch) -> Iterator[Any]:
     """Every batch of a split with the numbers of its samples and the state that goes along."""
     like, state = next(model.parameters()), None
-    for first, places, _ in steps(objective, Group(), 0):
+    for first, places, _ in steps(objective, ProcessGroup(), 0):
         state = objective.begin(model, len(places)) if first else state
         batch = objective.collate([objective.get(place) for place in places])
         yield places, moved(batch, like.device, like.dtype), state
         watch("reading", places[-1] + 1, len(objective))
 
 
-def surprisals(model: Any, objective: Causal | Recurrent, precision: str, watch: Watch) -> Reading:
+def surprisals(
+    model: Any, objective: CausalObjective | Recurrent, precision: str, watch: Watch
+) -> TextScore:
     """The surprisal of every document of a split that is read from left to right."""
     corpus, device = objective.corpus, next(model.parameters()).device
     nats = np.zeros(len(corpus.documents) - 1)
@@ -192,10 +198,10 @@ def surprisals(model: Any, objective: Causal | Recurrent, precision: str, watch:
             nats += np.bincount(documents, each.cpu().double().numpy(), len(nats))
     tokens = np.diff(np.asarray(corpus.documents)).tolist()
     gold = list(zip(tokens, corpus.document_bytes.tolist(), strict=True))
-    return Reading(objective, gold, nats.tolist())
+    return TextScore(objective, gold, nats.tolist())
 
 
-def begin(objective: Causal | Recurrent, sample: int) -> int:
+def begin(objective: CausalObjective | Recurrent, sample: int) -> int:
     """The place in the split of the first token that a sample predicts and that counts."""
     if isinstance(objective, Recurrent):
         stream, segment = sample % objective.batch, sample // objective.batch
@@ -205,10 +211,10 @@ def begin(objective: Causal | Recurrent, sample: int) -> int:
     return int(tiles.starts[run]) + (sample - int(tiles.before[run])) * tiles.step
 
 
-def measured_documents(reading: Reading, plan: Plan) -> dict[str, Any]:
+def measured_documents(reading: TextScore, plan: Plan) -> dict[str, Any]:
     """Perplexity and bits a byte, with intervals over documents."""
-    result = summarise(
-        Modelling,
+    result = summarize(
+        LanguageModelMetric,
         reading.gold,
         reading.nats,
         seed=plan.seed,
@@ -232,7 +238,7 @@ def measured_documents(reading: Reading, plan: Plan) -> dict[str, Any]:
 def measured_batches(loaded: Checkpoint, objective: Objective, plan: Plan, watch: Watch) -> Any:
     """The figures of a validation, with intervals over its batches."""
     model, rows = loaded.model, []
-    learner, device = Learner(model, objective), next(model.parameters()).device
+    learner, device = TrainModule(model, objective), next(model.parameters()).device
     with evaluating(learner), torch.no_grad():
         for _, batch, state in batches_of(model, objective, watch):
             with autocast(device, plan.precision):
@@ -246,7 +252,9 @@ def measured_batches(loaded: Checkpoint, objective: Objective, plan: Plan, watch
         parts: dict[str, dict[str, float]] = {"sums": {}, "counts": {}, "seen": {}}
         for (part, name), value in zip(names, sums.tolist(), strict=True):
             parts[part][name] = value
-        return objective.measure(added(parts["sums"], parts["counts"], parts["seen"], Group()))
+        return objective.measure(
+            added(parts["sums"], parts["counts"], parts["seen"], ProcessGroup())
+        )
 
     own = figures(table.sum(0))
     drawn: dict[str, list[float]] = defaultdict(list)
@@ -303,7 +311,7 @@ def examine_text(
             total = len(whole.documents) - 1
             notes.append(f"only the first {plan.limit:,} of {total:,} documents were tested")
         reading = read_through(loaded, corpus, plan, watch)
-        if not isinstance(reading, Reading):
+        if not isinstance(reading, TextScore):
             if plan.against:
                 raise ConfigError(
                     f"{run} is measured by {reading.name}, which has no value for each document; "
@@ -344,12 +352,12 @@ def against_reader(
     """Where tokens are not alike, only what a byte costs can be compared."""
     with corpus_for(other, data, plan) as corpus:
         theirs = read_through(other, limited(corpus, plan.limit), plan, watch)
-    if not isinstance(theirs, Reading):
+    if not isinstance(theirs, TextScore):
         raise ConfigError(f"{plan.against} does not read from left to right, as {run} does")
     gold = ours.gold if alike else [(size, size) for _, size in ours.gold]
     names = names_of(plan.against, run)
     comparison = compare(
-        Modelling, gold, theirs.nats, ours.nats, names=names, seed=plan.seed,
+        LanguageModelMetric, gold, theirs.nats, ours.nats, names=names, seed=plan.seed,
         resamples=plan.resamples,
     )  # fmt: skip
     if not alike:

@@ -56,7 +56,7 @@ class Likelihood:
         return self.total / max(1, self.bytes)
 
 
-class Ask(NamedTuple):
+class LikelihoodRequest(NamedTuple):
     """What is asked of a model: how likely are these tokens after those?"""
 
     before: tuple[int, ...]
@@ -68,15 +68,15 @@ class Ask(NamedTuple):
         return self.before + self.after[:-1]
 
 
-class Found(NamedTuple):
+class ScoredPosition(NamedTuple):
     """Where in a batch an ask is answered."""
 
     row: int
     column: int  # what is known before the first token of the completion
-    ask: Ask
+    ask: LikelihoodRequest
 
 
-Read = tuple[Tensor, list[Found]]  # hidden states [B, T, width], and the asks they answer
+Read = tuple[Tensor, list[ScoredPosition]]  # hidden states [B, T, width], and the asks they answer
 
 
 def score(
@@ -137,10 +137,10 @@ class Scorer:
 
     # -- from texts to tokens
 
-    def ask(self, context: str, completion: str) -> Ask:
+    def ask(self, context: str, completion: str) -> LikelihoodRequest:
         return self.asks(context, [completion])[0]
 
-    def asks(self, context: str, completions: Sequence[str]) -> list[Ask]:
+    def asks(self, context: str, completions: Sequence[str]) -> list[LikelihoodRequest]:
         """One for each completion of a context."""
         before = self.words.encode(readable(context), special=self.prompts.pair)
         make = self.sourced if self.prompts.pair else self.continuing
@@ -149,12 +149,12 @@ class Scorer:
                 raise InputError(f"a completion is {completion!r}; it must hold a visible letter")
         return [make(context, before, readable(completion)) for completion in completions]
 
-    def sourced(self, context: str, source: list[int], completion: str) -> Ask:
-        end = self.model.config.end
+    def sourced(self, context: str, source: list[int], completion: str) -> LikelihoodRequest:
+        end = self.model.config.eos_id
         target = self.words.encode(completion.strip(), special=False)
-        return Ask((*source, *[end][: source[-1:] != [end]]), (*target, end))
+        return LikelihoodRequest((*source, *[end][: source[-1:] != [end]]), (*target, end))
 
-    def continuing(self, context: str, alone: list[int], completion: str) -> Ask:
+    def continuing(self, context: str, alone: list[int], completion: str) -> LikelihoodRequest:
         both = self.words.encode(context + completion, special=False)
         same = next(
             (i for i, pair in enumerate(zip(alone, both, strict=False)) if pair[0] != pair[1]),
@@ -166,23 +166,23 @@ class Scorer:
                 "this tokenizer does not see it"
             )
         if same:
-            return Ask(tuple(both[:same]), tuple(both[same:]))
+            return LikelihoodRequest(tuple(both[:same]), tuple(both[same:]))
         start = self.prompts.start()
         if start is None:
             raise InputError(
                 f"nothing stands before {completion!r}, and this model has no token that begins a "
                 "text; give it a context"
             )
-        return Ask((start,), tuple(both))
+        return LikelihoodRequest((start,), tuple(both))
 
-    def size(self, ask: Ask) -> int:
+    def size(self, ask: LikelihoodRequest) -> int:
         """Rows that count against the limit: a source, or all that is read."""
         return len(ask.before) if self.prompts.pair else len(ask.rows)
 
-    def fits(self, ask: Ask) -> bool:
+    def fits(self, ask: LikelihoodRequest) -> bool:
         return self.limit is None or self.size(ask) <= self.limit
 
-    def cut(self, asks: Sequence[Ask]) -> list[Ask]:
+    def cut(self, asks: Sequence[LikelihoodRequest]) -> list[LikelihoodRequest]:
         """Without the beginning of their context, the same for all of them, where one is too long.
 
         Whoever chooses among completions must have read the same before each.
@@ -196,22 +196,22 @@ class Scorer:
                 f"a completion of {longest:,} tokens leaves no room for its context in the "
                 f"{self.limit:,} that can be read at once"
             )
-        return [Ask(ask.before[-room:], ask.after) for ask in asks]
+        return [LikelihoodRequest(ask.before[-room:], ask.after) for ask in asks]
 
     # -- from tokens to likelihoods
 
-    def run(self, asks: Sequence[Ask]) -> list[tuple[float, ...]]:
+    def run(self, asks: Sequence[LikelihoodRequest]) -> list[tuple[float, ...]]:
         """For each of them the log-probabilities of its tokens; what is asked twice is read once.
 
         No result depends on what else is asked, but for the rounding of sums.
         """
-        logprobs: dict[Ask, tuple[float, ...]] = {}
+        logprobs: dict[LikelihoodRequest, tuple[float, ...]] = {}
         with at_rest(self.model), torch.inference_mode():
             for hidden, places in self.read(list(dict.fromkeys(asks))):
                 logprobs |= answered(self.asked, hidden, places)
         return [logprobs[ask] for ask in asks]
 
-    def read(self, asks: list[Ask]) -> Iterator[Read]:
+    def read(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
         if self.prompts.pair:
             yield from self.decoded(asks)
         elif self.model.decoding == "queries":
@@ -221,19 +221,21 @@ class Scorer:
             yield from self.joined(apart)
             yield from self.shared(together)
 
-    def divided(self, asks: list[Ask]) -> tuple[list[Ask], list[list[Ask]]]:
+    def divided(
+        self, asks: list[LikelihoodRequest]
+    ) -> tuple[list[LikelihoodRequest], list[list[LikelihoodRequest]]]:
         """Asks for rows of their own, and those that share a context worth remembering.
 
         A Transformer-XL reads what is longer than its memory piece by piece, always in the same
         pieces; the context ends one.
         """
-        memory = getattr(self.model.config, "memory", 0)
+        memory = getattr(self.model.config, "mem_len", 0)
         remembers = self.model.decoding in ("kv_cache", "recurrent")
-        groups: dict[tuple[int, ...], list[Ask]] = defaultdict(list)
+        groups: dict[tuple[int, ...], list[LikelihoodRequest]] = defaultdict(list)
         for ask in asks:
             groups[ask.before].append(ask)
-        apart: list[Ask] = []
-        together: list[list[Ask]] = []
+        apart: list[LikelihoodRequest] = []
+        together: list[list[LikelihoodRequest]] = []
         for before, group in groups.items():
             several = len({ask.rows for ask in group if len(ask.after) > 1}) > 1
             long = memory > 0 and any(len(ask.rows) > memory for ask in group)
@@ -243,10 +245,10 @@ class Scorer:
                 apart += group
         return apart, together
 
-    def joined(self, asks: list[Ask]) -> Iterator[Read]:
+    def joined(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
         """Context and completion in one row; a row that begins another one is not read twice."""
         rows: list[tuple[int, ...]] = []
-        asks_of: list[list[Ask]] = []
+        asks_of: list[list[LikelihoodRequest]] = []
         for ask in sorted(asks, key=lambda ask: ask.rows, reverse=True):  # the longer ones first
             if not rows or rows[-1][: len(ask.rows)] != ask.rows:
                 rows.append(ask.rows)
@@ -258,15 +260,15 @@ class Scorer:
             yield (
                 hidden,
                 [
-                    Found(row, len(ask.before) - 1, ask)
+                    ScoredPosition(row, len(ask.before) - 1, ask)
                     for row, i in enumerate(batch)
                     for ask in asks_of[i]
                 ],
             )
 
-    def shared(self, groups: list[list[Ask]]) -> Iterator[Read]:
+    def shared(self, groups: list[list[LikelihoodRequest]]) -> Iterator[Read]:
         """Contexts of one length together, each read once; then all that may follow them."""
-        by_size: dict[int, list[list[Ask]]] = defaultdict(list)
+        by_size: dict[int, list[list[LikelihoodRequest]]] = defaultdict(list)
         for group in groups:
             longest = len(group[0].before) + max(len(ask.after) for ask in group)
             most = max(1, TOKENS // longest)  # each completion has a copy of what is remembered
@@ -277,12 +279,12 @@ class Scorer:
             for batch in by_tokens(np.array(sizes)):
                 yield self.continued([same[i] for i in batch])
 
-    def continued(self, groups: list[list[Ask]]) -> Read:
+    def continued(self, groups: list[list[LikelihoodRequest]]) -> Read:
         contexts = torch.tensor([group[0].before for group in groups], device=self.model.device)
         follow = [ask.after[:-1] for group in groups for ask in group]
         longest = max(len(row) for row in follow)
         state = self.model.start(len(groups), contexts.size(1) + longest)
-        step = getattr(self.model.config, "memory", 0) or contexts.size(1)
+        step = getattr(self.model.config, "mem_len", 0) or contexts.size(1)
         for piece in contexts.split(step, 1):
             hidden = self.model(piece, state=state)
         owners = [i for i, group in enumerate(groups) for _ in group]
@@ -294,7 +296,7 @@ class Scorer:
             rows = torch.cat([rows, self.model(block, state=state)], 1)
         return rows, in_order([ask for group in groups for ask in group])
 
-    def permuted(self, asks: list[Ask]) -> Iterator[Read]:
+    def permuted(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
         """XLNet: the words of a context see each other; a row for each place to come asks for its
         word and sees what stands before it.
         """
@@ -309,28 +311,34 @@ class Scorer:
             hidden = self.asked(tokens, order=order, targets=targets)
             yield hidden, in_order(part)
 
-    def decoded(self, asks: list[Ask]) -> Iterator[Read]:
+    def decoded(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
         """An encoder reads each source once, whatever is asked of it."""
         model = self.model
         for batch in by_tokens(np.array([len(ask.before) + len(ask.after) for ask in asks])):
             part = [asks[i] for i in batch]
             sources = list(dict.fromkeys(ask.before for ask in part))
-            source, real = right_padded(sources, model.device)
+            source, attention_mask = right_padded(sources, model.device)
             at = {row: i for i, row in enumerate(sources)}
             owner = torch.tensor([at[ask.before] for ask in part], device=model.device)
-            fixed = [x.reorder(owner) for x in model.project_source(model.encode(source, real))]
-            target, _ = right_padded([(model.config.start, *a.after[:-1]) for a in part],
+            fixed = [
+                x.reorder(owner) for x in model.project_source(model.encode(source, attention_mask))
+            ]
+            target, _ = right_padded([(model.config.start_id, *a.after[:-1]) for a in part],
                                      model.device)  # fmt: skip
-            hidden = model.decode(target, fixed, None if real is None else real[owner])
+            hidden = model.decode(
+                target, fixed, None if attention_mask is None else attention_mask[owner]
+            )
             yield hidden, in_order(part)
 
 
-def in_order(asks: list[Ask]) -> list[Found]:
+def in_order(asks: list[LikelihoodRequest]) -> list[ScoredPosition]:
     """A row for each, of its completion alone."""
-    return [Found(row, 0, ask) for row, ask in enumerate(asks)]
+    return [ScoredPosition(row, 0, ask) for row, ask in enumerate(asks)]
 
 
-def answered(model: Any, hidden: Tensor, places: list[Found]) -> dict[Ask, tuple[float, ...]]:
+def answered(
+    model: Any, hidden: Tensor, places: list[ScoredPosition]
+) -> dict[LikelihoodRequest, tuple[float, ...]]:
     """Log-probabilities, from logits only where something is asked, and there once."""
     width = hidden.size(1)
     rows = [row * width + column + i for row, column, ask in places for i in range(len(ask.after))]
@@ -339,7 +347,7 @@ def answered(model: Any, hidden: Tensor, places: list[Found]) -> dict[Ask, tuple
     flat = hidden.flatten(0, 1)
     exact = torch.promote_types(hidden.dtype, torch.float32)
     values = torch.empty(len(rows), dtype=exact, device=hidden.device)
-    chunk = max(1, CHUNK // model.config.vocabulary)
+    chunk = max(1, CHUNK // model.config.vocab_size)
     for start in range(0, distinct.numel(), chunk):
         log_p = model.logits(flat[distinct[start : start + chunk]]).to(exact).log_softmax(-1)
         inside = ((which >= start) & (which < start + chunk)).nonzero()[:, 0]

@@ -59,7 +59,7 @@ def discounts(counts: np.ndarray) -> tuple[np.ndarray, bool]:
     return np.array([0.0, *FALLBACK]), True
 
 
-class Smoothed:
+class SmoothedCounts:
     """One kind of count of one order. G n-grams, C contexts."""
 
     def __init__(self, counts: np.ndarray, contexts: np.ndarray, number: int) -> None:
@@ -85,20 +85,20 @@ class Smoothed:
 
 
 @dataclass
-class Level:
+class NgramOrder:
     """The n-grams of one order: key = id of the context (order - 1) × vocabulary + token."""
 
     keys: np.ndarray  # [G + 1], increasing; the place of a key is the n-gram's id
-    top: Smoothed  # plain counts, for when this order is the highest
-    below: Smoothed  # continuation counts, for when it is not
+    top: SmoothedCounts  # plain counts, for when this order is the highest
+    below: SmoothedCounts  # continuation counts, for when it is not
 
     @classmethod
     def make(
         cls, keys: np.ndarray, plain: np.ndarray, continued: np.ndarray, number: int, size: int
-    ) -> Level:
+    ) -> NgramOrder:
         contexts = keys // size
-        top = Smoothed(plain, contexts, number)
-        below = top if continued is plain else Smoothed(continued, contexts, number)
+        top = SmoothedCounts(plain, contexts, number)
+        below = top if continued is plain else SmoothedCounts(continued, contexts, number)
         return cls(np.append(keys, NEVER), top, below)
 
     def __len__(self) -> int:
@@ -130,10 +130,10 @@ class Ngram:
     """
 
     def __init__(
-        self, levels: list[Level], vocabulary: int, end: int, tokens: int, seconds: float
+        self, levels: list[NgramOrder], vocab_size: int, end: int, tokens: int, seconds: float
     ) -> None:
         """The last two say how many tokens were counted, and how long that took."""
-        self.levels, self.vocabulary, self.end = levels, vocabulary, end
+        self.levels, self.vocab_size, self.end = levels, vocab_size, end
         self.tokens, self.seconds = tokens, seconds
 
     @property
@@ -146,7 +146,7 @@ class Ngram:
 
     @classmethod
     def train(
-        cls, ids: np.ndarray, order: int, vocabulary: int, end: int, report: Report | None = None
+        cls, ids: np.ndarray, order: int, vocab_size: int, end: int, report: Report | None = None
     ) -> Ngram:
         """Counts ids: documents one after the other, each closed by the end token.
 
@@ -158,9 +158,9 @@ class Ngram:
         if not 0 < len(ids) < MOST_TOKENS:
             raise InputError(f"there are {len(ids):,} tokens to count; give 1 to {MOST_TOKENS:,}")
         began = time.perf_counter()
-        text, depth = lay_out(checked(ids, vocabulary), end)
-        plain = np.bincount(text[1:], minlength=vocabulary)
-        keys, number, grams = np.arange(vocabulary), 1, text
+        text, depth = lay_out(checked(ids, vocab_size), end)
+        plain = np.bincount(text[1:], minlength=vocab_size)
+        keys, number, grams = np.arange(vocab_size), 1, text
         levels = []
         at = np.arange(1, len(text))
         for n in range(2, order + 1):
@@ -168,26 +168,26 @@ class Ngram:
                 report(f"counting the {n}-grams of {len(ids):,} tokens")
             at = at[depth[at] >= n - 1]
             starts = grams[at - 1].astype(np.int64)
-            longer, last, which, counts = distinct(starts * vocabulary + text[at])
+            longer, last, which, counts = distinct(starts * vocab_size + text[at])
             preceded = np.bincount(grams[at[last]], minlength=len(keys))
             continued = np.where(preceded > 0, preceded, plain)  # none before: it begins a document
-            levels.append(Level.make(keys, plain, continued, number, vocabulary))
+            levels.append(NgramOrder.make(keys, plain, continued, number, vocab_size))
             keys, number, plain = longer, len(keys), counts
             grams = np.zeros(len(text), np.int32)
             grams[at] = which
-        levels.append(Level.make(keys, plain, plain, number, vocabulary))
-        return cls(levels, vocabulary, end, len(ids), time.perf_counter() - began)
+        levels.append(NgramOrder.make(keys, plain, plain, number, vocab_size))
+        return cls(levels, vocab_size, end, len(ids), time.perf_counter() - began)
 
     def follow(self, ids: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each order the contexts and n-grams of a text, by their ids; -1 where never seen.
 
         Nothing was ever counted after a context with an end token inside, so none reaches over it.
         """
-        ids = checked(ids, self.vocabulary)
+        ids = checked(ids, self.vocab_size)
         contexts = np.zeros(len(ids), np.int64)
         ids_of_orders = []
         for n, level in enumerate(self.levels, 1):
-            grams = level.find(np.where(contexts < 0, -1, contexts * self.vocabulary + ids))
+            grams = level.find(np.where(contexts < 0, -1, contexts * self.vocab_size + ids))
             ids_of_orders.append((contexts, grams))
             contexts = np.append(self.end if n == 1 else -1, grams)[:-1]
         return ids_of_orders
@@ -199,7 +199,7 @@ class Ngram:
         """
         before = np.asarray(context, np.int64)[max(0, len(context) - self.order + 1) :]
         ids = np.concatenate([before, np.asarray(ids, np.int64)])
-        lower = np.full(len(ids), 1 / self.vocabulary)
+        lower = np.full(len(ids), 1 / self.vocab_size)
         nats = np.empty((self.order, len(ids) - len(before)))
         for n, (contexts, grams) in enumerate(self.follow(ids)):
             top, below = self.levels[n].top, self.levels[n].below
@@ -222,13 +222,13 @@ class Ngram:
         if not 1 <= order <= self.order:
             raise ConfigError(f"order is {order}; this model knows the orders 1 to {self.order}")
         text = np.append(np.asarray(context, np.int64), self.end)  # any token in the last place
-        chances = np.full(self.vocabulary, 1 / self.vocabulary)
+        chances = np.full(self.vocab_size, 1 / self.vocab_size)
         for n, (contexts, _) in enumerate(self.follow(text)[:order], 1):
             level, last = self.levels[n - 1], int(contexts[-1])
             kind = level.top if n == order else level.below
             chances *= kind.weights[last]
             if last >= 0:
-                edges = [last * self.vocabulary, (last + 1) * self.vocabulary]
+                edges = [last * self.vocab_size, (last + 1) * self.vocab_size]
                 first, behind = np.searchsorted(level.keys, edges)
                 tokens = level.keys[first:behind] - edges[0]
                 chances[tokens] += kind.share(np.arange(first, behind), last)
@@ -242,7 +242,7 @@ class Ngram:
             for n, level in enumerate(self.levels, 1)
             for name, array in level.arrays().items()
         }
-        facts = {"order": self.order, "vocabulary": self.vocabulary, "end": self.end}
+        facts = {"order": self.order, "vocabulary": self.vocab_size, "end": self.end}
         about = json.dumps(facts | {"tokens": self.tokens, "seconds": self.seconds})
         with replacing(path) as part:
             save_file(arrays, part, {"format": FORMAT, "model": about})
@@ -263,19 +263,19 @@ class Ngram:
             for n in range(1, facts["order"] + 1):
                 keys, plain = arrays[f"{n}.keys"], arrays[f"{n}.plain"]
                 continued = arrays.get(f"{n}.continued", plain)
-                levels.append(Level.make(keys, plain, continued, number, facts["vocabulary"]))
+                levels.append(NgramOrder.make(keys, plain, continued, number, facts["vocabulary"]))
                 number = len(keys)
-            known = (facts[name] for name in ("vocabulary", "end", "tokens", "seconds"))
+            known = (facts[name] for name in ("vocab_size", "end", "tokens", "seconds"))
             return cls(levels, *known)
         except (SafetensorError, KeyError, ValueError) as error:
             raise FormatError(f"{file} is damaged: {error}; count the text again") from None
 
 
-def checked(ids: np.ndarray, vocabulary: int) -> np.ndarray:
-    if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
+def checked(ids: np.ndarray, vocab_size: int) -> np.ndarray:
+    if len(ids) and not 0 <= ids.min() <= ids.max() < vocab_size:
         raise InputError(
-            f"the ids run from {ids.min()} to {ids.max()}, but the vocabulary has {vocabulary:,} "
-            f"tokens (0 to {vocabulary - 1}); text and model must share a tokenizer"
+            f"the ids run from {ids.min()} to {ids.max()}, but the vocabulary has {vocab_size:,} "
+            f"tokens (0 to {vocab_size - 1}); text and model must share a tokenizer"
         )
     return ids
 

@@ -31,7 +31,7 @@ def count(
     if len(corpus) == 0:
         raise InputError(f"the training text of {data} is empty; prepare a longer text")
     ids = corpus.read(0, len(corpus) if tokens is None else tokens)
-    return Ngram.train(ids, order, corpus.vocabulary, corpus.special.end, report)
+    return Ngram.train(ids, order, corpus.vocab_size, corpus.special.end, report)
 
 
 def score(model: Ngram, corpus: Corpus, report: Report | None = None) -> np.ndarray:
@@ -40,10 +40,10 @@ def score(model: Ngram, corpus: Corpus, report: Report | None = None) -> np.ndar
     Every token is scored once, from all that precedes it in its document; the first from the end
     token. So bits per byte compare with those of a neural model that reads whole documents.
     """
-    if (model.vocabulary, model.end) != (corpus.vocabulary, corpus.special.end):
+    if (model.vocab_size, model.end) != (corpus.vocab_size, corpus.special.end):
         raise InputError(
-            f"the n-gram knows {model.vocabulary:,} tokens and ends documents with {model.end}; "
-            f"{corpus.directory} has {corpus.vocabulary:,} and {corpus.special.end}: "
+            f"the n-gram knows {model.vocab_size:,} tokens and ends documents with {model.end}; "
+            f"{corpus.directory} has {corpus.vocab_size:,} and {corpus.special.end}: "
             "count the n-grams of this data"
         )
     if len(corpus) == 0 or corpus.bytes == 0:
@@ -87,7 +87,7 @@ def measure(
         "smoothing": "modified Kneser-Ney",
         "order": model.order,
         "training_tokens": model.tokens,
-        "vocabulary": model.vocabulary,
+        "vocabulary": model.vocab_size,
         "split": split,
         "tokens": len(corpus),
         "bytes": corpus.bytes,

@@ -1,6 +1,6 @@
 """The page of a test: one file that needs nothing else, in English and Chinese.
 
-Made from what `summarise` gives, and `compare` under the key "comparison". What is missing is left
+Made from what `summarize` gives, and `compare` under the key "comparison". What is missing is left
 out; what others wrote (texts, labels, names) only ever becomes text.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from regard.evaluation.page_words import CHINESE, NAMES
 from regard.report import clean
-from regard.report.curves import STYLE, Line, Panel, inline
+from regard.report.curves import STYLE, CurveLine, Panel, inline
 from regard.training.progress import number
 from regard.training.report import PAGE, plain, replace, words
 
@@ -44,7 +44,7 @@ LOOK = """
 def write_page(path: Path | str, results: Result) -> Path:
     """Writes the page of a test: to a file, or as report.html into a directory.
 
-    Beside what `summarise` gives, `results` may hold "title", "model" and "data" (texts), "notes"
+    Beside what `summarize` gives, `results` may hold "title", "model" and "data" (texts), "notes"
     (a list of them), "units" (what examples are called) and "comparison".
     """
     file = Path(path)
@@ -181,8 +181,8 @@ def calibrated(result: Result) -> str:
         return ""
     seen = [(100 * r["confidence"], 100 * r["accuracy"]) for r in rows]
     lines = [
-        Line("as sure as right", [(0.0, 0.0), (100.0, 100.0)], 3, faint=True),
-        Line("model", seen, 1, dots=True),
+        CurveLine("as sure as right", [(0.0, 0.0), (100.0, 100.0)], 3, faint=True),
+        CurveLine("model", seen, 1, dots=True),
     ]
     panel = Panel("Right answers, %", lines, zero=True, across="confidence, %", span=(0, 100))
     cells = [

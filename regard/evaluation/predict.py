@@ -17,7 +17,7 @@ from regard.objectives import objective as find
 from regard.tasks import TASKS, objective_of
 from regard.tasks import task as find_task
 from regard.tasks.base import Prediction, Task
-from regard.tasks.corpus import Examples
+from regard.tasks.corpus import TaskCorpus
 from regard.tasks.data import learners
 from regard.tasks.inference import ROWS, portions, said_of
 from regard.tasks.labelled import TASK, LabelledObjective
@@ -63,7 +63,7 @@ class Predictor:
                 waiting = begun
 
     def encode(self, examples: Sequence[Example]) -> LabelledObjective:
-        corpus = Examples(
+        corpus = TaskCorpus(
             self.task, examples, self.tokenizer, self.labels, path=str(self.loaded.path)
         )
         objective = self.kind(

@@ -20,7 +20,7 @@ from regard.tasks.labelled import TASK
 from regard.training.run import pick_device
 
 
-class Asked(Protocol):
+class ExamplePredictor(Protocol):
     """What answers examples, whichever way its model has learned them."""
 
     task: str
@@ -37,7 +37,7 @@ class Asked(Protocol):
 
 def predictor_for(
     loaded: Checkpoint, *, task: str = "", precision: str = "fp32", **decoding: Any
-) -> Asked:
+) -> ExamplePredictor:
     """What asks this model: for labels, or as text where it has learned its task so.
 
     `task` is what a published model that writes text is asked for; others know theirs. `decoding`

@@ -14,7 +14,7 @@ from typing import Any
 from regard.core.errors import ConfigError, InputError, StorageError
 from regard.core.options import option_of
 from regard.metrics.answers import tongue
-from regard.metrics.base import Measured
+from regard.metrics.base import TaskMetric
 
 OF = {
     "strict": "for entities",
@@ -53,7 +53,7 @@ def check_used(plan: Any, used: dict[str, bool], what: str) -> None:
             )
 
 
-def check_measures(metric: type[Measured], what: str, language: str = "") -> None:
+def check_measures(metric: type[TaskMetric], what: str, language: str = "") -> None:
     """Are the libraries there that will measure the answers? They are not imported here: that takes
     a second, in which a model can work (`meanwhile`).
     """
@@ -68,7 +68,7 @@ def check_measures(metric: type[Measured], what: str, language: str = "") -> Non
 
 
 @contextmanager
-def meanwhile(metric: type[Measured]) -> Iterator[None]:
+def meanwhile(metric: type[TaskMetric]) -> Iterator[None]:
     """Imports what will measure the answers while the model works. Whoever needs it says that it
     is broken.
     """

@@ -12,8 +12,8 @@ from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Example
 from regard.decoding.generation import generate
 from regard.decoding.prompts import readable
-from regard.evaluation.demonstrations import Shots
-from regard.evaluation.likelihood import Ask, Likelihood, Scorer, size
+from regard.evaluation.demonstrations import DemonstrationPool
+from regard.evaluation.likelihood import Likelihood, LikelihoodRequest, Scorer, size
 from regard.evaluation.options import PromptOptions as Options
 from regard.formats.directory import Checkpoint
 from regard.tasks.base import Task
@@ -66,7 +66,7 @@ class Prompter:
         # A context that asks for an answer and says nothing else (Brown et al. 2020, 2.4).
         usual = "A:" if text.endswith(f"A: {{{self.template.answer}}}") else "Answer:"
         self.neutral = usual if options.neutral is None else options.neutral
-        self.shots = Shots(
+        self.shots = DemonstrationPool(
             examples if pool is None else pool, options.shots, options.draw, options.fixed,
             options.seed,
         )  # fmt: skip
@@ -118,12 +118,12 @@ class Prompter:
         raise TypeError(f"{type(self).__name__} does not say how it answers")
 
 
-class Chooser(Prompter):
+class ChoicePrompter(Prompter):
     """The likeliest of several answers."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.known: dict[Ask, tuple[float, ...]] = {}  # of neutral contexts
+        self.known: dict[LikelihoodRequest, tuple[float, ...]] = {}  # of neutral contexts
         self.tell_apart()
 
     def tell_apart(self) -> None:
@@ -143,7 +143,7 @@ class Chooser(Prompter):
 
     def asks(
         self, shots: Sequence[Example], example: Example, blank: str | None = None
-    ) -> list[Ask]:
+    ) -> list[LikelihoodRequest]:
         """With a blank in place of the example, if there is one."""
         values = self.values(example)
         if blank is not None:
@@ -152,7 +152,9 @@ class Chooser(Prompter):
         return self.scorer.asks(context, [gap + t for t in self.completions(example).values()])
 
     def answer(self, numbers: Sequence[int]) -> list[Row]:
-        waiting: list[tuple[list[Example], list[Ask], list[list[Ask]]]] = []
+        waiting: list[
+            tuple[list[Example], list[LikelihoodRequest], list[list[LikelihoodRequest]]]
+        ] = []
         for number in numbers:
             example = self.examples[number]
             shots, asks = self.fitted(
@@ -175,7 +177,7 @@ class Chooser(Prompter):
             for number, (shots, asks, blanks) in zip(numbers, waiting, strict=True)
         ]
 
-    def learn(self, asks: list[Ask]) -> None:
+    def learn(self, asks: list[LikelihoodRequest]) -> None:
         """Asks neutral contexts, those that were asked before only once."""
         if len(self.known) > REMEMBERED:  # each example has its own
             self.known.clear()
@@ -187,7 +189,7 @@ class Chooser(Prompter):
         number: int,
         shots: Sequence[Example],
         logprobs: Sequence[tuple[float, ...]],
-        blanks: Sequence[Sequence[Ask]],
+        blanks: Sequence[Sequence[LikelihoodRequest]],
     ) -> Row:
         example = self.examples[number]
         completions = self.completions(example)
@@ -220,7 +222,7 @@ class Chooser(Prompter):
         return [log_sum(column) - math.log(len(rows)) for column in zip(*shares, strict=True)]
 
 
-class Writer(Prompter):
+class OpenAnswerPrompter(Prompter):
     """What the model goes on with, up to the first line break."""
 
     def answer(self, numbers: Sequence[int]) -> list[Row]:
@@ -236,7 +238,11 @@ class Writer(Prompter):
             prompts.append(ids[-int(min(self.room, len(ids))) :])
             shots_of.append(shots)
         generations = generate(
-            self.loaded, prompts, tokens=self.tokens, beams=self.options.beams, stop=("\n",)
+            self.loaded,
+            prompts,
+            max_new_tokens=self.tokens,
+            num_beams=self.options.beams,
+            stop=("\n",),
         )
         return [
             {
@@ -268,8 +274,8 @@ class Writer(Prompter):
         prompts = self.scorer.prompts
         text = readable(self.prompt(shots, values)[0])
         ids = self.scorer.words.encode(text, special=prompts.pair)
-        if prompts.pair and ids[-1:] != [prompts.config.end]:
-            ids.append(prompts.config.end)
+        if prompts.pair and ids[-1:] != [prompts.config.eos_id]:
+            ids.append(prompts.config.eos_id)
         return ids or prompts.encode("")
 
 
@@ -280,7 +286,7 @@ def prompter_for(
     pool: Sequence[Example] | None,
     options: Options,
 ) -> Prompter:
-    kind = Chooser if task.chooses else Writer
+    kind = ChoicePrompter if task.chooses else OpenAnswerPrompter
     return kind(loaded, examples, task, pool, options)
 
 

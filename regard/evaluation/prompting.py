@@ -37,9 +37,9 @@ from regard.evaluation.prompter import (
     shared,
 )
 from regard.formats.directory import Checkpoint
-from regard.metrics.base import Measured
+from regard.metrics.base import TaskMetric
 from regard.metrics.bootstrap import mean_interval
-from regard.metrics.figures import summarise
+from regard.metrics.figures import summarize
 from regard.tasks import task as find
 
 __all__ = ["SCORES", "Likelihood", "Options", "evaluate", "score"]
@@ -86,7 +86,7 @@ def evaluate(
 
 
 def report(
-    asker: Prompter, rows: list[Row], metric: type[Measured], more: dict[str, Any]
+    asker: Prompter, rows: list[Row], metric: type[TaskMetric], more: dict[str, Any]
 ) -> dict[str, Any]:
     options, choosing = asker.options, asker.task.chooses
     gold, predicted = [row["gold"] for row in rows], [row["predicted"] for row in rows]
@@ -94,7 +94,7 @@ def report(
     texts = [asker.template.context(asker.values(asker.examples[i])) for i in numbers]
     if choosing:
         more = {"scores": [beliefs(row, options.score) for row in rows]}
-    result = summarise(
+    result = summarize(
         metric,
         gold,
         predicted,

@@ -28,7 +28,7 @@ from regard.data.sources import BY_SUFFIX as TEXT_BY_SUFFIX
 from regard.evaluation.options import EvaluateOptions as Plan
 from regard.evaluation.page import write_page
 from regard.evaluation.predictors import (
-    Asked,
+    ExamplePredictor,
     check_task,
     kept,
     names_of,
@@ -44,8 +44,8 @@ from regard.evaluation.preflight import (
     meanwhile,
 )
 from regard.formats.directory import Checkpoint
-from regard.metrics.base import Measured
-from regard.metrics.figures import jsonable, summarise
+from regard.metrics.base import TaskMetric
+from regard.metrics.figures import jsonable, summarize
 from regard.metrics.significance import compare
 from regard.tasks import read
 from regard.tasks import task as find
@@ -128,7 +128,7 @@ def examine_task(
     with meanwhile(metric):
         predictions_made = answers(predictor, examples, watch)
     values, void = task.values(labels, predictions_made, gold)
-    result = summarise(
+    result = summarize(
         metric,
         task.readable(gold, labels),
         task.readable(values, labels),
@@ -161,11 +161,11 @@ def examine_task(
     return result, predictions(examples, gold, predictions_made)
 
 
-def void_note(predictor: Asked, void: int) -> str:
+def void_note(predictor: ExamplePredictor, void: int) -> str:
     return f"{void:,} answers were {find(predictor.task).void_words(predictor.labels)}"
 
 
-def scores_of(metric: type[Measured], answers: Sequence[Prediction]) -> list[Any] | None:
+def scores_of(metric: type[TaskMetric], answers: Sequence[Prediction]) -> list[Any] | None:
     """What the model thought of its answers, where the metric has a use for it."""
     if not metric.calibrates:
         return None
@@ -184,7 +184,7 @@ def explain(worst: list[dict[str, Any]], examples: Sequence[Example], answers: A
 
 
 def examples_of(
-    data: Sequence[str], predictor: Asked, plan: Plan
+    data: Sequence[str], predictor: ExamplePredictor, plan: Plan
 ) -> tuple[list[Example], list[str]]:
     """The examples that are tested, all with a right answer, and what was left out."""
     problems = Problems()
@@ -217,7 +217,9 @@ def examples_of(
     return known, notes
 
 
-def answers(predictor: Asked, examples: Sequence[Example], watch: Watch) -> list[Prediction]:
+def answers(
+    predictor: ExamplePredictor, examples: Sequence[Example], watch: Watch
+) -> list[Prediction]:
     answers_so_far = []
     for one in predictor.stream(examples):
         answers_so_far.append(one)
@@ -228,7 +230,9 @@ def answers(predictor: Asked, examples: Sequence[Example], watch: Watch) -> list
 # -- two runs
 
 
-def both(loaded: Checkpoint, run: str, plan: Plan) -> tuple[Asked, Asked | None]:
+def both(
+    loaded: Checkpoint, run: str, plan: Plan
+) -> tuple[ExamplePredictor, ExamplePredictor | None]:
     """What asks the tested run, and what asks the other one, if there is one."""
     models = [loaded, *([opened(plan.against)] if plan.against else [])]
     if "prefix" in plan.decoding and all(map(kept, models)):
@@ -249,7 +253,7 @@ def both(loaded: Checkpoint, run: str, plan: Plan) -> tuple[Asked, Asked | None]
     return predictor, other
 
 
-def asking(loaded: Checkpoint, plan: Plan, task: str) -> Asked:
+def asking(loaded: Checkpoint, plan: Plan, task: str) -> ExamplePredictor:
     """A run that has learned its task has a prefix of its own."""
     decoding = {k: v for k, v in plan.decoding.items() if k != "prefix" or not kept(loaded)}
     return predictor_for(loaded, task=task, precision=plan.precision, **decoding)

@@ -15,7 +15,7 @@ import numpy as np
 from regard.core.errors import ConfigError
 from regard.data.examples import Example
 from regard.decoding.generation import Decoder, Generation
-from regard.decoding.options import Options
+from regard.decoding.options import DecodingOptions
 from regard.evaluation.predict import facts_of
 from regard.formats.directory import Checkpoint
 from regard.tasks import TASKS
@@ -24,7 +24,7 @@ from regard.tasks.as_text import CHUNK, LENGTH, prefix_of
 from regard.tasks.base import Prediction
 from regard.tasks.inference import ROWS, by_tokens, portions
 from regard.tasks.labelled import TASK
-from regard.tasks.text_forms import Scribe, Words
+from regard.tasks.text_forms import LabelWords, TextFormatter
 from regard.training import recipe as recipes
 from regard.training.run import RECIPE
 
@@ -33,7 +33,7 @@ TOKENS = 128  # of a target, where nothing says how many
 
 class TextPredictor:
     """Asks a model that writes its answers. Greedy, unless decoding options say otherwise
-    (`beams=4, alpha=0.6` is what the papers translate and summarise with).
+    (`beams=4, alpha=0.6` is what the papers translate and summarize with).
 
     The directory says the task: task.json of 'regard finetune'; a run of 'regard train' on pairs
     is a translator, and so is a published Marian. Of a published T5 `task` has to say it, and of
@@ -54,7 +54,7 @@ class TextPredictor:
         self.loaded, self.task, self.labels = loaded, str(facts["task"]), list(facts["labels"])
         if options.get("precision") == "fp32":
             options["precision"] = "own"
-        self.options = Options.of({"tokens": facts["tokens"]} | options)
+        self.options = DecodingOptions.of({"tokens": facts["tokens"]} | options)
         self.batch = self.options.batch if "batch" in options else ROWS
         self.decoder = Decoder(loaded, self.options)
         self.tokenizer = self.decoder.prompts.words()
@@ -66,11 +66,11 @@ class TextPredictor:
                 "prefix='translate English to German: ' (--prefix on the command line)"
             )
         self.kind = find(self.task)
-        self.scribe = Scribe(self.kind, before, self.tokenizer, ends[0], pair)
+        self.scribe = TextFormatter(self.kind, before, self.tokenizer, ends[0], pair)
         self.length: int = length or facts["length"]
         self.room = self.length
         if not pair:
-            self.room = max(self.length - self.options.tokens, self.length // 2)
+            self.room = max(self.length - self.options.max_new_tokens, self.length // 2)
         self.cut = 0  # sources that were too long, so far
 
     @property
@@ -99,9 +99,9 @@ class TextPredictor:
         prompts, cut = self.scribe.sources(examples, self.room)
         self.cut += cut
         predictions: list[Any] = [None] * len(prompts)
-        words = Words(self.kind.closed(examples, self.labels), self.tokenizer)
-        rows = self.options.beams * self.options.samples
-        sizes = np.array([(len(ids) + self.options.tokens) * rows for ids in prompts])
+        words = LabelWords(self.kind.closed(examples, self.labels), self.tokenizer)
+        rows = self.options.num_beams * self.options.num_samples
+        sizes = np.array([(len(ids) + self.options.max_new_tokens) * rows for ids in prompts])
         with self.decoder.ready():
             for fitting in by_tokens(sizes):
                 for at in range(0, len(fitting), self.batch):
@@ -113,7 +113,7 @@ class TextPredictor:
                         predictions[place] = self.prediction(examples[place], best[0], words)
         return predictions
 
-    def prediction(self, example: Example, generation: Generation, words: Words) -> Prediction:
+    def prediction(self, example: Example, generation: Generation, words: LabelWords) -> Prediction:
         ids = generation.ids[:-1] if generation.reason == "end" else generation.ids
         text = (
             (generation.text or "") if generation.reason == "stop" else self.tokenizer.decode(ids)
@@ -143,7 +143,7 @@ def facts_for(loaded: Checkpoint, task: str) -> dict[str, Any]:
     if place is not None and (place / RECIPE).is_file():
         recipe = recipes.make(recipes.read(place / RECIPE))
         if recipe.objective.get("name") == "pairs":
-            length = recipe.batch.length or LENGTH
+            length = recipe.batch.seq_len or LENGTH
             return published | {"task": task or of_pairs, "length": length, "tokens": length}
         able = []
     elif card.writes_tasks and not card.task_prefixes:

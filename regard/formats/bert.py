@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from regard.formats.format import Field, Format, Name, activation, both, name
+from regard.formats.format import Field, Format, TensorName, activation, both, name
 from regard.models.bert import BertConfig
 from regard.models.output import Heads
 
 
-def block(prefix: str) -> list[Name]:
+def block(prefix: str) -> list[TensorName]:
     """A layer of BERT; Longformer's is the same around its attention."""
     ours, theirs = "blocks.{i}", prefix + "encoder.layer.{i}"
     return [
@@ -18,7 +18,7 @@ def block(prefix: str) -> list[Name]:
     ]
 
 
-def embeddings(prefix: str) -> list[Name]:
+def embeddings(prefix: str) -> list[TensorName]:
     return [
         name("embeddings.tokens.weight", f"{prefix}embeddings.word_embeddings.weight"),
         name("embeddings.positions.weight", f"{prefix}embeddings.position_embeddings.weight"),
@@ -27,7 +27,7 @@ def embeddings(prefix: str) -> list[Name]:
     ]
 
 
-def projections(ours: str, theirs: str, suffix: str = "") -> list[Name]:
+def projections(ours: str, theirs: str, suffix: str = "") -> list[TensorName]:
     return both(
         f"{ours}.project", *(f"{theirs}.self.{p}{suffix}" for p in ("query", "key", "value"))
     )
@@ -48,7 +48,7 @@ HEADS = {
 }
 
 
-def names(config: BertConfig, heads: Heads) -> list[Name]:
+def names(config: BertConfig, heads: Heads) -> list[TensorName]:
     theirs = "bert.encoder.layer.{i}.attention"
     return [
         *embeddings("bert."),
@@ -66,20 +66,20 @@ def names(config: BertConfig, heads: Heads) -> list[Name]:
 
 
 FIELDS = {
-    "vocabulary": Field("vocab_size", 30522),
+    "vocab_size": Field("vocab_size", 30522),
     "context": Field("max_position_embeddings", 512),
     "width": Field("hidden_size", 768),
     "layers": Field("num_hidden_layers", 12),
     "heads": Field("num_attention_heads", 12),
-    "hidden": Field("intermediate_size", 3072),
+    "ffn_size": Field("intermediate_size", 3072),
     "segments": Field("type_vocab_size", 2),
     "activation": activation("hidden_act", "gelu"),
     "dropout": Field("hidden_dropout_prob", 0.1),
     "dropout_attention": Field("attention_probs_dropout_prob", 0.1),
     "dropout_head": Field("classifier_dropout"),
-    "epsilon": Field("layer_norm_eps", 1e-12),
-    "start_std": Field("initializer_range", 0.02),
-    "padding": Field("pad_token_id", 0),
+    "norm_eps": Field("layer_norm_eps", 1e-12),
+    "init_std": Field("initializer_range", 0.02),
+    "pad_id": Field("pad_token_id", 0),
 }
 
 BERT = Format(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.data.tokenizer import Tokenizer
 from regard.formats import Checkpoint as Checkpoint
-from regard.formats.format import Format, Name, stacked, unstacked
+from regard.formats.format import Format, TensorName, stacked, unstacked
 from regard.formats.registry import (
     OWN,
     empty,
@@ -31,7 +31,7 @@ from regard.formats.registry import (
     heads_of_family,
     names_of,
 )
-from regard.formats.weights import Weights, materialise, write_weights
+from regard.formats.weights import FormatWeights, materialise, write_weights
 from regard.models import FAMILIES
 from regard.models.base import Model
 from regard.models.output import Heads
@@ -57,7 +57,7 @@ def load(
     format_ = format_of(config_json["model_type"])
     config = configure(format_, config_json, ignore_unknown)
     wanted = heads_of(format_, config_json) if heads is None else known_heads(format_, heads)
-    weights = Weights.open(directory, format_)
+    weights = FormatWeights.open(directory, format_)
     if weights.apart == ["lm_head.weight"] and hasattr(config, "tied"):
         config = config.replace(tied=False)  # transformers 5 says otherwise, and unties by the file
     elif weights.apart:
@@ -80,7 +80,11 @@ def load(
 
 
 def collect(
-    model: Model, names: list[Name], weights: Weights, dtype: torch.dtype, optional: bool
+    model: Model,
+    names: list[TensorName],
+    weights: FormatWeights,
+    dtype: torch.dtype,
+    optional: bool,
 ) -> dict[str, Tensor]:
     """Our tensors by name, each checked against the shape the configuration asks for."""
     state = model.state_dict()
@@ -128,7 +132,7 @@ def typed(name: str, value: Tensor, like: Tensor, dtype: torch.dtype) -> Tensor:
     return value
 
 
-def expected(entry: Name, shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Size]:
+def expected(entry: TensorName, shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Size]:
     """The shapes of their tensors, from that of ours."""
     if entry.zeros is not None:
         return dict.fromkeys(entry.theirs, torch.Size([entry.zeros]))

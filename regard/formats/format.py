@@ -1,8 +1,8 @@
 """How a published directory spells a model: one declarative table serves reading and writing.
 
-A `Name` says which of their tensors make up one of ours, and in which form. A `Format` adds the
-fields of `config.json`. Patterns hold `{i}` for the number of a layer (or, within it, `{j}` for a
-cluster).
+A `TensorName` says which of their tensors make up one of ours, and in which form. A `Format` adds
+the fields of `config.json`. Patterns hold `{i}` for the number of a layer (or, within it, `{j}`
+for a cluster).
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ from regard.models.output import Heads
 
 
 @dataclass(frozen=True)
-class Form:
+class TensorForm:
     """How one of their tensors becomes (a part of) ours, and back."""
 
     load: Callable[[Tensor], Tensor]
     save: Callable[[Tensor], Tensor]
 
 
-SAME = Form(lambda x: x, lambda x: x)
-TRANSPOSED = Form(lambda x: x.mT, lambda x: x.mT)
-ROW = Form(lambda x: x.flatten(), lambda x: x[None])  # [1, n] <-> [n]
-VECTOR = Form(lambda x: x.flatten(), lambda x: x[None, None])  # [1, 1, n] <-> [n]
+SAME = TensorForm(lambda x: x, lambda x: x)
+TRANSPOSED = TensorForm(lambda x: x.mT, lambda x: x.mT)
+ROW = TensorForm(lambda x: x.flatten(), lambda x: x[None])  # [1, n] <-> [n]
+VECTOR = TensorForm(lambda x: x.flatten(), lambda x: x[None, None])  # [1, 1, n] <-> [n]
 
 
-def by_head(heads: int, size: int) -> Form:
+def by_head(heads: int, size: int) -> TensorForm:
     """XLNet's [width, heads, size] <-> our [heads · size, width]."""
-    return Form(lambda x: x.flatten(1).mT, lambda x: x.mT.unflatten(1, (heads, size)))
+    return TensorForm(lambda x: x.flatten(1).mT, lambda x: x.mT.unflatten(1, (heads, size)))
 
 
-def out_of_heads(heads: int, size: int) -> Form:
+def out_of_heads(heads: int, size: int) -> TensorForm:
     """XLNet's output [width, heads, size] <-> our [width, heads · size]."""
-    return Form(lambda x: x.flatten(1), lambda x: x.unflatten(1, (heads, size)))
+    return TensorForm(lambda x: x.flatten(1), lambda x: x.unflatten(1, (heads, size)))
 
 
 @dataclass(frozen=True)
-class Name:
+class TensorName:
     """One of our tensors and those of theirs that, stacked, make it up."""
 
     ours: str
     theirs: tuple[str, ...]
-    form: Form = SAME
+    form: TensorForm = SAME
     zeros: int | None = (
         None  # they have a vector of this size where we have none: zeros, never trained
     )
     shares: tuple[int, ...] = ()  # rows of each of theirs within ours; equally many unless given
 
-    def layers(self, count: int) -> Iterator[Name]:
+    def layers(self, count: int) -> Iterator[TensorName]:
         """The same name for each layer."""
         if "{i}" not in self.ours + "".join(self.theirs):
             yield self
@@ -66,13 +66,15 @@ class Name:
             yield replace(self, ours=self.ours.replace("{i}", str(i)), theirs=theirs)
 
 
-def name(ours: str, *theirs: str, form: Form = SAME) -> Name:
-    return Name(ours, theirs, form)
+def name(ours: str, *theirs: str, form: TensorForm = SAME) -> TensorName:
+    return TensorName(ours, theirs, form)
 
 
-def both(ours: str, *theirs: str) -> list[Name]:
+def both(ours: str, *theirs: str) -> list[TensorName]:
     """Weight and bias together."""
-    return [Name(f"{ours}.{p}", tuple(f"{t}.{p}" for t in theirs)) for p in ("weight", "bias")]
+    return [
+        TensorName(f"{ours}.{p}", tuple(f"{t}.{p}" for t in theirs)) for p in ("weight", "bias")
+    ]
 
 
 MISTAKEN = (TypeError, ValueError, AttributeError, KeyError, IndexError, ArithmeticError)
@@ -140,7 +142,7 @@ class Format:
     family: str
     classes: dict[str, Heads]  # their class -> our heads; the first is the default
     fields: dict[str, Field]  # ours -> theirs
-    names: Callable[[Any, Heads], Iterable[Name]]
+    names: Callable[[Any, Heads], Iterable[TensorName]]
     fixed: dict[str, Any] = field(default_factory=dict)  # theirs -> the only value we compute
     inert: frozenset[str] = frozenset()  # theirs that change no number
     ignored: str = r"$^"  # tensors that can be left out: repetitions and constants
@@ -207,7 +209,7 @@ class Format:
             f"possible are {[sorted(h) for h in self.classes.values()]}"
         )
 
-    def table(self, config: Any, heads: Heads) -> list[Name]:
+    def table(self, config: Any, heads: Heads) -> list[TensorName]:
         layers = max(config.layers, getattr(config, "decoder_layers", None) or 0)
         return [n for entry in self.names(config, heads) for n in entry.layers(layers)]
 
@@ -235,13 +237,13 @@ INERT = frozenset(
 )
 
 
-def stacked(parts: list[Tensor], entry: Name) -> Tensor:
+def stacked(parts: list[Tensor], entry: TensorName) -> Tensor:
     """Their tensors in our form."""
     formed = [entry.form.load(part) for part in parts]
     return (formed[0] if len(formed) == 1 else torch.cat(formed)).contiguous()
 
 
-def unstacked(value: Tensor, entry: Name) -> dict[str, Tensor]:
+def unstacked(value: Tensor, entry: TensorName) -> dict[str, Tensor]:
     """Ours in their form: shares along the first dimension."""
     parts = value.split(entry.shares) if entry.shares else value.chunk(len(entry.theirs))
     return {

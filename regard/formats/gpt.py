@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.errors import ConfigError
-from regard.formats.format import TRANSPOSED, Field, Format, Name, activation, both, name
+from regard.formats.format import TRANSPOSED, Field, Format, TensorName, activation, both, name
 from regard.models.gpt import GPTConfig
 from regard.models.output import Heads
 
 
-def table(tokens: str, positions: str, last: str | None) -> list[Name]:
+def table(tokens: str, positions: str, last: str | None) -> list[TensorName]:
     """Both share a layout; their matrices are stored input first."""
     block, theirs = "blocks.{i}", "transformer.h.{i}"
     matrices = {
@@ -44,15 +44,15 @@ HEADS = {
 }
 
 
-def head_names(heads: Heads) -> list[Name]:
+def head_names(heads: Heads) -> list[TensorName]:
     return [entry for head in heads for entry in HEADS[head]]
 
 
-def gpt2(config: GPTConfig, heads: Heads) -> list[Name]:
+def gpt2(config: GPTConfig, heads: Heads) -> list[TensorName]:
     return table("wte", "wpe", "ln_f") + head_names(heads)
 
 
-def gpt1(config: GPTConfig, heads: Heads) -> list[Name]:
+def gpt1(config: GPTConfig, heads: Heads) -> list[TensorName]:
     return table("tokens_embed", "positions_embed", None) + head_names(heads)
 
 
@@ -82,7 +82,7 @@ def read_gpt1(source: dict[str, Any]) -> dict[str, Any]:
 
 
 FIELDS = {
-    "vocabulary": Field("vocab_size", 50257),
+    "vocab_size": Field("vocab_size", 50257),
     "context": Field("n_positions", 1024),
     "width": Field("n_embd", 768),
     "layers": Field("n_layer", 12),
@@ -90,8 +90,8 @@ FIELDS = {
     "dropout": Field("resid_pdrop", 0.1),
     "dropout_attention": Field("attn_pdrop", 0.1),
     "dropout_embedding": Field("embd_pdrop", 0.1),
-    "epsilon": Field("layer_norm_epsilon", 1e-5),
-    "start_std": Field("initializer_range", 0.02),
+    "norm_eps": Field("layer_norm_epsilon", 1e-5),
+    "init_std": Field("initializer_range", 0.02),
     "dropout_head": Field("summary_first_dropout", 0.1),
 }
 INERT = {*SUMMARY, "n_ctx", "predict_special_tokens", "n_special"}
@@ -109,7 +109,7 @@ GPT2 = Format(
         "GPT2ForQuestionAnswering": MODEL | {"answer": 2},
     },
     fields=FIELDS
-    | {"hidden": Field("n_inner"), "activation": activation("activation_function", "gelu_new")},
+    | {"ffn_size": Field("n_inner"), "activation": activation("activation_function", "gelu_new")},
     fixed={
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
@@ -140,7 +140,7 @@ GPT1 = Format(
     },
     fields=FIELDS
     | {
-        "vocabulary": Field("vocab_size", 40478),
+        "vocab_size": Field("vocab_size", 40478),
         "context": Field("n_positions", 512),
         "activation": activation("afn", "gelu", gelu="gelu_tanh"),
     },
@@ -154,7 +154,7 @@ GPT1 = Format(
     takes_heads=True,
     refuses=lambda c: (
         "GPT-1 is post-norm" if c.norm != "post" else
-        "GPT-1's network is four times its width" if c.hidden not in (None, 4 * c.width) else
+        "GPT-1's network is four times its width" if c.ffn_size not in (None, 4 * c.width) else
         "GPT-1 has no banded layers" if c.band else
         None if c.activation in ("gelu_tanh", "relu", "silu") else
         f"GPT-1's class has no {c.activation}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.errors import ConfigError
-from regard.formats.format import Field, Format, Name, activation, both, name
+from regard.formats.format import Field, Format, TensorName, activation, both, name
 from regard.models.llama import LlamaConfig
 from regard.models.output import Heads
 
@@ -19,7 +19,7 @@ HEADS = {
 }
 
 
-def names(config: LlamaConfig, heads: Heads) -> list[Name]:
+def names(config: LlamaConfig, heads: Heads) -> list[TensorName]:
     ours, theirs = "blocks.{i}", "model.layers.{i}"
     attention, network = f"{ours}.attention.layer", f"{ours}.feed_forward.layer"
     shared = config.size * (config.kv_heads or config.heads)
@@ -37,7 +37,7 @@ def names(config: LlamaConfig, heads: Heads) -> list[Name]:
             entry
             for kind in (("weight", "bias") if config.bias else ("weight",))
             for entry in (
-                Name(
+                TensorName(
                     f"{attention}.project.{kind}",
                     tuple(f"{theirs}.self_attn.{part}_proj.{kind}" for part in "qkv"),
                     shares=shares,
@@ -89,22 +89,22 @@ LLAMA = Format(
         "RegardLlamaForMultipleChoice": {"choose": 1},
     },
     fields={
-        "vocabulary": Field("vocab_size", 32000),
+        "vocab_size": Field("vocab_size", 32000),
         "context": Field("max_position_embeddings", 2048),
         "width": Field("hidden_size", 4096),
         "layers": Field("num_hidden_layers", 32),
         "heads": Field("num_attention_heads", 32),
         "kv_heads": Field("num_key_value_heads"),
         "head_size": Field("head_dim"),
-        "hidden": Field("intermediate_size", 11008),
+        "ffn_size": Field("intermediate_size", 11008),
         "activation": activation("hidden_act", "silu"),
         "bias": Field("attention_bias", False),
         "tied": Field("tie_word_embeddings", False),
         "dropout": Field("hidden_dropout", 0.0),
         "dropout_attention": Field("attention_dropout", 0.0),
         "dropout_head": Field("classifier_dropout", 0.1),
-        "epsilon": Field("rms_norm_eps", 1e-6),
-        "start_std": Field("initializer_range", 0.02),
+        "norm_eps": Field("rms_norm_eps", 1e-6),
+        "init_std": Field("initializer_range", 0.02),
     },
     fixed={"mlp_bias": False},
     reads=read_rope,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from regard.formats.bert import block, embeddings, projections
-from regard.formats.format import Field, Format, Name, both
+from regard.formats.format import Field, Format, TensorName, both
 from regard.formats.roberta import FIELDS, heads_of, read_positions, write_positions
 from regard.models.longformer import LongformerConfig
 from regard.models.output import Heads
 
 
-def names(config: LongformerConfig, heads: Heads) -> list[Name]:
+def names(config: LongformerConfig, heads: Heads) -> list[TensorName]:
     ours, theirs = "blocks.{i}.attention.layer", "longformer.encoder.layer.{i}.attention"
     return [
         *embeddings("longformer."),

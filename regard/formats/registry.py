@@ -13,7 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from regard.core.errors import ConfigError, UnknownName
-from regard.formats.format import Field, Format, Name
+from regard.formats.format import Field, Format, TensorName
 from regard.models import FAMILIES, MODULES
 from regard.models.base import Model
 from regard.models.output import Heads
@@ -97,15 +97,15 @@ def own(family: str) -> Format:
     )
 
 
-def names_of(model: Model, format_: Format, heads: Heads) -> list[Name]:
+def names_of(model: Model, format_: Format, heads: Heads) -> list[TensorName]:
     """The table of names; our own format's is the model itself, each shared tensor once."""
     if not format_.type.startswith(OWN):
         return format_.table(model.config, heads)
     keys = [*dict(model.named_parameters()), *dict(model.named_buffers())]
-    return [Name(key, (key,)) for key in keys if not key.startswith(BESIDE)]
+    return [TensorName(key, (key,)) for key in keys if not key.startswith(BESIDE)]
 
 
-class Undrawn(TorchFunctionMode):
+class SkipRandomInit(TorchFunctionMode):
     """Random weights are not drawn where there is no memory for them: to draw them there torch
     imports its compiler, which takes longer than to read a model.
     """
@@ -125,7 +125,7 @@ def empty(
     """The model without memory for its weights, with the parts that were added to it."""
     model_class: Any = FAMILIES[format_.family].model
     try:
-        with torch.device("meta"), Undrawn():
+        with torch.device("meta"), SkipRandomInit():
             model = model_class(config, heads) if format_.takes_heads else model_class(config)
             for name, options in (extensions or {}).items():
                 from regard.models.extensions import extend

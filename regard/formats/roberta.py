@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from regard.formats import bert
-from regard.formats.format import Field, Format, Name, both, name
+from regard.formats.format import Field, Format, TensorName, both, name
 from regard.models.output import Heads
 from regard.models.roberta import RobertaConfig
 
 
-def heads_of(prefix: str, heads: Heads) -> list[Name]:
+def heads_of(prefix: str, heads: Heads) -> list[TensorName]:
     pooler = f"{prefix}pooler.dense"
     table = {
         "pool": both("heads.pool.dense", pooler),
@@ -33,7 +33,7 @@ def heads_of(prefix: str, heads: Heads) -> list[Name]:
     return [entry for head in heads for entry in table[head]]
 
 
-def names(config: RobertaConfig, heads: Heads) -> list[Name]:
+def names(config: RobertaConfig, heads: Heads) -> list[TensorName]:
     theirs = "roberta.encoder.layer.{i}.attention"
     return [
         *bert.embeddings("roberta."),
@@ -55,7 +55,7 @@ def write_positions(config: RobertaConfig) -> dict[str, Any]:
 
 
 FIELDS = {k: v for k, v in bert.FIELDS.items() if k != "context"} | {
-    "padding": Field("pad_token_id", 1)
+    "pad_id": Field("pad_token_id", 1)
 }
 
 ROBERTA = Format(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.errors import ConfigError
-from regard.formats.format import Field, Format, Name, name, token
+from regard.formats.format import Field, Format, TensorName, name, token
 from regard.models.output import Heads
 from regard.models.t5 import T5Config
 
@@ -19,14 +19,14 @@ PROJECTIONS = {
 }
 
 
-def attention(ours: str, theirs: str) -> list[Name]:
+def attention(ours: str, theirs: str) -> list[TensorName]:
     return [
         name(f"{ours}.project.weight", *(f"{theirs}.{p}.weight" for p in "qkv")),
         name(f"{ours}.out.weight", f"{theirs}.o.weight"),
     ]
 
 
-def stack(config: T5Config, which: str, cross: bool) -> list[Name]:
+def stack(config: T5Config, which: str, cross: bool) -> list[TensorName]:
     ours, theirs, last = f"{which}.blocks.{{i}}", f"{which}.block.{{i}}.layer", 2 if cross else 1
     network = f"{theirs}.{last}.DenseReluDense"
     wide = (
@@ -58,7 +58,7 @@ def stack(config: T5Config, which: str, cross: bool) -> list[Name]:
     ]
 
 
-def names(config: T5Config, heads: Heads) -> list[Name]:
+def names(config: T5Config, heads: Heads) -> list[TensorName]:
     return [
         name("tokens.weight", "shared.weight"),
         *stack(config, "encoder", cross=False),
@@ -104,20 +104,20 @@ T5 = Format(
     family="t5",
     classes={"T5ForConditionalGeneration": {}},
     fields={
-        "vocabulary": Field("vocab_size", 32128),
+        "vocab_size": Field("vocab_size", 32128),
         "width": Field("d_model", 512),
         "layers": Field("num_layers", 6),
         "decoder_layers": Field("num_decoder_layers"),
         "heads": Field("num_heads", 8),
         "head_size": Field("d_kv", 64),
-        "hidden": Field("d_ff", 2048),
+        "ffn_size": Field("d_ff", 2048),
         "buckets": Field("relative_attention_num_buckets", 32),
         "farthest": Field("relative_attention_max_distance", 128),
         "dropout": Field("dropout_rate", 0.1),
-        "epsilon": Field("layer_norm_epsilon", 1e-6),
-        "padding": token("pad_token_id", 0),
-        "start": token("decoder_start_token_id", 0),
-        "end": token("eos_token_id", 1),
+        "norm_eps": Field("layer_norm_epsilon", 1e-6),
+        "pad_id": token("pad_token_id", 0),
+        "start_id": token("decoder_start_token_id", 0),
+        "eos_id": token("eos_token_id", 1),
     },
     reads=read,
     writes=write,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.errors import ConfigError
-from regard.formats.format import ROW, Field, Format, Name, activation, both, name, token
+from regard.formats.format import ROW, Field, Format, TensorName, activation, both, name, token
 from regard.models.output import Heads
 from regard.models.transformer import TransformerConfig
 
 
-def attention(config: TransformerConfig, ours: str, theirs: str) -> list[Name]:
+def attention(config: TransformerConfig, ours: str, theirs: str) -> list[TensorName]:
     parts = [
         (f"{ours}.project", tuple(f"{theirs}.{p}_proj" for p in "qkv")),
         (f"{ours}.out", (f"{theirs}.out_proj",)),
@@ -20,12 +20,14 @@ def attention(config: TransformerConfig, ours: str, theirs: str) -> list[Name]:
         entries.append(name(f"{mine}.weight", *(f"{t}.weight" for t in their)))
         biases = tuple(f"{t}.bias" for t in their)
         entries.append(
-            Name(f"{mine}.bias", biases) if config.bias else Name("", biases, zeros=config.width)
+            TensorName(f"{mine}.bias", biases)
+            if config.bias
+            else TensorName("", biases, zeros=config.width)
         )
     return entries
 
 
-def stack(config: TransformerConfig, which: str, layers: int) -> list[Name]:
+def stack(config: TransformerConfig, which: str, layers: int) -> list[TensorName]:
     ours, theirs = f"{which}_blocks.{{i}}", f"model.{which}.layers.{{i}}"
     entries = [
         *attention(config, f"{ours}.attention.layer", f"{theirs}.self_attn"),
@@ -40,7 +42,7 @@ def stack(config: TransformerConfig, which: str, layers: int) -> list[Name]:
     return [n for entry in entries for n in entry.layers(layers)]
 
 
-def names(config: TransformerConfig, heads: Heads) -> list[Name]:
+def names(config: TransformerConfig, heads: Heads) -> list[TensorName]:
     return [
         name("tokens.weight", "model.shared.weight"),
         name("output.bias", "final_logits_bias", form=ROW),
@@ -62,7 +64,7 @@ def read(source: dict[str, Any]) -> dict[str, Any]:
         "bias": source.get("attention_bias", True),
         "positions": "halves",
         "norm": "post",
-        "epsilon": 1e-5,
+        "norm_eps": 1e-5,
     }
 
 
@@ -70,8 +72,8 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     return {
         "decoder_layers": config.decoder_layers or config.layers,
         "decoder_attention_heads": config.decoder_heads or config.heads,
-        "decoder_ffn_dim": config.decoder_hidden or config.hidden,
-        "decoder_vocab_size": config.vocabulary,
+        "decoder_ffn_dim": config.decoder_ffn_size or config.ffn_size,
+        "decoder_vocab_size": config.vocab_size,
         "attention_bias": config.bias,
         "is_encoder_decoder": True,
     }
@@ -82,7 +84,7 @@ def refuses(config: TransformerConfig) -> str | None:
         return "Marian is post-norm"
     if config.positions != "halves":
         return "Marian's positions are sines and cosines in halves"
-    if config.epsilon != 1e-5:
+    if config.norm_eps != 1e-5:
         return "Marian's norms add 1e-5"
     return None
 
@@ -92,22 +94,22 @@ MARIAN = Format(
     family="transformer",
     classes={"MarianMTModel": {}},
     fields={
-        "vocabulary": Field("vocab_size", 58101),
+        "vocab_size": Field("vocab_size", 58101),
         "width": Field("d_model", 1024),
         "layers": Field("encoder_layers", 12),
         "decoder_layers": Field("decoder_layers", 12),
         "heads": Field("encoder_attention_heads", 16),
         "decoder_heads": Field("decoder_attention_heads", 16),
-        "hidden": Field("encoder_ffn_dim", 4096),
-        "decoder_hidden": Field("decoder_ffn_dim", 4096),
+        "ffn_size": Field("encoder_ffn_dim", 4096),
+        "decoder_ffn_size": Field("decoder_ffn_dim", 4096),
         "activation": activation("activation_function", "gelu"),
         "scaled": Field("scale_embedding", False),
         "dropout": Field("dropout", 0.1),
         "dropout_attention": Field("attention_dropout", 0.0),
         "dropout_hidden": Field("activation_dropout", 0.0),
-        "padding": token("pad_token_id", 58100),
-        "start": token("decoder_start_token_id", 58100),
-        "end": token("eos_token_id", 0),
+        "pad_id": token("pad_token_id", 58100),
+        "start_id": token("decoder_start_token_id", 58100),
+        "eos_id": token("eos_token_id", 0),
     },
     fixed={
         "normalize_before": False,
@@ -128,7 +130,7 @@ MARIAN = Format(
     names=names,
     reads=read,
     writes=write,
-    suggests=lambda c: {"forced_eos_token_id": c.end, "max_position_embeddings": 1024},
+    suggests=lambda c: {"forced_eos_token_id": c.eos_id, "max_position_embeddings": 1024},
     refuses=refuses,
     ignored=r"embed_tokens\.weight$|embed_positions\.weight$|lm_head\.weight$",
     same={

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.errors import ConfigError
-from regard.formats.format import Field, Format, Name, both, name
+from regard.formats.format import Field, Format, TensorName, both, name
 from regard.models.output import Heads
 from regard.models.transformer_xl import TransformerXLConfig
 
 
-def names(config: TransformerXLConfig, heads: Heads) -> list[Name]:
+def names(config: TransformerXLConfig, heads: Heads) -> list[TensorName]:
     ours, theirs = "blocks.{i}.attention", "transformer.layers.{i}.dec_attn"
     biases = theirs if config.untied else "transformer"
     clusters = len(config.cutoffs) + 1
@@ -18,7 +18,7 @@ def names(config: TransformerXLConfig, heads: Heads) -> list[Name]:
     projected = config.ratio != 1 or config.embedding not in (None, config.width)
     own = clusters if not config.shared_projections else 1
 
-    def each(ours: str, theirs: str, count: int) -> list[Name]:
+    def each(ours: str, theirs: str, count: int) -> list[TensorName]:
         return [name(ours.format(j=j), theirs.format(j=j)) for j in range(count)]
 
     return [
@@ -77,21 +77,21 @@ TRANSFORMER_XL = Format(
     family="transformer-xl",
     classes={"TransfoXLLMHeadModel": {}},
     fields={
-        "vocabulary": Field("vocab_size", 267735),
+        "vocab_size": Field("vocab_size", 267735),
         "ratio": Field("div_val", 4),
         "width": Field("d_model", 1024),
         "layers": Field("n_layer", 18),
         "heads": Field("n_head", 16),
         "head_size": Field("d_head", 64),
-        "hidden": Field("d_inner", 4096),
-        "memory": Field("mem_len", 1600),
+        "ffn_size": Field("d_inner", 4096),
+        "mem_len": Field("mem_len", 1600),
         "same_length": Field("same_length", True),
-        "clamp": Field("clamp_len", 1000, lambda x: max(0, x), lambda x: x if x > 0 else -1),
+        "clamp_len": Field("clamp_len", 1000, lambda x: max(0, x), lambda x: x if x > 0 else -1),
         "untied": Field("untie_r", True),
         "dropout": Field("dropout", 0.1),
         "dropout_attention": Field("dropatt", 0.0),
-        "epsilon": Field("layer_norm_epsilon", 1e-5),
-        "start_std": Field("init_std", 0.02),
+        "norm_eps": Field("layer_norm_epsilon", 1e-5),
+        "init_std": Field("init_std", 0.02),
     },
     fixed={"attn_type": 0, "sample_softmax": -1, "adaptive": True, "tie_word_embeddings": True},
     inert=frozenset(

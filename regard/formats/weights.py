@@ -20,7 +20,7 @@ ALIGNED = 64  # bytes: elsewhere products take another way, and the last bit may
 LEGACY = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
-class Weights(Mapping[str, Tensor]):
+class FormatWeights(Mapping[str, Tensor]):
     """The tensors of a directory under the names of its format, whatever prefix or spelling the
     file uses.
     """
@@ -39,7 +39,7 @@ class Weights(Mapping[str, Tensor]):
         ]  # ties that the file does not keep
 
     @classmethod
-    def open(cls, directory: Path, format_: Format) -> Weights:
+    def open(cls, directory: Path, format_: Format) -> FormatWeights:
         index = directory / "model.safetensors.index.json"
         single = directory / "model.safetensors"
         if single.is_file():

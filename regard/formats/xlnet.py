@@ -8,7 +8,7 @@ from regard.formats.format import (
     VECTOR,
     Field,
     Format,
-    Name,
+    TensorName,
     activation,
     both,
     by_head,
@@ -44,7 +44,7 @@ HEADS = {
 BIASES = {"u": "r_w_bias", "v": "r_r_bias", "s": "r_s_bias"}
 
 
-def names(config: XLNetConfig, heads: Heads) -> list[Name]:
+def names(config: XLNetConfig, heads: Heads) -> list[TensorName]:
     ours, theirs = "blocks.{i}.attention", "transformer.layer.{i}.rel_attn"
     shape = config.heads, config.head_size
     score = f"{ours}.layer.score"
@@ -72,7 +72,7 @@ def read(source: dict[str, Any]) -> dict[str, Any]:
         "head_size": source.get("d_head")
         or source.get("d_model", 1024) // source.get("n_head", 16),
         "left_to_right": source.get("attn_type", "bi") == "uni",
-        "memory": source.get("mem_len", 512) or None,  # null, as published, and 0 are no limit
+        "mem_len": source.get("mem_len", 512) or None,  # null, as published, and 0 are no limit
         "untied": True,
     }
 
@@ -106,21 +106,21 @@ XLNET = Format(
         "XLNetForQuestionAnswering": {"span": 0},
     },
     fields={
-        "vocabulary": Field("vocab_size", 32000),
+        "vocab_size": Field("vocab_size", 32000),
         "width": Field("d_model", 1024),
         "layers": Field("n_layer", 24),
         "heads": Field("n_head", 16),
-        "hidden": Field("d_inner", 4096),
+        "ffn_size": Field("d_inner", 4096),
         "activation": activation("ff_activation", "gelu"),
-        "memory": Field("mem_len", 512),
-        "reuse": Field("reuse_len", None, lambda x: x or None),
-        "clamp": Field("clamp_len", -1, lambda x: max(0, x), lambda x: x if x > 0 else -1),
+        "mem_len": Field("mem_len", 512),
+        "reuse_len": Field("reuse_len", None, lambda x: x or None),
+        "clamp_len": Field("clamp_len", -1, lambda x: max(0, x), lambda x: x if x > 0 else -1),
         "two_directions": Field("bi_data", False),
         "dropout": Field("dropout", 0.1),
         "dropout_head": Field("summary_last_dropout", 0.1),
-        "epsilon": Field("layer_norm_eps", 1e-12),
-        "start_std": Field("initializer_range", 0.02),
-        "padding": Field("pad_token_id", 5),
+        "norm_eps": Field("layer_norm_eps", 1e-12),
+        "init_std": Field("initializer_range", 0.02),
+        "pad_id": Field("pad_token_id", 5),
     },
     fixed={
         "same_length": False,

@@ -26,7 +26,7 @@ BEFORE_AND_AFTER = Option(
 
 
 @dataclass(frozen=True)
-class Measuring:
+class MeasureOptions:
     """What is measured of a model before and after it is made smaller."""
 
     data: Annotated[Sequence[str], BEFORE_AND_AFTER] = ()  # pruning: for importances, too
@@ -42,7 +42,7 @@ class Measuring:
 
 
 @dataclass(frozen=True)
-class QuantizeOptions(Measuring):
+class QuantizeOptions(MeasureOptions):
     """What is asked of a quantization."""
 
     kind: Annotated[
@@ -72,7 +72,7 @@ class QuantizeOptions(Measuring):
 
 
 @dataclass(frozen=True)
-class PruneOptions(Measuring):
+class PruneOptions(MeasureOptions):
     """What is asked of a pruning. Shares are of what the model has now."""
 
     heads: Annotated[
@@ -174,7 +174,7 @@ class DistillOptions:
                "--sequence-level"),
     ] = False  # fmt: skip
     beams: Annotated[int, NUM_BEAMS] = 4  # with which it writes
-    vocabulary: Annotated[int | None, VOCAB_SIZE] = None  # of a labeled task; None: all words
+    vocab_size: Annotated[int | None, VOCAB_SIZE] = None  # of a labeled task; None: all words
 
 
 def amount(text: str) -> dict[str, float]:
@@ -189,7 +189,7 @@ def amount(text: str) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Stages:
+class FinetuneOptions:
     """What is asked of a fine-tuning besides the recipe. Without `adapt` the unlabelled examples
     are given labels; with it they are text, and are given labels only if `confidence` says so.
     """
@@ -217,7 +217,7 @@ class Stages:
     ] = None  # fmt: skip
 
     @classmethod
-    def of(cls, table: dict[str, Any]) -> Stages:
+    def of(cls, table: dict[str, Any]) -> FinetuneOptions:
         """The stages of a command line, once they make sense together."""
         stages = cls(**table)
         if stages.folds and stages.folds < 2:

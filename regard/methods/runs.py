@@ -24,7 +24,7 @@ from regard.training import recipe as recipes
 from regard.training.build import check_tokenizer, family
 from regard.training.data import TextData
 from regard.training.optimizer import freeze
-from regard.training.parallel import Group
+from regard.training.parallel import ProcessGroup
 from regard.training.plan import foresee, optimizer_for, run_facts, schedule_for
 from regard.training.recipe import Recipe, Resolved, replaced
 from regard.training.resolve import with_budget, with_steps
@@ -34,7 +34,7 @@ Facts = dict[str, Any]
 Learn = Callable[[Recipe, Path, bool], Facts]  # (recipe, directory, resume?)
 
 OBJECTIVES = {  # name: (module, class), beside those of text and of tasks
-    "distil": ("methods.distill.objective", "Distil"),
+    "distill": ("methods.distill.objective", "Distill"),
     "prefer": ("methods.preference.dpo", "Prefer"),
     "reinforce": ("methods.preference.grpo", "Reinforce"),
 }
@@ -43,7 +43,7 @@ BEFOREHAND = frozenset({
     "data", "task.json", "finetune.json", "text", "text.jsonl", "adapted", "first", "pseudo.json",
     "pseudo.jsonl",
 })  # fmt: skip
-DISTILLED = Path("first", "distil.json")  # of a run: it is a distillation
+DISTILLED = Path("first", "distill.json")  # of a run: it is a distillation
 SECONDS = 0.6  # of a step that is rehearsed, where only a clock will tell how many there are
 
 
@@ -112,7 +112,9 @@ def rehearse(recipe: Recipe) -> None:
     expensive is done before it. The model directory exists; only its shape is read.
     """
     data, device = data_for(recipe), pick_device(recipe.engine.device)
-    built, ghost, batches, _, paper = foresee(recipe, Group(), device, lambda note: None, data=data)
+    built, ghost, batches, _, paper = foresee(
+        recipe, ProcessGroup(), device, lambda note: None, data=data
+    )
     batches.close()
     check_tokenizer(recipe, built.objective.corpus)
     facts = run_facts(built.config, ghost, built.objective, data)
@@ -125,7 +127,7 @@ def rehearse(recipe: Recipe) -> None:
 # -- runs inside of a run
 
 
-class Stopped(Exception):
+class StageInterrupted(Exception):
     """A run inside of another was interrupted; what follows it has to wait."""
 
     def __init__(self, facts: Facts) -> None:
@@ -138,7 +140,7 @@ def part(recipe: Recipe, out: Path, learn: Learn) -> Facts:
     if facts is None:
         facts = learn(recipe, out, (out / RECIPE).is_file())
     if facts["outcome"] == "interrupted":
-        raise Stopped(facts)
+        raise StageInterrupted(facts)
     return facts
 
 
@@ -156,7 +158,7 @@ def check_one_process(why: str) -> None:
 # -- the options of a run that has several parts, in a file to resume with
 
 
-class Begun(NamedTuple):
+class BegunRun(NamedTuple):
     options: Any
     recipe: Recipe
     table: dict[str, Any]  # all that the file holds
@@ -167,14 +169,14 @@ def write_plan(file: Path, options: Any, recipe: Recipe | None = None, **facts: 
     write_json(file, table | {"options": asdict(options)} | facts)
 
 
-def read_plan(file: Path, kind: type[Any], missing: str) -> Begun:
+def read_plan(file: Path, kind: type[Any], missing: str) -> BegunRun:
     """What `write_plan` wrote; `missing` says what there is not if the file does not exist."""
     table = read_json(file, error=FormatError, advice="restore it, or begin anew")
     if table is None:
         raise ConfigError(f"{file} does not exist; {missing}")
     try:
         options = from_table(kind, table["options"])
-        return Begun(options, recipes.make(table.get("recipe", {})), table)
+        return BegunRun(options, recipes.make(table.get("recipe", {})), table)
     except (ConfigError, TypeError, KeyError, AttributeError) as error:
         raise FormatError(f"{file} cannot be read: {error}") from None
 
@@ -182,19 +184,19 @@ def read_plan(file: Path, kind: type[Any], missing: str) -> Begun:
 # -- model directories, without their weights
 
 
-class ModelFacts(NamedTuple):
+class ModelDescription(NamedTuple):
     family: str
     config: Any
     heads: dict[str, int]
     extensions: dict[str, Any]
 
 
-def model_facts(directory: Path) -> ModelFacts:
+def model_facts(directory: Path) -> ModelDescription:
     """What config.json says of a model."""
     source = read_config(directory)
     form = format_of(source["model_type"])
     config = configure(form, source)
-    return ModelFacts(form.family, config, heads_of(form, source), extensions_of(source))
+    return ModelDescription(form.family, config, heads_of(form, source), extensions_of(source))
 
 
 def digest_of(files: Iterable[Path]) -> str:

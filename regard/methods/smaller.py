@@ -19,7 +19,7 @@ from regard.core.files import write_json
 from regard.core.seeding import keyed
 from regard.evaluation.preflight import check_place
 from regard.formats.directory import Checkpoint, load
-from regard.methods.options import Measuring
+from regard.methods.options import MeasureOptions
 from regard.training.run import RECIPE
 
 PROMPT, NEW = 8, 64  # tokens of a text that is continued, and new ones
@@ -39,7 +39,7 @@ def write_measured(
     before: Checkpoint,
     after: Checkpoint,
     out: Path,
-    plan: Measuring,
+    plan: MeasureOptions,
     report: dict[str, Any],
     files: dict[str, str],  # the name of the report's file, and of others with their text
     watch: Watch,
@@ -106,23 +106,23 @@ def task_for(loaded: Checkpoint) -> tuple[str, int, Callable[[], Any]]:
         reader_for(loaded.model)
     except InputError:  # it only reads
         length = max(1, min(LENGTH, context - 2))  # some begin to count their positions at 2
-        tokens = torch.from_numpy(dice.integers(config.vocabulary, size=(SENTENCES, length)))
+        tokens = torch.from_numpy(dice.integers(config.vocab_size, size=(SENTENCES, length)))
 
         def read() -> None:
             with torch.inference_mode():
                 loaded.model(tokens.to(loaded.model.device))
 
         return "sentences/s", SENTENCES, read
-    prompt = dice.integers(config.vocabulary, size=max(1, min(PROMPT, context - 1))).tolist()
+    prompt = dice.integers(config.vocab_size, size=max(1, min(PROMPT, context - 1))).tolist()
     new = max(1, min(NEW, context - len(prompt)))
 
     def write() -> None:
-        generate(loaded, [prompt], tokens=new, end=[], banned=[])
+        generate(loaded, [prompt], max_new_tokens=new, eos_ids=[], banned=[])
 
     return "tokens/s, decoding one text", new, write
 
 
-def scores(run: str, model: Path, work: Path, plan: Measuring, watch: Watch) -> dict[str, Any]:
+def scores(run: str, model: Path, work: Path, plan: MeasureOptions, watch: Watch) -> dict[str, Any]:
     """The main figure of a test of each, on the same data."""
     from regard.evaluation.test import Plan as Testing
     from regard.evaluation.test import examine

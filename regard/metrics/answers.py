@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from regard.core.errors import InputError
-from regard.metrics.base import Figures, Measured, Weighted, mean, paired
+from regard.metrics.base import Figures, TaskMetric, Weighted, mean, paired
 
 Gold = Sequence[Sequence[str]]  # the accepted answers of each question; none: not answerable
 
@@ -58,7 +58,7 @@ def overlap(gold: str, predicted: str, language: str = "en") -> float:
     return 2 * same / (len(real) + len(claimed))
 
 
-class Answers(Measured):
+class Answers(TaskMetric):
     """The best of the accepted answers counts.
 
     `silence` is the model's probability that there is no answer; above the threshold the

@@ -23,7 +23,7 @@ Weighted = Callable[[Array], Array]  # weights[R, N] -> values[R]
 Figures = dict[str, float]
 
 
-class Measured:
+class TaskMetric:
     """A task's examples and, when asked, what they say; the first figure counts most.
 
     Made from gold and predicted by one class for each kind of task. What several figures need is

@@ -2,7 +2,7 @@
 
     Classification(gold, predicted).figures           the figures, by the field's own libraries
     Classification(gold, predicted).each              one value for each example
-    summarise(Classification, gold, predicted, …)     figures, intervals, classes, the worst errors
+    summarize(Classification, gold, predicted, …)     figures, intervals, classes, the worst errors
 
 What gold and predicted are:
     Classification         a label for each example
@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 
 from regard.core.errors import InputError
-from regard.metrics.base import Measured
+from regard.metrics.base import TaskMetric
 from regard.metrics.bootstrap import intervals
 
 
-def summarise(
-    metric: type[Measured],
+def summarize(
+    metric: type[TaskMetric],
     gold: Sequence[Any],
     predicted: Sequence[Any],
     *,
@@ -105,7 +105,7 @@ def calibration(sure: Sequence[float], right: Sequence[float], bins: int = 10) -
 
 
 def worst_errors(
-    measured: Measured, scores: Sequence[Any] | None, texts: Sequence[Any] | None, most: int
+    measured: TaskMetric, scores: Sequence[Any] | None, texts: Sequence[Any] | None, most: int
 ) -> list[dict[str, Any]]:
     """The examples that went most wrong: by loss if it is known, else by confidence or value."""
     rows: list[dict[str, Any]] = [

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from regard.core.errors import InputError, UnknownName
 from regard.data.files import needed
-from regard.metrics.base import Array, Figures, Measured, Weighted, f1, mean, ratio
+from regard.metrics.base import Array, Figures, TaskMetric, Weighted, f1, mean, ratio
 
 Labels = Sequence[Hashable]
 Codes = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ def coded(gold: Labels, predicted: Labels) -> tuple[list[Hashable], Codes, Codes
     return names, np.array([code[x] for x in gold]), np.array([code[x] for x in predicted])
 
 
-class Classification(Measured):
+class Classification(TaskMetric):
     """Averages of F1 run over the labels that occur, in gold or predicted, as scikit-learn's."""
 
     libraries: ClassVar[tuple[str, ...]] = ("sklearn.metrics", "scipy.sparse")
@@ -133,7 +133,7 @@ class Classification(Measured):
         return {"classes": rows, "confusion": {"labels": names, "matrix": matrix.tolist()}}
 
 
-class Choice(Classification):
+class ChoiceAccuracy(Classification):
     """The right one of several alternatives; they have nothing in common but their place."""
 
     libraries = ("sklearn.metrics",)
@@ -167,7 +167,7 @@ def per_class(names: Sequence[str], *columns: Any) -> list[dict[str, Any]]:
 # -- one label for each word
 
 
-class TagRows(Measured):
+class TagRows(TaskMetric):
     """A list of tags for each sentence, as many on either side."""
 
     gold: list[list[str]]
@@ -190,7 +190,7 @@ class TagRows(Measured):
         return ratio(weights @ self.good, weights @ self.sizes)
 
 
-class Tagging(TagRows):
+class TaggingMetric(TagRows):
     """Figures over entities; `accuracy` alone is over words.
 
     mode "" reads tags as conlleval.pl does (I after O begins an entity); mode "strict" takes only
@@ -336,7 +336,7 @@ def scheme_of(mode: str, scheme: str) -> Any:
     return getattr(needed("seqeval.scheme", "tags are measured by entities", "tasks"), scheme)
 
 
-class Words(TagRows):
+class TokenAccuracy(TagRows):
     """Tags that are each word's own, such as parts of speech: the share that is right."""
 
     libraries = ("sklearn.metrics",)

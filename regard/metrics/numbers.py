@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from regard.core.errors import InputError
 from regard.data.files import needed
-from regard.metrics.base import Array, Figures, Measured, Weighted, ratio
+from regard.metrics.base import Array, Figures, TaskMetric, Weighted, ratio
 
 
-class Similarity(Measured):
+class Similarity(TaskMetric):
     """Correlations; NaN where one side is constant, for then there is none."""
 
     libraries = ("scipy.stats",)
@@ -69,7 +69,7 @@ def correlation(first: Array, second: Array) -> Weighted:
 
 def rank_correlation(first: Array, second: Array) -> Weighted:
     """Spearman's: ranks anew for each row of weights."""
-    one, other = Ranks(first), Ranks(second)
+    one, other = WeightedRanks(first), WeightedRanks(second)
 
     def value(weights: Array) -> Array:
         x, xx = one(weights)
@@ -83,7 +83,7 @@ def correlated(both: Array, one: Array, other: Array) -> Array:
     return np.clip(ratio(both, np.sqrt(one * other), math.nan), -1.0, 1.0)
 
 
-class Ranks:
+class WeightedRanks:
     """The ranks of values of which each counts as often as its weight; ties share their middle.
 
     Gives them less their mean, and the sum of their squares.
@@ -106,7 +106,7 @@ class Ranks:
         )
 
 
-class Modelling(Measured):
+class LanguageModelMetric(TaskMetric):
     """Gold is (tokens, bytes) of each document, predicted its surprisal in nats."""
 
     falling = True

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from regard.core.errors import InputError
 from regard.core.seeding import keyed
-from regard.metrics.base import Array, Measured, Weighted
+from regard.metrics.base import Array, TaskMetric, Weighted
 from regard.metrics.bootstrap import CELLS, between, counts
 from regard.metrics.figures import jsonable
 
@@ -27,7 +27,7 @@ SLACK = 1e-10  # two differences that are equal but for rounding
 
 
 def compare(
-    metric: type[Measured],
+    metric: type[TaskMetric],
     gold: Sequence[Any],
     first: Sequence[Any],
     second: Sequence[Any],

@@ -18,7 +18,7 @@ import numpy as np
 from regard.core.errors import InputError, UnknownName
 from regard.data.files import needed
 from regard.metrics.answers import HAN, tongue
-from regard.metrics.base import Array, Figures, Measured, Weighted, mean, ratio
+from regard.metrics.base import Array, Figures, TaskMetric, Weighted, mean, ratio
 
 Gold = Sequence[str | Sequence[str]]
 ROUGE = ("rouge1", "rouge2", "rougeL")
@@ -72,7 +72,7 @@ def chrf() -> Any:
     return needed("sacrebleu.metrics", "translations are measured", "tasks").CHRF()
 
 
-class Translation(Measured):
+class TranslationMetric(TaskMetric):
     """BLEU and chrF of the whole, not the mean over texts: counts are summed first."""
 
     libraries = ("sacrebleu.metrics",)
@@ -158,14 +158,14 @@ def chrf_of(sums: Array) -> Array:
 # -- ROUGE
 
 
-class AnyScript:
+class AnyScriptTokenizer:
     """Words of any script, and single characters where a script writes no spaces."""
 
     def tokenize(self, text: str) -> list[str]:
         return WORD.findall(text.lower())
 
 
-class Summary(Measured):
+class RougeMetric(TaskMetric):
     """The mean F1 of ROUGE-1, -2 and -L; the best of a text's references for each."""
 
     libraries = ("rouge_score.rouge_scorer",)
@@ -180,7 +180,7 @@ class Summary(Measured):
     @cached_property
     def scores(self) -> dict[str, list[float]]:
         library = needed("rouge_score.rouge_scorer", "summaries are measured", "tasks")
-        cut = None if self.english else AnyScript()
+        cut = None if self.english else AnyScriptTokenizer()
         scorer = library.RougeScorer(list(ROUGE), use_stemmer=self.stemmer, tokenizer=cut)
         pairs = zip(self.references, self.predicted, strict=True)
         scores = [scorer.score_multi(texts, text) for texts, text in pairs]

@@ -67,7 +67,7 @@ def family_of(name: str) -> Family:
     raise UnknownName("model", name, [*FAMILIES, *sizes()], "('regard models' lists them all)")
 
 
-def create(name: str, *, initialise: bool = True, **changes: Any) -> Model:
+def create(name: str, *, initialize: bool = True, **changes: Any) -> Model:
     """A new model of a published size, or of a family's default, with fields changed by name.
 
     >>> create("gpt2", layers=2, width=128, heads=4)
@@ -75,7 +75,7 @@ def create(name: str, *, initialise: bool = True, **changes: Any) -> Model:
     family = family_of(name)
     config = family.sizes[name] if name in family.sizes else family.config()
     model: Model = cast(Any, family.model)(config.replace(**changes))
-    return model.initialise() if initialise else model
+    return model.initialize() if initialize else model
 
 
 def count_parameters(name: str) -> int:
@@ -83,4 +83,4 @@ def count_parameters(name: str) -> int:
     import torch
 
     with torch.device("meta"):
-        return create(name, initialise=False).parameter_count()
+        return create(name, initialize=False).parameter_count()

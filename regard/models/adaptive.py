@@ -21,12 +21,12 @@ class AdaptiveEmbedding(nn.Module):
     """One table a cluster, each projected to the model's width and scaled by its root."""
 
     def __init__(
-        self, vocabulary: int, cutoffs: tuple[int, ...], size: int, ratio: int, width: int
+        self, vocab_size: int, cutoffs: tuple[int, ...], size: int, ratio: int, width: int
     ) -> None:
         super().__init__()
-        self.edges = (0, *cutoffs, vocabulary)
+        self.edges = (0, *cutoffs, vocab_size)
         self.ratio, self.width = ratio, width
-        edges = (0, vocabulary) if ratio == 1 else self.edges
+        edges = (0, vocab_size) if ratio == 1 else self.edges
         self.ranges = list(pairwise(edges))
         sizes = [size // ratio**i for i in range(len(self.ranges))]
         self.tables = nn.ModuleList(

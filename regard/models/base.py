@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.block import ACTIVATIONS, NORM_PLACES, Block, CrossBlock
-from regard.attention.memory import Fixed
+from regard.attention.memory import CrossKV
 from regard.attention.pattern import Pattern
 from regard.attention.position import View
 from regard.attention.precision import working_dtype
@@ -22,7 +22,7 @@ from regard.core.tables import fits, from_table
 from regard.models.output import Heads, Output
 from regard.models.state import (
     NOTHING,
-    Known,
+    KnowledgeView,
     State,
     caches,
     causal,
@@ -78,9 +78,9 @@ class Config:
 
 
 POSITIVE = {
-    "vocabulary", "context", "width", "layers", "heads", "kv_heads", "hidden", "head_size",
+    "vocab_size", "context", "width", "layers", "heads", "kv_heads", "ffn_size", "head_size",
     "window", "band", "embedding", "ratio", "buckets", "segments", "decoder_layers",
-    "decoder_heads", "decoder_hidden",
+    "decoder_heads", "decoder_ffn_size",
 }  # fmt: skip
 MOST_LAYERS = 10_000  # of anything believable
 CHOICES = {
@@ -138,7 +138,7 @@ class Model(nn.Module):
         """Within it a single text can be read, also by a model that learns in two directions."""
         yield
 
-    def grow_vocabulary(self, vocabulary: int) -> None:
+    def grow_vocabulary(self, vocab_size: int) -> None:
         """Makes rows for new tokens, drawn as the first ones were."""
         raise ConfigError(f"{type(self).__name__} cannot learn tokens that it was not made with")
 
@@ -146,9 +146,9 @@ class Model(nn.Module):
         super().__init__()
         self.extensions: dict[str, dict[str, Any]] = {}  # parts added to it: name -> options
 
-    def initialise(self) -> Self:
+    def initialize(self) -> Self:
         """Sets the weights as the paper does."""
-        raise TypeError(f"{type(self).__name__} does not say how it is initialised")
+        raise TypeError(f"{type(self).__name__} does not say how it is initialized")
 
     def logits(self, hidden: Tensor) -> Tensor:
         y: Tensor = self.output(hidden)
@@ -187,11 +187,11 @@ class Headed(Model):
         others = {name: classes for name, classes in heads.items() if name != "masked"}
         self.heads = nn.ModuleDict({name: self.head(name, k) for name, k in others.items()})
 
-    def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+    def read(self, head: str, hidden: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """What a head makes of the hidden states."""
         if head not in self.heads:
             raise UnknownName("head", head, list(self.heads), "(of this model)")
-        y: Tensor = self.heads[head](hidden, real)
+        y: Tensor = self.heads[head](hidden, attention_mask)
         return y
 
 
@@ -222,7 +222,9 @@ class EncoderDecoder(Model):
         """The rows of the first layer, of tokens that stand at `at` [B|1, T]."""
         raise TypeError(f"{type(self).__name__} does not say how it embeds")
 
-    def source_view(self, pattern: Pattern, rows: int, dtype: torch.dtype, known: Known) -> View:
+    def source_view(
+        self, pattern: Pattern, rows: int, dtype: torch.dtype, known: KnowledgeView
+    ) -> View:
         """What the rows of the encoder see of each other."""
         return known.view(pattern, dtype)
 
@@ -236,12 +238,14 @@ class EncoderDecoder(Model):
     def finish_target(self, x: Tensor) -> Tensor:
         raise TypeError(f"{type(self).__name__} does not say how its decoder ends")
 
-    def encode(self, source: Tensor, real: Tensor | None = None, known: Known = NOTHING) -> Tensor:
-        check_tokens(source, self.config.vocabulary)
+    def encode(
+        self, source: Tensor, attention_mask: Tensor | None = None, known: KnowledgeView = NOTHING
+    ) -> Tensor:
+        check_tokens(source, self.config.vocab_size)
         rows = source.size(1)
-        x = self.embed(source, known.positions(real, rows, source.device))
+        x = self.embed(source, known.positions(attention_mask, rows, source.device))
         dtype = working_dtype(x)
-        view = self.source_view(everything(real, rows, dtype), rows, dtype, known)
+        view = self.source_view(everything(attention_mask, rows, dtype), rows, dtype, known)
         for block in self.encoder_blocks:
             x = block(x, view)
         return self.finish_source(x)
@@ -249,21 +253,21 @@ class EncoderDecoder(Model):
     def decode(
         self,
         target: Tensor,
-        source: list[Fixed],
-        source_real: Tensor | None = None,
-        real: Tensor | None = None,
+        source: list[CrossKV],
+        source_attention_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         state: State | None = None,
     ) -> Tensor:
-        check_tokens(target, self.config.vocabulary)
+        check_tokens(target, self.config.vocab_size)
         rows = target.size(1)
-        marks, past, memories = recall(state, real, target, len(self.decoder_blocks))
+        marks, past, memories = recall(state, attention_mask, target, len(self.decoder_blocks))
         x = self.embed(target, positions(marks, past, rows, target.device))
         dtype = working_dtype(x)
         own = self.target_view(causal(marks, past, dtype), past, rows, dtype)
-        cross = View(everything(source_real, rows, dtype))
+        cross = View(everything(source_attention_mask, rows, dtype))
         for block, memory, read in zip(self.decoder_blocks, memories, source, strict=True):
             x = block(x, (own, memory), (cross, read))
-        return self.output.rows(self.finish_target(x), target, real, state)
+        return self.output.rows(self.finish_target(x), target, attention_mask, state)
 
     @property
     def decoding(self) -> str:
@@ -273,24 +277,24 @@ class EncoderDecoder(Model):
         own = self.output.caches(batch, capacity)
         return State([*caches(self.decoder_blocks, batch, capacity), *own])
 
-    def project_source(self, encoded: Tensor) -> list[Fixed]:
+    def project_source(self, encoded: Tensor) -> list[CrossKV]:
         """The encoder's output as each decoder layer reads it, projected once."""
         blocks: Any = self.decoder_blocks
-        return [Fixed(block.cross.layer.project.pairs(encoded)) for block in blocks]
+        return [CrossKV(block.cross.layer.project.pairs(encoded)) for block in blocks]
 
     def forward(
         self,
         source: Tensor,
         target: Tensor,
-        source_real: Tensor | None = None,
-        target_real: Tensor | None = None,
+        source_attention_mask: Tensor | None = None,
+        target_attention_mask: Tensor | None = None,
     ) -> Tensor:
         """source [B, S], target [B, T] (shifted right) -> hidden states of the target."""
-        encoded = self.project_source(self.encode(source, source_real))
-        return self.decode(target, encoded, source_real, target_real)
+        encoded = self.project_source(self.encode(source, source_attention_mask))
+        return self.decode(target, encoded, source_attention_mask, target_attention_mask)
 
 
-def check_tokens(tokens: Tensor, vocabulary: int) -> None:
+def check_tokens(tokens: Tensor, vocab_size: int) -> None:
     """Refuses ids outside the vocabulary; inside a compiled graph the embedding itself has to."""
     if torch.compiler.is_compiling() or not tokens.is_cpu or tokens.numel() == 0:
         return
@@ -299,9 +303,9 @@ def check_tokens(tokens: Tensor, vocabulary: int) -> None:
     if tokens.dim() != 2:
         raise InputError(f"tokens are of shape {list(tokens.shape)}; expected is [batch, length]")
     low, high = (int(x) for x in tokens.aminmax())
-    if low < 0 or high >= vocabulary:
+    if low < 0 or high >= vocab_size:
         raise InputError(
-            f"token id {low if low < 0 else high} is outside the vocabulary of {vocabulary}; "
+            f"token id {low if low < 0 else high} is outside the vocabulary of {vocab_size}; "
             "is this the model's own tokenizer?"
         )
 

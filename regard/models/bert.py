@@ -20,26 +20,26 @@ from regard.attention.precision import working_dtype
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, check_length, check_tokens, normal
 from regard.models.family import Family, PaperDefaults
-from regard.models.output import Heads, Output, Rows, Summary, Transform
-from regard.models.state import NOTHING, Known, everything
+from regard.models.output import Heads, Output, SummaryHead, TokenHead, Transform
+from regard.models.state import NOTHING, KnowledgeView, everything
 
 
 @dataclass(frozen=True)
 class BertConfig(Config):
-    vocabulary: int = 30522
+    vocab_size: int = 30522
     context: int = 512
     width: int = 768
     layers: int = 12
     heads: int = 12
-    hidden: int = 3072
+    ffn_size: int = 3072
     segments: int = 2
     activation: str = "gelu"
     dropout: float = 0.1
     dropout_attention: float = 0.1
     dropout_head: float | None = None  # before a classifier; `dropout` unless given
-    epsilon: float = 1e-12
-    start_std: float = 0.02
-    padding: int = 0  # the id of [PAD]
+    norm_eps: float = 1e-12
+    init_std: float = 0.02
+    pad_id: int = 0  # the id of [PAD]
 
     @property
     def first_position(self) -> int:
@@ -52,11 +52,11 @@ class Embeddings(nn.Module):
 
     def __init__(self, c: BertConfig) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.tokens = nn.Embedding(c.vocab_size, c.width)
         self.first = c.first_position
         self.positions = nn.Embedding(c.first_position + c.context, c.width)
         self.segments = nn.Embedding(c.segments, c.width)
-        self.norm = nn.LayerNorm(c.width, c.epsilon)
+        self.norm = nn.LayerNorm(c.width, c.norm_eps)
         self.dropout = Dropout(c.dropout)
 
     def forward(self, tokens: Tensor, at: Tensor, segments: Tensor | None) -> Tensor:
@@ -83,16 +83,16 @@ class Bert(Encoder):
         self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
         heads = self.PRETRAINING if heads is None else heads
         if "masked" in heads:
-            transform = Transform(c.width, self.GUESSING or c.activation, c.epsilon)
+            transform = Transform(c.width, self.GUESSING or c.activation, c.norm_eps)
             self.output = Output(self.embeddings.tokens.weight, bias="learned", transform=transform)
         self.add_heads(heads)
 
     def block(self, c: BertConfig) -> nn.Module:
         attention = self.attention(c)
-        feed_forward = FeedForward(c.width, c.hidden, c.activation)
+        feed_forward = FeedForward(c.width, c.ffn_size, c.activation)
         return Block(
-            PostNorm(attention, nn.LayerNorm(c.width, c.epsilon), c.dropout),
-            PostNorm(feed_forward, nn.LayerNorm(c.width, c.epsilon), c.dropout),
+            PostNorm(attention, nn.LayerNorm(c.width, c.norm_eps), c.dropout),
+            PostNorm(feed_forward, nn.LayerNorm(c.width, c.norm_eps), c.dropout),
         )
 
     @staticmethod
@@ -103,40 +103,45 @@ class Bert(Encoder):
         c = self.config
         dropout = c.dropout if c.dropout_head is None else c.dropout_head
         if name in ("tag", "answer"):
-            return Rows(c.width, classes, dropout if name == "tag" else 0.0)
-        return Summary(
+            return TokenHead(c.width, classes, dropout if name == "tag" else 0.0)
+        return SummaryHead(
             c.width, classes, "first", after=dropout if name in ("classify", "choose") else 0.0
         )
 
-    def initialise(self) -> Self:
+    def initialize(self) -> Self:
         """A normal distribution of 0.02, cut at two deviations."""
-        normal(self, self.config.start_std)
+        normal(self, self.config.init_std)
         for part in self.modules():
             if isinstance(part, nn.Linear | nn.Embedding):
-                std = self.config.start_std
+                std = self.config.init_std
                 nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
         return self
 
     def forward(
         self,
         tokens: Tensor,
-        real: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         segments: Tensor | None = None,
         order: Tensor | None = None,
-        known: Known = NOTHING,
+        known: KnowledgeView = NOTHING,
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding.
+        """tokens [B, T] -> hidden states [B, T, width]; `attention_mask` [B, T] is False at
+        padding.
 
         With an `order` [B, T] a row sees the rows of an order not above its own; 0, 1, 2, … reads
         from left to right. `known` may place rows elsewhere and hide some from others.
         """
         c = self.config
-        check_tokens(tokens, c.vocabulary)
+        check_tokens(tokens, c.vocab_size)
         rows = tokens.size(1)
         check_length(rows, c.context)
-        x = self.embeddings(tokens, known.positions(real, rows, tokens.device), segments)
+        x = self.embeddings(tokens, known.positions(attention_mask, rows, tokens.device), segments)
         dtype = working_dtype(x)
-        pattern = everything(real, rows, dtype) if order is None else ordered(order, real, dtype)
+        pattern = (
+            everything(attention_mask, rows, dtype)
+            if order is None
+            else ordered(order, attention_mask, dtype)
+        )
         view = known.view(pattern, dtype)
         for block in self.blocks:
             x = block(x, view)
@@ -144,15 +149,17 @@ class Bert(Encoder):
         return y
 
 
-def ordered(order: Tensor, real: Tensor | None, dtype: torch.dtype) -> Ordered:
+def ordered(order: Tensor, attention_mask: Tensor | None, dtype: torch.dtype) -> Ordered:
     """Rows see real keys of an order not above their own."""
     return Ordered(
-        order, order if real is None else torch.where(real, order, Ordered.HIDDEN), dtype
+        order,
+        order if attention_mask is None else torch.where(attention_mask, order, Ordered.HIDDEN),
+        dtype,
     )
 
 
-def bert(width: int, layers: int, vocabulary: int = 30522) -> BertConfig:
-    return BertConfig(vocabulary, width=width, layers=layers, heads=width // 64, hidden=4 * width)
+def bert(width: int, layers: int, vocab_size: int = 30522) -> BertConfig:
+    return BertConfig(vocab_size, width=width, layers=layers, heads=width // 64, ffn_size=4 * width)
 
 
 SIZES = {

@@ -62,7 +62,7 @@ class Shape:
             "layers": self.layers,
             "width": self.width,
             "heads": self.heads,
-            "hidden": 4 * self.width,
+            "ffn_size": 4 * self.width,
         }
 
     @property

@@ -24,26 +24,26 @@ from regard.core.errors import InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Headed, check_length, check_tokens, normal
 from regard.models.family import Family, PaperDefaults
-from regard.models.output import Heads, Last, Output, Rows
+from regard.models.output import Heads, LastRowHead, Output, TokenHead
 from regard.models.state import State, caches, causal, positions, recall
 
 
 @dataclass(frozen=True)
 class GPTConfig(Config):
-    vocabulary: int = 50257
+    vocab_size: int = 50257
     context: int = 1024
     width: int = 768
     layers: int = 12
     heads: int = 12
-    hidden: int | None = None  # 4 · width unless given
+    ffn_size: int | None = None  # 4 · width unless given
     norm: str = "pre"  # "post": GPT-1
     band: int | None = None  # GPT-3: how many rows, itself included, every second layer sees
     activation: str = "gelu_tanh"
     dropout: float = 0.1
     dropout_attention: float = 0.1
     dropout_embedding: float = 0.1
-    epsilon: float = 1e-5
-    start_std: float = 0.02
+    norm_eps: float = 1e-5
+    init_std: float = 0.02
     dropout_head: float = 0.1  # before a classifier
 
 
@@ -56,12 +56,12 @@ class GPT(Headed):
     def __init__(self, config: GPTConfig, heads: Heads | None = None) -> None:
         super().__init__()
         c = self.config = config
-        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.tokens = nn.Embedding(c.vocab_size, c.width)
         self.positions = nn.Embedding(c.context, c.width)
         self.dropout = Dropout(c.dropout_embedding)
         self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
         self.norm: nn.Module = (
-            nn.LayerNorm(c.width, c.epsilon) if c.norm == "pre" else nn.Identity()
+            nn.LayerNorm(c.width, c.norm_eps) if c.norm == "pre" else nn.Identity()
         )
         self.output = Output(self.tokens.weight)
         self.finish = for_the_output
@@ -72,10 +72,10 @@ class GPT(Headed):
         residual = NORM_PLACES[c.norm]
 
         def norm() -> nn.LayerNorm:
-            return nn.LayerNorm(c.width, c.epsilon)
+            return nn.LayerNorm(c.width, c.norm_eps)
 
         attention = Attention(c.width, c.heads, dropout=c.dropout_attention)
-        feed_forward = FeedForward(c.width, c.hidden or 4 * c.width, c.activation)
+        feed_forward = FeedForward(c.width, c.ffn_size or 4 * c.width, c.activation)
         return Block(
             residual(attention, norm(), c.dropout), residual(feed_forward, norm(), c.dropout)
         )
@@ -84,17 +84,17 @@ class GPT(Headed):
         """What reads a text is its last row; a bias is where published classes have one."""
         c = self.config
         if name in ("tag", "answer"):
-            return Rows(c.width, classes, c.dropout_head if name == "tag" else 0.0)
-        return Last(c.width, classes, c.dropout_head, bias=name == "choose")
+            return TokenHead(c.width, classes, c.dropout_head if name == "tag" else 0.0)
+        return LastRowHead(c.width, classes, c.dropout_head, bias=name == "choose")
 
-    def initialise(self) -> Self:
+    def initialize(self) -> Self:
         """N(0, 0.02); with pre-norm the outputs onto the residual path are divided by √(2 ·
         layers).
         """
         c = self.config
-        normal(self, c.start_std)
+        normal(self, c.init_std)
         if c.norm == "pre":
-            std = c.start_std / (2 * c.layers) ** 0.5
+            std = c.init_std / (2 * c.layers) ** 0.5
             for part in self.modules():
                 if isinstance(part, Attention):
                     nn.init.normal_(part.out.weight, std=std)
@@ -106,19 +106,19 @@ class GPT(Headed):
     def decoding(self) -> str:
         return "kv_cache"
 
-    def grow_vocabulary(self, vocabulary: int) -> None:
+    def grow_vocabulary(self, vocab_size: int) -> None:
         def larger(old: Tensor) -> nn.Parameter:
-            new = old.new_empty(vocabulary - old.size(0), old.size(1))
-            rows = [old.detach(), new.normal_(std=self.config.start_std)]
+            new = old.new_empty(vocab_size - old.size(0), old.size(1))
+            rows = [old.detach(), new.normal_(std=self.config.init_std)]
             return nn.Parameter(torch.cat(rows), old.requires_grad)
 
         old, output = self.tokens.weight, getattr(self, "output", None)
-        self.tokens.weight, self.tokens.num_embeddings = larger(old), vocabulary
+        self.tokens.weight, self.tokens.num_embeddings = larger(old), vocab_size
         if output is not None:
             output.weight = self.tokens.weight if output.weight is old else larger(output.weight)
         if hasattr(self.tokens, "spelling"):  # the extension "characters"
-            self.tokens.spelling.grow(vocabulary)  # type: ignore[operator, union-attr]
-        self.config = self.config.replace(vocabulary=vocabulary)
+            self.tokens.spelling.grow(vocab_size)  # type: ignore[operator, union-attr]
+        self.config = self.config.replace(vocab_size=vocab_size)
 
     def start(self, batch: int, capacity: int) -> State:
         c = self.config
@@ -128,25 +128,26 @@ class GPT(Headed):
     def forward(
         self,
         tokens: Tensor,
-        real: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         state: State | None = None,
         prefix: Tensor | None = None,
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding.
+        """tokens [B, T] -> hidden states [B, T, width]; `attention_mask` [B, T] is False at
+        padding.
 
         The first `prefix` [B] real tokens see each other (Raffel et al. 2019, 3.2.1). What follows
         them in later calls needs no prefix: it sees everything before it anyway.
         """
         c = self.config
-        check_tokens(tokens, c.vocabulary)
-        marks, past, memories = recall(state, real, tokens, c.layers)
+        check_tokens(tokens, c.vocab_size)
+        marks, past, memories = recall(state, attention_mask, tokens, c.layers)
         check_length(past + tokens.size(1), c.context)
         at = positions(marks, past, tokens.size(1), tokens.device)
         x = self.embed(tokens, at)
         views = self.views(x, at, marks, past, prefix)
         for i, block in enumerate(self.blocks):
             x = block(x, views[i % len(views)], memories[i])
-        return self.finish(self, self.norm(x), tokens, real, state)
+        return self.finish(self, self.norm(x), tokens, attention_mask, state)
 
     def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
         """The rows of the first layer, of tokens that stand at `at` [B|1, T]."""
@@ -154,7 +155,7 @@ class GPT(Headed):
         return y
 
     def views(
-        self, x: Tensor, at: Tensor, real: Tensor | None, past: int, prefix: Tensor | None
+        self, x: Tensor, at: Tensor, attention_mask: Tensor | None, past: int, prefix: Tensor | None
     ) -> list[View]:
         """What the layers see, in turn: everything before them, and with GPT-3 a band of it."""
         band = self.config.band
@@ -163,37 +164,41 @@ class GPT(Headed):
                 f"every second layer of this GPT sees a band of {band} rows, and a "
                 "band has no prefix; choose a GPT without 'band'"
             )
-        dense = View(seen_before(x, real, past, prefix))
+        dense = View(seen_before(x, attention_mask, past, prefix))
         if band is None:
             return [dense]
-        return [dense, View(banded(band, real, past, x, working_dtype(x)))]
+        return [dense, View(banded(band, attention_mask, past, x, working_dtype(x)))]
 
 
 def for_the_output(
-    model: GPT, hidden: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
+    model: GPT, hidden: Tensor, tokens: Tensor, attention_mask: Tensor | None, state: State | None
 ) -> Tensor:
     """The rows with all that the model's output needs."""
-    return model.output.rows(hidden, tokens, real, state)
+    return model.output.rows(hidden, tokens, attention_mask, state)
 
 
-def seen_before(x: Tensor, real: Tensor | None, past: int, prefix: Tensor | None) -> Pattern:
+def seen_before(
+    x: Tensor, attention_mask: Tensor | None, past: int, prefix: Tensor | None
+) -> Pattern:
     """Causal, but a prefix is all of order 0."""
     if prefix is None:
-        return causal(real, past, working_dtype(x))
-    place = positions(real, 0, past + x.size(1), x.device)
+        return causal(attention_mask, past, working_dtype(x))
+    place = positions(attention_mask, 0, past + x.size(1), x.device)
     order = (place - prefix[:, None] + 1).clamp_min(0)
-    keys = order if real is None else torch.where(real, order, Ordered.HIDDEN)
+    keys = order if attention_mask is None else torch.where(attention_mask, order, Ordered.HIDDEN)
     return Ordered(order[:, past:], keys, working_dtype(x))
 
 
-def banded(band: int, real: Tensor | None, past: int, x: Tensor, dtype: torch.dtype) -> Pattern:
+def banded(
+    band: int, attention_mask: Tensor | None, past: int, x: Tensor, dtype: torch.dtype
+) -> Pattern:
     """The last `band` rows, itself included: a window where all rows are here, a comparison with a
     cache.
     """
     if past == 0:
-        return Window(band - 1, 0, x.size(1), dtype, x.device, real)
-    order = positions(real, 0, past + x.size(1), x.device)
-    keys = order if real is None else torch.where(real, order, Ordered.HIDDEN)
+        return Window(band - 1, 0, x.size(1), dtype, x.device, attention_mask)
+    order = positions(attention_mask, 0, past + x.size(1), x.device)
+    keys = order if attention_mask is None else torch.where(attention_mask, order, Ordered.HIDDEN)
     rows = order[:, past:]
     return Ordered(rows, keys, dtype, floor=rows - band + 1)
 
@@ -204,7 +209,7 @@ def gpt3(layers: int, width: int, heads: int) -> GPTConfig:
 
 
 SIZES = {
-    "gpt1": GPTConfig(vocabulary=40478, context=512, norm="post"),
+    "gpt1": GPTConfig(vocab_size=40478, context=512, norm="post"),
     "gpt2": GPTConfig(),
     "gpt2-medium": GPTConfig(width=1024, layers=24, heads=16),
     "gpt2-large": GPTConfig(width=1280, layers=36, heads=20),

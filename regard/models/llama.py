@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention
 from regard.attention.block import Block, Gated, PreNorm
 from regard.attention.dropout import Dropout
-from regard.attention.position import Rotary, Turns, View
+from regard.attention.position import Rotary, RotaryAngles, View
 from regard.attention.precision import working_dtype
 from regard.core.errors import ConfigError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
@@ -31,14 +31,14 @@ from regard.models.state import State
 
 @dataclass(frozen=True)
 class LlamaConfig(Config):
-    vocabulary: int = 32000
+    vocab_size: int = 32000
     context: int = 2048
     width: int = 4096
     layers: int = 32
     heads: int = 32
     kv_heads: int | None = None  # heads of keys and values; `heads` unless given
     head_size: int | None = None  # width / heads unless given
-    hidden: int = 11008
+    ffn_size: int = 11008
     activation: str = "silu"
     bias: bool = False  # of the attention's matrices
     tied: bool = False  # is the output the table of the tokens?
@@ -47,8 +47,8 @@ class LlamaConfig(Config):
     dropout: float = 0.0
     dropout_attention: float = 0.0
     dropout_head: float = 0.1  # before a classifier
-    epsilon: float = 1e-6
-    start_std: float = 0.02
+    norm_eps: float = 1e-6
+    init_std: float = 0.02
 
     def check(self) -> None:
         super().check()
@@ -92,10 +92,10 @@ class Llama(GPT):
     def __init__(self, config: LlamaConfig, heads: Heads | None = None) -> None:
         Model.__init__(self)  # a GPT's table of positions is not built
         c = self.config = config
-        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.tokens = nn.Embedding(c.vocab_size, c.width)
         self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
-        self.norm = nn.RMSNorm(c.width, c.epsilon)
+        self.norm = nn.RMSNorm(c.width, c.norm_eps)
         heads = {"masked": 0} if heads is None else heads
         if "masked" in heads:
             table = self.tokens.weight
@@ -110,18 +110,18 @@ class Llama(GPT):
             c.width, c.heads, size=c.size, kv_heads=c.kv_heads, bias=c.bias,
             dropout=c.dropout_attention, score=Rotary(),
         )  # fmt: skip
-        network = Gated(c.width, c.hidden, c.activation, bias=False)
+        network = Gated(c.width, c.ffn_size, c.activation, bias=False)
 
         def residual(layer: nn.Module) -> PreNorm:
-            return PreNorm(layer, nn.RMSNorm(c.width, c.epsilon), c.dropout)
+            return PreNorm(layer, nn.RMSNorm(c.width, c.norm_eps), c.dropout)
 
         return Block(residual(attention), residual(network))
 
-    def initialise(self) -> Self:
+    def initialize(self) -> Self:
         """N(0, 0.02), the output onto the residual path too."""
-        normal(self, self.config.start_std)
+        normal(self, self.config.init_std)
         if hasattr(self, "output") and not self.config.tied:
-            nn.init.normal_(self.output.weight, std=self.config.start_std)
+            nn.init.normal_(self.output.weight, std=self.config.init_std)
         return self
 
     @property
@@ -133,26 +133,26 @@ class Llama(GPT):
         return y
 
     def views(
-        self, x: Tensor, at: Tensor, real: Tensor | None, past: int, prefix: Tensor | None
+        self, x: Tensor, at: Tensor, attention_mask: Tensor | None, past: int, prefix: Tensor | None
     ) -> list[View]:
-        turns = Turns.of(at, self.config.frequencies(x.device), working_dtype(x))
-        return [View(seen_before(x, real, past, prefix), turns=turns)]
+        turns = RotaryAngles.of(at, self.config.frequencies(x.device), working_dtype(x))
+        return [View(seen_before(x, attention_mask, past, prefix), turns=turns)]
 
 
 def as_they_are(
-    model: GPT, hidden: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
+    model: GPT, hidden: Tensor, tokens: Tensor, attention_mask: Tensor | None, state: State | None
 ) -> Tensor:
     """The rows of a model without an output, which heads read."""
     return hidden
 
 
-def llama(layers: int, width: int, heads: int, hidden: int, **more: Any) -> LlamaConfig:
-    return LlamaConfig(layers=layers, width=width, heads=heads, hidden=hidden, **more)
+def llama(layers: int, width: int, heads: int, ffn_size: int, **more: Any) -> LlamaConfig:
+    return LlamaConfig(layers=layers, width=width, heads=heads, ffn_size=ffn_size, **more)
 
 
-LLAMA2: dict[str, Any] = {"context": 4096, "epsilon": 1e-5}
+LLAMA2: dict[str, Any] = {"context": 4096, "norm_eps": 1e-5}
 LLAMA3: dict[str, Any] = {
-    "vocabulary": 128256, "context": 8192, "epsilon": 1e-5, "rope_theta": 5e5, "kv_heads": 8
+    "vocab_size": 128256, "context": 8192, "norm_eps": 1e-5, "rope_theta": 5e5, "kv_heads": 8
 }  # fmt: skip
 SIZES = {
     "llama-7b": llama(32, 4096, 32, 11008),
@@ -168,13 +168,13 @@ SIZES = {
         16, 2048, 32, 8192, **LLAMA3 | {"context": 131072}, tied=True,
         rope_scaling=(32.0, 1.0, 4.0, 8192.0),
     ),
-    "tinyllama-1.1b": llama(22, 2048, 32, 5632, kv_heads=4, epsilon=1e-5),
+    "tinyllama-1.1b": llama(22, 2048, 32, 5632, kv_heads=4, norm_eps=1e-5),
     "smollm2-135m": llama(
-        30, 576, 9, 1536, vocabulary=49152, context=8192, kv_heads=3, epsilon=1e-5, tied=True,
-        rope_theta=1e5, start_std=1 / 24,
+        30, 576, 9, 1536, vocab_size=49152, context=8192, kv_heads=3, norm_eps=1e-5, tied=True,
+        rope_theta=1e5, init_std=1 / 24,
     ),
     "smollm2-360m": llama(
-        32, 960, 15, 2560, vocabulary=49152, context=8192, kv_heads=5, epsilon=1e-5, tied=True,
+        32, 960, 15, 2560, vocab_size=49152, context=8192, kv_heads=5, norm_eps=1e-5, tied=True,
         rope_theta=1e5,
     ),
 }  # fmt: skip
@@ -182,7 +182,7 @@ SIZES = {
 
 def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
     """A gated network has three matrices: two thirds as wide it is as large as a plain one."""
-    return shape.fields() | {"hidden": -(-8 * shape.width // 3 // 32) * 32}
+    return shape.fields() | {"ffn_size": -(-8 * shape.width // 3 // 32) * 32}
 
 
 _training = PaperDefaults(

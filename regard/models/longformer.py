@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention.attention import Attention
-from regard.attention.memory import Fixed
+from regard.attention.memory import CrossKV
 from regard.attention.position import View
 from regard.attention.precision import working_dtype
 from regard.attention.window import Window
@@ -24,7 +24,7 @@ from regard.models.base import check_length, check_tokens
 from regard.models.bert import Bert
 from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.roberta import Roberta, RobertaConfig
-from regard.models.state import NOTHING, Known, everything
+from regard.models.state import NOTHING, KnowledgeView, everything
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class LongAttention(nn.Module):
         y: Tensor = self.local(x, view.local)
         if view.rows is None:
             return y
-        source = Fixed(self.wide.project.pairs(x))
+        source = CrossKV(self.wide.project.pairs(x))
         return view.scatter(y, self.wide(view.gather(x), view.everywhere, source))
 
 
@@ -92,48 +92,54 @@ class Longformer(Roberta):
     def forward(
         self,
         tokens: Tensor,
-        real: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         segments: Tensor | None = None,
         global_tokens: Tensor | None = None,
-        known: Known = NOTHING,
+        known: KnowledgeView = NOTHING,
     ) -> Tensor:
         """tokens [B, T] -> hidden states [B, T, width]; `global_tokens` marks the global rows [B,
         T], or is what `places` makes of such marks [B, G]: a compiled graph cannot count them.
         """
         c = self.config
-        check_tokens(tokens, c.vocabulary)
+        check_tokens(tokens, c.vocab_size)
         check_length(tokens.size(1), c.context)
-        at = known.positions(real, tokens.size(1), tokens.device)
+        at = known.positions(attention_mask, tokens.size(1), tokens.device)
         x = self.embeddings(tokens, at, segments)
-        views = self.views(x, real, global_tokens, known)
+        views = self.views(x, attention_mask, global_tokens, known)
         for block, window in zip(self.blocks, c.windows, strict=True):
             x = block(x, views[window])
         y: Tensor = x
         return y
 
     def views(
-        self, x: Tensor, real: Tensor | None, wide: Tensor | None, known: Known = NOTHING
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None,
+        wide: Tensor | None,
+        known: KnowledgeView = NOTHING,
     ) -> dict[int, LongView]:
         """One view for each width of window."""
         dtype, length = working_dtype(x), x.size(1)
         if wide is not None and wide.dtype != torch.bool and wide.size(1) == length > 1:
             raise InputError("global_tokens are numbers, one a token; give marks of type bool")
-        rows = None if wide is None else places(wide, real)
+        rows = None if wide is None else places(wide, attention_mask)
         asking = x.new_empty(x.size(0), 0).long() if rows is None else rows
-        everywhere = known.view(everything(real, asking.size(1), dtype), dtype, asking=asking)
+        everywhere = known.view(
+            everything(attention_mask, asking.size(1), dtype), dtype, asking=asking
+        )
 
         def view(side: int) -> LongView:
-            window = Window(side, side, length, dtype, x.device, real, rows)
+            window = Window(side, side, length, dtype, x.device, attention_mask, rows)
             return LongView(known.view(window, dtype), everywhere, rows)
 
         return {w: view(w // 2) for w in set(self.config.windows)}
 
 
-def places(marks: Tensor, real: Tensor | None = None) -> Tensor | None:
+def places(marks: Tensor, attention_mask: Tensor | None = None) -> Tensor | None:
     """Marks [B, T] -> positions [B, G], -1 where a text has fewer; None if none has any."""
     if marks.dtype != torch.bool:
         return marks  # positions already
-    marks = marks if real is None else marks & real
+    marks = marks if attention_mask is None else marks & attention_mask
     count = int(marks.sum(1).max()) if marks.size(0) else 0
     if count == 0:
         return None
@@ -168,7 +174,7 @@ def lengthen(encoder: Bert, context: int = 4096, window: int | tuple[int, ...] =
 
 SIZES = {
     "longformer-base-4096": LongformerConfig(),
-    "longformer-large-4096": LongformerConfig(width=1024, layers=24, heads=16, hidden=4096),
+    "longformer-large-4096": LongformerConfig(width=1024, layers=24, heads=16, ffn_size=4096),
 }
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PreNorm
 from regard.attention.dropout import Dropout
-from regard.attention.kernels import How
+from regard.attention.kernels import AttentionArgs
 from regard.attention.pattern import Pattern
 from regard.attention.position import Distances, Relative, View, sinusoids
 from regard.attention.precision import working_dtype
@@ -30,17 +30,17 @@ from regard.models.state import mark
 
 @dataclass(frozen=True)
 class CharacterLongformerConfig(Config):
-    vocabulary: int = 204
+    vocab_size: int = 204
     width: int = 512
     layers: int = 12
     heads: int = 8
-    hidden: int = 2048
+    ffn_size: int = 2048
     windows: tuple[int, ...] = ()  # rows seen before each, one a layer; () grows from 32 to 512
     dilations: tuple[int, ...] = ()  # of the last two heads, one number a layer; () for none
     dropout: float = 0.2
     dropout_attention: float = 0.2
-    epsilon: float = 1e-5
-    start_std: float = 0.02
+    norm_eps: float = 1e-5
+    init_std: float = 0.02
 
     def check(self) -> None:
         super().check()
@@ -72,14 +72,16 @@ class Dilated(Pattern):
         step: int,
         before: int,
         after: int,
-        real: Tensor,  # [B, T]: which keys are no padding
+        attention_mask: Tensor,  # [B, T]: which keys are no padding
         dtype: torch.dtype,
     ) -> None:
-        length = real.size(1)
+        length = attention_mask.size(1)
         self.step, self.length, self.short = step, length, -(-length // step)
-        folded = F.pad(real, (0, self.short * step - length)).unflatten(1, (self.short, step))
+        folded = F.pad(attention_mask, (0, self.short * step - length)).unflatten(
+            1, (self.short, step)
+        )
         self.real = folded.transpose(1, 2).flatten(0, 1)  # [B · step, short]
-        self.window = Window(before, after, self.short, dtype, real.device, self.real)
+        self.window = Window(before, after, self.short, dtype, attention_mask.device, self.real)
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         same = query % self.step == key % self.step
@@ -94,7 +96,7 @@ class Dilated(Pattern):
     def rows(self, x: Tensor) -> Tensor:
         return self.window.rows(self.fold(x))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         y = self.window.attend(self.fold(q), self.fold(k), self.fold(v), how)
         y = y.unflatten(0, (q.size(0), self.step)).permute(0, 2, 3, 1, 4).flatten(2, 3)
         result: Tensor = y[:, :, : self.length]
@@ -130,25 +132,25 @@ class CharacterLongformer(Model):
     def __init__(self, config: CharacterLongformerConfig) -> None:
         super().__init__()
         c = self.config = config
-        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.tokens = nn.Embedding(c.vocab_size, c.width)
         self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
-        self.norm = nn.LayerNorm(c.width, c.epsilon)
+        self.norm = nn.LayerNorm(c.width, c.norm_eps)
         self.output = Output(self.tokens.weight, bias="learned")
 
     @staticmethod
     def block(c: CharacterLongformerConfig) -> Block:
         def residual(layer: nn.Module) -> PreNorm:
-            return PreNorm(layer, nn.LayerNorm(c.width, c.epsilon), c.dropout)
+            return PreNorm(layer, nn.LayerNorm(c.width, c.norm_eps), c.dropout)
 
         attention = SplitAttention(c, apart=min(2, c.heads - 1))
-        return Block(residual(attention), residual(FeedForward(c.width, c.hidden, "gelu")))
+        return Block(residual(attention), residual(FeedForward(c.width, c.ffn_size, "gelu")))
 
-    def initialise(self) -> Self:
-        normal(self, self.config.start_std)
+    def initialize(self) -> Self:
+        normal(self, self.config.init_std)
         for name, parameter in self.named_parameters():
             if name.endswith((".u", ".v")):
-                nn.init.normal_(parameter, std=self.config.start_std)
+                nn.init.normal_(parameter, std=self.config.init_std)
         return self
 
     @property
@@ -161,12 +163,18 @@ class CharacterLongformer(Model):
         c = self.config
         return sum(c.window(i) * c.dilation(i) for i in range(c.layers))
 
-    def forward(self, tokens: Tensor, real: Tensor | None = None) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; `real` [B, T] is False at padding."""
+    def forward(self, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """tokens [B, T] -> hidden states [B, T, width]; `attention_mask` [B, T] is False at
+        padding.
+        """
         c = self.config
-        check_tokens(tokens, c.vocabulary)
+        check_tokens(tokens, c.vocab_size)
         x = self.dropout(self.tokens(tokens))
-        there = mark(tokens.size(0), tokens.size(1), tokens.device) if real is None else real
+        there = (
+            mark(tokens.size(0), tokens.size(1), tokens.device)
+            if attention_mask is None
+            else attention_mask
+        )
         kinds = {(c.window(i), step) for i in range(c.layers) for step in (1, c.dilation(i))}
         views = {(w, step): self.view(x, w, step, there) for w, step in kinds}
         for i, block in enumerate(self.blocks):
@@ -174,14 +182,14 @@ class CharacterLongformer(Model):
         y: Tensor = self.norm(x)
         return y
 
-    def view(self, x: Tensor, before: int, step: int, real: Tensor) -> View:
+    def view(self, x: Tensor, before: int, step: int, attention_mask: Tensor) -> View:
         """The last `before` rows of every `step`-th, with their distances."""
         dtype = working_dtype(x)
         pattern: Pattern
         if step == 1:
-            pattern = window = Window(before, 0, x.size(1), dtype, x.device, real)
+            pattern = window = Window(before, 0, x.size(1), dtype, x.device, attention_mask)
         else:
-            pattern = Dilated(step, before, 0, real, dtype)
+            pattern = Dilated(step, before, 0, attention_mask, dtype)
             window = pattern.window
         first, keys = window.before + window.block - 1, window.before + window.block
         distance = torch.arange(first, first - keys - 1, -1, device=x.device) * step

@@ -19,7 +19,7 @@ from regard.models.state import State
 
 @dataclass(frozen=True)
 class LSTMConfig(Config):
-    vocabulary: int = 10000
+    vocab_size: int = 10000
     width: int = 650
     layers: int = 2
     dropout: float = 0.5
@@ -35,14 +35,14 @@ class LSTM(Model):
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__()
         c = self.config = config
-        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.tokens = nn.Embedding(c.vocab_size, c.width)
         self.dropout = Dropout(c.dropout)
         self.layers = nn.ModuleList(
             nn.LSTM(c.width, c.width, batch_first=True) for _ in range(c.layers)
         )
         self.output = Output(self.tokens.weight, bias="learned")
 
-    def initialise(self) -> Self:
+    def initialize(self) -> Self:
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -self.config.start_range, self.config.start_range)
         return self
@@ -55,10 +55,10 @@ class LSTM(Model):
         return {"": list(self.layers)}
 
     def forward(
-        self, tokens: Tensor, real: Tensor | None = None, state: State | None = None
+        self, tokens: Tensor, attention_mask: Tensor | None = None, state: State | None = None
     ) -> Tensor:
         """tokens [B, T] -> hidden states [B, T, width]. Padding leaves the state as it was."""
-        check_tokens(tokens, self.config.vocabulary)
+        check_tokens(tokens, self.config.vocab_size)
         x = self.dropout(self.tokens(tokens))
         count = len(self.layers)
         pairs = state.hidden[:count] if state is not None and state.hidden else [None] * count
@@ -69,13 +69,17 @@ class LSTM(Model):
                 if pair is None
                 else (pair[None, :, 0].contiguous(), pair[None, :, 1].contiguous())
             )
-            y, end = recur(layer, x, before) if real is None else padded(layer, x, real, before)
+            y, end = (
+                recur(layer, x, before)
+                if attention_mask is None
+                else padded(layer, x, attention_mask, before)
+            )
             ends.append(torch.stack([end[0][0], end[1][0]], 1))  # [B, 2, width]
             x = self.dropout(y)
         if state is not None:
             state.hidden = [*(end.detach() for end in ends), *state.hidden[count:]]
             state.length += tokens.size(1)
-        return self.output.rows(x, tokens, real, state)
+        return self.output.rows(x, tokens, attention_mask, state)
 
 
 HALF_ON_CPU: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -103,7 +107,7 @@ def recur(
 
 
 def padded(
-    layer: nn.Module, x: Tensor, real: Tensor, before: tuple[Tensor, Tensor] | None
+    layer: nn.Module, x: Tensor, attention_mask: Tensor, before: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Step by step, holding the state where there is padding."""
     empty = x.new_zeros(1, x.size(0), x.size(2))
@@ -111,7 +115,7 @@ def padded(
     rows = []
     for t in range(x.size(1)):
         y, (next_h, next_c) = recur(layer, x[:, t : t + 1], (h, c))
-        here = real[:, t][None, :, None]
+        here = attention_mask[:, t][None, :, None]
         h, c = torch.where(here, next_h, h), torch.where(here, next_c, c)
         rows.append(y)
     return torch.cat(rows, 1), (h, c)

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from regard.attention.block import ACTIVATIONS
 from regard.attention.dropout import Dropout
-from regard.attention.memory import Growing
+from regard.attention.memory import KVCache
 from regard.attention.precision import working_dtype
 from regard.models.state import State
 
@@ -27,7 +27,7 @@ CHUNK = 2**25  # logits in memory at a time
 ALIGNED = 64  # a row of logits begins at a multiple: products into other rows are a third slower
 
 
-class Soft(NamedTuple):
+class SoftTarget(NamedTuple):
     """A row's loss where not only its target counts: with s_k = -log p_k and Z = Σ_k exp(logit_k),
     own · s_target + other · Σ_k s_k + z · (log Z)²; the sum leaves out the word `without`.
     """
@@ -63,7 +63,7 @@ class Surprisal(torch.autograd.Function):
         bias: Tensor | None,  # [V]
         targets: Tensor,  # [N]
         shares: Tensor | None,  # [N]: how much each target counts
-        soft: Soft | None,
+        soft: SoftTarget | None,
         learn: bool,
         dtype: torch.dtype,
     ) -> Tensor:
@@ -133,7 +133,7 @@ def surprisal(
     bias: Tensor | None,
     targets: Tensor,
     shares: Tensor | None = None,
-    soft: Soft | None = None,
+    soft: SoftTarget | None = None,
 ) -> Tensor:
     """The summed surprisal of the targets, in nats; `soft` makes another loss of it."""
     taught = [t for t in (hidden, weight, bias) if t is not None and t.requires_grad]
@@ -174,7 +174,7 @@ class Output(nn.Module):
         self.transform = nn.Identity() if transform is None else transform
 
     def rows(
-        self, hidden: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
+        self, hidden: Tensor, tokens: Tensor, attention_mask: Tensor | None, state: State | None
     ) -> Tensor:
         """What a model gives back for its hidden states [B, T, width]: they themselves, unless an
         output needs more of a row. A model that goes on with a text ends its forward with this; the
@@ -182,7 +182,7 @@ class Output(nn.Module):
         """
         return hidden
 
-    def caches(self, batch: int, capacity: int) -> list[Growing]:
+    def caches(self, batch: int, capacity: int) -> list[KVCache]:
         """What `rows` remembers, beside the caches of the layers: nothing."""
         return []
 
@@ -198,7 +198,7 @@ class Output(nn.Module):
         return surprisal(self.prepare(hidden), self.weight, self.bias, targets, shares)
 
     def softened(
-        self, hidden: Tensor, targets: Tensor, soft: Soft, shares: Tensor | None = None
+        self, hidden: Tensor, targets: Tensor, soft: SoftTarget, shares: Tensor | None = None
     ) -> Tensor:
         """As `surprisal`, of a softer loss."""
         return surprisal(self.prepare(hidden), self.weight, self.bias, targets, shares, soft)
@@ -218,16 +218,16 @@ class Output(nn.Module):
 Heads = dict[str, int]  # name -> number of classes
 
 
-def first_row(hidden: Tensor, real: Tensor | None) -> Tensor:
+def first_row(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Each text's first real row: padding may stand on either side."""
-    return hidden[:, 0] if real is None else pick(hidden, real.long().argmax(1))
+    return hidden[:, 0] if attention_mask is None else pick(hidden, attention_mask.long().argmax(1))
 
 
-def last_row(hidden: Tensor, real: Tensor | None) -> Tensor:
+def last_row(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Each text's last real row."""
-    if real is None:
+    if attention_mask is None:
         return hidden[:, -1]
-    return pick(hidden, real.size(1) - 1 - real.long().flip(1).argmax(1))
+    return pick(hidden, attention_mask.size(1) - 1 - attention_mask.long().flip(1).argmax(1))
 
 
 def pick(hidden: Tensor, row: Tensor) -> Tensor:
@@ -237,19 +237,19 @@ def pick(hidden: Tensor, row: Tensor) -> Tensor:
 ROWS = {"first": first_row, "last": last_row}
 
 
-class Rows(nn.Module):
+class TokenHead(nn.Module):
     """Classes for every row: tags, or the start and end of an answer."""
 
     def __init__(self, width: int, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.dropout, self.out = Dropout(dropout), nn.Linear(width, classes)
 
-    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         y: Tensor = self.out(self.dropout(hidden))
         return y
 
 
-class Last(nn.Module):
+class LastRowHead(nn.Module):
     """The last row speaks for the text, and classes come straight from it (Radford et al. 2018,
     3.2).
     """
@@ -258,12 +258,12 @@ class Last(nn.Module):
         super().__init__()
         self.dropout, self.out = Dropout(dropout), nn.Linear(width, classes, bias=bias)
 
-    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
-        y: Tensor = self.out(self.dropout(last_row(hidden, real)))
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        y: Tensor = self.out(self.dropout(last_row(hidden, attention_mask)))
         return y
 
 
-class Summary(nn.Module):
+class SummaryHead(nn.Module):
     """One row speaks for the text: dense, tanh, then classes (or, with none, the vector itself)."""
 
     def __init__(
@@ -275,8 +275,8 @@ class Summary(nn.Module):
         self.dense = nn.Linear(width, width)
         self.out = nn.Linear(width, classes) if classes else nn.Identity()
 
-    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
-        summary = torch.tanh(self.dense(self.before(self.row(hidden, real))))
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        summary = torch.tanh(self.dense(self.before(self.row(hidden, attention_mask))))
         y: Tensor = self.out(self.after(summary))
         return y
 
@@ -284,9 +284,9 @@ class Summary(nn.Module):
 class Transform(nn.Module):
     """What BERT and its kin do to a row before they guess its word."""
 
-    def __init__(self, width: int, activation: str, epsilon: float) -> None:
+    def __init__(self, width: int, activation: str, norm_eps: float) -> None:
         super().__init__()
-        self.dense, self.norm = nn.Linear(width, width), nn.LayerNorm(width, epsilon)
+        self.dense, self.norm = nn.Linear(width, width), nn.LayerNorm(width, norm_eps)
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -294,18 +294,18 @@ class Transform(nn.Module):
         return y
 
 
-class Span(nn.Module):
+class SpanHead(nn.Module):
     """XLNet's answer: the end is sought for a given start, and there may be no answer at all."""
 
-    def __init__(self, width: int, epsilon: float, dropout: float) -> None:
+    def __init__(self, width: int, norm_eps: float, dropout: float) -> None:
         super().__init__()
         self.start = nn.Linear(width, 1)
-        self.end_dense, self.end_norm = nn.Linear(2 * width, width), nn.LayerNorm(width, epsilon)
+        self.end_dense, self.end_norm = nn.Linear(2 * width, width), nn.LayerNorm(width, norm_eps)
         self.end = nn.Linear(width, 1)
         self.none_dense, self.none = nn.Linear(2 * width, width), nn.Linear(width, 1, bias=False)
         self.dropout = Dropout(dropout)
 
-    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Scores of the starts [B, T]."""
         y: Tensor = self.start(hidden)[..., 0]
         return y
@@ -318,10 +318,14 @@ class Span(nn.Module):
         )
         return y[..., 0]
 
-    def unanswerable(self, hidden: Tensor, starts: Tensor, real: Tensor | None = None) -> Tensor:
+    def unanswerable(
+        self, hidden: Tensor, starts: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
         """A score [B] that there is no answer, from the expected start and the last row."""
-        starts = starts if real is None else starts.masked_fill(~real, -torch.inf)
+        starts = (
+            starts if attention_mask is None else starts.masked_fill(~attention_mask, -torch.inf)
+        )
         expected = (starts.softmax(-1)[..., None] * hidden).sum(1)
-        both = torch.cat([expected, last_row(hidden, real)], -1)
+        both = torch.cat([expected, last_row(hidden, attention_mask)], -1)
         y: Tensor = self.none(self.dropout(torch.tanh(self.none_dense(both))))
         return y[..., 0]

@@ -20,37 +20,37 @@ from regard.models.state import State
 ALL = sys.maxsize
 
 
-class Limits(NamedTuple):
+class MemoryLimits(NamedTuple):
     """What a configuration says of remembering; a validation may say otherwise."""
 
-    memory: int  # rows remembered of every layer
-    reuse: int  # rows of a segment that the next one may remember
-    clamp: int  # the largest distance that counts
+    mem_len: int  # rows remembered of every layer
+    reuse_len: int  # rows of a segment that the next one may remember
+    clamp_len: int  # the largest distance that counts
     reach: int  # keys that a row sees
 
     @classmethod
     def of(cls, config: Any) -> Self:
-        memory = ALL if config.memory is None else config.memory
-        reuse = getattr(config, "reuse", None)
+        memory = ALL if config.mem_len is None else config.mem_len
+        reuse = getattr(config, "reuse_len", None)
         same = getattr(config, "same_length", False) and memory > 0
-        clamp = config.clamp if config.clamp > 0 else ALL
+        clamp = config.clamp_len if config.clamp_len > 0 else ALL
         return cls(memory, ALL if reuse is None else reuse, clamp, memory if same else ALL)
 
-    def remember(self, state: State, inputs: list[Tensor], real: Tensor | None) -> None:
+    def remember(self, state: State, inputs: list[Tensor], attention_mask: Tensor | None) -> None:
         """Keeps the last rows of each layer's input; nothing will flow back into them."""
         joined = [x.detach() for x in inputs]
         count = len(inputs)
         if state.hidden:
             own = state.hidden[:count]
             joined = [torch.cat(pair, 1) for pair in zip(own, joined, strict=True)]
-        start = max(0, joined[0].size(1) - self.memory)
+        start = max(0, joined[0].size(1) - self.mem_len)
         state.hidden = [*(x[:, start:] for x in joined), *state.hidden[count:]]
-        state.real = None if real is None else real[:, start:]
+        state.attention_mask = None if attention_mask is None else attention_mask[:, start:]
         state.length += inputs[0].size(1)
 
 
 @dataclass(frozen=True)
-class Content(Memory):
+class ContentMemory(Memory):
     """XLNet: the rows are [content ; query]; only a past and the first `rows` can be read."""
 
     rows: int
@@ -65,7 +65,7 @@ class Content(Memory):
 
 
 @dataclass(frozen=True)
-class Beside(Memory):
+class OtherRowsMemory(Memory):
     """Rows that read other rows, as they are given, and not each other."""
 
     rows: Tensor  # [B, K, width]

@@ -15,20 +15,20 @@ from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import normal
 from regard.models.bert import Bert, BertConfig
 from regard.models.family import Family, PaperDefaults
-from regard.models.output import Heads, Rows, Summary
+from regard.models.output import Heads, SummaryHead, TokenHead
 
 
 @dataclass(frozen=True)
 class RobertaConfig(BertConfig):
-    vocabulary: int = 50265
+    vocab_size: int = 50265
     segments: int = 1
-    epsilon: float = 1e-5
-    padding: int = 1
+    norm_eps: float = 1e-5
+    pad_id: int = 1
 
     @property
     def first_position(self) -> int:
         """Rows of the position table before this one belong to padding."""
-        return self.padding + 1
+        return self.pad_id + 1
 
 
 class Roberta(Bert):
@@ -39,19 +39,19 @@ class Roberta(Bert):
         c = self.config
         dropout = c.dropout if c.dropout_head is None else c.dropout_head
         if name in ("tag", "answer"):
-            return Rows(c.width, classes, dropout if name == "tag" else 0.0)
+            return TokenHead(c.width, classes, dropout if name == "tag" else 0.0)
         if name == "classify":
-            return Summary(c.width, classes, "first", before=dropout, after=dropout)
-        return Summary(c.width, classes, "first", after=c.dropout if classes else 0.0)
+            return SummaryHead(c.width, classes, "first", before=dropout, after=dropout)
+        return SummaryHead(c.width, classes, "first", after=c.dropout if classes else 0.0)
 
-    def initialise(self) -> Self:
-        normal(self, self.config.start_std)
+    def initialize(self) -> Self:
+        normal(self, self.config.init_std)
         return self
 
 
 SIZES = {
     "roberta-base": RobertaConfig(),
-    "roberta-large": RobertaConfig(width=1024, layers=24, heads=16, hidden=4096),
+    "roberta-large": RobertaConfig(width=1024, layers=24, heads=16, ffn_size=4096),
 }
 
 _training = PaperDefaults(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.memory import HERE, Fixed, Growing, Memory
+from regard.attention.memory import HERE, CrossKV, KVCache, Memory
 from regard.attention.pattern import Causal, Full, Ordered, Pattern
 from regard.attention.position import Distances, View
 
@@ -22,22 +22,22 @@ class State:
 
     A cache for each of `layers`, or what each layer had as input, `hidden` [B, M, width] (an LSTM:
     its pair of vectors); behind those of the layers stands what an output remembers, if it does
-    (`Output.rows`). `real` marks which remembered rows are no padding, so that positions go on
-    counting real tokens.
+    (`Output.rows`). `attention_mask` marks which remembered rows are no padding, so that positions
+    go on counting real tokens.
     """
 
-    layers: list[Growing] = field(default_factory=list)
+    layers: list[KVCache] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
-    source: list[Fixed] = field(default_factory=list)
-    source_real: Tensor | None = None
-    real: Tensor | None = None
+    source: list[CrossKV] = field(default_factory=list)
+    source_attention_mask: Tensor | None = None
+    attention_mask: Tensor | None = None
     length: int = 0
 
-    def extend(self, real: Tensor | None, tokens: Tensor) -> Tensor | None:
+    def extend(self, attention_mask: Tensor | None, tokens: Tensor) -> Tensor | None:
         """Takes note of the new rows; gives the marks of all so far, None while all are real."""
-        self.real = joined_marks(self.real, real, self.length, tokens)
+        self.attention_mask = joined_marks(self.attention_mask, attention_mask, self.length, tokens)
         self.length += tokens.size(1)
-        return self.real
+        return self.attention_mask
 
     def reorder(self, chosen: Tensor) -> None:
         """Beams: row i continues what row chosen[i] was."""
@@ -45,8 +45,10 @@ class State:
             layer.reorder(chosen)
         self.hidden = [hidden[chosen] for hidden in self.hidden]
         self.source = [source.reorder(chosen) for source in self.source]
-        self.real = None if self.real is None else self.real[chosen]
-        self.source_real = None if self.source_real is None else self.source_real[chosen]
+        self.attention_mask = None if self.attention_mask is None else self.attention_mask[chosen]
+        self.source_attention_mask = (
+            None if self.source_attention_mask is None else self.source_attention_mask[chosen]
+        )
 
 
 def mark(batch: int, rows: int, device: torch.device) -> Tensor:
@@ -65,14 +67,14 @@ def joined_marks(
     return torch.cat([left, right], 1)
 
 
-def positions(real: Tensor | None, past: int, rows: int, device: torch.device) -> Tensor:
+def positions(attention_mask: Tensor | None, past: int, rows: int, device: torch.device) -> Tensor:
     """Positions of the newest rows, [B|1, rows]: they count real tokens, whatever the padding."""
-    if real is None:
+    if attention_mask is None:
         return torch.arange(past, past + rows, device=device)[None]
-    return (real.long().cumsum(1) - 1).clamp_min_(0)[:, past:]
+    return (attention_mask.long().cumsum(1) - 1).clamp_min_(0)[:, past:]
 
 
-def caches(blocks: Iterable[Any], batch: int, capacity: int) -> list[Growing]:
+def caches(blocks: Iterable[Any], batch: int, capacity: int) -> list[KVCache]:
     """One empty cache for the attention of each block, in the numbers of its rows: a projection's
     own may be smaller.
     """
@@ -81,45 +83,50 @@ def caches(blocks: Iterable[Any], batch: int, capacity: int) -> list[Growing]:
         like = part.layer.project
         return part.norm.weight.new_zeros(batch, like.kv_heads, capacity, like.size)  # type: ignore[no-any-return]
 
-    return [Growing(buffer(block.attention), buffer(block.attention)) for block in blocks]
+    return [KVCache(buffer(block.attention), buffer(block.attention)) for block in blocks]
 
 
 def recall(
-    state: State | None, real: Tensor | None, tokens: Tensor, layers: int
+    state: State | None, attention_mask: Tensor | None, tokens: Tensor, layers: int
 ) -> tuple[Tensor | None, int, list[Memory]]:
     """Marks of all rows so far (None: all real), how many came before, each layer's memory."""
     if state is None:
-        return real, 0, [HERE] * layers
+        return attention_mask, 0, [HERE] * layers
     past = state.length
-    marks = state.extend(real, tokens)
+    marks = state.extend(attention_mask, tokens)
     return marks, past, [*state.layers[:layers]] if state.layers else [HERE] * layers
 
 
-def everything(real: Tensor | None, rows: int, dtype: torch.dtype) -> Pattern:
+def everything(attention_mask: Tensor | None, rows: int, dtype: torch.dtype) -> Pattern:
     """All rows see all real keys; without padding there is nothing to hide."""
-    if real is None:
+    if attention_mask is None:
         return Full()
-    hidden = torch.where(real, 0, Ordered.HIDDEN)
-    return Ordered(torch.zeros(1, rows, dtype=hidden.dtype, device=real.device), hidden, dtype)
+    hidden = torch.where(attention_mask, 0, Ordered.HIDDEN)
+    return Ordered(
+        torch.zeros(1, rows, dtype=hidden.dtype, device=attention_mask.device), hidden, dtype
+    )
 
 
-def causal(real: Tensor | None, past: int, dtype: torch.dtype) -> Pattern:
-    """Rows see what came before; `real` [B, past + rows] says which keys are no padding."""
-    if real is None:
+def causal(attention_mask: Tensor | None, past: int, dtype: torch.dtype) -> Pattern:
+    """Rows see what came before; `attention_mask` [B, past + rows] says which keys are no
+    padding.
+    """
+    if attention_mask is None:
         return Causal(past)
-    order = torch.arange(real.size(1), device=real.device)[None]
-    return Ordered(order[:, past:], torch.where(real, order, Ordered.HIDDEN), dtype)
+    order = torch.arange(attention_mask.size(1), device=attention_mask.device)[None]
+    return Ordered(order[:, past:], torch.where(attention_mask, order, Ordered.HIDDEN), dtype)
 
 
-class Known:
+class KnowledgeView:
     """What a caller may know of a batch beyond its tokens. This one knows nothing more than what is
     written: positions are counted, and rows see what the model lets them see. Whoever knows better
-    (the branches of a sentence tree, the edges of a graph) hands the encoder another `Known`.
+    (the branches of a sentence tree, the edges of a graph) hands the encoder another
+    `KnowledgeView`.
     """
 
-    def positions(self, real: Tensor | None, rows: int, device: torch.device) -> Tensor:
+    def positions(self, attention_mask: Tensor | None, rows: int, device: torch.device) -> Tensor:
         """Where each row stands, [B|1, T]."""
-        return positions(real, 0, rows, device)
+        return positions(attention_mask, 0, rows, device)
 
     def distances(self, counted: Tensor) -> Tensor:
         """How far each key stands behind each row, [B|1, Q, K]; as written it is `counted`."""
@@ -140,4 +147,4 @@ class Known:
         """Refuses what cannot be known of a text with a past, or with words to guess."""
 
 
-NOTHING = Known()
+NOTHING = KnowledgeView()

@@ -22,18 +22,18 @@ from regard.core.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder
 from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.output import Output
-from regard.models.state import NOTHING, Known
+from regard.models.state import NOTHING, KnowledgeView
 
 
 @dataclass(frozen=True)
 class T5Config(Config):
-    vocabulary: int = 32128
+    vocab_size: int = 32128
     width: int = 512
     layers: int = 6
     decoder_layers: int | None = None  # as many as `layers` unless given
     heads: int = 8
     head_size: int = 64
-    hidden: int = 2048
+    ffn_size: int = 2048
     activation: str = "relu"
     gated: bool = False  # v1.1
     tied: bool = True  # v1.1: the output has a matrix of its own
@@ -41,10 +41,10 @@ class T5Config(Config):
     buckets: int = 32
     farthest: int = 128
     dropout: float = 0.1
-    epsilon: float = 1e-6
-    padding: int = 0
-    start: int = 0  # what the decoder begins with
-    end: int = 1
+    norm_eps: float = 1e-6
+    pad_id: int = 0
+    start_id: int = 0  # what the decoder begins with
+    eos_id: int = 1
 
     def check(self) -> None:
         super().check()
@@ -68,7 +68,7 @@ def buckets(distance: Tensor, both_sides: bool, count: int, farthest: int) -> Te
     return offset + torch.where(near < exact, near, far)
 
 
-class Stack(nn.Module):
+class T5Stack(nn.Module):
     """Encoder or decoder: blocks, a last norm, and the one table of distance biases."""
 
     def __init__(self, c: T5Config, layers: int, decoder: bool) -> None:
@@ -76,12 +76,12 @@ class Stack(nn.Module):
         self.config, self.decoder = c, decoder
         self.distances = nn.Embedding(c.buckets, c.heads)
         self.blocks = nn.ModuleList(self.block(c, decoder) for _ in range(layers))
-        self.norm, self.dropout = nn.RMSNorm(c.width, c.epsilon), Dropout(c.dropout)
+        self.norm, self.dropout = nn.RMSNorm(c.width, c.norm_eps), Dropout(c.dropout)
 
     @staticmethod
     def block(c: T5Config, decoder: bool) -> nn.Module:
         def residual(layer: nn.Module) -> PreNorm:
-            return PreNorm(layer, nn.RMSNorm(c.width, c.epsilon), c.dropout)
+            return PreNorm(layer, nn.RMSNorm(c.width, c.norm_eps), c.dropout)
 
         def attention() -> PreNorm:
             size, rate = c.head_size, c.dropout
@@ -90,11 +90,16 @@ class Stack(nn.Module):
             )
 
         kind = Gated if c.gated else FeedForward
-        last = residual(kind(c.width, c.hidden, c.activation, dropout=c.dropout, bias=False))
+        last = residual(kind(c.width, c.ffn_size, c.activation, dropout=c.dropout, bias=False))
         return CrossBlock(attention(), attention(), last) if decoder else Block(attention(), last)
 
     def view(
-        self, pattern: Pattern, past: int, rows: int, dtype: torch.dtype, known: Known = NOTHING
+        self,
+        pattern: Pattern,
+        past: int,
+        rows: int,
+        dtype: torch.dtype,
+        known: KnowledgeView = NOTHING,
     ) -> View:
         c, key = self.config, torch.arange(past + rows, device=self.distances.weight.device)
         distance = known.distances((key[None] - key[past:, None])[None])
@@ -111,15 +116,15 @@ class T5(EncoderDecoder):
     def __init__(self, config: T5Config) -> None:
         super().__init__()
         c = self.config = config
-        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.tokens = nn.Embedding(c.vocab_size, c.width)
         self.dropout = Dropout(c.dropout)
-        self.encoder = Stack(c, c.layers, decoder=False)
-        self.decoder = Stack(c, c.decoder_layers or c.layers, decoder=True)
+        self.encoder = T5Stack(c, c.layers, decoder=False)
+        self.decoder = T5Stack(c, c.decoder_layers or c.layers, decoder=True)
         self.decoder_blocks = self.decoder.blocks
-        table = self.tokens.weight if c.tied else nn.Parameter(torch.empty(c.vocabulary, c.width))
+        table = self.tokens.weight if c.tied else nn.Parameter(torch.empty(c.vocab_size, c.width))
         self.output = Output(table, scale=c.width**-0.5 if c.scaled else 1.0)
 
-    def initialise(self) -> Self:
+    def initialize(self) -> Self:
         """Each matrix keeps its input's variance; the scores' missing 1/√d is in the queries."""
         c = self.config
         nn.init.normal_(self.tokens.weight, std=1.0)
@@ -128,7 +133,7 @@ class T5(EncoderDecoder):
         for part in self.modules():
             if isinstance(part, nn.RMSNorm):
                 nn.init.ones_(part.weight)
-            elif isinstance(part, Stack):
+            elif isinstance(part, T5Stack):
                 nn.init.normal_(part.distances.weight, std=c.width**-0.5)
             elif isinstance(part, nn.Linear):
                 nn.init.normal_(part.weight, std=part.in_features**-0.5)
@@ -146,7 +151,9 @@ class T5(EncoderDecoder):
         y: Tensor = self.dropout(self.tokens(tokens))
         return y
 
-    def source_view(self, pattern: Pattern, rows: int, dtype: torch.dtype, known: Known) -> View:
+    def source_view(
+        self, pattern: Pattern, rows: int, dtype: torch.dtype, known: KnowledgeView
+    ) -> View:
         return self.encoder.view(pattern, 0, rows, dtype, known)
 
     def target_view(self, pattern: Pattern, past: int, rows: int, dtype: torch.dtype) -> View:
@@ -159,12 +166,12 @@ class T5(EncoderDecoder):
         return self.decoder.finish(x)
 
 
-def t5(layers: int, width: int, hidden: int, heads: int, size: int = 64) -> T5Config:
-    return T5Config(layers=layers, width=width, hidden=hidden, heads=heads, head_size=size)
+def t5(layers: int, width: int, ffn_size: int, heads: int, size: int = 64) -> T5Config:
+    return T5Config(layers=layers, width=width, ffn_size=ffn_size, heads=heads, head_size=size)
 
 
-def t5_v1_1(layers: int, width: int, hidden: int, heads: int) -> T5Config:
-    return t5(layers, width, hidden, heads).replace(
+def t5_v1_1(layers: int, width: int, ffn_size: int, heads: int) -> T5Config:
+    return t5(layers, width, ffn_size, heads).replace(
         gated=True, tied=False, scaled=False, activation="gelu_tanh"
     )
 

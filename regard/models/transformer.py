@@ -26,14 +26,14 @@ from regard.models.output import Output
 
 @dataclass(frozen=True)
 class TransformerConfig(Config):
-    vocabulary: int = 37000
+    vocab_size: int = 37000
     width: int = 512
     layers: int = 6
     decoder_layers: int | None = None  # as many as `layers` unless given
     heads: int = 8
     decoder_heads: int | None = None  # as many as `heads` unless given
-    hidden: int = 2048
-    decoder_hidden: int | None = None  # as many as `hidden` unless given
+    ffn_size: int = 2048
+    decoder_ffn_size: int | None = None  # as many as `ffn_size` unless given
     norm: str = "post"
     activation: str = "relu"
     bias: bool = False  # in the projections of attention
@@ -42,10 +42,10 @@ class TransformerConfig(Config):
     dropout: float = 0.1
     dropout_attention: float = 0.0
     dropout_hidden: float = 0.0
-    epsilon: float = 1e-5
-    padding: int = 0
-    start: int = 0
-    end: int = 1
+    norm_eps: float = 1e-5
+    pad_id: int = 0
+    start_id: int = 0
+    eos_id: int = 1
 
     def check(self) -> None:
         super().check()
@@ -62,7 +62,7 @@ class Transformer(EncoderDecoder):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         c = self.config = config
-        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.tokens = nn.Embedding(c.vocab_size, c.width)
         self.dropout = Dropout(c.dropout)
         self.scale = c.width**0.5 if c.scaled else 1.0
         self.positions = partial(sinusoids, width=c.width, layout=c.positions)
@@ -71,25 +71,25 @@ class Transformer(EncoderDecoder):
             self.block(c, decoder=True) for _ in range(c.decoder_layers or c.layers)
         )
         pre = c.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(c.width, c.epsilon) if pre else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(c.width, c.epsilon) if pre else nn.Identity()
+        self.encoder_norm = nn.LayerNorm(c.width, c.norm_eps) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(c.width, c.norm_eps) if pre else nn.Identity()
         self.output = Output(self.tokens.weight, bias="fixed")  # all zeros but in Marian's files
 
     @staticmethod
     def block(c: TransformerConfig, decoder: bool) -> nn.Module:
         heads = (c.decoder_heads if decoder else None) or c.heads
-        hidden = (c.decoder_hidden if decoder else None) or c.hidden
+        ffn_size = (c.decoder_ffn_size if decoder else None) or c.ffn_size
 
         def residual(layer: nn.Module) -> PostNorm:
-            return NORM_PLACES[c.norm](layer, nn.LayerNorm(c.width, c.epsilon), c.dropout)
+            return NORM_PLACES[c.norm](layer, nn.LayerNorm(c.width, c.norm_eps), c.dropout)
 
         def attention() -> PostNorm:
             return residual(Attention(c.width, heads, bias=c.bias, dropout=c.dropout_attention))
 
-        last = residual(FeedForward(c.width, hidden, c.activation, dropout=c.dropout_hidden))
+        last = residual(FeedForward(c.width, ffn_size, c.activation, dropout=c.dropout_hidden))
         return CrossBlock(attention(), attention(), last) if decoder else Block(attention(), last)
 
-    def initialise(self) -> Self:
+    def initialize(self) -> Self:
         """Glorot for the matrices; embeddings of deviation 1/√width, so that scaled they have
         variance 1.
         """
@@ -124,7 +124,7 @@ class Transformer(EncoderDecoder):
 
 SIZES = {
     "transformer-base": TransformerConfig(),
-    "transformer-big": TransformerConfig(width=1024, hidden=4096, heads=16, dropout=0.3),
+    "transformer-big": TransformerConfig(width=1024, ffn_size=4096, heads=16, dropout=0.3),
 }
 
 

@@ -23,13 +23,13 @@ from regard.core.errors import ConfigError
 from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
 from regard.models.base import Config, Model, check_tokens, normal
 from regard.models.family import Family, PaperDefaults, Shape
-from regard.models.recurrent import Limits
+from regard.models.recurrent import MemoryLimits
 from regard.models.state import State, joined_marks
 
 
 @dataclass(frozen=True)
 class TransformerXLConfig(Config):
-    vocabulary: int = 267735
+    vocab_size: int = 267735
     cutoffs: tuple[int, ...] = (20000, 40000, 200000)
     ratio: int = 4  # each rarer cluster's vectors are narrower by this factor
     width: int = 1024
@@ -37,25 +37,25 @@ class TransformerXLConfig(Config):
     layers: int = 18
     heads: int = 16
     head_size: int = 64
-    hidden: int = 4096
-    memory: int = 1600  # rows remembered of every layer
-    same_length: bool = True  # every row sees exactly `memory` keys
-    clamp: int = 1000  # larger distances count as this one; 0: as they are
+    ffn_size: int = 4096
+    mem_len: int = 1600  # rows remembered of every layer
+    same_length: bool = True  # every row sees exactly `mem_len` keys
+    clamp_len: int = 1000  # larger distances count as this one; 0: as they are
     untied: bool = True  # every layer has its own u and v
     shared_projections: bool = True  # of the rare clusters, between input and output
     norm: str = "post"
     dropout: float = 0.1
     dropout_attention: float = 0.0
-    epsilon: float = 1e-5
-    start_std: float = 0.02
+    norm_eps: float = 1e-5
+    init_std: float = 0.02
 
     def check(self) -> None:
         super().check()
         if list(self.cutoffs) != sorted(set(self.cutoffs)) or any(
-            not 0 < c < self.vocabulary for c in self.cutoffs
+            not 0 < c < self.vocab_size for c in self.cutoffs
         ):
             raise ConfigError(
-                f"cutoffs {self.cutoffs} must rise and lie inside the {self.vocabulary} words"
+                f"cutoffs {self.cutoffs} must rise and lie inside the {self.vocab_size} words"
             )
 
 
@@ -68,12 +68,12 @@ class TransformerXL(Model):
         super().__init__()
         c = self.config = config
         size = c.embedding or c.width
-        self.tokens = AdaptiveEmbedding(c.vocabulary, c.cutoffs, size, c.ratio, c.width)
+        self.tokens = AdaptiveEmbedding(c.vocab_size, c.cutoffs, size, c.ratio, c.width)
         self.dropout = Dropout(c.dropout)
         shared = None if c.untied else self.biases()
         self.blocks = nn.ModuleList(self.block(shared or self.biases()) for _ in range(c.layers))
         self.output = AdaptiveOutput(self.tokens, size, c.shared_projections)
-        self.limits = Limits.of(c)
+        self.limits = MemoryLimits.of(c)
         self.recalled = normed if c.norm == "pre" else as_it_was
 
     def biases(self) -> tuple[nn.Parameter, nn.Parameter]:
@@ -88,15 +88,15 @@ class TransformerXL(Model):
         attention = Attention(
             c.width, c.heads, size=c.head_size, bias=False, dropout=rate, score=score
         )
-        feed_forward = FeedForward(c.width, c.hidden, "relu", dropout=c.dropout)
+        feed_forward = FeedForward(c.width, c.ffn_size, "relu", dropout=c.dropout)
         return Block(
-            residual(attention, nn.LayerNorm(c.width, c.epsilon), c.dropout),
-            residual(feed_forward, nn.LayerNorm(c.width, c.epsilon), c.dropout),
+            residual(attention, nn.LayerNorm(c.width, c.norm_eps), c.dropout),
+            residual(feed_forward, nn.LayerNorm(c.width, c.norm_eps), c.dropout),
         )
 
-    def initialise(self) -> Self:
+    def initialize(self) -> Self:
         """N(0, 0.02), norms N(1, 0.02), projections of the clusters N(0, 0.01)."""
-        std = self.config.start_std
+        std = self.config.init_std
         normal(self, std)
         for name, parameter in self.named_parameters():
             if name.endswith("norm.weight"):
@@ -112,22 +112,24 @@ class TransformerXL(Model):
     def zeros(self, batch: int) -> State:
         """A memory full of zeros, which the rows do attend to."""
         c, like = self.config, next(self.parameters())
-        empty = like.new_zeros(batch, c.memory, c.width)
+        empty = like.new_zeros(batch, c.mem_len, c.width)
         return State(hidden=[empty] * c.layers)
 
     @property
     def decoding(self) -> str:
-        return "recurrent" if self.config.memory > 0 else "recompute"
+        return "recurrent" if self.config.mem_len > 0 else "recompute"
 
     def forward(
-        self, tokens: Tensor, real: Tensor | None = None, state: State | None = None
+        self, tokens: Tensor, attention_mask: Tensor | None = None, state: State | None = None
     ) -> Tensor:
         """tokens [B, T] -> hidden states [B, T, width]; a state carries the memory along."""
-        check_tokens(tokens, self.config.vocabulary)
+        check_tokens(tokens, self.config.vocab_size)
         x = self.dropout(self.tokens(tokens))
         pasts = state.hidden if state is not None and state.hidden else []
         past = pasts[0].size(1) if pasts else 0
-        marks = joined_marks(None if state is None else state.real, real, past, tokens)
+        marks = joined_marks(
+            None if state is None else state.attention_mask, attention_mask, past, tokens
+        )
         view = self.view(x, past, marks)
         inputs = []
         for i, block in enumerate(self.blocks):
@@ -135,17 +137,21 @@ class TransformerXL(Model):
             x = block(x, view, Segment(self.recalled(block, pasts[i])) if pasts else HERE)
         if state is not None:
             self.limits.remember(state, inputs, marks)
-        return self.output.rows(self.dropout(x), tokens, real, state)
+        return self.output.rows(self.dropout(x), tokens, attention_mask, state)
 
-    def view(self, x: Tensor, past: int, real: Tensor | None) -> View:
+    def view(self, x: Tensor, past: int, attention_mask: Tensor | None) -> View:
         rows, keys = x.size(1), past + x.size(1)
-        distance = torch.arange(keys - 1, -2, -1, device=x.device).clamp_max(self.limits.clamp)
+        distance = torch.arange(keys - 1, -2, -1, device=x.device).clamp_max(self.limits.clamp_len)
         table = self.dropout(sinusoids(distance, self.config.width).to(x.dtype))[None]
         pattern: Pattern = Causal(past)
-        if real is not None or keys > self.limits.reach:
+        if attention_mask is not None or keys > self.limits.reach:
             order = torch.arange(keys, device=x.device)[None]
             floor = order[:, past:] - self.limits.reach + 1
-            key_order = order if real is None else torch.where(real, order, Ordered.HIDDEN)
+            key_order = (
+                order
+                if attention_mask is None
+                else torch.where(attention_mask, order, Ordered.HIDDEN)
+            )
             pattern = Ordered(order[:, past:], key_order, working_dtype(x), floor)
         return View(pattern, distances=Distances(table, rows, keys))
 
@@ -160,19 +166,20 @@ def normed(block: Any, past: Tensor) -> Tensor:
     return y
 
 
-def character(layers: int, width: int, hidden: int, dropout: float) -> TransformerXLConfig:
+def character(layers: int, width: int, ffn_size: int, dropout: float) -> TransformerXLConfig:
     return TransformerXLConfig(
-        204, (), 1, width, None, layers, 8, width // 8, hidden, memory=3800, clamp=1000,
+        204, (), 1, width, None, layers, 8, width // 8, ffn_size, mem_len=3800, clamp_len=1000,
         untied=False, dropout=dropout, dropout_attention=dropout,
     )  # fmt: skip
 
 
 _base = TransformerXLConfig(
-    ratio=1, width=410, layers=16, heads=10, head_size=41, hidden=2100, memory=640, clamp=400,
+    ratio=1, width=410, layers=16, heads=10, head_size=41, ffn_size=2100, mem_len=640,
+     clamp_len=400,
     untied=False,
 )  # fmt: skip
 _billion = TransformerXLConfig(
-    793471, (60000, 100000, 640000), 4, 1024, None, 18, 8, 128, 4096, memory=128, clamp=0,
+    793471, (60000, 100000, 640000), 4, 1024, None, 18, 8, 128, 4096, mem_len=128, clamp_len=0,
     shared_projections=False, untied=False, dropout=0.0,
 )  # fmt: skip
 
@@ -181,20 +188,20 @@ SIZES = {
     "transformer-xl-wt103-base": _base,
     "transformer-xl-wt103-large": TransformerXLConfig(dropout=0.2, dropout_attention=0.2),
     "transformer-xl-enwik8-base": character(12, 512, 2048, 0.1).replace(
-        memory=2100, clamp=820, dropout_attention=0.0
+        mem_len=2100, clamp_len=820, dropout_attention=0.0
     ),
     "transformer-xl-enwik8-large": character(24, 1024, 3072, 0.15),
-    "transformer-xl-text8-large": character(24, 1024, 3072, 0.15).replace(vocabulary=27),
+    "transformer-xl-text8-large": character(24, 1024, 3072, 0.15).replace(vocab_size=27),
     "transformer-xl-lm1b-base": _billion,
     "transformer-xl-lm1b-large": _billion.replace(
-        width=1280, layers=24, heads=16, head_size=80, hidden=8192, untied=True,
+        width=1280, layers=24, heads=16, head_size=80, ffn_size=8192, untied=True,
         dropout=0.05, dropout_attention=0.05,
     ),
 }  # fmt: skip
 
 
 def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
-    memory = {"memory": seq_len, "same_length": False, "clamp": 0}
+    memory = {"mem_len": seq_len, "same_length": False, "clamp_len": 0}
     words = {"cutoffs": (), "ratio": 1}
     return shape.fields() | {"head_size": shape.head_size} | memory | words
 

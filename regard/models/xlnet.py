@@ -27,31 +27,38 @@ from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, check_tokens, normal
 from regard.models.extensions import extend
 from regard.models.family import Family, PaperDefaults, Shape
-from regard.models.output import Heads, Output, Rows, Span, Summary
-from regard.models.recurrent import ORDERS, Beside, Content, Limits, RelativeSegments, asking
-from regard.models.state import NOTHING, Known, State, joined_marks
+from regard.models.output import Heads, Output, SpanHead, SummaryHead, TokenHead
+from regard.models.recurrent import (
+    ORDERS,
+    ContentMemory,
+    MemoryLimits,
+    OtherRowsMemory,
+    RelativeSegments,
+    asking,
+)
+from regard.models.state import NOTHING, KnowledgeView, State, joined_marks
 
 
 @dataclass(frozen=True)
 class XLNetConfig(Config):
-    vocabulary: int = 32000
+    vocab_size: int = 32000
     width: int = 768
     layers: int = 12
     heads: int = 12
     head_size: int = 64
-    hidden: int = 3072
+    ffn_size: int = 3072
     activation: str = "gelu"
-    memory: int | None = None  # rows remembered of every layer; None: all
-    reuse: int | None = None  # how many rows of a segment the next one may remember; None: all
-    clamp: int = 0  # larger distances count as this one; 0: as they are
+    mem_len: int | None = None  # rows remembered of every layer; None: all
+    reuse_len: int | None = None  # how many rows of a segment the next one may remember; None: all
+    clamp_len: int = 0  # larger distances count as this one; 0: as they are
     two_directions: bool = False  # the second half of a batch reads its positions backwards
     left_to_right: bool = False
     untied: bool = True
     dropout: float = 0.1
     dropout_head: float = 0.1
-    epsilon: float = 1e-12
-    start_std: float = 0.02
-    padding: int = 5
+    norm_eps: float = 1e-12
+    init_std: float = 0.02
+    pad_id: int = 5
 
 
 class XLNet(Encoder):
@@ -63,11 +70,11 @@ class XLNet(Encoder):
     def __init__(self, config: XLNetConfig, heads: Heads | None = None) -> None:
         super().__init__()
         c = self.config = config
-        self.tokens = nn.Embedding(c.vocabulary, c.width)
+        self.tokens = nn.Embedding(c.vocab_size, c.width)
         self.query = nn.Parameter(torch.zeros(c.width))  # what a query row knows before it looks
         self.dropout = Dropout(c.dropout)
         self.directions = (1, -1) if c.two_directions else (1,)
-        self.limits = Limits.of(c)
+        self.limits = MemoryLimits.of(c)
         self.unordered = ORDERS[c.left_to_right]
         shared = None if c.untied else self.biases()
         self.blocks = nn.ModuleList(self.block(shared or self.biases()) for _ in range(c.layers))
@@ -87,25 +94,25 @@ class XLNet(Encoder):
         attention = Attention(
             c.width, c.heads, size=c.head_size, bias=False, dropout=c.dropout, score=score
         )
-        feed_forward = FeedForward(c.width, c.hidden, c.activation, dropout=c.dropout)
+        feed_forward = FeedForward(c.width, c.ffn_size, c.activation, dropout=c.dropout)
         return Block(
-            PostNorm(attention, nn.LayerNorm(c.width, c.epsilon), c.dropout),
-            PostNorm(feed_forward, nn.LayerNorm(c.width, c.epsilon), c.dropout),
+            PostNorm(attention, nn.LayerNorm(c.width, c.norm_eps), c.dropout),
+            PostNorm(feed_forward, nn.LayerNorm(c.width, c.norm_eps), c.dropout),
         )
 
     def head(self, name: str, classes: int) -> nn.Module:
         c = self.config
         if name in ("tag", "answer"):
-            return Rows(c.width, classes)
+            return TokenHead(c.width, classes)
         if name == "span":
-            return Span(c.width, c.epsilon, c.dropout)
-        return Summary(c.width, classes, "last", after=c.dropout_head)
+            return SpanHead(c.width, c.norm_eps, c.dropout)
+        return SummaryHead(c.width, classes, "last", after=c.dropout_head)
 
-    def initialise(self) -> Self:
-        normal(self, self.config.start_std)
+    def initialize(self) -> Self:
+        normal(self, self.config.init_std)
         for name, parameter in self.named_parameters():
             if name.endswith((".u", ".v", ".s", ".segment")) or name == "query":
-                nn.init.normal_(parameter, std=self.config.start_std)
+                nn.init.normal_(parameter, std=self.config.init_std)
         return self
 
     @property
@@ -114,7 +121,7 @@ class XLNet(Encoder):
 
     def unlimited(self) -> Self:
         """The same weights, without the limits of training by segments and in two directions."""
-        config = self.config.replace(memory=None, reuse=None, two_directions=False)
+        config = self.config.replace(mem_len=None, reuse_len=None, two_directions=False)
         with torch.device("meta"):
             twin = type(self)(config, {"masked": 0})
             for name, options in self.extensions.items():
@@ -138,12 +145,12 @@ class XLNet(Encoder):
     def forward(
         self,
         tokens: Tensor,
-        real: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         segments: Tensor | None = None,
         order: Tensor | None = None,
         targets: Tensor | None = None,
         state: State | None = None,
-        known: Known = NOTHING,
+        known: KnowledgeView = NOTHING,
     ) -> Tensor:
         """tokens [B, T] -> hidden states of the content rows, or of the rows asking for `targets`
         [B, R].
@@ -151,7 +158,7 @@ class XLNet(Encoder):
         `order` [B, T] is each word's rank in the factorisation, -1 for words that all may see; a
         word sees those of a rank not above its own. Without it every word sees every other.
         """
-        check_tokens(tokens, self.config.vocabulary)
+        check_tokens(tokens, self.config.vocab_size)
         if tokens.size(0) % len(self.directions):
             raise InputError(f"{tokens.size(0)} texts have no two halves, one for each direction")
         rows = tokens.size(1)
@@ -162,19 +169,21 @@ class XLNet(Encoder):
         pasts = state.hidden if state is not None and state.hidden else []
         past = pasts[0].size(1) if pasts else 0
         known.only_text(past, targets)
-        real = joined_marks(None if state is None else state.real, real, past, tokens)
-        view = self.view(x, past, rows, real, segments, order, targets, known)
+        attention_mask = joined_marks(
+            None if state is None else state.attention_mask, attention_mask, past, tokens
+        )
+        view = self.view(x, past, rows, attention_mask, segments, order, targets, known)
         inputs = []
         for i, block in enumerate(self.blocks):
             inputs.append(x[:, :rows])
-            memory: Memory = Content(rows, Segment(pasts[i]) if pasts else HERE)
+            memory: Memory = ContentMemory(rows, Segment(pasts[i]) if pasts else HERE)
             if self.training and targets is not None and i + 1 == len(self.blocks):
-                x, memory = x[:, rows:], Beside(torch.cat([*pasts[i:], inputs[i]], 1))
+                x, memory = x[:, rows:], OtherRowsMemory(torch.cat([*pasts[i:], inputs[i]], 1))
                 view = asking(view, rows)  # nobody reads what the content rows would become
             x = block(x, view, memory)
         if state is not None:
-            keep = min(self.limits.reuse, rows)
-            marks = None if real is None else real[:, : past + keep]
+            keep = min(self.limits.reuse_len, rows)
+            marks = None if attention_mask is None else attention_mask[:, : past + keep]
             self.limits.remember(state, [h[:, :keep] for h in inputs], marks)
         y: Tensor = self.dropout(x if targets is None else x[:, -targets.size(1) :])
         return y
@@ -184,20 +193,24 @@ class XLNet(Encoder):
         x: Tensor,
         past: int,
         rows: int,
-        real: Tensor | None,
+        attention_mask: Tensor | None,
         segments: Tensor | None,
         order: Tensor | None,
         targets: Tensor | None,
-        known: Known = NOTHING,
+        known: KnowledgeView = NOTHING,
     ) -> View:
         place = torch.arange(rows, device=x.device)[None]
         order = self.unordered(place) if order is None else order
         pattern: Pattern = Full()
-        if order is not None or real is not None or targets is not None:
+        if order is not None or attention_mask is not None or targets is not None:
             rank = torch.zeros_like(place) if order is None else order
             own = rank if targets is None else torch.cat([rank, at(rank, targets) - 1], 1)
             keys = torch.cat([rank.new_full((rank.size(0), past), -1), rank], 1)
-            keys = keys if real is None else torch.where(real, keys, Ordered.HIDDEN)
+            keys = (
+                keys
+                if attention_mask is None
+                else torch.where(attention_mask, keys, Ordered.HIDDEN)
+            )
             pattern = Ordered(own, keys, working_dtype(x))
         index = None
         if targets is not None:  # column of the distance past + target - key
@@ -217,7 +230,7 @@ class XLNet(Encoder):
         negatives.
         """
         distance = torch.arange(past + rows - 1, -rows - 1, -1, device=x.device)
-        distance = distance.clamp(-self.limits.clamp, self.limits.clamp)
+        distance = distance.clamp(-self.limits.clamp_len, self.limits.clamp_len)
         both = torch.stack([distance * sign for sign in self.directions])
         y: Tensor = self.dropout(sinusoids(both, self.config.width).to(x.dtype))
         return y
@@ -229,12 +242,12 @@ def at(values: Tensor, places: Tensor) -> Tensor:
 
 SIZES = {
     "xlnet-base": XLNetConfig(),
-    "xlnet-large": XLNetConfig(width=1024, layers=24, heads=16, hidden=4096),
+    "xlnet-large": XLNetConfig(width=1024, layers=24, heads=16, ffn_size=4096),
 }
 
 
 def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
-    memory = {"memory": seq_len * 3 // 4, "reuse": seq_len // 2}
+    memory = {"mem_len": seq_len * 3 // 4, "reuse_len": seq_len // 2}
     return shape.fields() | {"head_size": shape.head_size} | memory
 
 
@@ -244,8 +257,8 @@ def objective_fields(objective: str, options: Any, seq_len: int) -> dict[str, An
         return {}
     return {
         "two_directions": options.two_directions,
-        "reuse": seq_len // 2 if options.pairs else None,
-        "memory": seq_len * 3 // 4,
+        "reuse_len": seq_len // 2 if options.pairs else None,
+        "mem_len": seq_len * 3 // 4,
     }
 
 

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from regard.objectives.base import Objective
 
 OBJECTIVES = {  # name: (module, class)
-    "causal": ("objectives.causal", "Causal"),
+    "causal": ("objectives.causal", "CausalObjective"),
     "recurrent": ("objectives.recurrent", "Recurrent"),
     "prefix": ("objectives.prefix", "Prefix"),
     "masked": ("objectives.masked", "Masked"),
     "sentences": ("objectives.sentences", "Sentences"),
     "permuted": ("objectives.permuted", "Permuted"),
-    "span": ("objectives.span", "Span"),
+    "span": ("objectives.span", "SpanCorruption"),
     "pairs": ("objectives.pairs", "Pairs"),
     "mixture": ("objectives.mixture", "Mixture"),
 }

@@ -95,19 +95,19 @@ class Objective:
         return {k: torch.from_numpy(np.stack([s[k] for s in samples])) for k in samples[0]}
 
     @property
-    def usual(self) -> float:
+    def mean_len(self) -> float:
         """Tokens of a sample, in the mean."""
         return float(self.length)
 
     @property
-    def largest(self) -> int:
+    def max_len(self) -> int:
         """Tokens of the largest sample: what a step must have memory for."""
         return self.length
 
     @property
     def longest(self) -> int:
         """Tokens of the longest row that a model reads: of one sample there may be several."""
-        return self.largest
+        return self.max_len
 
     def tokens_in(self, batch: Batch) -> int | None:
         """Tokens of a batch without padding; None where every sample has `length`."""

@@ -45,7 +45,7 @@ def ring(corpus: Corpus, start: int, stop: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
-class Chunk(NamedTuple):
+class TextChunk(NamedTuple):
     """A piece of text with the token before it."""
 
     tokens: np.ndarray  # [length + 1], the token before the first target in front
@@ -53,7 +53,7 @@ class Chunk(NamedTuple):
     first: int  # the first target that counts: tokens[first]
 
 
-class Tiles:
+class ChunkTiling:
     """Chunks of `length` targets such that every token of a split is a target exactly once.
 
     With an `overlap` a chunk begins with so many targets that were scored before, as context.
@@ -71,7 +71,7 @@ class Tiles:
     def __len__(self) -> int:
         return int(self.before[-1])
 
-    def chunk(self, index: int, offset: int = 0) -> Chunk:
+    def chunk(self, index: int, offset: int = 0) -> TextChunk:
         """Number `index`; packed text is tiled from token `offset` on, around the ring."""
         run = int(np.searchsorted(self.before, index, "right")) - 1
         size = int(self.sizes[run])
@@ -87,7 +87,7 @@ class Tiles:
                 tokens = np.concatenate([[self.corpus.special.end], tokens])
         room = np.full(self.length + 1, padding(self.corpus), np.int64)
         room[: len(tokens)] = tokens
-        return Chunk(room, last - start + 1, first - start + 1)
+        return TextChunk(room, last - start + 1, first - start + 1)
 
 
 def shifted(seed: int, epoch: int, length: int, size: int) -> int:
@@ -113,7 +113,7 @@ class CausalOptions:
     overlap: int = 0  # validation: tokens of context that a chunk has from the one before
 
 
-class Causal(Objective):
+class CausalObjective(Objective):
     """Chunks that tile the split: in validation every token is predicted exactly once."""
 
     Options: ClassVar[type] = CausalOptions
@@ -123,12 +123,12 @@ class Causal(Objective):
         o = self.options
         choose("documents", o.documents, ("packed", "separate"))
         overlap = 0 if self.learning else o.overlap
-        self.tiles = Tiles(self.corpus, self.length, overlap, o.documents == "packed")
+        self.tiles = ChunkTiling(self.corpus, self.length, overlap, o.documents == "packed")
 
     def __len__(self) -> int:
         return len(self.tiles)
 
-    def chunk(self, epoch: int, index: int) -> Chunk:
+    def chunk(self, epoch: int, index: int) -> TextChunk:
         moving = self.learning and self.options.shift and self.tiles.packed
         size = len(self.corpus)
         offset = shifted(self.seed, epoch, self.length, size) if moving else 0

@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.core.errors import ConfigError
 from regard.core.seeding import keyed
 from regard.data.corpus import ROLES, Corpus
-from regard.data.words import Words
+from regard.data.words import WordStarts
 from regard.models.output import CHUNK, Output
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
@@ -26,7 +26,7 @@ COUNTED = 2**22  # tokens at a time
 
 
 @dataclass(frozen=True)
-class Options:
+class MaskedOptions:
     share: float = 0.15  # of a text's tokens, [CLS] and [SEP] counted
     most: int | None = None  # targets of a sample at most; None: as many as the length gives
     rare: float = 0.0  # a token is chosen by count^-rare: DistilBERT's authors take 0.7
@@ -59,19 +59,19 @@ class Mask:
                 "power of 0 to 4, such as 0.7, and chooses single tokens, not words"
             )
         special = corpus.special
-        self.share, self.vocabulary = options.share, corpus.vocabulary
+        self.share, self.vocab_size = options.share, corpus.vocab_size
         self.mask = special.need("mask")
         self.most = options.most or max(1, round(length * options.share))
-        self.barred = np.zeros(corpus.vocabulary, np.bool_)
+        self.barred = np.zeros(corpus.vocab_size, np.bool_)
         for role in ROLES:
             if role != "unknown" and getattr(special, role) is not None:
                 self.barred[getattr(special, role)] = True
         self.barred[special.sentinels] = True
         self.likely = seldom(corpus, options.rare) if options.rare else None  # of each entry
-        self.words: Words | None = None
+        self.words: WordStarts | None = None
         if options.whole_words != "no":
             chinese = options.whole_words == "chinese"
-            self.words = Words(corpus.tokenizer, corpus.vocabulary, chinese=chinese)
+            self.words = WordStarts(corpus.tokenizer, corpus.vocab_size, chinese=chinese)
 
     def __call__(self, tokens: np.ndarray, draw: np.random.Generator) -> Sample:
         """Changes `tokens` in place; gives the `targets` (their places), what is `wanted` there and
@@ -90,7 +90,7 @@ class Mask:
         chosen.sort()
         wanted = tokens[chosen]
         fate = draw.random(len(chosen))
-        other = draw.integers(self.vocabulary, size=len(chosen))
+        other = draw.integers(self.vocab_size, size=len(chosen))
         shown = np.where(fate < HIDE + KEEP, wanted, other)
         tokens[chosen] = np.where(fate < HIDE, self.mask, shown)
         return {
@@ -123,10 +123,10 @@ class Mask:
 
 def seldom(corpus: Corpus, power: float) -> np.ndarray:
     """count^-power of every entry; one that does not occur counts as one that does once."""
-    counts = np.zeros(corpus.vocabulary, np.int64)
+    counts = np.zeros(corpus.vocab_size, np.int64)
     for start in range(0, len(corpus), COUNTED):
         part = corpus.read(start, min(start + COUNTED, len(corpus)))
-        counts += np.bincount(part, minlength=corpus.vocabulary)
+        counts += np.bincount(part, minlength=corpus.vocab_size)
     return np.asarray(np.maximum(counts, 1) ** -power)
 
 
@@ -140,7 +140,7 @@ def filled(values: np.ndarray, size: int) -> np.ndarray:
 class Masked(Objective):
     """[CLS] text [SEP], and the hidden tokens are the targets."""
 
-    Options: ClassVar[type] = Options
+    Options: ClassVar[type] = MaskedOptions
     name = "masked"
 
     def prepare(self) -> None:
@@ -176,7 +176,7 @@ class Masked(Objective):
     def padded(self, tokens: np.ndarray) -> Sample:
         size = len(tokens)
         tokens = np.concatenate([tokens, np.full(self.length - size, padding(self.corpus))])
-        return {"tokens": tokens, "real": np.arange(self.length) < size}
+        return {"tokens": tokens, "attention_mask": np.arange(self.length) < size}
 
     def text(self, version: int, index: int) -> np.ndarray:
         """The last sample of packed text goes on at the beginning of the split."""
@@ -202,7 +202,7 @@ class Masked(Objective):
         tokens, extra = batch["tokens"], {}
         if self.options.global_first and takes(model, "global_tokens"):
             extra["global_tokens"] = tokens.new_zeros(tokens.size(0), 1)
-        hidden: Tensor = model(tokens, batch.get("real"), batch.get("segments"), **extra)
+        hidden: Tensor = model(tokens, batch.get("attention_mask"), batch.get("segments"), **extra)
         return hidden
 
     def heads(self) -> dict[str, int]:

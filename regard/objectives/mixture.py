@@ -37,7 +37,7 @@ from regard.objectives.base import Batch, Loss, Objective, Sample
 
 
 @dataclass(frozen=True)
-class Part:
+class MixturePart:
     name: str
     objective: str
     share: float  # of the samples, relative to the other parts'
@@ -80,7 +80,7 @@ class Mixture(Objective):
             for name in names:
                 self.weights[f"{part.name}.{name}"] = own * built.weights.get(name, 1.0)
 
-    def make(self, part: Part, share: float) -> Objective:
+    def make(self, part: MixturePart, share: float) -> Objective:
         kind = objective(part.objective)
         if kind is Mixture or kind.recurrent:
             raise ConfigError(
@@ -98,14 +98,14 @@ class Mixture(Objective):
             learning=self.learning,
         )
 
-    def corpus_of(self, part: Part) -> Corpus:
+    def corpus_of(self, part: MixturePart) -> Corpus:
         if part.data is None:
             return self.corpus
         other, own = Corpus.open(part.data, self.corpus.split), self.corpus
-        if (other.vocabulary, other.special) != (own.vocabulary, own.special):
+        if (other.vocab_size, other.special) != (own.vocab_size, own.special):
             raise ConfigError(
-                f"part {part.name!r}: {part.data} has {other.vocabulary:,} tokens and "
-                f"{own.directory} {own.vocabulary:,}, or other special ones; prepare both with one "
+                f"part {part.name!r}: {part.data} has {other.vocab_size:,} tokens and "
+                f"{own.directory} {own.vocab_size:,}, or other special ones; prepare both with one "
                 f"tokenizer ('regard prepare … --tokenizer {own.directory}')"
             )
         return other
@@ -196,13 +196,13 @@ class Mixture(Objective):
         return figures
 
 
-def part_of(table: dict[str, Any]) -> Part:
+def part_of(table: dict[str, Any]) -> MixturePart:
     """A part from its table, with the names of its fields checked."""
     own = {"name": str(table.get("objective", "")), **table}
-    return from_table(Part, own, path="objective.parts.", what="field of a mixture's part")
+    return from_table(MixturePart, own, path="objective.parts.", what="field of a mixture's part")
 
 
-def check_parts(parts: Sequence[Part]) -> None:
+def check_parts(parts: Sequence[MixturePart]) -> None:
     if not parts:
         raise ConfigError(
             "a mixture needs parts: tables with an objective and a share, and where they differ a "

@@ -13,13 +13,13 @@ import numpy as np
 
 from regard.core.errors import ConfigError, FormatError
 from regard.data.batching import by_length
-from regard.models.output import Soft
+from regard.models.output import SoftTarget
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner
 from regard.objectives.smoothing import entropy, smoothing
-from regard.objectives.source import Room, SourceTarget
+from regard.objectives.source import BatchShape, SourceTarget
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ class Pairs(SourceTarget):
         self.sizes = fit(sizes, self.length)
         self.cut = int((self.sizes != sizes).any(1).sum())  # pairs that were too long
         largest = self.sizes.max(0, initial=1).tolist()
-        self.room = Room(int(self.sizes.sum(1).max(initial=2)), *largest)
+        self.room = BatchShape(int(self.sizes.sum(1).max(initial=2)), *largest)
         self.multiple, self.both_sides = o.multiple, o.both_sides
-        smoothing(o.smoothing, corpus.vocabulary, o.smoothing_kind, corpus.special.pad)
+        smoothing(o.smoothing, corpus.vocab_size, o.smoothing_kind, corpus.special.pad)
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     @property
-    def usual(self) -> float:
+    def mean_len(self) -> float:
         return float(self.sizes.sum(1).mean())
 
     def tokens_in(self, batch: Batch) -> int:
@@ -101,17 +101,17 @@ class Pairs(SourceTarget):
             cached = self.order_of = epoch, by_length(sizes, self.batch, self.seed, epoch)
         return cached[1]
 
-    def soft(self, model: Any) -> Soft | None:
+    def soft(self, model: Any) -> SoftTarget | None:
         o = self.options
         if not o.smoothing and not o.z_loss:
             return None
-        words, pad = inner(model).config.vocabulary, self.corpus.special.pad
+        words, pad = inner(model).config.vocab_size, self.corpus.special.pad
         return smoothing(o.smoothing, words, o.smoothing_kind, pad)._replace(z=o.z_loss)
 
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
         o, loss = self.options, super().loss(model, batch, state)
         if self.learning and o.smoothing and o.reported == "kl":
-            least = entropy(o.smoothing, inner(model).config.vocabulary, o.smoothing_kind)
+            least = entropy(o.smoothing, inner(model).config.vocab_size, o.smoothing_kind)
             loss.sums[self.name] = loss.sums[self.name] - least * loss.counts[self.name]
         return loss
 

@@ -16,7 +16,7 @@ import torch
 
 from regard.core.errors import ConfigError
 from regard.core.seeding import keyed, permutation
-from regard.data.words import Words
+from regard.data.words import WordStarts
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import choose
@@ -25,7 +25,7 @@ from regard.objectives.reading import refuse
 
 
 @dataclass(frozen=True)
-class Options:
+class PermutedOptions:
     memory: bool = True  # samples are contiguous and the model remembers; False: shuffled
     pairs: bool = True  # half of a sample is A and B; False: samples are running text
     two_directions: bool = True  # every other stream is read from its end to its beginning
@@ -41,7 +41,7 @@ class Permuted(Objective):
     without pairs a whole one.
     """
 
-    Options: ClassVar[type] = Options
+    Options: ClassVar[type] = PermutedOptions
     name = "permuted"
     recurrent = True
 
@@ -71,7 +71,7 @@ class Permuted(Objective):
             raise ConfigError(f"targets {self.goal} must be from 1 to the length, {self.length}")
         self.cls, self.sep = (special.need(name) if o.pairs else -1 for name in ("cls", "sep"))
         self.stride = self.half if o.pairs else self.length
-        self.words = Words(self.corpus.tokenizer, self.corpus.vocabulary)
+        self.words = WordStarts(self.corpus.tokenizer, self.corpus.vocab_size)
         self.chances = np.cumsum(1 / np.arange(1, o.longest + 1))
         ways = 2 if o.two_directions else 1
         fewest = len(self.corpus) // self.length * ways
@@ -194,12 +194,12 @@ class Permuted(Objective):
         if not self.options.memory:
             return None
         c, like = model.config, next(p for p in model.parameters() if p.is_floating_point())
-        shape, device = (rows, c.memory), like.device  # plain, also where weights are dealt out
+        shape, device = (rows, c.mem_len), like.device  # plain, also where weights are dealt out
         empty = [
             torch.zeros(*shape, c.width, dtype=like.dtype, device=device) for _ in range(c.layers)
         ]
         marks = torch.zeros(shape, dtype=torch.bool, device=device)
-        return State(hidden=empty, real=marks)
+        return State(hidden=empty, attention_mask=marks)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"permuted": float(batch["shares"].sum())}
@@ -228,10 +228,11 @@ class Permuted(Objective):
                 "set both to the same"
             )
         once = self.half if o.pairs else None  # rows of a sample that the next one does not repeat
-        if o.memory and (c.reuse != once or c.memory is None):
+        if o.memory and (c.reuse_len != once or c.mem_len is None):
             raise ConfigError(
                 f"samples begin {self.stride} tokens apart, so the model must be built with reuse "
-                f"= {once} (it has {c.reuse}) and a memory of some rows (it has {c.memory}), or "
+                f"= {once} (it has {c.reuse_len}) and a memory of some rows (it has "
+                f"{c.mem_len}), or "
                 "set memory = false"
             )
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from regard.core.seeding import keyed
 from regard.objectives.base import Loss
-from regard.objectives.causal import Tiles, choose, shifted, text_figures
-from regard.objectives.source import Room, SourceTarget
+from regard.objectives.causal import ChunkTiling, choose, shifted, text_figures
+from regard.objectives.source import BatchShape, SourceTarget
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Prefix(SourceTarget):
 
     def prepare(self) -> None:
         choose("documents", self.options.documents, ("packed", "separate"))
-        self.tiles = Tiles(self.corpus, self.length, 0, self.options.documents == "packed")
-        self.room = Room(self.length + 1, self.length, self.length)
+        self.tiles = ChunkTiling(self.corpus, self.length, 0, self.options.documents == "packed")
+        self.room = BatchShape(self.length + 1, self.length, self.length)
 
     def __len__(self) -> int:
         return len(self.tiles)

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.core.errors import ConfigError
 from regard.models import FAMILIES
 from regard.models.base import Model
-from regard.models.output import Soft
+from regard.models.output import SoftTarget
 from regard.models.state import State
 
 
@@ -65,7 +65,7 @@ def read_on(
 
 
 def surprise(
-    model: Any, hidden: Tensor, targets: Tensor, scored: Tensor, soft: Soft | None = None
+    model: Any, hidden: Tensor, targets: Tensor, scored: Tensor, soft: SoftTarget | None = None
 ) -> Tensor:
     """Summed nats of the targets [B, T] that count, from hidden states [B, T, width]."""
     output, shares = model.output, None

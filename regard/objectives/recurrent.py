@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError
-from regard.models.recurrent import Limits
+from regard.models.recurrent import MemoryLimits
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import padding, ring, shifted, text_figures
@@ -48,7 +48,7 @@ class Recurrent(Objective):
                 raise ConfigError(f"evaluation_{name} is {value}; it must be at least {least}")
         if not self.learning and o.evaluation_length is not None:
             self.length = o.evaluation_length
-        wanted = {"memory": o.evaluation_memory, "clamp": o.evaluation_clamp}
+        wanted = {"mem_len": o.evaluation_memory, "clamp_len": o.evaluation_clamp}
         self.other = {field: value for field, value in wanted.items() if value is not None}
         self.stream = -(-len(self.corpus) // self.batch)  # tokens of one
 
@@ -99,14 +99,14 @@ class Recurrent(Objective):
             raise ConfigError(
                 f"an LSTM has no {' and no '.join(self.other)}; leave the option away"
             )
-        if getattr(ours.config, "memory", 0) is None:
+        if getattr(ours.config, "mem_len", 0) is None:
             raise ConfigError(
                 "this XLNet remembers everything, up to a whole epoch; set memory to a number of "
                 "rows"
             )
-        if getattr(ours.config, "reuse", None) is not None:
+        if getattr(ours.config, "reuse_len", None) is not None:
             raise ConfigError(
-                f"this XLNet remembers only the first {ours.config.reuse} rows of a segment; "
+                f"this XLNet remembers only the first {ours.config.reuse_len} rows of a segment; "
                 "without reuse it can read on"
             )
 
@@ -120,8 +120,8 @@ def configured(model: Any, changes: dict[str, int]) -> Iterator[None]:
     owner: Any = inner(model)
     own = owner.config
     owner.config = own.replace(**changes)
-    owner.limits = Limits.of(owner.config)
+    owner.limits = MemoryLimits.of(owner.config)
     try:
         yield
     finally:
-        owner.config, owner.limits = own, Limits.of(own)
+        owner.config, owner.limits = own, MemoryLimits.of(own)

@@ -4,7 +4,7 @@ are in order; or the words alone.
 
 In the authors' code a pass over the text draws as it goes, so an instance depends on all before it.
 Here the draws of an instance hang on the sentence it begins with, so that only where it begins
-depends on the others: `Pass` finds those places once an epoch and keeps one in 64.
+depends on the others: `SentencePass` finds those places once an epoch and keeps one in 64.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BLOCK = 2**16  # sentences looked at together
 
 
 @dataclass(frozen=True)
-class Options:
+class SentencesOptions:
     task: str = "next"  # does B follow A? "order": are they in order? "none": one text, no question
     short: float = 0.1  # share of the documents whose instances are made shorter
     share: float = 0.15
@@ -48,7 +48,7 @@ class Options:
     global_first: bool = True
 
 
-class Step(NamedTuple):
+class InstanceStep(NamedTuple):
     """Of instances, given the sentence each begins with."""
 
     document: np.ndarray
@@ -63,7 +63,7 @@ class Step(NamedTuple):
         return np.where(self.apart, self.middle, self.end)
 
 
-class Pass:
+class SentencePass:
     """One walk over all sentences: where its instances begin."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Pass:
                 at = follow[at - first]
         self.kept = np.array([*starts, self.total])
 
-    def steps(self, first: int, last: int) -> Step:
+    def steps(self, first: int, last: int) -> InstanceStep:
         """What an instance that began with each of these sentences would be."""
         corpus = self.corpus
         starts = np.asarray(corpus.sentences[first:last])
@@ -102,7 +102,7 @@ class Pass:
             apart |= draws[:, 1] < 0.5
         elif self.task == "none":
             apart[:] = False
-        return Step(document, middle, end, apart, goal)
+        return InstanceStep(document, middle, end, apart, goal)
 
     def goals(self, first: int, last: int) -> np.ndarray:
         """Tokens that the instances of each document collect: mostly all there is room for."""
@@ -110,14 +110,14 @@ class Pass:
         shorter = 2 + (draws[:, 1] * (self.room - 1)).astype(np.int64)
         return np.where(draws[:, 0] < self.short, shorter, self.room)
 
-    def find(self, place: int) -> tuple[int, Step]:
+    def find(self, place: int) -> tuple[int, InstanceStep]:
         """The first sentence of an instance, and what else is known of it."""
         first, last = (int(at) for at in self.kept[place // KEPT : place // KEPT + 2])
         steps = self.steps(first, last)
         follow, at = steps.next, 0
         for _ in range(place % KEPT):
             at = int(follow[at]) - first
-        return first + at, Step(*(values[at] for values in steps))
+        return first + at, InstanceStep(*(values[at] for values in steps))
 
 
 def uniform(key: int, first: int, last: int) -> np.ndarray:
@@ -135,7 +135,7 @@ class Sentences(Masked):
     too many are left out, or the few missing taken twice, evenly spread.
     """
 
-    Options: ClassVar[type] = Options
+    Options: ClassVar[type] = SentencesOptions
     name = "sentences"
 
     def prepare(self) -> None:
@@ -149,17 +149,17 @@ class Sentences(Masked):
             raise ConfigError(f"length {self.length} leaves no room for two tokens of text")
         self.cls, self.sep = (self.corpus.special.need(role) for role in ("cls", "sep"))
         self.mask = Mask(self.corpus, o, self.length)
-        self.passes: dict[int, Pass] = {}
+        self.passes: dict[int, SentencePass] = {}
         self.size = self.walk(0).count if len(self.corpus) else 0
 
     def __len__(self) -> int:
         return self.size
 
-    def walk(self, version: int) -> Pass:
+    def walk(self, version: int) -> SentencePass:
         """The pass of an epoch; the last two are kept."""
         if version not in self.passes:
             o = self.options
-            new = Pass(self.corpus, self.seed, version, self.room, o.short, o.task)
+            new = SentencePass(self.corpus, self.seed, version, self.room, o.short, o.task)
             self.passes = dict([*self.passes.items(), (version, new)][-2:])
         return self.passes[version]
 
@@ -185,7 +185,7 @@ class Sentences(Masked):
         return sample
 
     def pair(
-        self, begin: int, step: Step, draw: np.random.Generator
+        self, begin: int, step: InstanceStep, draw: np.random.Generator
     ) -> tuple[list[tuple[int, int]], bool]:
         """Where the tokens of A and B stand, and whether B is not what follows A."""
         a = self.stretch(begin, int(step.middle))
@@ -226,7 +226,7 @@ class Sentences(Masked):
         hidden = self.read(model, batch)
         loss = guesses("masked", model, rows_at(hidden, batch["targets"]), batch)
         if self.pairs:
-            answers, truth = model.read("next", hidden, batch["real"]), batch["next"]
+            answers, truth = model.read("next", hidden, batch["attention_mask"]), batch["next"]
             exact = torch.promote_types(answers.dtype, torch.float32)
             count = float(truth.size(0))
             loss.sums["next"] = F.cross_entropy(answers.to(exact), truth, reduction="sum")

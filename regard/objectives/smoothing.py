@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from regard.core.errors import ConfigError, UnknownName
-from regard.models.output import Soft
+from regard.models.output import SoftTarget
 
 KINDS = ("others", "all", "no-pad")
 
@@ -22,7 +22,7 @@ def others_of(kind: str, words: int) -> int:
     return {"others": words - 1, "all": words, "no-pad": words - 2}[kind]
 
 
-def smoothing(epsilon: float, words: int, kind: str, pad: int | None = None) -> Soft:
+def smoothing(epsilon: float, words: int, kind: str, pad: int | None = None) -> SoftTarget:
     """The loss -Σ_k q_k log p_k as one of the output's."""
     if kind not in KINDS:
         raise UnknownName("way of smoothing", kind, KINDS)
@@ -36,7 +36,7 @@ def smoothing(epsilon: float, words: int, kind: str, pad: int | None = None) -> 
         )
     other = epsilon / others_of(kind, words)
     own = 1 - epsilon if kind == "all" else 1 - epsilon - other
-    return Soft(own, other, pad if kind == "no-pad" else None)
+    return SoftTarget(own, other, pad if kind == "no-pad" else None)
 
 
 def entropy(epsilon: float, words: int, kind: str) -> float:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.core.errors import ConfigError
 from regard.models.adaptive import AdaptiveOutput
-from regard.models.output import Soft
+from regard.models.output import SoftTarget
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
 from regard.objectives.causal import padding
@@ -32,7 +32,7 @@ from regard.objectives.reading import (
 )
 
 
-class Room(NamedTuple):
+class BatchShape(NamedTuple):
     """The shape of a batch: the most tokens of a row, of a source, of a target."""
 
     row: int
@@ -43,7 +43,7 @@ class Room(NamedTuple):
 class SourceTarget(Objective):
     """Subclasses give `pair`; what they set in `prepare` says how the rest is done."""
 
-    room: Room  # of the largest sample
+    room: BatchShape  # of the largest sample
     multiple: int = (
         0  # a batch is no wider than its samples, in multiples of this; 0: always `room`
     )
@@ -54,7 +54,7 @@ class SourceTarget(Objective):
         """The tokens of the source and of the target."""
         raise NotImplementedError
 
-    def soft(self, model: Any) -> Soft | None:
+    def soft(self, model: Any) -> SoftTarget | None:
         """A softer loss than surprisal, in learning only."""
         return None
 
@@ -67,8 +67,8 @@ class SourceTarget(Objective):
         sizes = np.stack([sample["sizes"] for sample in samples])
         room = self.room
         if self.multiple:
-            largest = Room(int(sizes.sum(1).max()), *sizes.max(0).tolist())
-            room = Room(
+            largest = BatchShape(int(sizes.sum(1).max()), *sizes.max(0).tolist())
+            room = BatchShape(
                 *(
                     min(-(-size // self.multiple) * self.multiple, most)
                     for size, most in zip(largest, room, strict=True)
@@ -87,7 +87,7 @@ class SourceTarget(Objective):
             "sizes": sizes,
             "scored": (place >= first) & (place < last),
             "source": source,
-            "source_real": np.arange(room.source) < sizes[:, :1],
+            "source_attention_mask": np.arange(room.source) < sizes[:, :1],
             "target": target,
             "target_scored": np.arange(room.target) < sizes[:, 1:],
         }
@@ -102,10 +102,13 @@ class SourceTarget(Objective):
             prefix = batch["sizes"][:, 0] if self.both_sides else None
             row, scored = batch["tokens"], batch["scored"]
             return read_on(model, row[:, :-1], prefix=prefix), row[:, 1:], scored[:, 1:]
-        target, real = batch["target"], None if self.sources_full else batch["source_real"]
-        start = torch.full_like(target[:, :1], inner(model).config.start)
+        target, attention_mask = (
+            batch["target"],
+            None if self.sources_full else batch["source_attention_mask"],
+        )
+        start = torch.full_like(target[:, :1], inner(model).config.start_id)
         begun = torch.cat([start, target[:, :-1]], 1)
-        return model(batch["source"], begun, real), target, batch["target_scored"]
+        return model(batch["source"], begun, attention_mask), target, batch["target_scored"]
 
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
         soft = self.soft(model) if self.learning else None

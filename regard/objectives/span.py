@@ -14,12 +14,12 @@ import numpy as np
 
 from regard.core.errors import ConfigError, FormatError
 from regard.core.seeding import keyed
-from regard.models.output import Soft
+from regard.models.output import SoftTarget
 from regard.objectives.causal import ring, shifted
-from regard.objectives.source import Room, SourceTarget
+from regard.objectives.source import BatchShape, SourceTarget
 
 
-class Counts(NamedTuple):
+class SpanCounts(NamedTuple):
     """Of a text of `kept` + `noise` tokens."""
 
     noise: int
@@ -36,11 +36,11 @@ class Counts(NamedTuple):
         return self.noise + self.spans + 1
 
 
-def counts_of(length: int, density: float, mean: float) -> Counts:
+def counts_of(length: int, density: float, mean: float) -> SpanCounts:
     """How many tokens go, in how many spans; halves are rounded to even, as the authors' are."""
     noise = min(max(round(length * density), 1), length - 1)
     rest = length - noise
-    return Counts(noise, rest, min(max(round(noise / mean), 1), noise, rest))
+    return SpanCounts(noise, rest, min(max(round(noise / mean), 1), noise, rest))
 
 
 def raw_length(length: int, density: float, mean: float) -> int:
@@ -88,7 +88,7 @@ class SpanOptions:
     z_loss: float = 0.0  # times (log Z)²; the authors' code has 1e-4
 
 
-class Span(SourceTarget):
+class SpanCorruption(SourceTarget):
     """Texts of as many tokens as make sources of exactly `length`.
 
     They tile the split. In learning the last one goes on at the split's beginning; in validation it
@@ -108,7 +108,7 @@ class Span(SourceTarget):
         longest = raw_length(self.length, o.density, o.mean)
         self.raw = min(longest, len(self.corpus))
         largest = counts_of(longest, o.density, o.mean)
-        self.room = Room(largest.source + largest.target, largest.source, largest.target)
+        self.room = BatchShape(largest.source + largest.target, largest.source, largest.target)
         self.sources_full = self.raw == longest
         self.both_sides = o.both_sides
         self.sentinels = np.array(self.corpus.special.sentinels, np.int64)
@@ -122,8 +122,8 @@ class Span(SourceTarget):
     def __len__(self) -> int:
         return -(-len(self.corpus) // self.raw) if self.raw > 1 else 0
 
-    def soft(self, model: Any) -> Soft | None:
-        return Soft(z=self.options.z_loss) if self.options.z_loss else None
+    def soft(self, model: Any) -> SoftTarget | None:
+        return SoftTarget(z=self.options.z_loss) if self.options.z_loss else None
 
     def pair(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
         o, size, epoch = self.options, len(self.corpus), epoch if self.learning else 0

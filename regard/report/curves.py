@@ -46,7 +46,7 @@ STYLE = """
 
 
 @dataclass(frozen=True)
-class Line:
+class CurveLine:
     name: str
     points: Sequence[Point]
     ink: int = 1  # 1 … 8
@@ -60,7 +60,7 @@ class Panel:
     """One picture: a title and lines over the same steps."""
 
     title: str
-    lines: Sequence[Line]
+    lines: Sequence[CurveLine]
     zero: bool = False  # the scale begins at 0
     across: str = "step"
     span: tuple[float, float] | None = None  # from where to where; that of the lines unless given
@@ -70,7 +70,7 @@ class Panel:
     key: str = ""  # makes its ids its own on a page with several panels of one title
 
     @property
-    def known(self) -> list[Line]:
+    def known(self) -> list[CurveLine]:
         """Lines that have something to show; a logarithm wants numbers above 0."""
         lines = [
             replace(x, points=self.shown(x.points), band=[b for b in x.band if self.fits(*b)])
@@ -175,13 +175,13 @@ def said_twice(inks: str, where: str, english: str, chinese: str) -> list[str]:
     ]
 
 
-def path(line: Line, points: Sequence[Point], clip: str) -> str:
+def path(line: CurveLine, points: Sequence[Point], clip: str) -> str:
     inks = f"c-line c-{line.ink}" + (" c-faint" if line.faint else "")
     way = " ".join(f"{'L' if i else 'M'}{x:.1f} {y:.1f}" for i, (x, y) in enumerate(points))
     return f'  <path class="{inks}" clip-path="url(#{clip})" d="{way}"/>'
 
 
-def dot(line: Line, point: Point, place: Point) -> str:
+def dot(line: CurveLine, point: Point, place: Point) -> str:
     tip = escape(f"{clean(line.name)} at {point[0]:,.0f}: {point[1]:.5g}")
     return (
         f'  <circle class="c-dot c-{line.ink}" cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="3">'
@@ -189,7 +189,7 @@ def dot(line: Line, point: Point, place: Point) -> str:
     )
 
 
-def legend(lines: Sequence[Line]) -> list[str]:
+def legend(lines: Sequence[CurveLine]) -> list[str]:
     """Which line is which, where there are several."""
     body, x, y = [], float(LEFT), 36
     for line in lines if len(lines) > 1 else []:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from regard.core.errors import InputError
 from regard.report import paint
-from regard.report.curves import Line, Panel, svg
+from regard.report.curves import CurveLine, Panel, svg
 from regard.report.heatmap import SHADES, Weights, blocks, heat_map
 
 WIDEST = 128  # rows and columns of a heat map
@@ -27,7 +27,7 @@ class Picture(Protocol):
 
 
 @dataclass(frozen=True)
-class Heat:
+class HeatDrawing:
     """A matrix of numbers, from `low` (nothing) to `high` (full ink)."""
 
     title: str
@@ -68,7 +68,8 @@ class Curves:
 
     def svg(self) -> str:
         lines = [
-            Line(name, points, 1 + i % 8) for i, (name, points) in enumerate(self.lines.items())
+            CurveLine(name, points, 1 + i % 8)
+            for i, (name, points) in enumerate(self.lines.items())
         ]
         return svg([Panel(self.title, lines, zero=True, across=self.across)])
 
@@ -92,7 +93,7 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Bars:
+class BarDrawing:
     """Counts, one above the other."""
 
     title: str

@@ -13,17 +13,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from regard.core.bilingual import Said
+from regard.core.bilingual import Bilingual
 from regard.report import clean
 
 HERE = Path(__file__).parent
 
 
 @cache
-def words(name: str) -> dict[str, Said]:
+def words(name: str) -> dict[str, Bilingual]:
     """The words of a page in both languages, from locales/NAME.toml."""
     table = tomllib.loads((HERE / "locales" / f"{name}.toml").read_text(encoding="utf-8"))
-    return {key: Said(**sentence) for key, sentence in table.items()}
+    return {key: Bilingual(**sentence) for key, sentence in table.items()}
 
 
 def rendered(directory: Path, name: str, **values: Any) -> str:

@@ -26,7 +26,7 @@ TASKS = {  # name: the file that ends with the task
     "answer": "answer",
     "choose": "choose",
     "translate": "translate",
-    "summarise": "summarise",
+    "summarize": "summarize",
     "converse": "converse",
     "prefer": "prefer",
     "multilabel": "multilabel",

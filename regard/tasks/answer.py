@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from regard.data.examples import Answer, Example, Question
-from regard.data.read_fields import ID, Bad, Record, short
+from regard.data.examples import AnswerSpan, Example, Question
+from regard.data.read_fields import ID, BadRecord, FieldRecord, short
 from regard.metrics.answers import Answers
-from regard.tasks.answer_objective import Answer as AnswerObjective
+from regard.tasks.answer_objective import AnswerObjective as AnswerObjective
 from regard.tasks.base import Prediction, Task
 
 NO_ANSWER = "no answer"  # as a model writes it
@@ -53,7 +53,7 @@ class AnswerTask(Task):
 
     # -- data
 
-    def parse(self, record: Record) -> Example:
+    def parse(self, record: FieldRecord) -> Example:
         question, passage = record.text("question"), record.text("passage")
         value = record.get("answers")
         answers = read_answers(value, record.get("start"))
@@ -129,8 +129,8 @@ class AnswerTask(Task):
 
 
 def placed(
-    answers: list[tuple[str, int | None]], passage: str, record: Record
-) -> tuple[Answer, ...]:
+    answers: list[tuple[str, int | None]], passage: str, record: FieldRecord
+) -> tuple[AnswerSpan, ...]:
     """The answers that are where they say; a question keeps those that are."""
     good, wrong, name = [], [], record.id
     for text, start in answers:
@@ -138,7 +138,7 @@ def placed(
         if trouble:
             wrong.append(f"{name}: {trouble}")
             continue
-        good.append(Answer(text, passage.find(text) if start is None else start))
+        good.append(AnswerSpan(text, passage.find(text) if start is None else start))
         if start is None and passage.count(text) > 1:
             record.warn(
                 "answer-offset",
@@ -146,7 +146,7 @@ def placed(
                 f"{passage.count(text)} times; the first is taken",
             )
     if wrong and not good:
-        raise Bad("answer-offset", "; ".join(dict.fromkeys(wrong)))
+        raise BadRecord("answer-offset", "; ".join(dict.fromkeys(wrong)))
     for message in wrong:
         record.warn("answer-offset", f"{message}; others are right")
     return tuple(good)
@@ -161,7 +161,7 @@ def read_answers(value: Any, start: Any) -> list[tuple[str, int | None]]:
         texts = [texts] if isinstance(texts, str) else list(texts)
         starts = [starts] if isinstance(starts, int) else starts or [None] * len(texts)
         if len(texts) != len(starts):
-            raise Bad("wrong-type", f"{len(texts)} answers but {len(starts)} offsets")
+            raise BadRecord("wrong-type", f"{len(texts)} answers but {len(starts)} offsets")
         pairs = list(zip(texts, starts, strict=True))
     elif isinstance(value, list):
         pairs = [
@@ -174,12 +174,14 @@ def read_answers(value: Any, start: Any) -> list[tuple[str, int | None]]:
     answers: list[tuple[str, int | None]] = []
     for each in pairs:
         if not isinstance(each, tuple) or not isinstance(each[0], str):
-            raise Bad("wrong-type", f"an answer is {type(each).__name__}, not text with offset")
+            raise BadRecord(
+                "wrong-type", f"an answer is {type(each).__name__}, not text with offset"
+            )
         at = each[1]
         if isinstance(at, str) and at.strip().isdecimal():
             at = int(at)
         if at is not None and not isinstance(at, int):
-            raise Bad("wrong-type", f"the offset of {short(each[0])} is {at!r}, not a number")
+            raise BadRecord("wrong-type", f"the offset of {short(each[0])} is {at!r}, not a number")
         answers.append((each[0], at))
     return answers
 

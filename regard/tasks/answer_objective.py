@@ -23,12 +23,12 @@ from regard.attention.precision import wide
 from regard.core.errors import ConfigError, InputError
 from regard.data.batching import Rows
 from regard.data.input_formats import PassageFormat
-from regard.data.windows import Missing, Read, Window, bare, cuts, teaches
+from regard.data.windows import MissingAnswer, PassageWindow, QuestionWindows, bare, cuts, teaches
 from regard.metrics.answers import Answers
 from regard.metrics.text import language_of
 from regard.models import FAMILIES
 from regard.models.family import Family
-from regard.models.output import Span
+from regard.models.output import SpanHead
 from regard.objectives.base import Batch, Loss, Objective, Sample
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner
@@ -37,7 +37,7 @@ from regard.tasks.inference import said_of
 from regard.tasks.labelled import LabelledObjective
 from regard.tasks.multi_row import check_bare
 from regard.tasks.spans import (
-    Reply,
+    SpanAnswer,
     Spans,
     beam_spans,
     beam_starts,
@@ -64,7 +64,7 @@ class AnswerOptions:
     marks: bool = True  # False: a GPT reads question and passage with nothing around them
 
 
-class Said(NamedTuple):
+class WindowAnswers(NamedTuple):
     """What a model says of a window, best first."""
 
     scores: list[float]
@@ -74,7 +74,7 @@ class Said(NamedTuple):
     versus: bool  # does the null answer compete with the spans?
 
 
-class Answer(LabelledObjective):
+class AnswerObjective(LabelledObjective):
     Options: ClassVar[type] = AnswerOptions
     name = "answer"
 
@@ -105,7 +105,9 @@ class Answer(LabelledObjective):
         self.frame = replace(self.frame, left=False, beyond=self.layout.beyond)
         self.told: Counter[str] = Counter()
         self.lost: list[str] = []
-        self.reads: list[Read] = []  # for `merge`: learning needs none, and they take memory
+        self.reads: list[
+            QuestionWindows
+        ] = []  # for `merge`: learning needs none, and they take memory
         rows: list[np.ndarray] = []
         segments: list[np.ndarray] = []
         marks: list[list[int]] = []
@@ -129,7 +131,7 @@ class Answer(LabelledObjective):
         self.marks = np.array(marks, np.int32)
         return rows, segments
 
-    def remember(self, read: Read, missing: Sequence[Missing], known: int) -> None:
+    def remember(self, read: QuestionWindows, missing: Sequence[MissingAnswer], known: int) -> None:
         """What has to be told of a question, and itself where it will be answered."""
         example = read.example
         self.told["windows"] += len(read.windows) if len(read.windows) > 1 else 0
@@ -174,7 +176,7 @@ class Answer(LabelledObjective):
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         """passage: where an answer may end. fullest: where it may begin. eligible: the passage and
-        cls, over which XLNet normalises. wide: what Longformer makes global. known [B]: does the
+        cls, over which XLNet normalizes. wide: what Longformer makes global. known [B]: does the
         target count?
         """
         batch = super().collate(samples)
@@ -218,15 +220,15 @@ class Answer(LabelledObjective):
         return {self.name: known} | dict.fromkeys(self.weights, known)
 
     def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
-        """The mean of the nats of start and end, each normalised over the real positions, or with
-        XLNet over the passage and cls. (BERT's authors and transformers normalise over padding as
+        """The mean of the nats of start and end, each normalized over the real positions, or with
+        XLNet over the passage and cls. (BERT's authors and transformers normalize over padding as
         well, so that a loss depends on how far a batch was padded.)
         """
         hidden, start, end = self.hidden(model, batch), batch["start"], batch["end"]
         known, span = batch["known"], span_of(model)
         if span is None:
-            starts, ends = wide(model.read("answer", hidden, batch["real"])).unbind(-1)
-            inside = batch["real"]
+            starts, ends = wide(model.read("answer", hidden, batch["attention_mask"])).unbind(-1)
+            inside = batch["attention_mask"]
         else:
             starts, ends = wide(span(hidden)), wide(span.ends(hidden, start))
             inside = batch["eligible"]
@@ -277,17 +279,17 @@ class Answer(LabelledObjective):
         null_scores = [None] * len(spans.scores) if nulls is None else nulls.tolist()
         scores, starts, ends = (column.tolist() for column in spans)
         rows = zip(scores, starts, ends, null_scores, strict=True)
-        return [Said(*row, versus=span is None) for row in rows]
+        return [WindowAnswers(*row, versus=span is None) for row in rows]
 
     def spans(self, model: Any, hidden: Tensor, batch: Batch) -> tuple[Spans, Tensor | None]:
-        starts, ends = model.read("answer", hidden, batch["real"]).unbind(-1)
+        starts, ends = model.read("answer", hidden, batch["attention_mask"]).unbind(-1)
         best = best_spans(
             starts, ends, batch["fullest"], batch["passage"],
             longest=self.layout.answer, count=BEST,
         )  # fmt: skip
         return best, null_scores(starts, ends, batch["cls"]) if self.refuse else None
 
-    def beams(self, span: Span, hidden: Tensor, batch: Batch) -> tuple[Spans, Tensor | None]:
+    def beams(self, span: SpanHead, hidden: Tensor, batch: Batch) -> tuple[Spans, Tensor | None]:
         starts, eligible = span(hidden), batch["eligible"]
         known, places = beam_starts(starts, batch["fullest"], eligible)
         ends = torch.stack([span.ends(hidden, place) for place in places.unbind(1)], 1)
@@ -302,11 +304,11 @@ class Answer(LabelledObjective):
         tau = self.options.tau or 0.0
         return [prediction(one, tau, versus) for one, versus in self.replies(outputs)]
 
-    def replies(self, outputs: list[Any]) -> Iterator[tuple[Reply, bool]]:
+    def replies(self, outputs: list[Any]) -> Iterator[tuple[SpanAnswer, bool]]:
         """Of each question, and whether the null answer competes with its spans."""
         at = 0
         for read in self.reads:
-            windows: list[Said] = outputs[at : at + len(read.windows)]
+            windows: list[WindowAnswers] = outputs[at : at + len(read.windows)]
             at += len(read.windows)
             rows = [list(zip(*one[:3], strict=True)) for one in windows]
             nulls = [one.null for one in windows if one.null is not None]
@@ -317,7 +319,7 @@ class Answer(LabelledObjective):
         """Without a tau of its own a model that may refuse gets the one that is best for what
         validates (Devlin et al. 2018, 4.3).
         """
-        if self.refuse and self.options.tau is None and isinstance(valid, Answer):
+        if self.refuse and self.options.tau is None and isinstance(valid, AnswerObjective):
             self.options = replace(self.options, tau=valid.best_tau(model))
 
     def best_tau(self, model: Any) -> float | None:
@@ -358,7 +360,7 @@ def layout_of(options: AnswerOptions, length: int) -> PassageFormat:
     return replace(layout, length=length, **{name: n for name, n in chosen.items() if n})
 
 
-def marks_of(window: Window, known: bool) -> list[int]:
+def marks_of(window: PassageWindow, known: bool) -> list[int]:
     """cls, the ranges of question, passage and of what has its fullest context here, the target,
     and whether it counts.
     """
@@ -375,10 +377,10 @@ def marks_of(window: Window, known: bool) -> list[int]:
     ]
 
 
-def span_of(model: Any) -> Span | None:
+def span_of(model: Any) -> SpanHead | None:
     """XLNet's head, where a model has it: others' XLNets may score ends as BERT does."""
     heads = model.heads
-    head: Span | None = heads["span"] if "span" in list(heads) else None
+    head: SpanHead | None = heads["span"] if "span" in list(heads) else None
     return head
 
 
@@ -386,7 +388,7 @@ def cross(scores: Tensor, gold: Tensor) -> Tensor:
     return F.cross_entropy(scores, gold, reduction="none")
 
 
-def prediction(reply: Reply, tau: float, versus: bool) -> Prediction:
+def prediction(reply: SpanAnswer, tau: float, versus: bool) -> Prediction:
     """Probabilities are those among the candidates and, where there may be none, no answer."""
     none, share = None, 1.0
     if reply.null is not None and versus:

@@ -3,7 +3,7 @@
 Models with an encoder and a decoder (t5, transformer) learn every task but `tag`, `link` and
 `prefer` so. Models that
 go on with a text (gpt, transformer-xl, lstm, longformer-characters) learn what is a text anyway:
-translate, summarise, converse. text_forms.py says how each task is put in words.
+translate, summarize, converse. text_forms.py says how each task is put in words.
 
     regard finetune my-t5 --task entail --data sick.jsonl --out run
     regard finetune my-gpt --task converse --data talks.jsonl --out run     # then: regard chat run
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from regard.core.atomic_dir import workplace
 from regard.core.errors import ConfigError, InputError, RegardError
 from regard.core.lock import RunLock
-from regard.data.corpus import MARKER, Writer, read_marker, write_marker
+from regard.data.corpus import MARKER, CorpusWriter, read_marker, write_marker
 from regard.data.examples import Example
 from regard.data.prepare import WIDEST
 from regard.data.problems import Problems
@@ -38,14 +38,14 @@ from regard.tasks.base import Task
 from regard.tasks.corpus import digest_of, splits_of, tokenizer_of
 from regard.tasks.inference import portions
 from regard.tasks.labelled import TASK, text_writers
-from regard.tasks.text_forms import Scribe, Words
+from regard.tasks.text_forms import LabelWords, TextFormatter
 from regard.training.build import family
 from regard.training.data import TextData
 from regard.training.progress import watch
 from regard.training.recipe import Recipe, replaced
 from regard.training.run import (
     check_place,
-    company,
+    distributed,
     pick_device,
     started_again,
     train,
@@ -61,7 +61,7 @@ LEAST = 4  # tokens of a pair
 # -- learning
 
 
-class WrittenData(TextData):
+class PairData(TextData):
     """The pairs that a run's examples are written as."""
 
     beforehand = frozenset({DATA, TASK})
@@ -77,9 +77,9 @@ def finetune_as_text(
 
     Going on (`--resume`) needs the model it began with, but not the file of examples.
     """
-    out, data = Path(out), data or WrittenData()
+    out, data = Path(out), data or PairData()
     kind = check(recipe)
-    with company(pick_device(recipe.engine.device)) as group:
+    with distributed(pick_device(recipe.engine.device)) as group:
         ready = replaced(recipe, data=str(out / DATA))
         if not started_again(ready, out):
 
@@ -94,7 +94,7 @@ def finetune_as_text(
         ready = replaced(
             ready,
             examples={"labels": facts["labels"], "digest": facts["digest"]},
-            batch={"length": max(LEAST, min(facts["length"], facts["longest"]))},
+            batch={"seq_len": max(LEAST, min(facts["length"], facts["longest"]))},
             objective={"name": "pairs"} | smoothing | recipe.objective,
         )
         return train(ready, out, data=data, display=display)
@@ -150,22 +150,22 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
     splits = divided(recipe, display)
     config = configure(format_of((raw := read_config(Path(recipe.model)))["model_type"]), raw)
     context = getattr(config, "context", None)
-    length = recipe.batch.length or min(
+    length = recipe.batch.seq_len or min(
         FAMILIES[kind].finetuned(task.name).seq_len or LENGTH, context or 2**62
     )
     prefix = prefix_of(recipe.examples.prefix, task, kind)
     tokenizer = plain(tokenizer_of(recipe.model))
     special = special_of(tokenizer, recipe.model)
-    special = replace(special, end=config.end) if FAMILIES[kind].writes_tasks else special
-    scribe = Scribe(task, prefix, tokenizer, special.end, FAMILIES[kind].writes_tasks)
-    Words(task.closed(splits.train, splits.labels), tokenizer)
-    vocabulary = max(tokenizer.ready.get_vocab().values()) + 1
-    dtype = "uint16" if vocabulary <= WIDEST else "uint32"
+    special = replace(special, end=config.eos_id) if FAMILIES[kind].writes_tasks else special
+    scribe = TextFormatter(task, prefix, tokenizer, special.end, FAMILIES[kind].writes_tasks)
+    LabelWords(task.closed(splits.train, splits.labels), tokenizer)
+    vocab_size = max(tokenizer.ready.get_vocab().values()) + 1
+    dtype = "uint16" if vocab_size <= WIDEST else "uint32"
     with workplace(place, True, MARKER) as work:
         longest = longest_target = 0
         about = {}
         for name, examples in {"train": splits.train, "valid": splits.valid}.items():
-            writer, unknown = Writer(work, name, dtype), 0
+            writer, unknown = CorpusWriter(work, name, dtype), 0
             for part in portions(examples, CHUNK):
                 for source, target, size in scribe.pairs(part, length):
                     writer.add([source, target], size)
@@ -181,7 +181,7 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
                  "digest": splits.digest}  # fmt: skip
         write_marker(
             work,
-            {"kind": "pairs", "vocabulary": vocabulary, "dtype": dtype, "special": asdict(special),
+            {"kind": "pairs", "vocabulary": vocab_size, "dtype": dtype, "special": asdict(special),
              "tokenizer": "existing", "splits": about, "sources": [recipe.data],
              "examples": facts},
         )  # fmt: skip
@@ -192,7 +192,7 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
     )  # fmt: skip
 
 
-class Divided(NamedTuple):
+class ExampleSplit(NamedTuple):
     """The examples of a recipe that learn and those that validate."""
 
     train: list[Example]
@@ -201,7 +201,7 @@ class Divided(NamedTuple):
     digest: str  # of the files
 
 
-def divided(recipe: Recipe, display: str) -> Divided:
+def divided(recipe: Recipe, display: str) -> ExampleSplit:
     options, task, problems = recipe.examples, find(recipe.examples.task or ""), Problems()
     train, valid = splits_of(recipe, problems).values()
     digest, labels = digest_of(recipe), list(options.labels or [])
@@ -211,7 +211,7 @@ def divided(recipe: Recipe, display: str) -> Divided:
         task.check_labels(valid, labels, options.valid or recipe.data)
     for line in problems.notes():
         watch(display).note(line)
-    return Divided(train, valid, labels, digest)
+    return ExampleSplit(train, valid, labels, digest)
 
 
 def plain(tokenizer: Tokenizer) -> Tokenizer:

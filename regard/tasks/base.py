@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from regard.core.errors import InputError
 from regard.data.examples import Example
-from regard.data.problems import Place
+from regard.data.problems import FileLine
 from regard.data.read_fields import Schema
-from regard.metrics.base import Measured
+from regard.metrics.base import TaskMetric
 from regard.metrics.text import language_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Task(Schema):
     def check_example(self, checker: Checker, example: Example) -> None:
         """Adds to `regard check` what only this task can say of one example."""
 
-    def check_whole(self, checker: Checker, whole: Place) -> None:
+    def check_whole(self, checker: Checker, whole: FileLine) -> None:
         """Adds to `regard check` what only this task can say of a whole file."""
 
     def expanded(self, examples: Sequence[Example]) -> list[Example]:
@@ -99,10 +99,10 @@ class Task(Schema):
     kind: ClassVar[str] = ""  # what its answers are, where a task can be answered in two ways
     void: ClassVar[str] = ""  # what an answer that means nothing is, and what it counts as
 
-    measured_by: ClassVar[type[Measured]]
+    measured_by: ClassVar[type[TaskMetric]]
     by_language: ClassVar[bool] = False  # does the metric go by the language of the answers?
 
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
+    def metric(self, labels: Sequence[str]) -> type[TaskMetric]:
         return self.measured_by
 
     def metric_options(
@@ -224,7 +224,7 @@ class Task(Schema):
     record_texts: ClassVar[tuple[str, ...]] = ()  # the roles of texts in a line
     needs_records: ClassVar[bool] = False  # can no table hold its examples?
 
-    def from_texts(self, texts: list[str], place: Place) -> dict[str, Any]:
+    def from_texts(self, texts: list[str], place: FileLine) -> dict[str, Any]:
         """Makes a record of the texts of a line."""
         roles = self.record_texts
         if len(texts) != len(roles):

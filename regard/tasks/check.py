@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regard.data.examples import Example, fingerprint
-from regard.data.problems import SEVERITIES, Place, Problems
-from regard.data.readers import Given, Options, Reader
+from regard.data.problems import SEVERITIES, FileLine, Problems
+from regard.data.readers import ExampleReader, Given, ReaderOptions
 from regard.data.tokenizer import Tokenizer
 from regard.tasks import task as find
 from regard.tasks.base import Task
@@ -17,7 +17,7 @@ SHARES = {"median": 0.5, "95%": 0.95, "max": 1.0}
 
 
 @dataclass
-class Report:
+class CheckReport:
     summary: dict[str, Any]
     problems: Problems
 
@@ -49,18 +49,18 @@ class Report:
 
 
 @dataclass
-class Other:
+class LearnedData:
     """What is known of the data learned from: labels, and a fingerprint of each text."""
 
     data: list[str]
     labels: set[str] = field(default_factory=set)
-    texts: dict[bytes, Place] = field(default_factory=dict)
+    texts: dict[bytes, FileLine] = field(default_factory=dict)
     examples: int = 0
     errors: int = 0
 
     @classmethod
-    def read(cls, data: Given, task: Task, options: Options) -> Other:
-        reader = Reader(data, task, options, Problems(keep=0))
+    def read(cls, data: Given, task: Task, options: ReaderOptions) -> LearnedData:
+        reader = ExampleReader(data, task, options, Problems(keep=0))
         other = cls(reader.names)
         for example in reader:
             other.examples += 1
@@ -88,16 +88,20 @@ class Checker:
     """One pass over the examples of a file. A task has a say, of each and of the whole."""
 
     def __init__(
-        self, task: Task, reader: Reader, other: Other | None, measure: Measure | None
+        self,
+        task: Task,
+        reader: ExampleReader,
+        other: LearnedData | None,
+        measure: TokenCounter | None,
     ) -> None:
         self.task, self.reader, self.problems = task, reader, reader.problems
         self.other, self.measure = other, measure
         self.examples = self.labelled = 0
         self.labels: Counter[str] = Counter()
         self.scores: list[float] = []
-        self.texts: dict[bytes, tuple[Place, tuple[str, ...]]] = {}
+        self.texts: dict[bytes, tuple[FileLine, tuple[str, ...]]] = {}
         self.lengths: dict[str, dict[str, Counter[int]]] = {}  # by part and unit
-        self.tags: list[tuple[Place, tuple[str, ...]]] = []
+        self.tags: list[tuple[FileLine, tuple[str, ...]]] = []
         self.scheme: str | None = None
 
     def run(self) -> dict[str, Any]:
@@ -135,7 +139,7 @@ class Checker:
             message += f", with another label ({shown[0]} there, {shown[1]} here)"
         self.problems.add(example.place, "duplicate-text", message, "warning")
 
-    def compared(self, example: Example, other: Other) -> None:
+    def compared(self, example: Example, other: LearnedData) -> None:
         for part, text in example.leaks():
             place = other.texts.get(fingerprint(text))
             if place is not None:
@@ -156,7 +160,7 @@ class Checker:
 
     def finish(self) -> None:
         """What can only be said of the file as a whole."""
-        whole = Place(", ".join(self.reader.names))
+        whole = FileLine(", ".join(self.reader.names))
         if not self.examples:
             self.problems.add(whole, "no-examples", f"no example for {self.task.name}")
         if 0 < self.labelled < self.examples:
@@ -196,7 +200,7 @@ class Checker:
         return facts
 
 
-class Measure:
+class TokenCounter:
     """Counts tokens as a model would see them."""
 
     def __init__(self, directory: str, tokenizer: Tokenizer, context: int | None) -> None:
@@ -224,16 +228,16 @@ class Measure:
 def check(
     data: Given,
     task: str,
-    options: Options | None = None,
+    options: ReaderOptions | None = None,
     *,
     against: Given | None = None,
-    measure: Measure | None = None,
+    measure: TokenCounter | None = None,
     keep: int | None = 1000,
-) -> Report:
+) -> CheckReport:
     """Reads everything once. `against` is the data learned from; `measure` counts tokens."""
-    chosen = options or Options()
+    chosen = options or ReaderOptions()
     problems = Problems(keep)
     kind = find(task)
-    reader = Reader(data, kind, chosen, problems)
-    other = None if against is None else Other.read(against, kind, chosen)
-    return Report(Checker(kind, reader, other, measure).run(), problems)
+    reader = ExampleReader(data, kind, chosen, problems)
+    other = None if against is None else LearnedData.read(against, kind, chosen)
+    return CheckReport(Checker(kind, reader, other, measure).run(), problems)

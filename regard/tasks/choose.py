@@ -17,14 +17,14 @@ from torch import Tensor
 
 from regard.attention.precision import wide
 from regard.core.errors import InputError
-from regard.data.examples import Choice, Example
-from regard.data.input_formats import Framed, framed
-from regard.data.problems import Place
-from regard.data.read_fields import ID, Bad, Record, numbered_fields
+from regard.data.examples import Example, MultipleChoice
+from regard.data.input_formats import FormattedInput, framed
+from regard.data.problems import FileLine
+from regard.data.read_fields import ID, BadRecord, FieldRecord, numbered_fields
 from regard.metrics import labels as metrics
 from regard.objectives.base import Batch, Sample
 from regard.tasks.base import Prediction, Task
-from regard.tasks.multi_row import Several, SeveralOptions
+from regard.tasks.multi_row import MultiRow, MultiRowOptions
 
 # What COPA asks, in its own words (Roemmele et al. 2011); other questions are asked as they are.
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
@@ -33,11 +33,11 @@ LONGEST = 128  # tokens of a question with a choice (run_race.py); what comes be
 
 
 @dataclass(frozen=True)
-class ChooseOptions(SeveralOptions):
+class ChooseOptions(MultiRowOptions):
     """Nothing of its own."""
 
 
-class Choose(Several):
+class Choose(MultiRow):
     Options: ClassVar[type] = ChooseOptions
     name = "choose"
 
@@ -61,10 +61,10 @@ class Choose(Several):
 
     # -- rows
 
-    def groups_of(self, examples: Any) -> Iterator[list[Framed]]:
+    def groups_of(self, examples: Any) -> Iterator[list[FormattedInput]]:
         return self.asked_first(examples) if self.causal else self.asked_second(examples)
 
-    def asked_first(self, examples: Sequence[Choice]) -> Iterator[list[Framed]]:
+    def asked_first(self, examples: Sequence[MultipleChoice]) -> Iterator[list[FormattedInput]]:
         """The question behind the premise, then the choice: so GPT-1 reads them."""
         questions = sorted({q for example in examples if (q := question(example))})
         sizes = {q: len(ids) for q, ids in zip(questions, self.texts(questions), strict=True)}
@@ -74,14 +74,14 @@ class Choose(Several):
             size = sizes.get(question(example), 0)
             yield [self.row_of_stem(stem, size, next(flat)) for _ in example.choices]
 
-    def row_of_stem(self, stem: list[int], question_size: int, choice: list[int]) -> Framed:
+    def row_of_stem(self, stem: list[int], question_size: int, choice: list[int]) -> FormattedInput:
         """A premise that is too long loses its end, but not the question behind it."""
         room, shortened = max(self.room - len(choice), question_size), stem
         if question_size and len(stem) > room:
             shortened = stem[: room - question_size] + stem[-question_size:]
         return self.row(shortened, choice, len(shortened) < len(stem))
 
-    def asked_second(self, examples: Sequence[Choice]) -> Iterator[list[Framed]]:
+    def asked_second(self, examples: Sequence[MultipleChoice]) -> Iterator[list[FormattedInput]]:
         """The premise, then the question with the choice: so encoders read them."""
         premises = self.texts([example.premise for example in examples])
         flat = iter(self.texts([answered(e, choice) for e in examples for choice in e.choices]))
@@ -89,7 +89,7 @@ class Choose(Several):
             asks = bool(question(example))
             yield [self.row_of_answer(premise, next(flat), asks) for _ in example.choices]
 
-    def row_of_answer(self, premise: list[int], second: list[int], asks: bool) -> Framed:
+    def row_of_answer(self, premise: list[int], second: list[int], asks: bool) -> FormattedInput:
         """With a question only the premise is cut; else the longer of two texts is."""
         if not asks:
             return self.row(premise, second, False)
@@ -102,7 +102,7 @@ class Choose(Several):
         """Tokens of a row beside its marks."""
         return self.length - sum(part not in ("a", "b") for part, _ in self.frame.double)
 
-    def row(self, first: list[int], second: list[int], cut: bool) -> Framed:
+    def row(self, first: list[int], second: list[int], cut: bool) -> FormattedInput:
         framed_row = framed(self.frame, self.corpus.special, first, second, self.length)
         return framed_row._replace(cut=framed_row.cut or cut)
 
@@ -117,7 +117,7 @@ class Choose(Several):
 
     def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
         """[B, choices]; -∞ where an example has fewer than others."""
-        scores = wide(model.read("choose", hidden, batch["real"]))[:, 0]
+        scores = wide(model.read("choose", hidden, batch["attention_mask"]))[:, 0]
         return scores[batch["rows"]].masked_fill(~batch["held"], -torch.inf)
 
     def nats(self, scores: Tensor, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor, Any]]]:
@@ -138,13 +138,13 @@ class Choose(Several):
         return [Prediction(i, row[i], row) for i, row in zip(best, shares, strict=True)]
 
 
-def question(example: Choice) -> str:
+def question(example: MultipleChoice) -> str:
     """What is asked of the premise; "" for nothing."""
     asks = (example.asks or "").strip()
     return ASKED.get(asks.lower(), asks)
 
 
-def answered(example: Choice, choice: str) -> str:
+def answered(example: MultipleChoice, choice: str) -> str:
     """The question with a choice, which fills its gap if it has one."""
     asks = question(example)
     return asks.replace(GAP, choice) if GAP in asks else joined(asks, choice)
@@ -161,7 +161,7 @@ LINKS = {"cause": "because", "effect": "so"}  # COPA's questions (Brown et al. 2
 
 class ChooseTask(Task):
     name = "choose"
-    example = Choice
+    example = MultipleChoice
     roles: ClassVar[Mapping[str, str]] = {
         "premise": "premise article passage context ctx startphrase sent1 question",
         "choices": "choices options endings alternatives",
@@ -173,7 +173,7 @@ class ChooseTask(Task):
     listed = "choices"
     varied = True
     learned_by = Choose
-    measured_by = metrics.Choice
+    measured_by = metrics.ChoiceAccuracy
     heads = ("choose",)
     prefix = "copa "
     void = "none of the choices and count as wrong"
@@ -185,16 +185,18 @@ class ChooseTask(Task):
 
     # -- data
 
-    def parse(self, record: Record) -> Example:
+    def parse(self, record: FieldRecord) -> Example:
         premise = record.text("premise")
         choices, keys = listed_choices(record)
         if len(choices) < 2:
-            raise Bad("uneven-choices", f"{len(choices)} to choose from; two are needed at least")
+            raise BadRecord(
+                "uneven-choices", f"{len(choices)} to choose from; two are needed at least"
+            )
         for number, text in enumerate(choices):
             if not isinstance(text, str):
-                raise Bad("wrong-type", f"choice {number} is {type(text).__name__}, not text")
+                raise BadRecord("wrong-type", f"choice {number} is {type(text).__name__}, not text")
             if not text.strip():
-                raise Bad("empty-text", f"choice {number} is empty")
+                raise BadRecord("empty-text", f"choice {number} is empty")
         label = pointed(record.get("label"), choices, keys) if record.has("label") else None
         first = record.fields.first.setdefault("choices", len(choices))
         if len(choices) != first:
@@ -204,8 +206,8 @@ class ChooseTask(Task):
             )
         asks = record.get("asks")
         if asks is not None and not isinstance(asks, str):
-            raise Bad("wrong-type", f"what is asked is {type(asks).__name__}, not text")
-        return Choice(premise, tuple(choices), asks or None, label, record.place, record.id)
+            raise BadRecord("wrong-type", f"what is asked is {type(asks).__name__}, not text")
+        return MultipleChoice(premise, tuple(choices), asks or None, label, record.place, record.id)
 
     # -- measuring
 
@@ -219,7 +221,7 @@ class ChooseTask(Task):
     # -- as text
 
     def source(self, example: Example) -> str:
-        if not isinstance(example, Choice):
+        if not isinstance(example, MultipleChoice):
             return super().source(example)
         named = [f"{spelled(i)}: {text}" for i, text in enumerate(example.choices)]
         asks = [f"question: {example.asks}"] if example.asks is not None else []
@@ -230,7 +232,7 @@ class ChooseTask(Task):
         return spelled(label) if isinstance(label, int) else super().target(example)
 
     def closed(self, examples: Sequence[Example], labels: Sequence[str]) -> list[str]:
-        most = max((len(e.choices) for e in examples if isinstance(e, Choice)), default=0)
+        most = max((len(e.choices) for e in examples if isinstance(e, MultipleChoice)), default=0)
         return [spelled(i) for i in range(most)]
 
     def value(self, example: Any, word: str | None, text: str, labels: Sequence[str]) -> Any:
@@ -266,7 +268,7 @@ class ChooseTask(Task):
 
     # -- on the command line
 
-    def from_texts(self, texts: list[str], place: Place) -> dict[str, Any]:
+    def from_texts(self, texts: list[str], place: FileLine) -> dict[str, Any]:
         if len(texts) < 3:
             raise InputError(f"{place}: {len(texts)} texts; give a premise and two choices or more")
         return {"premise": texts[0], "choices": texts[1:]}
@@ -282,13 +284,13 @@ class ChooseTask(Task):
         return {"value": row.pop("value")} | text | row
 
 
-def listed_choices(record: Record) -> tuple[list[Any], list[str]]:
+def listed_choices(record: FieldRecord) -> tuple[list[Any], list[str]]:
     """The texts, and the names under which a label may point to them."""
     name, values = record.field("choices"), record.values
     if name not in values:
         several = numbered_fields(values)
         if not several:
-            raise Bad("missing-field", f"no field {name!r}; there are: {', '.join(values)}")
+            raise BadRecord("missing-field", f"no field {name!r}; there are: {', '.join(values)}")
         while several and values[several[-1]] in (None, ""):  # a table of uneven questions
             several.pop()
         return [values[key] for key in several], several
@@ -297,14 +299,14 @@ def listed_choices(record: Record) -> tuple[list[Any], list[str]]:
         return value["text"], [str(label) for label in value.get("label", [])]
     if not isinstance(value, list):
         kind = type(value).__name__
-        raise Bad("wrong-type", f"the choices ({name!r}) are {kind}, not a list")
+        raise BadRecord("wrong-type", f"the choices ({name!r}) are {kind}, not a list")
     return value, []
 
 
 def pointed(value: Any, choices: list[str], keys: list[str]) -> int:
     """The index that a label means: a number from 0, the choice's own name, a letter, its text."""
     if value is None or value == "":
-        raise Bad("missing-label", "no label")
+        raise BadRecord("missing-label", "no label")
     text = str(value).strip()
     if text in keys:
         return keys.index(text)
@@ -314,11 +316,11 @@ def pointed(value: Any, choices: list[str], keys: list[str]) -> int:
     if len(text) == 1 and "A" <= text <= "Z":
         index = ord(text) - ord("A")
     elif isinstance(value, bool | float) or not text.removeprefix("-").isdecimal():
-        raise Bad("not-a-number", f"the label is {value!r}, not the number of a choice")
+        raise BadRecord("not-a-number", f"the label is {value!r}, not the number of a choice")
     else:
         index = int(text)
     if not 0 <= index < len(choices):
-        raise Bad(
+        raise BadRecord(
             "label-range",
             f"the label is {value!r}, but there are {len(choices)} choices, counted from 0",
         )

@@ -19,15 +19,15 @@ from torch import Tensor
 from regard.attention.precision import wide
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Example, Labelled
-from regard.data.input_formats import Framed, framed
-from regard.data.problems import Place
-from regard.data.read_fields import ID, Bad, Record
+from regard.data.input_formats import FormattedInput, framed
+from regard.data.problems import FileLine
+from regard.data.read_fields import ID, BadRecord, FieldRecord
 from regard.metrics.labels import Classification
 from regard.models.output import last_row
 from regard.objectives.base import Batch, Loss, Sample
 from regard.objectives.causal import choose
 from regard.tasks.base import Prediction, Task
-from regard.tasks.multi_row import Several, SeveralOptions
+from regard.tasks.multi_row import MultiRow, MultiRowOptions
 
 if TYPE_CHECKING:
     from regard.tasks.check import Checker
@@ -47,18 +47,18 @@ NONE = "(none of the labels)"  # stands for every text that is none
 # -- what learns it
 
 
-class TextRows(Several):
+class TextRows(MultiRow):
     """A text or two in a row, judged by the head that classifies."""
 
     several = False
 
-    def groups_of(self, examples: Any) -> Iterator[list[Framed]]:
+    def groups_of(self, examples: Any) -> Iterator[list[FormattedInput]]:
         first = self.texts([e.text for e in examples])
         second = iter(self.texts([e.pair for e in examples if e.pair is not None]))
         for example, ids in zip(examples, first, strict=True):
             yield self.rows_of(ids, None if example.pair is None else next(second))
 
-    def rows_of(self, a: list[int], b: list[int] | None) -> list[Framed]:
+    def rows_of(self, a: list[int], b: list[int] | None) -> list[FormattedInput]:
         return [framed(self.frame, self.corpus.special, a, b, self.length)]
 
     def heads(self) -> dict[str, int]:
@@ -66,11 +66,11 @@ class TextRows(Several):
 
     def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
         """[B, classes]; one column of a regression."""
-        return wide(model.read("classify", hidden, batch["real"]))
+        return wide(model.read("classify", hidden, batch["attention_mask"]))
 
 
 @dataclass(frozen=True)
-class ClassifyOptions(SeveralOptions):
+class ClassifyOptions(MultiRowOptions):
     weights: str = "equal"  # "balanced": rare classes count more, all of them alike in sum
     both_orders: bool | None = None  # the sum of A B and B A; None: for a gpt's similarity
 
@@ -116,7 +116,7 @@ class Classify(TextRows):
             )
         return options.both_orders
 
-    def rows_of(self, a: list[int], b: list[int] | None) -> list[Framed]:
+    def rows_of(self, a: list[int], b: list[int] | None) -> list[FormattedInput]:
         rows = super().rows_of(a, b)
         if self.several:
             rows += super().rows_of(*((a, None) if b is None else (b, a)))
@@ -141,7 +141,7 @@ class Classify(TextRows):
     def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
         if not self.several:
             return super().judged(model, hidden, batch)
-        both = last_row(hidden, batch["real"])[batch["rows"]].sum(1)
+        both = last_row(hidden, batch["attention_mask"])[batch["rows"]].sum(1)
         return wide(model.read("classify", both[:, None]))
 
     def nats(self, scores: Tensor, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor, Any]]]:
@@ -219,12 +219,12 @@ class TextTask(Task):
     sides: ClassVar[tuple[str, str]] = ("text", "pair")  # what stands before each, as text
     second_first: ClassVar[bool] = False
 
-    def parse(self, record: Record) -> Example:
+    def parse(self, record: FieldRecord) -> Example:
         text = record.text("text")
         pair = record.text("pair") if "pair" in self.needed or record.has("pair") else None
         return self.example(text, pair, self.label(record), record.place, record.id)
 
-    def label(self, record: Record) -> Any:
+    def label(self, record: FieldRecord) -> Any:
         """The label of a record; None where it has none."""
         raise NotImplementedError
 
@@ -255,7 +255,7 @@ class TextTask(Task):
             texts.reverse()
         return " ".join(f"{name}: {text}" for name, text in texts if text is not None)
 
-    def from_texts(self, texts: list[str], place: Place) -> dict[str, Any]:
+    def from_texts(self, texts: list[str], place: FileLine) -> dict[str, Any]:
         if len(texts) == 1 and "pair" not in self.needed:
             return {"text": texts[0]}
         return super().from_texts(texts, place)
@@ -283,20 +283,22 @@ class LabelledText(TextTask):
 
     # -- data
 
-    def label(self, record: Record) -> str | float | None:
+    def label(self, record: FieldRecord) -> str | float | None:
         if not record.has("label"):
             return None
         value = record.get("label")
         if value is None or value == "":
-            raise Bad("missing-label", f"no label in {record.field('label')!r}")
+            raise BadRecord("missing-label", f"no label in {record.field('label')!r}")
         if isinstance(value, list | dict):
-            raise Bad("wrong-type", f"the label is {type(value).__name__}, not a name or a number")
+            raise BadRecord(
+                "wrong-type", f"the label is {type(value).__name__}, not a name or a number"
+            )
         return self.label_of(value, record)
 
-    def label_of(self, value: Any, record: Record) -> str | float:
+    def label_of(self, value: Any, record: FieldRecord) -> str | float:
         label = str(value).lower() if isinstance(value, bool) else str(value).strip()
         if not label:
-            raise Bad("missing-label", f"no label in {record.field('label')!r}")
+            raise BadRecord("missing-label", f"no label in {record.field('label')!r}")
         return label
 
     def labels_in(self, examples: Sequence[Example]) -> list[str]:
@@ -313,7 +315,7 @@ class LabelledText(TextTask):
         whole = all(label.lstrip("-").isdigit() for label in counts)
         return sorted(counts, key=(lambda label: (int(label), label)) if whole else None)
 
-    def check_whole(self, checker: Checker, whole: Place) -> None:
+    def check_whole(self, checker: Checker, whole: FileLine) -> None:
         """Two classes at least, and none that is much smaller than another."""
         ordered = checker.labels.most_common()
         if len(ordered) == 1:

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from regard.core.errors import InputError
-from regard.data.examples import Dialogue, Example
-from regard.data.read_fields import ID, Bad, Record
-from regard.metrics.text import Translation
+from regard.data.examples import DialogueExample, Example
+from regard.data.read_fields import ID, BadRecord, FieldRecord
+from regard.metrics.text import TranslationMetric
 from regard.tasks.base import Task
 
 
 class Converse(Task):
     name = "converse"
     by_language = True
-    measured_by = Translation
-    example = Dialogue
+    measured_by = TranslationMetric
+    example = DialogueExample
     roles: ClassVar[Mapping[str, str]] = {
         "turns": "turns messages dialog dialogue utterances conversation",
         "id": ID,
@@ -29,21 +29,27 @@ class Converse(Task):
     answer_fields = ("reply",)
     answer_tokens = 48
 
-    def parse(self, record: Record) -> Example:
+    def parse(self, record: FieldRecord) -> Example:
         value = record.get("turns")
         if not isinstance(value, list) or not value:
-            raise Bad("wrong-type", f"the turns are {type(value).__name__}, not a list of texts")
+            raise BadRecord(
+                "wrong-type", f"the turns are {type(value).__name__}, not a list of texts"
+            )
         turns, roles = as_turns(value)
         if len(turns) < 2:
             record.warn("short-dialogue", "one turn; nobody replies")
-        return Dialogue(turns, roles, record.place, record.id)
+        return DialogueExample(turns, roles, record.place, record.id)
 
     def expanded(self, examples: Sequence[Example]) -> list[Example]:
         """Every reply is one."""
-        return [talk for one in examples if isinstance(one, Dialogue) for talk in exchanges(one)]
+        return [
+            talk for one in examples if isinstance(one, DialogueExample) for talk in exchanges(one)
+        ]
 
     def target(self, example: Example) -> str:
-        return example.turns[-1] if isinstance(example, Dialogue) else super().target(example)
+        return (
+            example.turns[-1] if isinstance(example, DialogueExample) else super().target(example)
+        )
 
     def template(self, examples: Sequence[Any]) -> str:
         return "{history}\n{reply}"
@@ -66,9 +72,9 @@ def as_turns(values: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...] | None
     for number, turn in enumerate(values, 1):
         text, role = spoken(turn)
         if not isinstance(text, str):
-            raise Bad("wrong-type", f"turn {number} is {type(turn).__name__}, not text")
+            raise BadRecord("wrong-type", f"turn {number} is {type(turn).__name__}, not text")
         if not text.strip():
-            raise Bad("empty-text", f"turn {number} of {len(values)} is empty")
+            raise BadRecord("empty-text", f"turn {number} of {len(values)} is empty")
         turns.append(text)
         roles.append(role)
     named = tuple(str(role) for role in roles) if None not in roles else None
@@ -83,7 +89,7 @@ def spoken(turn: Any) -> tuple[Any, Any]:
     return text, next((turn[key] for key in ("role", "speaker", "from") if key in turn), None)
 
 
-def exchanges(dialogue: Dialogue) -> Iterator[Dialogue]:
+def exchanges(dialogue: DialogueExample) -> Iterator[DialogueExample]:
     """Each reply with all that was said before it: a dialogue of n turns gives n - 1. A system
     does not reply, and is not replied to.
     """
@@ -92,7 +98,7 @@ def exchanges(dialogue: Dialogue) -> Iterator[Dialogue]:
         if roles[last] != "system" and set(roles[:last]) != {"system"}:
             named = dialogue.roles and dialogue.roles[: last + 1]
             turns = dialogue.turns[: last + 1]
-            yield Dialogue(turns, named, dialogue.place, f"{dialogue.id}#{last}")
+            yield DialogueExample(turns, named, dialogue.place, f"{dialogue.id}#{last}")
 
 
 TASK = Converse()

@@ -10,7 +10,7 @@ from typing import Any
 
 from regard.core.errors import ConfigError, FormatError, InputError
 from regard.data.corpus import Special
-from regard.data.examples import Example, Pair
+from regard.data.examples import Example, TextPair
 from regard.data.examples import fingerprint as text_fingerprint
 from regard.data.problems import Problems
 from regard.data.special_tokens import special_of
@@ -22,7 +22,7 @@ from regard.training.recipe import Recipe
 
 
 @dataclass
-class Examples:
+class TaskCorpus:
     """What an objective for a task is built from; `labels` are those of the training data."""
 
     task: str
@@ -36,7 +36,7 @@ class Examples:
 
     def __post_init__(self) -> None:
         self.special: Special = special_of(self.tokenizer, self.path or "the model")
-        self.vocabulary = len(self.tokenizer)
+        self.vocab_size = len(self.tokenizer)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -55,7 +55,7 @@ def tokenizer_of(model: str) -> Tokenizer:
     return tokenizer
 
 
-def labelled_data(recipe: Recipe, split: str) -> Examples:
+def labelled_data(recipe: Recipe, split: str) -> TaskCorpus:
     """The examples of a recipe's split, "train" or "valid". Labels that the recipe leaves open are
     those of the examples that learn.
     """
@@ -73,7 +73,7 @@ def labelled_data(recipe: Recipe, split: str) -> Examples:
     chosen = recipe.objective
     family, marks = str(chosen.get("family", "")), bool(chosen.get("marks", True))
     tokenizer = marked(tokenizer_of(recipe.model), family, task.name, marks, recipe.model)
-    return Examples(task.name, examples, tokenizer, labels, split, notes, recipe.model, digest)
+    return TaskCorpus(task.name, examples, tokenizer, labels, split, notes, recipe.model, digest)
 
 
 def splits_of(
@@ -88,13 +88,13 @@ def splits_of(
         examples = read_all(recipe.data, recipe, problems)
         inside = [False] * len(examples)
         if not own:
-            inside = divide(examples, options.share, options.folds or 0, options.fold)
+            inside = divide(examples, options.valid_fraction, options.folds or 0, options.fold)
         both = list(zip(examples, inside, strict=True))
         splits = {"train": [e for e, x in both if not x], "valid": [e for e, x in both if x]}
     if own and "valid" in wanted:
         splits["valid"] = read_all(own, recipe, problems)
-    if options.more and "train" in wanted:
-        splits["train"] += read_all(options.more, recipe, problems)
+    if options.extra_data and "train" in wanted:
+        splits["train"] += read_all(options.extra_data, recipe, problems)
     return splits
 
 
@@ -116,7 +116,7 @@ def labelled_alone(examples: list[Example], recipe: Recipe, problems: Problems) 
 
 
 def read_all(name: str, recipe: Recipe, problems: Problems) -> list[Example]:
-    """`examples.form` is that of the data, and of other files that end like it."""
+    """`examples.format` is that of the data, and of other files that end like it."""
     settings = recipe.examples
     options: dict[str, Any] = {
         "fields": {role: str(named) for role, named in settings.fields.items()},
@@ -126,8 +126,8 @@ def read_all(name: str, recipe: Recipe, problems: Problems) -> list[Example]:
     }
     task = settings.task or ""
     files, data = files_of(name, task), files_of(recipe.data, task)
-    if settings.form and [Path(f).suffixes for f in files] == [Path(f).suffixes for f in data]:
-        options["form"] = settings.form
+    if settings.format and [Path(f).suffixes for f in files] == [Path(f).suffixes for f in data]:
+        options["form"] = settings.format
     return read(files, task, skip=settings.skip, problems=problems, **options)
 
 
@@ -148,8 +148,8 @@ def divide(examples: Sequence[Example], share: float, folds: int, fold: int) -> 
     of the file decides. Of pairs of texts no sentence of either side is on both sides.
     """
     if not folds and not 0 <= share < 1:
-        raise ConfigError(f"examples.share is {share:g}; it must be 0 or more and below 1")
-    pairs = [example for example in examples if isinstance(example, Pair)]
+        raise ConfigError(f"examples.valid_fraction is {share:g}; it must be 0 or more and below 1")
+    pairs = [example for example in examples if isinstance(example, TextPair)]
     if pairs:
         return divide_pairs(pairs, share, folds, fold)
     if folds and not (2 <= folds <= len(examples) and 0 <= fold < folds):
@@ -173,7 +173,7 @@ def divide(examples: Sequence[Example], share: float, folds: int, fold: int) -> 
     return inside
 
 
-def divide_pairs(pairs: Sequence[Pair], share: float, folds: int, fold: int) -> list[bool]:
+def divide_pairs(pairs: Sequence[TextPair], share: float, folds: int, fold: int) -> list[bool]:
     """Pairs that are connected by equal sources or targets stay together."""
     groups = connected(pairs)
     if folds and not (2 <= folds <= len(groups) and 0 <= fold < folds):
@@ -190,7 +190,7 @@ def divide_pairs(pairs: Sequence[Pair], share: float, folds: int, fold: int) -> 
         raise InputError(
             f"all {len(pairs):,} pairs are connected by equal sources or targets, so none can "
             "validate without being learned as well; give a file for it (--valid), or set "
-            "examples.share=0"
+            "examples.valid_fraction=0"
         )
     inside = [False] * len(pairs)
     for group in chosen:
@@ -199,7 +199,7 @@ def divide_pairs(pairs: Sequence[Pair], share: float, folds: int, fold: int) -> 
     return inside
 
 
-def connected(pairs: Sequence[Pair]) -> list[list[int]]:
+def connected(pairs: Sequence[TextPair]) -> list[list[int]]:
     """Groups of pairs, in an order that depends on their texts alone."""
     parent = list(range(len(pairs)))
 
@@ -257,7 +257,7 @@ def digest_of(recipe: Recipe) -> str:
     """A run goes on only with the data it began with."""
     options = recipe.examples
     digest = hashlib.blake2b(digest_size=16)
-    names = [name for name in (recipe.data, options.valid, options.more) if name]
+    names = [name for name in (recipe.data, options.valid, options.extra_data) if name]
     for name in (file for each in names for file in files_of(each, options.task or "")):
         if Path(name).is_file():
             with Path(name).open("rb") as file:

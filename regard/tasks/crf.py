@@ -29,7 +29,7 @@ FORBIDDEN = -1e6
 
 
 @dataclass(frozen=True)
-class Allowed:
+class AllowedTransitions:
     """Which tags may begin [K], end [K], and follow each other [K, K] (from, to)."""
 
     start: Tensor
@@ -37,9 +37,9 @@ class Allowed:
     steps: Tensor
 
 
-def allowed(labels: Sequence[str], scheme: str) -> Allowed:
+def allowed(labels: Sequence[str], scheme: str) -> AllowedTransitions:
     """What a tag scheme permits."""
-    return Allowed(
+    return AllowedTransitions(
         torch.tensor([legal(None, tag, scheme) for tag in labels]),
         torch.tensor([legal(tag, None, scheme) for tag in labels]),
         torch.tensor([[legal(tag, after, scheme) for after in labels] for tag in labels]),
@@ -56,7 +56,12 @@ class CRF(nn.Module):
     """
 
     def __init__(
-        self, tags: int, rules: Allowed | None = None, *, strict: bool = False, gain: float = 1.0
+        self,
+        tags: int,
+        rules: AllowedTransitions | None = None,
+        *,
+        strict: bool = False,
+        gain: float = 1.0,
     ) -> None:
         super().__init__()
         self.start = nn.Parameter(torch.zeros(tags))
@@ -64,7 +69,7 @@ class CRF(nn.Module):
         self.steps = nn.Parameter(torch.zeros(tags, tags))
         self.strict, self.gain = strict, gain
         full = torch.ones(tags, tags, dtype=torch.bool)
-        rules = rules or Allowed(full[0], full[0], full)
+        rules = rules or AllowedTransitions(full[0], full[0], full)
         if rules.steps.shape != full.shape:
             raise InputError(f"rules of {len(rules.steps)} tags were given for {tags} tags")
         for name in ("start", "end", "steps"):
@@ -75,38 +80,48 @@ class CRF(nn.Module):
     ) -> Tensor:
         """Σ -log p(tags) in nats over the batch; tags [B, T] may be anything where not real."""
         weights = self.weights(emissions, FORBIDDEN if self.strict else None, edges)
-        rows = Rows.of(self.checked(emissions, real), real)
+        rows = PackedRows.of(self.checked(emissions, real), real)
         gold = tags.gather(1, rows.order)
         known = gold.clamp(0, len(self.start) - 1)
-        if not torch.compiler.is_compiling() and bool(((gold != known) & rows.real).any()):
+        if not torch.compiler.is_compiling() and bool(
+            ((gold != known) & rows.attention_mask).any()
+        ):
             raise InputError(
                 f"a real position has a tag outside of 0 to {len(self.start) - 1}; mark only "
                 "positions with a tag as real"
             )
         return (partition(rows, *weights) - score(rows, known, *weights)).sum()
 
-    def partition(self, emissions: Tensor, real: Tensor) -> Tensor:
+    def partition(self, emissions: Tensor, attention_mask: Tensor) -> Tensor:
         """[B]: log Σ_y exp(score(y)), as training sees it; 0 without a real position."""
         weights = self.weights(emissions, FORBIDDEN if self.strict else None)
-        return partition(Rows.of(self.checked(emissions, real), real), *weights)
+        return partition(
+            PackedRows.of(self.checked(emissions, attention_mask), attention_mask), *weights
+        )
 
     @torch.no_grad()
-    def best(self, emissions: Tensor, real: Tensor, edges: Tensor | None = None) -> list[list[int]]:
+    def best(
+        self, emissions: Tensor, attention_mask: Tensor, edges: Tensor | None = None
+    ) -> list[list[int]]:
         """The likeliest legal tags of each sentence's real positions (Viterbi)."""
         weights = self.weights(emissions, -math.inf, edges)
-        return viterbi(Rows.of(self.checked(emissions, real), real), *weights)
+        return viterbi(
+            PackedRows.of(self.checked(emissions, attention_mask), attention_mask), *weights
+        )
 
-    def marginals(self, emissions: Tensor, real: Tensor, edges: Tensor | None = None) -> Tensor:
+    def marginals(
+        self, emissions: Tensor, attention_mask: Tensor, edges: Tensor | None = None
+    ) -> Tensor:
         """[B, T, K]: p(tag at t) among legal sequences; zeros where not real."""
         start, end, steps = self.weights(emissions, FORBIDDEN, edges)
-        rows = Rows.of(self.checked(emissions, real), real)
+        rows = PackedRows.of(self.checked(emissions, attention_mask), attention_mask)
         ahead = forward(rows, start, steps)
         behind = [end.expand_as(ahead[0])]
         for t in range(len(ahead) - 1, 0, -1):
             sums = (rows.emissions[:, t] + behind[-1])[:, None, :] + steps
-            behind.append(torch.where(rows.real[:, t, None], sums.logsumexp(2), end))
+            behind.append(torch.where(rows.attention_mask[:, t, None], sums.logsumexp(2), end))
         chances = (torch.stack(ahead, 1) + torch.stack(behind[::-1], 1)).softmax(2)
-        chances = chances * rows.real[:, :, None]
+        chances = chances * rows.attention_mask[:, :, None]
         whole = chances.new_zeros(emissions.shape)
         return whole.scatter(1, rows.order[:, :, None].expand_as(chances), chances)
 
@@ -130,79 +145,81 @@ class CRF(nn.Module):
                 weights[name] = torch.where(edges[:, side, None], weights[name], 0.0)
         return weights["start"], weights["end"], weights["steps"]
 
-    def checked(self, emissions: Tensor, real: Tensor) -> Tensor:
+    def checked(self, emissions: Tensor, attention_mask: Tensor) -> Tensor:
         """In at least 32 bits."""
         tags = len(self.start)
         shape = emissions.shape
-        if len(shape) != 3 or not shape[1] or shape[2] != tags or real.shape != shape[:2]:
+        if len(shape) != 3 or not shape[1] or shape[2] != tags or attention_mask.shape != shape[:2]:
             raise InputError(
-                f"emissions of shape {list(shape)} with a mask of {list(real.shape)}; "
+                f"emissions of shape {list(shape)} with a mask of {list(attention_mask.shape)}; "
                 f"expected [sentences, positions, {tags}] and [sentences, positions]"
             )
         return wide(emissions)
 
 
 @dataclass(frozen=True)
-class Rows:
+class PackedRows:
     """The real positions of each sentence moved to the left."""
 
     emissions: Tensor  # [B, N, K]; 0 past a sentence's end
-    real: Tensor  # [B, N]: true up to the sentence's length
+    attention_mask: Tensor  # [B, N]: true up to the sentence's length
     order: Tensor  # [B, N]: where each row stood
 
     @classmethod
-    def of(cls, emissions: Tensor, real: Tensor) -> Rows:
+    def of(cls, emissions: Tensor, attention_mask: Tensor) -> PackedRows:
         """Cut to the longest sentence, except inside of a compiled graph, where shapes are fixed.
 
         At least one row is left, so that an empty batch is no special case.
         """
-        real = real.bool()
-        longest = real.shape[1]
-        if not torch.compiler.is_compiling() and real.numel():
-            longest = max(int(real.sum(1).max()), 1)
-        order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, :longest]
+        attention_mask = attention_mask.bool()
+        longest = attention_mask.shape[1]
+        if not torch.compiler.is_compiling() and attention_mask.numel():
+            longest = max(int(attention_mask.sum(1).max()), 1)
+        order = (~attention_mask).to(torch.uint8).argsort(dim=1, stable=True)[:, :longest]
         places = order[:, :, None].expand(-1, -1, emissions.shape[2])
-        inside = real.gather(1, order)
+        inside = attention_mask.gather(1, order)
         return cls(emissions.gather(1, places).masked_fill(~inside[:, :, None], 0.0), inside, order)
 
 
-def forward(rows: Rows, start: Tensor, steps: Tensor) -> list[Tensor]:
+def forward(rows: PackedRows, start: Tensor, steps: Tensor) -> list[Tensor]:
     """log Σ exp of all beginnings that stand at each tag, for each row; unchanged past the end."""
     ahead = [start + rows.emissions[:, 0]]
     for t in range(1, rows.emissions.shape[1]):
         sums = (ahead[-1][:, :, None] + steps).logsumexp(1) + rows.emissions[:, t]
-        ahead.append(torch.where(rows.real[:, t, None], sums, ahead[-1]))
+        ahead.append(torch.where(rows.attention_mask[:, t, None], sums, ahead[-1]))
     return ahead
 
 
-def partition(rows: Rows, start: Tensor, end: Tensor, steps: Tensor) -> Tensor:
+def partition(rows: PackedRows, start: Tensor, end: Tensor, steps: Tensor) -> Tensor:
     total = (forward(rows, start, steps)[-1] + end).logsumexp(1)
-    return torch.where(rows.real[:, 0], total, 0.0)
+    return torch.where(rows.attention_mask[:, 0], total, 0.0)
 
 
-def score(rows: Rows, tags: Tensor, start: Tensor, end: Tensor, steps: Tensor) -> Tensor:
+def score(rows: PackedRows, tags: Tensor, start: Tensor, end: Tensor, steps: Tensor) -> Tensor:
     """[B]: of given tags [B, N]."""
     seen = rows.emissions.gather(2, tags[:, :, None]).squeeze(2)
-    total = torch.where(rows.real, seen, 0.0).sum(1)
+    total = torch.where(rows.attention_mask, seen, 0.0).sum(1)
     between = steps[tags[:, :-1], tags[:, 1:]]
-    total = total + torch.where(rows.real[:, 1:], between, 0.0).sum(1)
-    last = tags.gather(1, (rows.real.sum(1, keepdim=True) - 1).clamp(min=0))
+    total = total + torch.where(rows.attention_mask[:, 1:], between, 0.0).sum(1)
+    last = tags.gather(1, (rows.attention_mask.sum(1, keepdim=True) - 1).clamp(min=0))
     start, end = (side.expand(len(tags), -1) for side in (start, end))
     ends = start.gather(1, tags[:, :1]) + end.gather(1, last)
-    return total + torch.where(rows.real[:, 0], ends.squeeze(1), 0.0)
+    return total + torch.where(rows.attention_mask[:, 0], ends.squeeze(1), 0.0)
 
 
-def viterbi(rows: Rows, start: Tensor, end: Tensor, steps: Tensor) -> list[list[int]]:
-    same = torch.arange(len(steps), device=steps.device).expand(len(rows.real), -1)
+def viterbi(rows: PackedRows, start: Tensor, end: Tensor, steps: Tensor) -> list[list[int]]:
+    same = torch.arange(len(steps), device=steps.device).expand(len(rows.attention_mask), -1)
     best = start + rows.emissions[:, 0]
     origins: list[Tensor] = []  # the tag before each, or the tag itself past the end
     for t in range(1, rows.emissions.shape[1]):
         best_step = (best[:, :, None] + steps).max(1)
-        inside = rows.real[:, t, None]
+        inside = rows.attention_mask[:, t, None]
         best = torch.where(inside, best_step.values + rows.emissions[:, t], best)
         origins.append(torch.where(inside, best_step.indices, same))
     path = [(best + end).argmax(1, keepdim=True)]
     for origin in reversed(origins):
         path.append(origin.gather(1, path[-1]))
     tags = torch.cat(path[::-1], 1).tolist()
-    return [row[:length] for row, length in zip(tags, rows.real.sum(1).tolist(), strict=True)]
+    return [
+        row[:length] for row, length in zip(tags, rows.attention_mask.sum(1).tolist(), strict=True)
+    ]

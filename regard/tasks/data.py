@@ -13,7 +13,7 @@ from regard.objectives.base import Objective
 from regard.tasks import objective_of
 from regard.tasks import objectives as classes
 from regard.tasks.corpus import labelled_data
-from regard.training.data import Built, TextData, learned
+from regard.training.data import BuiltData, TextData, learned
 from regard.training.recipe import Recipe, Resolved, replaced
 from regard.training.resolve import DataFacts
 
@@ -51,18 +51,18 @@ class LabelledData(TextData):
 
     def validation(self, config: Resolved) -> Objective | None:
         options = config.examples
-        validates = options.valid or options.share or options.folds
+        validates = options.valid or options.valid_fraction or options.folds
         return self.on_split(config, "valid") if validates else None
 
     def corpus(self, config: Resolved, split: str) -> Any:
         return labelled_data(config, split)
 
-    def about(self, built: Built) -> Table:
+    def about(self, built: BuiltData) -> Table:
         parts: dict[str, Any] = {"train": built.objective, "valid": built.valid}
         return {
             "path": str(Path(built.config.data)),
             "task": built.config.examples.task,
             "labels": built.config.examples.labels,
-            "vocabulary": built.objective.corpus.vocabulary,
+            "vocabulary": built.objective.corpus.vocab_size,
             "splits": {k: {"examples": len(o.corpus)} for k, o in parts.items() if o is not None},
         }

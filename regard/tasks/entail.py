@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from regard.data.read_fields import Bad, Record
+from regard.data.read_fields import BadRecord, FieldRecord
 from regard.tasks.classify import LabelledText
 
 WORDS = {  # GPT-3's, in the order in which a prompt names them (Brown et al. 2020, appendix G)
@@ -26,9 +26,9 @@ class Entail(LabelledText):
     sides = ("premise", "hypothesis")
     second_first = True
 
-    def label_of(self, value: Any, record: Record) -> str | float:
+    def label_of(self, value: Any, record: FieldRecord) -> str | float:
         if value == "-":
-            raise Bad("missing-label", "the label is '-': the people asked did not agree")
+            raise BadRecord("missing-label", "the label is '-': the people asked did not agree")
         return super().label_of(value, record)
 
     def template(self, examples: Sequence[Any]) -> str:

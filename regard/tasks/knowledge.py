@@ -21,11 +21,11 @@ from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
 from regard.data.batching import Ragged, Rows
 from regard.data.knowledge.graph import Graph
 from regard.data.knowledge.options import FILE, OF_GRAPH, KnowledgeOptions
-from regard.data.knowledge.source import ANY, Source, open_source
+from regard.data.knowledge.source import ANY, KnowledgeSource, open_source
 from regard.data.tags import IGNORED
 from regard.models import FAMILIES
 from regard.models.extensions import extend, extension
-from regard.models.extensions.guide import Guide, Tokens, rules
+from regard.models.extensions.guide import GuideInputs, RuleGuide, rules
 from regard.models.extensions.tree_knowledge import Knowledge
 from regard.tasks import TASKS, objective_of
 from regard.tasks import task as find
@@ -35,7 +35,7 @@ ENTITY = np.dtype([("entity", np.int32)])  # the number of an entity's name; 0 i
 FILLS = {"soft": 0, "line": 0, "word": -2, "owner": -1, "entity": 0}  # of padding
 
 
-class Row(NamedTuple):
+class KnowledgeRow(NamedTuple):
     """A row of ids, and what is known of each."""
 
     ids: np.ndarray
@@ -45,19 +45,19 @@ class Row(NamedTuple):
     left_out: int = 0  # branches
 
 
-def joined(rows: Sequence[Row]) -> Row:
+def joined(rows: Sequence[KnowledgeRow]) -> KnowledgeRow:
     """The rows of a sample, one behind the other."""
     ids, segments, facts, labels = (
         np.concatenate(tables) for tables in zip(*(row[:4] for row in rows), strict=True)
     )
-    return Row(ids, segments, facts, labels)
+    return KnowledgeRow(ids, segments, facts, labels)
 
 
-def sizes_of(rows: Sequence[Row]) -> np.ndarray:
+def sizes_of(rows: Sequence[KnowledgeRow]) -> np.ndarray:
     return np.array([len(row.ids) for row in rows], np.int64)
 
 
-class Informed:
+class KnowledgeInputs:
     """What an objective knows beyond its examples."""
 
     def __init__(self, objective: Any, options: KnowledgeOptions) -> None:
@@ -66,7 +66,7 @@ class Informed:
         self.tree = o.mode == "tree"
         file = Path(corpus.path, o.file) if o.file else Path(o.graph) if o.graph else None
         grow = {"branches": o.branches, "depth": o.depth, "predicate": o.predicate}
-        self.source: Source = open_source(
+        self.source: KnowledgeSource = open_source(
             file,
             corpus.tokenizer,
             corpus.special.unknown,
@@ -90,7 +90,7 @@ class Informed:
         self.held = self.grown = self.branches = self.left_out = 0
 
     @classmethod
-    def of(cls, objective: Any) -> Informed | None:
+    def of(cls, objective: Any) -> KnowledgeInputs | None:
         """None where an objective has nothing but its examples."""
         options = getattr(objective.options, "knowledge", None)
         if not options:
@@ -115,7 +115,7 @@ class Informed:
         """
         labels: Ragged | None = getattr(objective, "labels", None)
         several: bool = getattr(objective, "several", False)
-        samples: list[Row] = []
+        samples: list[KnowledgeRow] = []
         for place, (ids, sides) in enumerate(zip(rows, segments, strict=True)):
             sizes = objective.lengths[place] if several else [len(ids)]
             own = None if labels is None else labels[place]
@@ -137,7 +137,7 @@ class Informed:
         sizes = sample.get("lengths", [len(ids)])
         grown = self.parts(ids, sides, labels, sizes, objective.length)
         row = joined(grown)
-        if len(row.ids) > objective.largest or max(sizes_of(grown)) > objective.longest:
+        if len(row.ids) > objective.max_len or max(sizes_of(grown)) > objective.longest:
             return None
         variant = sample | {"tokens": row.ids, "segments": row.segments}
         variant |= {"facts": row.facts} if len(self.tables) else {}
@@ -151,28 +151,30 @@ class Informed:
         labels: np.ndarray | None,
         sizes: Sequence[int] | np.ndarray,
         length: int,
-    ) -> list[Row]:
+    ) -> list[KnowledgeRow]:
         """The rows that a sample consists of, each for itself."""
         ends = np.cumsum(sizes)[:-1]
         own = np.full(len(ids), IGNORED) if labels is None else labels
         split = (np.split(table, ends) for table in (ids, segments, own))
         return [self.row(a, b, c, length) for a, b, c in zip(*split, strict=True)]
 
-    def row(self, ids: np.ndarray, segments: np.ndarray, labels: np.ndarray, length: int) -> Row:
+    def row(
+        self, ids: np.ndarray, segments: np.ndarray, labels: np.ndarray, length: int
+    ) -> KnowledgeRow:
         if not self.tree:
             facts_of_row = np.zeros(len(ids), ENTITY)
             for start, end, name in self.source.find(ids.tolist()):
                 facts_of_row["entity"][start:end] = self.source.numbers[name]
-            return Row(ids, segments, facts_of_row, labels)
+            return KnowledgeRow(ids, segments, facts_of_row, labels)
         flat = self.source.tree(ids.tolist()).flatten(length)
         tags, facts = np.array(flat.tags, bool), np.empty(len(flat.tokens), TREE)
         for name in TREE.names or ():
             facts[name] = getattr(flat, name)
         trunk = np.cumsum(~tags) - 1  # the token of the row that each one is, or comes behind
         tokens, own = np.array(flat.tokens, ids.dtype), np.where(tags, IGNORED, labels[trunk])
-        return Row(tokens, segments[trunk], facts, own, flat.left_out)
+        return KnowledgeRow(tokens, segments[trunk], facts, own, flat.left_out)
 
-    def count(self, rows: Sequence[Row]) -> None:
+    def count(self, rows: Sequence[KnowledgeRow]) -> None:
         """Takes note of what was found, for people."""
         name = "line" if self.tree else "entity"
         self.held += len(rows)
@@ -237,11 +239,11 @@ class Informed:
         """What a model is told beside the tokens of a batch."""
         if "facts" not in batch:
             return {}
-        facts, real = batch["facts"], batch["real"]
+        facts, attention_mask = batch["facts"], batch["attention_mask"]
         if self.tree:
-            branches = Branches(facts["line"], facts["word"], facts["owner"], real)
+            branches = Branches(facts["line"], facts["word"], facts["owner"], attention_mask)
             return {"known": Knowledge(facts["soft"], branches)}
-        tokens = Tokens(
+        tokens = GuideInputs(
             batch["tokens"],
             batch.get("segments"),
             facts.get("kinds"),
@@ -249,7 +251,7 @@ class Informed:
             facts["edges"],
             (ANY, *self.predicates),
         )
-        return {"known": Knowledge(guide=Guide(tokens, self.rules))}
+        return {"known": Knowledge(guide=RuleGuide(tokens, self.rules))}
 
     def fitted(self, model: Any) -> Any:
         """The model with the scores that can be guided, if that is how it is to know."""

@@ -26,8 +26,8 @@ from regard.objectives.base import Batch, Hooks, Objective, Sample
 from regard.objectives.reading import check_room, inner
 from regard.tasks import task as find
 from regard.tasks.base import Prediction, Task
-from regard.tasks.corpus import Examples
-from regard.tasks.knowledge import Informed
+from regard.tasks.corpus import TaskCorpus
+from regard.tasks.knowledge import KnowledgeInputs
 from regard.tasks.task_tokens import grown
 
 TASK = "task.json"
@@ -53,7 +53,7 @@ class Variants(Protocol):
 class LabelledObjective(Objective, Hooks):
     """A subclass gives `encode` (the rows), `loss`, and `predict` with `merge` (the answers)."""
 
-    corpus: Examples  # type: ignore[assignment]
+    corpus: TaskCorpus  # type: ignore[assignment]
     variants: Variants | None = None  # of the examples, in what learns
     varies: ClassVar[bool] = False  # can it read variants?
 
@@ -94,7 +94,7 @@ class LabelledObjective(Objective, Hooks):
     def prepare_rows(self) -> None:
         self.cut = 0  # rows that were too long
         rows, segments = self.encode()
-        self.knowledge = Informed.of(self)  # None: nothing but the examples
+        self.knowledge = KnowledgeInputs.of(self)  # None: nothing but the examples
         if self.knowledge is not None:
             rows, segments = self.knowledge.inform(self, rows, segments)
         self.rows, self.segments = Ragged(rows), Ragged(segments, np.int8)
@@ -128,18 +128,18 @@ class LabelledObjective(Objective, Hooks):
         return len(self.rows)
 
     @property
-    def usual(self) -> float:
+    def mean_len(self) -> float:
         return float(self.rows.sizes.mean())
 
     @cached_property
-    def largest(self) -> int:
+    def max_len(self) -> int:
         """A sample may be several rows."""
         return int(self.rows.sizes.max())
 
     @property
     def longest(self) -> int:
         """Tokens of the longest row that a model reads."""
-        return self.largest
+        return self.max_len
 
     def order(self, epoch: int) -> np.ndarray | None:
         """In validation the same one always, and the first samples are like the others."""
@@ -179,8 +179,8 @@ class LabelledObjective(Objective, Hooks):
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
         pad = self.corpus.special.pad
-        tokens, real = self.table(samples, "tokens", 0 if pad is None else pad)
-        arrays: dict[str, np.ndarray] = {"tokens": tokens, "real": real}
+        tokens, attention_mask = self.table(samples, "tokens", 0 if pad is None else pad)
+        arrays: dict[str, np.ndarray] = {"tokens": tokens, "attention_mask": attention_mask}
         if self.frame.segments:
             arrays["segments"] = self.table(samples, "segments", self.frame.beyond)[0]
         for name in samples[0]:
@@ -194,7 +194,7 @@ class LabelledObjective(Objective, Hooks):
         return padded(rows, fill, left=self.frame.left)
 
     def tokens_in(self, batch: Batch) -> int:
-        return int(batch["real"].sum())
+        return int(batch["attention_mask"].sum())
 
     def targets_in(self, batch: Batch) -> int:
         return 0
@@ -207,7 +207,7 @@ class LabelledObjective(Objective, Hooks):
 
     def hidden(self, model: Any, batch: Batch) -> Tensor:
         """Hidden states [B, T, width]."""
-        tokens, real, extra = batch["tokens"], batch["real"], {}
+        tokens, attention_mask, extra = batch["tokens"], batch["attention_mask"], {}
         if self.causal:
             ahead: Tensor = model(tokens)  # padding stands behind: no row before can see it
             return ahead
@@ -217,7 +217,7 @@ class LabelledObjective(Objective, Hooks):
             extra["global_tokens"] = self.global_rows(batch)
         if self.knowledge is not None:
             extra |= self.knowledge.given(batch)
-        y: Tensor = model(tokens, None if bool(real.all()) else real, **extra)
+        y: Tensor = model(tokens, None if bool(attention_mask.all()) else attention_mask, **extra)
         return y
 
     def global_rows(self, batch: Batch) -> Tensor:
@@ -226,7 +226,7 @@ class LabelledObjective(Objective, Hooks):
 
     def adapt_model(self, model: Any) -> Any:
         if self.card.task_tokens:
-            return grown(model, max(self.corpus.vocabulary, self.corpus.special.ids()[-1] + 1))
+            return grown(model, max(self.corpus.vocab_size, self.corpus.special.ids()[-1] + 1))
         model = LabelledObjective.opened(self, model, None)
         return model if self.knowledge is None else self.knowledge.fitted(model)
 

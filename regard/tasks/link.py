@@ -18,11 +18,11 @@ import numpy as np
 
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Example
-from regard.data.input_formats import Framed
+from regard.data.input_formats import FormattedInput
 from regard.data.knowledge.graph import Graph, split
-from regard.data.problems import NOWHERE, Place
-from regard.data.read_fields import ID, Bad, Record, short
-from regard.metrics.base import Measured, Weighted, mean
+from regard.data.problems import NOWHERE, FileLine
+from regard.data.read_fields import ID, BadRecord, FieldRecord, short
+from regard.metrics.base import TaskMetric, Weighted, mean
 from regard.tasks.base import Prediction, Task
 from regard.tasks.choose import Choose, ChooseOptions
 
@@ -30,7 +30,7 @@ GRAPH = "entities.tsv"  # beside a model that has learned with a graph
 AMONG = 5  # recall is also measured among so many of the best
 
 
-class Candidate(NamedTuple):
+class EntityCandidate(NamedTuple):
     name: str
     description: str = ""
 
@@ -44,9 +44,9 @@ class Mention(Example):
 
     text: str
     mention: str
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[EntityCandidate, ...] = ()
     label: str | None = None  # the name of the right one
-    place: Place = NOWHERE
+    place: FileLine = NOWHERE
     id: str = ""
 
     @property
@@ -89,7 +89,7 @@ def opened(path: str, changed: int) -> Graph:
     return Graph.read(path)
 
 
-def candidates_in(graph: Graph, mention: str, most: int) -> tuple[Candidate, ...]:
+def candidates_in(graph: Graph, mention: str, most: int) -> tuple[EntityCandidate, ...]:
     """Entities whose name holds all words of the mention, those with the fewest others first."""
     words = {word.casefold() for word in split(mention)}
     able = []
@@ -97,7 +97,7 @@ def candidates_in(graph: Graph, mention: str, most: int) -> tuple[Candidate, ...
         own = {word.casefold() for word in split(name)}
         if words and words <= own:
             able.append((len(own), name))
-    return tuple(Candidate(name, described(graph, name)) for _, name in sorted(able)[:most])
+    return tuple(EntityCandidate(name, described(graph, name)) for _, name in sorted(able)[:most])
 
 
 def described(graph: Graph, name: str) -> str:
@@ -131,7 +131,7 @@ class Link(Choose):
             )
         return np.array(places, np.int64)
 
-    def candidates_of(self, example: Mention) -> tuple[Candidate, ...]:
+    def candidates_of(self, example: Mention) -> tuple[EntityCandidate, ...]:
         candidates = example.candidates
         if not candidates and self.graph is not None:
             candidates = candidates_in(self.graph, example.mention, self.options.most)
@@ -155,7 +155,7 @@ class Link(Choose):
             raise InputError(f"objective.graph is {file}, which is no file")
         return opened(str(file), file.stat().st_mtime_ns)
 
-    def groups(self) -> Iterator[list[Framed]]:
+    def groups(self) -> Iterator[list[FormattedInput]]:
         examples: Any = self.corpus.examples
         firsts = self.texts([asked(example) for example in examples])
         flat = iter(self.texts([str(one) for candidates in self.candidates for one in candidates]))
@@ -179,7 +179,7 @@ class Link(Choose):
 # -- what measures it
 
 
-class Linking(Measured):
+class Linking(TaskMetric):
     """`predicted` is a name, or all names, the best first."""
 
     shares = ("accuracy",)
@@ -234,22 +234,26 @@ class LinkTask(Task):
     record_texts = ("text", "mention")
     needs_records = True
 
-    def parse(self, record: Record) -> Example:
+    def parse(self, record: FieldRecord) -> Example:
         text, mention = record.text("text"), record.text("mention")
         start = record.get("start")
         if start not in (None, "") and not text.startswith(mention, place_of(start)):
-            raise Bad("answer-offset", f"{short(mention)} is not at character {start} of the text")
+            raise BadRecord(
+                "answer-offset", f"{short(mention)} is not at character {start} of the text"
+            )
         if mention not in text:
-            raise Bad("answer-offset", f"{short(mention)} is nowhere in the text")
+            raise BadRecord("answer-offset", f"{short(mention)} is nowhere in the text")
         candidates = read_candidates(record.get("candidates"))
         names = [candidate.name for candidate in candidates]
         if len(set(names)) < len(names):
-            raise Bad("contradiction", f"two candidates have one name: {', '.join(names)}")
+            raise BadRecord("contradiction", f"two candidates have one name: {', '.join(names)}")
         label = record.get("label") if record.has("label") else None
         if record.has("label") and (not isinstance(label, str) or not label.strip()):
-            raise Bad("missing-label", "no name of an entity in the label")
+            raise BadRecord("missing-label", "no name of an entity in the label")
         if label is not None and names and label not in names:
-            raise Bad("label-range", f"{label!r} is none of the candidates ({', '.join(names)})")
+            raise BadRecord(
+                "label-range", f"{label!r} is none of the candidates ({', '.join(names)})"
+            )
         return Mention(text, mention, candidates, label, record.place, record.id)
 
     def values(
@@ -287,28 +291,30 @@ def place_of(start: Any) -> int:
         return start
     if isinstance(start, str) and start.strip().isdecimal():
         return int(start)
-    raise Bad("wrong-type", f"the place of the mention is {start!r}, not a number")
+    raise BadRecord("wrong-type", f"the place of the mention is {start!r}, not a number")
 
 
-def read_candidates(value: Any) -> tuple[Candidate, ...]:
+def read_candidates(value: Any) -> tuple[EntityCandidate, ...]:
     """Names, objects with a name and a description, or descriptions by their names."""
     if value is None or value == "":
         return ()
     if isinstance(value, dict):
         value = [{"name": name, "description": text} for name, text in value.items()]
     if not isinstance(value, list):
-        raise Bad("wrong-type", f"the candidates are {type(value).__name__}, not a list")
+        raise BadRecord("wrong-type", f"the candidates are {type(value).__name__}, not a list")
     candidates = []
     for number, one in enumerate(value, 1):
         table = {"name": one} if isinstance(one, str) else one
         if not isinstance(table, dict):
-            raise Bad("wrong-type", f"candidate {number} is {type(one).__name__}, not a name")
+            raise BadRecord("wrong-type", f"candidate {number} is {type(one).__name__}, not a name")
         keys = ("name", "id", "entity", "title")
         name = next((table[key] for key in keys if key in table), None)
         text = table.get("description", table.get("text")) or ""
         if not isinstance(name, str) or not name.strip() or not isinstance(text, str):
-            raise Bad("wrong-type", f"candidate {number} has no name, or no text to describe it")
-        candidates.append(Candidate(name, text))
+            raise BadRecord(
+                "wrong-type", f"candidate {number} has no name, or no text to describe it"
+            )
+        candidates.append(EntityCandidate(name, text))
     return tuple(candidates)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.attention.precision import wide_dtype
 from regard.core.errors import ConfigError, InputError
 from regard.data.batching import Rows
-from regard.data.input_formats import Framed, bare
+from regard.data.input_formats import FormattedInput, bare
 from regard.models import FAMILIES
 from regard.models.family import Family
 from regard.objectives.base import Batch, Loss, Sample
@@ -28,14 +28,14 @@ LANGUAGE = "language"  # the name of the second loss
 
 
 @dataclass(frozen=True)
-class SeveralOptions:
+class MultiRowOptions:
     family: str = ""  # settled: how a text is framed
     auxiliary: float | None = None  # what the language model's loss counts; None: as in the paper
     marks: bool = True  # False: a GPT reads the text alone, and its last token speaks for it
     knowledge: dict[str, Any] = field(default_factory=dict)  # of regard.tasks.knowledge
 
 
-class Several(LabelledObjective):
+class MultiRow(LabelledObjective):
     """A subclass gives `groups_of` (the rows of each example), `judged` (the scores of each) and
     `nats` (what they lose).
     """
@@ -80,10 +80,10 @@ class Several(LabelledObjective):
             segments.append(sample["segments"])
         return rows, segments
 
-    def groups(self) -> Iterator[list[Framed]]:
+    def groups(self) -> Iterator[list[FormattedInput]]:
         return self.groups_of(self.corpus.examples)
 
-    def groups_of(self, examples: Any) -> Iterator[list[Framed]]:
+    def groups_of(self, examples: Any) -> Iterator[list[FormattedInput]]:
         """The rows of each example."""
         raise NotImplementedError
 
@@ -95,7 +95,7 @@ class Several(LabelledObjective):
     @cached_property
     def longest(self) -> int:
         if not self.several:
-            return self.largest
+            return self.max_len
         return max(int(sizes.max()) for sizes in self.lengths)
 
     def plain(self, index: int) -> Sample:
@@ -109,7 +109,7 @@ class Several(LabelledObjective):
             return None
         sample = joined(next(self.groups_of([example])))
         lengths = sample["lengths"]
-        if lengths.sum() > self.largest or lengths.max() > self.longest:
+        if lengths.sum() > self.max_len or lengths.max() > self.longest:
             return None
         if not self.several:
             del sample["lengths"]
@@ -184,7 +184,7 @@ class Several(LabelledObjective):
         """
         if not self.reads_on:
             return {}
-        words, scored = batch["tokens"][:, 1:], batch["real"][:, 1:]
+        words, scored = batch["tokens"][:, 1:], batch["attention_mask"][:, 1:]
         shares = scored.to(wide_dtype(hidden.dtype)) / scored.sum(1, keepdim=True).clamp_min(1)
         rows = hidden[:, :-1]
         if torch.compiler.is_compiling():  # which wants to know all shapes beforehand
@@ -194,10 +194,10 @@ class Several(LabelledObjective):
         return {LANGUAGE: model.output.surprisal(*parts)}
 
     def targets_in(self, batch: Batch) -> int:
-        return int(batch["real"][:, 1:].sum()) if self.reads_on else 0
+        return int(batch["attention_mask"][:, 1:].sum()) if self.reads_on else 0
 
 
-def joined(rows: Sequence[Framed]) -> Sample:
+def joined(rows: Sequence[FormattedInput]) -> Sample:
     """The rows of a sample, one behind the other."""
     return {
         "tokens": np.fromiter(chain.from_iterable(row.ids for row in rows), np.int32),

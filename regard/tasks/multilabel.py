@@ -20,20 +20,20 @@ from torch import Tensor
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Example, Labelled
 from regard.data.files import needed
-from regard.data.read_fields import ID, Bad, Record
-from regard.metrics.base import Array, Figures, Measured, Weighted, f1, mean, ratio
+from regard.data.read_fields import ID, BadRecord, FieldRecord
+from regard.metrics.base import Array, Figures, TaskMetric, Weighted, f1, mean, ratio
 from regard.metrics.labels import per_class
 from regard.objectives.base import Batch, Loss, Sample
 from regard.tasks.base import Prediction
 from regard.tasks.classify import PAIR, TEXT, TextRows, TextTask
-from regard.tasks.multi_row import SeveralOptions
+from regard.tasks.multi_row import MultiRowOptions
 
 SEPARATORS = re.compile(r"\s*[,;|]\s*")
 NOTHING = "none"  # what a model writes where no class applies
 
 
 @dataclass(frozen=True, slots=True)
-class Labels(Labelled):
+class MultiLabelExample(Labelled):
     """A text or two with any number of classes; None: they are not known."""
 
     label: tuple[str, ...] | None = None  # type: ignore[assignment]
@@ -58,7 +58,7 @@ class Labels(Labelled):
 
 
 @dataclass(frozen=True)
-class MultilabelOptions(SeveralOptions):
+class MultilabelOptions(MultiRowOptions):
     threshold: float = 0.5  # the probability from which on a class is given
 
 
@@ -125,7 +125,7 @@ class Multilabel(TextRows):
 # -- what measures it
 
 
-class LabelSets(Measured):
+class LabelSets(TaskMetric):
     """F1 over all pairs of an example and a class (micro), over classes (macro), and the share of
     examples with exactly the right classes.
     """
@@ -193,7 +193,7 @@ class LabelSets(Measured):
 
 class MultilabelTask(TextTask):
     name = "multilabel"
-    example = Labels
+    example = MultiLabelExample
     roles: ClassVar[Mapping[str, str]] = {
         "text": TEXT,
         "pair": PAIR,
@@ -211,21 +211,21 @@ class MultilabelTask(TextTask):
     prefix = "multilabel "
     void = "not all labels of the model; others count as wrong"
 
-    def label(self, record: Record) -> tuple[str, ...] | None:
+    def label(self, record: FieldRecord) -> tuple[str, ...] | None:
         """A list, or a text with commas, semicolons or bars between them; it may be empty."""
         if not record.has("labels"):
             return None
         value = record.get("labels")
         if value is None:
-            raise Bad("missing-label", f"no labels in {record.field('labels')!r}")
+            raise BadRecord("missing-label", f"no labels in {record.field('labels')!r}")
         if isinstance(value, str):
             value = [part for part in SEPARATORS.split(value.strip()) if part]
         if not isinstance(value, list | tuple):
             kind = type(value).__name__
-            raise Bad("wrong-type", f"the labels are {kind}, not a list or a text")
+            raise BadRecord("wrong-type", f"the labels are {kind}, not a list or a text")
         for label in value:
             if isinstance(label, list | dict) or not str(label).strip():
-                raise Bad("wrong-type", f"{label!r} among the labels is not a name")
+                raise BadRecord("wrong-type", f"{label!r} among the labels is not a name")
         names = [str(label).strip() for label in value]
         if len(set(names)) < len(names):
             record.warn("contradiction", f"a label is named twice: {', '.join(names)}")

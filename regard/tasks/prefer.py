@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.data.examples import Example, Preference, fingerprint
-from regard.data.read_fields import ID, Bad, Record, short
-from regard.metrics.labels import Choice
+from regard.data.read_fields import ID, BadRecord, FieldRecord, short
+from regard.metrics.labels import ChoiceAccuracy
 from regard.tasks.base import Task
 from regard.tasks.converse import as_turns
 from regard.tasks.reward import Reward
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class PreferTask(Task):
     name = "prefer"
-    measured_by = Choice
+    measured_by = ChoiceAccuracy
     example = Preference
     roles: ClassVar[Mapping[str, str]] = {
         "prompt": "prompt question instruction query context input turns text",
@@ -38,7 +38,7 @@ class PreferTask(Task):
     between_marks = False
     void = "none of the choices and count as wrong"
 
-    def parse(self, record: Record) -> Example:
+    def parse(self, record: FieldRecord) -> Example:
         value, roles = record.get("prompt"), None
         prompt: str | tuple[str, ...] = ""
         if isinstance(value, list):
@@ -47,14 +47,14 @@ class PreferTask(Task):
             prompt = value if value.strip() else ""
         elif value is not None:
             kind = type(value).__name__
-            raise Bad("wrong-type", f"the prompt is {kind}, not a text or a list of turns")
+            raise BadRecord("wrong-type", f"the prompt is {kind}, not a text or a list of turns")
         if not record.has("chosen") and not record.has("rejected"):
             if not prompt:
-                raise Bad("empty-text", "the prompt is empty, and there are no replies to it")
+                raise BadRecord("empty-text", "the prompt is empty, and there are no replies to it")
             return Preference(prompt, None, None, roles, record.place, record.id)
         chosen, rejected = reply(record, "chosen"), reply(record, "rejected")
         if chosen.strip() == rejected.strip():
-            raise Bad("equal-replies", f"chosen and rejected are both {short(chosen)}")
+            raise BadRecord("equal-replies", f"chosen and rejected are both {short(chosen)}")
         return Preference(prompt, chosen, rejected, roles, record.place, record.id)
 
     def check_example(self, checker: Checker, example: Any) -> None:
@@ -68,11 +68,11 @@ class PreferTask(Task):
             checker.problems.add(example.place, "contradiction", message, "warning")
 
 
-def reply(record: Record, role: str) -> str:
+def reply(record: FieldRecord, role: str) -> str:
     """A text, or a list of one turn."""
     if record.fields.names.get(role) not in record.values:
         there = ", ".join(map(repr, record.values))
-        raise Bad(
+        raise BadRecord(
             "missing-field",
             f"no field for the {role} reply; there are: {there}; name the right one with "
             f"--field {role}=NAME",
@@ -81,7 +81,7 @@ def reply(record: Record, role: str) -> str:
     if isinstance(value, list) and len(value) == 1:
         return as_turns(value)[0][0]
     if isinstance(value, list):
-        raise Bad(
+        raise BadRecord(
             "wrong-type",
             f"the {role} reply has {len(value)} turns; the turns before the reply are the prompt",
         )

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import Special
-from regard.data.examples import Dialogue, Preference
+from regard.data.examples import DialogueExample, Preference
 from regard.data.tokenizer import Tokenizer
 from regard.objectives.causal import choose
-from regard.tasks.corpus import Examples
+from regard.tasks.corpus import TaskCorpus
 from regard.tasks.labelled import task_facts
 from regard.tasks.text_forms import ids_of, newest, shown
 
@@ -71,14 +71,14 @@ def turns_of(example: Preference, form: str) -> tuple[list[str], list[str]]:
     if isinstance(example.prompt, str):
         return [], [example.prompt] if example.prompt or form == "text" else []
     roles = None if example.roles is None else (*example.roles, "")
-    return shown(Dialogue((*example.prompt, ""), roles), None)
+    return shown(DialogueExample((*example.prompt, ""), roles), None)
 
 
 def replies_of(texts: Sequence[str], tokenizer: Tokenizer, special: Special) -> list[list[int]]:
     return [[*ids, special.end] for ids in ids_of(tokenizer, texts)]
 
 
-class Two(NamedTuple):
+class ReplyPair(NamedTuple):
     """A prompt with both replies."""
 
     prompt: list[int]
@@ -87,7 +87,7 @@ class Two(NamedTuple):
     cut: bool  # has the prompt lost its beginning?
 
 
-def pairs_of(corpus: Examples, length: int, form: str) -> Iterator[Two | None]:
+def pairs_of(corpus: TaskCorpus, length: int, form: str) -> Iterator[ReplyPair | None]:
     """Every pair, at most `length` tokens a row: a prompt loses its beginning, the same for both
     replies. None where a reply leaves no room for a prompt: half a reply is no reply.
     """
@@ -108,23 +108,23 @@ def pairs_of(corpus: Examples, length: int, form: str) -> Iterator[Two | None]:
             yield None
             continue
         ids, cut = prompt.fit(room)
-        yield Two(ids, chosen, rejected, cut)
+        yield ReplyPair(ids, chosen, rejected, cut)
 
 
-def refuse_none(corpus: Examples, left: int, length: int) -> InputError:
+def refuse_none(corpus: TaskCorpus, left: int, length: int) -> InputError:
     """No pair is left to learn from, or to validate with."""
     if left:
         return InputError(
             f"all {left:,} pairs of the {corpus.split} data have a reply of {length} tokens or "
-            "more, and a row holds no more; choose a larger batch.length or a longer context"
+            "more, and a row holds no more; choose a larger batch.seq_len or a longer context"
         )
     return InputError(
         f"the {corpus.split} data holds no examples; give more, a file to validate with (--valid), "
-        "or set examples.share=0"
+        "or set examples.valid_fraction=0"
     )
 
 
-def notes_of(corpus: Examples, cut: int, left: int, length: int) -> str:
+def notes_of(corpus: TaskCorpus, cut: int, left: int, length: int) -> str:
     """What a user should know of what did not fit."""
     notes, of = list(corpus.notes), f"of {len(corpus):,} examples of the {corpus.split} data"
     if cut:

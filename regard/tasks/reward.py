@@ -17,11 +17,11 @@ from torch.nn import functional as F
 
 from regard.attention.precision import wide
 from regard.core.errors import ConfigError
-from regard.data.input_formats import Framed
+from regard.data.input_formats import FormattedInput
 from regard.models.family import Family
 from regard.objectives.base import Batch, Loss
 from regard.tasks.base import Prediction
-from regard.tasks.multi_row import Several, SeveralOptions
+from regard.tasks.multi_row import MultiRow, MultiRowOptions
 from regard.tasks.replies import (
     check_family,
     form_of,
@@ -34,13 +34,13 @@ from regard.tasks.replies import (
 
 
 @dataclass(frozen=True)
-class RewardOptions(SeveralOptions):
+class RewardOptions(MultiRowOptions):
     auxiliary: float | None = 0.0
     marks: bool = False  # a reply is read as it is written
     form: str | None = None  # text, dialogue: how a text is read; None: as the model learned
 
 
-class Reward(Several):
+class Reward(MultiRow):
     """A sample is two rows, the chosen one first. Asked for the score of one reply, it is one."""
 
     Options: ClassVar[type] = RewardOptions
@@ -70,7 +70,7 @@ class Reward(Several):
 
     # -- rows
 
-    def groups(self) -> Iterator[list[Framed]]:
+    def groups(self) -> Iterator[list[FormattedInput]]:
         if self.corpus.split == "test":
             yield from self.asked()
             return
@@ -79,9 +79,9 @@ class Reward(Several):
                 self.left += 1
                 continue
             rows = ([*pair.prompt, *reply] for reply in (pair.chosen, pair.rejected))
-            yield [Framed(ids, [0] * len(ids), pair.cut) for ids in rows]
+            yield [FormattedInput(ids, [0] * len(ids), pair.cut) for ids in rows]
 
-    def asked(self) -> Iterator[list[Framed]]:
+    def asked(self) -> Iterator[list[FormattedInput]]:
         """Every reply that there is: none can be left out here, so a long one loses its end."""
         tokenizer, special = self.corpus.tokenizer, self.corpus.special
         examples: Any = self.corpus.examples
@@ -93,7 +93,7 @@ class Reward(Several):
                 reply = ids if len(ids) < self.length else [*ids[: self.length - 2], ids[-1]]
                 start, cut = prompt.fit(self.length - len(reply))
                 row = [*start, *reply]
-                rows.append(Framed(row, [0] * len(row), cut or len(reply) < len(ids)))
+                rows.append(FormattedInput(row, [0] * len(row), cut or len(reply) < len(ids)))
             yield rows
 
     # -- learning
@@ -107,7 +107,7 @@ class Reward(Several):
 
     def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
         """[B, 2]; -∞ where there is one reply alone."""
-        scores = wide(model.read("choose", hidden, batch["real"]))[:, 0]
+        scores = wide(model.read("choose", hidden, batch["attention_mask"]))[:, 0]
         return scores[batch["rows"]].masked_fill(~batch["held"], -torch.inf)
 
     def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.core.errors import InputError
 from regard.data.examples import Example, Labelled
-from regard.data.problems import Place
-from regard.data.read_fields import ID, Bad, Record
-from regard.metrics.base import Measured
+from regard.data.problems import FileLine
+from regard.data.read_fields import ID, BadRecord, FieldRecord
+from regard.metrics.base import TaskMetric
 from regard.metrics.numbers import Similarity
 from regard.tasks.base import Prediction
 from regard.tasks.classify import CLASS, FIRST, SECOND, LabelledText
@@ -37,7 +37,7 @@ class Similar(LabelledText):
 
     # -- data
 
-    def label_of(self, value: Any, record: Record) -> str | float:
+    def label_of(self, value: Any, record: FieldRecord) -> str | float:
         return super().label_of(value, record) if record.options.classes else as_score(value)
 
     def labels_in(self, examples: Sequence[Example]) -> list[str]:
@@ -45,13 +45,13 @@ class Similar(LabelledText):
         scores = bool(labels) and not any(isinstance(label, str) for label in labels)
         return [] if scores else super().labels_in(examples)
 
-    def check_whole(self, checker: Checker, whole: Place) -> None:
+    def check_whole(self, checker: Checker, whole: FileLine) -> None:
         if checker.reader.options.classes:
             super().check_whole(checker, whole)
 
     # -- measuring
 
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
+    def metric(self, labels: Sequence[str]) -> type[TaskMetric]:
         return super().metric(labels) if labels else Similarity
 
     def kind_of(self, labels: Sequence[str]) -> str:
@@ -104,7 +104,7 @@ def as_score(value: Any) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or isinstance(value, bool):
-        raise Bad(
+        raise BadRecord(
             "not-a-number",
             f"the score is {value!r}, not a number; if the labels are classes, say --classes",
         )

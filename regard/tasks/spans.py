@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.attention.precision import wide
 from regard.core.errors import InputError
-from regard.data.windows import Read
+from regard.data.windows import QuestionWindows
 
 NEVER = -math.inf
 
@@ -34,7 +34,7 @@ class Spans(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SpanCandidate:
     text: str
     begin: int  # characters of the passage
     end: int
@@ -43,13 +43,13 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Reply:
+class SpanAnswer:
     """Candidates are best first. A question is left unanswered if `null` is above tau."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[SpanCandidate, ...]
     null: float | None  # None: every question has an answer
 
-    def found(self, tau: float = 0.0) -> Candidate | None:
+    def found(self, tau: float = 0.0) -> SpanCandidate | None:
         if not self.candidates or (self.null is not None and self.null > tau):
             return None
         return self.candidates[0]
@@ -88,7 +88,7 @@ def null_scores(starts: Tensor, ends: Tensor, cls: Tensor) -> Tensor:
 def beam_starts(
     starts: Tensor,  # [W, L]
     fullest: Tensor,
-    eligible: Tensor,  # [W, L]: the passage and cls, over which probabilities are normalised
+    eligible: Tensor,  # [W, L]: the passage and cls, over which probabilities are normalized
     *,
     count: int = 5,
 ) -> tuple[Tensor, Tensor]:
@@ -126,13 +126,13 @@ def beam_spans(
 
 
 def reply(
-    read: Read,
+    read: QuestionWindows,
     rows: Sequence[Sequence[tuple[float, int, int]]],  # of each window: score, start, end
     null: float | None,  # the least of the windows' scores of the null answer
     *,
     versus: bool,
     count: int,
-) -> Reply:
+) -> SpanAnswer:
     """The windows of a question merged. The same text counts once, with its best score.
 
     BERT's null answer competes with the best span (`versus`): null = s_null - s_best. XLNet's logit
@@ -156,12 +156,12 @@ def reply(
     scores = [score for score, _, _ in places.values()]
     chances = softmax([*scores, null] if versus and null is not None else scores)
     candidates = tuple(
-        Candidate(text, begin, end, score, chance)
+        SpanCandidate(text, begin, end, score, chance)
         for (text, (score, begin, end)), chance in zip(places.items(), chances, strict=False)
     )
     if null is not None and versus:
         null -= scores[0] if scores else NEVER
-    return Reply(candidates, null)
+    return SpanAnswer(candidates, null)
 
 
 def softmax(scores: Sequence[float]) -> list[float]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from regard.core.errors import InputError
 from regard.data.examples import Example, Tagged
-from regard.data.problems import Place
-from regard.data.read_fields import ID, Bad, Record, as_words
+from regard.data.problems import FileLine
+from regard.data.read_fields import ID, BadRecord, FieldRecord, as_words
 from regard.data.tags import (
     OUTSIDE,
     detect,
@@ -27,7 +27,7 @@ from regard.data.tags import (
 )
 from regard.data.tags import labels as labels_of
 from regard.metrics import labels as labels_metrics
-from regard.metrics.base import Measured
+from regard.metrics.base import TaskMetric
 from regard.tasks.base import Prediction, Task, counted_unseen
 from regard.tasks.tag_objective import Tag
 
@@ -53,7 +53,7 @@ class Entity(NamedTuple):
     last: int
 
 
-class Tagging(NamedTuple):
+class TaggedSentence(NamedTuple):
     """A sentence with a tag for each word. `score` is the mean probability of the tags; tags that
     are no entities', such as parts of speech, give none.
     """
@@ -87,25 +87,25 @@ class TagTask(Task):
 
     # -- data
 
-    def parse(self, record: Record) -> Example:
+    def parse(self, record: FieldRecord) -> Example:
         words = as_words(record.get("words"), "words")
         if not words:
-            raise Bad("empty-text", "a sentence without words")
+            raise BadRecord("empty-text", "a sentence without words")
         for number, word in enumerate(words, 1):
             if not word.strip():
-                raise Bad("empty-text", f"word {number} of {len(words)} is empty")
+                raise BadRecord("empty-text", f"word {number} of {len(words)} is empty")
         tags = self.tags(record, len(words)) if record.has("tags") else None
         return Tagged(words, tags, record.place, record.id)
 
-    def tags(self, record: Record, count: int) -> tuple[str, ...]:
+    def tags(self, record: FieldRecord, count: int) -> tuple[str, ...]:
         value = record.get("tags")
         if value is None:
-            raise Bad("missing-label", f"no tags in {record.field('tags')!r}")
+            raise BadRecord("missing-label", f"no tags in {record.field('tags')!r}")
         tags = as_words(value, "tags")
         if len(tags) != count:
-            raise Bad("ragged-line", f"{count} words but {len(tags)} tags")
+            raise BadRecord("ragged-line", f"{count} words but {len(tags)} tags")
         if "" in tags:
-            raise Bad("missing-label", f"no tag for word {tags.index('') + 1}")
+            raise BadRecord("missing-label", f"no tag for word {tags.index('') + 1}")
         return tags
 
     def labels_in(self, examples: Sequence[Example]) -> list[str]:
@@ -149,7 +149,7 @@ class TagTask(Task):
             checker.tags.append((example.place, example.tags))
         checker.check_known(example)
 
-    def check_whole(self, checker: Checker, whole: Place) -> None:
+    def check_whole(self, checker: Checker, whole: FileLine) -> None:
         """BIO and its kin; other tags, such as parts of speech, may follow one another freely."""
         if not any(ENTITY.match(tag) for tag in checker.labels):
             return
@@ -172,8 +172,8 @@ class TagTask(Task):
 
     # -- learning and measuring
 
-    def metric(self, labels: Sequence[str]) -> type[Measured]:
-        return labels_metrics.Tagging if of_entities(labels) else labels_metrics.Words
+    def metric(self, labels: Sequence[str]) -> type[TaskMetric]:
+        return labels_metrics.TaggingMetric if of_entities(labels) else labels_metrics.TokenAccuracy
 
     def metric_options(
         self, labels: Sequence[str], gold: Sequence[Any], *, strict: bool, language: str
@@ -224,7 +224,7 @@ class TagTask(Task):
 
     # -- on the command line
 
-    def from_texts(self, texts: list[str], place: Place) -> dict[str, Any]:
+    def from_texts(self, texts: list[str], place: FileLine) -> dict[str, Any]:
         return {"words": WORD.findall(texts[0])}
 
     def line(self, example: Any, prediction: Prediction, labels: Sequence[str]) -> str:
@@ -242,10 +242,10 @@ class TagTask(Task):
         return result._asdict() | {"entities": [entity._asdict() for entity in result.entities]}
 
 
-def tagging(words: Sequence[str], prediction: Prediction, known: Sequence[str]) -> Tagging:
+def tagging(words: Sequence[str], prediction: Prediction, known: Sequence[str]) -> TaggedSentence:
     spans = entities(prediction.value) if of_entities(known) else []
     named = [Entity(kind, " ".join(words[start:end]), start, end - 1) for kind, start, end in spans]
-    return Tagging(list(words), list(prediction.value), named, prediction.score)
+    return TaggedSentence(list(words), list(prediction.value), named, prediction.score)
 
 
 def changes(before: Iterable[str], after: Iterable[str]) -> str:

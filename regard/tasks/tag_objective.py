@@ -27,7 +27,7 @@ from regard.data.batching import Ragged
 from regard.data.tags import (
     IGNORED,
     OUTSIDE,
-    Window,
+    TagWindow,
     align_all,
     goes_on,
     of_entities,
@@ -56,7 +56,7 @@ class TagOptions:
     knowledge: dict[str, Any] = field(default_factory=dict)  # of regard.tasks.knowledge
 
 
-class Around(NamedTuple):
+class SurroundingMarks(NamedTuple):
     """The marks before and after the words, and their segments."""
 
     ids: tuple[list[int], list[int]]
@@ -98,7 +98,7 @@ class Tag(LabelledObjective):
         gold = [self.gold(e.words, e.tags) for e in examples]
         sentences = self.aligned([e.words for e in examples], gold, around)
         marks = [*around.ids[0], *around.ids[1]] or [self.blank]
-        empty = Window(marks, [IGNORED] * len(marks), [], [])
+        empty = TagWindow(marks, [IGNORED] * len(marks), [], [])
         self.windows = [len(windows) or 1 for windows in sentences]
         self.long = sum(count > 1 for count in self.windows)
         rows = [window for windows in sentences for window in windows or [empty]]
@@ -117,8 +117,11 @@ class Tag(LabelledObjective):
         return special.end if special.unknown is None else special.unknown
 
     def aligned(
-        self, words: Sequence[Sequence[str]], gold: Sequence[Sequence[int]], around: Around
-    ) -> list[list[Window]]:
+        self,
+        words: Sequence[Sequence[str]],
+        gold: Sequence[Sequence[int]],
+        around: SurroundingMarks,
+    ) -> list[list[TagWindow]]:
         """The windows of each sentence."""
         return align_all(
             words, gold, self.corpus.tokenizer, self.length, around=around.ids, blank=self.blank
@@ -138,7 +141,7 @@ class Tag(LabelledObjective):
             gold = [[self.codes[tag] for tag in self.legal(example.tags)]]
         around = self.around()
         windows = self.aligned([example.words], gold, around)[0]
-        if len(windows) != 1 or len(windows[0].ids) > self.largest:
+        if len(windows) != 1 or len(windows[0].ids) > self.max_len:
             return None
         ids = windows[0].ids
         return {
@@ -153,14 +156,14 @@ class Tag(LabelledObjective):
         """The sentence that each row is of."""
         return np.repeat(np.arange(len(self.windows)), self.windows)
 
-    def around(self) -> Around:
+    def around(self) -> SurroundingMarks:
         """None for what reads from left to right: a mark could not tell a word what follows."""
         layout = [("a", 0)] if self.causal else list(self.frame.single)
         words = layout.index(("a", 0))
         sides = layout[:words], layout[words + 1 :]
         before, after = ([self.corpus.special.need(part) for part, _ in side] for side in sides)
         first, last = ([segment for _, segment in side] for side in sides)
-        return Around((before, after), (first, last))
+        return SurroundingMarks((before, after), (first, last))
 
     def gold(self, words: tuple[str, ...], tags: tuple[str, ...] | None) -> list[int]:
         """Labels of repaired tags; a kind that training never saw gets one of its own, which no
@@ -244,7 +247,7 @@ class Tag(LabelledObjective):
 
     def scores(self, model: Any, batch: Batch) -> Tensor:
         """[B, T, labels], in at least 32 bits."""
-        return wide(model.read("tag", self.hidden(model, batch), batch["real"]))
+        return wide(model.read("tag", self.hidden(model, batch), batch["attention_mask"]))
 
     def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
         scores, labels, known = self.scores(model, batch), batch["labels"], self.known(batch)

@@ -87,8 +87,8 @@ def amended(file: bytes, more: dict[str, Any], numbered: dict[str, int]) -> byte
     return json.dumps(table, indent=2, ensure_ascii=False).encode()
 
 
-def grown(model: Any, vocabulary: int) -> Any:
+def grown(model: Any, vocab_size: int) -> Any:
     """The model with rows for so many tokens; new ones are drawn as its first ones were."""
-    if vocabulary > model.config.vocabulary:
-        model.grow_vocabulary(vocabulary)
+    if vocab_size > model.config.vocab_size:
+        model.grow_vocabulary(vocab_size)
     return model

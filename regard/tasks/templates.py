@@ -12,7 +12,7 @@ executed. {{ and }} stand for braces. What a field holds is not read as a templa
 | classify, entail, similar | text, pair, labels (the words to choose from) | label |
 | choose | premise, asks, stem (without its full stop), link (because, so) | choice, ending |
 | answer | question, passage | answer |
-| translate, summarise | source | target |
+| translate, summarize | source | target |
 | converse | history (what was said, a line a turn) | reply |
 
 An ending is a choice with a small initial, as the rest of a sentence.
@@ -33,7 +33,7 @@ from regard.tasks.base import Task
 PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
-class Part(NamedTuple):
+class TemplatePart(NamedTuple):
     """A field, or a text that stands as it is."""
 
     text: str
@@ -69,9 +69,9 @@ class Template:
                 )
 
 
-def split(text: str, known: Sequence[str], task: str) -> list[Part]:
+def split(text: str, known: Sequence[str], task: str) -> list[TemplatePart]:
     """The parts of a template; anything but a known name in braces is refused."""
-    parts: list[Part] = []
+    parts: list[TemplatePart] = []
     end = 0
     for match in PART.finditer(text):
         plain = text[end : match.start()]
@@ -83,7 +83,7 @@ def split(text: str, known: Sequence[str], task: str) -> list[Part]:
                 f"write {mark * 2!r} for a brace that is meant as such"
             )
         if name is None:
-            parts.append(Part(plain + mark[0], False))
+            parts.append(TemplatePart(plain + mark[0], False))
             continue
         if name not in known:
             names = ", ".join(f"{{{each}}}" for each in known)
@@ -91,8 +91,8 @@ def split(text: str, known: Sequence[str], task: str) -> list[Part]:
                 f"the template {text!r} names {{{name}}}, which {task} does not know; its fields "
                 f"are {names}"
             )
-        parts += [Part(plain, False), Part(name, True)]
-    parts.append(Part(text[end:], False))
+        parts += [TemplatePart(plain, False), TemplatePart(name, True)]
+    parts.append(TemplatePart(text[end:], False))
     return [part for part in parts if part.text]
 
 

@@ -6,7 +6,7 @@ is changed in `entail.py`. In short:
 
     task       source                                                  target
     translate  {prefix}SOURCE                                          TARGET
-    summarise  {prefix}SOURCE                                          TARGET
+    summarize  {prefix}SOURCE                                          TARGET
     classify   {prefix}text: A [pair: B]                               the label
     multilabel {prefix}text: A                                         the labels, with commas
     entail     {prefix}hypothesis: B premise: A                        the label
@@ -15,7 +15,7 @@ is changed in `entail.py`. In short:
     choose     {prefix}choice1: … choice2: … premise: P [question: …]  choice1, choice2, …
     converse   the turns before, each closed by the end token          the reply
 
-T5's prefixes of summarise, entail (MNLI), similar (STS-B) and choose (COPA), and the order of the
+T5's prefixes of summarize, entail (MNLI), similar (STS-B) and choose (COPA), and the order of the
 fields, are those of its authors' code and of Raffel et al. 2019, appendix D; their example in 2.4
 has the premise first. Three are ours: `classify` where theirs names a data set, `translate: `
 where it names two languages, and that of multilabel. Other models have none.
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.core.errors import InputError
-from regard.data.examples import Dialogue, Example
+from regard.data.examples import DialogueExample, Example
 from regard.data.tokenizer import Tokenizer
 from regard.tasks.base import Task
 
@@ -44,7 +44,7 @@ def ids_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     return [each.ids for each in encodings]
 
 
-class Words:
+class LabelWords:
     """Closed words as a tokenizer writes them: it may change their case, or not know them."""
 
     def __init__(self, words: Sequence[str], tokenizer: Tokenizer) -> None:
@@ -66,7 +66,7 @@ class Words:
 # -- dialogue
 
 
-def shown(dialogue: Dialogue, memory: int | None) -> tuple[list[str], list[str]]:
+def shown(dialogue: DialogueExample, memory: int | None) -> tuple[list[str], list[str]]:
     """The turns before the last, as decoding/dialogue.py shows them: those of a system, then the
     newest and `memory` before it (None: all).
     """
@@ -92,7 +92,7 @@ def newest(system: list[list[int]], rest: list[list[int]], room: int) -> list[in
 
 
 @dataclass(frozen=True)
-class Scribe:
+class TextFormatter:
     """Puts examples before one model, in learning and in use alike."""
 
     task: Task

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from regard.data.examples import Example, Pair
-from regard.data.read_fields import ID, Bad, Record
-from regard.metrics.text import Translation
+from regard.data.examples import Example, TextPair
+from regard.data.read_fields import ID, BadRecord, FieldRecord
+from regard.metrics.text import TranslationMetric
 from regard.tasks.base import Task
 
 
-class Rewriting(Task):
+class TextToTextTask(Task):
     """A text from a text."""
 
-    example = Pair
+    example = TextPair
     by_language = True
     needed = ("source",)
     answers = ("target",)
@@ -25,16 +25,16 @@ class Rewriting(Task):
     whole_lines = True
     record_texts = ("source",)
 
-    def parse(self, record: Record) -> Example:
+    def parse(self, record: FieldRecord) -> Example:
         source, target = record.text("source"), None
         if record.has("target"):
             if record.get("target") is None:
-                raise Bad("missing-label", f"no target in {record.field('target')!r}")
+                raise BadRecord("missing-label", f"no target in {record.field('target')!r}")
             target = record.text("target")
-        return Pair(source, target, record.place, record.id)
+        return TextPair(source, target, record.place, record.id)
 
     def source(self, example: Example) -> str:
-        return example.source if isinstance(example, Pair) else super().source(example)
+        return example.source if isinstance(example, TextPair) else super().source(example)
 
     def target(self, example: Example) -> str:
         target = getattr(example, "target", None)
@@ -48,9 +48,9 @@ class Rewriting(Task):
         return target
 
 
-class Translate(Rewriting):
+class Translate(TextToTextTask):
     name = "translate"
-    measured_by = Translation
+    measured_by = TranslationMetric
     roles: ClassVar[Mapping[str, str]] = {
         "source": "source src a",
         "target": "target tgt b",

@@ -32,27 +32,29 @@ from regard.core.seeding import LARGEST, keyed
 from regard.data.corpus import Special
 from regard.models.state import State
 from regard.objectives.base import Batch
-from regard.training.loop import Go, Parts, Place
+from regard.training.loop import ForwardBackward, Parts, Place
 from regard.training.recipe import Robust
 
 SMALLEST = 1e-8  # no norm is divided by that is below this
 MARKED = (
-    ("tokens", "real"),
-    ("source", "source_real"),
+    ("tokens", "attention_mask"),
+    ("source", "source_attention_mask"),
 )  # of a batch: ids, and which are no padding
 
 
 @dataclass
-class Move:
-    """How far the words of one sequence are moved [B, T, width], where `real` [B, T, 1]."""
+class Perturbation:
+    """How far the words of one sequence are moved [B, T, width], where `attention_mask` [B, T,
+    1].
+    """
 
     delta: Tensor
-    real: Tensor
+    attention_mask: Tensor
 
     def climb(self, rate: float, radius: float | None) -> None:
         slope = self.delta.grad
         if slope is not None:
-            self.delta = climbed(self.delta.detach(), slope * self.real, rate, radius)
+            self.delta = climbed(self.delta.detach(), slope * self.attention_mask, rate, radius)
 
 
 def climbed(delta: Tensor, slope: Tensor, rate: float, radius: float | None) -> Tensor:
@@ -79,7 +81,7 @@ def word_embedding(model: Any) -> nn.Module:
     raise ConfigError(f"{type(model).__name__} has no embedding of words that could be disturbed")
 
 
-class Disturbed:
+class AdversarialReader:
     """Reads micro-batches with their words disturbed, as a recipe's `[robust]` wants it.
 
     All that is drawn is a function of (seed, step, micro-batch, sequence), and takes nothing from
@@ -87,22 +89,24 @@ class Disturbed:
     """
 
     def __init__(
-        self, model: Any, chosen: Robust, special: Special, vocabulary: int, seed: int
+        self, model: Any, chosen: Robust, special: Special, vocab_size: int, seed: int
     ) -> None:
         self.embedding, self.chosen, self.seed = word_embedding(model), chosen, seed
         self.pad = special.pad
         attacks = {None: self.plain, "fgm": self.fgm, "pgd": self.pgd, "freelb": self.freelb}
         self.attack = attacks[chosen.adversary]
-        self.radius, self.rate = chosen.radius or 0.0, chosen.rate or 0.0
-        self.steps, self.first = chosen.steps or 1, chosen.start or 0.0
-        if chosen.tokens:
-            self.others = Others(special, vocabulary, model.config.vocabulary)
+        self.radius, self.rate = chosen.adv_radius or 0.0, chosen.adv_lr or 0.0
+        self.steps, self.first = chosen.adv_steps or 1, chosen.adv_init or 0.0
+        if chosen.token_noise:
+            self.others = ReplacementTokens(special, vocab_size, model.config.vocab_size)
         self.place: Place = (0, 0)
         self.marks: list[tuple[Tensor, Tensor]] = []
-        self.moves: list[Move] = []
+        self.moves: list[Perturbation] = []
         self.call = 0  # sequences that this pass has read so far
 
-    def __call__(self, go: Go, place: Place, batch: Batch, state: State | None) -> Parts:
+    def __call__(
+        self, go: ForwardBackward, place: Place, batch: Batch, state: State | None
+    ) -> Parts:
         self.place, self.marks, self.moves = place, list(marks(batch)), []
 
         def again(state: State | None, **more: Any) -> Parts:
@@ -128,17 +132,22 @@ class Disturbed:
 
     # -- the passes
 
-    def plain(self, go: Go, state: State | None) -> Parts:
+    def plain(self, go: ForwardBackward, state: State | None) -> Parts:
         return go(state)
 
-    def fgm(self, go: Go, state: State | None) -> Parts:
+    def fgm(self, go: ForwardBackward, state: State | None) -> Parts:
         return self.chased(go, state, 1, self.radius, None)
 
-    def pgd(self, go: Go, state: State | None) -> Parts:
+    def pgd(self, go: ForwardBackward, state: State | None) -> Parts:
         return self.chased(go, state, self.steps, self.rate, self.radius)
 
     def chased(
-        self, go: Go, state: State | None, steps: int, rate: float, radius: float | None
+        self,
+        go: ForwardBackward,
+        state: State | None,
+        steps: int,
+        rate: float,
+        radius: float | None,
     ) -> Parts:
         """The clean pass, then one after each step; only the last of these teaches the weights."""
         past = copy(state)
@@ -152,7 +161,7 @@ class Disturbed:
                 go(past)
         return parts
 
-    def freelb(self, go: Go, state: State | None) -> Parts:
+    def freelb(self, go: ForwardBackward, state: State | None) -> Parts:
         past, share = copy(state), 1 / self.steps
         parts = go(state, last=self.steps == 1, share=share)
         for step in range(2, self.steps + 1):
@@ -177,21 +186,23 @@ class Disturbed:
         if self.idle:
             return None
         tokens = inputs[0]
-        self.real = self.real_of(tokens)
-        if not self.chosen.tokens:
+        self.attention_mask = self.real_of(tokens)
+        if not self.chosen.token_noise:
             return None
         dice = self.dice("tokens", tokens.device)
-        return self.others.put(tokens, self.real, self.chosen.tokens, dice), *inputs[1:]
+        return self.others.put(tokens, self.attention_mask, self.chosen.token_noise, dice), *inputs[
+            1:
+        ]
 
     def after(self, module: nn.Module, inputs: tuple[Any, ...], y: Tensor) -> Tensor | None:
         if self.idle:
             return None
         chosen, number = self.chosen, self.call
-        if chosen.noise:
-            y = y + chosen.noise * self.uniform(y, "noise")
+        if chosen.neftune:
+            y = y + chosen.neftune * self.uniform(y, "noise")
         if chosen.adversary:
             if number == len(self.moves):
-                self.moves.append(Move(self.start(y), self.real[..., None]))
+                self.moves.append(Perturbation(self.start(y), self.attention_mask[..., None]))
             y = y + self.moves[number].delta
         self.call += 1
         return y
@@ -206,8 +217,8 @@ class Disturbed:
         """Numbers between -1 and 1, divided by √(tokens · width); 0 at padding."""
         drawn = torch.empty_like(like, requires_grad=False)
         drawn.uniform_(-1, 1, generator=self.dice(purpose, like.device))
-        count = (self.real.sum(1) * like.size(-1)).clamp_min(1).to(like.dtype)
-        return drawn * (self.real / count.sqrt()[:, None])[..., None]
+        count = (self.attention_mask.sum(1) * like.size(-1)).clamp_min(1).to(like.dtype)
+        return drawn * (self.attention_mask / count.sqrt()[:, None])[..., None]
 
     def dice(self, purpose: str, device: torch.device) -> torch.Generator:
         key = keyed(self.seed, f"disturbed {purpose}", *self.place, self.call)
@@ -217,9 +228,9 @@ class Disturbed:
         """[B, T]: what is no padding, by the batch, else by the token for padding. Without either
         padding stands behind a text that is read from left to right: it moves nothing.
         """
-        for ids, real in self.marks:
+        for ids, attention_mask in self.marks:
             if ids.data_ptr() == tokens.data_ptr() and ids.shape == tokens.shape:
-                return real
+                return attention_mask
         return torch.ones_like(tokens, dtype=torch.bool) if self.pad is None else tokens != self.pad
 
 
@@ -233,18 +244,22 @@ def marks(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
             yield batch[ids], batch[real]
 
 
-class Others:
+class ReplacementTokens:
     """Words to put in the place of others: all but those with a meaning of their own."""
 
-    def __init__(self, special: Special, vocabulary: int, rows: int) -> None:
+    def __init__(self, special: Special, vocab_size: int, rows: int) -> None:
         special_ids = set(special.ids())
-        self.words = torch.tensor([i for i in range(vocabulary) if i not in special_ids])
+        self.words = torch.tensor([i for i in range(vocab_size) if i not in special_ids])
         if len(self.words) < 2:
-            raise ConfigError("robust.tokens needs two words at least, and this vocabulary has not")
-        self.number = torch.full((max(rows, vocabulary),), -1)  # of each id among the words
+            raise ConfigError(
+                "robust.token_noise needs two words at least, and this vocabulary has not"
+            )
+        self.number = torch.full((max(rows, vocab_size),), -1)  # of each id among the words
         self.number[self.words] = torch.arange(len(self.words))
 
-    def put(self, tokens: Tensor, real: Tensor, share: float, dice: torch.Generator) -> Tensor:
+    def put(
+        self, tokens: Tensor, attention_mask: Tensor, share: float, dice: torch.Generator
+    ) -> Tensor:
         """Each word is replaced with a chance of `share`, never by itself."""
         if self.words.device != tokens.device:
             self.words, self.number = self.words.to(tokens.device), self.number.to(tokens.device)
@@ -253,4 +268,4 @@ class Others:
         steps = torch.randint(1, count, tokens.shape, **where)  # type: ignore[call-overload]
         number = self.number[tokens]
         new = self.words[(number + steps) % count].to(tokens.dtype)
-        return torch.where(chosen & real & (number >= 0), new, tokens)
+        return torch.where(chosen & attention_mask & (number >= 0), new, tokens)

@@ -53,7 +53,7 @@ def machine_facts(device: torch.device, processes: int) -> MachineFacts:
 
 
 def model_facts(recipe: Recipe) -> ModelFacts:
-    config = start_config(recipe, recipe.batch.length or LENGTH)
+    config = start_config(recipe, recipe.batch.seq_len or LENGTH)
     if is_directory(recipe.model):
         return ModelFacts(config.width, True, getattr(config, "context", None))
     return ModelFacts(config.width)
@@ -86,31 +86,31 @@ def outline(recipe: Resolved, objective: Objective) -> Any:
     with torch.device("meta"):
         model = hooks_of(objective).adapt_model(extended(model, recipe))
     check_learns(model)
-    check_vocabulary(model, objective.corpus.vocabulary)
+    check_vocabulary(model, objective.corpus.vocab_size)
     objective.check(model)
     return model
 
 
 def blank(recipe: Resolved, objective: Objective) -> Any:
-    """A new model before it is initialised."""
-    kind, length = family_of(recipe.model), recipe.batch.length
+    """A new model before it is initialized."""
+    kind, length = family_of(recipe.model), recipe.batch.seq_len
     changes = kind.objective_fields(objective.name, objective.options, length)
     start = start_config(recipe, length, **changes)
     corpus = objective.corpus
-    from_data = fitted(start, corpus.special, corpus.vocabulary, length)
+    from_data = fitted(start, corpus.special, corpus.vocab_size, length)
     start = start.replace(**{k: v for k, v in from_data.items() if k not in recipe.shape})
     heads, build = objective.heads(), cast(Any, kind.model)
     return build(start) if heads is None else build(start, heads)
 
 
 def model_for(recipe: Resolved, objective: Objective) -> Any:
-    """A new model, initialised by the seed alone, or the one of a directory."""
+    """A new model, initialized by the seed alone, or the one of a directory."""
     seed_torch(recipe.seed, "weights")
     if is_directory(recipe.model):
         model = load(recipe.model, heads=objective.heads()).model
         check_tokenizer(recipe, objective.corpus)
     else:
-        model = blank(recipe, objective).initialise()
+        model = blank(recipe, objective).initialize()
     model = extended(model, recipe, objective.corpus.tokenizer)
     return hooks_of(objective).adapt_model(model).train()
 
@@ -162,23 +162,23 @@ def describe(model: Any) -> dict[str, Any]:
     }
 
 
-def fitted(config: Any, special: Special, vocabulary: int, length: int) -> dict[str, Any]:
+def fitted(config: Any, special: Special, vocab_size: int, length: int) -> dict[str, Any]:
     """What a new model takes from its data: vocabulary, special ids, positions."""
     fields = config.__dataclass_fields__
     pad = special.end if special.pad is None else special.pad
-    values: dict[str, Any] = {"vocabulary": vocabulary, "context": length}
-    values |= {"padding": pad, "start": pad, "end": special.end}
+    values: dict[str, Any] = {"vocab_size": vocab_size, "context": length}
+    values |= {"pad_id": pad, "start_id": pad, "eos_id": special.end}
     changes = {key: value for key, value in values.items() if key in fields}
     if "cutoffs" in fields:
-        changes["cutoffs"] = tuple(c for c in config.cutoffs if c < vocabulary)
+        changes["cutoffs"] = tuple(c for c in config.cutoffs if c < vocab_size)
     return changes
 
 
-def check_vocabulary(model: Any, vocabulary: int) -> None:
+def check_vocabulary(model: Any, vocab_size: int) -> None:
     """Refuses a model that knows another number of tokens than its data."""
-    known = model.config.vocabulary
-    if known < vocabulary:
+    known = model.config.vocab_size
+    if known < vocab_size:
         raise ConfigError(
-            f"the data has {vocabulary:,} different tokens, the model knows {known:,}; prepare the "
+            f"the data has {vocab_size:,} different tokens, the model knows {known:,}; prepare the "
             "text with the model's own tokenizer ('regard prepare … --tokenizer MODEL')"
         )

@@ -1,7 +1,7 @@
 """A model as an objective asks it, while it is noted down what was asked.
 
 An objective says only how much was lost. What has to look behind that (two passes that are to
-agree, a student that is to follow its teacher) hands it a `Watched` model and finds there which
+agree, a student that is to follow its teacher) hands it a `Capture` model and finds there which
 distributions it learned from:
 
     seen = Watched(model)
@@ -14,7 +14,7 @@ All tensors are part of the graph. Logits of words are not among them: they are 
 are used, a few rows at a time (`seen.model.output(rows)`; an adaptive output gives
 log-probabilities, which a softmax leaves as they are).
 
-A `Watched` model is no model. It has what `Objective.loss` may ask of one, and no more; what kind
+A `Capture` model is no model. It has what `Objective.loss` may ask of one, and no more; what kind
 of model is inside, an objective learns from `reading.inner`, as with any other wrapper.
 """
 
@@ -26,11 +26,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.models.output import Soft
+from regard.models.output import SoftTarget
 
 
 @dataclass(frozen=True, eq=False)
-class Words:
+class CapturedRows:
     """Rows [N, width] whose words [N] count by their shares [N]; None: each counts 1."""
 
     hidden: Tensor
@@ -40,7 +40,7 @@ class Words:
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class HeadScores:
     """What a head said. `head` is its name ("classify", "tag", "answer", …), for a second answer
     of the same head with the name of it: "span", "span.ends", "span.unanswerable".
     """
@@ -49,12 +49,12 @@ class Scores:
     scores: Tensor
 
 
-class Watched:
+class Capture:
     def __init__(self, model: Any) -> None:
         self.model = model
         self.hidden: list[Tensor] = []
-        self.words: list[Words] = []
-        self.scores: list[Scores] = []
+        self.words: list[CapturedRows] = []
+        self.scores: list[HeadScores] = []
 
     def modules(self) -> Iterator[nn.Module]:
         """For `reading.inner`, which finds the model among them."""
@@ -71,55 +71,57 @@ class Watched:
         return y
 
     @property
-    def output(self) -> WatchedOutput:
-        return WatchedOutput(self.model.output, self.words)
+    def output(self) -> CapturedOutput:
+        return CapturedOutput(self.model.output, self.words)
 
     @property
-    def heads(self) -> dict[str, WatchedHead]:
+    def heads(self) -> dict[str, CapturedHead]:
         heads: nn.ModuleDict = self.model.heads
-        return {name: WatchedHead(name, head, self.scores) for name, head in heads.items()}
+        return {name: CapturedHead(name, head, self.scores) for name, head in heads.items()}
 
-    def read(self, head: str, hidden: Tensor, real: Tensor | None = None) -> Tensor:
-        y: Tensor = self.model.read(head, hidden, real)
-        self.scores.append(Scores(head, y))
+    def read(self, head: str, hidden: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        y: Tensor = self.model.read(head, hidden, attention_mask)
+        self.scores.append(HeadScores(head, y))
         return y
 
 
-class WatchedOutput:
+class CapturedOutput:
     """The output of a watched model, as far as something is learned from it."""
 
-    def __init__(self, output: Any, words: list[Words]) -> None:
+    def __init__(self, output: Any, words: list[CapturedRows]) -> None:
         self.output, self.words = output, words
 
     def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
         return self.noted(self.output.surprisal(hidden, targets, shares), hidden, targets, shares)
 
     def softened(
-        self, hidden: Tensor, targets: Tensor, soft: Soft, shares: Tensor | None = None
+        self, hidden: Tensor, targets: Tensor, soft: SoftTarget, shares: Tensor | None = None
     ) -> Tensor:
         nats = self.output.softened(hidden, targets, soft, shares)
         return self.noted(nats, hidden, targets, shares)
 
     def noted(self, nats: Tensor, hidden: Tensor, targets: Tensor, shares: Tensor | None) -> Tensor:
-        self.words.append(Words(hidden, targets, shares, nats))
+        self.words.append(CapturedRows(hidden, targets, shares, nats))
         return nats
 
 
-class WatchedHead:
+class CapturedHead:
     """A head, called by itself; as XLNet's, which is asked for starts, ends and more."""
 
-    def __init__(self, name: str, head: Any, scores: list[Scores]) -> None:
+    def __init__(self, name: str, head: Any, scores: list[HeadScores]) -> None:
         self.name, self.head, self.scores = name, head, scores
 
-    def __call__(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
-        return self.noted("", self.head(hidden, real))
+    def __call__(self, hidden: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return self.noted("", self.head(hidden, attention_mask))
 
     def ends(self, hidden: Tensor, start: Tensor) -> Tensor:
         return self.noted(".ends", self.head.ends(hidden, start))
 
-    def unanswerable(self, hidden: Tensor, starts: Tensor, real: Tensor | None = None) -> Tensor:
-        return self.noted(".unanswerable", self.head.unanswerable(hidden, starts, real))
+    def unanswerable(
+        self, hidden: Tensor, starts: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        return self.noted(".unanswerable", self.head.unanswerable(hidden, starts, attention_mask))
 
     def noted(self, answer: str, y: Tensor) -> Tensor:
-        self.scores.append(Scores(self.name + answer, y))
+        self.scores.append(HeadScores(self.name + answer, y))
         return y

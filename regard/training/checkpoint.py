@@ -57,7 +57,7 @@ DTYPES = {
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedCheckpoint:
     """A checkpoint on disk."""
 
     step: int
@@ -67,7 +67,7 @@ class Saved:
     files: tuple[str, ...]
 
     @classmethod
-    def open(cls, path: Path, *, verify: bool = True) -> Saved:
+    def open(cls, path: Path, *, verify: bool = True) -> SavedCheckpoint:
         """Reads the marker and the facts; `verify` hashes every file."""
         marker = read_marker(path)
         for name in marker["files"] if verify else (FACTS,):
@@ -125,11 +125,13 @@ class Checkpoints:
     @contextmanager
     def draft(
         self, step: int, needed: int, facts: Mapping[str, Any], best: bool = False
-    ) -> Iterator[Draft]:
+    ) -> Iterator[CheckpointDraft]:
         """A directory to fill; it vanishes unless it is finished. `needed` bytes must be free."""
         text = json.dumps(dict(facts), ensure_ascii=False).encode()
         needed += len(text) + ROOM
-        draft = Draft(self, step, self.directory / f".writing-{step:08d}-{os.getpid()}", text, best)
+        draft = CheckpointDraft(
+            self, step, self.directory / f".writing-{step:08d}-{os.getpid()}", text, best
+        )
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self.clean()
@@ -144,30 +146,30 @@ class Checkpoints:
             shutil.rmtree(draft.path, ignore_errors=True)
             raise
 
-    def latest(self) -> Saved | None:
+    def latest(self) -> SavedCheckpoint | None:
         """The newest intact checkpoint; warns of damaged ones that are newer. None in a new run."""
         return self.newest(self.entries())
 
-    def best(self) -> Saved | None:
+    def best(self) -> SavedCheckpoint | None:
         """The newest one saved as the best, if there is any."""
         return self.newest([path for path in self.entries() if says_best(path)])
 
-    def intact(self) -> list[Saved]:
+    def intact(self) -> list[SavedCheckpoint]:
         """All undamaged ones, one a step, the newest last."""
-        checkpoints: dict[int, Saved] = {}
+        checkpoints: dict[int, SavedCheckpoint] = {}
         for path in self.entries():
             try:
-                saved = Saved.open(path)
+                saved = SavedCheckpoint.open(path)
             except (StorageError, OSError):
                 continue
             checkpoints[saved.step] = saved
         return list(checkpoints.values())
 
-    def newest(self, entries: list[Path]) -> Saved | None:
+    def newest(self, entries: list[Path]) -> SavedCheckpoint | None:
         reasons: list[str] = []
         for path in reversed(entries):
             try:
-                checkpoint = Saved.open(path)
+                checkpoint = SavedCheckpoint.open(path)
             except (StorageError, OSError) as error:
                 reasons.append(str(error))
                 continue
@@ -217,7 +219,7 @@ class Checkpoints:
             except OSError as error:
                 warnings.warn(f"the old checkpoint {path} cannot be removed: {error}", stacklevel=4)
 
-    def explain(self, draft: Draft, needed: int, error: OSError) -> str:
+    def explain(self, draft: CheckpointDraft, needed: int, error: OSError) -> str:
         """What could not be written, how much room there is, and what is left."""
         try:
             room = f"{amount(shutil.disk_usage(self.directory).free)} are free"
@@ -236,7 +238,7 @@ class Checkpoints:
         )
 
 
-class Draft:
+class CheckpointDraft:
     """A checkpoint that is being written."""
 
     def __init__(

@@ -18,7 +18,7 @@ from regard.training.recipe import Recipe, Resolved, replaced
 from regard.training.resolve import DataFacts
 
 
-class Built(NamedTuple):
+class BuiltData(NamedTuple):
     objective: Objective
     valid: Objective | None  # None: the data has nothing to validate with
     config: Resolved  # with what the data decided
@@ -42,11 +42,11 @@ class TextData:
         pairs = read_marker(Path(recipe.data)).get("kind") == "pairs"
         return DataFacts("pairs" if pairs else card.objective)
 
-    def build(self, config: Resolved) -> Built:
+    def build(self, config: Resolved) -> BuiltData:
         """The objectives that learn and that validate."""
         objective = self.on_split(config, "train")
         config = self.decided(config, objective)
-        return Built(objective, self.validation(config), config)
+        return BuiltData(objective, self.validation(config), config)
 
     def decided(self, config: Resolved, objective: Any) -> Resolved:
         """The recipe with what the data to learn from decided."""
@@ -69,8 +69,8 @@ class TextData:
         built = kind.build(
             corpus,
             options_of(kind, options),
-            length=config.batch.length,
-            batch=config.batch.samples,
+            length=config.batch.seq_len,
+            batch=config.batch.size,
             seed=config.seed,
             learning=split == "train",
         )
@@ -84,11 +84,11 @@ class TextData:
 
     def corpus(self, config: Resolved, split: str) -> Any:
         corpus = Corpus.open(config.data, split)
-        if split == "train" and len(corpus) < config.batch.length:
-            raise too_short(corpus, config.batch.length)
+        if split == "train" and len(corpus) < config.batch.seq_len:
+            raise too_short(corpus, config.batch.seq_len)
         return corpus
 
-    def about(self, built: Built) -> Table:
+    def about(self, built: BuiltData) -> Table:
         """What run.json says of the data."""
         data = read_marker(Path(built.config.data))
         return {

@@ -304,7 +304,7 @@ def training_memory(
 ) -> int:
     """About how many bytes training takes beyond what the process holds without the model.
 
-    `batch` is that of one micro-batch in one process. Weights, gradients and the optimiser's state;
+    `batch` is that of one micro-batch in one process. Weights, gradients and the optimizer's state;
     copies of the weights in half precision; what the layers keep for the way back (with
     `checkpointing` only the input of each, and all of one); logits, of which there is one chunk.
     """

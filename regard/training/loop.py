@@ -1,6 +1,6 @@
 """The one training loop: pre-training, fine-tuning and distillation differ only in the objective.
 
-A step is a pure function of (weights, optimiser state, seed, step), so that a run that was stopped
+A step is a pure function of (weights, optimizer state, seed, step), so that a run that was stopped
 goes on bit for bit as if it never had been.
 """
 
@@ -22,13 +22,13 @@ from regard.core.seeding import seed_torch
 from regard.models.state import State
 from regard.objectives.base import Batch, Objective
 from regard.training.optimizer import clip, load_state, put, set_rate, state_tensors
-from regard.training.parallel import Alone, Group
+from regard.training.parallel import ProcessGroup, SingleProcess
 from regard.training.train_module import autocast, moved
 
 Parts = dict[str, Tensor]
 
 
-class Go(Protocol):
+class ForwardBackward(Protocol):
     """A pass of a micro-batch, there and back.
 
     `last` is False where another one follows, `share` is what its loss counts, and with `inputs`
@@ -46,10 +46,10 @@ class Go(Protocol):
 
 
 Place = tuple[int, int]  # the step, and the micro-batch counted over all processes
-Passes = Callable[[Go, Place, Batch, State | None], Parts]
+Passes = Callable[[ForwardBackward, Place, Batch, State | None], Parts]
 
 
-def once(go: Go, place: Place, batch: Batch, state: State | None) -> Parts:
+def once(go: ForwardBackward, place: Place, batch: Batch, state: State | None) -> Parts:
     """A micro-batch is read once, as it is."""
     return go(state)
 
@@ -59,7 +59,7 @@ class Diverged(RegardError):
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """What a run knows of itself beside its tensors; stands in every checkpoint."""
 
     step: int = 0
@@ -74,7 +74,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Taken:
+class StepMetrics:
     """What one step reports."""
 
     loss: float  # what is learned: the losses with their weights
@@ -98,7 +98,7 @@ class Batches:
     ) -> None:
         if samples % (accumulate * world):
             raise ConfigError(
-                f"batch.samples is {samples}; it must be divisible by batch.accumulate "
+                f"batch.size is {samples}; it must be divisible by batch.grad_accum "
                 f"({accumulate}) times the number of processes ({world})"
             )
         self.objective, self.samples = objective, samples
@@ -145,12 +145,12 @@ class Loop:
 
     def __init__(
         self,
-        engine: Alone,
+        engine: SingleProcess,
         objective: Objective,
         batches: Batches,
         optimizer: torch.optim.Optimizer,
         rate: Callable[[int], float],
-        group: Group,
+        group: ProcessGroup,
         *,
         seed: int,
         precision: str,
@@ -164,13 +164,13 @@ class Loop:
         like = next(self.model.parameters())
         self.device, self.dtype = like.device, like.dtype
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
-        self.progress = Progress()
+        self.progress = RunProgress()
         self.states: list[State | None] = [None] * len(batches.slices)
         self.thaw: Callable[[int], None] = lambda step: None  # says what learns at a step
         self.passes: Passes = once  # how a micro-batch is read
         self.at: Callable[[int], int] = lambda step: step  # where in the schedule a step stands
 
-    def step(self, last: int, flags: Callable[[], Sequence[bool]] = tuple) -> Taken:
+    def step(self, last: int, flags: Callable[[], Sequence[bool]] = tuple) -> StepMetrics:
         """Step `progress.step` (counted from 0), which is not counted if it diverges."""
         began = time.perf_counter()
         number = self.progress.step
@@ -204,7 +204,7 @@ class Loop:
         self.progress.targets += int(next(iter(counts.values())))
         self.progress.seconds += time.perf_counter() - began
         learned = sum(self.objective.weights.get(k, 1.0) * loss for k, loss in losses.items())
-        return Taken(learned, losses, norm, rate, tokens, raised)
+        return StepMetrics(learned, losses, norm, rate, tokens, raised)
 
     def go(
         self,
@@ -262,7 +262,7 @@ class Loop:
         raise Diverged(
             f"step {number + 1} has no finite loss or gradient ({shown}, norm {norm:.4g}); its "
             f"samples are {first} to {first + self.batches.samples - 1}. The weights before it are "
-            "kept. Try a smaller optimizer.rate, a longer warm-up, or engine.precision=fp32"
+            "kept. Try a smaller optimizer.lr, a longer warm-up, or engine.precision=fp32"
         )
 
     # -- what a checkpoint holds
@@ -284,8 +284,8 @@ class Loop:
         for i in range(len(states[0].hidden)):
             mine = torch.cat([state.hidden[i] for state in states])
             tensors[f"hidden.{i}"] = self.group.gather(mine)[back]
-        if states[0].real is not None:
-            marks = torch.cat([s.real for s in states if s.real is not None])
+        if states[0].attention_mask is not None:
+            marks = torch.cat([s.attention_mask for s in states if s.attention_mask is not None])
             tensors["real"] = self.group.gather(marks.to(torch.uint8))[back]
         tensors["length"] = torch.tensor(states[0].length)
         return tensors
@@ -311,7 +311,7 @@ class Loop:
                 put(place, weights[name], name)
         if "optimizer" in tensors:
             load_state(self.optimizer, self.model, tensors["optimizer"])
-        self.progress = Progress(**progress)
+        self.progress = RunProgress(**progress)
         if self.progress.scaler:
             self.scaler.load_state_dict(self.progress.scaler)
         memory = tensors.get("memory") or {}
@@ -321,11 +321,13 @@ class Loop:
         self.states = []
         for part in self.batches.slices:
             rows = torch.tensor(self.batches.places(part))
-            real = memory["real"][rows].bool().to(self.device) if "real" in memory else None
+            attention_mask = (
+                memory["real"][rows].bool().to(self.device) if "real" in memory else None
+            )
             self.states.append(
                 State(
                     hidden=[h[rows].to(self.device) for h in hidden],
-                    real=real,
+                    attention_mask=attention_mask,
                     length=int(memory["length"]),
                 )
             )
@@ -351,7 +353,7 @@ class Loop:
             for parameter, value in zip(self.model.parameters(), weights, strict=True):
                 parameter.copy_(value)
         self.optimizer.state.clear()
-        self.progress = Progress()
+        self.progress = RunProgress()
         self.states = [None] * len(self.states)
         self.batches.drop()
         usual = sorted(times[1:] or times)

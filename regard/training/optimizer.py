@@ -1,4 +1,4 @@
-"""Optimisers by name, what their papers set them to, and their state as named tensors."""
+"""Optimizers by name, what their papers set them to, and their state as named tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DECAYED_VECTORS = {
 
 
 def groups_of(
-    model: nn.Module, decay: float, fall: float = 1.0, hidden: Collection[Tensor] = ()
+    model: nn.Module, weight_decay: float, layer_decay: float = 1.0, hidden: Collection[Tensor] = ()
 ) -> list[dict[str, Any]]:
     """ "decay" and "plain": norms and biases are not pulled towards zero. The matrices in `hidden`
     stand in groups of this name, and decay.
@@ -33,10 +33,12 @@ def groups_of(
     al. 2019, table 8).
     """
     scales: dict[int, float] = {}
-    if fall != 1.0:
+    if layer_decay != 1.0:
         lower = levels(model)
         scales = {
-            id(p): fall ** (len(lower) - 1 - m) for m, level in enumerate(lower) for p in level
+            id(p): layer_decay ** (len(lower) - 1 - m)
+            for m, level in enumerate(lower)
+            for p in level
         }
     matrices = set(map(id, hidden))
     members: dict[tuple[str, float], list[Tensor]] = {}
@@ -46,7 +48,12 @@ def groups_of(
             kind = HIDDEN if id(p) in matrices else "plain" if vector else "decay"
             members.setdefault((kind, scales.get(id(p), 1.0)), []).append(p)
     return [
-        {"name": name, "params": params, "scale": scale, "weight_decay": decay * (name != "plain")}
+        {
+            "name": name,
+            "params": params,
+            "scale": scale,
+            "weight_decay": weight_decay * (name != "plain"),
+        }
         for (name, scale), params in sorted(members.items(), key=lambda kind: kind[0])
     ]
 
@@ -58,62 +65,68 @@ def optimizer(
     name: str,
     model: nn.Module,
     *,
-    rate: float,
+    lr: float,
     betas: tuple[float, float] = (0.9, 0.999),
-    epsilon: float = 1e-8,
-    decay: float = 0.0,
-    fall: float = 1.0,  # the rate of a layer, times that of the one above it
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    layer_decay: float = 1.0,  # the rate of a layer, times that of the one above it
     momentum: float = 0.0,  # of "sgd"
     products: torch.dtype | None = None,  # of "muon": what it multiplies in; None: as the weights
     keep_zeros: bool = False,  # of "muon": the others leave a weight without a gradient as it is
 ) -> Optimizer:
     """Build it after the model has been moved or sharded.
 
-    "adamw" decouples the decay from the gradient; "adam" has none. Of Adafactor, `epsilon` is what
+    "adamw" decouples the decay from the gradient; "adam" has none. Of Adafactor, `eps` is what
     is added to the squared gradient (T5: 1e-30). "muon" is for the matrices of the layers, with
-    AdamW of the same rate, the `betas` and the `epsilon` for all other weights.
+    AdamW of the same rate, the `betas` and the `eps` for all other weights.
     """
-    check(name, rate, betas, epsilon, decay)
-    if not 0 < fall <= 1:
-        raise ConfigError(f"optimizer.fall is {fall:g}; it must be over 0 and at most 1")
+    check(name, lr, betas, eps, weight_decay)
+    if not 0 < layer_decay <= 1:
+        raise ConfigError(
+            f"optimizer.layer_decay is {layer_decay:g}; it must be over 0 and at most 1"
+        )
     own: Any = None
     if name not in ("adam", "adamw", "sgd"):
         import regard.training.own_optimizers as own
     parts = dict(own.hidden_matrices(model)) if name == "muon" else {}
-    groups = groups_of(model, decay, fall, parts)
+    groups = groups_of(model, weight_decay, layer_decay, parts)
     if not groups:
         raise ConfigError("the model has no weight that learns; free at least one")
     fused = all(p.device.type in ("cpu", "cuda") for g in groups for p in g["params"])
-    adamw = partial(torch.optim.AdamW, lr=rate, betas=betas, eps=epsilon, fused=fused)
+    adamw = partial(torch.optim.AdamW, lr=lr, betas=betas, eps=eps, fused=fused)
     built: Optimizer
     if name == "bert-adam":
-        built = own.BertAdam(groups, rate, betas, epsilon)
+        built = own.BertAdam(groups, lr, betas, eps)
     elif name == "adafactor":
-        built = own.Adafactor(groups, rate, epsilon)
+        built = own.Adafactor(groups, lr, eps)
     elif name == "sgd":
-        built = torch.optim.SGD(groups, rate, momentum, foreach=True)
+        built = torch.optim.SGD(groups, lr, momentum, foreach=True)
     elif name == "muon":
-        built = own.Muon(groups, adamw, rate, parts, products=products, keep_zeros=keep_zeros)
+        built = own.Muon(groups, adamw, lr, parts, products=products, keep_zeros=keep_zeros)
     else:
         built = adamw(groups)
     return built
 
 
-def check(name: str, rate: float, betas: tuple[float, float], epsilon: float, decay: float) -> None:
+def check(
+    name: str, lr: float, betas: tuple[float, float], eps: float, weight_decay: float
+) -> None:
     if name not in NAMES:
         raise UnknownName("optimizer", name, NAMES)
-    for what, value in (("rate", rate), ("epsilon", epsilon), ("decay", decay)):
+    for what, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
         if not (math.isfinite(value) and value >= 0):
             raise ConfigError(f"{what} is {value}; it must be a number of at least 0")
     if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
         raise ConfigError(f"betas are {list(betas)}; they are two numbers in [0, 1)")
-    if name == "adam" and decay:
-        raise ConfigError(f"adam has no weight decay, and {decay} was asked for; choose adamw")
+    if name == "adam" and weight_decay:
+        raise ConfigError(
+            f"adam has no weight decay, and {weight_decay} was asked for; choose adamw"
+        )
 
 
-def set_rate(optimizer: Optimizer, rate: float) -> None:
+def set_rate(optimizer: Optimizer, lr: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = rate * group.get("scale", 1.0)
+        group["lr"] = lr * group.get("scale", 1.0)
 
 
 def clip(parameters: Iterable[Tensor], limit: float) -> float:
@@ -128,7 +141,7 @@ def clip(parameters: Iterable[Tensor], limit: float) -> float:
 
 
 def state_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimiser's own tensors, named "<parameter>/<key>"; not copies."""
+    """The optimizer's own tensors, named "<parameter>/<key>"; not copies."""
     return {
         f"{name}/{key}": value
         for name, p in model.named_parameters()
@@ -154,13 +167,13 @@ def load_state(optimizer: Optimizer, model: nn.Module, tensors: dict[str, Tensor
             continue
         if values.keys() != state.keys():
             raise FormatError(
-                f"the optimiser's state of {name} holds {', '.join(sorted(values))}; this one "
-                f"expects {', '.join(sorted(state)) or 'none'}: was it another optimiser?"
+                f"the optimizer's state of {name} holds {', '.join(sorted(values))}; this one "
+                f"expects {', '.join(sorted(state)) or 'none'}: was it another optimizer?"
             )
         for key, value in values.items():
             put(state[key], value, f"{name}/{key}")
     if by_name:
-        raise FormatError(f"the optimiser's state has {next(iter(by_name))!r}, the model has not")
+        raise FormatError(f"the optimizer's state has {next(iter(by_name))!r}, the model has not")
 
 
 def put(place: Any, value: Tensor, name: str) -> None:
@@ -240,20 +253,20 @@ def layers_of(model: Any) -> list[nn.Module]:
 
 
 def freeze(config: Resolved, model: nn.Module) -> None:
-    """What never will learn is frozen here, before there is an optimiser or an engine: neither then
+    """What never will learn is frozen here, before there is an optimizer or an engine: neither then
     knows of it.
     """
     chosen = config.optimizer
-    if chosen.zeros:
+    if chosen.keep_sparsity:
         hold_zeros(config.model, model)
-    frozen = held(model, chosen.frozen or 0)
-    if not chosen.thaw:
+    frozen = held(model, chosen.freeze_layers or 0)
+    if not chosen.unfreeze_every:
         for weight in frozen:
             weight.requires_grad_(False)
     elif len(frozen) == len(list(model.parameters())):
         raise ConfigError(
             f"nothing stands above the {len(layers_of(model))} layers that could learn while all "
-            f"of them are frozen; choose optimizer.frozen below {len(layers_of(model))}"
+            f"of them are frozen; choose optimizer.freeze_layers below {len(layers_of(model))}"
         )
 
 
@@ -274,14 +287,14 @@ def matrices_of(model: nn.Module) -> Iterator[nn.Parameter]:
 
 
 def hold_zeros(name: str, model: nn.Module) -> None:
-    """Single weights that were pruned stay away. They get no gradient, and without one no optimiser
+    """Single weights that were pruned stay away. They get no gradient, and without one no optimizer
     moves a weight from 0, nor does decay.
     """
     matrices = list(matrices_of(model))
     known = not any(matrix.is_meta for matrix in matrices)
     if known and not any(bool((matrix == 0).any()) for matrix in matrices):
         raise ConfigError(
-            f"optimizer.zeros keeps the zeros of {name}, and its layers have none; leave "
+            f"optimizer.keep_sparsity keeps the zeros of {name}, and its layers have none; leave "
             "it out, or make some with 'regard prune --weights SHARE'"
         )
     for matrix in matrices:
@@ -293,7 +306,7 @@ def elsewhere(weight: Tensor, slope: Tensor) -> Tensor:
     return slope.masked_fill(weight == 0, 0.0)
 
 
-class Thaw:
+class GradualUnfreezing:
     """Called before each step, frees what is due: a layer, and at last the embeddings."""
 
     def __init__(self, model: nn.Module, frozen: int, every: int) -> None:

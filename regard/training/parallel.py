@@ -28,7 +28,7 @@ CALL = 5.0  # seconds that it tries one address
 
 
 @dataclass(frozen=True)
-class Group:
+class ProcessGroup:
     """The processes that train together."""
 
     rank: int = 0
@@ -84,11 +84,11 @@ def home() -> torch.device:
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
-def join(device: torch.device) -> Group:
+def join(device: torch.device) -> ProcessGroup:
     """Joins the processes that torchrun started; alone without it."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
-        return Group()
+        return ProcessGroup()
     if not dist.is_initialized():
         backend = "nccl" if device.type == "cuda" else "gloo"
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
@@ -99,7 +99,9 @@ def join(device: torch.device) -> Group:
             )
         else:
             dist.init_process_group(backend, timeout=PATIENCE)
-    return Group(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
+    return ProcessGroup(
+        dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0"))
+    )
 
 
 def meeting_point(rank: int, world: int) -> dist.Store:
@@ -140,13 +142,13 @@ def leave(together: bool) -> None:
     dist.destroy_process_group()
 
 
-class Alone:
+class SingleProcess:
     """One process."""
 
     scale = 1  # by which a loss is multiplied, because the engine divides the gradients by it
     sharded = False
 
-    def __init__(self, learner: nn.Module, group: Group) -> None:
+    def __init__(self, learner: nn.Module, group: ProcessGroup) -> None:
         self.learner, self.group = learner, group
         self.module: Any = learner
 
@@ -155,14 +157,14 @@ class Alone:
         return nullcontext()
 
     def average(self, step: int) -> None:
-        """After the optimiser's step."""
+        """After the optimizer's step."""
 
     def evaluator(self) -> Any:
         """What a validation calls."""
         return self.learner
 
 
-class Replicated(Alone):
+class DataParallel(SingleProcess):
     """DistributedDataParallel: every process has all weights, gradients are averaged.
 
     With `find_unused_parameters` the buckets are never rebuilt after the first step, so that a
@@ -170,7 +172,7 @@ class Replicated(Alone):
     that really is unused keeps it from warning that there is none.
     """
 
-    def __init__(self, learner: nn.Module, group: Group) -> None:
+    def __init__(self, learner: nn.Module, group: ProcessGroup) -> None:
         super().__init__(learner, group)
         self.scale = group.world
         learner.register_parameter("unused", nn.Parameter(torch.zeros((), device=home())))
@@ -183,12 +185,12 @@ class Replicated(Alone):
         return nullcontext() if last else quiet
 
 
-class Local(Replicated):
+class LocalSGD(DataParallel):
     """Post-local SGD (Lin et al. 2018): every process learns by itself and the weights are
     averaged every few steps: for slow networks. The first steps are synchronous.
     """
 
-    def __init__(self, learner: nn.Module, group: Group, every: int, warmup: int) -> None:
+    def __init__(self, learner: nn.Module, group: ProcessGroup, every: int, warmup: int) -> None:
         from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as hooks
         from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
@@ -208,12 +210,12 @@ class Local(Replicated):
         self.averager.average_parameters(self.learner.parameters())
 
 
-class Sharded(Alone):
-    """FSDP2: weights, gradients and optimiser state are dealt out over the processes."""
+class Sharded(SingleProcess):
+    """FSDP2: weights, gradients and optimizer state are dealt out over the processes."""
 
     sharded = True
 
-    def __init__(self, learner: Any, group: Group) -> None:
+    def __init__(self, learner: Any, group: ProcessGroup) -> None:
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
         super().__init__(learner, group)
@@ -235,14 +237,16 @@ class Sharded(Alone):
         return self.module
 
 
-def engine(kind: str, learner: nn.Module, group: Group, every: int, warmup: int) -> Alone:
+def engine(
+    kind: str, learner: nn.Module, group: ProcessGroup, every: int, warmup: int
+) -> SingleProcess:
     """The engine of a recipe."""
     if group.world == 1:
-        return Alone(learner, group)
+        return SingleProcess(learner, group)
     if kind == "ddp":
-        return Replicated(learner, group)
+        return DataParallel(learner, group)
     if kind == "local-sgd":
-        return Local(learner, group, every, warmup)
+        return LocalSGD(learner, group, every, warmup)
     if kind == "fsdp":
         return Sharded(learner, group)
     raise ConfigError(f"engine.parallel is {kind!r}; it must be ddp, fsdp or local-sgd")

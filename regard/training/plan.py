@@ -24,7 +24,7 @@ from regard.training.build import (
     outline,
     resolved,
 )
-from regard.training.data import Built, TextData
+from regard.training.data import BuiltData, TextData
 from regard.training.hardware import (
     gemm_peak,
     memory,
@@ -33,8 +33,8 @@ from regard.training.hardware import (
     training_memory,
 )
 from regard.training.loop import Batches, Loop
-from regard.training.optimizer import Thaw, freeze, layers_of, optimizer, work
-from regard.training.parallel import Group, engine
+from regard.training.optimizer import GradualUnfreezing, freeze, layers_of, optimizer, work
+from regard.training.parallel import ProcessGroup, engine
 from regard.training.recipe import FrozenConfig, Recipe, Resolved
 from regard.training.resolve import (
     RunFacts,
@@ -45,7 +45,7 @@ from regard.training.resolve import (
     with_steps,
 )
 from regard.training.schedule import BY_WIDTH, schedule
-from regard.training.train_module import DTYPES, Learner, checkpoint_blocks
+from regard.training.train_module import DTYPES, TrainModule, checkpoint_blocks
 
 WORTH_COMPILING = 15 * 60.0  # seconds; a shorter run cannot repay a minute of compiling
 LONG = 20.0  # seconds of a step; one wants to know before waiting for a few
@@ -56,7 +56,7 @@ Note = Callable[[str], None]
 
 
 @dataclass
-class Plan:
+class TrainingPlan:
     recipe: FrozenConfig
     objective: Objective
     valid: Objective | None
@@ -69,20 +69,20 @@ class Plan:
 
 def prepare(
     recipe: Recipe,
-    group: Group,
+    group: ProcessGroup,
     device: torch.device,
     note: Note,
     *,
     resumed: bool = False,  # the recipe is that of a run to go on with
     data: TextData | None = None,
     patience: float = math.inf,  # seconds; a step that takes longer is estimated, not measured
-) -> Plan:
+) -> TrainingPlan:
     """Builds everything, estimates, refuses what cannot fit, and resolves the recipe."""
     data = data or TextData()
     (objective, valid, config), _, batches, facts, paper = foresee(
         recipe, group, device, note, resumed=resumed, data=data
     )
-    facts["data"] = data.about(Built(objective, valid, config))
+    facts["data"] = data.about(BuiltData(objective, valid, config))
     model = model_for(config, objective)
     for built in (objective, valid):
         if built is not None and built.note:
@@ -90,10 +90,10 @@ def prepare(
     if config.engine.precision == "fp64":
         model.double()
     model.to(device)
-    if config.robust.depth:
+    if config.robust.drop_path:
         from regard.training.robust import deepen
 
-        deepen(model, config.robust.depth)
+        deepen(model, config.robust.drop_path)
     if config.engine.checkpointing:
         checkpoint_blocks(model)
     run = run_facts(config, model, objective, data)
@@ -112,9 +112,9 @@ def prepare(
         if config.budget.steps is None:
             pace = f"{timing.seconds:.3g} s a step: {frozen.budget.minutes:g} minutes are"
             note(f"{pace} {frozen.budget.steps:,} steps")
-    if not resumed and frozen.schedule.name in BY_WIDTH and recipe.optimizer.rate is not None:
+    if not resumed and frozen.schedule.name in BY_WIDTH and recipe.optimizer.lr is not None:
         scale = model.config.width * max(1.0, frozen.schedule.warmup)
-        highest = frozen.optimizer.rate / scale**0.5
+        highest = frozen.optimizer.lr / scale**0.5
         note(
             f"with the schedule {frozen.schedule.name} the rate is a factor, and the highest "
             f"learning rate is {highest:.2g}; --schedule linear takes --lr as it is"
@@ -122,11 +122,11 @@ def prepare(
     set_pace(frozen, loop, model)
     flops = run.flops * work(model)
     facts |= {"steps": frozen.budget.steps, "gemm_peak": peak, "step_flops": flops}
-    return Plan(frozen, objective, valid, batches, loop, facts, peak, flops)
+    return TrainingPlan(frozen, objective, valid, batches, loop, facts, peak, flops)
 
 
-class Foreseen(NamedTuple):
-    built: Built
+class PlannedRun(NamedTuple):
+    built: BuiltData
     ghost: Any  # the model without weights
     batches: Batches
     facts: dict[str, Any]
@@ -135,13 +135,13 @@ class Foreseen(NamedTuple):
 
 def foresee(
     recipe: Recipe,
-    group: Group,
+    group: ProcessGroup,
     device: torch.device,
     note: Note,
     *,
     data: TextData,
     resumed: bool = False,
-) -> Foreseen:
+) -> PlannedRun:
     """All that is known before there are weights; what cannot be, or cannot fit, is refused."""
     if recipe.engine.threads and not resumed:
         torch.set_num_threads(recipe.engine.threads)
@@ -151,7 +151,7 @@ def foresee(
     built = data.build(resolved(recipe, data, machine))
     objective, valid, config = built
     ghost = outline(config, objective)
-    if config.robust.depth:
+    if config.robust.drop_path:
         from regard.training.robust import check_model
 
         check_model(config.robust, ghost)
@@ -160,41 +160,41 @@ def foresee(
     else:
         note("the data has no validation text: nothing is measured on the way")
     batch = config.batch
-    batches = Batches(objective, batch.samples, batch.accumulate, group.rank, group.world)
+    batches = Batches(objective, batch.size, batch.grad_accum, group.rank, group.world)
     facts = about(config, ghost, objective, batches)
     refuse_too_large(facts)
     paper = paper_of(config, FAMILIES[family(config)], is_directory(config.model))
-    return Foreseen(built, ghost, batches, facts, paper)
+    return PlannedRun(built, ghost, batches, facts, paper)
 
 
 def run_facts(config: Resolved, model: Any, objective: Objective, data: TextData) -> RunFacts:
     rows = rows_of(objective)
-    usual, samples = round(objective.usual / rows), config.batch.samples * rows
+    usual, samples = round(objective.mean_len / rows), config.batch.size * rows
     flops = step_flops(model, usual, samples, **extent(model, objective))
     if several_passes(config.robust):
         from regard.training.robust import passes
 
         flops *= passes(config.robust)
     layers = len(layers_of(model))
-    return RunFacts(len(objective), objective.usual, layers, flops, data.of_examples)
+    return RunFacts(len(objective), objective.mean_len, layers, flops, data.of_examples)
 
 
 def loop_for(
-    config: Resolved, model: Any, objective: Objective, batches: Batches, group: Group
+    config: Resolved, model: Any, objective: Objective, batches: Batches, group: ProcessGroup
 ) -> Loop:
     robust, words = config.robust, None
     if disturbs(robust):
-        from regard.training.adversary import Disturbed
+        from regard.training.adversary import AdversarialReader
 
         corpus = objective.corpus
-        words = Disturbed(model, robust, corpus.special, corpus.vocabulary, config.seed)
-    if robust.agree:
+        words = AdversarialReader(model, robust, corpus.special, corpus.vocab_size, config.seed)
+    if robust.rdrop:
         from regard.training.rdrop import agreeing
 
-        objective = agreeing(objective, robust.agree, words)
-    learner, chosen = Learner(model, objective), config.engine
+        objective = agreeing(objective, robust.rdrop, words)
+    learner, chosen = TrainModule(model, objective), config.engine
     loop = Loop(
-        engine(chosen.parallel, learner, group, chosen.every, chosen.warmup),
+        engine(chosen.parallel, learner, group, chosen.sync_every, chosen.sync_warmup),
         objective,
         batches,
         optimizer_for(config, model),
@@ -202,7 +202,7 @@ def loop_for(
         group,
         seed=config.seed,
         precision=chosen.precision,
-        limit=config.optimizer.clip,
+        limit=config.optimizer.grad_clip,
     )
     if words is not None:
         loop.passes = words
@@ -214,13 +214,13 @@ def optimizer_for(config: Resolved, model: Any) -> torch.optim.Optimizer:
     return optimizer(
         chosen.name,
         model,
-        rate=chosen.rate,
+        lr=chosen.lr,
         betas=(chosen.betas[0], chosen.betas[1]),
-        epsilon=chosen.epsilon,
-        decay=chosen.decay,
-        fall=chosen.fall,
+        eps=chosen.eps,
+        weight_decay=chosen.weight_decay,
+        layer_decay=chosen.layer_decay,
         products=torch.bfloat16 if config.engine.precision == "bf16" else None,
-        keep_zeros=chosen.zeros,
+        keep_zeros=chosen.keep_sparsity,
     )
 
 
@@ -228,11 +228,11 @@ def schedule_for(config: FrozenConfig, model: Any) -> Callable[[int], float]:
     planned = config.schedule
     return schedule(
         planned.name,
-        rate=config.optimizer.rate,
+        lr=config.optimizer.lr,
         warmup=planned.warmup,
         steps=config.budget.steps,
         width=model.config.width,
-        floor=planned.floor,
+        min_lr_ratio=planned.min_lr_ratio,
         power=planned.power,
         until=planned.until,
     )
@@ -242,8 +242,8 @@ def set_pace(config: FrozenConfig, loop: Loop, model: Any) -> None:
     """The rate of each step, and which weights learn in it."""
     chosen, steps, minutes = config.optimizer, config.budget.steps, config.budget.minutes
     loop.rate = schedule_for(config, model)
-    if chosen.thaw:  # from here on: what was rehearsed is the most that a step costs
-        loop.thaw = Thaw(model, chosen.frozen or 0, chosen.thaw)
+    if chosen.unfreeze_every:  # from here on: what was rehearsed is the most that a step costs
+        loop.thaw = GradualUnfreezing(model, chosen.freeze_layers or 0, chosen.unfreeze_every)
     if config.budget.clock and minutes:
         limit = 60 * minutes
         loop.at = lambda step: min(steps, max(1, round(loop.progress.seconds / limit * steps)))
@@ -264,7 +264,7 @@ def rehearse(config: Resolved, loop: Loop, least: float, patience: float, note: 
     if least > LONG:
         note(
             f"by its operations alone a step takes {least:.0f} s on this machine; for shorter ones "
-            "choose a smaller --size or batch.samples"
+            "choose a smaller --size or batch.size"
         )
     seconds = max(1.0, (minutes or 0.0) * 60 * REHEARSAL)
     plain = least if least > patience else loop.rehearse(seconds)
@@ -297,7 +297,7 @@ def about(config: Resolved, model: Any, objective: Objective, batches: Batches) 
     """What is said before a run, and stands in run.json."""
     need = training_memory(
         model,
-        batches.size * rows_of(objective) * (2 if config.robust.agree else 1),
+        batches.size * rows_of(objective) * (2 if config.robust.rdrop else 1),
         objective.longest,
         optimizer=config.optimizer.name,
         precision=config.engine.precision,
@@ -309,7 +309,7 @@ def about(config: Resolved, model: Any, objective: Objective, batches: Batches) 
         "model": {"name": config.model, **describe(model)},
         "objective": objective.name,
         "samples": len(objective),
-        "tokens_per_step": round(config.batch.samples * objective.usual),
+        "tokens_per_step": round(config.batch.size * objective.mean_len),
         "memory_needed": need,
         "memory_free": memory()["available"],
         "precision": config.engine.precision,
@@ -324,13 +324,13 @@ def about(config: Resolved, model: Any, objective: Objective, batches: Batches) 
 
 def rows_of(objective: Objective) -> int:
     """How many rows a sample is read as: none of them sees another."""
-    return -(-objective.largest // max(1, objective.longest))
+    return -(-objective.max_len // max(1, objective.longest))
 
 
 def extent(model: Any, objective: Objective) -> dict[str, int]:
     """How many targets a row of a sample has, and how many rows a model remembers."""
     targets = objective.targets_in(objective.collate([objective.get(0)]))
-    past = getattr(model.config, "memory", 0) if objective.recurrent else 0
+    past = getattr(model.config, "mem_len", 0) if objective.recurrent else 0
     return {"targets": -(-targets // rows_of(objective)), "past": past or 0}
 
 
@@ -339,6 +339,6 @@ def refuse_too_large(facts: dict[str, Any]) -> None:
     if need > free:
         raise RegardError(
             f"this run needs about {need / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; choose "
-            "a smaller size, batch.accumulate for smaller micro-batches, or "
+            "a smaller size, batch.grad_accum for smaller micro-batches, or "
             "engine.checkpointing=true"
         )

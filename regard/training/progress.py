@@ -25,7 +25,7 @@ BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-=+*#@"
 
 
-class Watch(Protocol):
+class ProgressDisplay(Protocol):
     """What a run tells whoever looks on."""
 
     def start(self, facts: Record) -> None: ...
@@ -35,7 +35,7 @@ class Watch(Protocol):
     def stop(self, text: str = "") -> None: ...
 
 
-class Silent:
+class SilentProgress:
     """Says nothing."""
 
     def start(self, facts: Record) -> None: ...
@@ -45,7 +45,7 @@ class Silent:
     def stop(self, text: str = "") -> None: ...
 
 
-class Smooth:
+class RunningMean:
     """A running mean that is right from the first value on (as Adam corrects its own)."""
 
     def __init__(self, keep: float = 0.98) -> None:
@@ -58,12 +58,12 @@ class Smooth:
         return self.sum / self.weight if self.weight else math.nan
 
 
-class Plain:
+class PlainProgress:
     """Lines for a log: the first step, then one in so many seconds, then the last."""
 
     def __init__(self, every: float = 10.0, out: IO[str] | None = None) -> None:
         self.every, self.out = every, out
-        self.smooth = Smooth()
+        self.smooth = RunningMean()
         self.shown = -math.inf
 
     def say(self, text: str) -> None:
@@ -93,7 +93,7 @@ class Plain:
             self.say(text)
 
 
-class Live:
+class LiveProgress:
     """One screenful that is redrawn four times a second, whatever the pace of the steps."""
 
     def __init__(self, out: IO[str] | None = None) -> None:
@@ -102,7 +102,7 @@ class Live:
 
         self.console = Console(file=out or sys.stderr, highlight=False)
         self.bars = BARS if "utf" in (self.console.encoding or "").lower() else ASCII_BARS
-        self.smooth = Smooth()
+        self.smooth = RunningMean()
         self.losses: deque[float] = deque(maxlen=4096)
         self.facts: Record = {}
         self.record: Record = {}
@@ -178,9 +178,13 @@ class Live:
         return [(name, text) for name, text in rows if text]
 
 
-def watch(kind: str = "auto") -> Watch:
+def watch(kind: str = "auto") -> ProgressDisplay:
     """The live view where standard error is a terminal, else plain lines; or what is asked for."""
-    kinds: dict[str, Callable[[], Watch]] = {"live": Live, "plain": Plain, "silent": Silent}
+    kinds: dict[str, Callable[[], ProgressDisplay]] = {
+        "live": LiveProgress,
+        "plain": PlainProgress,
+        "silent": SilentProgress,
+    }
     if kind == "auto":
         able = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         kind = "live" if able and importlib.util.find_spec("rich") else "plain"

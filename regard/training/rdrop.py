@@ -27,7 +27,7 @@ from regard.models.output import CHUNK
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective
 from regard.objectives.mixture import Mixture
-from regard.training.capture import Watched, Words
+from regard.training.capture import Capture, CapturedRows
 
 APART = "_apart"  # behind the name of a loss: how far its distributions are apart
 KNOWN = ("causal", "recurrent", "prefix", "masked", "sentences", "permuted", "span", "pairs",
@@ -39,18 +39,18 @@ LOSSES = {  # of a head's answers, where they have not its own name
 }
 
 
-class Calls(Protocol):
+class SequenceCounter(Protocol):
     """Counts the sequences that a pass reads."""
 
     call: int
 
 
-def agreeing(objective: Objective, weight: float, calls: Calls | None = None) -> Any:
+def agreeing(objective: Objective, weight: float, calls: SequenceCounter | None = None) -> Any:
     """An objective to learn by instead; samples and validation remain those of the one given."""
     if not isinstance(objective, Mixture):
-        return Agree(objective, weight, calls)
+        return RDrop(objective, weight, calls)
     mixture = copy(objective)
-    parts: dict[str, Any] = {n: Agree(part, weight, calls) for n, part in objective.parts.items()}
+    parts: dict[str, Any] = {n: RDrop(part, weight, calls) for n, part in objective.parts.items()}
     mixture.parts = parts
     mixture.weights = objective.weights | {
         name + APART: weight * objective.weights[name] for name in objective.names()
@@ -61,15 +61,17 @@ def agreeing(objective: Objective, weight: float, calls: Calls | None = None) ->
     return mixture
 
 
-class Agree:
+class RDrop:
     """What a loop asks of the objective that it learns by, with the loss of two passes. All else
     (samples, heads, figures) is asked of the objective inside.
     """
 
-    def __init__(self, objective: Objective, weight: float, calls: Calls | None = None) -> None:
+    def __init__(
+        self, objective: Objective, weight: float, calls: SequenceCounter | None = None
+    ) -> None:
         if objective.name not in KNOWN:
             raise ConfigError(
-                f"robust.agree compares what two passes say, and it does not know what "
+                f"robust.rdrop compares what two passes say, and it does not know what "
                 f"{objective.name!r} says; these can agree: {', '.join(KNOWN)}"
             )
         self.inner, self.calls = objective, calls
@@ -94,7 +96,7 @@ class Agree:
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
         """Both passes read the same words, disturbed alike, with the memory of before."""
         past, start = copy(state), 0 if self.calls is None else self.calls.call
-        one, two = Watched(model), Watched(model)
+        one, two = Capture(model), Capture(model)
         first = self.inner.loss(one, batch, state)
         if self.calls is not None:
             self.calls.call = start
@@ -102,7 +104,7 @@ class Agree:
         sums = {name: (value + second.sums[name]) / 2 for name, value in first.sums.items()}
         return Loss(sums | self.apart(one, two, batch), self.counts(batch), first.seen)
 
-    def apart(self, one: Watched, two: Watched, batch: Batch) -> dict[str, Tensor]:
+    def apart(self, one: Capture, two: Capture, batch: Batch) -> dict[str, Tensor]:
         """Summed as the losses are, for each of them."""
         device = next(one.model.parameters()).device
         sums = {name: torch.zeros((), device=device) for name in self.names}
@@ -154,7 +156,7 @@ def tags(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
 
 def ends(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
     """Start and end each count half, as in the loss."""
-    inside = batch["real"][:, None]
+    inside = batch["attention_mask"][:, None]
     each = divergence(a.transpose(1, 2), b.transpose(1, 2), inside).mean(1)
     return (each * batch["known"]).sum()
 
@@ -181,7 +183,7 @@ HEADS: dict[str, Callable[[Tensor, Tensor, Batch], Tensor]] = {
 }
 
 
-def words(output: Any, one: Words, two: Words) -> Tensor:
+def words(output: Any, one: CapturedRows, two: CapturedRows) -> Tensor:
     """Of rows that guess words; the logits of a few rows at a time, made again for the gradient."""
 
     def part(a: Tensor, b: Tensor, share: Tensor | None) -> Tensor:

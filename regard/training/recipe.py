@@ -40,12 +40,12 @@ from regard.core.tables import Table, fields_of, from_table, without_none
 
 
 @dataclass(frozen=True)
-class Batches:
-    samples: Annotated[int | None, BATCH_SIZE] = None  # of a step, over all processes
-    length: Annotated[
+class BatchConfig:
+    size: Annotated[int | None, BATCH_SIZE] = None  # of a step, over all processes
+    seq_len: Annotated[
         int | None, Option("Tokens of a sample.", "--seq-len", "N", "the model's context, or less")
     ] = None
-    accumulate: Annotated[
+    grad_accum: Annotated[
         int, Option("Micro-batches of a step, in each process.", "--grad-accum", "N")
     ] = 1
     # "streams": each place of a step reads on in its own stretch of the text
@@ -79,20 +79,28 @@ class Optimizer:
         Option("adam, adamw, bert-adam, adafactor, sgd or muon.", "--optimizer", "NAME",
                "the paper's"),
     ] = None  # fmt: skip
-    rate: Annotated[float | None, LR] = None  # the paper's is raised for narrower models
+    lr: Annotated[float | None, LR] = None  # the paper's is raised for narrower models
     betas: list[float] | None = None
-    epsilon: float | None = None
-    decay: Annotated[
+    eps: float | None = None
+    weight_decay: Annotated[
         float | None, Option("Weight decay.", "--weight-decay", "X", "the paper's")
     ] = None
-    clip: Annotated[
+    grad_clip: Annotated[
         float | None,
         Option("The largest norm of the gradient; 0: any.", "--grad-clip", "X", "the paper's"),
     ] = None
-    fall: float | None = None  # the rate of a layer is so many times that of the one above it
-    frozen: int | None = None  # so many lowest layers do not learn, nor the embeddings under them
-    thaw: int | None = None  # the next lower layer is freed after so many steps; None: never
-    zeros: bool = False  # weights of the layers that are 0 stay so: what pruning has left out
+    layer_decay: float | None = (
+        None  # the rate of a layer is so many times that of the one above it
+    )
+    freeze_layers: int | None = (
+        None  # so many lowest layers do not learn, nor the embeddings under them
+    )
+    unfreeze_every: int | None = (
+        None  # the next lower layer is freed after so many steps; None: never
+    )
+    keep_sparsity: bool = (
+        False  # weights of the layers that are 0 stay so: what pruning has left out
+    )
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ class Schedule:
         Option("Steps in which the learning rate rises, or below 1 their share of all.",
                metavar="X", default="the paper's"),
     ] = None  # fmt: skip
-    floor: float | None = None  # share of the rate that stays at the end
+    min_lr_ratio: float | None = None  # share of the rate that stays at the end
     power: float | None = None  # of "polynomial"
     until: float | None = None  # where the decay ends, in steps or as a share; None: at the end
 
@@ -125,7 +133,7 @@ class Validation:
 @dataclass(frozen=True)
 class Checkpointing:
     every: int | None = None  # steps; None: by time
-    minutes: float = 5.0  # the most work that can be lost, where `every` is None
+    minutes: float = 5.0  # the most work that can be lost, where `sync_every` is None
     keep: int = 2
     average: int | None = None  # the model is the mean of so many last checkpoints
 
@@ -140,8 +148,8 @@ class Engine:
     compile: Literal["yes", "no"] | None = None
     checkpointing: bool = False  # activations are computed again instead of kept
     parallel: Literal["ddp", "fsdp", "local-sgd"] = "ddp"  # only with several processes
-    every: int = 8  # local-sgd: steps between two averages
-    warmup: int = 100  # local-sgd: synchronous steps before
+    sync_every: int = 8  # local-sgd: steps between two averages
+    sync_warmup: int = 100  # local-sgd: synchronous steps before
     device: Annotated[
         str | None, Option("cpu, cuda, mps, ….", metavar="NAME", default="the fastest")
     ] = None
@@ -151,16 +159,18 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Examples:
+class ExamplesConfig:
     """Labelled data, which takes the place of prepared text where `task` says so."""
 
     task: Annotated[str | None, TASK] = None  # None: the data is text
-    valid: Annotated[str | None, VALID] = None  # None: a `share` of the data
-    share: float = 0.1
+    valid: Annotated[str | None, VALID] = None  # None: a `valid_fraction` of the data
+    valid_fraction: float = 0.1
     folds: int | None = None  # cross-validation: so many parts, of which number `fold` validates
     fold: int = 0
-    more: str | None = None  # a second file to learn from, such as labels that a model has given
-    form: Annotated[str | None, FORMAT] = None  # None: by the name of the file
+    extra_data: str | None = (
+        None  # a second file to learn from, such as labels that a model has given
+    )
+    format: Annotated[str | None, FORMAT] = None  # None: by the name of the file
     # role -> name of the field, or its number
     fields: Annotated[Table, FIELD] = field(default_factory=dict)
     header: Annotated[Literal["yes", "no"] | None, HEADER] = None  # None: by its words
@@ -180,14 +190,16 @@ class Robust:
 
     # Embeddings are moved to where the loss is higher.
     adversary: Literal["fgm", "pgd", "freelb"] | None = None
-    radius: float | None = None  # the farthest that those of a text are moved; freelb: 0 is any
-    rate: float | None = None  # pgd, freelb: by so much in one step
-    steps: int | None = None  # pgd, freelb: how many
-    start: float | None = None  # freelb: how far they are moved at random before the first step
-    agree: float = 0.0  # R-Drop: the weight of what two passes with other dropout disagree on
-    depth: float = 0.0  # stochastic depth: how often the last layer of L is left out; layer l: l/L
-    tokens: float = 0.0  # the share of tokens that are replaced by random ones
-    noise: float = 0.0  # added to embeddings: uniform, up to noise / sqrt(tokens * width)
+    adv_radius: float | None = None  # the farthest that those of a text are moved; freelb: 0 is any
+    adv_lr: float | None = None  # pgd, freelb: by so much in one step
+    adv_steps: int | None = None  # pgd, freelb: how many
+    adv_init: float | None = None  # freelb: how far they are moved at random before the first step
+    rdrop: float = 0.0  # R-Drop: the weight of what two passes with other dropout disagree on
+    drop_path: float = (
+        0.0  # stochastic depth: how often the last layer of L is left out; layer l: l/L
+    )
+    token_noise: float = 0.0  # the share of tokens that are replaced by random ones
+    neftune: float = 0.0  # added to embeddings: uniform, up to noise / sqrt(tokens * width)
 
 
 @dataclass(frozen=True)
@@ -200,12 +212,12 @@ class Augment:
                "synonyms,insert,swap,delete (regard augment).", "--augment", "METHODS",
                commas=True),
     ] = field(default_factory=list)  # fmt: skip
-    chance: float = 0.5  # that an example is read as a variant of itself
-    share: float | None = None  # of its words are changed; None: as their number suggests
+    prob: float = 0.5  # that an example is read as a variant of itself
+    word_fraction: float | None = None  # of its words are changed; None: as their number suggests
     source: Literal["paper", "code"] = "paper"  # where the rules of insertion differ
     thesaurus: Annotated[str | None, THESAURUS] = None
     model: str | None = None  # a masked model's directory, for "masked"
-    top: int = 15  # candidates of a masked word
+    top_k: int = 15  # candidates of a masked word
     # "zh": words are cut by jieba; "en": at spaces; None: by the text
     language: Literal["zh", "en"] | None = None
     digest: str | None = None  # of the thesaurus
@@ -220,10 +232,10 @@ class Recipe:
     shape: Table = field(default_factory=dict)  # fields of the model's configuration
     objective: Table = field(default_factory=dict)  # its name and its options
     extensions: Table = field(default_factory=dict)  # parts added to the model: name -> options
-    examples: Examples = field(default_factory=Examples)
+    examples: ExamplesConfig = field(default_factory=ExamplesConfig)
     augment: Augment = field(default_factory=Augment)
     robust: Robust = field(default_factory=Robust)
-    batch: Batches = field(default_factory=Batches)
+    batch: BatchConfig = field(default_factory=BatchConfig)
     budget: Budget = field(default_factory=Budget)
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
@@ -240,31 +252,31 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownBatches(Batches):
-    samples: int
-    length: int
+class ResolvedBatch(BatchConfig):
+    size: int
+    seq_len: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownOptimizer(Optimizer):
+class ResolvedOptimizer(Optimizer):
     name: str
-    rate: float
+    lr: float
     betas: list[float]
-    epsilon: float
-    decay: float
-    clip: float
-    fall: float
+    eps: float
+    weight_decay: float
+    grad_clip: float
+    layer_decay: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownSchedule(Schedule):
+class ResolvedSchedule(Schedule):
     name: str
-    floor: float
+    min_lr_ratio: float
     power: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownEngine(Engine):
+class ResolvedEngine(Engine):
     precision: Literal["fp32", "bf16", "fp16", "fp64"]
     device: str
     threads: int
@@ -276,24 +288,24 @@ class KnownEngine(Engine):
 class Resolved(Recipe):
     """All but what depends on the model itself and on the number of steps."""
 
-    batch: KnownBatches
-    optimizer: KnownOptimizer
-    schedule: KnownSchedule
-    engine: KnownEngine
+    batch: ResolvedBatch
+    optimizer: ResolvedOptimizer
+    schedule: ResolvedSchedule
+    engine: ResolvedEngine
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownBudget(Budget):
+class ResolvedBudget(Budget):
     steps: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeSchedule(KnownSchedule):
+class WholeSchedule(ResolvedSchedule):
     warmup: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownValidation(Validation):
+class ResolvedValidation(Validation):
     every: int
     samples: int
 
@@ -302,9 +314,9 @@ class KnownValidation(Validation):
 class FrozenConfig(Resolved):
     """Everything that decides a run: what RUN/recipe.toml holds, and what a run goes by."""
 
-    budget: KnownBudget
+    budget: ResolvedBudget
     schedule: WholeSchedule
-    validation: KnownValidation
+    validation: ResolvedValidation
 
 
 R = TypeVar("R", bound=Recipe)
@@ -411,7 +423,7 @@ def plain_option(key: str) -> str:
 
 
 def option_keys() -> dict[str, str]:
-    """The keys that have an option of their own: --lr is optimizer.rate, and so on."""
+    """The keys that have an option of their own: --lr is optimizer.lr, and so on."""
     keys = {option_of(Recipe, name): name for name in fields_of(Recipe) if has_option(Recipe, name)}
     for name, kind in fields_of(Recipe).items():
         if dataclasses.is_dataclass(kind):
@@ -421,12 +433,12 @@ def option_keys() -> dict[str, str]:
 
 
 def overrides(words: Iterable[str]) -> Table:
-    """`batch.samples=16` and so on as a table; the value is TOML, or a plain word."""
+    """`batch.size=16` and so on as a table; the value is TOML, or a plain word."""
     table: Table = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
-            raise ConfigError(f"{word!r} is no override; write KEY=VALUE, as in batch.samples=16")
+            raise ConfigError(f"{word!r} is no override; write KEY=VALUE, as in batch.size=16")
         inner = table
         *path, last = key.strip().split(".")
         for name in path:

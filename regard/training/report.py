@@ -21,7 +21,7 @@ from regard.core.errors import RegardError
 from regard.core.files import write_text
 from regard.formats.directory import describe
 from regard.report import clean
-from regard.report.curves import STYLE, Line, Panel, inline, smooth, svg
+from regard.report.curves import STYLE, CurveLine, Panel, inline, smooth, svg
 from regard.training.progress import Record, duration, number, read_metrics, size
 
 HERE = Path(__file__).with_name("templates")
@@ -37,7 +37,7 @@ PIPELINES = {  # the words of the Hugging Face hub for what a model can do
 
 
 @dataclass
-class Story:
+class RunRecord:
     """Everything a run has written about itself."""
 
     directory: Path
@@ -47,7 +47,7 @@ class Story:
     records: list[Record] = field(default_factory=list)
 
     @classmethod
-    def read(cls, directory: Path) -> Story:
+    def read(cls, directory: Path) -> RunRecord:
         recipe = text_of(directory / "recipe.toml")
         try:
             table = tomllib.loads(recipe)
@@ -114,7 +114,7 @@ class Story:
 
 def write_report(directory: Path | str) -> Path:
     """Writes report.html into the directory of a run."""
-    story = Story.read(Path(directory))
+    story = RunRecord.read(Path(directory))
     title = f"{story.name} · {story.objective}" if story.objective else story.name
     columns, splits = splits_of(story)
     body = TEMPLATES.get_template("report.html").render(
@@ -136,7 +136,7 @@ def write_report(directory: Path | str) -> Path:
 
 def write_card(directory: Path | str, *, license: str | None = None) -> Path:
     """Writes the model card, README.md with metadata, and curves.svg into a run's directory."""
-    story = Story.read(Path(directory))
+    story = RunRecord.read(Path(directory))
     model = described(story.directory)
     curves = [panel for panel in panels(story) if panel.known]
     if curves:
@@ -178,23 +178,23 @@ def described(directory: Path) -> dict[str, Any]:
         return {}
 
 
-def panels(story: Story) -> list[Panel]:
+def panels(story: RunRecord) -> list[Panel]:
     """Loss, each measure of the validation, rate and speed, all over the same steps."""
     steps = [r["step"] for r in story.records]
     span = (min(steps, default=0), max(steps, default=0))
     loss, rate, speed = (story.points(k) for k in ("loss", "rate", "tokens_per_second"))
-    noisy, mean = Line("step", loss, faint=True), Line("mean", smooth(loss))
+    noisy, mean = CurveLine("step", loss, faint=True), CurveLine("mean", smooth(loss))
     drawn = [Panel("Loss of each step, in nats", [noisy, mean], span=span)]
     for name in story.measures[:3]:
         points = [(r["step"], r["valid"].get(name)) for r in story.validations]
-        line = Line(words(name), [(x, y) for x, y in points if plain(y)], 2, dots=True)
+        line = CurveLine(words(name), [(x, y) for x, y in points if plain(y)], 2, dots=True)
         drawn.append(Panel(f"Validation: {words(name)}", [line], span=span))
-    drawn.append(Panel("Learning rate", [Line("rate", rate, 3)], zero=True, span=span))
-    drawn.append(Panel("Tokens per second", [Line("speed", speed, 4)], zero=True, span=span))
+    drawn.append(Panel("Learning rate", [CurveLine("rate", rate, 3)], zero=True, span=span))
+    drawn.append(Panel("Tokens per second", [CurveLine("speed", speed, 4)], zero=True, span=span))
     return drawn
 
 
-def figures(story: Story) -> list[tuple[str, str]]:
+def figures(story: RunRecord) -> list[tuple[str, str]]:
     """What the run was and cost, in words."""
     facts, last = story.facts, story.steps[-1] if story.steps else {}
     progress = table_of(facts.get("progress"))
@@ -217,7 +217,7 @@ def figures(story: Story) -> list[tuple[str, str]]:
     return [(k, number(v) if plain(v) else str(v)) for k, v in rows if v not in (None, "")]
 
 
-def peak_share(story: Story, seconds: Any) -> str | None:
+def peak_share(story: RunRecord, seconds: Any) -> str | None:
     facts = story.facts
     steps = table_of(facts.get("progress")).get("step")
     numbers = (facts.get("step_flops"), facts.get("gemm_peak"), steps, seconds)
@@ -226,7 +226,7 @@ def peak_share(story: Story, seconds: Any) -> str | None:
     return f"{facts['step_flops'] * steps / seconds / facts['gemm_peak']:.0%}"
 
 
-def validation_rows(story: Story, most: int = 25) -> list[list[Any]]:
+def validation_rows(story: RunRecord, most: int = 25) -> list[list[Any]]:
     """Step and measures of every validation, or of so many of them."""
     records = story.validations
     chosen = records[:: -(-len(records) // most)] if len(records) > most else records
@@ -235,7 +235,7 @@ def validation_rows(story: Story, most: int = 25) -> list[list[Any]]:
     return [[r["step"], *(r["valid"].get(name) for name in story.measures)] for r in chosen]
 
 
-def splits_of(story: Story) -> tuple[list[str], list[list[Any]]]:
+def splits_of(story: RunRecord) -> tuple[list[str], list[list[Any]]]:
     """The data's summary as a table: one row for each split."""
     data = table_of(story.facts.get("data"))
     splits = {k: v for k, v in table_of(data.get("splits")).items() if isinstance(v, dict)}
@@ -251,7 +251,7 @@ def splits_of(story: Story) -> tuple[list[str], list[list[Any]]]:
     return ["split", *columns, "bytes per token"], rows
 
 
-def about_data(story: Story) -> list[tuple[str, str]]:
+def about_data(story: RunRecord) -> list[tuple[str, str]]:
     data = table_of(story.facts.get("data"))
     rows = [(k, data.get(k)) for k in ("path", "sources", "tokenizer", "vocabulary")]
     return [(k, number(v) if plain(v) else flat(v)) for k, v in rows if v]

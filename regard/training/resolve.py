@@ -1,7 +1,7 @@
 """What a recipe leaves open is resolved before a run, by pure functions: recipe and facts in, a
 frozen configuration out.
 
-    resolve      batch, objective, engine, optimiser, schedule     from data, card, machine, model
+    resolve      batch, objective, engine, optimizer, schedule     from data, card, machine, model
     with_budget  the budget and what does not learn                from the samples and the layers
     with_steps   warm-up and validation                            from the seconds of a step
 
@@ -49,7 +49,7 @@ ADVERSARIES: dict[str, dict[str, float]] = {
     "pgd": {"radius": 0.1, "rate": 0.03, "steps": 3},
     "freelb": {"radius": 0.3, "rate": 0.1, "steps": 2, "start": 0.1},
 }
-OF_ADVERSARIES = ("radius", "rate", "steps", "start")
+OF_ADVERSARIES = ("adv_radius", "adv_lr", "adv_steps", "adv_init")
 
 
 @dataclass(frozen=True)
@@ -138,21 +138,23 @@ def engine_of(recipe: Recipe, machine: MachineFacts) -> Table:
     if precision == "fp16" and machine.device != "cuda":
         raise ConfigError("engine.precision is fp16, which wants CUDA; use bf16 or fp32 here")
     compiled = recipe.engine.compile
-    if several_passes(recipe.robust) or recipe.robust.depth:
+    if several_passes(recipe.robust) or recipe.robust.drop_path:
         if compiled == "yes":
             raise ConfigError(
                 "what [robust] does to a step cannot be compiled; set engine.compile=no"
             )
         compiled = "no"
-    if recipe.optimizer.thaw:
+    if recipe.optimizer.unfreeze_every:
         if machine.processes > 1:
             raise ConfigError(
-                "optimizer.thaw frees layers on the way, which several processes cannot do "
-                "together; use one process, or optimizer.frozen alone"
+                "optimizer.unfreeze_every frees layers on the way, which several processes "
+                "cannot do "
+                "together; use one process, or optimizer.freeze_layers alone"
             )
         if compiled == "yes":
             raise ConfigError(
-                "optimizer.thaw changes what is computed, so it would be compiled again and again; "
+                "optimizer.unfreeze_every changes what is computed, so it would be compiled "
+                "again and again; "
                 "set engine.compile=no"
             )
         compiled = "no"
@@ -169,8 +171,8 @@ def engine_of(recipe: Recipe, machine: MachineFacts) -> Table:
 def batch_of(recipe: Recipe, paper: PaperDefaults, processes: int, model: ModelFacts) -> Table:
     """Tokens of a sample and samples of a step, where the recipe leaves them open."""
     batch, task = recipe.batch, recipe.examples.task
-    length, samples, context = batch.length, batch.samples, model.context
-    for name in ("samples", "length", "accumulate"):
+    length, samples, context = batch.seq_len, batch.size, model.context
+    for name in ("size", "seq_len", "grad_accum"):
         value = getattr(batch, name)
         if value is not None and value < 1:
             raise ConfigError(f"batch.{name} is {value}; it must be at least 1, or left out")
@@ -179,14 +181,14 @@ def batch_of(recipe: Recipe, paper: PaperDefaults, processes: int, model: ModelF
         length = min(usual, context or usual)
     if samples is None:
         whole = paper.batch_size if task else None
-        samples = whole or max(1, STEP // (usual if task and batch.length is None else length))
-        samples += -samples % (batch.accumulate * processes)
+        samples = whole or max(1, STEP // (usual if task and batch.seq_len is None else length))
+        samples += -samples % (batch.grad_accum * processes)
     if context is not None and length > context:
         raise ConfigError(
-            f"batch.length is {length}, but {recipe.model} has learned {context} positions; "
+            f"batch.seq_len is {length}, but {recipe.model} has learned {context} positions; "
             "choose a smaller length"
         )
-    return {"length": length, "samples": samples}
+    return {"seq_len": length, "size": samples}
 
 
 def optimizer_of(recipe: Recipe, paper: PaperDefaults, card: Family, width: int) -> Table:
@@ -194,7 +196,7 @@ def optimizer_of(recipe: Recipe, paper: PaperDefaults, card: Family, width: int)
     optimizer: Optimizer = recipe.optimizer
     adam = paper.optimizer in ADAMS
     own = optimizer.name in (None, paper.optimizer) or (optimizer.name == "muon" and adam)
-    rate = optimizer.rate
+    rate = optimizer.lr
     if rate is None:
         rate = paper.lr
         by_width = adam and paper.schedule != "noam"
@@ -203,21 +205,24 @@ def optimizer_of(recipe: Recipe, paper: PaperDefaults, card: Family, width: int)
             rate *= min(max(1.0, config.width / width), HIGHEST)
     return {
         "name": optimizer.name or paper.optimizer,
-        "rate": rate,
+        "lr": rate,
         "betas": optimizer.betas or list(paper.betas if own else (0.9, 0.999)),
-        "epsilon": first(optimizer.epsilon, paper.eps if own else 1e-8),
-        "decay": first(optimizer.decay, paper.weight_decay),
-        "clip": first(optimizer.clip, paper.grad_clip),
-        "fall": first(optimizer.fall, paper.layer_decay),
+        "eps": first(optimizer.eps, paper.eps if own else 1e-8),
+        "weight_decay": first(optimizer.weight_decay, paper.weight_decay),
+        "grad_clip": first(optimizer.grad_clip, paper.grad_clip),
+        "layer_decay": first(optimizer.layer_decay, paper.layer_decay),
     }
 
 
 def schedule_of(schedule: Schedule, paper: PaperDefaults) -> Table:
     if schedule.name is not None:
-        return {"floor": first(schedule.floor, 0.0), "power": first(schedule.power, 1.0)}
+        return {
+            "min_lr_ratio": first(schedule.min_lr_ratio, 0.0),
+            "power": first(schedule.power, 1.0),
+        }
     return {
         "name": paper.schedule,
-        "floor": first(schedule.floor, paper.min_lr_ratio),
+        "min_lr_ratio": first(schedule.min_lr_ratio, paper.min_lr_ratio),
         "power": first(schedule.power, paper.power),
         "until": first(schedule.until, paper.until),
     }
@@ -239,12 +244,12 @@ def robust_of(robust: Robust) -> Table:
                 f"number; leave it out, or choose one of {able}"
             )
     numbers = {name: first(getattr(robust, name), value) for name, value in own.items()}
-    for name in ("depth", "tokens"):
+    for name in ("drop_path", "token_noise"):
         if not 0 <= getattr(robust, name) < 1:
             raise ConfigError(
                 f"robust.{name} is {getattr(robust, name):g}; it must be from 0 to below 1"
             )
-    for name, value in {"agree": robust.agree, "noise": robust.noise, **numbers}.items():
+    for name, value in {"rdrop": robust.rdrop, "neftune": robust.neftune, **numbers}.items():
         if not 0 <= value < float("inf"):
             raise ConfigError(f"robust.{name} is {value:g}; it must be from 0 on")
     return numbers
@@ -252,26 +257,26 @@ def robust_of(robust: Robust) -> Table:
 
 def several_passes(chosen: Robust) -> bool:
     """Are words disturbed at the embedding, or is a batch read twice?"""
-    return disturbs(chosen) or bool(chosen.agree)
+    return disturbs(chosen) or bool(chosen.rdrop)
 
 
 def disturbs(chosen: Robust) -> bool:
     """Are words disturbed at the embedding?"""
-    return bool(chosen.adversary or chosen.noise or chosen.tokens)
+    return bool(chosen.adversary or chosen.neftune or chosen.token_noise)
 
 
 def check_passes(recipe: Recipe) -> None:
     """A step of weights that are dealt out knows only one pass."""
     chosen, engine = recipe.robust, recipe.engine
     dealt = (engine.processes or 1) > 1 and engine.parallel == "fsdp"
-    if dealt and (chosen.adversary or chosen.agree):
+    if dealt and (chosen.adversary or chosen.rdrop):
         raise ConfigError(
-            "robust.adversary and robust.agree read a batch several times, which weights that are "
+            "robust.adversary and robust.rdrop read a batch several times, which weights that are "
             "dealt out cannot; set engine.parallel=ddp"
         )
-    if dealt and recipe.optimizer.zeros:
+    if dealt and recipe.optimizer.keep_sparsity:
         raise ConfigError(
-            "optimizer.zeros looks at whole matrices, and here they are dealt out; set "
+            "optimizer.keep_sparsity looks at whole matrices, and here they are dealt out; set "
             "engine.parallel=ddp"
         )
 
@@ -284,12 +289,12 @@ def with_budget(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Reso
     return replaced(
         config,
         budget=budget_of(config, paper, facts),
-        optimizer={"frozen": frozen_of(config.optimizer, facts.layers)},
+        optimizer={"freeze_layers": frozen_of(config.optimizer, facts.layers)},
     )
 
 
 def budget_of(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Budget:
-    budget, samples = config.budget, config.batch.samples
+    budget, samples = config.budget, config.batch.size
     names = [name for name in BUDGETS if getattr(budget, name) is not None]
     for name in names:
         if not getattr(budget, name) > 0:  # nor what is no number
@@ -319,10 +324,11 @@ def budget_of(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Budget
 
 def frozen_of(optimizer: Optimizer, layers: int) -> int:
     """How many layers do not learn at first."""
-    frozen, thaw = optimizer.frozen or 0, optimizer.thaw or 0
+    frozen, thaw = optimizer.freeze_layers or 0, optimizer.unfreeze_every or 0
     if thaw < 0 or not 0 <= frozen <= layers:
         raise ConfigError(
-            f"optimizer.frozen is {frozen} and optimizer.thaw is {thaw}; this model has {layers} "
+            f"optimizer.freeze_layers is {frozen} and optimizer.unfreeze_every is {thaw}; this "
+            f"model has {layers} "
             f"layers, so choose frozen from 0 to {layers}, and thaw as a number of steps"
         )
     return frozen or layers if thaw else frozen  # as ULMFiT begins: the head alone
@@ -348,7 +354,7 @@ def with_steps(
         replaced(
             config,
             budget={"steps": steps},
-            optimizer={"rate": rate},
+            optimizer={"lr": rate},
             schedule={"warmup": warmup},
             validation={"every": every, "samples": samples},
             engine={"compile": config.engine.compile or ("yes" if compiled else "no")},
@@ -358,7 +364,7 @@ def with_steps(
 
 def warmup_of(config: Resolved, paper: PaperDefaults, steps: int) -> tuple[float, float]:
     """The warm-up and the rate: a shorter warm-up leaves the height of the paper's curve."""
-    rate, warmup = config.optimizer.rate, config.schedule.warmup
+    rate, warmup = config.optimizer.lr, config.schedule.warmup
     if warmup is not None:
         return warmup, rate
     warmup = float(paper.warmup)
@@ -376,10 +382,10 @@ def validation_of(config: Resolved, steps: int, facts: RunFacts) -> tuple[int, i
     """Steps between two validations, and samples of each."""
     every, samples = config.validation.every, config.validation.samples
     if facts.of_examples:  # every epoch, and all of it: examples are few
-        every = every or max(1, facts.samples // config.batch.samples)
+        every = every or max(1, facts.samples // config.batch.size)
         samples = samples or ALL
     every = every or max(1, steps // VALIDATIONS)
     if not samples:  # going forward is a third of a step
         times = max(1, steps // every)
-        samples = max(1, int(3 * CHECKING * steps / times)) * config.batch.samples
+        samples = max(1, int(3 * CHECKING * steps / times)) * config.batch.size
     return every, samples

@@ -18,31 +18,32 @@ SUBLAYERS = ("attention", "cross", "feed_forward")
 
 
 def check_model(chosen: Robust, model: Any) -> None:
-    if chosen.depth and not blocks(model):
+    if chosen.drop_path and not blocks(model):
         raise ConfigError(
-            f"robust.depth leaves out layers, and {type(model).__name__} has none that it could do "
+            f"robust.drop_path leaves out layers, and {type(model).__name__} has none that it "
+            "could do "
             "without; set it to 0"
         )
     gates = model.extensions.get("gates", {}).get("kind", ADDS)
-    if chosen.depth and gates != ADDS:
+    if chosen.drop_path and gates != ADDS:
         raise ConfigError(
-            f"robust.depth leaves out what a layer adds, and with {gates} gates it also takes "
-            f"away; choose extensions.gates.kind={ADDS}, or set robust.depth to 0"
+            f"robust.drop_path leaves out what a layer adds, and with {gates} gates it also takes "
+            f"away; choose extensions.gates.kind={ADDS}, or set robust.drop_path to 0"
         )
 
 
 def passes(chosen: Robust) -> float:
     """The work of a step, in plain ones."""
-    steps = chosen.steps or 1
+    steps = chosen.adv_steps or 1
     chases = 2 + (1 - BACKWARD / 2) * (steps - 1)  # on the way no weight gets a gradient
     count = {None: 1.0, "fgm": 2.0, "pgd": chases, "freelb": float(steps)}
-    return count[chosen.adversary] * (2 if chosen.agree else 1)
+    return count[chosen.adversary] * (2 if chosen.rdrop else 1)
 
 
 # -- stochastic depth
 
 
-class Path:
+class DropPathMask:
     """One layer's choice for the examples of a batch, until the next."""
 
     def __init__(self, rate: float) -> None:
@@ -55,10 +56,10 @@ class Path:
         self.keep = staying.to(like.dtype) / (1 - self.rate)
 
 
-class Skipping(nn.Module):
+class DropPath(nn.Module):
     """In the place of a sub-layer's dropout: what the sub-layer adds is left out with its layer."""
 
-    def __init__(self, dropout: nn.Module, path: Path, first: bool) -> None:
+    def __init__(self, dropout: nn.Module, path: DropPathMask, first: bool) -> None:
         super().__init__()
         self.dropout, self.path, self.first = dropout, path, first
 
@@ -84,9 +85,9 @@ def deepen(model: Any, depth: float) -> None:
     for decoder in (False, True):
         stack = [block for block in layers if isinstance(block, CrossBlock) == decoder]
         for number, block in enumerate(stack, 1):
-            path = Path(depth * number / len(stack))
+            path = DropPathMask(depth * number / len(stack))
             for i, part in enumerate(sublayers(block)):
-                part.dropout = Skipping(part.dropout, path, first=i == 0)
+                part.dropout = DropPath(part.dropout, path, first=i == 0)
 
 
 def sublayers(block: Any) -> list[Any]:
@@ -95,7 +96,8 @@ def sublayers(block: Any) -> list[Any]:
     for part in parts:
         if not isinstance(part, PostNorm):
             raise ConfigError(
-                f"robust.depth knows no {type(part).__name__}, which a layer of this model holds; "
+                f"robust.drop_path knows no {type(part).__name__}, which a layer of this model "
+                "holds; "
                 "set it to 0"
             )
     return parts

@@ -24,20 +24,20 @@ import torch
 from regard.core.errors import ConfigError, RegardError, StorageError
 from regard.core.files import write_json
 from regard.core.lock import RunLock
-from regard.core.stop import Stop
+from regard.core.stop import StopSignal
 from regard.formats import directory
 from regard.objectives.base import Objective, hooks_of
 from regard.training import recipe as recipes
 from regard.training.build import model_for
-from regard.training.checkpoint import Checkpoints, Saved, mean, order, whole
+from regard.training.checkpoint import Checkpoints, SavedCheckpoint, mean, order, whole
 from regard.training.data import TextData
 from regard.training.hardware import memory, quick_malloc
-from regard.training.loop import Diverged, Loop, Taken
-from regard.training.parallel import Group, is_joined, join, leave
-from regard.training.plan import Plan, prepare
-from regard.training.progress import Metrics, Watch, figures, watch
+from regard.training.loop import Diverged, Loop, StepMetrics
+from regard.training.parallel import ProcessGroup, is_joined, join, leave
+from regard.training.plan import TrainingPlan, prepare
+from regard.training.progress import Metrics, ProgressDisplay, figures, watch
 from regard.training.recipe import FrozenConfig, Recipe, replaced
-from regard.training.train_module import Interrupted, Learner, validate
+from regard.training.train_module import Interrupted, TrainModule, validate
 
 STORED = ("weights", "optimizer", "memory")  # what a checkpoint holds
 RECIPE, FACTS, METRICS = "recipe.toml", "run.json", "metrics.jsonl"
@@ -55,7 +55,7 @@ def train(
 ) -> dict[str, Any]:
     """Trains by a recipe into a directory; gives what run.json says."""
     device, data = pick_device(recipe.engine.device), data or TextData()
-    with company(device) as group, settings(device):
+    with distributed(device) as group, settings(device):
         out = Path(out)
         resume = bool(group.share([float(resume or started_again(recipe, out))])[0])
         check_place(out, resume, group, data.beforehand)
@@ -67,13 +67,20 @@ def train(
             if not resume:
                 shown.note(f"unlike the defaults: {', '.join(recipes.differences(recipe))}")
             plan = prepare(recipe, group, device, shown.note, resumed=resume, data=data)
-            return Run(plan, out, group, shown, data.resume_command(out)).go(resume)
+            return TrainingRun(plan, out, group, shown, data.resume_command(out)).go(resume)
 
 
-class Run:
+class TrainingRun:
     """Steps, validations and checkpoints of what a plan has built, and the model at the end."""
 
-    def __init__(self, plan: Plan, out: Path, group: Group, shown: Watch, resume: str) -> None:
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        out: Path,
+        group: ProcessGroup,
+        shown: ProgressDisplay,
+        resume: str,
+    ) -> None:
         self.plan, self.out, self.group, self.watch = plan, out, group, shown
         self.resume_command = resume
         self.recipe: FrozenConfig = plan.recipe
@@ -98,7 +105,7 @@ class Run:
             self.metrics.begin(self.loop.progress.step)
         self.watch.note(f"the whole recipe is in {self.out / RECIPE}")
         self.watch.start(self.plan.facts | {"out": str(self.out)})
-        with Stop() as stop:
+        with StopSignal() as stop:
             try:
                 self.steps(steps, stop)
             except Interrupted:
@@ -112,7 +119,7 @@ class Run:
                 self.watch.stop()  # what follows is no longer part of the picture
         return self.finish()
 
-    def steps(self, steps: int, stop: Stop) -> None:
+    def steps(self, steps: int, stop: StopSignal) -> None:
         self.validate_if_due(stop)  # a run that was stopped before this one was done
         self.lose_patience()
         last = FOREVER if self.recipe.budget.clock else steps
@@ -136,7 +143,7 @@ class Run:
             return progress.seconds < budget.minutes * 60
         return progress.step < budget.steps
 
-    def record(self, metrics: Taken) -> None:
+    def record(self, metrics: StepMetrics) -> None:
         """One line a step, or one in so many where there are very many."""
         progress, steps = self.loop.progress, self.recipe.budget.steps
         speed = progress.tokens / max(progress.seconds, 1e-9)
@@ -163,7 +170,7 @@ class Run:
 
     # -- validation
 
-    def validate_if_due(self, stop: Stop) -> None:
+    def validate_if_due(self, stop: StopSignal) -> None:
         progress, every = self.loop.progress, self.recipe.validation.every
         last = not self.unfinished()
         due = progress.step > 0 and (last or progress.step % every == 0)
@@ -237,9 +244,9 @@ class Run:
         self.saved_step = saved.step
         self.watch.note(f"going on after step {saved.step:,}")
 
-    def newest(self) -> Saved | None:
+    def newest(self) -> SavedCheckpoint | None:
         """The newest intact checkpoint, the same one in every process: the first looks for it."""
-        latest: list[Saved | None] = []
+        latest: list[SavedCheckpoint | None] = []
         self.group.first_does(lambda: latest.append(self.checkpoints.latest()), StorageError)
         saved = latest[0] if latest else None
         step, again = self.group.share(
@@ -247,7 +254,7 @@ class Run:
         )
         if self.group.first or step < 0:
             return saved
-        return Saved.open(self.checkpoints.entry(int(step), int(again)), verify=False)
+        return SavedCheckpoint.open(self.checkpoints.entry(int(step), int(again)), verify=False)
 
     def end_early(self, signal: str) -> None:
         self.save(signal)
@@ -309,9 +316,9 @@ class Run:
         directory.save(plain, self.out, objective.corpus.tokenizer, source)
         hooks.save_extras(plain, self.out)
         if valid is not None:
-            learner = Learner(plain, objective)
+            learner = TrainModule(plain, objective)
             precision = self.recipe.engine.precision
-            self.final = validate(learner, valid, Group(), self.device, precision)
+            self.final = validate(learner, valid, ProcessGroup(), self.device, precision)
 
     def last_words(self) -> str:
         step, steps = self.loop.progress.step, self.recipe.budget.steps
@@ -325,18 +332,18 @@ class Run:
 
 
 def check_place(
-    out: Path, resume: bool, group: Group, beforehand: Collection[str] = TextData.beforehand
+    out: Path, resume: bool, group: ProcessGroup, beforehand: Collection[str] = TextData.beforehand
 ) -> None:
     """Refuses a directory that holds something else than `beforehand`, or nothing to go on with."""
     if resume:
         if not (out / RECIPE).is_file():
             raise ConfigError(f"{out} has no {RECIPE}; there is no run to go on with")
-    elif out.exists() and not vacant(out, beforehand) and group.first:
+    elif out.exists() and not is_fresh_run_dir(out, beforehand) and group.first:
         advice = "go on with --resume, or " if (out / RECIPE).is_file() else ""
         raise ConfigError(f"{out} exists already; {advice}choose another --out")
 
 
-def vacant(out: Path, beforehand: Collection[str]) -> bool:
+def is_fresh_run_dir(out: Path, beforehand: Collection[str]) -> bool:
     """An empty directory, or one with nothing but what may stand there before a run begins."""
     if not out.is_dir():
         return False
@@ -392,7 +399,7 @@ def settings(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def company(device: torch.device) -> Iterator[Group]:
+def distributed(device: torch.device) -> Iterator[ProcessGroup]:
     """The processes that torchrun started; whoever joins them here leaves them here."""
     before = is_joined()
     group = join(device)

@@ -17,7 +17,7 @@ Rate = Callable[[int], float]
 
 
 @dataclass(frozen=True)
-class Clock:
+class ScheduleTimes:
     """W, T and d of the formulas."""
 
     warmup: int
@@ -34,54 +34,54 @@ class Clock:
         return min(1.0, max(0.0, (self.until - t) / max(1, self.until - self.warmup)))
 
 
-def noam(c: Clock, t: int) -> float:
+def noam(c: ScheduleTimes, t: int) -> float:
     """Vaswani et al. 2017, 5.3: d^-0.5 · min(t^-0.5, t · W^-1.5)."""
     assert c.width is not None
     return c.width**-0.5 * min(t**-0.5, t * c.warmup**-1.5)
 
 
-def t2t(c: Clock, t: int) -> float:
+def t2t(c: ScheduleTimes, t: int) -> float:
     """tensor2tensor prints Noam's curve in another way, and multiplies it by 2."""
     assert c.width is not None
     return min(1.0, c.rising(t)) * max(t, c.warmup) ** -0.5 * c.width**-0.5
 
 
-def linear(c: Clock, t: int) -> float:
+def linear(c: ScheduleTimes, t: int) -> float:
     """Up to the full rate at t = W, then down to nothing at t = T."""
     return c.rising(t) if t < c.warmup else c.left(t)
 
 
-def bert(c: Clock, t: int) -> float:
+def bert(c: ScheduleTimes, t: int) -> float:
     """As `linear`, but the decay began at 0: the rate never reaches its height, and W and W - 1
     share one value.
     """
     return c.rising(t) if t < c.warmup else max(0.0, 1.0 - t / c.until)
 
 
-def gpt1(c: Clock, t: int) -> float:
+def gpt1(c: ScheduleTimes, t: int) -> float:
     """The fine-tuning schedule of GPT-1: the decay acts during the warm-up too."""
     return min(1.0, c.rising(t) if c.warmup else 1.0) * max(0.0, 1.0 - t / c.until)
 
 
-def polynomial(c: Clock, t: int) -> float:
+def polynomial(c: ScheduleTimes, t: int) -> float:
     """XLNet (power 1), Longformer (power 3)."""
     return c.rising(t) if t < c.warmup else c.left(t) ** c.power
 
 
-def cosine(c: Clock, t: int) -> float:
+def cosine(c: ScheduleTimes, t: int) -> float:
     return c.rising(t) if t < c.warmup else 0.5 * (1.0 - math.cos(math.pi * c.left(t)))
 
 
-def inverse_square_root(c: Clock, t: int) -> float:
+def inverse_square_root(c: ScheduleTimes, t: int) -> float:
     """T5: 1 / √max(t, W), here as a share of its highest value; no rise during W."""
     return (max(1, c.warmup) / max(t, c.warmup)) ** 0.5
 
 
-def constant(c: Clock, t: int) -> float:
+def constant(c: ScheduleTimes, t: int) -> float:
     return c.rising(t) if t < c.warmup else 1.0
 
 
-SCHEDULES: dict[str, Callable[[Clock, int], float]] = {
+SCHEDULES: dict[str, Callable[[ScheduleTimes, int], float]] = {
     "noam": noam,
     "t2t": t2t,
     "linear": linear,
@@ -92,18 +92,18 @@ SCHEDULES: dict[str, Callable[[Clock, int], float]] = {
     "inverse-square-root": inverse_square_root,
     "constant": constant,
 }
-BY_WIDTH = {"noam", "t2t"}  # `rate` is a factor there, and the highest rate elsewhere
+BY_WIDTH = {"noam", "t2t"}  # `lr` is a factor there, and the highest rate elsewhere
 FALLING = {"linear", "bert", "polynomial", "cosine"}  # may stop at a floor
 
 
 def schedule(
     name: str,
     *,
-    rate: float,
+    lr: float,
     warmup: int | float,  # steps, or a share of all if below 1
     steps: int,
     width: int | None = None,
-    floor: float = 0.0,  # share of the rate that stays at the end
+    min_lr_ratio: float = 0.0,  # share of the rate that stays at the end
     power: float = 1.0,  # of "polynomial"
     until: int | float | None = None,  # where the decay ends, in steps or as a share; at the end
 ) -> Rate:
@@ -116,33 +116,33 @@ def schedule(
         raise UnknownName("schedule", name, SCHEDULES)
     if steps < 1:
         raise ConfigError(f"{steps} steps; a schedule needs at least 1")
-    clock = Clock(
+    clock = ScheduleTimes(
         warmup_steps(warmup, steps), steps, steps_of("until", until or steps, steps), width, power
     )
-    check(name, clock, rate, floor)
+    check(name, clock, lr, min_lr_ratio)
     shape = SCHEDULES[name]
 
     def at(t: int) -> float:
         if t < 1:
             raise ConfigError(f"step {t}; steps are counted from 1")
         value = shape(clock, t)
-        if floor and t >= clock.warmup:
-            value = floor + (1.0 - floor) * value
-        return rate * value
+        if min_lr_ratio and t >= clock.warmup:
+            value = min_lr_ratio + (1.0 - min_lr_ratio) * value
+        return lr * value
 
     return at
 
 
-def check(name: str, clock: Clock, rate: float, floor: float) -> None:
-    if not (math.isfinite(rate) and rate >= 0):
-        raise ConfigError(f"a learning rate of {rate}; it must be a number of at least 0")
+def check(name: str, clock: ScheduleTimes, lr: float, min_lr_ratio: float) -> None:
+    if not (math.isfinite(lr) and lr >= 0):
+        raise ConfigError(f"a learning rate of {lr}; it must be a number of at least 0")
     if name in BY_WIDTH and (clock.width is None or clock.width < 1):
         raise ConfigError(f"schedule {name!r} depends on the model's width; give it")
     if name in BY_WIDTH and clock.warmup < 1:
         raise ConfigError(f"schedule {name!r} cannot do without a warm-up; give at least 1 step")
-    if not 0.0 <= floor <= 1.0:
-        raise ConfigError(f"a floor of {floor}; it is a share of the rate, from 0 to 1")
-    if floor and name not in FALLING:
+    if not 0.0 <= min_lr_ratio <= 1.0:
+        raise ConfigError(f"a floor of {min_lr_ratio}; it is a share of the rate, from 0 to 1")
+    if min_lr_ratio and name not in FALLING:
         raise ConfigError(
             f"schedule {name!r} has no floor; leave it at 0 or choose one of "
             f"{', '.join(sorted(FALLING))}"

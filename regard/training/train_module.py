@@ -17,7 +17,7 @@ from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective
 
 if TYPE_CHECKING:
-    from regard.training.parallel import Group
+    from regard.training.parallel import ProcessGroup
 
 DTYPES = {
     "fp32": torch.float32,
@@ -27,7 +27,7 @@ DTYPES = {
 }
 
 
-class Learner(nn.Module):
+class TrainModule(nn.Module):
     """Called with a batch, gives (sums that learn, what is only seen) as dictionaries of tensors,
     which every engine understands.
     """
@@ -134,7 +134,7 @@ class Interrupted(RegardError):
 def validate(
     learner: Any,
     objective: Objective,
-    group: Group,
+    group: ProcessGroup,
     device: torch.device,
     precision: str,
     *,
@@ -175,7 +175,7 @@ def validate(
 
 
 def steps(
-    objective: Objective, group: Group, samples: int | None
+    objective: Objective, group: ProcessGroup, samples: int | None
 ) -> Iterator[tuple[bool, list[int], bool]]:
     """(is it the first?, which samples, do they count?) of each batch of this process.
 
@@ -193,7 +193,7 @@ def steps(
 
 
 def added(
-    sums: dict[str, float], counts: dict[str, float], seen: dict[str, float], group: Group
+    sums: dict[str, float], counts: dict[str, float], seen: dict[str, float], group: ProcessGroup
 ) -> Loss:
     """The sums of all processes, which have the same names."""
     names = sorted({*sums, *counts, *seen})

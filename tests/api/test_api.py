@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import regard
-from regard.api import Loaded, load
+from regard.api import LoadedModel, load
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.data.examples import Labelled, Pair, Question
+from regard.data.examples import Labelled, Question, TextPair
 from regard.decoding import fill, generate
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
@@ -131,18 +131,22 @@ def test_translate(world):
     from regard.evaluation.text_predictor import TextPredictor
 
     loaded, many = load(world.run("translator")), texts(3, 4)
-    wanted = TextPredictor(load(world.run("translator")), beams=2, tokens=6)
-    assert loaded.translate(many, beams=2, tokens=6) == wanted([Pair(text) for text in many])
-    assert isinstance(loaded.translate(many[0], tokens=6).value, str)
+    wanted = TextPredictor(load(world.run("translator")), num_beams=2, max_new_tokens=6)
+    assert loaded.translate(many, num_beams=2, max_new_tokens=6) == wanted(
+        [TextPair(text) for text in many]
+    )
+    assert isinstance(loaded.translate(many[0], max_new_tokens=6).value, str)
     with pytest.raises(UnknownName, match="option"):
         loaded.translate(many[0], beam=2)
 
 
 def test_converse(world):
     loaded = load(world.run("talker"))
-    one = loaded.converse("a great film", tokens=4)
-    assert loaded.converse(["a great film"], tokens=4) == one
-    many = loaded.converse([["a great film"], ["the plot", "was dull", "very dull"]], tokens=4)
+    one = loaded.converse("a great film", max_new_tokens=4)
+    assert loaded.converse(["a great film"], max_new_tokens=4) == one
+    many = loaded.converse(
+        [["a great film"], ["the plot", "was dull", "very dull"]], max_new_tokens=4
+    )
     assert many[0] == one and len(many) == 2
     with pytest.raises(InputError, match="the last one says something"):
         loaded.converse(["a film", " "])
@@ -150,14 +154,22 @@ def test_converse(world):
 
 def test_generate_and_stream(world):
     loaded = load(world.model("gpt"))
-    wanted = generate(load(world.model("gpt")), ["the film", "a plot"], tokens=5)
-    assert loaded.generate(["the film", "a plot"], tokens=5) == [found[0] for found in wanted]
-    one = loaded.generate("the film", tokens=5)
-    assert one.ids == wanted[0][0].ids and "".join(loaded.stream("the film", tokens=5)) == one.text
-    assert loaded.generate([13, 14], tokens=5).ids == one.ids
-    drawn = loaded.generate("the film", tokens=5, samples=3)
+    wanted = generate(load(world.model("gpt")), ["the film", "a plot"], max_new_tokens=5)
+    assert loaded.generate(["the film", "a plot"], max_new_tokens=5) == [
+        found[0] for found in wanted
+    ]
+    one = loaded.generate("the film", max_new_tokens=5)
+    assert (
+        one.ids == wanted[0][0].ids
+        and "".join(loaded.stream("the film", max_new_tokens=5)) == one.text
+    )
+    assert loaded.generate([13, 14], max_new_tokens=5).ids == one.ids
+    drawn = loaded.generate("the film", max_new_tokens=5, num_samples=3)
     assert isinstance(drawn, list) and len(drawn) == 3
-    assert [len(each) for each in loaded.generate(["a"], tokens=2, beams=2, best=2)] == [2]
+    assert [
+        len(each)
+        for each in loaded.generate(["a"], max_new_tokens=2, num_beams=2, num_return_sequences=2)
+    ] == [2]
 
 
 def test_fill(world):
@@ -211,9 +223,9 @@ def test_embed_many_is_embed_each(world):
 
 def test_embed_reads_a_gpt_as_transformers_does(world, tmp_path):
     transformers = pytest.importorskip("transformers")
-    config = GPTConfig(vocabulary=len(tuning.WORDS), width=32, layers=2, heads=2, hidden=128,
+    config = GPTConfig(vocab_size=len(tuning.WORDS), width=32, layers=2, heads=2, ffn_size=128,
                        context=32)  # fmt: skip
-    save(GPT(config).initialise(), tmp_path / "gpt", tuning.tokenizer())
+    save(GPT(config).initialize(), tmp_path / "gpt", tuning.tokenizer())
     model = transformers.AutoModel.from_pretrained(tmp_path / "gpt").eval()
     loaded = load(tmp_path / "gpt")
     ids = torch.tensor([loaded.tokenizer.encode("the film was great", special=False)])
@@ -237,7 +249,7 @@ def test_embed_refuses_and_warns(world):
     with pytest.raises(ConfigError, match="reads 32 tokens at once"):
         loaded.embed("a film", length=33)
     with pytest.raises(InputError, match="no tokenizer"):
-        Loaded(loaded.model).embed("a film")
+        LoadedModel(loaded.model).embed("a film")
 
 
 # -- refusals
@@ -292,7 +304,7 @@ def test_texts_that_were_cut_are_said(world):
 
 def test_a_model_without_a_directory_says_so_too(world):
     with pytest.raises(ConfigError, match="this model has learned no task"):
-        Loaded(load(world.model("bert")).model, tuning.tokenizer()).classify("a film")
+        LoadedModel(load(world.model("bert")).model, tuning.tokenizer()).classify("a film")
 
 
 def test_nothing_heavy_comes_with_the_methods():

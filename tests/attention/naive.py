@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.attention import kernels
 from regard.attention.dropout import GRAIN, dropped
-from regard.attention.kernels import How
+from regard.attention.kernels import AttentionArgs
 from regard.attention.pattern import Pattern
 
 few = settings(max_examples=12, deadline=None)
@@ -128,4 +128,4 @@ def attend(
     causal: bool = False,
 ) -> Tensor:
     """The kernel under test, every part by its name."""
-    return kernels.attend(q, k, v, How(bias, scale, rate), mask, causal)
+    return kernels.attend(q, k, v, AttentionArgs(bias, scale, rate), mask, causal)

@@ -19,8 +19,8 @@ from regard.attention.block import (
     PostNorm,
     PreNorm,
 )
-from regard.attention.kernels import How
-from regard.attention.memory import Fixed
+from regard.attention.kernels import AttentionArgs
+from regard.attention.memory import CrossKV
 from regard.attention.pattern import Causal, Full, Ordered
 from regard.attention.position import Distances, Relative, View, sinusoids
 from regard.attention.precision import working_dtype
@@ -53,7 +53,9 @@ def test_worked_example() -> None:
     assert torch.allclose(v, torch.tensor([[3.1, 3.4], [7.1, 7.8]]))
     scores = torch.tensor([[2.4961, 5.6639], [5.4377, 12.3390]])
     assert torch.allclose(q @ k.T * attention.scale, scores, atol=5e-5)
-    weights = Full().weights(q[None, None], k[None, None], How(None, attention.scale))[0, 0]
+    weights = Full().weights(q[None, None], k[None, None], AttentionArgs(None, attention.scale))[
+        0, 0
+    ]
     assert torch.allclose(weights, torch.tensor([[0.0404, 0.9596], [0.0010, 0.9990]]), atol=5e-5)
     expected = torch.tensor([[6.9384, 7.6223], [7.0960, 7.7956]])
     assert torch.allclose(attention(x, View(Full()))[0], expected, atol=5e-5)
@@ -94,9 +96,11 @@ def test_like_multihead_attention(bias: bool) -> None:
 def test_like_multihead_attention_with_padding() -> None:
     ours, theirs = twins()
     x = numbers(3, 5, WIDTH)
-    real = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 1, 1, 1, 1]], dtype=torch.bool)
-    y = ours(x, View(everything(real, 5, torch.float32)))
-    equal(ours, theirs, y, theirs(x, x, x, key_padding_mask=~real, need_weights=False)[0])
+    attention_mask = torch.tensor(
+        [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 1, 1, 1, 1]], dtype=torch.bool
+    )
+    y = ours(x, View(everything(attention_mask, 5, torch.float32)))
+    equal(ours, theirs, y, theirs(x, x, x, key_padding_mask=~attention_mask, need_weights=False)[0])
 
 
 def test_like_multihead_attention_causal() -> None:
@@ -110,7 +114,7 @@ def test_like_multihead_attention_causal() -> None:
 def test_like_multihead_attention_across() -> None:
     ours, theirs = twins()
     x, source = numbers(2, 3, WIDTH), numbers(2, 6, WIDTH, seed=2)
-    y = ours(x, View(Full()), Fixed(ours.project.pairs(source)))
+    y = ours(x, View(Full()), CrossKV(ours.project.pairs(source)))
     equal(ours, theirs, y, theirs(x, source, source, need_weights=False)[0])
 
 
@@ -133,13 +137,13 @@ def test_dropout_only_while_training() -> None:
 
 def test_autocast_projects_in_bf16() -> None:
     attention, x = layer(dropout=0.1), numbers(2, 6, WIDTH)
-    real = coins(2, 6, seed=1)
+    attention_mask = coins(2, 6, seed=1)
     assert working_dtype(x) == torch.float32
     with torch.autocast("cpu", torch.bfloat16):
         assert working_dtype(x) == torch.bfloat16
-        y = attention(x, View(causal(real, 0, working_dtype(x))))
+        y = attention(x, View(causal(attention_mask, 0, working_dtype(x))))
         assert y.dtype == torch.bfloat16
-        window = Window(2, 2, 6, working_dtype(x), CPU, real)
+        window = Window(2, 2, 6, working_dtype(x), CPU, attention_mask)
         z = attention(x, View(window))
     (y.float().sum() + z.float().sum()).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in attention.parameters())
@@ -285,6 +289,6 @@ def test_blocks_pass_their_context_on() -> None:
     first, last = residual(attention), residual(network)
     assert torch.equal(Block(first, last)(x, own), last(first(x, own)))
     middle = residual(cross)
-    across = (View(Full()), Fixed(cross.project.pairs(source)))
+    across = (View(Full()), CrossKV(cross.project.pairs(source)))
     y = CrossBlock(first, middle, last)(x, (own,), across)
     assert torch.equal(y, last(middle(first(x, own), *across)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention.dropout import GRAIN, Dropout, dropped, keep_mask
-from regard.attention.kernels import Explicit
+from regard.attention.kernels import ExplicitAttention
 from regard.attention.pattern import additive
 from tests.attention import naive
 from tests.attention.naive import CLOSE, agree, attend, close, coins, few, numbers, triple
@@ -154,7 +154,7 @@ def test_gradients_of_explicit(rate: float, masked: bool) -> None:
 
     def function(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         torch.manual_seed(11)
-        result: Tensor = Explicit.apply(q, k, v, mask, bias, SCALE, rate)
+        result: Tensor = ExplicitAttention.apply(q, k, v, mask, bias, SCALE, rate)
         return result
 
     assert torch.autograd.gradcheck(function, [x.requires_grad_() for x in inputs])
@@ -163,7 +163,7 @@ def test_gradients_of_explicit(rate: float, masked: bool) -> None:
 def test_second_derivatives_of_explicit_are_refused() -> None:
     """Its backward is no graph: silence would be a wrong number."""
     q, k, v = (x.requires_grad_() for x in triple(1, 1, 3, 3, 2, 0, torch.float64))
-    y = Explicit.apply(q, k, v, None, None, SCALE, 0.0)
+    y = ExplicitAttention.apply(q, k, v, None, None, SCALE, 0.0)
     (grad,) = torch.autograd.grad(y.square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError):
         torch.autograd.grad(grad.sum(), q)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention.attention import Attention
-from regard.attention.memory import HERE, Fixed, Growing, Segment
+from regard.attention.memory import HERE, CrossKV, KVCache, Segment
 from regard.attention.pattern import Causal, Full, Ordered
 from regard.attention.position import View
 from regard.core.errors import InputError
-from regard.models.recurrent import Content
+from regard.models.recurrent import ContentMemory
 from regard.models.state import State, causal, mark
 from tests.attention import naive
 from tests.attention.naive import close, coins, few, numbers
@@ -29,10 +29,10 @@ def layer(seed: int = 0) -> Attention:
     return attention.eval()
 
 
-def cache(batch: int, capacity: int) -> Growing:
+def cache(batch: int, capacity: int) -> KVCache:
     """Full of what must never be read."""
     shape = (batch, HEADS, capacity, WIDTH // HEADS)
-    return Growing(torch.full(shape, torch.nan), torch.full(shape, torch.nan))
+    return KVCache(torch.full(shape, torch.nan), torch.full(shape, torch.nan))
 
 
 def cuts(length: int, *sizes: int) -> list[slice]:
@@ -64,13 +64,13 @@ def test_growing_equals_one_pass(length: int, sizes: list[int], spare: int) -> N
 @torch.no_grad()
 def test_growing_equals_one_pass_with_padding(length: int, sizes: list[int], seed: int) -> None:
     attention, x = layer(), numbers(3, length, WIDTH)
-    real = coins(3, length, seed=seed, chance=0.7)
+    attention_mask = coins(3, length, seed=seed, chance=0.7)
     memory, state = cache(3, length), State()
     parts = []
     for cut in cuts(length, *sizes):
-        marks = state.extend(real[:, cut], real[:, cut])
+        marks = state.extend(attention_mask[:, cut], attention_mask[:, cut])
         parts.append(attention(x[:, cut], View(causal(marks, cut.start, torch.float32)), memory))
-    whole = attention(x, View(causal(real, 0, torch.float32)))
+    whole = attention(x, View(causal(attention_mask, 0, torch.float32)))
     close(torch.cat(parts, 1), whole.double(), 1e-5)
 
 
@@ -151,12 +151,12 @@ def test_query_rows_read_only_content(past: int) -> None:
     attention, rows, targets = layer(), 4, 2
     x = numbers(2, rows + targets, WIDTH)
     before = numbers(2, past, WIDTH, seed=3) if past else None
-    memory = Content(rows, HERE if before is None else Segment(before))
+    memory = ContentMemory(rows, HERE if before is None else Segment(before))
     q, k, v = memory.read(x, attention.project)
     assert q.size(2) == rows + targets and k.size(2) == v.size(2) == past + rows
     y = attention(x, View(Full()), memory)
     there = x[:, :rows] if before is None else torch.cat([before, x[:, :rows]], 1)
-    expected = attention(x, View(Full()), Fixed(attention.project.pairs(there)))
+    expected = attention(x, View(Full()), CrossKV(attention.project.pairs(there)))
     close(y, expected.double(), 1e-5)
     other = x.clone()
     other[:, rows] += 3.0
@@ -173,8 +173,8 @@ def test_two_streams_of_two_layers_leak_nothing() -> None:
 
     def run(words: Tensor) -> Tensor:
         x = torch.cat([words, query], 1)
-        x = x + first(x, view, Content(4, HERE))
-        return second(x, view, Content(4, HERE))
+        x = x + first(x, view, ContentMemory(4, HERE))
+        return second(x, view, ContentMemory(4, HERE))
 
     y = run(content)
     for word in range(4):
@@ -190,7 +190,7 @@ def test_two_streams_of_two_layers_leak_nothing() -> None:
 
 def test_fixed_reads_the_source_alone() -> None:
     attention, x, source = layer(), numbers(2, 3, WIDTH), numbers(2, 5, WIDTH, seed=6)
-    memory = Fixed(attention.project.pairs(source))
+    memory = CrossKV(attention.project.pairs(source))
     y = attention(x, View(Full()), memory)
     q, k, v = attention.project(torch.cat([x, source], 1))
     z = naive.attention(q[:, :, :3], k[:, :, 3:], v[:, :, 3:], attention.scale)
@@ -202,8 +202,8 @@ def test_fixed_reads_the_source_alone() -> None:
 def test_fixed_reorders() -> None:
     attention, x, source = layer(), numbers(2, 3, WIDTH), numbers(2, 5, WIDTH, seed=6)
     chosen = torch.tensor([1, 1, 0])
-    memory = Fixed(attention.project.pairs(source)).reorder(chosen)
-    expected = attention(x[chosen], View(Full()), Fixed(attention.project.pairs(source[chosen])))
+    memory = CrossKV(attention.project.pairs(source)).reorder(chosen)
+    expected = attention(x[chosen], View(Full()), CrossKV(attention.project.pairs(source[chosen])))
     assert torch.allclose(attention(x[chosen], View(Full()), memory), expected, atol=1e-6)
 
 
@@ -219,7 +219,7 @@ def test_extend_counts_rows_and_marks_padding_late() -> None:
     assert marks is not None
     assert marks.tolist() == [[True, True, True, False], [True] * 4]
     marks = state.extend(None, torch.zeros(2, 1))
-    assert marks is state.real and marks is not None
+    assert marks is state.attention_mask and marks is not None
     assert marks.tolist() == [[True, True, True, False, True], [True] * 5]
     assert state.length == 5
 
@@ -237,17 +237,21 @@ def test_state_reorders_everything() -> None:
     memory.keep(*memory.read(source, attention.project)[1:])
     keys, pairs = memory.keys.clone(), attention.project.pairs(source)
     state = State(
-        [memory], [source], [Fixed(pairs)], source_real=mark(2, 3, CPU), real=torch.eye(2) > 0
+        [memory],
+        [source],
+        [CrossKV(pairs)],
+        source_attention_mask=mark(2, 3, CPU),
+        attention_mask=torch.eye(2) > 0,
     )
     state.reorder(torch.tensor([1, 1]))
     assert torch.equal(state.layers[0].keys, keys[[1, 1]])
     assert torch.equal(state.hidden[0], source[[1, 1]])
     assert torch.equal(state.source[0].pairs[1], pairs[1][[1, 1]])
-    assert state.real is not None and state.real.tolist() == [[False, True]] * 2
-    assert state.source_real is not None and state.source_real.shape == (2, 3)
+    assert state.attention_mask is not None and state.attention_mask.tolist() == [[False, True]] * 2
+    assert state.source_attention_mask is not None and state.source_attention_mask.shape == (2, 3)
     empty = State()
     empty.reorder(torch.tensor([0]))
-    assert empty.real is None and empty.layers == []
+    assert empty.attention_mask is None and empty.layers == []
 
 
 def test_here_is_the_projection() -> None:

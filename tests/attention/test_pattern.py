@@ -18,7 +18,7 @@ from torch.nn.attention.flex_attention import create_block_mask, create_mask
 
 from regard.attention import pattern as module
 from regard.attention.bigbird import BigBird, drawn_blocks
-from regard.attention.kernels import How
+from regard.attention.kernels import AttentionArgs
 from regard.attention.pattern import Causal, Full, Ordered, Pattern
 from regard.attention.window import Window
 from regard.models.longformer_characters import Dilated
@@ -68,8 +68,8 @@ class Dice:
         if kind == 2:
             return coins(batch, length, seed=self.seed, chance=0.7)
         counts = torch.tensor([self.number(1, length) for _ in range(batch)])
-        real = torch.arange(length)[None] < counts[:, None]
-        return real.flip(1) if kind else real
+        attention_mask = torch.arange(length)[None] < counts[:, None]
+        return attention_mask.flip(1) if kind else attention_mask
 
 
 def full(dice: Dice, dtype: torch.dtype) -> Case:
@@ -89,17 +89,19 @@ def causal_past(dice: Dice, dtype: torch.dtype) -> Case:
 
 def causal_padded(dice: Dice, dtype: torch.dtype) -> Case:
     batch, rows, past = dice.number(1, 3), dice.number(1, 9), dice.number(0, 5)
-    real = dice.marks(batch, past + rows)
-    seen = told(batch, rows, past + rows, lambda b, i, j: j <= past + i and bool(real[b, j]))
-    return Case(causal(real, past, dtype), seen)
+    attention_mask = dice.marks(batch, past + rows)
+    seen = told(
+        batch, rows, past + rows, lambda b, i, j: j <= past + i and bool(attention_mask[b, j])
+    )
+    return Case(causal(attention_mask, past, dtype), seen)
 
 
 def everything_padded(dice: Dice, dtype: torch.dtype) -> Case:
     """Rows and keys need not be equally many: a decoder reads its source like this."""
     batch, rows, keys = dice.number(1, 3), dice.number(1, 9), dice.number(1, 9)
-    real = dice.marks(batch, keys)
-    seen = told(batch, rows, keys, lambda b, i, j: bool(real[b, j]))
-    return Case(everything(real, rows, dtype), seen)
+    attention_mask = dice.marks(batch, keys)
+    seen = told(batch, rows, keys, lambda b, i, j: bool(attention_mask[b, j]))
+    return Case(everything(attention_mask, rows, dtype), seen)
 
 
 def bidirectional(dice: Dice, dtype: torch.dtype) -> Case:
@@ -148,12 +150,12 @@ def packed(dice: Dice, dtype: torch.dtype) -> Case:
     batch, rows = dice.number(1, 3), dice.number(1, 12)
     document = torch.stack([coins(rows, seed=dice.seed + b, chance=0.3) for b in range(batch)])
     document = document.long().cumsum(1)
-    real = dice.marks(batch, rows)
+    attention_mask = dice.marks(batch, rows)
     order = torch.arange(rows)[None]
-    keys = torch.where(real, order, Ordered.HIDDEN)
+    keys = torch.where(attention_mask, order, Ordered.HIDDEN)
 
     def rule(b: int, i: int, j: int) -> bool:
-        return bool(j <= i and real[b, j] and document[b, i] == document[b, j])
+        return bool(j <= i and attention_mask[b, j] and document[b, i] == document[b, j])
 
     pattern = Ordered(order, keys, dtype, documents=(document, document))
     return Case(pattern, told(batch, rows, rows, rule))
@@ -174,7 +176,7 @@ def window(dice: Dice, dtype: torch.dtype) -> Case:
     """Padding, and global keys that stand anywhere, in different numbers per example."""
     batch, length = dice.number(1, 3), dice.number(1, 80)
     before, after = dice.number(0, 40), dice.number(0, 40)
-    real = dice.marks(batch, length) if dice.coin() else None
+    attention_mask = dice.marks(batch, length) if dice.coin() else None
     far = None
     if dice.coin() and (after > 0 or before == 0):
         far = scattered(dice, batch, length)
@@ -182,22 +184,24 @@ def window(dice: Dice, dtype: torch.dtype) -> Case:
     def rule(b: int, i: int, j: int) -> bool:
         near = i - before <= j <= i + after
         everywhere = far is not None and j in far[b].tolist()
-        return (near or everywhere) and (real is None or bool(real[b, j]))
+        return (near or everywhere) and (attention_mask is None or bool(attention_mask[b, j]))
 
-    pattern = Window(before, after, length, dtype, CPU, real, far)
+    pattern = Window(before, after, length, dtype, CPU, attention_mask, far)
     return Case(pattern, told(batch, length, length, rule))
 
 
 def dilated(dice: Dice, dtype: torch.dtype) -> Case:
     batch, length, step = dice.number(1, 2), dice.number(1, 90), dice.number(1, 4)
     before, after = dice.number(0, 9), dice.number(0, 9)
-    real = dice.marks(batch, length) if dice.coin() else torch.ones(batch, length, dtype=torch.bool)
+    attention_mask = (
+        dice.marks(batch, length) if dice.coin() else torch.ones(batch, length, dtype=torch.bool)
+    )
 
     def rule(b: int, i: int, j: int) -> bool:
         gap = j - i
-        return gap % step == 0 and -before <= gap // step <= after and bool(real[b, j])
+        return gap % step == 0 and -before <= gap // step <= after and bool(attention_mask[b, j])
 
-    pattern = Dilated(step, before, after, real, dtype)
+    pattern = Dilated(step, before, after, attention_mask, dtype)
     return Case(pattern, told(batch, length, length, rule))
 
 
@@ -205,15 +209,17 @@ def bigbird(dice: Dice, dtype: torch.dtype) -> Case:
     """Global tokens read and are read; blocks read their window and those that were drawn."""
     batch, length, block = dice.number(1, 3), dice.number(1, 60), dice.number(1, 7)
     side, random = dice.number(0, 2), dice.number(0, 3)
-    real = dice.marks(batch, length) if dice.coin() else None
+    attention_mask = dice.marks(batch, length) if dice.coin() else None
     far = scattered(dice, batch, length) if dice.coin() else None
-    pattern = BigBird(block, side, random, length, dtype, CPU, real, far, dice.seed, layer=1)
+    pattern = BigBird(
+        block, side, random, length, dtype, CPU, attention_mask, far, dice.seed, layer=1
+    )
     drawn = drawn_blocks(-(-length // block), side, random, dice.seed, 1).tolist()
 
     def rule(b: int, i: int, j: int) -> bool:
         near = abs(i // block - j // block) <= side or j // block in drawn[i // block]
         everywhere = far is not None and (j in far[b].tolist() or i in far[b].tolist())
-        return (near or everywhere) and (real is None or bool(real[b, j]))
+        return (near or everywhere) and (attention_mask is None or bool(attention_mask[b, j]))
 
     return Case(pattern, told(batch, length, length, rule))
 
@@ -247,7 +253,7 @@ def test_kernel(make: Maker, dtype: torch.dtype, seed: int) -> None:
     case = make(Dice(seed), dtype)
     batch, rows, keys = case.shape
     y = agree(
-        lambda q, k, v: case.pattern.attend(q, k, v, How(None, SCALE, 0.0)),
+        lambda q, k, v: case.pattern.attend(q, k, v, AttentionArgs(None, SCALE, 0.0)),
         lambda q, k, v: naive.attention(q, k, v, SCALE, case.seen),
         triple(batch, HEADS, rows, keys, 4, seed % 97, dtype),
     )
@@ -265,7 +271,7 @@ def test_kernel_with_a_learned_bias(make: Maker, shared: bool, seed: int) -> Non
     inputs = triple(batch, HEADS, rows, keys, 4, seed % 97, torch.float64)
     bias = numbers(1 if shared else batch, 1 if shared else HEADS, rows, keys, dtype=torch.float64)
     agree(
-        lambda q, k, v, b: case.pattern.attend(q, k, v, How(b, SCALE, 0.0)),
+        lambda q, k, v, b: case.pattern.attend(q, k, v, AttentionArgs(b, SCALE, 0.0)),
         lambda q, k, v, b: naive.attention(q, k, v, SCALE, case.seen, b),
         [*inputs, bias],
     )
@@ -285,7 +291,7 @@ def test_window_with_a_learned_bias(seed: int) -> None:
 
     def ours(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         laid = bias[example, heads, row[..., None], key[:, :, None]]
-        return case.pattern.attend(q, k, v, How(laid, SCALE, 0.0))
+        return case.pattern.attend(q, k, v, AttentionArgs(laid, SCALE, 0.0))
 
     inputs = triple(batch, HEADS, length, length, 4, seed % 97, torch.float64)
     bias = numbers(batch, HEADS, length, length, dtype=torch.float64)
@@ -303,7 +309,7 @@ def test_kernel_with_dropout(make: Maker, seed: int, rate: float) -> None:
 
     def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch.manual_seed(seed)
-        return case.pattern.attend(q, k, v, How(None, SCALE, rate))
+        return case.pattern.attend(q, k, v, AttentionArgs(None, SCALE, rate))
 
     keep = naive.survivors(ours, inputs[0], inputs[1], rate, seed)
     agree(ours, lambda q, k, v: naive.attention(q, k, v, SCALE, case.seen, None, keep), inputs)
@@ -317,7 +323,7 @@ def test_dropout_drops_the_share_it_should() -> None:
         seen = case.seen.expand(batch, HEADS, rows, keys)
         kept = [
             naive.survivors(
-                lambda a, b, c, p=case.pattern: p.attend(a, b, c, How(None, SCALE, 0.5)),
+                lambda a, b, c, p=case.pattern: p.attend(a, b, c, AttentionArgs(None, SCALE, 0.5)),
                 q,
                 k,
                 0.5,
@@ -338,7 +344,7 @@ def test_causal_over_real_blocks() -> None:
 
         def ours(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
             torch.manual_seed(2)
-            return Causal(past).attend(q, k, v, How(b, SCALE, 0.2))
+            return Causal(past).attend(q, k, v, AttentionArgs(b, SCALE, 0.2))
 
         keep = naive.survivors(lambda q, k, v: ours(q, k, v, bias), *inputs[:2], 0.2, 2)
         assert keep[:, :, seen].any() and not keep[:, :, ~seen].any()
@@ -378,9 +384,9 @@ def test_recorded_weights_reproduce_the_output(make: Maker, seed: int) -> None:
     case = make(Dice(seed), torch.float32)
     batch, rows, keys = case.shape
     q, k, v = triple(batch, HEADS, rows, keys, 4, seed % 97, torch.float32)
-    weights = case.pattern.weights(q, k, How(None, SCALE))
+    weights = case.pattern.weights(q, k, AttentionArgs(None, SCALE))
     close(weights, naive.weights(q.double(), k.double(), SCALE, case.seen), 1e-5)
-    close(weights @ v, case.pattern.attend(q, k, v, How(None, SCALE, 0.0)), 1e-5)
+    close(weights @ v, case.pattern.attend(q, k, v, AttentionArgs(None, SCALE, 0.0)), 1e-5)
 
 
 @pytest.mark.parametrize("make", DENSE, ids=lambda make: make.__name__)
@@ -391,8 +397,8 @@ def test_recorded_weights_with_a_bias(make: Maker, seed: int) -> None:
     batch, rows, keys = case.shape
     q, k, v = triple(batch, HEADS, rows, keys, 4, seed % 97, torch.float32)
     bias = numbers(1, HEADS, rows, keys)
-    weights = case.pattern.weights(q, k, How(bias, SCALE))
-    close(weights @ v, case.pattern.attend(q, k, v, How(bias, SCALE, 0.0)), 1e-5)
+    weights = case.pattern.weights(q, k, AttentionArgs(bias, SCALE))
+    close(weights @ v, case.pattern.attend(q, k, v, AttentionArgs(bias, SCALE, 0.0)), 1e-5)
 
 
 @every
@@ -407,10 +413,10 @@ def test_what_is_invisible_changes_nothing(make: Maker, seed: int) -> None:
     chosen = dice.number(0, keys - 1)
     other = v.clone()
     other[:, :, chosen] += 5.0
-    first = case.pattern.attend(q, k, v, How(None, SCALE, 0.0))
-    changed = (case.pattern.attend(q, k, other, How(None, SCALE, 0.0)) - first).abs().amax(
-        -1
-    ) > 1e-9
+    first = case.pattern.attend(q, k, v, AttentionArgs(None, SCALE, 0.0))
+    changed = (
+        case.pattern.attend(q, k, other, AttentionArgs(None, SCALE, 0.0)) - first
+    ).abs().amax(-1) > 1e-9
     assert torch.equal(changed, case.seen.expand(batch, HEADS, rows, keys)[..., chosen])
 
 
@@ -426,7 +432,7 @@ def test_a_pattern_that_only_says_what_is_visible_has_a_kernel() -> None:
 
     seen = told(2, 5, 4, lambda b, i, j: (b + i + j) % 2 == 1)
     agree(
-        lambda q, k, v: Checkers().attend(q, k, v, How(None, SCALE, 0.0)),
+        lambda q, k, v: Checkers().attend(q, k, v, AttentionArgs(None, SCALE, 0.0)),
         lambda q, k, v: naive.attention(q, k, v, SCALE, seen),
         triple(2, HEADS, 5, 4, 4, 0, torch.float32),
     )
@@ -445,14 +451,14 @@ def test_longformer_golden_example() -> None:
     rows = drawn(pattern.dense(1, 6, 6, CPU)[0])
     assert rows[1:] == ["111000", "111100", "101110", "100111", "100011"]
     q, k, _ = triple(1, 1, 6, 6, 6, 0, torch.float32)
-    weights = pattern.attend(q, k, torch.eye(6)[None, None], How(None, SCALE))
+    weights = pattern.attend(q, k, torch.eye(6)[None, None], AttentionArgs(None, SCALE))
     assert drawn(weights[0, 0] > 0)[1:] == rows[1:]
 
 
 def test_a_global_key_inside_the_window_counts_once() -> None:
     zero = torch.zeros(1, 1, 4, 4)
     pattern = Window(1, 1, 4, torch.float32, CPU, far=torch.tensor([[1, 3]]))
-    y = pattern.attend(zero, zero, torch.eye(4)[None, None], How(None, 1.0, 0.0))
+    y = pattern.attend(zero, zero, torch.eye(4)[None, None], AttentionArgs(None, 1.0, 0.0))
     expected = [
         [1 / 3, 1 / 3, 0, 1 / 3],
         [0.25] * 4,
@@ -526,4 +532,4 @@ def test_bigbird_grows_with_the_length() -> None:
     with pytest.raises(ValueError, match="bias"):
         small = BigBird(2, 1, 1, 4, torch.float32, CPU)
         q = numbers(1, 1, 4, 2)
-        small.attend(q, q, q, How(torch.zeros(1, 1, 4, 4)))
+        small.attend(q, q, q, AttentionArgs(torch.zeros(1, 1, 4, 4)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.attention.attention import Attention
-from regard.attention.kernels import How
+from regard.attention.kernels import AttentionArgs
 from regard.attention.memory import HERE, Memory, Segment
 from regard.attention.pattern import Causal, Full, Ordered, Pattern
 from regard.attention.position import (
@@ -24,7 +24,7 @@ from regard.attention.position import (
 )
 from regard.attention.window import Window
 from regard.models.longformer_characters import Dilated
-from regard.models.recurrent import Content, RelativeSegments
+from regard.models.recurrent import ContentMemory, RelativeSegments
 from regard.models.state import positions
 from regard.models.t5 import buckets
 from tests.attention import naive
@@ -80,9 +80,13 @@ def test_the_last_wavelength_of_tensor2tensor() -> None:
 
 
 def test_positions_count_real_tokens() -> None:
-    real = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0]], dtype=torch.bool)
-    assert positions(real, 0, 4, CPU).tolist() == [[0, 1, 2, 3], [0, 0, 0, 1], [0, 1, 1, 1]]
-    assert positions(real, 3, 1, CPU).tolist() == [[3], [1], [1]]
+    attention_mask = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0]], dtype=torch.bool)
+    assert positions(attention_mask, 0, 4, CPU).tolist() == [
+        [0, 1, 2, 3],
+        [0, 0, 0, 1],
+        [0, 1, 1, 1],
+    ]
+    assert positions(attention_mask, 3, 1, CPU).tolist() == [[3], [1], [1]]
     assert positions(None, 3, 2, CPU).tolist() == [[3, 4]]
 
 
@@ -304,7 +308,13 @@ def test_xlnet_two_streams(rows: int, past: int, targets: int, segments: bool) -
     sighted = seen.any(-1)  # the first of an order has nothing to read: zeros
     expected = torch.where(sighted[..., None], expected, 0.0)
     view = View(Ordered(own, keyed, torch.float64), distances=geometry)
-    same(attention, x, view, Content(rows, HERE if before is None else Segment(before)), expected)
+    same(
+        attention,
+        x,
+        view,
+        ContentMemory(rows, HERE if before is None else Segment(before)),
+        expected,
+    )
 
 
 def test_segments_need_not_be_given() -> None:
@@ -331,7 +341,7 @@ def reproduces(attention: Attention, x: Tensor, view: View) -> None:
     """The weights shown to who looks give the output, whatever the layout of the bias."""
     q, k, v = attention.project(x)
     q, k, bias = attention.score(q, k, view, attention.scale)
-    weights = view.pattern.weights(q, k, How(bias, attention.scale)).double()
+    weights = view.pattern.weights(q, k, AttentionArgs(bias, attention.scale)).double()
     assert weights.shape == (*q.shape[:3], k.size(2))
     close(attention.out((weights @ v).transpose(1, 2).flatten(2)), attention(x, view), 1e-5)
 
@@ -342,11 +352,11 @@ def test_relative_window(length: int, before: int, after: int, padded: bool) -> 
     """The character model: the same four terms, made in the layout of the window's rows."""
     attention, batch = layer(seed=7), 2
     x = numbers(batch, length, WIDTH, seed=1, dtype=torch.float64)
-    real = coins(batch, length, seed=length, chance=0.8) if padded else None
-    pattern = Window(before, after, length, torch.float64, CPU, real)
+    attention_mask = coins(batch, length, seed=length, chance=0.8) if padded else None
+    pattern = Window(before, after, length, torch.float64, CPU, attention_mask)
     distance = torch.arange(length)[:, None] - torch.arange(length)
     seen = ((distance <= before) & (-distance <= after)).expand(batch, -1, -1)
-    seen = seen if real is None else seen & real[:, None, :]
+    seen = seen if attention_mask is None else seen & attention_mask[:, None, :]
     expected = four_terms(attention, x, x, distance.expand(batch, -1, -1), seen)
     expected = torch.where(seen.any(-1)[..., None], expected, 0.0)
     view = View(pattern, distances=geometry_of(pattern))
@@ -360,11 +370,11 @@ def test_relative_dilated_window(length: int, before: int, after: int, step: int
     """Distances are those in the text: `step` times those in the window."""
     attention, batch = layer(seed=7), 2
     x = numbers(batch, length, WIDTH, seed=1, dtype=torch.float64)
-    real = coins(batch, length, seed=length, chance=0.9)
-    pattern = Dilated(step, before, after, real, torch.float64)
+    attention_mask = coins(batch, length, seed=length, chance=0.9)
+    pattern = Dilated(step, before, after, attention_mask, torch.float64)
     distance = torch.arange(length)[:, None] - torch.arange(length)
     seen = (distance % step == 0) & (distance <= before * step) & (-distance <= after * step)
-    seen = seen & real[:, None, :]
+    seen = seen & attention_mask[:, None, :]
     expected = four_terms(attention, x, x, distance.expand(batch, -1, -1), seen)
     expected = torch.where(seen.any(-1)[..., None], expected, 0.0)
     view = View(pattern, distances=geometry_of(pattern.window, step))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.attention.attention import Attention, unseen
-from regard.attention.recorder import Seen, record
+from regard.attention.recorder import AttentionCall, record
 from regard.models.base import EncoderDecoder
 from regard.models.bert import Bert, BertConfig
 from regard.models.state import State
@@ -204,28 +204,34 @@ def test_half_precision() -> None:
 # Beside transformers.
 
 
-def agree(seen: list[Seen], expected: tuple[Tensor, ...], real: Tensor | None = None) -> None:
+def agree(
+    seen: list[AttentionCall], expected: tuple[Tensor, ...], attention_mask: Tensor | None = None
+) -> None:
     """At the real rows; what others weigh is nobody's concern."""
     assert len(seen) == len(expected)
     for one, other in zip(seen, expected, strict=True):
-        rows = slice(None) if real is None else real
+        rows = slice(None) if attention_mask is None else attention_mask
         close(one.weights.transpose(1, 2)[rows], other.transpose(1, 2)[rows])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @torch.no_grad()
 def test_bert_and_gpt2(tmp_path: Path, side: str) -> None:
-    real, tokens = marks([9, 4, 6], side), words(VOCABULARY, 3, 9)
-    places = (real.long().cumsum(1) - 1).clamp_min(0)
+    attention_mask, tokens = marks([9, 4, 6], side), words(VOCABULARY, 3, 9)
+    places = (attention_mask.long().cumsum(1) - 1).clamp_min(0)
     bert = transformers.BertConfig(**SMALL, hidden_size=24, num_hidden_layers=2,
                                    num_attention_heads=3, intermediate_size=40)  # fmt: skip
     gpt = transformers.GPT2Config(**SMALL, n_embd=24, n_layer=2, n_head=3, n_positions=30)
     for reference in (transformers.BertForMaskedLM(bert), transformers.GPT2LMHeadModel(gpt)):
         model = ours(scramble(reference), tmp_path / type(reference).__name__).model
         with record(model) as seen:
-            model(tokens, real)
-        given: dict[str, Any] = {"attention_mask": real.long(), "position_ids": places}
-        agree(list(seen), reference(tokens, **given, output_attentions=True).attentions, real)
+            model(tokens, attention_mask)
+        given: dict[str, Any] = {"attention_mask": attention_mask.long(), "position_ids": places}
+        agree(
+            list(seen),
+            reference(tokens, **given, output_attentions=True).attentions,
+            attention_mask,
+        )
 
 
 @torch.no_grad()
@@ -234,11 +240,17 @@ def test_t5(tmp_path: Path) -> None:
                                    num_decoder_layers=3)  # fmt: skip
     reference = scramble(transformers.T5ForConditionalGeneration(config))
     model = ours(reference, tmp_path).model
-    real, source, target = marks([9, 4], "right"), words(VOCABULARY, 2, 9), words(VOCABULARY, 2, 5)
+    attention_mask, source, target = (
+        marks([9, 4], "right"),
+        words(VOCABULARY, 2, 9),
+        words(VOCABULARY, 2, 5),
+    )
     with record(model) as seen:
-        model(source, target, real)
-    expected = reference(source, real.long(), decoder_input_ids=target, output_attentions=True)
-    agree(seen.named("encoder"), expected.encoder_attentions, real)
+        model(source, target, attention_mask)
+    expected = reference(
+        source, attention_mask.long(), decoder_input_ids=target, output_attentions=True
+    )
+    agree(seen.named("encoder"), expected.encoder_attentions, attention_mask)
     agree(seen.named("cross"), expected.cross_attentions)
     own = [one for one in seen.named("decoder") if "cross" not in one.name]
     agree(own, expected.decoder_attentions)

@@ -11,10 +11,10 @@ from torch import Tensor
 from regard.attention import kernels
 from regard.attention.attention import Attention, Projection
 from regard.attention.bigbird import BigBird
-from regard.attention.kernels import How
-from regard.attention.memory import Growing
+from regard.attention.kernels import AttentionArgs
+from regard.attention.memory import KVCache
 from regard.attention.pattern import Causal, Full, Ordered, Pattern
-from regard.attention.position import Rotary, Turns, View
+from regard.attention.position import Rotary, RotaryAngles, View
 from regard.attention.recorder import record
 from regard.attention.window import Window
 from regard.models.longformer_characters import Dilated
@@ -36,8 +36,8 @@ def layer(kv_heads: int | None = GROUPS, seed: int = 0, **choices: object) -> At
     return attention.eval()
 
 
-def turned(at: Tensor) -> Turns:
-    return Turns.of(at, FREQUENCIES, torch.float32)
+def turned(at: Tensor) -> RotaryAngles:
+    return RotaryAngles.of(at, FREQUENCIES, torch.float32)
 
 
 def spread(x: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def spread(x: Tensor) -> Tensor:
 def test_pairs_turn_as_complex_numbers() -> None:
     """Number i and number i + D / 2 are one complex number, times exp(i · angle)."""
     x, at = numbers(2, 3, 5, SIZE, dtype=torch.float64), torch.tensor([[0, 1, 2, 7, 3]])
-    y = Turns.of(at, FREQUENCIES, torch.float64)(x)
+    y = RotaryAngles.of(at, FREQUENCIES, torch.float64)(x)
     pairs = torch.complex(*x.chunk(2, -1))
     angles = at.float()[:, None, :, None] * FREQUENCIES
     expected = pairs * torch.polar(torch.ones(()).double(), angles.double())
@@ -77,26 +77,26 @@ def test_products_depend_on_the_distance_alone(shift: int) -> None:
 def test_a_cache_of_turned_keys_equals_one_pass(length: int, sizes: list[int], seed: int) -> None:
     """With padding anywhere: positions count real tokens."""
     attention, x = layer(), numbers(3, length, WIDTH)
-    real = coins(3, length, seed=seed, chance=0.7)
+    attention_mask = coins(3, length, seed=seed, chance=0.7)
     shape = (3, GROUPS, length, SIZE)
-    memory, state = Growing(torch.full(shape, torch.nan), torch.full(shape, torch.nan)), State()
+    memory, state = KVCache(torch.full(shape, torch.nan), torch.full(shape, torch.nan)), State()
     parts, start, step = [], 0, 0
     while start < length:
         end = min(length, start + sizes[step % len(sizes)])
-        marks = state.extend(real[:, start:end], real[:, start:end])
+        marks = state.extend(attention_mask[:, start:end], attention_mask[:, start:end])
         at = positions(marks, start, end - start, CPU)
         view = View(causal(marks, start, torch.float32), turns=turned(at))
         parts.append(attention(x[:, start:end], view, memory))
         start, step = end, step + 1
-    at = positions(real, 0, length, CPU)
-    whole = attention(x, View(causal(real, 0, torch.float32), turns=turned(at)))
+    at = positions(attention_mask, 0, length, CPU)
+    whole = attention(x, View(causal(attention_mask, 0, torch.float32), turns=turned(at)))
     close(torch.cat(parts, 1), whole.double(), 1e-5)
 
 
 @torch.no_grad()
 def test_beams_continue_what_they_chose() -> None:
     attention, x, chosen = layer(), numbers(3, 5, WIDTH), torch.tensor([2, 0, 0])
-    memory = Growing(*(torch.zeros(3, GROUPS, 5, SIZE) for _ in range(2)))
+    memory = KVCache(*(torch.zeros(3, GROUPS, 5, SIZE) for _ in range(2)))
     at = torch.arange(5)[None]
     attention(x[:, :3], View(Causal(), turns=turned(at[:, :3])), memory)
     memory.reorder(chosen)
@@ -135,7 +135,7 @@ def test_kernels_equal_keys_for_every_head(rate: float, masked: bool) -> None:
 
     def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch.manual_seed(5)
-        return kernels.attend(q, k, v, How(None, 0.4, rate), mask)
+        return kernels.attend(q, k, v, AttentionArgs(None, 0.4, rate), mask)
 
     kept = None
     if rate:
@@ -150,8 +150,8 @@ def test_kernels_equal_keys_for_every_head(rate: float, masked: bool) -> None:
 
 
 def patterns(dtype: torch.dtype) -> dict[str, Pattern]:
-    real = torch.ones(2, 40, dtype=torch.bool)
-    real[1, 33:] = False
+    attention_mask = torch.ones(2, 40, dtype=torch.bool)
+    attention_mask[1, 33:] = False
     order = torch.stack(
         [torch.randperm(40, generator=torch.Generator().manual_seed(i)) for i in (0, 1)]
     )
@@ -160,10 +160,10 @@ def patterns(dtype: torch.dtype) -> dict[str, Pattern]:
         "full": Full(),
         "causal": Causal(),
         "ordered": Ordered(order, order, dtype),
-        "padded": causal(real, 0, dtype),
-        "window": Window(3, 2, 40, dtype, CPU, real, far),
-        "bigbird": BigBird(4, 1, 2, 40, dtype, CPU, real, far),
-        "dilated": Dilated(3, 2, 2, real, dtype),
+        "padded": causal(attention_mask, 0, dtype),
+        "window": Window(3, 2, 40, dtype, CPU, attention_mask, far),
+        "bigbird": BigBird(4, 1, 2, 40, dtype, CPU, attention_mask, far),
+        "dilated": Dilated(3, 2, 2, attention_mask, dtype),
     }
 
 
@@ -175,7 +175,7 @@ def test_every_pattern_takes_groups(name: str, rate: float) -> None:
 
     def run(*parts: Tensor) -> Tensor:
         torch.manual_seed(3)
-        return pattern.attend(*parts, How(None, 0.4, rate))
+        return pattern.attend(*parts, AttentionArgs(None, 0.4, rate))
 
     close(run(q, k, v), run(q, spread(k), spread(v)).double(), 1e-5)
 

@@ -19,10 +19,10 @@ def test_a_cell_is_measured_once_for_its_settings(
         calls.append(len(calls))
         return {"seconds": float(len(calls))}
 
-    first = once(file, measure, {"rate": 1e-3, "betas": (0.9, 0.98)})
-    assert once(file, measure, {"rate": 1e-3, "betas": [0.9, 0.98]}) == first
+    first = once(file, measure, {"lr": 1e-3, "betas": (0.9, 0.98)})
+    assert once(file, measure, {"lr": 1e-3, "betas": [0.9, 0.98]}) == first
     assert (len(calls), capsys.readouterr().err) == (1, "")
-    second = once(file, measure, {"rate": 2e-3, "betas": [0.9, 0.98]})
+    second = once(file, measure, {"lr": 2e-3, "betas": [0.9, 0.98]})
     assert second == {"seconds": 2.0, "settings": {"rate": 2e-3, "betas": [0.9, 0.98]}}
     assert "a.json has other settings: measured again" in capsys.readouterr().err
     assert json.loads(file.read_text()) == second

@@ -104,7 +104,7 @@ def test_what_theirs_writes_is_read_as_ours_is(tmp_path: Path) -> None:
     where = data(tmp_path / "data", kind="pairs")
     runs.train(recipe("transformer", where), tmp_path / "run", display="silent")
     loaded = regard.load(tmp_path / "run")
-    found = generate(loaded, ["w8 w9", "w10"], tokens=12, minimum=6)
+    found = generate(loaded, ["w8 w9", "w10"], max_new_tokens=12, min_new_tokens=6)
     for (best,) in found:
-        pad = loaded.config.padding
+        pad = loaded.config.pad_id
         assert best.text and text_of(loaded, [pad, *best.ids, pad, pad]) == best.text

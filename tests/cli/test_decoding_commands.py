@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.api import Loaded, load
+from regard.api import LoadedModel, load
 from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
 from regard.decoding import generate as run
 from regard.models.bert import Bert
@@ -21,14 +21,16 @@ from tests.laws.zoo import BERT, Specimen, everything
 @pytest.fixture(scope="module")
 def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loaded = talking()
-    return Loaded(loaded.model.float(), loaded.tokenizer).save(tmp_path_factory.mktemp("a") / "gpt")
+    return LoadedModel(loaded.model.float(), loaded.tokenizer).save(
+        tmp_path_factory.mktemp("a") / "gpt"
+    )
 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = tokenizer("wordpiece")
-    model = Specimen("bert", Bert, BERT.replace(vocabulary=len(words)), everything).fresh()
-    return Loaded(model, words).save(tmp_path_factory.mktemp("b") / "bert")
+    model = Specimen("bert", Bert, BERT.replace(vocab_size=len(words)), everything).fresh()
+    return LoadedModel(model, words).save(tmp_path_factory.mktemp("b") / "bert")
 
 
 def call(*arguments: object, given: str | None = None) -> Result:
@@ -54,7 +56,9 @@ def test_generate_streams_what_it_makes(gpt: Path) -> None:
         "--seed",
         1,
     )
-    expected = run(load(gpt), "The cat", tokens=30, temperature=0.8, top_k=40, top_p=0.9, seed=1)
+    expected = run(
+        load(gpt), "The cat", max_new_tokens=30, temperature=0.8, top_k=40, top_p=0.9, seed=1
+    )
     text = f"{expected[0][0].text}\n"
     assert told("generate", gpt, "The cat", *options) == text
     assert told("generate", gpt, "The cat", *options, "--no-stream") == text
@@ -158,7 +162,7 @@ def test_refusals(gpt: Path, bert: Path, tmp_path: Path) -> None:
         (("generate", gpt, "The", "--num-beams", 2, "--top-k", 3), ConfigError, "beams"),
         (("generate", gpt, "The", "--num-samples", 2, "--stream"), InputError, "--stream"),
         (("generate", gpt, "The", "--precision", "fp3"), UnknownName, "fp32"),
-        (("generate", gpt, "The", "--max-new-tokens", 0), ConfigError, "tokens is 0"),
+        (("generate", gpt, "The", "--max-new-tokens", 0), ConfigError, "token_noise is 0"),
         (("chat", gpt, "--max-turns", -1), ConfigError, "--max-turns is -1"),
     ]
     for arguments, kind, says in cases:

@@ -181,8 +181,8 @@ FOREIGN = [
     ("generate m text --max_length 4", "--max-new-tokens"),
     ("evaluate m data --num_fewshot 4", "--shots"),
     ("distill m --style hinton", "--method"),
-    ("train gpt data --out x learning_rate=1", "optimizer.rate"),
-    ("train gpt data --out x batch.lr=1", "optimizer.rate"),
+    ("train gpt data --out x learning_rate=1", "optimizer.lr"),
+    ("train gpt data --out x batch.lr=1", "optimizer.lr"),
     ("summarise m text", "predict"),
 ]
 

@@ -28,7 +28,7 @@ from tests.tasks.judging import TOKENIZER, model_of, tokenizer, write
 from tests.tasks.tuning import stop as stop
 from tests.training.test_never_lost import bits, figures
 
-QUICK = ("batch.samples=8", "engine.precision=fp32", "--quiet", "--json")
+QUICK = ("batch.size=8", "engine.precision=fp32", "--quiet", "--json")
 
 
 def records(count: int, seed: int = 0) -> list[dict[str, str]]:
@@ -122,7 +122,7 @@ def test_what_the_start_has_learned_stays_known(model: Path, tmp_path: Path) -> 
     talks = [{"turns": [f"c {a}", f"{a} d"]} for a in "efghijkl"]
     given = make({
         "model": str(model), "data": str(write(tmp_path / "talks.jsonl", talks)),
-        "examples": {"task": "converse"}, "batch": {"samples": 4}, "budget": {"steps": 2},
+        "examples": {"task": "converse"}, "batch": {"size": 4}, "budget": {"steps": 2},
         "engine": {"precision": "fp32", "compile": "no"},
     })  # fmt: skip
     finetune(given, tmp_path / "talker", display="silent")
@@ -140,8 +140,8 @@ def test_resumed_equals_uninterrupted(
 ) -> None:
     reward = {"objective": {"reward": "share:a", "group": 3, "tokens": 4}}
     given = {
-        "model": str(model), "data": str(pairs), "batch": {"samples": 8, "accumulate": 2},
-        "budget": {"steps": 8}, "optimizer": {"rate": 0.01}, "validation": {"every": 3},
+        "model": str(model), "data": str(pairs), "batch": {"size": 8, "grad_accum": 2},
+        "budget": {"steps": 8}, "optimizer": {"lr": 0.01}, "validation": {"every": 3},
         "engine": {"precision": "fp32"}, **(reward if method == "grpo" else {}),
     }  # fmt: skip
     run(recipe_for(method, given), tmp_path / "whole", display="silent")
@@ -160,10 +160,10 @@ def test_a_token_that_the_model_lacked_is_the_start_s_too(pairs: Path, tmp_path:
     place = gpt(tmp_path / "gpt", width=16, layers=1, vocabulary=len(few))
     few.save(place)
     given = {"model": str(place), "data": str(pairs), "budget": {"steps": 1},
-             "optimizer": {"rate": 0.0}, "engine": {"precision": "fp32"}}  # fmt: skip
+             "optimizer": {"lr": 0.0}, "engine": {"precision": "fp32"}}  # fmt: skip
     found = run(recipe_for("dpo", given), tmp_path / "run", display="silent")
     assert found["valid"]["drift"] == found["valid"]["margin"] == 0.0
-    assert regard.load(tmp_path / "run").config.vocabulary == len(few) + 1
+    assert regard.load(tmp_path / "run").config.vocab_size == len(few) + 1
 
 
 def test_a_run_goes_on_only_beside_the_same_models(
@@ -230,13 +230,13 @@ def test_refusals(model: Path, judge: Path, pairs: Path, tmp_path: Path) -> None
         (("gpt2", "--data", pairs, *new), ConfigError, "is no model directory"),
         ((bert, "--data", pairs, *new), ConfigError, "these can: gpt, transformer-xl"),
         ((judge, "--data", pairs, *new), ConfigError, "is a reward model"),
-        ((model, "--data", long, *new, "examples.share=0"), InputError, "all 1 pairs"),
+        ((model, "--data", long, *new, "examples.valid_fraction=0"), InputError, "all 1 pairs"),
         ((model, "--data", pairs, *new, "--field", "prompt=question"), InputError, "'question'"),
         ((model, "--data", pairs, "--out", model, "--quiet"), ConfigError, "exists already"),
         ((model, "--data", pairs, *new, "batch.order=streams"), ConfigError, "no stretches"),
         ((model, "--data", pairs, *new, "--epochs", -1), ConfigError, "budget.epochs is -1"),
         (("--resume", model, "--beta", 2), ConfigError, "--beta is given beside --resume"),
-        (("--resume", model, "optimizer.rate=1"), ConfigError, "optimizer.rate is given beside"),
+        (("--resume", model, "optimizer.lr=1"), ConfigError, "optimizer.lr is given beside"),
         (("--resume", model, "--seed", 0), ConfigError, "--seed is given beside --resume"),
     ]
     for arguments, kind, message in cases:
@@ -250,7 +250,7 @@ def test_refusals(model: Path, judge: Path, pairs: Path, tmp_path: Path) -> None
         finetune(made, tmp_path / "new", display="silent")
     unfit: list[tuple[dict[str, Any], str]] = [
         ({"engine": {"parallel": "fsdp"}}, "use ddp"),
-        ({"robust": {"noise": 5.0}}, "which nothing disturbs"),
+        ({"robust": {"neftune": 5.0}}, "which nothing disturbs"),
         ({"augment": {"methods": ["swap"]}}, "no longer be the better one"),
     ]
     for changes, message in unfit:
@@ -261,7 +261,7 @@ def test_refusals(model: Path, judge: Path, pairs: Path, tmp_path: Path) -> None
 def test_every_method_has_what_a_recipe_needs() -> None:
     for method in METHODS:
         made = recipe_for(method)
-        assert made.examples.task == "prefer" and made.budget.epochs and made.optimizer.rate > 0
+        assert made.examples.task == "prefer" and made.budget.epochs and made.optimizer.lr > 0
         assert recipe_for(method, {"budget": {"steps": 3}}).budget.epochs is None
 
 

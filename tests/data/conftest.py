@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from regard.data.prepare import Plan, prepare
-from regard.data.splits import Shares
+from regard.data.prepare import PreparePlan, prepare
+from regard.data.splits import SplitShares
 
 ENGLISH = [
     f"The {animal} crossed the street. It was {state}, said Dr. No! Was it {count}?\n  Yes."
@@ -22,7 +22,7 @@ CHINESE = [
     for animal in ("猫", "狗", "马", "鸟", "鱼")
     for number in range(12)
 ]
-ALL = Shares(0, 0)  # everything learns
+ALL = SplitShares(0, 0)  # everything learns
 
 Make = Callable[..., tuple[dict[str, Any], Path]]
 
@@ -39,7 +39,7 @@ def make(tmp_path: Path) -> Make:
     """Prepares; returns the summary and the data directory."""
 
     def run(*sources: str | Path, out: str = "data", **changes: Any) -> tuple[dict[str, Any], Path]:
-        plan = Plan(tuple(map(str, sources)), tmp_path / out, **changes)
+        plan = PreparePlan(tuple(map(str, sources)), tmp_path / out, **changes)
         return prepare(plan), tmp_path / out
 
     return run

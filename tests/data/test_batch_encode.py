@@ -18,7 +18,7 @@ from regard.data.vocabulary import byte_letters, byte_level, train
 
 from .conftest import CHINESE, ENGLISH
 
-TRAINED = train("bytes-bpe", ENGLISH + CHINESE, vocabulary=None, lower=None, marks=0).ready
+TRAINED = train("bytes-bpe", ENGLISH + CHINESE, vocab_size=None, lower=None, marks=0).ready
 JOINER = Joiner.of(TRAINED)
 LETTERS = "aBs1 \n\t.!?…\"'”)。！他た\x1c\x85²é\u0301-"
 
@@ -56,7 +56,7 @@ def test_an_end_inside_of_a_token_is_noticed() -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "words", "characters"])
 def test_only_byte_level_ones(kind: str) -> None:
-    assert Joiner.of(train(kind, ENGLISH, vocabulary=None, lower=None, marks=0).ready) is None
+    assert Joiner.of(train(kind, ENGLISH, vocab_size=None, lower=None, marks=0).ready) is None
 
 
 def test_other_rules_are_refused() -> None:

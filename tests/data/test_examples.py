@@ -8,14 +8,15 @@ import pytest
 
 from regard.core.errors import InputError, UnknownName
 from regard.data.examples import Labelled, Question
-from regard.data.problems import KINDS, Place, Problem, Problems
+from regard.data.problems import KINDS, FileLine, Problem, Problems
 
 
 def test_places_read_like_a_compilers() -> None:
-    assert str(Place("a.jsonl", 3)) == "a.jsonl:3"
-    assert str(Place("a.jsonl")) == "a.jsonl"
+    assert str(FileLine("a.jsonl", 3)) == "a.jsonl:3"
+    assert str(FileLine("a.jsonl")) == "a.jsonl"
     assert (
-        str(Problem(Place("a", 3), "empty-text", "the text is empty")) == "a:3: the text is empty"
+        str(Problem(FileLine("a", 3), "empty-text", "the text is empty"))
+        == "a:3: the text is empty"
     )
 
 
@@ -30,8 +31,8 @@ def test_examples_are_frozen_values() -> None:
 def test_counts_are_exact_beyond_what_is_kept() -> None:
     problems = Problems(keep=2)
     for line in range(1, 6):
-        problems.add(Place("f", line), "empty-text", "empty")
-    problems.add(Place("f", 9), "imbalance", "uneven", "note")
+        problems.add(FileLine("f", line), "empty-text", "empty")
+    problems.add(FileLine("f", 9), "imbalance", "uneven", "note")
     assert problems.count("error") == 5
     assert problems.count("note") == 1
     assert problems.count("warning") == 0
@@ -39,17 +40,17 @@ def test_counts_are_exact_beyond_what_is_kept() -> None:
     assert len(problems.kept) == 3
     everything = Problems(keep=None)
     for line in range(2000):
-        everything.add(Place("f", line), "empty-text", "empty")
+        everything.add(FileLine("f", line), "empty-text", "empty")
     assert len(everything.kept) == 2000
 
 
 def test_refusal_shows_places_and_counts() -> None:
     problems = Problems()
     for line in range(1, 13):
-        problems.add(Place("f", line), "empty-text", f"empty {line}")
-    problems.add(Place("f", 20), "missing-label", "no label")
-    problems.add(Place("f", 21), "imbalance", "uneven", "note")
-    problems.add(Place("f", 22), "duplicate-text", "twice", "warning")
+        problems.add(FileLine("f", line), "empty-text", f"empty {line}")
+    problems.add(FileLine("f", 20), "missing-label", "no label")
+    problems.add(FileLine("f", 21), "imbalance", "uneven", "note")
+    problems.add(FileLine("f", 22), "duplicate-text", "twice", "warning")
     with pytest.raises(InputError) as caught:
         problems.refuse()
     message = str(caught.value)
@@ -67,5 +68,5 @@ def test_unknown_kinds_are_refused() -> None:
     with pytest.raises(UnknownName, match="did you mean 'empty-text'"):
         Problems().refuse(skip=["empty-texts"])
     with pytest.raises(AssertionError):
-        Problems().add(Place("f"), "no-such-kind", "")
+        Problems().add(FileLine("f"), "no-such-kind", "")
     assert all(kind == kind.lower() and " " not in kind for kind in KINDS)

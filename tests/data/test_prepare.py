@@ -19,10 +19,10 @@ from regard.data import corpus as corpora
 from regard.data import encode
 from regard.data.chunks import Chunking
 from regard.data.corpus import SPLITS, Corpus, read_marker
-from regard.data.prepare import Plan, prepare
+from regard.data.prepare import PreparePlan, prepare
 from regard.data.sentences import sentences
-from regard.data.sources import Reading
-from regard.data.splits import Shares
+from regard.data.sources import SourceOptions
+from regard.data.splits import SplitShares
 
 from .conftest import ALL, CHINESE, ENGLISH, Make
 
@@ -75,7 +75,7 @@ def test_the_same_input_makes_the_same_files(make: Make, source: Path) -> None:
 
 
 def test_batches_do_not_matter(make: Make, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = {"reading": Reading(split_by="file"), "shares": ALL, "tokenizer": "bytes"}
+    changes = {"reading": SourceOptions(split_by="file"), "shares": ALL, "tokenizer": "bytes"}
     for how in ({}, {"chunking": Chunking("sentences", 50)}):
         name = f"{len(how)}"
         expected = contents(make(source, out=f"whole{name}", **changes, **how)[1])
@@ -101,7 +101,7 @@ def test_one_document_is_cut_at_sentences(make: Make, tmp_path: Path) -> None:
     text = "".join(f" This is sentence number {i}." for i in range(200))[1:]
     source = tmp_path / "one.txt"
     source.write_text(text)
-    summary, data = make(source, shares=Shares(0.1, 0.2))
+    summary, data = make(source, shares=SplitShares(0.1, 0.2))
     parts = [texts_of(data, split) for split in SPLITS]
     assert [len(texts) for texts in parts] == [1, 1, 1]
     assert "".join(texts[0] for texts in parts) == text
@@ -215,7 +215,7 @@ def test_broken_text_is_counted(make: Make, tmp_path: Path) -> None:
     assert summary["broken"] == read_marker(data)["broken"] == 6
     assert any("6 places that are not UTF-8 were replaced" in note for note in summary["notes"])
     with pytest.raises(InputError, match="byte 9"):
-        make(source, out="no", reading=Reading(broken="refuse"))
+        make(source, out="no", reading=SourceOptions(broken="refuse"))
 
 
 @settings(
@@ -225,7 +225,9 @@ def test_broken_text_is_counted(make: Make, tmp_path: Path) -> None:
 def test_any_text_comes_back(tmp_path: Path, texts: list[str]) -> None:
     source = tmp_path / "a.jsonl"
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    prepare(Plan((str(source),), tmp_path / "any", tokenizer="bytes-bpe", shares=ALL, force=True))
+    prepare(
+        PreparePlan((str(source),), tmp_path / "any", tokenizer="bytes-bpe", shares=ALL, force=True)
+    )
     assert texts_of(tmp_path / "any", "train") == texts
 
 
@@ -276,12 +278,12 @@ def test_a_failure_leaves_nothing_and_keeps_the_old(
     ("name", "changes", "named"),
     [
         ("text.txt", {"tokenizer": "byte-bpe"}, "did you mean 'bytes-bpe'"),
-        ("text.txt", {"vocabulary": 90_000}, "--vocab-size 90,000 is not what this text gives"),
-        ("text.txt", {"vocabulary": 100}, "has no room"),
+        ("text.txt", {"vocab_size": 90_000}, "--vocab-size 90,000 is not what this text gives"),
+        ("text.txt", {"vocab_size": 100}, "has no room"),
         ("text.txt", {"sentinels": -1}, "--sentinels -1"),
         ("text.txt", {"seed": -1}, "--seed -1"),
         ("text.txt", {"pairs": True, "chunking": Chunking("fixed")}, "a pair cannot be cut"),
-        ("text.txt", {"reading": Reading(form="jsonl")}, "not valid JSON"),
+        ("text.txt", {"reading": SourceOptions(form="jsonl")}, "not valid JSON"),
         ("text.txt", {"tokenizer": "{none}"}, "holds no tokenizer"),
         ("text.txt", {"tokenizer": "{data}", "vocabulary": 9}, "leave --vocab-size out"),
         ("text.txt", {"tokenizer": "{data}", "lower": True}, "leave --lower out"),

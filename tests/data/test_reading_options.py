@@ -39,7 +39,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     """The examples table of the recipe that a command would run."""
-    fast = ["--dry-run", "--json", "--epochs", "1", "batch.samples=8", "engine.precision=fp32"]
+    fast = ["--dry-run", "--json", "--epochs", "1", "batch.size=8", "engine.precision=fp32"]
     assert main(["finetune", *words, *fast]) == 0, capsys.readouterr().err
     result: dict[str, Any] = json.loads(capsys.readouterr().out)["recipe"]["examples"]
     return result
@@ -70,7 +70,7 @@ def test_a_number_as_a_field(
     file.write_text("".join(f"{r['text']},{r['label']}\n" for r in tuning.reviews(40)))
     words = ["finetune", world.model("bert"), "--task", "classify", "--data", str(file)]
     words += ["examples.fields.text=1", "examples.fields.label=2", "budget.steps=1"]
-    words += ["batch.samples=8", "engine.precision=fp32", "engine.compile=no"]
+    words += ["batch.size=8", "engine.precision=fp32", "engine.compile=no"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     out, err = capsys.readouterr()
     output = (out + err).replace("\n", " ")
@@ -108,7 +108,7 @@ def test_parallel_files_are_written_alike_everywhere(
     assert result[0]["figures"] == result[1]["figures"] and result[0]["examples"] == 6
     words = ["finetune", world.model("t5"), "--task", "translate", "--data", ",".join(sides)]
     words += ["--out", str(tmp_path / "run"), "budget.steps=1", "engine.precision=fp32"]
-    assert main([*words, "--quiet", "batch.samples=2", "engine.compile=no"]) == 0
+    assert main([*words, "--quiet", "batch.size=2", "engine.compile=no"]) == 0
 
 
 def test_test_and_prompt_tell_what_the_reader_said(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.sentences import AHEAD, LONGEST, Cutter, sentences
+from regard.data.sentences import AHEAD, LONGEST, SentenceSplitter, sentences
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_nothing_is_lost(parts: list[str], long: bool) -> None:
 @given(st.text(st.sampled_from("aB. 。\n中"), max_size=2000), st.integers(1, 700))
 def test_pieces_do_not_matter(text: str, step: int) -> None:
     """White space runs are shorter here than what the cutter looks ahead."""
-    cutter, parts = Cutter(), []
+    cutter, parts = SentenceSplitter(), []
     for start in range(0, len(text), step):
         parts += cutter.feed(text[start : start + step], ends=False)
     parts += cutter.feed("", ends=True)

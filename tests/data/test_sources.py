@@ -17,16 +17,24 @@ from hypothesis import strategies as st
 from regard.core.errors import InputError, RegardError
 from regard.data import files, sources
 from regard.data.builtin import NAME, python_docs
-from regard.data.files import Tally
-from regard.data.sources import Reading, by_blank_lines, by_file, by_lines, documents, find, pairs
+from regard.data.files import ReadCounts
+from regard.data.sources import (
+    SourceOptions,
+    by_blank_lines,
+    by_file,
+    by_lines,
+    documents,
+    find,
+    pairs,
+)
 
 TEXTS = ["one\ntwo", "  indented\n\tline", "naïve café", "中文。没有空格", 'a "quote", and, commas']
 
 
 def read(*names: str | Path, work: Path, **reading: object) -> list[str]:
-    how = Reading(**reading)  # type: ignore[arg-type]
+    how = SourceOptions(**reading)  # type: ignore[arg-type]
     texts, whole = [], ""
-    for piece in documents(find([str(name) for name in names], how, work), how, Tally()):
+    for piece in documents(find([str(name) for name in names], how, work), how, ReadCounts()):
         whole += piece.text
         if piece.ends:
             texts.append(whole)
@@ -159,7 +167,7 @@ def test_broken_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for block in (1, 2, 3, 5, 100):
         monkeypatch.setattr(files, "BLOCK", block)
         for how, text in (("replace", "ab\ufffd\ufffd\ufffd中c\ufffd"), ("skip", "ab\ufffd中c")):
-            tally, reading = Tally(), Reading(broken=how)
+            tally, reading = ReadCounts(), SourceOptions(broken=how)
             texts = documents(find([str(file)], reading, tmp_path), reading, tally)
             assert "".join(piece.text for piece in texts) == text
             assert tally.broken == 3
@@ -219,7 +227,7 @@ def test_bad_names(tmp_path: Path) -> None:
             read(name, work=tmp_path)
     for option in ({"split_by": "lines"}, {"broken": "refus"}, {"form": "json"}):
         with pytest.raises(RegardError, match="did you mean"):
-            Reading(**option)
+            SourceOptions(**option)
 
 
 def test_missing_libraries_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,11 +242,11 @@ def test_missing_libraries_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_pairs(tmp_path: Path) -> None:
-    reading = Reading()
+    reading = SourceOptions()
 
     def found(*names: str) -> list[tuple[str, str]]:
         named = find([str(tmp_path / name) for name in names], reading, tmp_path)
-        return list(pairs(named, reading, Tally()))
+        return list(pairs(named, reading, ReadCounts()))
 
     expected = [('He said "hi', "他说"), ("yes", "是")]
     (tmp_path / "plain.tsv").write_text('He said "hi\t他说\nyes\t是\n\t空\n', "utf-8")
@@ -267,9 +275,9 @@ def test_a_long_line_stays_small(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         for split_by in ("blank", "line", "file"):
-            reading = Reading(split_by=split_by)
+            reading = SourceOptions(split_by=split_by)
             length = ends = 0
-            for piece in documents(find([str(file)], reading, tmp_path), reading, Tally()):
+            for piece in documents(find([str(file)], reading, tmp_path), reading, ReadCounts()):
                 length += len(piece.text)
                 ends += piece.ends
             assert (length, ends) == (file.stat().st_size, 1)

@@ -11,7 +11,7 @@ from regard.core.errors import RegardError
 from regard.data import sample
 from regard.data.chunks import Chunker, Chunking
 from regard.data.sample import Sample
-from regard.data.splits import TEST, TRAIN, VALID, Division, Shares, key, stretched
+from regard.data.splits import TEST, TRAIN, VALID, SplitBounds, SplitShares, key, stretched
 
 END = 0
 
@@ -24,33 +24,33 @@ def test_keys_depend_on_seed_and_text() -> None:
 @given(st.integers(10, 400), st.floats(0, 0.4), st.floats(0, 0.4))
 def test_shares_by_rank_are_exact(many: int, valid: float, test: float) -> None:
     keys = [key(0, str(i)) for i in range(many)]
-    division = Division.by_rank(Shares(valid, test), keys)
+    division = SplitBounds.by_rank(SplitShares(valid, test), keys)
     result = [division.of(number) for number in keys]
     for split, share in ((VALID, valid), (TEST, test)):
         assert result.count(split) == (max(1, round(share * many)) if share else 0)
 
 
 def test_shares_by_chance() -> None:
-    division = Division.by_chance(Shares(0.1, 0.2))
+    division = SplitBounds.by_chance(SplitShares(0.1, 0.2))
     result = [division.of(key(3, str(i))) for i in range(20_000)]
     assert abs(result.count(VALID) / 20_000 - 0.1) < 0.01
     assert abs(result.count(TEST) / 20_000 - 0.2) < 0.01
-    assert Division.by_chance(Shares(0, 0)).of(0) == TRAIN
+    assert SplitBounds.by_chance(SplitShares(0, 0)).of(0) == TRAIN
 
 
 def test_two_documents_are_not_shared_out() -> None:
-    assert {Division.by_rank(Shares(), [1, 2]).of(i) for i in (1, 2)} == {TRAIN}
+    assert {SplitBounds.by_rank(SplitShares(), [1, 2]).of(i) for i in (1, 2)} == {TRAIN}
 
 
 @pytest.mark.parametrize("shares", [(-0.1, 0), (0.5, 0.5), (0, 1)])
 def test_bad_shares(shares: tuple[float, float]) -> None:
     with pytest.raises(RegardError, match="leave something to learn from"):
-        Shares(*shares)
+        SplitShares(*shares)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.booleans())
 def test_stretches(sizes: list[int], tested: bool) -> None:
-    shares = Shares(0.2, 0.2 if tested else 0)
+    shares = SplitShares(0.2, 0.2 if tested else 0)
     pieces = [(str(i), size) for i, size in enumerate(sizes)]
     result = list(stretched(pieces, shares, sum(sizes)))
     assert [text for text, *_ in result] == [text for text, _ in pieces]

@@ -15,7 +15,7 @@ from regard.data.tags import (
     IGNORED,
     LETTERS,
     Entity,
-    Window,
+    TagWindow,
     align_all,
     cut,
     detect,
@@ -45,7 +45,7 @@ def pieces() -> Tokenizer:
 @pytest.fixture(scope="module")
 def bytes_bpe() -> Tokenizer:
     texts = ["the cat sat on the mat with the other cats"] * 4
-    return train("bytes-bpe", texts, vocabulary=None, lower=None, marks=0)
+    return train("bytes-bpe", texts, vocab_size=None, lower=None, marks=0)
 
 
 def texts_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
@@ -209,7 +209,7 @@ def align(
     *,
     around: tuple[list[int], list[int]] = MARKS,
     shared: int | None = None,
-) -> list[Window]:
+) -> list[TagWindow]:
     """The windows of one sentence."""
     rows = None if tags is None else [tags]
     return align_all([words], rows, tokenizer, length, around=around, shared=shared)[0]

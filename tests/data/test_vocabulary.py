@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from regard.core.errors import InputError, RegardError
 from regard.data.corpus import ROLES, Corpus
-from regard.data.prepare import Plan, prepare
+from regard.data.prepare import PreparePlan, prepare
 from regard.data.sentences import sentences
 from regard.data.special_tokens import SPELLINGS, special_of
 from regard.data.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ TEXTS = ENGLISH + CHINESE
 
 @pytest.fixture(scope="module")
 def trained() -> dict[str, Tokenizer]:
-    return {kind: train(kind, TEXTS, vocabulary=None, lower=None, marks=5) for kind in KINDS}
+    return {kind: train(kind, TEXTS, vocab_size=None, lower=None, marks=5) for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     source = place / "text.txt"
     source.write_text("\n\n".join(TEXTS), "utf-8")
     for kind in KINDS:
-        prepare(Plan((str(source),), place / kind, tokenizer=kind, shares=ALL))
+        prepare(PreparePlan((str(source),), place / kind, tokenizer=kind, shares=ALL))
     return {kind: place / kind for kind in KINDS}
 
 
@@ -59,7 +59,7 @@ def test_transformers_gives_the_same_ids(kind: str, prepared: dict[str, Path]) -
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoTokenizer.from_pretrained(prepared[kind])
     corpus = Corpus.open(prepared[kind], "train")
-    assert len(theirs) == corpus.vocabulary == len(corpus.tokenizer)
+    assert len(theirs) == corpus.vocab_size == len(corpus.tokenizer)
     assert theirs.eos_token_id == corpus.special.end
     assert theirs.mask_token_id == corpus.special.mask
     assert theirs.pad_token_id == corpus.special.pad
@@ -94,7 +94,7 @@ def test_bytes_hold_any_text(text: str) -> None:
 
 
 BYTES = {
-    kind: train(kind, ["a b c a b c"], vocabulary=None, lower=None, marks=0)
+    kind: train(kind, ["a b c a b c"], vocab_size=None, lower=None, marks=0)
     for kind in ("bytes", "bytes-bpe")
 }
 
@@ -134,7 +134,7 @@ def test_special_tokens_in_the_text_are_text(kind: str, tmp_path: Path) -> None:
     spelled = list(SPELLINGS[kind].values())
     text = f"{' '.join(spelled)} {''.join(spelled)} <extra_id_0> <extra_id_99>. " * 3
     (tmp_path / "a.txt").write_text(text)
-    prepare(Plan((str(tmp_path / "a.txt"),), tmp_path / "out", tokenizer=kind, shares=ALL))
+    prepare(PreparePlan((str(tmp_path / "a.txt"),), tmp_path / "out", tokenizer=kind, shares=ALL))
     corpus = Corpus.open(tmp_path / "out", "train")
     forbidden = set(corpus.special.ids()) - {corpus.special.unknown}
     assert forbidden.isdisjoint(corpus.document(0)[:-1].tolist())
@@ -154,11 +154,11 @@ def test_long_runs_are_cut(kind: str, trained: dict[str, Tokenizer]) -> None:
 @pytest.mark.parametrize("kind", ["bytes-bpe", "bpe", "wordpiece", "unigram", "words"])
 def test_a_vocabulary_of_the_size_asked_for(kind: str, trained: dict[str, Tokenizer]) -> None:
     size = len(trained[kind]) - 20
-    assert len(train(kind, TEXTS, vocabulary=size, lower=None, marks=5)) == size
+    assert len(train(kind, TEXTS, vocab_size=size, lower=None, marks=5)) == size
     with pytest.raises(InputError, match=r"--vocab-size 50,000 is not what this text gives.*\d{3}"):
-        train(kind, TEXTS, vocabulary=50_000, lower=None, marks=100)
+        train(kind, TEXTS, vocab_size=50_000, lower=None, marks=100)
     with pytest.raises(InputError, match="has no room"):
-        train(kind, TEXTS, vocabulary=110, lower=None, marks=100)
+        train(kind, TEXTS, vocab_size=110, lower=None, marks=100)
 
 
 def test_a_large_alphabet_fits_into_a_small_vocabulary() -> None:
@@ -169,7 +169,7 @@ def test_a_large_alphabet_fits_into_a_small_vocabulary() -> None:
         *(f"가나 각 {a}{b}{c} " * 9 for a in "bdfghk" for b in "aeiou" for c in "lmnst"),
     ]
     for kind in ("bpe", "wordpiece", "unigram", "characters"):
-        tokenizer = train(kind, texts, vocabulary=500, lower=False, marks=100)
+        tokenizer = train(kind, texts, vocab_size=500, lower=False, marks=100)
         assert len(tokenizer) == 500
         unknown = special_of(tokenizer, kind).unknown
         assert unknown not in tokenizer.encode("가나", special=False)
@@ -178,7 +178,7 @@ def test_a_large_alphabet_fits_into_a_small_vocabulary() -> None:
 
 def test_lower(trained: dict[str, Tokenizer]) -> None:
     for kind in KINDS:
-        tokenizer = train(kind, TEXTS, vocabulary=None, lower=True, marks=5)
+        tokenizer = train(kind, TEXTS, vocab_size=None, lower=True, marks=5)
         assert tokenizer.encode("THE CAT", special=False) == tokenizer.encode(
             "the cat", special=False
         )
@@ -225,10 +225,10 @@ def test_unigram_forgets_no_character(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unigram_expects_as_often_as_enumeration_says() -> None:
-    from regard.data.unigram import Pieces, Words
+    from regard.data.unigram import SubwordPieces, WordCounts
 
-    words = Words(Counter({"abab": 3, "ba": 2, "aab": 1}))
-    pieces = Pieces(words, 20)
+    words = WordCounts(Counter({"abab": 3, "ba": 2, "aab": 1}))
+    pieces = SubwordPieces(words, 20)
     texts = [words.text[s : s + n] for s, n in zip(pieces.start, pieces.length, strict=True)]
     chance = dict(zip(texts, np.exp(pieces.score), strict=True))
 
@@ -251,8 +251,8 @@ def test_unigram_expects_as_often_as_enumeration_says() -> None:
 
 def test_unknown_kind_and_damaged_configuration(tmp_path: Path) -> None:
     with pytest.raises(RegardError, match="did you mean 'unigram'"):
-        train("unigrams", TEXTS, vocabulary=None, lower=None, marks=0)
-    tokenizer = train("bytes", TEXTS, vocabulary=None, lower=None, marks=0)
+        train("unigrams", TEXTS, vocab_size=None, lower=None, marks=0)
+    tokenizer = train("bytes", TEXTS, vocab_size=None, lower=None, marks=0)
     tokenizer.files["tokenizer_config.json"] = b"{"
     with pytest.raises(InputError, match="not valid JSON"):
         special_of(tokenizer, "x")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from regard.core.errors import ConfigError, FormatError
 from regard.data.corpus import Special
-from regard.data.examples import Answer, Question
+from regard.data.examples import AnswerSpan, Question
 from regard.data.tokenizer import Tokenizer, word_pieces
 from regard.data.vocabulary import train
 from regard.data.windows import (
-    Read,
+    QuestionWindows,
     as_text,
     cuts,
     homes,
@@ -46,13 +46,13 @@ def pieces() -> Tokenizer:
 
 
 TRAINED = {
-    name: train(kind, TEXTS * 4, vocabulary=None, lower=None, marks=0)
+    name: train(kind, TEXTS * 4, vocab_size=None, lower=None, marks=0)
     for name, kind in (("wordpiece", "wordpiece"), ("bytes", "bytes-bpe"), ("unigram", "unigram"))
 }
 
 
 def example(passage: str, *answers: tuple[str, int], impossible: bool = False) -> Question:
-    spots = tuple(Answer(*answer) for answer in answers)
+    spots = tuple(AnswerSpan(*answer) for answer in answers)
     return Question("q r", passage, spots, impossible, id="one")
 
 
@@ -238,7 +238,7 @@ def test_second_answer_serves(pieces: Tokenizer) -> None:
     ],
 )
 def test_locate(passage: str, text: str, start: int, expected: str | None) -> None:
-    place = locate(passage, Answer(text, start))
+    place = locate(passage, AnswerSpan(text, start))
     assert (passage[slice(*place)] if place else None) == expected
 
 
@@ -273,7 +273,7 @@ def test_trimmed() -> None:
     assert trimmed("a  b", 1, 3) == (1, 3)
 
 
-def text_of(read: Read, first: int, last: int) -> str:
+def text_of(read: QuestionWindows, first: int, last: int) -> str:
     return read.example.passage[slice(*read.characters(first, last))]
 
 
@@ -319,7 +319,7 @@ def test_any_characters_are_covered(kind: str, passage: str, data: st.DataObject
     """Up to token boundaries: no token too many, none too few."""
     begin = data.draw(st.integers(0, len(passage) - 1))
     end = data.draw(st.integers(begin + 1, len(passage)))
-    place = locate(passage, Answer(passage[begin:end], begin))
+    place = locate(passage, AnswerSpan(passage[begin:end], begin))
     assume(place is not None)
     assert place is not None
     read, _ = cut(
@@ -343,13 +343,13 @@ def test_collate(pieces: Tokenizer) -> None:
     reads = [read for read, _ in cuts(questions, pieces, SPECIAL, SHORT)]
     batch = collate(to_learn(reads, refuse=False), PAD)
     assert batch["ids"].shape == (2, 9)
-    assert batch["real"].sum(1).tolist() == [9, 6]
+    assert batch["attention_mask"].sum(1).tolist() == [9, 6]
     assert batch["passage"].sum(1).tolist() == [4, 1]
     assert batch["fullest"].sum(1).tolist() == [3, 1]
     assert batch["question"][1].nonzero()[0].tolist() == [1, 2]
     assert batch["start"].tolist() == [6, 4]
     assert batch["end"].tolist() == [7, 4]
-    np.testing.assert_array_equal(batch["ids"] != PAD, batch["real"])
+    np.testing.assert_array_equal(batch["ids"] != PAD, batch["attention_mask"])
 
 
 def test_as_text() -> None:

@@ -11,7 +11,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from regard.core.errors import ConfigError
 from regard.data.tokenizer import Tokenizer, word_pieces
 from regard.data.vocabulary import KINDS, train
-from regard.data.words import Words, byte_alphabet, chinese_cutter, is_unspaced, text_of
+from regard.data.words import WordStarts, byte_alphabet, chinese_cutter, is_unspaced, text_of
 
 TEXT = "the tokenizers' words don't (always) begin, alas, where\nwe think: 1984 words."
 
@@ -20,7 +20,7 @@ def grouped(fast: Fast, text: str, *, chinese: bool = False) -> list[str]:
     """The pieces of each word, joined by |."""
     encoded = fast.encode(text, add_special_tokens=False)
     ids = np.array(encoded.ids)
-    begins = Words(Tokenizer(fast), fast.get_vocab_size(), chinese=chinese).begins(ids)
+    begins = WordStarts(Tokenizer(fast), fast.get_vocab_size(), chinese=chinese).begins(ids)
     words: list[str] = []
     for piece, begin in zip(encoded.tokens, begins.tolist(), strict=True):
         if begin or not words:
@@ -118,7 +118,7 @@ def test_a_chinese_character_is_of_one_word_even_where_its_bytes_are_apart() -> 
 def test_special_tokens_stand_alone() -> None:
     fast = pieces_of("a", "##b")
     fast.add_special_tokens(["[SEP]"])
-    begins = Words(Tokenizer(fast), 6).begins(np.array([4, 3, 4, 2, 4, 5]))
+    begins = WordStarts(Tokenizer(fast), 6).begins(np.array([4, 3, 4, 2, 4, 5]))
     # a ## at the very front does not begin, one behind [SEP] does, an id without a piece does
     assert begins.tolist() == [False, True, False, True, True, True]
 
@@ -127,7 +127,7 @@ def test_special_tokens_stand_alone() -> None:
 def test_our_own_tokenizers(kind: str) -> None:
     """Whatever cuts words into pieces, the pieces of a word spell it."""
     texts = ["the cats sat on the mats and the rats ran to the cat's mat"] * 3
-    fast = train(kind, texts, vocabulary=None, lower=None, marks=2).ready
+    fast = train(kind, texts, vocab_size=None, lower=None, marks=2).ready
     words = grouped(fast, "the rats sat on mats")
     spelled = [re.sub("##|▁|Ġ|</w>|[|]", "", word).strip() for word in words]
     assert [word for word in spelled if word] == ["the", "rats", "sat", "on", "mats"]
@@ -181,4 +181,4 @@ def test_jieba_is_asked_for_only_when_needed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "jieba", None)
     with pytest.raises(ConfigError, match=r"pip install regard\[chinese\]"):
         chinese_cutter.__wrapped__()
-    Words(Tokenizer(word_pieces(["[UNK]", "a"])), 2)
+    WordStarts(Tokenizer(word_pieces(["[UNK]", "a"])), 2)

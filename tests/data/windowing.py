@@ -11,8 +11,16 @@ from regard.data.corpus import Special
 from regard.data.examples import Question
 from regard.data.input_formats import PassageFormat
 from regard.data.tokenizer import Tokenizer
-from regard.data.windows import Missing, Offsets, Read, Window, cuts, encode_all, teaches
-from regard.tasks.spans import Reply, Spans, reply
+from regard.data.windows import (
+    MissingAnswer,
+    Offsets,
+    PassageWindow,
+    QuestionWindows,
+    cuts,
+    encode_all,
+    teaches,
+)
+from regard.tasks.spans import SpanAnswer, Spans, reply
 
 
 def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], Offsets]:
@@ -21,16 +29,16 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], Offsets]:
 
 def cut(
     example: Question, tokenizer: Tokenizer, special: Special, layout: PassageFormat
-) -> tuple[Read, list[Missing]]:
+) -> tuple[QuestionWindows, list[MissingAnswer]]:
     return next(cuts([example], tokenizer, special, layout))
 
 
-def to_learn(reads: Iterable[Read], *, refuse: bool) -> list[Window]:
+def to_learn(reads: Iterable[QuestionWindows], *, refuse: bool) -> list[PassageWindow]:
     return [window for read in reads for window in read.windows if teaches(read, window, refuse)]
 
 
 def collate(
-    windows: Sequence[Window], pad: int, beyond: int = 0, length: int | None = None
+    windows: Sequence[PassageWindow], pad: int, beyond: int = 0, length: int | None = None
 ) -> dict[str, np.ndarray]:
     """Rows padded on the right to the longest window, or to `length`."""
     shape = (len(windows), length or max(len(window.ids) for window in windows))
@@ -46,7 +54,7 @@ def collate(
         inside = slice(window.first, window.first + window.count)
         batch["ids"][row, : len(window.ids)] = window.ids
         batch["segments"][row, : len(window.ids)] = window.segments
-        batch["real"][row, : len(window.ids)] = True
+        batch["attention_mask"][row, : len(window.ids)] = True
         batch["passage"][row, inside] = batch["eligible"][row, inside] = True
         batch["fullest"][row, inside] = window.fullest
         batch["eligible"][row, window.cls] = True
@@ -55,8 +63,12 @@ def collate(
 
 
 def replies(
-    reads: Sequence[Read], spans: Spans, nulls: Tensor | None = None, *, versus: bool = True
-) -> list[Reply]:
+    reads: Sequence[QuestionWindows],
+    spans: Spans,
+    nulls: Tensor | None = None,
+    *,
+    versus: bool = True,
+) -> list[SpanAnswer]:
     """The windows of each question merged; `spans` are those of all windows, in order."""
     merged, at = [], 0
     for read in reads:
@@ -70,6 +82,6 @@ def replies(
     return merged
 
 
-def text_of(one: Reply, tau: float = 0.0) -> str:
+def text_of(one: SpanAnswer, tau: float = 0.0) -> str:
     answer = one.found(tau)
     return answer.text if answer else ""

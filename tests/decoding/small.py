@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import train
 from regard.models.base import EncoderDecoder
@@ -31,20 +31,20 @@ TEXT = [
 
 @cache
 def tokenizer(kind: str) -> Tokenizer:
-    return train(kind, TEXT, vocabulary=None, lower=None, marks=3)
+    return train(kind, TEXT, vocab_size=None, lower=None, marks=3)
 
 
-def speaker(specimen: Specimen) -> Loaded:
+def speaker(specimen: Specimen) -> LoadedModel:
     """Without words: prompts are ids, and no id ends a text."""
-    return Loaded(model_of(specimen, torch.float64))
+    return LoadedModel(model_of(specimen, torch.float64))
 
 
-def talking(kind: str = "bytes-bpe", seed: int = 0, **changes: Any) -> Loaded:
+def talking(kind: str = "bytes-bpe", seed: int = 0, **changes: Any) -> LoadedModel:
     """A GPT of random weights that speaks with a tokenizer."""
     words = tokenizer(kind)
-    config = GPTConfig(vocabulary=len(words), context=64, width=16, layers=2, heads=2)
+    config = GPTConfig(vocab_size=len(words), context=64, width=16, layers=2, heads=2)
     made = Specimen("talking", GPT, config.replace(**changes), ZOO[4].reach)
-    return Loaded(made.fresh(torch.float64, seed), words)
+    return LoadedModel(made.fresh(torch.float64, seed), words)
 
 
 def window(prompt: int, length: int, context: int) -> int:
@@ -60,7 +60,7 @@ def window(prompt: int, length: int, context: int) -> int:
 def from_scratch(model: Any, prompt: list[int], new: list[int]) -> Tensor:
     """The logits behind prompt and new tokens, by one pass over all of them."""
     if isinstance(model, EncoderDecoder):
-        source, target = torch.tensor([prompt]), torch.tensor([[model.config.start, *new]])
+        source, target = torch.tensor([prompt]), torch.tensor([[model.config.start_id, *new]])
         return model.logits(model(source, target)[:, -1])[0]
     read = [*prompt, *new]
     if isinstance(model, XLNet):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.core.errors import ConfigError
 from regard.decoding import generate
 from regard.decoding.beam import Beams, Rules, common, paper
@@ -19,8 +19,8 @@ from tests.laws.zoo import GPT_SMALL, T5_SMALL, Specimen
 
 END, WORDS, LIMIT = 2, 4, 4
 TINY = [
-    Specimen("gpt", GPT, GPT_SMALL.replace(vocabulary=WORDS), ALL[0].reach),
-    Specimen("t5", T5, T5_SMALL.replace(vocabulary=WORDS, padding=0, end=END), ALL[0].reach),
+    Specimen("gpt", GPT, GPT_SMALL.replace(vocab_size=WORDS), ALL[0].reach),
+    Specimen("t5", T5, T5_SMALL.replace(vocab_size=WORDS, pad_id=0, eos_id=END), ALL[0].reach),
 ]
 
 
@@ -44,8 +44,16 @@ def test_a_wide_beam_is_an_exhaustive_search(specimen: Specimen, name: str, rule
     prompts = [draw(3, 5, WORDS), draw(2, 6, WORDS)]
     texts = [every_text(model, prompt) for prompt in prompts]
     for alpha in (0.0, 0.6, 1.4, -0.5):
-        options = {"penalty": name, "alpha": alpha, "tokens": LIMIT, "end": [END], "banned": []}
-        together = generate(Loaded(model), prompts, beams=WORDS**LIMIT, best=9, **options)
+        options = {
+            "penalty": name,
+            "length_penalty": alpha,
+            "max_new_tokens": LIMIT,
+            "eos_ids": [END],
+            "banned": [],
+        }
+        together = generate(
+            LoadedModel(model), prompts, num_beams=WORDS**LIMIT, num_return_sequences=9, **options
+        )
         for known, found in zip(texts, together, strict=True):
             expected = sorted(((p / rule(len(t), alpha), t) for p, t in known), reverse=True)[:9]
             assert [x.ids for x in found] == [tokens for _, tokens in expected]
@@ -62,7 +70,7 @@ def test_the_penalties() -> None:
 def test_one_beam_is_greedy(specimen: Specimen) -> None:
     """With the rule "full": the first text that ends is the result."""
     loaded, prompts = speaker(specimen), [draw(4, 8), draw(7, 9)]
-    plain = generate(loaded, prompts, tokens=12, end=[1, 5], banned=[])
+    plain = generate(loaded, prompts, max_new_tokens=12, eos_ids=[1, 5], banned=[])
     with torch.inference_mode():
         reader = reader_for(loaded.model)
         rules = Rules(1, penalty="common", alpha=0.0, stopping="full", limit=12, ends=[1, 5])
@@ -75,7 +83,10 @@ def test_a_certain_stop_changes_no_result() -> None:
     """Stopping when nothing can change gives what going on to the limit gives."""
     loaded = speaker(SHORT)
     for seed in range(8):
-        prompt, options = draw(3, seed), {"beams": 4, "tokens": 16, "end": [1, 2, 3], "best": 2}
+        prompt, options = (
+            draw(3, seed),
+            {"num_beams": 4, "max_new_tokens": 16, "eos_ids": [1, 2, 3], "num_return_sequences": 2},
+        )
         stopped = generate(loaded, prompt, **options)[0]
         with torch.inference_mode():
             reader = reader_for(loaded.model)
@@ -95,7 +106,13 @@ def test_rules_stop_sooner_or_later() -> None:
     loaded = next(speaker(specimen) for specimen in ALL if specimen.name == "t5-v1_1")
     fuller, estimated = 0, 0
     for seed in range(12):
-        options = {"beams": 3, "tokens": 16, "end": [2], "penalty": "common", "alpha": 1.5}
+        options = {
+            "num_beams": 3,
+            "max_new_tokens": 16,
+            "eos_ids": [2],
+            "penalty": "common",
+            "length_penalty": 1.5,
+        }
         best = {
             rule: generate(loaded, draw(3, seed), stopping=rule, banned=[], **options)[0][0].score
             for rule in ("certain", "estimate", "full")
@@ -110,7 +127,14 @@ def test_a_prompt_that_is_done_takes_no_more_results() -> None:
     """While others of its batch go on; that would change what the rule "full" finds."""
     loaded = next(speaker(specimen) for specimen in ALL if specimen.name == "t5-v1_1")
     prompts = [draw(3, seed) for seed in range(12)]
-    options = {"beams": 3, "best": 3, "tokens": 16, "end": [2], "penalty": "common", "alpha": 1.5}
+    options = {
+        "num_beams": 3,
+        "num_return_sequences": 3,
+        "max_new_tokens": 16,
+        "eos_ids": [2],
+        "penalty": "common",
+        "length_penalty": 1.5,
+    }
     together = generate(loaded, prompts, stopping="full", banned=[], **options)
     for prompt, found in zip(prompts, together, strict=True):
         alone = generate(loaded, prompt, stopping="full", banned=[], **options)[0]
@@ -118,14 +142,22 @@ def test_a_prompt_that_is_done_takes_no_more_results() -> None:
 
 
 def test_results_are_sorted_and_different() -> None:
-    found = generate(speaker(SHORT), draw(3, 1), beams=6, best=6, tokens=7, end=[1])[0]
+    found = generate(
+        speaker(SHORT),
+        draw(3, 1),
+        num_beams=6,
+        num_return_sequences=6,
+        max_new_tokens=7,
+        eos_ids=[1],
+    )[0]
     assert [x.score for x in found] == sorted((x.score for x in found), reverse=True)
     assert len({tuple(x.ids) for x in found}) == 6
 
 
 def test_processors_hold_for_beams() -> None:
     found = generate(
-        speaker(SHORT), draw(6, 2), beams=4, best=4, tokens=9, no_repeat=1, minimum=4, end=[1],
+        speaker(SHORT), draw(6, 2), num_beams=4, num_return_sequences=4, max_new_tokens=9,
+         no_repeat_ngram_size=1, min_new_tokens=4, eos_ids=[1],
         banned=[7],
     )[0]  # fmt: skip
     for each in found:
@@ -138,6 +170,6 @@ def test_processors_hold_for_beams() -> None:
 def test_beams_do_not_draw() -> None:
     for options in ({"temperature": 0.7}, {"samples": 2}, {"top_k": 3}):
         with pytest.raises(ConfigError, match="beams"):
-            generate(speaker(SHORT), [1], beams=2, **options)
+            generate(speaker(SHORT), [1], num_beams=2, **options)
     with pytest.raises(ConfigError, match="best is 3"):
-        generate(speaker(SHORT), [1], beams=2, best=3)
+        generate(speaker(SHORT), [1], num_beams=2, num_return_sequences=3)

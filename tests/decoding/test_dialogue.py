@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.core.errors import FormatError, InputError
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.dialogue import Dialogue, render, template_of
-from regard.decoding.options import Options
+from regard.decoding.dialogue import Conversation, render, template_of
+from regard.decoding.options import DecodingOptions
 from regard.models.t5 import T5
 from tests.decoding.small import talking, tokenizer
 from tests.laws.zoo import T5_SMALL, Specimen, everything
@@ -21,10 +21,10 @@ TEMPLATE = (
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] | trim }}{{ eos_token }}"
     "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 )
-SHORT_ANSWERS = Options(tokens=6)
+SHORT_ANSWERS = DecodingOptions(max_new_tokens=6)
 
 
-def with_template(template: Any, name: str = "tokenizer_config.json") -> Loaded:
+def with_template(template: Any, name: str = "tokenizer_config.json") -> LoadedModel:
     loaded = talking()
     assert loaded.tokenizer is not None
     files = dict(loaded.tokenizer.files)
@@ -32,15 +32,15 @@ def with_template(template: Any, name: str = "tokenizer_config.json") -> Loaded:
         files[name] = json.dumps({"chat_template": template, **json.loads(files[name])}).encode()
     else:
         files[name] = template.encode()
-    return Loaded(loaded.model, Tokenizer(loaded.tokenizer.fast, files))
+    return LoadedModel(loaded.model, Tokenizer(loaded.tokenizer.fast, files))
 
 
-def said(dialogue: Dialogue, text: str) -> str:
+def said(dialogue: Conversation, text: str) -> str:
     return "".join(dialogue.say(text))
 
 
 def test_the_plain_format() -> None:
-    dialogue = Dialogue(talking(), SHORT_ANSWERS)
+    dialogue = Conversation(talking(), SHORT_ANSWERS)
     words = dialogue.words
     end = dialogue.prompts.ends()[0]
     first = said(dialogue, "The cat")
@@ -59,13 +59,13 @@ def test_a_template_marks_the_turns() -> None:
         ),
         with_template(TEMPLATE, "chat_template.jinja"),
     ):
-        dialogue = Dialogue(loaded, SHORT_ANSWERS)
+        dialogue = Conversation(loaded, SHORT_ANSWERS)
         dialogue.turns = [
             {"role": "system", "content": "Be nice."}, {"role": "user", "content": " Hello "}
         ]  # fmt: skip
         wanted = "system: Be nice.<|endoftext|>user: Hello<|endoftext|>assistant:"
         assert dialogue.prompt() == dialogue.words.encode(wanted, special=False)
-        assert Dialogue(loaded, SHORT_ANSWERS, plain=True).template is None
+        assert Conversation(loaded, SHORT_ANSWERS, plain=True).template is None
         dialogue.reset()
         assert [turn["role"] for turn in dialogue.turns] == ["system"]
     assert template_of(tokenizer("bytes-bpe")) is None
@@ -91,7 +91,7 @@ def test_a_template_can_do_no_harm(template: str) -> None:
 
 
 def test_old_turns_are_forgotten() -> None:
-    dialogue = Dialogue(talking(context=40), Options(tokens=10))
+    dialogue = Conversation(talking(context=40), DecodingOptions(max_new_tokens=10))
     for word in ("The cat sat", "on the mat", "It's not", "the dog"):
         said(dialogue, word)
         assert len(dialogue.prompt()) <= 40
@@ -110,7 +110,7 @@ def test_old_turns_are_forgotten() -> None:
     dialogue.turns.append(long)
     whole = dialogue.encode([long])
     assert len(whole) > 30 and dialogue.prompt() == whole[-30:]
-    strict = Dialogue(with_template(TEMPLATE), Options(tokens=40), turns=[long])
+    strict = Conversation(with_template(TEMPLATE), DecodingOptions(max_new_tokens=40), turns=[long])
     with pytest.raises(InputError, match="shorten it"):
         strict.prompt()
 
@@ -118,9 +118,9 @@ def test_old_turns_are_forgotten() -> None:
 def test_an_encoder_is_shown_the_newest_turn() -> None:
     words = tokenizer("unigram")
     end = words.ready.token_to_id("</s>")
-    config = T5_SMALL.replace(vocabulary=len(words), end=end)
-    loaded = Loaded(Specimen("t5", T5, config, everything).fresh(torch.float64), words)
-    dialogue = Dialogue(loaded, SHORT_ANSWERS)
+    config = T5_SMALL.replace(vocab_size=len(words), eos_id=end)
+    loaded = LoadedModel(Specimen("t5", T5, config, everything).fresh(torch.float64), words)
+    dialogue = Conversation(loaded, SHORT_ANSWERS)
     said(dialogue, "The cat")
     dialogue.turns.append({"role": "user", "content": "the dog"})
     newest = [*words.encode("the dog", special=False), end]
@@ -130,7 +130,7 @@ def test_an_encoder_is_shown_the_newest_turn() -> None:
 
 
 def test_an_answer_broken_off_is_not_remembered() -> None:
-    dialogue = Dialogue(talking(), Options(tokens=30, temperature=1.5))
+    dialogue = Conversation(talking(), DecodingOptions(max_new_tokens=30, temperature=1.5))
     steps = dialogue.say("The cat")
     next(steps)
     steps.close()
@@ -139,7 +139,9 @@ def test_an_answer_broken_off_is_not_remembered() -> None:
 
 def test_draws_differ_from_turn_to_turn_and_are_repeatable() -> None:
     def talk(seed: int) -> list[str]:
-        dialogue = Dialogue(talking(), Options(tokens=12, temperature=2.0, seed=seed))
+        dialogue = Conversation(
+            talking(), DecodingOptions(max_new_tokens=12, temperature=2.0, seed=seed)
+        )
         return [said(dialogue, "The cat") for _ in range(2)]
 
     assert talk(1) == talk(1) != talk(2)

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.decoding import generate
 from tests.decoding.small import draw
 from tests.equal.reference import ours, scramble
@@ -48,7 +48,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def cut(row: list[int], ends: list[int]) -> list[int]:
-    """Without what the reference fills its table with (the first end id, if padding is 0)."""
+    """Without what the reference fills its table with (the first end id, if pad_id is 0)."""
     last = next((i for i, token in enumerate(row) if token in ends), len(row))
     return row[: last + 1]
 
@@ -69,18 +69,25 @@ def theirs(
     return rows, [] if scores is None else scores.tolist()
 
 
-def test_greedy(both: tuple[Loaded, Any]) -> None:
+def test_greedy(both: tuple[LoadedModel, Any]) -> None:
     loaded, reference = both
-    found = generate(loaded, SOURCES, tokens=20, banned=[PAD], end=[END])
+    found = generate(loaded, SOURCES, max_new_tokens=20, banned=[PAD], eos_ids=[END])
     for source, each in zip(SOURCES, found, strict=True):
         rows, _ = theirs(reference, source, max_new_tokens=20)
         assert [x.ids for x in each] == rows
 
 
-def test_greedy_with_processors(both: tuple[Loaded, Any]) -> None:
+def test_greedy_with_processors(both: tuple[LoadedModel, Any]) -> None:
     loaded, reference = both
     found = generate(
-        loaded, SOURCES, tokens=20, banned=[PAD], end=[END], repetition=1.4, no_repeat=2, minimum=9
+        loaded,
+        SOURCES,
+        max_new_tokens=20,
+        banned=[PAD],
+        eos_ids=[END],
+        repetition_penalty=1.4,
+        no_repeat_ngram_size=2,
+        min_new_tokens=9,
     )
     for source, each in zip(SOURCES, found, strict=True):
         rows, _ = theirs(
@@ -92,15 +99,16 @@ def test_greedy_with_processors(both: tuple[Loaded, Any]) -> None:
 
 @pytest.mark.parametrize("stopping", list(STOPPING))
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.7, 1.6])
-def test_beams(both: tuple[Loaded, Any], stopping: str, alpha: float) -> None:
+def test_beams(both: tuple[LoadedModel, Any], stopping: str, alpha: float) -> None:
     """Several end ids, so that texts of many lengths compete. The reference rounds the logits of
     its beams to fp32, hence the tolerance of the scores.
     """
     loaded, reference = both
     ends = [END, 5, 9, 17, 23, 31]
     found = generate(
-        loaded, SOURCES, tokens=12, banned=[PAD], end=ends, beams=4, best=3, penalty="common",
-        alpha=alpha, stopping=stopping,
+        loaded, SOURCES, max_new_tokens=12, banned=[PAD], eos_ids=ends, num_beams=4,
+         num_return_sequences=3, penalty="common",
+        length_penalty=alpha, stopping=stopping,
     )  # fmt: skip
     for source, each in zip(SOURCES, found, strict=True):
         rows, scores = theirs(
@@ -111,7 +119,7 @@ def test_beams(both: tuple[Loaded, Any], stopping: str, alpha: float) -> None:
         assert [x.score for x in each] == pytest.approx(scores, rel=1e-6, abs=1e-6)
 
 
-def test_padded_sources_in_both(both: tuple[Loaded, Any], tmp_path: Path) -> None:
+def test_padded_sources_in_both(both: tuple[LoadedModel, Any], tmp_path: Path) -> None:
     """A batch of ours against a padded batch of theirs, with positions that count real tokens."""
     loaded, reference = both
     pair = reference.config.is_encoder_decoder
@@ -128,7 +136,8 @@ def test_padded_sources_in_both(both: tuple[Loaded, Any], tmp_path: Path) -> Non
         length_penalty=1.0, early_stopping=True,
     )  # fmt: skip
     mine = generate(
-        loaded, SOURCES, tokens=10, banned=[PAD], end=[END], beams=3, penalty="common", alpha=1.0,
+        loaded, SOURCES, max_new_tokens=10, banned=[PAD], eos_ids=[END], num_beams=3,
+         penalty="common", length_penalty=1.0,
         stopping="full",
     )  # fmt: skip
     begun = 1 if pair else width

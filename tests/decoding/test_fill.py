@@ -9,11 +9,11 @@ import pytest
 import torch
 import transformers
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.tokenizer import Tokenizer, word_pieces
 from regard.decoding import fill
-from regard.decoding.filling import Filled, Masked, Writing, coder, filler_for
+from regard.decoding.filling import FilledText, MaskedFiller, SpanFiller, coder, filler_for
 from regard.decoding.generation import Generation
 from regard.models.bert import Bert
 from regard.models.longformer import Longformer
@@ -27,18 +27,18 @@ TEXTS = ["The [MASK] sat on the ___.", "the dog ___"]
 CONFIGS: dict[str, tuple[Any, Any, str]] = {
     "bert": (Bert, BERT, "wordpiece"),
     "longformer": (Longformer, LONG, "bytes-bpe"),
-    "xlnet": (XLNet, XLNET.replace(memory=3, reuse=1, two_directions=True), "unigram"),
+    "xlnet": (XLNet, XLNET.replace(mem_len=3, reuse_len=1, two_directions=True), "unigram"),
 }
 
 
-def filler(name: str, **changes: Any) -> Loaded:
+def filler(name: str, **changes: Any) -> LoadedModel:
     kind, config, words = CONFIGS[name]
-    config = config.replace(vocabulary=len(tokenizer(words)), **changes)
+    config = config.replace(vocab_size=len(tokenizer(words)), **changes)
     specimen = Specimen(name, kind, config, everything)
-    return Loaded(specimen.fresh(torch.float64), tokenizer(words))
+    return LoadedModel(specimen.fresh(torch.float64), tokenizer(words))
 
 
-def best(found: Filled) -> list[str]:
+def best(found: FilledText) -> list[str]:
     return [candidates[0].text for candidates in found.blanks]
 
 
@@ -56,7 +56,7 @@ def test_blanks_are_found_and_filled(name: str) -> None:
             assert "[MASK]" not in each.text and "___" not in each.text
 
 
-def close(one: Filled, other: Filled) -> bool:
+def close(one: FilledText, other: FilledText) -> bool:
     """The same but for the rounding of a padded batch."""
     pairs = zip(one.blanks, other.blanks, strict=True)
     return one.text == other.text and all(
@@ -74,7 +74,7 @@ def test_one_after_the_other(name: str) -> None:
     assert left.blanks[0] == alone.blanks[0]
     assert left.blanks[1] != alone.blanks[1]
     guesser = filler_for(loaded, 5, "each", 10)
-    assert isinstance(guesser, Masked)
+    assert isinstance(guesser, MaskedFiller)
     ids = guesser.encode("the ___ sat ___ the")
     first, second = (i for i, token in enumerate(ids) if token == guesser.mask)
     ids[first] = left.blanks[0][0].ids[0]
@@ -160,20 +160,20 @@ def test_the_space_before_a_blank_is_part_of_it() -> None:
 def test_a_list_of_pieces_knows_its_mask() -> None:
     """vocab.txt alone: the mask is a piece like others, and still one token."""
     fast = word_pieces(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat"])
-    model = Specimen("bert", Bert, BERT.replace(vocabulary=9), everything).fresh()
-    loaded = Loaded(model, Tokenizer(fast, {}))
+    model = Specimen("bert", Bert, BERT.replace(vocab_size=9), everything).fresh()
+    loaded = LoadedModel(model, Tokenizer(fast, {}))
     found = fill(loaded, "the ___ sat", top=9)[0]
     assert {c.text for c in found.blanks[0]} >= {"the", "cat", "##s", "[MASK]"}
     assert fast.encode("[MASK]", add_special_tokens=False).tokens != ["[MASK]"]  # left as it was
 
 
-def writer() -> Loaded:
+def writer() -> LoadedModel:
     words = tokenizer("unigram")
     end = words.ready.token_to_id("</s>")
     config = T5_SMALL.replace(
-        vocabulary=len(words), end=end, padding=words.ready.token_to_id("<pad>")
+        vocab_size=len(words), eos_id=end, pad_id=words.ready.token_to_id("<pad>")
     )
-    return Loaded(Specimen("t5", T5, config, everything).fresh(torch.float64, 5), words)
+    return LoadedModel(Specimen("t5", T5, config, everything).fresh(torch.float64, 5), words)
 
 
 def test_t5_writes_blanks() -> None:
@@ -191,10 +191,12 @@ def test_what_t5_wrote_is_read() -> None:
     assert words is not None
     one, two = (words.ready.token_to_id(f"<extra_id_{i}>") for i in range(2))
     cat, mat = (words.encode(w, special=False) for w in ("cat", "the mat"))
-    ids = [one, *cat, two, *mat, loaded.config.end]
+    ids = [one, *cat, two, *mat, loaded.config.eos_id]
     made = Generation("", ids, [math.log(0.5)] * len(ids), 0.0, "end")
     short = Generation("", [two, *mat], [math.log(0.25)] * (1 + len(mat)), 0.0, "length")
-    found = Writing(loaded, 2, 5).filled("The <extra_id_0> sat on <extra_id_1>.", 2, [made, short])
+    found = SpanFiller(loaded, 2, 5).filled(
+        "The <extra_id_0> sat on <extra_id_1>.", 2, [made, short]
+    )
     assert found.text == "The cat sat on the mat."
     assert best(found) == ["cat", "the mat"]
     assert found.blanks[0][0].probability == pytest.approx(0.5 ** len(cat))
@@ -214,12 +216,12 @@ def test_what_is_refused() -> None:
         fill(loaded, "the ___ " + "sat " * 100)
     with pytest.raises(UnknownName, match="did you mean 'left'"):
         fill(loaded, "___", order="lefty")
-    with pytest.raises(ConfigError, match="top is 0"):
+    with pytest.raises(ConfigError, match="top_k is 0"):
         fill(loaded, "___", top=0)
     with pytest.raises(InputError, match="GPT: it goes on with a text"):
         fill(talking(), "The ___")
     with pytest.raises(InputError, match="no masked head"):
-        fill(Loaded(Bert(BERT, {"classify": 2})), "The ___")
+        fill(LoadedModel(Bert(BERT, {"classify": 2})), "The ___")
     with pytest.raises(InputError, match="no tokenizer"):
-        fill(Loaded(Bert(BERT)), "The ___")
+        fill(LoadedModel(Bert(BERT)), "The ___")
     assert speaker(SHORT).tokenizer is None

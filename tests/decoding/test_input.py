@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.core.errors import ConfigError, InputError, RegardError, UnknownName
 from regard.decoding import generate, stream
 from regard.decoding.prompts import Prompts
@@ -24,8 +24,8 @@ def test_an_empty_prompt_begins_a_text() -> None:
     assert loaded.tokenizer is not None
     end = loaded.tokenizer.ready.token_to_id("<|endoftext|>")
     assert Prompts(loaded).encode("") == [end]
-    assert generate(loaded, "", tokens=5) == generate(loaded, [end], tokens=5)
-    named = Loaded(speaker(SHORT).model, source={"bos_token_id": 7, "eos_token_id": 500})
+    assert generate(loaded, "", max_new_tokens=5) == generate(loaded, [end], max_new_tokens=5)
+    named = LoadedModel(speaker(SHORT).model, source={"bos_token_id": 7, "eos_token_id": 500})
     assert Prompts(named).encode([]) == [7] and Prompts(named).ends() == []
     with pytest.raises(InputError, match="prompt is empty"):
         generate(speaker(SHORT), [[]])
@@ -35,17 +35,17 @@ def test_a_prompt_longer_than_the_context() -> None:
     loaded = speaker(SHORT)
     with pytest.raises(InputError, match="12 tokens, and this model reads 11"):
         generate(loaded, draw(12, 1))
-    kept = generate(loaded, draw(12, 1), tokens=4, truncate=True)
-    assert kept == generate(loaded, draw(12, 1)[1:], tokens=4)
+    kept = generate(loaded, draw(12, 1), max_new_tokens=4, truncate=True)
+    assert kept == generate(loaded, draw(12, 1)[1:], max_new_tokens=4)
 
 
 def test_sources_end_with_the_end_token() -> None:
     words = tokenizer("unigram")
     end = words.ready.token_to_id("</s>")
-    config = T5_SMALL.replace(vocabulary=len(words), end=end)
+    config = T5_SMALL.replace(vocab_size=len(words), eos_id=end)
     from regard.models.t5 import T5
 
-    prompts = Prompts(Loaded(T5(config), words))
+    prompts = Prompts(LoadedModel(T5(config), words))
     ids = prompts.encode("The cat")
     assert ids[-1] == end and ids.count(end) == 1
     assert prompts.encode("") == [end] and prompts.ends() == [end]
@@ -57,9 +57,13 @@ def test_padding_and_mask_are_never_chosen() -> None:
     assert words is not None
     banned = {words.ready.token_to_id(w) for w in ("<|pad|>", "<|mask|>")}
     assert set(Prompts(loaded).banned()) == banned
-    found = generate(loaded, "The", samples=60, temperature=50.0, tokens=30, end=[])[0]
+    found = generate(
+        loaded, "The", num_samples=60, temperature=50.0, max_new_tokens=30, eos_ids=[]
+    )[0]
     assert not banned & {i for each in found for i in each.ids}
-    allowed = generate(loaded, "The", samples=60, temperature=50.0, tokens=30, end=[], banned=[])
+    allowed = generate(
+        loaded, "The", num_samples=60, temperature=50.0, max_new_tokens=30, eos_ids=[], banned=[]
+    )
     assert banned & {i for each in allowed[0] for i in each.ids}
 
 
@@ -75,7 +79,7 @@ def test_padding_and_mask_are_never_chosen() -> None:
 )
 def test_a_model_that_cannot_generate(model: Any, heads: str, says: str) -> None:
     with pytest.raises(InputError, match=says) as refusal:
-        generate(Loaded(model), [1, 2])
+        generate(LoadedModel(model), [1, 2])
     assert type(model).__name__ in str(refusal.value) and heads in str(refusal.value)
     assert "generate with one of transformer, gpt, transformer-xl" in str(refusal.value)
 
@@ -85,13 +89,13 @@ def test_a_text_needs_a_tokenizer() -> None:
         generate(speaker(SHORT), "The cat")
     with pytest.raises(InputError, match="no tokenizer"):
         stream(speaker(SHORT), [1, 2])
-    assert generate(speaker(SHORT), [1, 2], tokens=2)[0][0].text is None
+    assert generate(speaker(SHORT), [1, 2], max_new_tokens=2)[0][0].text is None
 
 
 @pytest.mark.parametrize(
     "options,says",
     [
-        ({"tokens": 0}, "tokens is 0"),
+        ({"tokens": 0}, "token_noise is 0"),
         ({"minimum": 200}, "minimum is 200"),
         ({"temperature": -1.0}, "temperature is -1"),
         ({"temperature": float("nan")}, "temperature is nan"),
@@ -136,7 +140,9 @@ def test_a_published_bert_says_what_it_is(tmp_path: Path) -> None:
     """A classifier as it is opened from its directory."""
     from regard.api import load
 
-    model = Bert(BertConfig(vocabulary=40, width=16, layers=1, heads=2, hidden=16), {"classify": 2})
-    Loaded(model.initialise()).save(tmp_path / "bert")
+    model = Bert(
+        BertConfig(vocab_size=40, width=16, layers=1, heads=2, ffn_size=16), {"classify": 2}
+    )
+    LoadedModel(model.initialize()).save(tmp_path / "bert")
     with pytest.raises(InputError, match="its heads: classify"):
         generate(load(tmp_path / "bert", dtype=torch.float32), [1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.core.errors import InputError
 from regard.decoding import generate
 from regard.decoding.decode_state import Recomputing, reader_for
@@ -20,7 +20,7 @@ PROMPTS = [draw(5, 1), draw(9, 2), draw(1, 3), draw(9, 4)]
 def test_cached_is_uncached(specimen: Specimen) -> None:
     """Also far beyond the positions of a GPT, whose window then slides."""
     model = model_of(specimen, torch.float64)
-    (found,) = generate(Loaded(model), PROMPTS[0], tokens=24, end=[], banned=[])
+    (found,) = generate(LoadedModel(model), PROMPTS[0], max_new_tokens=24, eos_ids=[], banned=[])
     assert found[0].ids == naive(model, PROMPTS[0], 24)
     assert found[0].reason == "length"
 
@@ -29,9 +29,11 @@ def test_cached_is_uncached(specimen: Specimen) -> None:
 def test_a_batch_is_each_alone(specimen: Specimen) -> None:
     loaded = speaker(specimen)
     for options in ({}, {"temperature": 1.2, "seed": 3}, {"beams": 3, "best": 2}):
-        together = generate(loaded, PROMPTS, tokens=14, banned=[3], **options)
+        together = generate(loaded, PROMPTS, max_new_tokens=14, banned=[3], **options)
         for number, prompt in enumerate(PROMPTS):
-            alone = generate(loaded, prompt, tokens=14, banned=[3], first=number, **options)[0]
+            alone = generate(
+                loaded, prompt, max_new_tokens=14, banned=[3], first=number, **options
+            )[0]
             assert [x.ids for x in together[number]] == [x.ids for x in alone]
             assert [x.score for x in together[number]] == pytest.approx([x.score for x in alone])
 
@@ -39,9 +41,14 @@ def test_a_batch_is_each_alone(specimen: Specimen) -> None:
 @pytest.mark.parametrize("specimen", ALL, ids=str)
 def test_log_probabilities_are_the_models(specimen: Specimen) -> None:
     model = model_of(specimen, torch.float64)
-    drawn = {"samples": 3, "top_k": 9, "temperature": 0.7, "repetition": 1.3, "seed": 5}
-    for options in (drawn, {"beams": 3, "best": 3, "penalty": "common", "alpha": 0.0}):
-        for found in generate(Loaded(model), PROMPTS[1], tokens=12, end=[4], **options)[0]:
+    drawn = {"num_samples": 3, "top_k": 9, "temperature": 0.7, "repetition_penalty": 1.3, "seed": 5}
+    for options in (
+        drawn,
+        {"num_beams": 3, "num_return_sequences": 3, "penalty": "common", "length_penalty": 0.0},
+    ):
+        for found in generate(
+            LoadedModel(model), PROMPTS[1], max_new_tokens=12, eos_ids=[4], **options
+        )[0]:
             assert found.logprobs == pytest.approx(score(model, PROMPTS[1], found.ids), abs=1e-9)
             assert found.score == pytest.approx(sum(found.logprobs))
 
@@ -52,12 +59,16 @@ def test_rows_that_end_leave_the_others_alone(specimen: Specimen) -> None:
     model = model_of(specimen, torch.float64)
     ends = tuple(range(0, 29, 4))
     prompts = [draw(1 + i % 5, 20 + i) for i in range(8)]
-    found = generate(Loaded(model), prompts, tokens=14, end=ends, banned=[])
+    found = generate(LoadedModel(model), prompts, max_new_tokens=14, eos_ids=ends, banned=[])
     assert [x[0].ids for x in found] == [naive(model, p, 14, ends) for p in prompts]
-    drawn = generate(Loaded(model), prompts, tokens=14, end=ends, samples=2, seed=1)
+    drawn = generate(
+        LoadedModel(model), prompts, max_new_tokens=14, eos_ids=ends, num_samples=2, seed=1
+    )
     assert len({tuple(x.ids) for each in drawn for x in each}) > len(prompts)
     alone = [
-        generate(Loaded(model), p, tokens=14, end=ends, samples=2, seed=1, first=i)[0]
+        generate(
+            LoadedModel(model), p, max_new_tokens=14, eos_ids=ends, num_samples=2, seed=1, first=i
+        )[0]
         for i, p in enumerate(prompts)
     ]
     assert [[x.ids for x in each] for each in drawn] == [[x.ids for x in each] for each in alone]
@@ -67,7 +78,7 @@ def test_draws_are_of_seed_prompt_sample_and_step() -> None:
     loaded = speaker(ALL[0])
 
     def ids(**options: object) -> list[list[int]]:
-        found = generate(loaded, PROMPTS, tokens=10, temperature=2.0, **options)
+        found = generate(loaded, PROMPTS, max_new_tokens=10, temperature=2.0, **options)
         return [x.ids for each in found for x in each]
 
     assert ids(seed=1) == ids(seed=1) == ids(seed=1, batch=1) == ids(seed=1, batch=3)
@@ -80,16 +91,18 @@ def test_draws_are_of_seed_prompt_sample_and_step() -> None:
 
 def test_temperature_nothing_is_greedy() -> None:
     loaded = speaker(ALL[0])
-    plain = generate(loaded, PROMPTS, tokens=8)
+    plain = generate(loaded, PROMPTS, max_new_tokens=8)
     for options in ({"temperature": 0}, {"top_k": 1, "seed": 4}, {"top_p": 1e-9}):
-        assert generate(loaded, PROMPTS, tokens=8, **options) == plain
+        assert generate(loaded, PROMPTS, max_new_tokens=8, **options) == plain
 
 
 def test_a_draw_follows_the_distribution() -> None:
     """20,000 samples of one token: each within five deviations of what is expected."""
     model = model_of(SHORT, torch.float64)
     count, options = 20_000, {"temperature": 1.5, "top_k": 6}
-    found = generate(Loaded(model), PROMPTS[0], tokens=1, samples=count, **options)[0]
+    found = generate(
+        LoadedModel(model), PROMPTS[0], max_new_tokens=1, num_samples=count, **options
+    )[0]
     logits = from_scratch(model, PROMPTS[0], []) / 1.5
     best = logits.topk(6)
     share = best.values.softmax(-1)
@@ -101,17 +114,17 @@ def test_a_draw_follows_the_distribution() -> None:
 
 def test_training_mode_is_left_as_it_was() -> None:
     model = ALL[0].fresh(torch.float64).train()
-    first, second = (generate(Loaded(model), PROMPTS[0], tokens=6) for _ in range(2))
+    first, second = (generate(LoadedModel(model), PROMPTS[0], max_new_tokens=6) for _ in range(2))
     assert first == second and model.training
 
 
 def test_bf16_is_close() -> None:
     for specimen in ALL:
         model = model_of(specimen, torch.float32)
-        exact = generate(Loaded(model), PROMPTS[1], tokens=1)[0][0]
+        exact = generate(LoadedModel(model), PROMPTS[1], max_new_tokens=1)[0][0]
         three = {"tokens": 3, "end": []}
-        near = generate(Loaded(model), PROMPTS, precision="bf16", **three)[1][0]
-        low = generate(Loaded(specimen.fresh(torch.bfloat16)), PROMPTS, **three)[1][0]
+        near = generate(LoadedModel(model), PROMPTS, precision="bf16", **three)[1][0]
+        low = generate(LoadedModel(specimen.fresh(torch.bfloat16)), PROMPTS, **three)[1][0]
         if near.ids[0] == exact.ids[0]:
             assert near.logprobs[0] == pytest.approx(exact.logprobs[0], abs=0.5)
         assert len(near.ids) == len(low.ids) == 3
@@ -119,10 +132,10 @@ def test_bf16_is_close() -> None:
 
 def test_a_memory_of_nothing_is_no_reason_to_forget() -> None:
     """Transformer-XL trained without memory reads all again at every step."""
-    specimen = Specimen("xl-0", TransformerXL, XL.replace(memory=0), ALL[0].reach)
+    specimen = Specimen("xl-0", TransformerXL, XL.replace(mem_len=0), ALL[0].reach)
     model = model_of(specimen, torch.float64)
     assert isinstance(reader_for(model), Recomputing)
-    (found,) = generate(Loaded(model), PROMPTS[0], tokens=12)
+    (found,) = generate(LoadedModel(model), PROMPTS[0], max_new_tokens=12)
     assert found[0].ids == naive(model, PROMPTS[0], 12)
 
 

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.core.errors import ConfigError, InputError
 from regard.decoding import generate, stream
 from regard.decoding.generation import Generation
-from regard.decoding.pieces import WINDOW, Pieces, Stops, Voice
+from regard.decoding.pieces import WINDOW, StopWords, TextStreamer, TokenStream
 from tests.decoding.small import SHORT, TEXT, model_of, talking, tokenizer
 from tests.laws.zoo import few
 
@@ -20,7 +20,7 @@ HARD = "👩‍👩‍👧‍👦 naïve 猫坐在垫子上，🇨🇳! The cat'
 
 
 def grown(kind: str, before: list[int], ids: list[int]) -> list[str]:
-    pieces = Pieces(tokenizer(kind), before)
+    pieces = TokenStream(tokenizer(kind), before)
     return [*(pieces.add(i) for i in ids), pieces.finish()]
 
 
@@ -58,7 +58,7 @@ def test_any_bytes_are_said_as_at_once(ids: list[int]) -> None:
 def test_windows_stay_short(kind: str) -> None:
     words = tokenizer(kind)
     ids = words.encode(TEXT[0] * 20, special=False)
-    pieces = Pieces(words)
+    pieces = TokenStream(words)
     for token in ids:
         pieces.add(token)
         assert len(pieces.window) <= 2 * WINDOW
@@ -76,7 +76,7 @@ def test_a_continuation_keeps_its_space() -> None:
 @given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3),
        st.lists(st.integers(1, 3), min_size=12, max_size=12))  # fmt: skip
 def test_stop_words_wherever_the_text_is_cut(text: str, words: list[str], cuts: list[int]) -> None:
-    stops, said, at = Stops(words), "", 0
+    stops, said, at = StopWords(words), "", 0
     for size in cuts:
         if stops.over or at >= len(text):
             break
@@ -93,9 +93,9 @@ def test_streaming_is_not_streaming() -> None:
     for kind in ("bytes-bpe", "unigram", "wordpiece", "characters"):
         loaded = talking(kind)
         for options in ({}, {"temperature": 1.3, "seed": 2}, {"top_k": 20, "stop": ["a", "猫"]}):
-            expected = generate(loaded, "The cat", tokens=60, first=4, **options)[0][0]
+            expected = generate(loaded, "The cat", max_new_tokens=60, first=4, **options)[0][0]
             pieces = []
-            steps = stream(loaded, "The cat", tokens=60, first=4, **options)
+            steps = stream(loaded, "The cat", max_new_tokens=60, first=4, **options)
             while True:
                 try:
                     pieces.append(next(steps))
@@ -109,7 +109,7 @@ def test_streaming_is_not_streaming() -> None:
 
 def test_between_two_pieces_others_may_learn() -> None:
     """A stream leaves no mode behind while its consumer works."""
-    steps = stream(talking(), "The", tokens=20, temperature=1.0, precision="bf16")
+    steps = stream(talking(), "The", max_new_tokens=20, temperature=1.0, precision="bf16")
     next(steps)
     assert not torch.is_inference_mode_enabled() and not torch.is_autocast_enabled("cpu")
 
@@ -117,13 +117,13 @@ def test_between_two_pieces_others_may_learn() -> None:
 def test_stop_words_end_a_text() -> None:
     """Of several tokens, in samples and in beams; the text ends before, the ids behind them."""
     loaded = talking("characters", seed=1)
-    free = generate(loaded, "The", tokens=40, temperature=1.5, samples=4, end=[])[0]
+    free = generate(loaded, "The", max_new_tokens=40, temperature=1.5, num_samples=4, eos_ids=[])[0]
     for options in ({"temperature": 1.5, "samples": 4}, {"beams": 3, "best": 3}):
-        plain = generate(loaded, "The", tokens=40, end=[], **options)[0]
+        plain = generate(loaded, "The", max_new_tokens=40, eos_ids=[], **options)[0]
         text = plain[0].text
         assert text is not None and len(free) == 4
         word = text[5:8]
-        found = generate(loaded, "The", tokens=40, end=[], stop=[word], **options)[0]
+        found = generate(loaded, "The", max_new_tokens=40, eos_ids=[], stop=[word], **options)[0]
         for each in found:
             assert each.text is not None and word not in each.text
             if each.reason == "stop":
@@ -136,12 +136,15 @@ def test_stop_words_must_be_words() -> None:
     with pytest.raises(ConfigError, match="stop word is empty"):
         generate(talking(), "The", stop=[""])
     with pytest.raises(InputError, match="no tokenizer"):
-        generate(Loaded(model_of(SHORT)), [1], stop=["a"])
-    assert generate(talking(), "The", tokens=5, stop="zzz")[0][0].reason in ("length", "end")
+        generate(LoadedModel(model_of(SHORT)), [1], stop=["a"])
+    assert generate(talking(), "The", max_new_tokens=5, stop="zzz")[0][0].reason in (
+        "length",
+        "end",
+    )
 
 
 def test_a_voice_stops_in_its_last_breath() -> None:
     words = tokenizer("bytes")
-    voice = Voice(words, [], ["\ufffd"])
+    voice = TextStreamer(words, [], ["\ufffd"])
     voice.add(0x41, 0xE4)
     assert voice.finish() == "" and voice.over and voice.text == "A"

@@ -12,8 +12,8 @@ from transformers import LogitsProcessorList
 from transformers.generation import logits_process as theirs
 
 from regard.decoding import processors as ours
-from regard.decoding.options import Options
-from regard.decoding.processors import Past
+from regard.decoding.options import DecodingOptions
+from regard.decoding.processors import DecodedSoFar
 
 WORDS, LENGTH = 700, 40
 
@@ -23,9 +23,9 @@ def scores(seed: int, dtype: torch.dtype = torch.float64, spread: float = 3.0) -
     return (torch.randn(5, WORDS, generator=dice, dtype=torch.float64) * spread).to(dtype)
 
 
-def past(seed: int, words: int = WORDS, new: int = 7) -> Past:
+def past(seed: int, words: int = WORDS, new: int = 7) -> DecodedSoFar:
     dice = torch.Generator().manual_seed(seed + 100)
-    return Past(torch.randint(words, (5, LENGTH), generator=dice), None, new)
+    return DecodedSoFar(torch.randint(words, (5, LENGTH), generator=dice), None, new)
 
 
 PAIRS: list[tuple[str, ours.Processor, Any]] = [
@@ -72,9 +72,10 @@ def test_equal_to_transformers(name: str, mine: ours.Processor, their: Any, word
 
 
 def test_the_chain_is_that_of_transformers() -> None:
-    chosen = Options.of(
-        {"repetition": 1.2, "no_repeat": 2, "minimum": 9, "temperature": 0.8, "top_k": 50,
-         "top_p": 0.8, "typical": 0.9}
+    chosen = DecodingOptions.of(
+        {"repetition_penalty": 1.2, "no_repeat_ngram_size": 2, "min_new_tokens": 9,
+         "temperature": 0.8, "top_k": 50,
+         "top_p": 0.8, "typical_p": 0.9}
     )  # fmt: skip
     mine = chosen.processors([1], [3])
     their = LogitsProcessorList(
@@ -103,8 +104,10 @@ def test_padding_is_not_a_past(make: Any) -> None:
     seen.tokens[seen.tokens == 2] = 3
     seen.tokens[:, -1] = 2
     padded = torch.cat([torch.full((5, 9), 2), seen.tokens], 1)
-    real = torch.arange(9 + LENGTH).expand(5, -1) >= 9
-    assert torch.equal(process(given, Past(padded, real, 7)), process(given, seen))
+    attention_mask = torch.arange(9 + LENGTH).expand(5, -1) >= 9
+    assert torch.equal(
+        process(given, DecodedSoFar(padded, attention_mask, 7)), process(given, seen)
+    )
 
 
 def test_a_nucleus_larger_than_the_shortlist() -> None:

@@ -12,7 +12,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from regard.api import Loaded, load
+from regard.api import LoadedModel, load
 from regard.models.state import State
 
 transformers.logging.set_verbosity_error()
@@ -35,14 +35,14 @@ def scramble(model: Any, std: float = 0.2, seed: int = 0) -> Any:
     return model.eval()
 
 
-def ours(reference: Any, directory: Path, **options: Any) -> Loaded:
+def ours(reference: Any, directory: Path, **options: Any) -> LoadedModel:
     """The reference, saved as it saves itself and opened by us without a word of complaint."""
     reference.save_pretrained(directory)
     with warnings.catch_warnings(action="error"):
         return load(directory, **options)
 
 
-def theirs(loaded: Loaded, directory: Path, kind: Any) -> Any:
+def theirs(loaded: LoadedModel, directory: Path, kind: Any) -> Any:
     """Saved by us, opened by the reference: no tensor too many, too few or of another shape."""
     loaded.save(directory)
     model, report = kind.from_pretrained(directory, output_loading_info=True)
@@ -67,11 +67,13 @@ def close(found: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> None
     )
 
 
-def all_close(found: list[Tensor], expected: list[Tensor], real: Tensor | None = None) -> None:
+def all_close(
+    found: list[Tensor], expected: list[Tensor], attention_mask: Tensor | None = None
+) -> None:
     """Layer by layer, at the real rows."""
     assert len(found) == len(expected)
     for ours_, theirs_ in zip(found, expected, strict=True):
-        chosen = slice(None) if real is None else real
+        chosen = slice(None) if attention_mask is None else attention_mask
         close(ours_[chosen], theirs_[chosen])
 
 
@@ -98,8 +100,8 @@ def layers(
             hook.remove()
 
 
-def words(vocabulary: int, *shape: int, low: int = 0, seed: int = 1) -> Tensor:
-    return torch.randint(low, vocabulary, shape, generator=torch.Generator().manual_seed(seed))
+def words(vocab_size: int, *shape: int, low: int = 0, seed: int = 1) -> Tensor:
+    return torch.randint(low, vocab_size, shape, generator=torch.Generator().manual_seed(seed))
 
 
 def marks(lengths: list[int], side: str) -> Tensor:
@@ -109,15 +111,17 @@ def marks(lengths: list[int], side: str) -> Tensor:
     return at >= max(lengths) - length if side == "left" else at < length
 
 
-def position_ids(real: Tensor) -> Tensor:
+def position_ids(attention_mask: Tensor) -> Tensor:
     """Positions that count real tokens, as the reference has to be told them."""
-    return (real.long().cumsum(1) - 1).clamp_min(0)
+    return (attention_mask.long().cumsum(1) - 1).clamp_min(0)
 
 
 # -- comparisons that hold for several families
 
 
-def there_and_back(reference: Any, stack: nn.ModuleList, tokens: Tensor, place: Path) -> Loaded:
+def there_and_back(
+    reference: Any, stack: nn.ModuleList, tokens: Tensor, place: Path
+) -> LoadedModel:
     """Every layer and the logits; saved by us the reference computes the same to the bit, and what
     we open again has the same weights.
     """
@@ -137,37 +141,41 @@ def there_and_back(reference: Any, stack: nn.ModuleList, tokens: Tensor, place: 
 
 def padded_decoder(reference: Any, stack: nn.ModuleList, model: Any, side: str) -> None:
     """Padding changes nothing: beside the reference that is told positions, and text by text."""
-    real = marks(LENGTHS, side)
-    tokens = words(97, *real.shape)
+    attention_mask = marks(LENGTHS, side)
+    tokens = words(97, *attention_mask.shape)
     with layers(stack) as expected:
         wanted = reference(
-            tokens, attention_mask=real.long(), position_ids=position_ids(real)
+            tokens, attention_mask=attention_mask.long(), position_ids=position_ids(attention_mask)
         ).logits
     with layers(model.blocks) as found:
-        logits = model.logits(model(tokens, real))
-    all_close([*found, logits], [*expected, wanted], real)
-    for i, row in enumerate(real):
+        logits = model.logits(model(tokens, attention_mask))
+    all_close([*found, logits], [*expected, wanted], attention_mask)
+    for i, row in enumerate(attention_mask):
         close(logits[i][row], reference(tokens[i : i + 1, row]).logits[0])
 
 
 def cached_decoder(reference: Any, model: Any, side: str | None) -> State:
     """A prompt at once, then word by word: the same logits, and the same keys and values kept."""
     tokens = words(97, 4, 20)
-    real = torch.ones(4, 20, dtype=torch.bool)
+    attention_mask = torch.ones(4, 20, dtype=torch.bool)
     if side is not None:
-        real[:, :14] = marks(LENGTHS, side)
+        attention_mask[:, :14] = marks(LENGTHS, side)
     state, past = model.start(4, 20), transformers.DynamicCache(config=reference.config)
     for start, end in [(0, 14), *((i, i + 1) for i in range(14, 20))]:
-        told = real[:, start:end] if side is not None else None
+        told = attention_mask[:, start:end] if side is not None else None
         mine = model.logits(model(tokens[:, start:end], told, state))
         wanted = reference(
-            tokens[:, start:end], attention_mask=real[:, :end].long(), past_key_values=past,
-            position_ids=position_ids(real)[:, start:end],
+            tokens[:, start:end], attention_mask=attention_mask[:, :end].long(),
+             past_key_values=past,
+            position_ids=position_ids(attention_mask)[:, start:end],
         ).logits  # fmt: skip
-        close(mine[real[:, start:end]], wanted[real[:, start:end]])
+        close(mine[attention_mask[:, start:end]], wanted[attention_mask[:, start:end]])
     for layer, kept in zip(state.layers, past.layers, strict=True):
-        close(layer.keys.transpose(1, 2)[real], kept.keys.transpose(1, 2)[real])
-        close(layer.values.transpose(1, 2)[real], kept.values.transpose(1, 2)[real])
+        close(layer.keys.transpose(1, 2)[attention_mask], kept.keys.transpose(1, 2)[attention_mask])
+        close(
+            layer.values.transpose(1, 2)[attention_mask],
+            kept.values.transpose(1, 2)[attention_mask],
+        )
     return state
 
 

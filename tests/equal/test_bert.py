@@ -67,9 +67,11 @@ def answers(kind: Any, result: Any) -> list[Tensor]:
     return [result.logits]
 
 
-def our_answers(kind: Any, model: Any, hidden: Tensor, real: Tensor | None) -> list[Tensor]:
+def our_answers(
+    kind: Any, model: Any, hidden: Tensor, attention_mask: Tensor | None
+) -> list[Tensor]:
     head = HEADS[kind]
-    found = [] if head is None else [model.read(head, hidden, real)]
+    found = [] if head is None else [model.read(head, hidden, attention_mask)]
     if kind is hf.BertModel:
         return [hidden, *found]
     guesses = kind in (hf.BertForMaskedLM, hf.BertForPreTraining)
@@ -103,21 +105,21 @@ def test_padding_on_either_side(kind: Any, side: str, tmp_path: Path) -> None:
     """The reference pools row 0, padding or not: summaries are compared with the text alone."""
     reference = scramble(kind(labelled(kind)))
     model = ours(reference, tmp_path).model
-    real = marks(LENGTHS, side)
-    tokens, segments = words(97, *real.shape), words(3, *real.shape, seed=2)
+    attention_mask = marks(LENGTHS, side)
+    tokens, segments = words(97, *attention_mask.shape), words(3, *attention_mask.shape, seed=2)
     with layers(inner(reference).encoder.layer) as expected:
         result = reference(
-            tokens, attention_mask=real.long(), token_type_ids=segments,
-            position_ids=position_ids(real),
+            tokens, attention_mask=attention_mask.long(), token_type_ids=segments,
+            position_ids=position_ids(attention_mask),
         )  # fmt: skip
     with layers(model.blocks) as found:
-        hidden = model(tokens, real, segments)
-    all_close(found, expected, real)
-    found_answers = our_answers(kind, model, hidden, real)
+        hidden = model(tokens, attention_mask, segments)
+    all_close(found, expected, attention_mask)
+    found_answers = our_answers(kind, model, hidden, attention_mask)
     for mine, wanted in zip(found_answers, answers(kind, result), strict=True):
         if mine.dim() == 3:
-            close(mine[real], wanted[real])
-    for i, row in enumerate(real):
+            close(mine[attention_mask], wanted[attention_mask])
+    for i, row in enumerate(attention_mask):
         alone = reference(tokens[i : i + 1, row], token_type_ids=segments[i : i + 1, row])
         for mine, wanted in zip(found_answers, answers(kind, alone), strict=True):
             close(mine[i][row] if mine.dim() == 3 else mine[i], wanted[0])
@@ -128,14 +130,16 @@ def test_multiple_choice(tmp_path: Path) -> None:
     reference = scramble(hf.BertForMultipleChoice(config()))
     opened = ours(reference, tmp_path / "theirs")
     tokens, segments = words(97, 2, 4, 10), words(3, 2, 4, 10, seed=2)
-    real = marks([10, 4, 7, 9, 3, 10, 8, 5], "right")
+    attention_mask = marks([10, 4, 7, 9, 3, 10, 8, 5], "right")
     wanted = reference(
-        tokens, attention_mask=real.long().view(2, 4, 10), token_type_ids=segments
+        tokens, attention_mask=attention_mask.long().view(2, 4, 10), token_type_ids=segments
     ).logits
-    hidden = opened.model(tokens.flatten(0, 1), real, segments.flatten(0, 1))
-    close(opened.model.read("choose", hidden, real).view(2, 4), wanted)
+    hidden = opened.model(tokens.flatten(0, 1), attention_mask, segments.flatten(0, 1))
+    close(opened.model.read("choose", hidden, attention_mask).view(2, 4), wanted)
     back = theirs(opened, tmp_path / "ours", hf.BertForMultipleChoice)
-    again = back(tokens, attention_mask=real.long().view(2, 4, 10), token_type_ids=segments)
+    again = back(
+        tokens, attention_mask=attention_mask.long().view(2, 4, 10), token_type_ids=segments
+    )
     assert torch.equal(again.logits, wanted)
     same_config(reference.config, back.config)
 
@@ -166,7 +170,7 @@ def test_fields_and_labels_survive(tmp_path: Path) -> None:
     back = theirs(opened, tmp_path / "ours", hf.BertForSequenceClassification)
     same_config(kept, back.config)
     assert back.config.id2label == names
-    assert opened.config.dropout_head == 0.3 and opened.config.epsilon == 1e-7
+    assert opened.config.dropout_head == 0.3 and opened.config.norm_eps == 1e-7
     assert opened.model.heads["classify"].after.rate == 0.3
 
 
@@ -174,18 +178,18 @@ def test_gradients_of_a_training_step(tmp_path: Path) -> None:
     """The loss of masked words and of the next sentence, through logits made only where wanted."""
     reference = scramble(hf.BertForPreTraining(config()))
     model = ours(reference, tmp_path).model
-    real = marks(LENGTHS, "right")
-    tokens = words(97, *real.shape)
-    chosen = real & (words(3, *real.shape, seed=5) == 0)
-    targets, following = words(97, *real.shape, seed=6), torch.tensor([0, 1, 1, 0])
+    attention_mask = marks(LENGTHS, "right")
+    tokens = words(97, *attention_mask.shape)
+    chosen = attention_mask & (words(3, *attention_mask.shape, seed=5) == 0)
+    targets, following = words(97, *attention_mask.shape, seed=6), torch.tensor([0, 1, 1, 0])
     labels = targets.masked_fill(~chosen, -100)
     loss = reference(
-        tokens, attention_mask=real.long(), labels=labels, next_sentence_label=following
+        tokens, attention_mask=attention_mask.long(), labels=labels, next_sentence_label=following
     ).loss
     loss.backward()
-    hidden = model(tokens, real)
+    hidden = model(tokens, attention_mask)
     masked_loss = model.output.surprisal(hidden[chosen], targets[chosen]) / chosen.sum()
-    found = masked_loss + F.cross_entropy(model.read("next", hidden, real), following)
+    found = masked_loss + F.cross_entropy(model.read("next", hidden, attention_mask), following)
     found.backward()
     close(found.detach(), loss.detach())
     table = reference.bert.embeddings

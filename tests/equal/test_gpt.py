@@ -157,7 +157,7 @@ def test_a_fresh_model_opens_in_transformers(tmp_path: Path) -> None:
 
     for name, kind in (("gpt2", hf.GPT2LMHeadModel), ("gpt1", hf.OpenAIGPTLMHeadModel)):
         torch.manual_seed(0)
-        model = regard.create(name, layers=2, width=32, heads=4, vocabulary=97, context=24).eval()
+        model = regard.create(name, layers=2, width=32, heads=4, vocab_size=97, context=24).eval()
         save(model, tmp_path / name)
         back, report = hf.AutoModelForCausalLM.from_pretrained(
             tmp_path / name, output_loading_info=True

@@ -11,11 +11,11 @@ import transformers as hf
 from torch import Tensor
 
 import regard
-from regard.api import Loaded, load
+from regard.api import LoadedModel, load
 from regard.core.errors import ConfigError, UnknownName
 from regard.formats.directory import heads_in, save
 from regard.models.gpt import GPT, GPTConfig
-from regard.models.output import Last
+from regard.models.output import LastRowHead
 from tests.equal.reference import marks, ours, position_ids, same_config, scramble, theirs, words
 
 EXACT = 1e-12
@@ -32,7 +32,7 @@ def made(kind: Any, labels: int) -> Any:
     return scramble(kind(config(**SIZE, num_labels=labels)))
 
 
-def opened(reference: Any, directory: Path) -> Loaded:
+def opened(reference: Any, directory: Path) -> LoadedModel:
     return ours(reference.double(), directory, dtype=torch.float64)
 
 
@@ -42,8 +42,8 @@ def exact(found: Tensor, expected: Tensor) -> None:
 
 
 def padded(side: str) -> tuple[Tensor, Tensor]:
-    real = marks(LENGTHS, side)
-    return words(PAD, *real.shape).masked_fill(~real, PAD), real
+    attention_mask = marks(LENGTHS, side)
+    return words(PAD, *attention_mask.shape).masked_fill(~attention_mask, PAD), attention_mask
 
 
 CLASSIFIERS = [(hf.GPT2ForSequenceClassification, 3), (hf.GPT2ForSequenceClassification, 1),
@@ -57,13 +57,17 @@ def test_classes(kind: Any, labels: int, side: str, tmp_path: Path) -> None:
     reference = made(kind, labels)
     loaded = opened(reference, tmp_path / "theirs")
     model = loaded.model
-    tokens, real = padded(side)
-    wanted = reference(tokens, attention_mask=real.long(), position_ids=position_ids(real)).logits
-    exact(model.read("classify", model(tokens, real), real), wanted)
+    tokens, attention_mask = padded(side)
+    wanted = reference(
+        tokens, attention_mask=attention_mask.long(), position_ids=position_ids(attention_mask)
+    ).logits
+    exact(model.read("classify", model(tokens, attention_mask), attention_mask), wanted)
     assert wanted.shape == (4, labels) and model.heads["classify"].out.bias is None
 
     back = theirs(loaded, tmp_path / "ours", kind).double()
-    again = back(tokens, attention_mask=real.long(), position_ids=position_ids(real)).logits
+    again = back(
+        tokens, attention_mask=attention_mask.long(), position_ids=position_ids(attention_mask)
+    ).logits
     assert torch.equal(again, wanted)
     same_config(reference.config, back.config)
 
@@ -95,10 +99,10 @@ def test_choices(kind: Any, tmp_path: Path) -> None:
     reference = made(kind, 1)
     loaded = opened(reference, tmp_path / "theirs")
     model = loaded.model
-    tokens, real = padded("right")
+    tokens, attention_mask = padded("right")
     last = torch.tensor(LENGTHS) - 1
     wanted = reference(tokens[None], mc_token_ids=last[None])
-    exact(model.read("choose", model(tokens), real)[None, :, 0], wanted.mc_logits)
+    exact(model.read("choose", model(tokens), attention_mask)[None, :, 0], wanted.mc_logits)
     exact(model.logits(model(tokens))[None], wanted.logits)
     back = theirs(loaded, tmp_path / "ours", kind).double()
     assert torch.equal(back(tokens[None], mc_token_ids=last[None]).mc_logits, wanted.mc_logits)
@@ -116,7 +120,7 @@ def test_choices_that_are_read_otherwise_are_refused(tmp_path: Path) -> None:
 @torch.no_grad()
 def test_a_published_model_gets_a_head(name: str, tmp_path: Path) -> None:
     """A file without one: the body stays, the head is new, and what is saved has a class."""
-    shape = {"layers": 2, "width": 32, "heads": 4, "vocabulary": 97, "context": 24}
+    shape = {"layers": 2, "width": 32, "heads": 4, "vocab_size": 97, "context": 24}
     torch.manual_seed(0)
     save(regard.create(name, **shape), tmp_path / "plain")
     plain = load(tmp_path / "plain")
@@ -142,10 +146,10 @@ def test_a_published_model_gets_a_head(name: str, tmp_path: Path) -> None:
 @torch.no_grad()
 def test_every_head_of_every_gpt_comes_back(name: str, head: str, tmp_path: Path) -> None:
     """GPT-3's bands, and GPT-1's tags and answers, in a class of ours; the others in theirs."""
-    config = regard.create(name, initialise=False, layers=2, width=32, heads=4, vocabulary=97,
-                           context=24, hidden=128).config  # fmt: skip
+    config = regard.create(name, initialize=False, layers=2, width=32, heads=4, vocab_size=97,
+                           context=24, ffn_size=128).config  # fmt: skip
     torch.manual_seed(0)
-    model = GPT(config, {head: 1 if head == "choose" else 2}).initialise().eval()
+    model = GPT(config, {head: 1 if head == "choose" else 2}).initialize().eval()
     save(model, tmp_path)
     back = load(tmp_path).model
     tokens = words(97, 2, 9)
@@ -161,9 +165,9 @@ def test_every_head_of_every_gpt_comes_back(name: str, head: str, tmp_path: Path
 
 
 def test_dropout_stands_before_the_classes_in_training_only() -> None:
-    config = GPTConfig(vocabulary=20, context=8, width=16, layers=1, heads=2, dropout_head=0.5)
+    config = GPTConfig(vocab_size=20, context=8, width=16, layers=1, heads=2, dropout_head=0.5)
     head = GPT(config, {"classify": 3}).heads["classify"]
-    assert isinstance(head, Last)
+    assert isinstance(head, LastRowHead)
     hidden = torch.ones(2, 4, 16)
     with torch.no_grad():
         head.out.weight.fill_(1.0)
@@ -173,14 +177,14 @@ def test_dropout_stands_before_the_classes_in_training_only() -> None:
 
 
 def test_a_head_that_is_not_there() -> None:
-    model = regard.create("gpt2", layers=1, width=16, heads=2, vocabulary=20, context=8)
+    model = regard.create("gpt2", layers=1, width=16, heads=2, vocab_size=20, context=8)
     with pytest.raises(UnknownName, match="'classify'"):
         model.read("classify", torch.zeros(1, 2, 16))
 
 
 def test_classes_that_do_not_fit_the_file(tmp_path: Path) -> None:
     """Asked for, a head of another number of classes starts anew; the body is that of the file."""
-    model = GPT(GPTConfig(20, 8, 16, 1, 2), {"classify": 3}).initialise()
+    model = GPT(GPTConfig(20, 8, 16, 1, 2), {"classify": 3}).initialize()
     save(model, tmp_path)
     found = load(tmp_path, heads={"classify": 4}).model
     assert found.heads["classify"].out.weight.shape == (4, 16)

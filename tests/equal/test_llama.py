@@ -117,7 +117,7 @@ def test_greedy_generation(tmp_path: Path) -> None:
     prompt = words(97, 1, 9)
     expected = reference.generate(prompt, max_new_tokens=30, do_sample=False)[0, 9:].tolist()
     ((found,),) = generate(
-        opened, [prompt[0].tolist()], tokens=30, temperature=0, end=[], banned=[]
+        opened, [prompt[0].tolist()], max_new_tokens=30, temperature=0, eos_ids=[], banned=[]
     )
     assert found.ids == expected
 
@@ -130,22 +130,24 @@ def test_heads(head: str, tmp_path: Path) -> None:
         "tag": hf.LlamaForTokenClassification,
     }
     reference, tokens = llama(kinds[head], num_labels=3, pad_token_id=0), words(97, 3, 12, low=1)
-    real = marks([12, 7, 3], "right")
-    tokens[~real] = 0
+    attention_mask = marks([12, 7, 3], "right")
+    tokens[~attention_mask] = 0
     opened = ours(reference, tmp_path / "theirs")
-    wanted = reference(tokens, attention_mask=real.long()).logits
-    scores = opened.model.read(head, opened.model(tokens, real), real)
-    close(scores, wanted) if head == "classify" else close(scores[real], wanted[real])
+    wanted = reference(tokens, attention_mask=attention_mask.long()).logits
+    scores = opened.model.read(head, opened.model(tokens, attention_mask), attention_mask)
+    close(scores, wanted) if head == "classify" else close(
+        scores[attention_mask], wanted[attention_mask]
+    )
     back = theirs(opened, tmp_path / "ours", kinds[head])
-    assert torch.equal(back(tokens, attention_mask=real.long()).logits, wanted)
+    assert torch.equal(back(tokens, attention_mask=attention_mask.long()).logits, wanted)
     assert not hasattr(opened.model, "output")
 
 
 @pytest.mark.parametrize("head", ["answer", "choose"])
 @torch.no_grad()
 def test_heads_without_a_class(head: str, tmp_path: Path) -> None:
-    config = LlamaConfig(97, 64, 32, 2, 4, kv_heads=2, hidden=48)
-    model = Llama(config, {head: 2 if head == "answer" else 1}).initialise().eval()
+    config = LlamaConfig(97, 64, 32, 2, 4, kv_heads=2, ffn_size=48)
+    model = Llama(config, {head: 2 if head == "answer" else 1}).initialize().eval()
     save(model, tmp_path)
     again = load(tmp_path).model.state_dict()
     assert all(torch.equal(again[key], value) for key, value in model.state_dict().items())
@@ -162,8 +164,10 @@ def test_a_base_model(tmp_path: Path) -> None:
     theirs(opened, tmp_path / "ours", hf.LlamaModel)
 
 
-def test_initialisation() -> None:
-    model: Any = create("llama", vocabulary=400, width=64, layers=2, heads=4, hidden=96, context=32)
+def test_initialization() -> None:
+    model: Any = create(
+        "llama", vocab_size=400, width=64, layers=2, heads=4, ffn_size=96, context=32
+    )
     assert model.output.weight is not model.tokens.weight
     for name, value in model.named_parameters():
         if value.dim() > 1:

@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from regard.api import Loaded, load
+from regard.api import LoadedModel, load
 from regard.core.errors import ConfigError
 from regard.formats.directory import save
 from regard.formats.format import unstacked
@@ -51,15 +51,15 @@ def config(**changes: Any) -> transformers.LongformerConfig:
 
 def pair(
     path: Path, kind: Any = transformers.LongformerForMaskedLM, **changes: Any
-) -> tuple[Any, Loaded]:
+) -> tuple[Any, LoadedModel]:
     reference = scramble(kind(config(**changes)))
     return reference, ours(reference, path / "theirs")
 
 
-def text(rows: int = ROWS, real: Tensor | None = None, seed: int = 1) -> Tensor:
+def text(rows: int = ROWS, attention_mask: Tensor | None = None, seed: int = 1) -> Tensor:
     """Tokens, with its id where there is padding: the reference looks there for positions."""
     ids = words(VOCABULARY, BATCH, rows, low=PAD + 1, seed=seed)
-    return ids if real is None else torch.where(real, ids, PAD)
+    return ids if attention_mask is None else torch.where(attention_mask, ids, PAD)
 
 
 def ragged(rows: int = ROWS) -> Tensor:
@@ -70,18 +70,20 @@ def ragged(rows: int = ROWS) -> Tensor:
     return chosen
 
 
-def inputs(real: Tensor | None, far: Tensor | None) -> dict[str, Tensor]:
-    given = {} if real is None else {"attention_mask": real.long()}
+def inputs(attention_mask: Tensor | None, far: Tensor | None) -> dict[str, Tensor]:
+    given = {} if attention_mask is None else {"attention_mask": attention_mask.long()}
     return given if far is None else given | {"global_attention_mask": far.long()}
 
 
-def compare(reference: Any, model: Any, ids: Tensor, real: Any, far: Any, seg: Any = None) -> None:
+def compare(
+    reference: Any, model: Any, ids: Tensor, attention_mask: Any, far: Any, seg: Any = None
+) -> None:
     with torch.no_grad(), layers(model.blocks) as found:
-        logits = model.logits(model(ids, real, seg, far))
+        logits = model.logits(model(ids, attention_mask, seg, far))
         expected = reference(
-            ids, token_type_ids=seg, output_hidden_states=True, **inputs(real, far)
+            ids, token_type_ids=seg, output_hidden_states=True, **inputs(attention_mask, far)
         )
-    all_close([logits, *found], [expected.logits, *expected.hidden_states], real)
+    all_close([logits, *found], [expected.logits, *expected.hidden_states], attention_mask)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 16, 43, 48, 64])
@@ -120,15 +122,23 @@ def test_configurations_and_the_way_back(tmp_path: Path, changes: dict[str, Any]
 def test_padding_on_either_side(tmp_path: Path, side: str, far: bool) -> None:
     """Its positions count the tokens that are not padding: nothing more has to be given."""
     reference, loaded = pair(tmp_path)
-    real = marks(LENGTHS, side)
-    compare(reference, loaded.model, text(real=real), real, ragged() if far else None)
+    attention_mask = marks(LENGTHS, side)
+    compare(
+        reference,
+        loaded.model,
+        text(attention_mask=attention_mask),
+        attention_mask,
+        ragged() if far else None,
+    )
 
 
 def test_padding_may_be_marked_global(tmp_path: Path) -> None:
     """It stays padding."""
     reference, loaded = pair(tmp_path)
-    real, everything = marks(LENGTHS, "right"), torch.ones(BATCH, ROWS, dtype=torch.bool)
-    compare(reference, loaded.model, text(real=real), real, everything)
+    attention_mask, everything = marks(LENGTHS, "right"), torch.ones(BATCH, ROWS, dtype=torch.bool)
+    compare(
+        reference, loaded.model, text(attention_mask=attention_mask), attention_mask, everything
+    )
 
 
 @pytest.mark.parametrize(("kind", "head"), KINDS)
@@ -136,15 +146,17 @@ def test_padding_may_be_marked_global(tmp_path: Path) -> None:
 def test_heads(tmp_path: Path, kind: Any, head: str, padded: bool) -> None:
     labels = {} if head in ("answer", "choose") else {"num_labels": 5}
     reference, loaded = pair(tmp_path, kind, **labels)
-    real = marks(LENGTHS, "right") if padded else None
-    ids = text(real=real)
+    attention_mask = marks(LENGTHS, "right") if padded else None
+    ids = text(attention_mask=attention_mask)
     with torch.no_grad():
-        found = loaded.model.read(head, loaded.model(ids, real, None, ragged()), real)
-        expected = answered(reference, head, ids, inputs(real, ragged()))
-        all_close([found], [expected], real if head in ("tag", "answer") else None)
+        found = loaded.model.read(
+            head, loaded.model(ids, attention_mask, None, ragged()), attention_mask
+        )
+        expected = answered(reference, head, ids, inputs(attention_mask, ragged()))
+        all_close([found], [expected], attention_mask if head in ("tag", "answer") else None)
         back = theirs(loaded, tmp_path / "ours", kind)
         same_config(reference.config, back.config)
-        close(answered(back, head, ids, inputs(real, ragged())), expected, 1e-6)
+        close(answered(back, head, ids, inputs(attention_mask, ragged())), expected, 1e-6)
 
 
 def answered(reference: Any, head: str, ids: Tensor, given: dict[str, Tensor]) -> Tensor:
@@ -166,7 +178,7 @@ def test_heads_read_the_same_rows_when_padding_is_on_the_left(
     """The reference reads the first row, whatever stands there: its padding is on the right."""
     reference, loaded = pair(tmp_path, kind)
     left, right = marks(LENGTHS, "left"), marks(LENGTHS, "right")
-    ids, far = text(real=right), right & (torch.arange(ROWS) % 7 == 0)
+    ids, far = text(attention_mask=right), right & (torch.arange(ROWS) % 7 == 0)
 
     def moved(values: Tensor, fill: int) -> Tensor:
         return torch.full_like(values, fill).masked_scatter(left, values[right])
@@ -194,13 +206,13 @@ def test_what_the_reference_makes_global_by_itself(tmp_path: Path, head: str, be
 
 def test_the_gradient_of_a_training_step(tmp_path: Path) -> None:
     reference, loaded = pair(tmp_path)
-    real = marks(LENGTHS, "right")
-    ids, far = text(real=real), ragged()
-    labels = torch.where(real & (torch.arange(ROWS) % 4 == 1), text(seed=7), -100)
-    hidden = loaded.model(ids, real, None, far)
+    attention_mask = marks(LENGTHS, "right")
+    ids, far = text(attention_mask=attention_mask), ragged()
+    labels = torch.where(attention_mask & (torch.arange(ROWS) % 4 == 1), text(seed=7), -100)
+    hidden = loaded.model(ids, attention_mask, None, far)
     chosen = labels != -100
     loss = loaded.model.output.surprisal(hidden[chosen], labels[chosen]) / chosen.sum()
-    expected = reference(ids, labels=labels, **inputs(real, far)).loss
+    expected = reference(ids, labels=labels, **inputs(attention_mask, far)).loss
     close(loss.detach(), expected.detach())
     loss.backward()
     expected.backward()
@@ -235,8 +247,8 @@ def test_places_of_global_tokens() -> None:
 
 
 def tiny(**changes: Any) -> BertConfig:
-    small: dict[str, Any] = {"vocabulary": VOCABULARY, "context": 20, "width": 24, "layers": 3}
-    return BertConfig(**small | {"heads": 3, "hidden": 40} | changes)
+    small: dict[str, Any] = {"vocab_size": VOCABULARY, "context": 20, "width": 24, "layers": 3}
+    return BertConfig(**small | {"heads": 3, "ffn_size": 40} | changes)
 
 
 def short(heads: dict[str, int] | None = None, **changes: Any) -> Any:
@@ -247,19 +259,19 @@ def short(heads: dict[str, int] | None = None, **changes: Any) -> Any:
 def test_a_long_copy_says_the_same_of_short_texts(side: str) -> None:
     bert = short()
     long = lengthen(bert, context=70, window=40)  # every row sees all others
-    real, segments = marks([20, 11, 5], side), words(2, BATCH, 20, seed=4)
+    attention_mask, segments = marks([20, 11, 5], side), words(2, BATCH, 20, seed=4)
     ids = words(VOCABULARY, BATCH, 20)
     with torch.no_grad():
-        one, two = bert(ids, real, segments), long(ids, real, segments)
-        wide = long(ids, real, segments, real & (torch.arange(20) % 3 == 0))
-        close(long.logits(two)[real], bert.logits(one)[real])
-    close(two[real], one[real])
-    close(wide[real], one[real])  # the global projections are copies
+        one, two = bert(ids, attention_mask, segments), long(ids, attention_mask, segments)
+        wide = long(ids, attention_mask, segments, attention_mask & (torch.arange(20) % 3 == 0))
+        close(long.logits(two)[attention_mask], bert.logits(one)[attention_mask])
+    close(two[attention_mask], one[attention_mask])
+    close(wide[attention_mask], one[attention_mask])  # the global projections are copies
 
 
 def test_a_long_copy_repeats_its_positions_and_doubles_its_projections() -> None:
     for padding in (3, 0):
-        bert = short(padding=padding)
+        bert = short(pad_id=padding)
         long = lengthen(bert, context=50, window=(2, 4, 6))
         old, new = bert.embeddings.positions.weight, long.embeddings.positions.weight
         assert new.shape == (50 + padding + 1, 24)
@@ -305,19 +317,19 @@ def test_a_long_copy_is_saved_as_a_longformer(
     save(long, tmp_path)
     reference, report = kind.from_pretrained(tmp_path, output_loading_info=True)
     assert {name: list(found) for name, found in report.items() if found} == {}
-    real = marks([41, 12, 30], "right")
-    ids = torch.where(real, words(VOCABULARY, BATCH, 41, low=1), 0)
+    attention_mask = marks([41, 12, 30], "right")
+    ids = torch.where(attention_mask, words(VOCABULARY, BATCH, 41, low=1), 0)
     far = torch.zeros(BATCH, 41, dtype=torch.bool)
     far[:, 0] = True
     head = next(iter(long.heads), "masked")
     with torch.no_grad():
-        hidden = long(ids, real, None, far)
-        found = long.logits(hidden) if head == "masked" else long.read(head, hidden, real)
-        expected = answered(reference.eval(), head, ids, inputs(real, far))
+        hidden = long(ids, attention_mask, None, far)
+        found = long.logits(hidden) if head == "masked" else long.read(head, hidden, attention_mask)
+        expected = answered(reference.eval(), head, ids, inputs(attention_mask, far))
     by_row = head in ("masked", "tag", "answer")
-    all_close([found], [expected], real if by_row else None)
+    all_close([found], [expected], attention_mask if by_row else None)
     with torch.no_grad():
-        assert torch.equal(load(tmp_path).model(ids, real, None, far), hidden)
+        assert torch.equal(load(tmp_path).model(ids, attention_mask, None, far), hidden)
 
 
 def test_a_long_copy_cannot_guess_words_with_another_activation() -> None:
@@ -336,7 +348,7 @@ def test_windows_that_cannot_be(wrong: dict[str, Any]) -> None:
 
 
 def test_a_padding_beyond_the_old_positions_is_no_obstacle():
-    bert = Bert(BertConfig(60, context=8, width=16, layers=1, heads=2, hidden=32, padding=50))
+    bert = Bert(BertConfig(60, context=8, width=16, layers=1, heads=2, ffn_size=32, pad_id=50))
     long = lengthen(bert, 20, 4)
     table, old = long.embeddings.positions.weight, bert.embeddings.positions.weight
     assert table.size(0) == 51 + 20 and torch.equal(table[51:59], old)

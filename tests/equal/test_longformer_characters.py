@@ -23,8 +23,8 @@ VOCABULARY = 37
 
 
 def model(**changes: Any) -> CharacterLongformer:
-    small: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 24, "layers": 3, "heads": 4}
-    small |= {"hidden": 40, "windows": (3, 6, 40), "dilations": (1, 2, 3)}
+    small: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 24, "layers": 3, "heads": 4}
+    small |= {"ffn_size": 40, "windows": (3, 6, 40), "dilations": (1, 2, 3)}
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return scramble(CharacterLongformer(CharacterLongformerConfig(**small | changes)))
@@ -35,7 +35,9 @@ def sines(distance: Tensor, width: int) -> Tensor:
     return torch.cat([angle.sin(), angle.cos()], -1)
 
 
-def heads_seen(part: Attention, x: Tensor, before: int, step: int, real: Tensor) -> Tensor:
+def heads_seen(
+    part: Attention, x: Tensor, before: int, step: int, attention_mask: Tensor
+) -> Tensor:
     """Relative attention of some heads, with every pair of rows written out."""
     rows, heads, size = x.size(1), part.project.heads, part.project.size
     q, k, v = (
@@ -48,18 +50,18 @@ def heads_seen(part: Attention, x: Tensor, before: int, step: int, real: Tensor)
     content = torch.einsum("bhqd,bhkd->bhqk", q + part.score.u[:, None], k)
     place = torch.einsum("bhqd,qkhd->bhqk", q + part.score.v[:, None], r)
     seen = (apart >= 0) & (apart % step == 0) & (apart <= before * step)
-    seen = seen & (real[:, None, None, :] | torch.eye(rows).bool())
+    seen = seen & (attention_mask[:, None, None, :] | torch.eye(rows).bool())
     scores = ((content + place) / size**0.5).masked_fill(~seen, -torch.inf)
     return part.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
 
 
-def written_out(model: CharacterLongformer, tokens: Tensor, real: Tensor) -> Tensor:
+def written_out(model: CharacterLongformer, tokens: Tensor, attention_mask: Tensor) -> Tensor:
     x = model.tokens(tokens)
     for i, block in enumerate(model.blocks):
         both, window = block.attention.layer, model.config.window(i)
         y = block.attention.norm(x)
-        x = x + heads_seen(both.near, y, window, 1, real)
-        x = x + heads_seen(both.apart, y, window, model.config.dilation(i), real)
+        x = x + heads_seen(both.near, y, window, 1, attention_mask)
+        x = x + heads_seen(both.apart, y, window, model.config.dilation(i), attention_mask)
         y = block.feed_forward.norm(x)
         x = x + block.feed_forward.layer.narrow(F.gelu(block.feed_forward.layer.wide(y)))
     return model.norm(x)
@@ -79,11 +81,14 @@ def test_the_definition(rows: int, changes: dict[str, Any]) -> None:
 @torch.no_grad()
 def test_padding_on_either_side(side: str) -> None:
     long, lengths = model(), [45, 13, 30]
-    real, tokens = marks(lengths, side), words(VOCABULARY, 3, 45)
-    found = long(tokens, real)
-    close(found[real], written_out(long, tokens, real)[real])
+    attention_mask, tokens = marks(lengths, side), words(VOCABULARY, 3, 45)
+    found = long(tokens, attention_mask)
+    close(found[attention_mask], written_out(long, tokens, attention_mask)[attention_mask])
     for i, length in enumerate(lengths):
-        close(found[i][real[i]], long(tokens[i][real[i]][None])[0].view(length, -1))
+        close(
+            found[i][attention_mask[i]],
+            long(tokens[i][attention_mask[i]][None])[0].view(length, -1),
+        )
 
 
 @torch.no_grad()

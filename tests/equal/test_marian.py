@@ -132,7 +132,9 @@ def test_gradients_of_a_training_step(tmp_path: Path) -> None:
 def test_the_paper_s_transformer_opens_as_marian(tmp_path: Path) -> None:
     """Where the paper has no bias Marian holds zeros; read back, the model has none again."""
     torch.manual_seed(0)
-    model = regard.create("transformer-base", layers=2, width=32, heads=4, hidden=48, vocabulary=97)
+    model = regard.create(
+        "transformer-base", layers=2, width=32, heads=4, ffn_size=48, vocab_size=97
+    )
     save(model.eval(), tmp_path)
     back, report = KIND.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values())
@@ -140,7 +142,7 @@ def test_the_paper_s_transformer_opens_as_marian(tmp_path: Path) -> None:
     compare(back.eval(), model, words(97, 2, 20), words(97, 2, 9, seed=2))
     again = load(tmp_path).model
     assert again.config == model.config.replace(
-        decoder_layers=2, decoder_heads=4, decoder_hidden=48
+        decoder_layers=2, decoder_heads=4, decoder_ffn_size=48
     )
     for (name, a), b in zip(model.named_parameters(), again.parameters(), strict=True):
         assert torch.equal(a, b), name
@@ -149,7 +151,9 @@ def test_the_paper_s_transformer_opens_as_marian(tmp_path: Path) -> None:
 @torch.no_grad()
 def test_biases_trained_elsewhere_are_not_dropped(tmp_path: Path) -> None:
     """transformers trains the zeros we wrote; once they have moved they are not left out."""
-    model = regard.create("transformer-base", layers=1, width=32, heads=4, hidden=48, vocabulary=97)
+    model = regard.create(
+        "transformer-base", layers=1, width=32, heads=4, ffn_size=48, vocab_size=97
+    )
     save(model, tmp_path / "ours")
     trained = scramble(KIND.from_pretrained(tmp_path / "ours"))
     trained.save_pretrained(tmp_path / "trained")

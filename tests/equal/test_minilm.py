@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers as hf
 
-from regard.api import Loaded, load
+from regard.api import LoadedModel, load
 from regard.formats.directory import describe
 from tests.equal.reference import all_close, close, layers, same_config, theirs
 
@@ -41,7 +41,7 @@ def reference(directory: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def opened(directory: Path) -> Loaded:
+def opened(directory: Path) -> LoadedModel:
     return load(directory)
 
 
@@ -50,7 +50,7 @@ def tokenizer(directory: Path) -> Any:
     return hf.AutoTokenizer.from_pretrained(directory)
 
 
-def test_the_same_ids(opened: Loaded, tokenizer: Any) -> None:
+def test_the_same_ids(opened: LoadedModel, tokenizer: Any) -> None:
     """Up to how it pads and cuts: the file asks for 128, the class for what it is told."""
     mine = opened.tokenizer
     assert mine is not None
@@ -62,7 +62,7 @@ def test_the_same_ids(opened: Loaded, tokenizer: Any) -> None:
 
 
 @torch.no_grad()
-def test_the_same_numbers_text_by_text(opened: Loaded, reference: Any, tokenizer: Any) -> None:
+def test_the_same_numbers_text_by_text(opened: LoadedModel, reference: Any, tokenizer: Any) -> None:
     for text in TEXTS:
         tokens = tokenizer(text, return_tensors="pt").input_ids
         with layers(reference.encoder.layer) as expected:
@@ -76,34 +76,34 @@ def test_the_same_numbers_text_by_text(opened: Loaded, reference: Any, tokenizer
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @torch.no_grad()
-def test_a_batch_and_pairs(opened: Loaded, reference: Any, tokenizer: Any, side: str) -> None:
+def test_a_batch_and_pairs(opened: LoadedModel, reference: Any, tokenizer: Any, side: str) -> None:
     """Two segments, padded on either side, against every pair by itself."""
     pairs = list(zip(TEXTS, reversed(TEXTS), strict=True))
     batch = tokenizer(pairs, padding=True, return_tensors="pt", padding_side=side)
-    real = batch.attention_mask.bool()
-    hidden = opened.model(batch.input_ids, real, batch.token_type_ids)
-    pooled = opened.model.read("pool", hidden, real)
+    attention_mask = batch.attention_mask.bool()
+    hidden = opened.model(batch.input_ids, attention_mask, batch.token_type_ids)
+    pooled = opened.model.read("pool", hidden, attention_mask)
     for i, pair in enumerate(pairs):
         alone = reference(**tokenizer(*pair, return_tensors="pt"))
-        close(hidden[i][real[i]], alone.last_hidden_state[0])
+        close(hidden[i][attention_mask[i]], alone.last_hidden_state[0])
         close(pooled[i], alone.pooler_output[0])
 
 
 @torch.no_grad()
-def test_what_it_is_for(opened: Loaded, tokenizer: Any) -> None:
+def test_what_it_is_for(opened: LoadedModel, tokenizer: Any) -> None:
     """Mean of the rows, normed: what means the same lies nearer than what does not."""
     texts = ["How old are you?", "What is your age?", "The train to Lyon leaves at noon."]
     batch = tokenizer(texts, padding=True, return_tensors="pt")
-    real = batch.attention_mask.bool()
-    rows = opened.model(batch.input_ids, real) * real[..., None]
-    means = torch.nn.functional.normalize(rows.sum(1) / real.sum(1, keepdim=True), dim=-1)
+    attention_mask = batch.attention_mask.bool()
+    rows = opened.model(batch.input_ids, attention_mask) * attention_mask[..., None]
+    means = torch.nn.functional.normalize(rows.sum(1) / attention_mask.sum(1, keepdim=True), dim=-1)
     alike = means @ means.mT
     assert alike[0, 1] > 0.7 and alike[0, 2] < 0.2
 
 
 @torch.no_grad()
 def test_saved_it_opens_unchanged(
-    opened: Loaded, reference: Any, tokenizer: Any, tmp_path: Path
+    opened: LoadedModel, reference: Any, tokenizer: Any, tmp_path: Path
 ) -> None:
     back = theirs(opened, tmp_path, hf.BertModel)
     same_config(reference.config, back.config)
@@ -131,4 +131,4 @@ def test_described(directory: Path, reference: Any) -> None:
     assert found["parameters"] == sum(p.numel() for p in reference.parameters())
     assert found["family"] == "bert" and found["opens_in_transformers"] is True
     assert found["config"]["layers"] == 6 and found["config"]["width"] == 384
-    assert found["tokenizer"]["vocabulary"] == found["config"]["vocabulary"] == 30522
+    assert found["tokenizer"]["vocabulary"] == found["config"]["vocab_size"] == 30522

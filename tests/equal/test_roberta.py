@@ -34,9 +34,9 @@ def roberta(kind: Any = hf.RobertaForMaskedLM, **changes: Any) -> Any:
 
 def padded(side: str, lengths: list[int] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens with padding, from which the reference counts its positions."""
-    real = marks(lengths or [14, 5, 9, 1], side)
-    tokens = words(97, *real.shape, low=3)
-    return tokens.masked_fill(~real, PAD), real
+    attention_mask = marks(lengths or [14, 5, 9, 1], side)
+    tokens = words(97, *attention_mask.shape, low=3)
+    return tokens.masked_fill(~attention_mask, PAD), attention_mask
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_padding_on_either_side(side: str, tmp_path: Path) -> None:
     """The reference counts positions from the padding itself, so it needs no telling."""
     reference = roberta()
     model = ours(reference, tmp_path).model
-    tokens, real = padded(side)
-    wanted = reference(tokens, attention_mask=real.long()).logits
-    logits = model.logits(model(tokens, real))
-    close(logits[real], wanted[real])
+    tokens, attention_mask = padded(side)
+    wanted = reference(tokens, attention_mask=attention_mask.long()).logits
+    logits = model.logits(model(tokens, attention_mask))
+    close(logits[attention_mask], wanted[attention_mask])
 
 
 HEADS = {
@@ -77,19 +77,21 @@ def test_heads(head: str, tmp_path: Path) -> None:
     labels = {} if head in ("answer", "pool") else {"num_labels": 3}
     reference = roberta(HEADS[head], **labels)
     opened = ours(reference, tmp_path / "theirs")
-    tokens, real = padded("right", [9, 4])
+    tokens, attention_mask = padded("right", [9, 4])
 
     def asked(model: Any) -> torch.Tensor:
         if head == "choose":  # two choices of one question
-            return model(tokens[None], attention_mask=real[None].long()).logits[0, :, None]
-        found = model(tokens, attention_mask=real.long())
+            return model(tokens[None], attention_mask=attention_mask[None].long()).logits[
+                0, :, None
+            ]
+        found = model(tokens, attention_mask=attention_mask.long())
         if head == "answer":
             return torch.stack([found.start_logits, found.end_logits], -1)
         return found.pooler_output if head == "pool" else found.logits
 
     wanted = asked(reference)
-    scores = opened.model.read(head, opened.model(tokens, real), real)
-    rows = real if head in ("tag", "answer") else slice(None)
+    scores = opened.model.read(head, opened.model(tokens, attention_mask), attention_mask)
+    rows = attention_mask if head in ("tag", "answer") else slice(None)
     close(scores[rows], wanted[rows])
     back = theirs(opened, tmp_path / "ours", HEADS[head])
     close(asked(back), wanted)

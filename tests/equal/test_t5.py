@@ -184,7 +184,7 @@ def test_a_fresh_model_opens_in_transformers(name: str, tmp_path: Path) -> None:
     from regard.formats.directory import save
 
     torch.manual_seed(0)
-    model = regard.create(name, layers=2, width=32, heads=4, vocabulary=97, hidden=48).eval()
+    model = regard.create(name, layers=2, width=32, heads=4, vocab_size=97, ffn_size=48).eval()
     save(model, tmp_path)
     back, report = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path, output_loading_info=True)
     assert isinstance(back, KIND) and not any(report.values())

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.api import Loaded, load
+from regard.api import LoadedModel, load
 from regard.attention.recorder import record
 from regard.core.errors import ConfigError
 from regard.formats.directory import save
@@ -30,7 +30,7 @@ SEGMENTS = range(4)
 OTHER_PYTHON = os.environ.get("REGARD_GOLDEN_PYTHON")
 
 
-def opened(case: str) -> tuple[Loaded, dict[str, Tensor]]:
+def opened(case: str) -> tuple[LoadedModel, dict[str, Tensor]]:
     return load(GOLDEN / case), load_file(GOLDEN / case / "expected.safetensors")
 
 
@@ -60,7 +60,7 @@ def test_the_cases_cover_what_can_vary() -> None:
         "cutoffs": {(), (11, 20, 45)},
     }.items():
         assert {getattr(config, name) for config in configs} == values
-    assert {bool(config.clamp) for config in configs} == {True, False}
+    assert {bool(config.clamp_len) for config in configs} == {True, False}
     assert {config.embedding is None for config in configs} == {True, False}
 
 
@@ -87,7 +87,7 @@ def test_every_number_of_the_reference(case: str) -> None:
         log_p = expected[f"log_probs.{i}"][:, :-1].flatten(0, 1)
         close(-each, log_p.gather(1, targets[:, None])[:, 0])
         for j, memory in enumerate(state.hidden):
-            length = loaded.config.memory
+            length = loaded.config.mem_len
             assert memory.shape == (2, length, loaded.config.width)
             if length:
                 close(memory, expected[f"memory.{i}.{j}"])
@@ -172,9 +172,9 @@ def test_projections_are_shared_all_or_none(ties: list[bool] | None, right: bool
 
 
 def small(**changes: Any) -> TransformerXL:
-    fields: dict[str, Any] = {"vocabulary": 61, "cutoffs": (), "ratio": 1, "width": 16, "layers": 3}
-    fields |= {"heads": 2, "head_size": 6, "hidden": 24, "clamp": 0, "same_length": False}
-    model = TransformerXL(TransformerXLConfig(**fields | {"memory": 40} | changes))
+    fields: dict[str, Any] = {"vocab_size": 61, "cutoffs": (), "ratio": 1, "width": 16, "layers": 3}
+    fields |= {"heads": 2, "head_size": 6, "ffn_size": 24, "clamp_len": 0, "same_length": False}
+    model = TransformerXL(TransformerXLConfig(**fields | {"mem_len": 40} | changes))
     torch.manual_seed(5)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
@@ -196,7 +196,7 @@ def test_an_empty_memory_that_holds_everything_is_one_long_segment(norm: str) ->
 @torch.no_grad()
 def test_the_first_layer_sees_one_long_segment_as_far_as_it_remembers() -> None:
     """Its inputs are the words themselves: a window of `memory` keys, wherever segments are cut."""
-    model = small(layers=1, memory=8, same_length=True)
+    model = small(layers=1, mem_len=8, same_length=True)
     tokens = torch.randint(61, (2, 24), generator=torch.Generator().manual_seed(2))
     whole, state = model(tokens), State()
     parts = [model(part, state=state) for part in tokens.split([5, 8, 1, 10], 1)]
@@ -215,10 +215,10 @@ def test_zeros_are_attended_to_and_an_empty_memory_is_not() -> None:
 @torch.no_grad()
 def test_padding_is_never_remembered() -> None:
     """Texts of uneven length, padded on the left, go on as if each had been alone."""
-    model, real = small(), torch.tensor([[False] * 3 + [True] * 4, [True] * 7])
+    model, attention_mask = small(), torch.tensor([[False] * 3 + [True] * 4, [True] * 7])
     tokens = torch.randint(61, (2, 12), generator=torch.Generator().manual_seed(4))
     state, alone = State(), State()
-    model(tokens[:, :7], real, state)
+    model(tokens[:, :7], attention_mask, state)
     together = model(tokens[:, 7:], state=state)
     model(tokens[:1, 3:7], state=alone)
     close(together[:1], model(tokens[:1, 7:], state=alone))

@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.formats.format import unstacked
 from regard.formats.xlnet import XLNET
 from regard.models.state import State
@@ -39,7 +39,7 @@ def config(**changes: Any) -> transformers.XLNetConfig:
 
 def pair(
     path: Path, kind: Any = transformers.XLNetLMHeadModel, **changes: Any
-) -> tuple[Any, Loaded]:
+) -> tuple[Any, LoadedModel]:
     reference = scramble(kind(config(**changes)))
     return reference, ours(reference, path / "theirs")
 
@@ -71,15 +71,17 @@ def mapping(targets: Tensor, rows: int) -> Tensor:
     return F.one_hot(targets, rows).float()
 
 
-def compare(reference: Any, model: Any, real: Tensor | None, ids: Tensor, seg: Tensor) -> None:
+def compare(
+    reference: Any, model: Any, attention_mask: Tensor | None, ids: Tensor, seg: Tensor
+) -> None:
     """Content stream: logits and all layers."""
-    mask = None if real is None else real.float()
+    mask = None if attention_mask is None else attention_mask.float()
     with torch.no_grad(), layers(model.blocks) as found:
-        logits = model.logits(model(ids, real, seg))
+        logits = model.logits(model(ids, attention_mask, seg))
         expected = reference(
             ids, attention_mask=mask, token_type_ids=seg, output_hidden_states=True
         )
-    all_close([logits, *found], [expected.logits, *expected.hidden_states], real)
+    all_close([logits, *found], [expected.logits, *expected.hidden_states], attention_mask)
 
 
 def close_streams(found: list[Tensor], expected: tuple[Tensor, ...], rows: int) -> None:
@@ -124,10 +126,10 @@ def test_padding_on_either_side(tmp_path: Path, side: str, changes: dict[str, An
 def test_padding_from_left_to_right(tmp_path: Path, side: str) -> None:
     """Here the reference adds its masks in place, which works for one text at a time."""
     reference, loaded = pair(tmp_path, attn_type="uni")
-    real = marks([ROWS, 7, 4], side)
+    attention_mask = marks([ROWS, 7, 4], side)
     for i in range(3):
         one = slice(i, i + 1)
-        compare(reference, loaded.model, real[one], tokens()[one], segments()[one])
+        compare(reference, loaded.model, attention_mask[one], tokens()[one], segments()[one])
 
 
 @pytest.mark.parametrize("changes", [{}, {"bi_data": True}, {"clamp_len": 3}], ids=str)
@@ -153,13 +155,15 @@ def test_two_streams_in_any_order(tmp_path: Path, changes: dict[str, Any], count
 def test_two_streams_with_padding(tmp_path: Path, side: str) -> None:
     reference, loaded = pair(tmp_path)
     order, targets = sampled(ROWS, 4)
-    real = marks([ROWS, ROWS - 1, ROWS, ROWS - 2], side)
-    real.scatter_(1, targets, True)  # nobody guesses padding
+    attention_mask = marks([ROWS, ROWS - 1, ROWS, ROWS - 2], side)
+    attention_mask.scatter_(1, targets, True)  # nobody guesses padding
     with torch.no_grad():
-        found = loaded.model.logits(loaded.model(tokens(), real, segments(), order, targets))
+        found = loaded.model.logits(
+            loaded.model(tokens(), attention_mask, segments(), order, targets)
+        )
         expected = reference(
             tokens(),
-            attention_mask=real.float(),
+            attention_mask=attention_mask.float(),
             token_type_ids=segments(),
             perm_mask=blocked(order, targets),
             target_mapping=mapping(targets, ROWS),
@@ -290,17 +294,17 @@ def test_the_gradient_of_a_training_step(tmp_path: Path, layers: int, learning: 
 def test_heads(tmp_path: Path, kind: Any, head: str, padded: bool) -> None:
     """Padding stands on the left, where the reference expects it: it reads the last row."""
     reference, loaded = pair(tmp_path, kind, num_labels=5)
-    real = marks([ROWS, 6, 3, 8], "left") if padded else None
-    mask = None if real is None else real.float()
+    attention_mask = marks([ROWS, 6, 3, 8], "left") if padded else None
+    mask = None if attention_mask is None else attention_mask.float()
     shape = (2, 2, ROWS) if head == "choose" else (BATCH, ROWS)
     given = {"token_type_ids": segments().view(shape)}
     given |= {} if mask is None else {"attention_mask": mask.view(shape)}
     with torch.no_grad():
-        hidden = loaded.model(tokens(), real, segments())
-        found = loaded.model.read(head, hidden, real)
+        hidden = loaded.model(tokens(), attention_mask, segments())
+        found = loaded.model.read(head, hidden, attention_mask)
         expected = reference(tokens().view(shape), **given).logits
         if head == "tag":
-            all_close([found], [expected], real)
+            all_close([found], [expected], attention_mask)
         else:
             close(found.view(expected.shape), expected)
         back = theirs(loaded, tmp_path / "ours", kind)
@@ -311,9 +315,11 @@ def test_heads(tmp_path: Path, kind: Any, head: str, padded: bool) -> None:
 def test_the_summary_is_the_last_real_row(tmp_path: Path) -> None:
     reference, loaded = pair(tmp_path, transformers.XLNetForSequenceClassification, num_labels=3)
     lengths = [ROWS, 6, 3, 8]
-    real = marks(lengths, "right")
+    attention_mask = marks(lengths, "right")
     with torch.no_grad():
-        found = loaded.model.read("classify", loaded.model(tokens(), real), real)
+        found = loaded.model.read(
+            "classify", loaded.model(tokens(), attention_mask), attention_mask
+        )
         alone = [reference(tokens()[i : i + 1, :n]).logits[0] for i, n in enumerate(lengths)]
     close(found, torch.stack(alone))
 
@@ -354,15 +360,18 @@ def test_answers_whose_end_depends_on_the_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_answers_with_padding(tmp_path: Path, side: str) -> None:
     reference, loaded = pair(tmp_path, transformers.XLNetForQuestionAnswering)
-    real = marks([ROWS, 6, 3, 8], side)
+    attention_mask = marks([ROWS, 6, 3, 8], side)
     last = torch.tensor([ROWS, 6, 3, 8]) - 1 if side == "right" else torch.full((4,), ROWS - 1)
     with torch.no_grad():
-        hidden = loaded.model(tokens(), real)
+        hidden = loaded.model(tokens(), attention_mask)
         found = loaded.model.heads["span"].unanswerable(
-            hidden, loaded.model.read("span", hidden, real), real
+            hidden, loaded.model.read("span", hidden, attention_mask), attention_mask
         )
         expected = reference(
-            tokens(), attention_mask=real.float(), p_mask=(~real).float(), cls_index=last
+            tokens(),
+            attention_mask=attention_mask.float(),
+            p_mask=(~attention_mask).float(),
+            cls_index=last,
         )
     close(found, expected.cls_logits)
 

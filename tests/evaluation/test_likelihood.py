@@ -10,10 +10,10 @@ import torch
 import transformers as hf
 
 import regard
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.core.errors import ConfigError, InputError
 from regard.evaluation import likelihood
-from regard.evaluation.likelihood import Ask, Scorer, score
+from regard.evaluation.likelihood import LikelihoodRequest, Scorer, score
 from regard.models.gpt import GPT
 from tests.decoding.small import ALL, talking, tokenizer
 from tests.evaluation.asked import directly, speaking
@@ -23,7 +23,7 @@ CONTEXTS = ["The cat sat", "The ca", "The cat sat on the mat. It's not the dog t
 ENDS = [" on the mat", "t sat", "42 times!", "坐在垫子上。"]
 
 
-def gpt2(path: Path) -> tuple[Any, Loaded]:
+def gpt2(path: Path) -> tuple[Any, LoadedModel]:
     torch.manual_seed(0)
     config = hf.GPT2Config(
         vocab_size=len(tokenizer("bytes-bpe")), n_positions=64, n_embd=16, n_layer=2, n_head=2
@@ -75,7 +75,9 @@ def test_without_context_a_text_begins_after_the_end_of_another() -> None:
     loaded = talking("bytes-bpe")
     ask = Scorer(loaded).ask("", "The cat")
     end = tokenizer("bytes-bpe").encode("<|endoftext|>")
-    assert ask == Ask(tuple(end), tuple(tokenizer("bytes-bpe").encode("The cat", special=False)))
+    assert ask == LikelihoodRequest(
+        tuple(end), tuple(tokenizer("bytes-bpe").encode("The cat", special=False))
+    )
     assert score(loaded, [""], ["The cat"])[0].logprobs == pytest.approx(directly(loaded, ask))
 
 
@@ -114,7 +116,7 @@ def test_a_context_is_read_once_for_all_its_completions(monkeypatch: pytest.Monk
 
 def test_a_transformer_xl_begins_without_memory_and_reads_in_pieces() -> None:
     specimen = next(s for s in ZOO if s.name == "transformer-xl")
-    loaded = speaking(specimen, memory=6)
+    loaded = speaking(specimen, mem_len=6)
     ask = Scorer(loaded).ask(CONTEXTS[2], "the cat sat")
     assert len(ask.before) > 12
     other = Scorer(loaded).ask("The dog", " did it, the dog did not")
@@ -155,7 +157,9 @@ def test_a_context_that_is_too_long_is_refused_or_cut() -> None:
         score(loaded, [long], [end])
     ids = tokenizer("bytes-bpe").encode(long + end, special=False)[-9:]
     found = score(loaded, [long], [end], truncate=True)[0]
-    expected = directly(loaded, Ask(tuple(ids[: -found.tokens]), tuple(ids[-found.tokens :])))
+    expected = directly(
+        loaded, LikelihoodRequest(tuple(ids[: -found.tokens]), tuple(ids[-found.tokens :]))
+    )
     assert list(found.logprobs) == pytest.approx(expected, abs=1e-9)
     with pytest.raises(InputError, match="leaves no room"):
         score(loaded, [long], [" " + long], truncate=True)

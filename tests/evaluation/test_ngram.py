@@ -27,8 +27,8 @@ def joined(documents: list[list[int]], end: int = END) -> np.ndarray:
     return np.array([token for document in documents for token in [*document, end]], np.int64)
 
 
-def trained(documents: list[list[int]], order: int, vocabulary: int = 5) -> Ngram:
-    return Ngram.train(joined(documents), order, vocabulary, END)
+def trained(documents: list[list[int]], order: int, vocab_size: int = 5) -> Ngram:
+    return Ngram.train(joined(documents), order, vocab_size, END)
 
 
 def expect(found: np.ndarray, fractions: list[F]) -> None:
@@ -177,8 +177,8 @@ def test_no_fourfold_count_is_no_reason_to_fall_back() -> None:
 class Slow:
     """The same definitions, by dictionaries and fractions, one n-gram at a time."""
 
-    def __init__(self, documents: list[list[int]], order: int, vocabulary: int) -> None:
-        self.order, self.vocabulary = order, vocabulary
+    def __init__(self, documents: list[list[int]], order: int, vocab_size: int) -> None:
+        self.order, self.vocabulary = order, vocab_size
         seen: dict[int, Counter[tuple[int, ...]]] = {n: Counter() for n in range(1, order + 1)}
         for document in documents:
             marked = [END, *document, END]
@@ -235,10 +235,10 @@ def cases(draw: st.DrawFn) -> tuple[int, int, list[list[int]], list[list[int]]]:
 @settings(max_examples=150, deadline=None)
 @given(cases())
 def test_equals_the_slow_twin(case: tuple[int, int, list[list[int]], list[list[int]]]) -> None:
-    order, vocabulary, text, others = case
-    slow = Slow(text, order, vocabulary)
+    order, vocab_size, text, others = case
+    slow = Slow(text, order, vocab_size)
     expected = [float(p) for document in others for p in slow.document(document)]
-    found = trained(text, order, vocabulary).surprisal(joined(others))
+    found = trained(text, order, vocab_size).surprisal(joined(others))
     assert found.dtype == np.float64
     np.testing.assert_allclose(np.exp(-found), expected, rtol=1e-12)
 
@@ -249,18 +249,18 @@ def test_probabilities_are_a_distribution(
     case: tuple[int, int, list[list[int]], list[list[int]]], data: st.DataObject
 ) -> None:
     """After seen and unseen contexts, and the same as what `surprisal` says of each token."""
-    order, vocabulary, text, _ = case
-    model = trained(text, order, vocabulary)
+    order, vocab_size, text, _ = case
+    model = trained(text, order, vocab_size)
     whole = joined(text).tolist()
     start = data.draw(st.integers(0, len(whole)))
     seen = whole[start : data.draw(st.integers(start, len(whole)))]
-    unseen = data.draw(st.lists(st.integers(0, vocabulary - 1), max_size=7))
+    unseen = data.draw(st.lists(st.integers(0, vocab_size - 1), max_size=7))
     for context in (seen, unseen):
         found = model.probabilities(context)
-        assert found.shape == (vocabulary,)
+        assert found.shape == (vocab_size,)
         assert (found > 0).all()
         assert found.sum() == pytest.approx(1, abs=1e-12)
-        alone = [model.surprisal(np.array([w]), tuple(context))[0] for w in range(vocabulary)]
+        alone = [model.surprisal(np.array([w]), tuple(context))[0] for w in range(vocab_size)]
         np.testing.assert_allclose(np.exp(np.negative(alone)), found, rtol=1e-12)
 
 
@@ -270,8 +270,8 @@ def test_a_text_in_two_parts(
     case: tuple[int, int, list[list[int]], list[list[int]]], cut: int
 ) -> None:
     """The last order - 1 tokens are all the context that matters."""
-    order, vocabulary, text, others = case
-    model, ids = trained(text, order, vocabulary), joined(others)
+    order, vocab_size, text, others = case
+    model, ids = trained(text, order, vocab_size), joined(others)
     cut = min(cut, len(ids))
     parts = [model.surprisals(ids[:cut])]
     parts.append(model.surprisals(ids[cut:], ids[max(0, cut - order + 1) : cut]))
@@ -358,7 +358,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     model.save(tmp_path / "n.safetensors")
     again = Ngram.load(tmp_path / "n.safetensors")
     np.testing.assert_array_equal(again.surprisals(held), model.surprisals(held))
-    assert (again.order, again.vocabulary, again.end) == (4, 256, END)
+    assert (again.order, again.vocab_size, again.end) == (4, 256, END)
     assert (again.tokens, again.seconds, again.nbytes) == (80_000, model.seconds, model.nbytes)
     assert [file.name for file in tmp_path.iterdir()] == ["n.safetensors"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from regard.core.errors import FormatError, InputError, UnknownName
-from regard.data.corpus import Corpus, Writer, write_marker
+from regard.data.corpus import Corpus, CorpusWriter, write_marker
 from regard.evaluation import ngram_baseline as study
 from regard.evaluation.ngram import Ngram
 from tests.command import Result, run
@@ -20,15 +20,15 @@ from tests.command import Result, run
 END = 0
 
 
-def write(directory: Path, splits: dict[str, list[list[int]]], vocabulary: int = 256) -> Path:
+def write(directory: Path, splits: dict[str, list[list[int]]], vocab_size: int = 256) -> Path:
     directory.mkdir()
     facts = {}
     for split, documents in splits.items():
-        writer = Writer(directory, split, "uint16")
+        writer = CorpusWriter(directory, split, "uint16")
         for document in documents:
             writer.add([[*document, END]], len(document))
         facts[split] = writer.close()
-    about = {"vocabulary": vocabulary, "special": {"end": END}, "dtype": "uint16"}
+    about = {"vocabulary": vocab_size, "special": {"end": END}, "dtype": "uint16"}
     write_marker(directory, about | {"splits": facts})
     return directory
 
@@ -64,7 +64,7 @@ def test_baseline(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_data_that_cannot_serve(data: Path, tmp_path: Path) -> None:
     empty = write(tmp_path / "empty", {"train": [], "valid": [[1]]})
-    other = write(tmp_path / "other", {"train": [[1]], "valid": [[1]]}, vocabulary=9)
+    other = write(tmp_path / "other", {"train": [[1]], "valid": [[1]]}, vocab_size=9)
     refused: list[tuple[Any, type[Exception], str]] = [
         (lambda: baseline(data, 2, "test"), InputError, r"'test' of .* is empty"),
         (lambda: baseline(data, 2, "vald"), UnknownName, "valid"),

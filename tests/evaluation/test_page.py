@@ -9,7 +9,7 @@ import pytest
 
 from regard.evaluation.page import LONGEST, said, shown, write_page
 from regard.evaluation.page_words import CHINESE, NAMES
-from tests.metrics.kinds import compare, summarise
+from tests.metrics.kinds import compare, summarize
 
 pytest.importorskip("sklearn")
 
@@ -54,7 +54,7 @@ def results(label=str, text=str, count=120, classes=3):
     gold, first, second = ([names[i] for i in side] for side in (gold, first, second))
     sure = [{x: 0.8 if x == y else 0.2 / (classes - 1) for x in names} for y in second]
     texts = [text(i) for i in range(count)]
-    found = summarise("classify", gold, second, scores=sure, texts=texts)
+    found = summarize("classify", gold, second, scores=sure, texts=texts)
     return found | {"comparison": compare("classify", gold, first, second, names=("old", "new"))}
 
 
@@ -104,7 +104,7 @@ def test_every_task_has_a_page(tmp_path, task):
         "tag": ([["B-X", "O"]], [["O", "O"]], [0.5], [["Ann", "ran"]]),
         "translate": (["Hello there."], ["Hello."], None, ["你好。"]),
     }[task]
-    found = summarise(task, gold, said_, scores=scores, texts=texts)
+    found = summarize(task, gold, said_, scores=scores, texts=texts)
     page = Page(write_page(tmp_path, found).read_text())
     assert f"Test: {task}" in page.text
     wanted = {
@@ -116,7 +116,7 @@ def test_every_task_has_a_page(tmp_path, task):
 
 
 def test_what_is_counted_and_where_it_stands(tmp_path):
-    found = summarise("model", [(10, 42), (5, 20)], [31.0, 12.0], texts=["first", "second"])
+    found = summarize("model", [(10, 42), (5, 20)], [31.0, 12.0], texts=["first", "second"])
     found["worst"] = [{"index": 1, "text": "second", "loss": 2.5, "place": f"{NASTY}.txt:7"}]
     page = Page(write_page(tmp_path, found | {"units": "documents"}).read_text())
     assert "intervals by bootstrap over documents" in page.text and "2 documents" in page.text
@@ -128,7 +128,7 @@ def test_what_is_counted_and_where_it_stands(tmp_path):
 def test_what_is_missing_is_left_out(tmp_path):
     page = Page(write_page(tmp_path, {}).read_text())
     assert "h2" not in page.tags and "table" not in page.tags
-    undefined = summarise("similar", [1.0, 2.0], [3.0, 3.0])
+    undefined = summarize("similar", [1.0, 2.0], [3.0, 3.0])
     assert "undefined" in Page(write_page(tmp_path, undefined).read_text()).text
 
 

@@ -14,7 +14,7 @@ from regard.evaluation.preflight import check_language, check_measures, check_pl
 from regard.evaluation.test import Plan, examine, place, stem, void_note
 from regard.methods.finetune.run import finetune
 from regard.metrics.labels import Classification
-from regard.metrics.text import Translation
+from regard.metrics.text import TranslationMetric
 from regard.tasks import task as task_named
 from regard.tasks.base import Prediction
 from regard.tasks.classify import NONE
@@ -91,10 +91,10 @@ def test_no_answers_are_lost_to_a_missing_library(
 
 def test_a_language_that_needs_more(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sacrebleu")
-    check_measures(Translation, "translate", "de")
+    check_measures(TranslationMetric, "translate", "de")
     monkeypatch.setitem(sys.modules, "MeCab", None)
     with pytest.raises(InputError, match="cannot cut the language 'ja'"):
-        check_measures(Translation, "translate", "ja")
+        check_measures(TranslationMetric, "translate", "ja")
 
 
 def test_every_library_that_measures_is_known() -> None:

@@ -13,12 +13,20 @@ from typing import Any
 import pytest
 import torch
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.core.errors import ConfigError, InputError
-from regard.data.examples import Answer, Choice, Dialogue, Example, Labelled, Pair, Question
+from regard.data.examples import (
+    AnswerSpan,
+    DialogueExample,
+    Example,
+    Labelled,
+    MultipleChoice,
+    Question,
+    TextPair,
+)
 from regard.data.vocabulary import train
-from regard.evaluation.demonstrations import Shots
-from regard.evaluation.likelihood import Ask
+from regard.evaluation.demonstrations import DemonstrationPool
+from regard.evaluation.likelihood import LikelihoodRequest
 from regard.evaluation.prompting import evaluate, score
 from regard.formats.directory import save
 from regard.models.gpt import GPT, GPTConfig
@@ -40,11 +48,11 @@ def labelled(count: int, classes: int = 2) -> list[Example]:
 @pytest.mark.parametrize("fixed", [False, True])
 def test_shots_are_drawn_by_the_seed_and_never_the_example_itself(draw: str, fixed: bool) -> None:
     pool = labelled(12)
-    shots = Shots(pool, 4, draw, fixed, seed=3)
+    shots = DemonstrationPool(pool, 4, draw, fixed, seed=3)
     found = [shots.of(i, example) for i, example in enumerate(pool)]
-    again = Shots(pool, 4, draw, fixed, seed=3)
+    again = DemonstrationPool(pool, 4, draw, fixed, seed=3)
     assert found == [again.of(i, example) for i, example in enumerate(pool)]
-    other = Shots(pool, 4, draw, fixed, seed=4)
+    other = DemonstrationPool(pool, 4, draw, fixed, seed=4)
     assert found != [other.of(i, example) for i, example in enumerate(pool)]
     for example, drawn in zip(pool, found, strict=True):
         assert example not in drawn and len({shot.id for shot in drawn}) == 4
@@ -53,35 +61,39 @@ def test_shots_are_drawn_by_the_seed_and_never_the_example_itself(draw: str, fix
     if fixed:  # those among the shots get one other instead of themselves
         usual = set(seen.most_common(1)[0][0])
         assert all(len(usual & {s.id for s in drawn}) >= 3 for drawn in found)
-    fewer = Shots(pool, 2, draw, fixed, seed=3)
+    fewer = DemonstrationPool(pool, 2, draw, fixed, seed=3)
     assert all(fewer.of(i, e) == found[i][:2] for i, e in enumerate(pool))
 
 
 def test_a_balanced_draw_has_as_many_of_each_class() -> None:
     pool = [Labelled(f"t{i}", None, "rare" if i < 3 else "often") for i in range(40)]
-    shots, uniform = Shots(pool, 4, "balanced"), Shots(pool, 4)
+    shots, uniform = DemonstrationPool(pool, 4, "balanced"), DemonstrationPool(pool, 4)
     for i in range(40):
         assert Counter(shot.label for shot in shots.of(i, pool[i])) == {"rare": 2, "often": 2}  # type: ignore[union-attr]
     drawn = Counter(shot.label for i in range(40) for shot in uniform.of(i, pool[i]))  # type: ignore[union-attr]
     assert drawn["often"] > 5 * drawn["rare"]
-    many = Shots(pool, 10, "balanced").of(0, pool[0])  # two of the rare are left
+    many = DemonstrationPool(pool, 10, "balanced").of(0, pool[0])  # two of the rare are left
     assert Counter(shot.label for shot in many) == {"rare": 2, "often": 8}  # type: ignore[union-attr]
 
 
 def test_the_same_text_is_never_a_shot_whatever_its_label() -> None:
     pool = [Labelled("same", None, "a"), Labelled("same", None, "b"), Labelled("other", None, "b")]
-    assert [s.text for s in Shots(pool, 1).of(0, pool[0])] == ["other"]  # type: ignore[union-attr]
-    pairs = [Pair("cat", "chat"), Pair("cat", "minou"), Pair("dog", "chien")]
-    assert Shots(pairs, 1).of(1, pairs[1]) == [pairs[2]]
-    talks = [Dialogue(("Hi.", "Hello.")), Dialogue(("Hi.", "Yes?")), Dialogue(("Bye.", "Bye."))]
-    assert Shots(talks, 1).of(0, talks[0]) == [talks[2]]
+    assert [s.text for s in DemonstrationPool(pool, 1).of(0, pool[0])] == ["other"]  # type: ignore[union-attr]
+    pairs = [TextPair("cat", "chat"), TextPair("cat", "minou"), TextPair("dog", "chien")]
+    assert DemonstrationPool(pairs, 1).of(1, pairs[1]) == [pairs[2]]
+    talks = [
+        DialogueExample(("Hi.", "Hello.")),
+        DialogueExample(("Hi.", "Yes?")),
+        DialogueExample(("Bye.", "Bye.")),
+    ]
+    assert DemonstrationPool(talks, 1).of(0, talks[0]) == [talks[2]]
     with pytest.raises(InputError, match="2 demonstrations were asked for, and there are 1 "):
-        Shots(pool, 2).of(0, pool[0])
+        DemonstrationPool(pool, 2).of(0, pool[0])
     with pytest.raises(ConfigError, match="no classes"):
-        Shots(pairs, 1, "balanced")
-    assert Shots([*pool, Labelled("bare")], 2).of(0, Labelled("new")) != []
+        DemonstrationPool(pairs, 1, "balanced")
+    assert DemonstrationPool([*pool, Labelled("bare")], 2).of(0, Labelled("new")) != []
     with pytest.raises(InputError, match="there are 2"):  # what has no label shows nothing
-        Shots([*pool, Labelled("bare")], 3).of(0, Labelled("new"))
+        DemonstrationPool([*pool, Labelled("bare")], 3).of(0, Labelled("new"))
 
 
 def test_shots_come_from_another_file_if_asked() -> None:
@@ -146,8 +158,8 @@ def test_contextual_calibration_by_hand() -> None:
 
 def test_choices_may_be_of_different_number() -> None:
     examples = [
-        Choice("The cat sat.", ("It slept.", "It ran."), "effect", 0, id="a"),
-        Choice("The dog did.", ("It did.", "The cat.", "It sat."), "cause", 2, id="b"),
+        MultipleChoice("The cat sat.", ("It slept.", "It ran."), "effect", 0, id="a"),
+        MultipleChoice("The dog did.", ("It did.", "The cat.", "It sat."), "cause", 2, id="b"),
     ]
     found = evaluate(talking(context=128), examples, "choose", score="byte")
     assert found["chance"] == pytest.approx((1 / 2 + 1 / 3) / 2)
@@ -202,7 +214,7 @@ def test_shots_that_do_not_fit_are_left_out_from_the_front() -> None:
 
 
 def test_an_open_answer_leaves_room_for_itself() -> None:
-    pairs: list[Example] = [Pair(f"the cat {i}", f"die Katze {i}", id=str(i)) for i in range(5)]
+    pairs: list[Example] = [TextPair(f"the cat {i}", f"die Katze {i}", id=str(i)) for i in range(5)]
     found = evaluate(talking(context=48), pairs, "translate", shots=3, tokens=8)
     assert found["dropped_shots"] > 0 and found["cut"] == 0
     found = evaluate(talking(context=12), pairs, "translate", shots=1, tokens=8)
@@ -227,42 +239,49 @@ def reviews() -> list[Example]:
 
 
 def pairs() -> list[Example]:
-    return [Pair(word, other, id=word) for word, other in FRENCH.items()]
+    return [TextPair(word, other, id=word) for word, other in FRENCH.items()]
 
 
 def reasons() -> list[Example]:
-    return [Choice(p, c, "cause", 0, id=p) for p, c in REASONS.items()]
+    return [MultipleChoice(p, c, "cause", 0, id=p) for p, c in REASONS.items()]
 
 
 def questions() -> list[Example]:
     return [
-        Question("who ran?", "Tom ran.", (Answer("Tom", 0),), id="1"),
+        Question("who ran?", "Tom ran.", (AnswerSpan("Tom", 0),), id="1"),
         Question("who swam?", "Tom ran.", (), True, id="2"),
     ]
 
 
 @cache
-def taught() -> Loaded:
+def taught() -> LoadedModel:
     """A GPT that has learned the right answers to four tasks by heart, in their usual templates."""
     texts = [f"{e.text}\nQuestion: neg or pos?\nAnswer: {e.label}\n" for e in reviews()]  # type: ignore[union-attr]
     texts += [f"{word} = {other}\n" for word, other in FRENCH.items()]
     texts += [f"{p[:-1]} because {lowered(c[0])}\n" for p, c in REASONS.items()]
     texts += ["Tom ran.\nQ: who ran?\nA: Tom\n", "Tom ran.\nQ: who swam?\nA: unanswerable\n"]
-    words = train("bytes-bpe", texts, vocabulary=None, lower=None, marks=0)
+    words = train("bytes-bpe", texts, vocab_size=None, lower=None, marks=0)
     rows = [words.encode(text, special=False) for text in texts]
     torch.manual_seed(0)
     config = GPTConfig(len(words), context=96, width=32, layers=2, heads=2, dropout=0.0,
                        dropout_attention=0.0, dropout_embedding=0.0)  # fmt: skip
-    model = GPT(config).initialise()
+    model = GPT(config).initialize()
     table = torch.nn.utils.rnn.pad_sequence([torch.tensor(r) for r in rows], True)
-    real = torch.nn.utils.rnn.pad_sequence([torch.ones(len(r)) for r in rows], True)[:, 1:].bool()
+    attention_mask = torch.nn.utils.rnn.pad_sequence([torch.ones(len(r)) for r in rows], True)[
+        :, 1:
+    ].bool()
     steps = torch.optim.Adam(model.parameters(), 5e-3)
     for _ in range(120):
-        loss = model.output.surprisal(model(table[:, :-1])[real], table[:, 1:][real]) / real.sum()
+        loss = (
+            model.output.surprisal(
+                model(table[:, :-1])[attention_mask], table[:, 1:][attention_mask]
+            )
+            / attention_mask.sum()
+        )
         steps.zero_grad()
         loss.backward()
         steps.step()
-    return Loaded(model.eval(), words)
+    return LoadedModel(model.eval(), words)
 
 
 def test_a_model_that_knows_the_answers_is_right() -> None:
@@ -287,7 +306,7 @@ def test_open_answers_end_at_the_line() -> None:
 
 
 def test_the_language_of_answers_is_seen_by_their_letters() -> None:
-    chinese: list[Example] = [Pair("cat", "一只猫"), Pair("dog", "一条狗")]
+    chinese: list[Example] = [TextPair("cat", "一只猫"), TextPair("dog", "一条狗")]
     for given, wanted in (({}, "zh"), ({"language": "en"}, "en"), ({"language": "zh-CN"}, "zh-CN")):
         found = evaluate(taught(), chinese, "translate", tokens=4, **given)
         cut = "tok:13a" if wanted == "en" else "tok:zh"
@@ -312,7 +331,7 @@ def test_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["t5", "transformer"])
 def test_a_decoder_is_asked_for_the_answer_and_its_end(name: str) -> None:
     loaded = speaking(next(s for s in ZOO if s.name == name), "unigram")
-    words, end = loaded.tokenizer, loaded.config.end
+    words, end = loaded.tokenizer, loaded.config.eos_id
     assert words is not None
     found = evaluate(loaded, reviews(), "classify", shots=1)
     row = found["predictions"][0]
@@ -322,7 +341,7 @@ def test_a_decoder_is_asked_for_the_answer_and_its_end(name: str) -> None:
     for label in ("neg", "pos"):
         target = (*words.encode(label, special=False), end)
         before = words.encode(source, special=True)
-        ask = Ask((*before, *[end][: before[-1] != end]), target)
+        ask = LikelihoodRequest((*before, *[end][: before[-1] != end]), target)
         assert row["scores"]["raw"][label] == pytest.approx(sum(directly(loaded, ask)), abs=1e-8)
     assert evaluate(loaded, pairs(), "translate", tokens=4)["examples"] == 4
 

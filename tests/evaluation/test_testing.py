@@ -16,7 +16,7 @@ from regard.data.examples import Labelled, Question, Tagged
 from regard.evaluation.language_modeling import limited
 from regard.evaluation.predictors import learners, predictor_for
 from regard.evaluation.test import Plan, examine
-from regard.metrics.labels import Tagging
+from regard.metrics.labels import TaggingMetric
 from regard.metrics.text import language_of
 from regard.tasks import task
 from regard.training.run import train
@@ -229,11 +229,11 @@ def test_sentences_without_entities_change_nothing(quiet):
     nothing = [["O", "O"]] * quiet
     gold = [*nothing, ["B-a", "O"], ["O", "O"], ["B-b", "I-b"], *nothing]
     said = [*nothing, ["B-a", "O"], ["B-a", "O"], ["O", "B-b"], *nothing]
-    found = Tagging(gold, said).figures
+    found = TaggingMetric(gold, said).figures
     assert found["f1"] == pytest.approx(seqeval.f1_score(gold, said))
     assert found["macro_f1"] == pytest.approx(seqeval.f1_score(gold, said, average="macro"))
     assert found["accuracy"] == pytest.approx(seqeval.accuracy_score(gold, said))
-    assert Tagging([["O"]], [["O"]]).figures["f1"] == 0
+    assert TaggingMetric([["O"]], [["O"]]).figures["f1"] == 0
 
 
 # -- language models

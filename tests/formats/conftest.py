@@ -14,18 +14,18 @@ import torch
 import regard
 from regard.formats.directory import save
 
-COMMON = {"layers": 2, "width": 16, "vocabulary": 31}
+COMMON = {"layers": 2, "width": 16, "vocab_size": 31}
 SIZES: dict[str, dict[str, Any]] = {
-    "bert-tiny": {"heads": 4, "hidden": 24, "context": 12},
+    "bert-tiny": {"heads": 4, "ffn_size": 24, "context": 12},
     "gpt2": {"heads": 4, "context": 12},
-    "t5-small": {"heads": 2, "head_size": 4, "hidden": 24},
-    "transformer-base": {"heads": 4, "hidden": 24, "bias": True},
-    "xlnet-base": {"heads": 4, "head_size": 4, "hidden": 24},
-    "longformer-base-4096": {"heads": 4, "hidden": 24, "context": 12, "window": 4},
-    "roberta-base": {"heads": 4, "hidden": 24, "context": 12},
-    "llama3.2-1b": {"heads": 4, "kv_heads": 2, "hidden": 24, "context": 12},
+    "t5-small": {"heads": 2, "head_size": 4, "ffn_size": 24},
+    "transformer-base": {"heads": 4, "ffn_size": 24, "bias": True},
+    "xlnet-base": {"heads": 4, "head_size": 4, "ffn_size": 24},
+    "longformer-base-4096": {"heads": 4, "ffn_size": 24, "context": 12, "window": 4},
+    "roberta-base": {"heads": 4, "ffn_size": 24, "context": 12},
+    "llama3.2-1b": {"heads": 4, "kv_heads": 2, "ffn_size": 24, "context": 12},
     "transformer-xl-wt103-base": {
-        "heads": 4, "head_size": 4, "hidden": 24, "cutoffs": (9, 20), "memory": 8,
+        "heads": 4, "head_size": 4, "ffn_size": 24, "cutoffs": (9, 20), "mem_len": 8,
     },
 }  # fmt: skip
 

@@ -74,7 +74,7 @@ def test_an_unknown_model_type(directory: Copy) -> None:
 WRONG = {
     "width": ({"width": 30}, "width 30 is not divisible by heads 4"),
     "nothing": ({"layers": 0}, "layers is 0"),
-    "negative": ({"vocabulary": -5}, "vocabulary is -5"),
+    "negative": ({"vocab_size": -5}, "vocab_size is -5"),
     "rate": ({"dropout": 1.0}, "dropout is 1.0"),
     "rate below": ({"dropout_attention": -0.1}, "dropout_attention is -0.1"),
     "text": ({"width": "wide"}, "width is 'wide'; it must be int"),

@@ -10,7 +10,7 @@ from regard.formats.directory import save
 from regard.models import FAMILIES, create
 
 MOST = 30  # modules of ours, the package files (__init__) that come with them not counted
-SHAPE = {"layers": 1, "width": 16, "heads": 2, "hidden": 32, "vocabulary": 50, "window": 8,
+SHAPE = {"layers": 1, "width": 16, "heads": 2, "ffn_size": 32, "vocab_size": 50, "window": 8,
          "windows": (8,), "dilations": (), "cutoffs": (), "ratio": 1}  # fmt: skip
 PROGRAM = """
 import sys

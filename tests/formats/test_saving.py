@@ -28,30 +28,31 @@ Copy = Callable[[str], Directory]
 # name, its changes, its type, why no class of transformers holds it
 OWN: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "GPT-3": ("gpt3-small", {"heads": 4, "context": 12, "band": 3}, "regard-gpt", "banded"),
-    "a wide GPT-1": ("gpt1", {"heads": 4, "context": 12, "hidden": 24}, "regard-gpt", "four times"),
+    "a wide GPT-1": ("gpt1", {"heads": 4, "context": 12, "ffn_size": 24}, "regard-gpt",
+     "four times"),
     "an exact GPT-1": (
         "gpt1", {"heads": 4, "context": 12, "activation": "gelu"}, "regard-gpt", "no gelu",
     ),
     "LSTM": ("lstm-medium", {}, "regard-lstm", "no class"),
     "characters": (
         "longformer-characters-small",
-        {"heads": 4, "hidden": 24, "windows": (4, 8), "dilations": (1, 2)},
+        {"heads": 4, "ffn_size": 24, "windows": (4, 8), "dilations": (1, 2)},
         "regard-longformer-characters", "no class",
     ),
     "pre-norm": (
-        "transformer-base", {"heads": 4, "hidden": 24, "norm": "pre"}, "regard-transformer",
+        "transformer-base", {"heads": 4, "ffn_size": 24, "norm": "pre"}, "regard-transformer",
         "post-norm",
     ),
     "interleaved": (
-        "transformer-base", {"heads": 4, "hidden": 24, "positions": "interleaved"},
+        "transformer-base", {"heads": 4, "ffn_size": 24, "positions": "interleaved"},
         "regard-transformer", "halves",
     ),
     "one u and v": (
-        "xlnet-base", {"heads": 4, "head_size": 4, "hidden": 24, "untied": False}, "regard-xlnet",
+        "xlnet-base", {"heads": 4, "head_size": 4, "ffn_size": 24, "untied": False}, "regard-xlnet",
         "every layer",
     ),
     "narrow heads": (
-        "xlnet-base", {"heads": 4, "head_size": 3, "hidden": 24}, "regard-xlnet", "width",
+        "xlnet-base", {"heads": 4, "head_size": 3, "ffn_size": 24}, "regard-xlnet", "width",
     ),
 }  # fmt: skip
 
@@ -112,7 +113,7 @@ def test_ties_of_our_own_types_are_kept(case: str, tmp_path: Path) -> None:
 
 def test_heads_of_our_own_types_are_kept(tmp_path: Path) -> None:
     kind, config = type(made("one u and v")), made("one u and v").config
-    model = kind(config, {"classify": 3}).initialise()
+    model = kind(config, {"classify": 3}).initialize()
     save(model, tmp_path)
     again = load(tmp_path).model
     assert again.heads["classify"].out.out_features == 3 and not hasattr(again, "output")
@@ -135,7 +136,7 @@ def test_described(name: str, originals: Path) -> None:
     opens = name != "transformer-xl-wt103-base"  # which the newest transformers has no class for
     assert found["opens_in_transformers"] is opens and (found["because"] is None) is opens
     assert found["parameters"] == opened.model.parameter_count()
-    assert found["config"]["vocabulary"] == 31 and found["config"]["width"] == 16
+    assert found["config"]["vocab_size"] == 31 and found["config"]["width"] == 16
     assert set(found["files"]) == {"config.json", "model.safetensors"}
     assert found["tokenizer"] is None
     json.dumps(found)
@@ -235,7 +236,7 @@ def test_fields_that_say_nothing_are_read(directory: Copy, tmp_path: Path) -> No
     assert Directory(tmp_path / "again").config["pad_token_id"] is None
     path = directory("t5-small").change(eos_token_id=[1, 7])
     opened = load(path)
-    assert opened.config.end == 1
+    assert opened.config.eos_id == 1
     opened.save(tmp_path / "t5")
     assert Directory(tmp_path / "t5").config["eos_token_id"] == [1, 7]
 
@@ -262,7 +263,7 @@ def test_nothing_in_a_directory_is_executed(trusting: bool, directory: Copy) -> 
 
 def test_a_head_of_other_classes_starts_anew(tmp_path: Path) -> None:
     """A tagger of five tags, made of a classifier of two classes: the body stays."""
-    small = {"layers": 1, "width": 16, "heads": 4, "hidden": 24, "vocabulary": 30, "context": 12}
+    small = {"layers": 1, "width": 16, "heads": 4, "ffn_size": 24, "vocab_size": 30, "context": 12}
     model = regard.create("bert-tiny", **small)
     save(model, tmp_path / "body")
     two = load(tmp_path / "body", heads={"classify": 2}).model
@@ -278,7 +279,7 @@ def test_a_head_of_other_classes_starts_anew(tmp_path: Path) -> None:
 
 
 def test_what_stands_beside_a_model_goes_along(tmp_path: Path) -> None:
-    small = {"layers": 1, "width": 16, "heads": 4, "hidden": 24, "vocabulary": 30, "context": 12}
+    small = {"layers": 1, "width": 16, "heads": 4, "ffn_size": 24, "vocab_size": 30, "context": 12}
     save(regard.create("bert-tiny", **small), tmp_path / "one")
     (tmp_path / "one" / "task.json").write_text("{}")
     load(tmp_path / "one").save(tmp_path / "two")

@@ -9,7 +9,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from regard.models.longformer import places
-from regard.models.recurrent import Limits
+from regard.models.recurrent import MemoryLimits
 from tests.laws.zoo import CLOSE, ZOO, Batch, Reader, Specimen, close, collate, model_of
 
 each = pytest.mark.parametrize("specimen", ZOO, ids=str)
@@ -28,10 +28,10 @@ def step(specimen: Specimen, seed: int, marks: bool) -> Batch:
     }
     batch = collate([text, text], marks=marks)
     if marks:
-        name = "target_real" if specimen.pair else "real"
+        name = "target_attention_mask" if specimen.pair else "attention_mask"
         batch.inputs[name][0, : seed % 3] = False
     if "global_tokens" in batch.inputs:
-        found = places(batch.inputs["global_tokens"], batch.inputs.get("real"))
+        found = places(batch.inputs["global_tokens"], batch.inputs.get("attention_mask"))
         assert found is not None
         batch.inputs["global_tokens"] = torch.nn.functional.pad(
             found, (0, 9 - found.size(1)), value=-1
@@ -64,7 +64,7 @@ def test_reading_on_settles(specimen: Specimen) -> None:
     tokens = torch.arange(42).remainder(23).view(2, 21)
     model.config = limited(model.config)
     if hasattr(model, "limits"):
-        model.limits = Limits.of(model.config)
+        model.limits = MemoryLimits.of(model.config)
     source = {"source": tokens[:, :4]} if specimen.pair else {}
     name = "decode" if specimen.pair else "forward"
     counts = []
@@ -81,7 +81,7 @@ def test_reading_on_settles(specimen: Specimen) -> None:
 
 
 def limited(config: Any) -> Any:
-    return config.replace(memory=6) if "memory" in config.__dataclass_fields__ else config
+    return config.replace(mem_len=6) if "mem_len" in config.__dataclass_fields__ else config
 
 
 @pytest.mark.slow

@@ -127,21 +127,21 @@ def test_a_first_step_of_every_optimizer_goes_down(specimen: Specimen, name: str
     before = specimen.loss(model, batch)
     before.backward()
     weights = {key: p.detach().clone() for key, p in model.named_parameters()}
-    optimizer(name, model, rate=1e-6, epsilon=1e-30 if name == "adafactor" else 1e-12).step()
+    optimizer(name, model, lr=1e-6, eps=1e-30 if name == "adafactor" else 1e-12).step()
     assert specimen.loss(model, batch).item() < before.item()
     for key, p in model.named_parameters():
         reached = p.grad is not None and bool(p.grad.any())
         assert torch.equal(p, weights[key]) is not reached, key
 
 
-REMEMBERING = [s for s in ZOO if "memory" in s.config.__dataclass_fields__ and s.stepwise]
+REMEMBERING = [s for s in ZOO if "mem_len" in s.config.__dataclass_fields__ and s.stepwise]
 
 
 @pytest.mark.parametrize("specimen", REMEMBERING, ids=str)
 def test_what_is_remembered_does_not_learn(specimen: Specimen) -> None:
     """Each segment learns as if its memory had been given: no gradient, and no graph is kept."""
     model, state = specimen.fresh(), State()
-    tokens = torch.arange(12)[None] * 5 % specimen.config.vocabulary
+    tokens = torch.arange(12)[None] * 5 % specimen.config.vocab_size
     for start in range(0, 12, 4):
         given = State(hidden=[h.clone() for h in state.hidden], length=state.length)
         slopes = []

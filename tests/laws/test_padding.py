@@ -52,7 +52,7 @@ def test_padding_alone_gives_no_nan(specimen: Specimen) -> None:
     """A batch may hold a row without a single real token: the last of a sharded epoch does."""
     model = specimen.fresh()
     batch = collate([specimen.text(5, 0), specimen.text(3, 1)])
-    for name in ("real", "target_real", "source_real"):
+    for name in ("attention_mask", "target_attention_mask", "source_attention_mask"):
         if name in batch.inputs:
             batch.inputs[name][1] = False
     hidden = model(**batch.inputs)
@@ -69,7 +69,7 @@ def test_a_batch_may_be_empty(specimen: Specimen) -> None:
         full = model(**inputs)
         empty = model(**{name: value[:0] for name, value in inputs.items()})
         assert empty.shape == (0, *full.shape[1:])
-        assert model.logits(empty).shape == (0, full.size(1), specimen.config.vocabulary)
+        assert model.logits(empty).shape == (0, full.size(1), specimen.config.vocab_size)
 
 
 @each

@@ -116,7 +116,10 @@ def test_padding_between_what_was_read_and_what_follows(
     inputs = collate(texts).inputs
     width = inputs[name].size(1)
     new = torch.arange(more).expand(len(texts), more)
-    for field, value in ((name, new), ("target_real" if specimen.pair else "real", new >= 0)):
+    for field, value in (
+        (name, new),
+        ("target_attention_mask" if specimen.pair else "attention_mask", new >= 0),
+    ):
         inputs[field] = torch.cat([inputs[field], value], 1)
     reader = Reader(model, inputs, width + more)
     reader.read(0, width)
@@ -150,8 +153,11 @@ def test_beams_may_be_reordered(
         reader.state.reorder(way)
         inputs = {field: value[way] for field, value in inputs.items()}
         dice = torch.Generator().manual_seed(seed)
-        new = torch.randint(specimen.config.vocabulary, (way.numel(), more), generator=dice)
-        for field, value in ((name, new), ("target_real" if specimen.pair else "real", new >= 0)):
+        new = torch.randint(specimen.config.vocab_size, (way.numel(), more), generator=dice)
+        for field, value in (
+            (name, new),
+            ("target_attention_mask" if specimen.pair else "attention_mask", new >= 0),
+        ):
             inputs[field] = torch.cat([inputs[field], value], 1)
         reader.inputs = inputs
         length = inputs[name].size(1)
@@ -198,7 +204,7 @@ def test_a_long_memory_is_one_long_pass_in_every_layer(
 
 def test_every_layer_is_in_the_memory_and_no_more_rows_than_asked() -> None:
     specimen = next(s for s in ZOO if s.name == "transformer-xl")
-    model = type(model_of(specimen))(XL.replace(memory=5)).initialise().eval()
+    model = type(model_of(specimen))(XL.replace(mem_len=5)).initialize().eval()
     state, tokens = State(), torch.arange(12)[None] % 7
     for start in range(0, 12, 3):
         model(tokens[:, start : start + 3], state=state)
@@ -207,7 +213,7 @@ def test_every_layer_is_in_the_memory_and_no_more_rows_than_asked() -> None:
 
 def test_no_memory_is_every_segment_for_itself() -> None:
     specimen = next(s for s in ZOO if s.name == "transformer-xl")
-    model = type(model_of(specimen))(XL.replace(memory=0))
+    model = type(model_of(specimen))(XL.replace(mem_len=0))
     model.load_state_dict(model_of(specimen).state_dict())
     state, tokens = State(), torch.arange(12)[None] % 7
     for start in range(0, 12, 4):
@@ -232,20 +238,25 @@ def test_xlnet_segments_are_one_pass_whose_order_goes_on(
     segments = []
     for i, length in enumerate(lengths):
         order = torch.stack([torch.randperm(length, generator=dice) for _ in range(2)])
-        tokens = torch.randint(specimen.config.vocabulary, (2, length), generator=dice)
-        real = torch.ones(2, length, dtype=torch.bool)
+        tokens = torch.randint(specimen.config.vocab_size, (2, length), generator=dice)
+        attention_mask = torch.ones(2, length, dtype=torch.bool)
         if i == 0:
-            real[0, : min(padding, length - 1)] = False
-        segments.append((tokens, real, order))
+            attention_mask[0, : min(padding, length - 1)] = False
+        segments.append((tokens, attention_mask, order))
     parts = [
-        model(t, real=r, order=o, targets=at_all(o) if asking else None, state=state)
+        model(t, attention_mask=r, order=o, targets=at_all(o) if asking else None, state=state)
         for t, r, o in segments
     ]
     starts = torch.tensor([0, *lengths]).cumsum(0).tolist()
     order = torch.cat([o + s for (_, _, o), s in zip(segments, starts, strict=False)], 1)
-    tokens, real = (torch.cat([segment[i] for segment in segments], 1) for i in (0, 1))
-    whole = model(tokens, real=real, order=order, targets=at_all(order) if asking else None)
-    close(torch.cat(parts, 1)[real], whole[real], CLOSE[torch.float32])
+    tokens, attention_mask = (torch.cat([segment[i] for segment in segments], 1) for i in (0, 1))
+    whole = model(
+        tokens,
+        attention_mask=attention_mask,
+        order=order,
+        targets=at_all(order) if asking else None,
+    )
+    close(torch.cat(parts, 1)[attention_mask], whole[attention_mask], CLOSE[torch.float32])
 
 
 def at_all(order: Tensor) -> Tensor:

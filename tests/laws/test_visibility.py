@@ -88,7 +88,11 @@ def test_no_gradient_reaches_padding(
     with looked_up(model, specimen) as vectors:
         hidden = model(**batch.inputs)
     torch.cat(batch.of(hidden)).square().sum().backward()
-    for name, mark in (("tokens", "real"), ("source", "source_real"), ("target", "target_real")):
+    for name, mark in (
+        ("tokens", "attention_mask"),
+        ("source", "source_attention_mask"),
+        ("target", "target_attention_mask"),
+    ):
         if name in vectors:
             slope = vectors[name].grad
             assert slope.isfinite().all() and not slope[~batch.inputs[mark]].any()
@@ -212,7 +216,7 @@ def test_looking_changes_nothing(
     assert torch.equal(model(**inputs), unseen), "and leaves nothing behind"
     named = {name for name, part in model.named_modules() if isinstance(part, Attention)}
     wide = inputs.get("global_tokens")
-    if wide is None or not (wide & inputs["real"]).any():
+    if wide is None or not (wide & inputs["attention_mask"]).any():
         named = {name for name in named if not name.endswith(".wide")}
     assert {one.name for one in seen} == named
     for one in seen:

@@ -16,7 +16,7 @@ import torch
 from hypothesis import settings
 from torch import Tensor, nn
 
-from regard.attention.memory import Fixed
+from regard.attention.memory import CrossKV
 from regard.models.base import Config, EncoderDecoder, Model
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
@@ -37,7 +37,11 @@ Sees = dict[
     str, Tensor
 ]  # for each field of tokens: may the row (first) depend on the token (second)?
 
-MARKS = {"tokens": "real", "source": "source_real", "target": "target_real"}
+MARKS = {
+    "tokens": "attention_mask",
+    "source": "source_attention_mask",
+    "target": "target_attention_mask",
+}
 FOLLOWERS = ("segments", "order", "global_tokens")  # padded together with the tokens
 JUNK = {"segments": 1, "order": -1, "global_tokens": True}  # what padding holds must not matter
 CLOSE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 6e-2}
@@ -120,7 +124,7 @@ class Specimen:
         rows = torch.cat([hidden[i, span] for i, span in enumerate(batch.spans)])
         total: Tensor = model.output.surprisal(rows, torch.cat(batch.labels))
         if "next" in getattr(model, "heads", {}):
-            scores = model.read("next", hidden, batch.inputs.get("real")).log_softmax(-1)
+            scores = model.read("next", hidden, batch.inputs.get("attention_mask")).log_softmax(-1)
             answers = [int(label[0]) % 2 for label in batch.labels]
             total = total - sum(scores[i, answer] for i, answer in enumerate(answers))
         return total
@@ -189,21 +193,28 @@ class Reader:
         self.name = "target" if "target" in inputs else "tokens"
         self.state: State = model.start(inputs[self.name].size(0), capacity)
         if isinstance(model, EncoderDecoder):
-            self.state.source_real = inputs.get("source_real")
-            encoded = model.encode(inputs["source"], self.state.source_real)
-            self.state.source: list[Fixed] = model.project_source(encoded)
+            self.state.source_attention_mask = inputs.get("source_attention_mask")
+            encoded = model.encode(inputs["source"], self.state.source_attention_mask)
+            self.state.source: list[CrossKV] = model.project_source(encoded)
 
     def read(self, start: int, end: int) -> Tensor:
-        tokens, real = self.inputs[self.name], self.inputs.get(MARKS[self.name])
-        tokens, real = tokens[:, start:end], None if real is None else real[:, start:end]
-        if real is not None and real.all():
-            real = None  # as a decoder does, which says only once where the padding was
+        tokens, attention_mask = self.inputs[self.name], self.inputs.get(MARKS[self.name])
+        tokens, attention_mask = (
+            tokens[:, start:end],
+            None if attention_mask is None else attention_mask[:, start:end],
+        )
+        if attention_mask is not None and attention_mask.all():
+            attention_mask = None  # as a decoder does, which says only once where the padding was
         if self.state.source:
             y = self.model.decode(
-                tokens, self.state.source, self.state.source_real, real, self.state
+                tokens,
+                self.state.source,
+                self.state.source_attention_mask,
+                attention_mask,
+                self.state,
             )
         else:
-            y = self.model(tokens, real=real, state=self.state)
+            y = self.model(tokens, attention_mask=attention_mask, state=self.state)
         return y
 
 
@@ -226,7 +237,7 @@ def earlier(c: Any, text: Text) -> Tensor:
 
 
 def last_ones(c: TransformerXLConfig, text: Text) -> Tensor:
-    step = past(c, text).triu(1 - c.memory)
+    step = past(c, text).triu(1 - c.mem_len)
     return through([step] * c.layers)
 
 
@@ -255,38 +266,43 @@ def through(steps: list[Tensor]) -> Tensor:
     return reached.bool()
 
 
-SMALL: dict[str, Any] = {"vocabulary": VOCABULARY, "width": 16, "layers": 2, "heads": 2}
-BERT = BertConfig(**SMALL, hidden=24, context=96)
+SMALL: dict[str, Any] = {"vocab_size": VOCABULARY, "width": 16, "layers": 2, "heads": 2}
+BERT = BertConfig(**SMALL, ffn_size=24, context=96)
 GPT_SMALL = GPTConfig(**SMALL, context=96)
 PAIR = TransformerConfig(
-    **SMALL, hidden=24, decoder_layers=3, decoder_heads=4, decoder_hidden=20, dropout_attention=0.1
+    **SMALL,
+    ffn_size=24,
+    decoder_layers=3,
+    decoder_heads=4,
+    decoder_ffn_size=20,
+    dropout_attention=0.1,
 )
 XL = TransformerXLConfig(
     **SMALL,
     cutoffs=(7, 15),
     ratio=2,
     head_size=6,
-    hidden=24,
-    memory=200,
+    ffn_size=24,
+    mem_len=200,
     same_length=False,
-    clamp=9,
+    clamp_len=9,
 )
-XL_PRE = XL.replace(norm="pre", shared_projections=False, clamp=0)
+XL_PRE = XL.replace(norm="pre", shared_projections=False, clamp_len=0)
 XL_PLAIN = XL.replace(cutoffs=(), ratio=1, untied=False)
-XL_SAME = XL.replace(same_length=True, memory=4, ratio=1, embedding=12)
-XLNET = XLNetConfig(**SMALL, head_size=8, hidden=24)
-LONG = LongformerConfig(**SMALL, hidden=24, context=96, window=(2, 4))
-T5_SMALL = T5Config(**SMALL, head_size=6, hidden=24, buckets=8, farthest=10, decoder_layers=3)
+XL_SAME = XL.replace(same_length=True, mem_len=4, ratio=1, embedding=12)
+XLNET = XLNetConfig(**SMALL, head_size=8, ffn_size=24)
+LONG = LongformerConfig(**SMALL, ffn_size=24, context=96, window=(2, 4))
+T5_SMALL = T5Config(**SMALL, head_size=6, ffn_size=24, buckets=8, farthest=10, decoder_layers=3)
 T5_NEW = T5_SMALL.replace(gated=True, tied=False, scaled=False, activation="gelu_tanh")
 CHARACTERS = CharacterLongformerConfig(
-    **SMALL | {"heads": 4, "layers": 3}, hidden=24, windows=(2, 3, 4), dilations=(1, 2, 3)
+    **SMALL | {"heads": 4, "layers": 3}, ffn_size=24, windows=(2, 3, 4), dilations=(1, 2, 3)
 )
-LLAMA = LlamaConfig(**SMALL, hidden=24, context=96, rope_theta=50.0, dropout=0.1)
+LLAMA = LlamaConfig(**SMALL, ffn_size=24, context=96, rope_theta=50.0, dropout=0.1)
 LLAMA_GROUPED = LLAMA.replace(
     heads=4, kv_heads=2, head_size=6, bias=True, tied=True, dropout_attention=0.1,
     rope_scaling=(4.0, 1.0, 4.0, 16.0),
 )  # fmt: skip
-ROBERTA = RobertaConfig(**SMALL, hidden=24, context=96)
+ROBERTA = RobertaConfig(**SMALL, ffn_size=24, context=96)
 ORDERED = ("tokens", "segments", "order")
 GLOBAL = ("tokens", "global_tokens")
 
@@ -318,7 +334,7 @@ ZOO = (
     reader("transformer-xl-plain", TransformerXL, XL_PLAIN),
     reader("transformer-xl-same", TransformerXL, XL_SAME, last_ones),
     Specimen("xlnet", XLNet, XLNET, everything, ("tokens", "segments")),
-    Specimen("xlnet-ordered", XLNet, XLNET.replace(clamp=4), earlier, ORDERED),
+    Specimen("xlnet-ordered", XLNet, XLNET.replace(clamp_len=4), earlier, ORDERED),
     Specimen("xlnet-asking", XLNet, XLNET, earlier, (*ORDERED, "targets")),
     reader("xlnet-left", XLNet, XLNET.replace(left_to_right=True, untied=False)),
     pair("t5", T5, T5_SMALL),

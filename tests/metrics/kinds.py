@@ -7,25 +7,27 @@ from typing import Any
 
 from regard.metrics import figures, significance
 from regard.metrics.answers import Answers
-from regard.metrics.base import Figures, Measured
-from regard.metrics.labels import Choice, Classification, Tagging, Words
-from regard.metrics.numbers import Modelling, Similarity
-from regard.metrics.text import Summary, Translation
+from regard.metrics.base import Figures, TaskMetric
+from regard.metrics.labels import ChoiceAccuracy, Classification, TaggingMetric, TokenAccuracy
+from regard.metrics.numbers import LanguageModelMetric, Similarity
+from regard.metrics.text import RougeMetric, TranslationMetric
 
-KINDS: dict[str, type[Measured]] = {
+KINDS: dict[str, type[TaskMetric]] = {
     "classify": Classification,
-    "choose": Choice,
-    "tag": Tagging,
-    "words": Words,
+    "choose": ChoiceAccuracy,
+    "tag": TaggingMetric,
+    "words": TokenAccuracy,
     "answer": Answers,
     "similar": Similarity,
-    "translate": Translation,
-    "summarise": Summary,
-    "model": Modelling,
+    "translate": TranslationMetric,
+    "summarize": RougeMetric,
+    "model": LanguageModelMetric,
 }
 
 
-def measured(kind: str, gold: Sequence[Any], predicted: Sequence[Any], **options: Any) -> Measured:
+def measured(
+    kind: str, gold: Sequence[Any], predicted: Sequence[Any], **options: Any
+) -> TaskMetric:
     return KINDS[kind](gold, predicted, **options)
 
 
@@ -37,8 +39,8 @@ def each(kind: str, *sides: Sequence[Any], **options: Any) -> list[float]:
     return measured(kind, *sides, **options).each
 
 
-def summarise(kind: str, *sides: Sequence[Any], **options: Any) -> dict[str, Any]:
-    return {"task": kind} | figures.summarise(KINDS[kind], *sides, **options)
+def summarize(kind: str, *sides: Sequence[Any], **options: Any) -> dict[str, Any]:
+    return {"task": kind} | figures.summarize(KINDS[kind], *sides, **options)
 
 
 def compare(kind: str, *sides: Sequence[Any], **options: Any) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from regard.core.errors import InputError, UnknownName
 from regard.metrics.answers import Answers, exact, overlap, pieces
 from regard.metrics.base import points
 from regard.metrics.figures import calibration
-from regard.metrics.labels import Classification, Tagging
+from regard.metrics.labels import Classification, TaggingMetric
 from regard.metrics.numbers import bits_per_byte, perplexity
-from regard.metrics.text import AnyScript
-from tests.metrics.kinds import KINDS, each, figures_of, measured, summarise
+from regard.metrics.text import AnyScriptTokenizer
+from tests.metrics.kinds import KINDS, each, figures_of, measured, summarize
 
 sklearn = pytest.importorskip("sklearn.metrics")
 pytest.importorskip("seqeval")
@@ -141,7 +141,7 @@ def test_tags_are_seqevals(mode):
     assert found["recall"] == pytest.approx(recall_score(TRUE, SAID, **options))
     report = classification_report(TRUE, SAID, output_dict=True, zero_division=0, **options)
     assert found["macro_f1"] == pytest.approx(report["macro avg"]["f1-score"])
-    rows = Tagging(TRUE, SAID, mode=mode).details["classes"]
+    rows = TaggingMetric(TRUE, SAID, mode=mode).details["classes"]
     assert {row["label"] for row in rows} == {"LOC", "ORG", "PER"}
     for row in rows:
         assert row["f1"] == pytest.approx(report[row["label"]]["f1-score"])
@@ -169,7 +169,7 @@ def test_tags_without_entities():
 def test_parts_of_speech_are_measured_by_words():
     assert figures_of("words", *PARTS) == {"accuracy": 0.5}
     assert each("words", *PARTS) == pytest.approx([2 / 3, 1.0, 1.0, 0.0])
-    found = summarise("words", *PARTS)
+    found = summarize("words", *PARTS)
     rows = {row["label"]: row for row in found["classes"]}
     assert rows["NN"]["recall"] == pytest.approx(1 / 3) and rows["NN"]["precision"] == 1.0
     assert rows["VB"]["support"] == 1 and rows["VB"]["predicted"] == 3
@@ -349,26 +349,26 @@ def test_each_translation_is_its_chrf():
 def test_summaries_are_rouge_scores():
     from rouge_score.rouge_scorer import RougeScorer
 
-    gold, said = examples("summarise")
+    gold, said = examples("summarize")
     for stemmer in (False, True):
         scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=stemmer)
-        found = figures_of("summarise", gold, said, stemmer=stemmer)
+        found = figures_of("summarize", gold, said, stemmer=stemmer)
         for name, value in found.items():
             theirs = [scorer.score(a, b)[name].fmeasure for a, b in TEXTS]
             assert value == pytest.approx(np.mean(theirs)), name
-    several = figures_of("summarise", [["no match", "the cat sat"]], ["the cat sat"])
+    several = figures_of("summarize", [["no match", "the cat sat"]], ["the cat sat"])
     assert several["rougeL"] == 1.0
 
 
 def test_summaries_in_other_scripts_are_not_zero():
-    assert AnyScript().tokenize("我爱GDP，3.5%！Привет мир") == [
+    assert AnyScriptTokenizer().tokenize("我爱GDP，3.5%！Привет мир") == [
         "我", "爱", "gdp", "3", "5", "привет", "мир",
     ]  # fmt: skip
-    found = figures_of("summarise", ["我喜欢苹果"], ["我喜欢梨"], language="zh")
+    found = figures_of("summarize", ["我喜欢苹果"], ["我喜欢梨"], language="zh")
     assert found["rouge1"] == pytest.approx(2 * 3 / (5 + 4))
     assert found["rouge2"] == pytest.approx(2 * 2 / (4 + 3))
-    assert figures_of("summarise", ["привет мир"], ["привет мир"], language="ru")["rougeL"] == 1.0
-    assert figures_of("summarise", ["привет мир"], ["привет мир"])["rougeL"] == 0.0  # English rules
+    assert figures_of("summarize", ["привет мир"], ["привет мир"], language="ru")["rougeL"] == 1.0
+    assert figures_of("summarize", ["привет мир"], ["привет мир"])["rougeL"] == 0.0  # English rules
 
 
 # -- numbers
@@ -422,7 +422,7 @@ def test_weights_are_repeated_examples(task, seed):
 @pytest.mark.parametrize("task", KINDS)
 def test_a_summary_is_plain_json(task):
     gold, said = examples(task)
-    found = summarise(task, gold, said, texts=[f"text {i}" for i in range(len(gold))])
+    found = summarize(task, gold, said, texts=[f"text {i}" for i in range(len(gold))])
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["examples"] == len(gold) and found["main"] == next(iter(found["figures"]))
     assert found["figures"] == pytest.approx(figures_of(task, gold, said))
@@ -430,11 +430,11 @@ def test_a_summary_is_plain_json(task):
     for name, (low, high) in found["intervals"].items():
         assert low <= high, name
     assert found["worst"] and found["worst"][0]["text"].startswith("text ")
-    assert found == summarise(task, gold, said, texts=[f"text {i}" for i in range(len(gold))])
+    assert found == summarize(task, gold, said, texts=[f"text {i}" for i in range(len(gold))])
 
 
 def test_undefined_is_none():
-    found = summarise("similar", [1.0, 2.0], [3.0, 3.0])
+    found = summarize("similar", [1.0, 2.0], [3.0, 3.0])
     assert found["figures"] == {"spearman": None, "pearson": None}
     assert found["intervals"] == {"spearman": None, "pearson": None}
 
@@ -443,15 +443,15 @@ def test_the_worst_come_first():
     gold, said = ["a", "b", "a", "b", "a"], ["a", "a", "b", "a", "b"]
     sure = [{"a": 0.9, "b": 0.1}, {"a": 0.6, "b": 0.4}, {"a": 0.1, "b": 0.9},
             {"a": 0.99, "b": 0.01}, {"b": 1.0}]  # fmt: skip
-    found = summarise("classify", gold, said, scores=sure, texts=list("vwxyz"))
+    found = summarize("classify", gold, said, scores=sure, texts=list("vwxyz"))
     assert [row["index"] for row in found["worst"]] == [4, 3, 2, 1]
     assert found["worst"][1] == {
         "index": 3, "score": 0.0, "confidence": 0.99, "loss": pytest.approx(-math.log(0.01)),
         "text": "y", "gold": "b", "predicted": "a",
     }  # fmt: skip
-    lone = summarise("classify", gold, said, scores=[0.9, 0.6, 0.9, 0.99, 0.5], worst=2)
+    lone = summarize("classify", gold, said, scores=[0.9, 0.6, 0.9, 0.99, 0.5], worst=2)
     assert [row["index"] for row in lone["worst"]] == [3, 2]
-    chosen = summarise("choose", [0, 1], [1, 1], scores=[[0.2, 0.8], [0.1, 0.9]])
+    chosen = summarize("choose", [0, 1], [1, 1], scores=[[0.2, 0.8], [0.1, 0.9]])
     assert [(row["index"], row["loss"]) for row in chosen["worst"]] == [
         (0, pytest.approx(-math.log(0.2)))
     ]
@@ -459,13 +459,13 @@ def test_the_worst_come_first():
 
 def test_the_worst_tags_are_shown_as_entities():
     words = [["Ann", "Lee", "in", "Rome"], ["the", "United", "Nations"], ["x", "y"], ["a", "b"]]
-    rows = summarise("tag", TRUE, SAID, texts=words)["worst"]
+    rows = summarize("tag", TRUE, SAID, texts=words)["worst"]
     shown = {row["index"]: (row["gold"], row["predicted"]) for row in rows}
     assert shown[0] == (["PER: Ann Lee", "LOC: Rome"], ["PER: Ann Lee", "ORG: Rome"])
     assert shown[1] == (["ORG: United Nations"], ["ORG: United"])
     assert 3 not in shown
-    assert summarise("tag", TRUE, SAID)["worst"][0]["gold"] == ["ORG: 1–2"]
-    assert summarise("tag", TRUE, SAID, mode="strict")["worst"][0]["gold"] == ["ORG: 1–2"]
+    assert summarize("tag", TRUE, SAID)["worst"][0]["gold"] == ["ORG: 1–2"]
+    assert summarize("tag", TRUE, SAID, mode="strict")["worst"][0]["gold"] == ["ORG: 1–2"]
 
 
 def test_calibration_by_hand():
@@ -477,9 +477,9 @@ def test_calibration_by_hand():
         calibration([1.5], [1])
 
 
-def test_answers_with_silence_are_summarised():
+def test_answers_with_silence_are_summarized():
     gold, said = examples("answer")
-    found = summarise("answer", gold, said, scores=[0.1, 0.2, 0.9, 0.8, 0.3])
+    found = summarize("answer", gold, said, scores=[0.1, 0.2, 0.9, 0.8, 0.3])
     assert set(found["thresholds"]) == {
         "best_f1", "best_f1_threshold", "best_exact_match", "best_exact_match_threshold",
     }  # fmt: skip
@@ -511,7 +511,7 @@ def test_bad_input_is_named(kind, gold, said, options, error, named):
 
 def test_one_score_for_each_example():
     with pytest.raises(InputError, match="1 scores or texts"):
-        summarise("classify", ["a", "b"], ["a", "b"], scores=[0.5])
+        summarize("classify", ["a", "b"], ["a", "b"], scores=[0.5])
 
 
 def test_a_missing_library_is_named(monkeypatch):

@@ -11,22 +11,23 @@ from regard.models import create
 from regard.models.base import EncoderDecoder
 
 SMALL: dict[str, dict[str, Any]] = {
-    "transformer-base": {"heads": 4, "hidden": 192},
-    "bert-base-uncased": {"heads": 4, "hidden": 192, "context": 64},
+    "transformer-base": {"heads": 4, "ffn_size": 192},
+    "bert-base-uncased": {"heads": 4, "ffn_size": 192, "context": 64},
     "gpt1": {"heads": 4, "context": 64},
     "gpt2": {"heads": 4, "context": 64},
     "gpt3-small": {"heads": 4, "context": 64, "band": 4},
     "transformer-xl-wt103-base": {
-        "heads": 4, "head_size": 16, "hidden": 192, "cutoffs": (300, 600), "ratio": 2, "memory": 8,
-        "same_length": False, "clamp": 0,
+        "heads": 4, "head_size": 16, "ffn_size": 192, "cutoffs": (300, 600), "ratio": 2,
+         "mem_len": 8,
+        "same_length": False, "clamp_len": 0,
     },
-    "xlnet-base": {"heads": 4, "head_size": 16, "hidden": 192},
-    "longformer-base-4096": {"heads": 4, "hidden": 192, "context": 64, "window": 4},
+    "xlnet-base": {"heads": 4, "head_size": 16, "ffn_size": 192},
+    "longformer-base-4096": {"heads": 4, "ffn_size": 192, "context": 64, "window": 4},
     "longformer-characters-small": {
-        "heads": 4, "hidden": 192, "windows": (4, 8), "dilations": (1, 2),
+        "heads": 4, "ffn_size": 192, "windows": (4, 8), "dilations": (1, 2),
     },
-    "t5-small": {"heads": 4, "head_size": 12, "hidden": 192},
-    "t5-v1_1-small": {"heads": 4, "head_size": 12, "hidden": 192},
+    "t5-small": {"heads": 4, "head_size": 12, "ffn_size": 192},
+    "t5-v1_1-small": {"heads": 4, "head_size": 12, "ffn_size": 192},
     "lstm-medium": {},
 }  # fmt: skip
 VOCABULARY = 900
@@ -34,7 +35,7 @@ VOCABULARY = 900
 
 def small(name: str, seed: int = 0, **changes: Any) -> Any:
     torch.manual_seed(seed)
-    common = {"vocabulary": VOCABULARY, "width": 64, "layers": 2}
+    common = {"vocab_size": VOCABULARY, "width": 64, "layers": 2}
     return create(name, **common | SMALL[name] | changes)
 
 

@@ -16,9 +16,9 @@ def tokens() -> Tensor:
 
 def test_one_order_for_all_is_none(tokens: Tensor) -> None:
     model = small("bert-base-uncased").eval()
-    real = torch.ones_like(tokens, dtype=torch.bool)
-    real[1, 7:] = False
-    for marks in (None, real):
+    attention_mask = torch.ones_like(tokens, dtype=torch.bool)
+    attention_mask[1, 7:] = False
+    for marks in (None, attention_mask):
         plain = model(tokens, marks)
         torch.testing.assert_close(model(tokens, marks, order=torch.zeros_like(tokens)), plain)
 

@@ -161,8 +161,8 @@ def test_a_layer_of_each() -> None:
     assert layer("gpt2") == 12 * 768**2 + 13 * 768
     assert layer("transformer-base") == 3_150_336 + 4_199_936
     assert layer("transformer-big") == 12_592_128 + 16_788_480
-    width, hidden = 410, 2100
-    wanted = 5 * width * 410 + 2 * width * hidden + hidden + width + 4 * width
+    width, ffn_size = 410, 2100
+    wanted = 5 * width * 410 + 2 * width * ffn_size + ffn_size + width + 4 * width
     assert layer("transformer-xl-wt103-base") == wanted
 
 
@@ -185,6 +185,6 @@ def test_counts_are_those_of_the_tensors(family: str) -> None:
     """A tied table is one tensor, counted once."""
     name = next(iter(FAMILIES[family].sizes))
     with torch.device("meta"):
-        model = create(name, initialise=False)
+        model = create(name, initialize=False)
     shared = {id(p): p.numel() for p in model.parameters()}
     assert sum(shared.values()) == model.parameter_count()

@@ -16,7 +16,7 @@ from regard.attention.dropout import Dropout
 from regard.attention.recorder import record
 from regard.models import sizes
 from regard.models.base import Model
-from regard.models.t5 import Stack
+from regard.models.t5 import T5Stack
 from tests.models.small import SMALL, VOCABULARY, run, small
 
 
@@ -43,10 +43,10 @@ def test_every_number_is_set(name: str) -> None:
         for parameter in model.parameters():
             parameter.fill_(math.nan)
     torch.manual_seed(0)
-    model.initialise()
+    model.initialize()
     again = small(name)
     torch.manual_seed(0)
-    again.initialise()
+    again.initialize()
     for (key, a), b in zip(model.named_parameters(), again.parameters(), strict=True):
         assert a.isfinite().all(), key
         assert torch.equal(a, b), key
@@ -65,7 +65,7 @@ def test_biases_start_at_zero_and_gains_at_one(name: str) -> None:
 @pytest.mark.parametrize("heads", [{"masked": 0, "next": 2}, {"classify": 5}])
 def test_bert_is_cut_at_two_deviations(heads: dict[str, int]) -> None:
     kind = type(small("bert-base-uncased"))
-    model = kind(small("bert-base-uncased").config, heads).initialise()
+    model = kind(small("bert-base-uncased").config, heads).initialize()
     for name, weight in matrices(model).items():
         assert weight.abs().max() <= 0.04, name
         if weight.numel() > 2000:
@@ -85,14 +85,14 @@ def test_gpt(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "xlnet-base", "transformer-xl-wt103-base"])
 def test_another_deviation_is_taken(name: str) -> None:
-    about(small(name, start_std=0.1).blocks[0].attention.layer.project.weight, 0.1)
+    about(small(name, init_std=0.1).blocks[0].attention.layer.project.weight, 0.1)
 
 
 @pytest.mark.parametrize("name", ["t5-small", "t5-v1_1-small"])
 def test_t5(name: str) -> None:
     """Each matrix keeps its input's variance; the queries carry the scores' missing 1/√size."""
     model = small(name)
-    width, size, hidden, inner = 64, 12, 192, 4 * 12
+    width, size, ffn_size, inner = 64, 12, 192, 4 * 12
     about(model.tokens.weight, 1.0)
     for part in model.modules():
         if isinstance(part, Attention):
@@ -103,10 +103,10 @@ def test_t5(name: str) -> None:
             about(part.out.weight, inner**-0.5)
         elif isinstance(part, FeedForward):
             about(part.wide.weight, width**-0.5)
-            about(part.narrow.weight, hidden**-0.5)
+            about(part.narrow.weight, ffn_size**-0.5)
             if name == "t5-v1_1-small":
                 about(part.gate.weight, width**-0.5)
-        elif isinstance(part, Stack):
+        elif isinstance(part, T5Stack):
             about(part.distances.weight, width**-0.5)
 
 
@@ -267,7 +267,9 @@ def test_gpt1_ends_without_a_norm_and_gpt2_with_one() -> None:
 
 
 def test_epsilons() -> None:
-    known = {name: config.epsilon for name, config in sizes().items() if hasattr(config, "epsilon")}
+    known = {
+        name: config.norm_eps for name, config in sizes().items() if hasattr(config, "norm_eps")
+    }
     for name, epsilon in known.items():
         millionth = "t5" in name or name.startswith("llama-")
         wanted = 1e-12 if name.startswith(("bert", "xlnet")) else 1e-6 if millionth else 1e-5

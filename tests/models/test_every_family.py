@@ -14,10 +14,10 @@ import pytest
 
 from regard.api import load
 from regard.core.errors import RegardError
-from regard.data.prepare import Plan, Shares, prepare
+from regard.data.prepare import PreparePlan, SplitShares, prepare
 from regard.evaluation.test import examine
 from regard.lab.compare.comparison import begin
-from regard.lab.compare.lineup import Budget
+from regard.lab.compare.lineup import ModelBudget
 from regard.lab.compare.report import write_report
 from regard.lab.look.page import page
 from regard.lab.look.recorded import look
@@ -27,11 +27,11 @@ from regard.training.recipe import make
 from regard.training.run import train
 from tests.lab.compare.test_whole import Inside, plan_of
 
-SHAPE = {"layers": 1, "width": 16, "heads": 2, "hidden": 32, "head_size": 8, "window": 8,
-         "windows": [8], "memory": 8, "cutoffs": [], "ratio": 1}  # fmt: skip
+SHAPE = {"layers": 1, "width": 16, "heads": 2, "ffn_size": 32, "head_size": 8, "window": 8,
+         "windows": [8], "mem_len": 8, "cutoffs": [], "ratio": 1}  # fmt: skip
 FAST = {
     "budget": {"steps": 2},
-    "batch": {"samples": 4, "length": 48},
+    "batch": {"size": 4, "seq_len": 48},
     "engine": {"precision": "fp32", "compile": "no"},
 }
 SENTENCES = [
@@ -53,8 +53,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("families")
     text = "\n\n".join(" ".join(SENTENCES[i : i + 4]) for i in range(0, len(SENTENCES), 4))
     (place / "text.txt").write_text(text, encoding="utf-8")
-    shares = Shares(0.2, 0.0)
-    prepare(Plan((str(place / "text.txt"),), place / "text", vocabulary=400, shares=shares))
+    shares = SplitShares(0.2, 0.0)
+    prepare(PreparePlan((str(place / "text.txt"),), place / "text", vocab_size=400, shares=shares))
     for task, records in RECORDS.items():
         lines = "".join(json.dumps(record) + "\n" for record in records)
         (place / f"{task}.jsonl").write_text(lines, encoding="utf-8")
@@ -75,7 +75,7 @@ def test_what_was_learned_is_asked(trained: Path) -> None:
     loaded = load(trained)
     assert loaded.model.family.name == trained.name
     if loaded.model.decoding:
-        assert loaded.generate("Film 3 was", tokens=3).ids
+        assert loaded.generate("Film 3 was", max_new_tokens=3).ids
     if loaded.model.fills:
         assert loaded.fill("Film 3 was ____ .").blanks
     assert loaded.embed("Film 3 was good .").shape == (SHAPE["width"],)
@@ -105,7 +105,7 @@ def test_a_task_is_learned_and_tested(trained: Path, task: str, tmp_path: Path) 
 @pytest.mark.slow
 def test_all_are_compared(data: Path) -> None:
     plan = plan_of(str(data / "text.txt"), *FAMILIES, blanks=4, pairs=4)
-    plan = dataclasses.replace(plan, budget=Budget("tokens", 1000))
+    plan = dataclasses.replace(plan, budget=ModelBudget("tokens", 1000))
     begin(plan, data / "compared")
     comparison = Inside(plan, data / "compared", lambda name, record: None)
     report = write_report(comparison.go(), comparison.out)

@@ -9,7 +9,7 @@ from regard.core.errors import InputError
 from regard.models import create
 from regard.models.longformer import places
 
-SMALL = {"vocabulary": 50, "width": 16, "layers": 1, "heads": 2, "hidden": 24}
+SMALL = {"vocab_size": 50, "width": 16, "layers": 1, "heads": 2, "ffn_size": 24}
 
 
 def test_two_directions_need_two_halves() -> None:
@@ -37,7 +37,7 @@ def test_global_tokens_are_marks_or_positions() -> None:
 
 def test_a_second_backward_is_refused() -> None:
     """The gradient is scaled where it lies, so it can be asked for once only."""
-    model = create("gpt2", vocabulary=50, width=16, layers=1, heads=2, context=8)
+    model = create("gpt2", vocab_size=50, width=16, layers=1, heads=2, context=8)
     tokens = torch.randint(0, 50, (2, 6))
     total = model.output.surprisal(model(tokens).flatten(0, 1), tokens.flatten()) / 12
     total.backward(retain_graph=True)

@@ -19,16 +19,16 @@ from tests.objectives.small import VOCABULARY
 SHAPES: dict[str, dict[str, Any]] = {
     "gpt": {"heads": 2, "context": 64},
     "lstm": {},
-    "bert": {"heads": 2, "hidden": 32, "context": 64},
-    "longformer": {"heads": 2, "hidden": 32, "context": 64, "window": 4},
-    "longformer-characters": {"heads": 2, "hidden": 32, "windows": (4, 8)},
+    "bert": {"heads": 2, "ffn_size": 32, "context": 64},
+    "longformer": {"heads": 2, "ffn_size": 32, "context": 64, "window": 4},
+    "longformer-characters": {"heads": 2, "ffn_size": 32, "windows": (4, 8)},
     "transformer-xl": {
-        "heads": 2, "head_size": 8, "hidden": 32, "cutoffs": (), "ratio": 1, "memory": 8,
-        "same_length": False, "clamp": 0,
+        "heads": 2, "head_size": 8, "ffn_size": 32, "cutoffs": (), "ratio": 1, "mem_len": 8,
+        "same_length": False, "clamp_len": 0,
     },
-    "xlnet": {"heads": 2, "head_size": 8, "hidden": 32, "memory": 8},
-    "t5": {"heads": 2, "head_size": 8, "hidden": 32},
-    "transformer": {"heads": 2, "hidden": 32},
+    "xlnet": {"heads": 2, "head_size": 8, "ffn_size": 32, "mem_len": 8},
+    "t5": {"heads": 2, "head_size": 8, "ffn_size": 32},
+    "transformer": {"heads": 2, "ffn_size": 32},
 }  # fmt: skip
 DROPOUTS = ("dropout", "dropout_attention", "dropout_embedding", "dropout_head")
 
@@ -47,11 +47,11 @@ def tiny(
 ) -> Any:
     """A small model without dropout; large weights, for small ones hide mistakes."""
     torch.manual_seed(0)
-    shape = {"vocabulary": VOCABULARY, "width": 16, "layers": 2} | SHAPES[family] | changes
-    model = create(family, initialise=False, **shape)
+    shape = {"vocab_size": VOCABULARY, "width": 16, "layers": 2} | SHAPES[family] | changes
+    model = create(family, initialize=False, **shape)
     still = {name: 0.0 for name in DROPOUTS if hasattr(model.config, name)}
     config = model.config.replace(**still)
-    model = (type(model)(config, heads_of) if heads_of else type(model)(config)).initialise()
+    model = (type(model)(config, heads_of) if heads_of else type(model)(config)).initialize()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" not in name:

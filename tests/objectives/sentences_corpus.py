@@ -17,9 +17,9 @@ from tests.objectives.small import FIRST, VOCABULARY, open_corpus, write_corpus
 NUMBERED = Special(end=1, pad=0, unknown=2, start=3, cls=4, sep=5, mask=6)
 
 
-def pieces(vocabulary: int = VOCABULARY) -> list[str]:
+def pieces(vocab_size: int = VOCABULARY) -> list[str]:
     """Every third ordinary id goes on with the word before it."""
-    return [f"▁w{i}" if i < FIRST or i % 3 else f"w{i}" for i in range(vocabulary)]
+    return [f"▁w{i}" if i < FIRST or i % 3 else f"w{i}" for i in range(vocab_size)]
 
 
 def with_tokenizer(directory: Path, entries: list[str]) -> Path:
@@ -48,7 +48,7 @@ def numbered_corpus(directory: Path, sizes: list[list[int]]) -> Corpus:
             at += size
         ids[-1][-1] = NUMBERED.end
         documents.append(ids)
-    write_corpus(directory, documents, vocabulary=at, special=NUMBERED, splits=["train"])
+    write_corpus(directory, documents, vocab_size=at, special=NUMBERED, splits=["train"])
     return open_corpus(with_tokenizer(directory, pieces(at)))
 
 

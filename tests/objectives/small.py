@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.data.corpus import Corpus, Special, Writer, write_marker
+from regard.data.corpus import Corpus, CorpusWriter, Special, write_marker
 
 VOCABULARY = 40
 SPECIAL = Special(
@@ -23,7 +23,7 @@ def write_corpus(
     directory: Path,
     documents: Documents,
     *,
-    vocabulary: int = VOCABULARY,
+    vocab_size: int = VOCABULARY,
     special: Special = SPECIAL,
     kind: str = "text",
     splits: Sequence[str] = ("train", "valid", "test"),
@@ -35,12 +35,12 @@ def write_corpus(
     directory.mkdir(parents=True, exist_ok=True)
     facts = {}
     for split in splits:
-        writer = Writer(directory, split, "u2")
+        writer = CorpusWriter(directory, split, "u2")
         for document in documents:
             sentences = closed(document, special.end, kind)
             writer.add(sentences, bytes_per_token * sum(len(s) for s in sentences))
         facts[split] = writer.close()
-    about = {"dtype": "u2", "vocabulary": vocabulary, "special": asdict(special), "kind": kind}
+    about = {"dtype": "u2", "vocabulary": vocab_size, "special": asdict(special), "kind": kind}
     write_marker(directory, {**about, "splits": facts})
     return directory
 

@@ -18,7 +18,7 @@ from regard.core.errors import ConfigError
 from regard.data.corpus import Corpus
 from regard.models import FAMILIES
 from regard.objectives.base import Loss
-from regard.objectives.causal import Causal, Tiles, ring
+from regard.objectives.causal import CausalObjective, ChunkTiling, ring
 from tests.objectives.rules import (
     few,
     make,
@@ -60,7 +60,7 @@ def test_packed_chunks_tile_the_split(
     overlap = min(overlap, length - 1)
     made = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 5, seed=seed))
     whole = made.read(0, len(made)).tolist()
-    found = scored(make(Causal, made, length=length, learning=False, overlap=overlap))
+    found = scored(make(CausalObjective, made, length=length, learning=False, overlap=overlap))
     assert [target for _, target in found] == whole
     for i, (context, _) in enumerate(found):
         assert context == [SPECIAL.end, *whole][: i + 1][-len(context) :]
@@ -75,7 +75,7 @@ def test_separate_chunks_never_cross_a_document(
     overlap = min(overlap, length - 1)
     made = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 5, seed=seed))
     options = {"documents": "separate", "overlap": overlap}
-    found = scored(make(Causal, made, length=length, learning=False, **options))
+    found = scored(make(CausalObjective, made, length=length, learning=False, **options))
     assert [target for _, target in found] == made.read(0, len(made)).tolist()
     wanted = [
         [SPECIAL.end, *made.document(d).tolist()[:t]]
@@ -88,7 +88,7 @@ def test_separate_chunks_never_cross_a_document(
 
 
 def test_every_epoch_is_cut_elsewhere_and_whole(corpus: Corpus) -> None:
-    objective, whole = make(Causal, corpus), corpus.read(0, len(corpus))
+    objective, whole = make(CausalObjective, corpus), corpus.read(0, len(corpus))
     starts = set()
     for epoch in range(6):
         found = scored(objective, epoch)
@@ -97,7 +97,7 @@ def test_every_epoch_is_cut_elsewhere_and_whole(corpus: Corpus) -> None:
         for (before, target), (following, _) in pairwise(found):
             assert following[-1] == target, f"{before} is not followed by {following}"
     assert len(starts) > 2
-    still = make(Causal, corpus, shift=False)
+    still = make(CausalObjective, corpus, shift=False)
     assert scored(still, 0) == scored(still, 1)
 
 
@@ -116,7 +116,7 @@ def test_no_target_reaches_its_own_guess(family: str, corpus: Corpus, tmp_path: 
     assert tokens[changed] != SPECIAL.end
     tokens[changed] = 7 if tokens[changed] != 7 else 8
     other = text_corpus(tmp_path / "other", [[tokens]])
-    pair = [make(Causal, c, length=16, learning=False) for c in (corpus, other)]
+    pair = [make(CausalObjective, c, length=16, learning=False) for c in (corpus, other)]
     for objective in pair:
         objective.check(model)
     rows = [o.hidden(model, o.collate([o.sample(0, 1)])) for o in pair]
@@ -129,7 +129,7 @@ def test_no_target_reaches_its_own_guess(family: str, corpus: Corpus, tmp_path: 
 def test_figures(documents: str, corpus: Corpus) -> None:
     """Checked against every token guessed alone, from all the context its chunk has."""
     model = tiny("gpt").eval()
-    objective = make(Causal, corpus, learning=False, documents=documents, overlap=3)
+    objective = make(CausalObjective, corpus, learning=False, documents=documents, overlap=3)
     nats = 0.0
     for context, target in scored(objective):
         logits = model.logits(model(torch.tensor([context])))[0, -1].detach()
@@ -148,8 +148,8 @@ def test_context_helps_in_validation(tmp_path: Path) -> None:
     easy = text_corpus(tmp_path, random_documents(4, words=(30, 40), seed=1))
     model = tiny("gpt").eval()
     figures = [
-        make(Causal, easy, length=16, learning=False, overlap=o).measure(
-            totals(make(Causal, easy, length=16, learning=False, overlap=o), model)
+        make(CausalObjective, easy, length=16, learning=False, overlap=o).measure(
+            totals(make(CausalObjective, easy, length=16, learning=False, overlap=o), model)
         )
         for o in (0, 15)
     ]
@@ -158,19 +158,19 @@ def test_context_helps_in_validation(tmp_path: Path) -> None:
 
 def test_who_takes_what() -> None:
     for family in FAMILIES.values():
-        taken = {*signature(family.model.forward).parameters} - {"self", "tokens", "real"}
-        pair = {"source", "target", "source_real", "target_real"}
+        taken = {*signature(family.model.forward).parameters} - {"self", "tokens", "attention_mask"}
+        pair = {"source", "target", "source_attention_mask", "target_attention_mask"}
         assert family.model.accepts == taken - pair, family.name
 
 
 def test_models_that_do_not_fit_are_refused(corpus: Corpus) -> None:
     with pytest.raises(ConfigError, match=r"65 rows.*64 positions"):
-        make(Causal, corpus, length=65).check(tiny("gpt"))
+        make(CausalObjective, corpus, length=65).check(tiny("gpt"))
     with pytest.raises(ConfigError, match="two_directions"):
-        make(Causal, corpus).check(tiny("xlnet", two_directions=True))
+        make(CausalObjective, corpus).check(tiny("xlnet", two_directions=True))
 
 
 def test_one_token_is_enough(tmp_path: Path) -> None:
     made = text_corpus(tmp_path, [[[SPECIAL.end]]])
-    assert scored(make(Causal, made, length=4)) == [([SPECIAL.end], SPECIAL.end)]
-    assert len(Tiles(made, 4, 0, packed=False)) == 1
+    assert scored(make(CausalObjective, made, length=4)) == [([SPECIAL.end], SPECIAL.end)]
+    assert len(ChunkTiling(made, 4, 0, packed=False)) == 1

@@ -20,8 +20,8 @@ from regard.objectives import objective as find
 from regard.objectives.base import Batch
 from regard.training.loop import Batches, Loop
 from regard.training.optimizer import optimizer
-from regard.training.parallel import Alone, Group
-from regard.training.train_module import Learner
+from regard.training.parallel import ProcessGroup, SingleProcess
+from regard.training.train_module import TrainModule
 from tests.objectives.rules import (
     SHAPES,
     check_learning,
@@ -79,7 +79,7 @@ MIXED = (
     {"name": "text", "objective": "causal", "share": 3},
     {"name": "whole", "objective": "prefix", "share": 1, "length": 12},
 )
-XLNET = {"two_directions": True, "reuse": 16, "memory": 24}
+XLNET = {"two_directions": True, "reuse_len": 16, "mem_len": 24}
 CASES = {
     "causal": Case(
         "gpt lstm longformer-characters transformer-xl xlnet bert",
@@ -151,7 +151,7 @@ CASES = {
             "options": {"documents": "separate", "share": 0.3},
         },
         refused=(
-            ({"share": 0.0}, "share is 0"),
+            ({"share": 0.0}, "valid_fraction is 0"),
             ({"duplicates": 0}, "duplicates"),
             ({"most": 0}, "most"),
             ({"whole_words": "yes"}, "whole_words"),
@@ -177,7 +177,7 @@ CASES = {
         refused=(
             ({"task": "previous"}, "task is 'previous'"),
             ({"short": 2.0}, "short is 2"),
-            ({"share": 0.0}, "share is 0"),
+            ({"share": 0.0}, "valid_fraction is 0"),
             ({"most": 0}, "most"),
             ({"length": 4}, "no room"),
         ),
@@ -305,12 +305,12 @@ def padding(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
     for part in batch.values():
         if isinstance(part, dict):
             yield from padding(part)
-    if "real" in batch:
-        yield batch["tokens"], ~batch["real"]
+    if "attention_mask" in batch:
+        yield batch["tokens"], ~batch["attention_mask"]
     if "sizes" in batch:
         whole = batch["sizes"].sum(1, keepdim=True)
         yield batch["tokens"], torch.arange(batch["tokens"].size(1)) >= whole
-        yield batch["source"], ~batch["source_real"]
+        yield batch["source"], ~batch["source_attention_mask"]
         yield batch["target"], ~batch["target_scored"]
     elif "scored" in batch:
         behind = batch["scored"].flip(1).cumsum(1).flip(1) == 0
@@ -348,8 +348,8 @@ def test_sums_have_counts_and_weights(name: str, build: Any) -> None:
     assert all(value.dim() == 0 and value.requires_grad for value in loss.sums.values())
     assert objective.targets_in(batch) > 0
     tokens = objective.tokens_in(batch)
-    assert tokens is None or 0 < tokens <= objective.batch * objective.largest
-    assert 0 < objective.usual <= objective.largest >= objective.longest
+    assert tokens is None or 0 < tokens <= objective.batch * objective.max_len
+    assert 0 < objective.mean_len <= objective.max_len >= objective.longest
 
 
 @every
@@ -373,12 +373,12 @@ def test_a_resumed_loop_goes_on_as_if_it_had_never_stopped(name: str, build: Any
         objective = build()
         model = model_for(name, objective)
         return Loop(
-            Alone(Learner(model, objective), Group()),
+            SingleProcess(TrainModule(model, objective), ProcessGroup()),
             objective,
             Batches(objective, objective.batch, 1, 0, 1),
-            optimizer("adamw", model, rate=1e-2),
+            optimizer("adamw", model, lr=1e-2),
             lambda step: 1e-2,
-            Group(),
+            ProcessGroup(),
             seed=1,
             precision="fp32",
             limit=1.0,

@@ -13,7 +13,7 @@ from regard.core.errors import ConfigError, FormatError
 from regard.core.seeding import keyed
 from regard.data.corpus import Corpus, Special
 from regard.objectives.base import Loss
-from regard.objectives.masked import Mask, Masked, Options, seldom
+from regard.objectives.masked import Mask, Masked, MaskedOptions, seldom
 from tests.objectives.rules import tiny
 from tests.objectives.sentences_corpus import batch_of, numbered_corpus, numbers, spoken_corpus
 from tests.objectives.small import (
@@ -35,7 +35,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def masked(corpus: Corpus, length: int = 32, learning: bool = True, **options: Any) -> Masked:
-    return Masked(corpus, Options(**options), length=length, batch=4, seed=1, learning=learning)
+    return Masked(
+        corpus, MaskedOptions(**options), length=length, batch=4, seed=1, learning=learning
+    )
 
 
 # -- how many, which and what becomes of them
@@ -51,7 +53,7 @@ def masked(corpus: Corpus, length: int = 32, learning: bool = True, **options: A
 def test_counts_are_exact(
     corpus: Corpus, size: int, share: float, most: int | None, key: int
 ) -> None:
-    mask = Mask(corpus, Options(share=share, most=most), 120)
+    mask = Mask(corpus, MaskedOptions(share=share, most=most), 120)
     draw = keyed(key, "text")
     before = draw.integers(0, VOCABULARY, size)
     after = before.copy()
@@ -75,12 +77,12 @@ def test_rounding_is_pythons(corpus: Corpus, size: int, count: int) -> None:
     """1.5 -> 2 and 4.5 -> 4: to the even number; 0.15 · 50 = 7.5 -> 8."""
     tokens = np.full(size, FIRST)
     tokens[0], tokens[-1] = CLS, SEP
-    found = Mask(corpus, Options(), 512)(tokens, keyed(1))
+    found = Mask(corpus, MaskedOptions(), 512)(tokens, keyed(1))
     assert found["shares"].sum() == count
 
 
 def test_eighty_ten_ten(corpus: Corpus) -> None:
-    mask, seen, draws = Mask(corpus, Options(), 200), np.zeros(3), np.zeros(VOCABULARY)
+    mask, seen, draws = Mask(corpus, MaskedOptions(), 200), np.zeros(3), np.zeros(VOCABULARY)
     for i in range(1000):
         tokens = np.full(200, FIRST)
         found = mask(tokens, keyed(i, "fate"))
@@ -99,7 +101,7 @@ def test_eighty_ten_ten(corpus: Corpus) -> None:
 
 
 def test_every_place_is_as_likely(corpus: Corpus) -> None:
-    mask, seen = Mask(corpus, Options(), 40), np.zeros(40)
+    mask, seen = Mask(corpus, MaskedOptions(), 40), np.zeros(40)
     for i in range(4000):
         tokens = np.full(40, FIRST)
         tokens[[0, 20, 39]] = CLS, SEP, SEP
@@ -113,20 +115,22 @@ def test_rare_words_are_chosen_more_often(tmp_path: Path) -> None:
     text = [FIRST] * 81 + [FIRST + 1] * 16 + [FIRST + 2]  # weights 1/9, 1/4 and 1, also if unseen
     corpus = open_corpus(write_corpus(tmp_path, [[text]]))
     assert seldom(corpus, 0.5)[FIRST : FIRST + 4] == pytest.approx([1 / 9, 1 / 4, 1, 1], abs=1e-9)
-    mask, seen = Mask(corpus, Options(rare=0.5, share=0.2), 5), np.zeros(5)
+    mask, seen = Mask(corpus, MaskedOptions(rare=0.5, share=0.2), 5), np.zeros(5)
     for i in range(4000):  # one of three words
         seen[mask(np.array([CLS, FIRST, FIRST + 1, FIRST + 3, SEP]), keyed(i))["targets"]] += 1
     fair = np.array([0, 1 / 9, 1 / 4, 1, 0]) / (1 / 9 + 1 / 4 + 1)
     assert (np.abs(seen - 4000 * fair) <= 4.5 * np.sqrt(4000 * fair * (1 - fair))).all()
     alone = np.array([CLS, SEP])
     assert mask(alone, keyed(0))["shares"].sum() == 0
-    several = Mask(corpus, Options(rare=0.5, share=1.0), 5)(np.array([CLS, FIRST, SEP]), keyed(0))
+    several = Mask(corpus, MaskedOptions(rare=0.5, share=1.0), 5)(
+        np.array([CLS, FIRST, SEP]), keyed(0)
+    )
     assert several["shares"].sum() == 1
 
 
 def test_an_unknown_word_is_a_word(corpus: Corpus) -> None:
     tokens = np.array([CLS, UNKNOWN, SEP])
-    found = Mask(corpus, Options(), 32)(tokens, keyed(0))
+    found = Mask(corpus, MaskedOptions(), 32)(tokens, keyed(0))
     assert found["targets"][0] == 1 and found["wanted"][0] == UNKNOWN
 
 
@@ -150,7 +154,7 @@ def groups_of(tokens: np.ndarray) -> list[list[int]]:
 @settings(max_examples=100, deadline=None)
 @given(size=st.integers(3, 100), key=st.integers(0, 10**6))
 def test_whole_words_are_chosen_as_by_the_authors(corpus: Corpus, size: int, key: int) -> None:
-    mask = Mask(corpus, Options(whole_words="pieces"), 100)
+    mask = Mask(corpus, MaskedOptions(whole_words="pieces"), 100)
     tokens = keyed(key, "text").integers(FIRST, LAST, size)
     tokens[[0, size // 2, -1]] = CLS, SEP, SEP
     groups = groups_of(tokens)
@@ -166,7 +170,7 @@ def test_whole_words_are_chosen_as_by_the_authors(corpus: Corpus, size: int, key
 
 
 def test_pieces_of_a_word_meet_different_fates(corpus: Corpus) -> None:
-    mask, mixed = Mask(corpus, Options(whole_words="pieces", share=1.0), 64), 0
+    mask, mixed = Mask(corpus, MaskedOptions(whole_words="pieces", share=1.0), 64), 0
     for i in range(50):
         tokens = np.array([CLS, *[10, 12, 15, 18] * 10, SEP])
         found = mask(tokens, keyed(i))
@@ -222,9 +226,9 @@ def test_separate_texts_stay_within_documents(tmp_path: Path) -> None:
     texts = []
     for i in range(len(objective)):
         sample = objective.sample(0, i)
-        text = whole(sample)[sample["real"]]
+        text = whole(sample)[sample["attention_mask"]]
         assert text[0] == CLS and text[-1] == SEP
-        assert (sample["tokens"][~sample["real"]] == 0).all()
+        assert (sample["tokens"][~sample["attention_mask"]] == 0).all()
         texts.append(numbers(text[1:-1]))
     starts = [[0, 14, 28], [39, 53, 67], [79], [81, 95]]
     ends = [[14, 28, 38], [53, 67, 78], [80], [95, 106]]
@@ -238,7 +242,7 @@ def test_separate_texts_stay_within_documents(tmp_path: Path) -> None:
 def test_a_hidden_word_never_reaches_its_own_guess(corpus: Corpus) -> None:
     """But for the tenth that is left as it is, on purpose."""
     objective, model = masked(corpus), tiny("bert").eval()
-    hidden = 0
+    ffn_size = 0
     for i in range(30):
         text = whole(objective.sample(0, i))
         for change in (1, 2):
@@ -248,10 +252,10 @@ def test_a_hidden_word_never_reaches_its_own_guess(corpus: Corpus) -> None:
             assert objective.mask(two, keyed(i))["targets"][0] == target
             if one[target] == text[target]:
                 continue
-            hidden += 1
+            ffn_size += 1
             rows = [model(torch.from_numpy(tokens)[None])[0, target] for tokens in (one, two)]
             assert torch.equal(rows[0], rows[1])
-    assert hidden > 40
+    assert ffn_size > 40
 
 
 def test_the_loss_is_that_of_the_targets_alone(corpus: Corpus) -> None:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from regard.core.errors import ConfigError, FormatError
 from regard.data.corpus import Corpus
-from regard.objectives.causal import Causal
+from regard.objectives.causal import CausalObjective
 from regard.objectives.masked import Masked
 from regard.objectives.mixture import Mixture
 from regard.objectives.pairs import Pairs
-from regard.objectives.span import Span
+from regard.objectives.span import SpanCorruption
 from tests.objectives.rules import (
     check_learning,
     check_micro_batches,
@@ -128,7 +128,7 @@ def test_losses_are_those_of_the_parts(corpus: Corpus, tasks: Path) -> None:
     assert list(batch) == ["text", "tasks"]
     assert len(batch["text"]["sizes"]) == 6 and len(batch["tasks"]["sizes"]) == 2
     found = mixture.loss(model, batch)
-    for name, part, kind in (("text", "span", Span), ("tasks", "pairs", Pairs)):
+    for name, part, kind in (("text", "span", SpanCorruption), ("tasks", "pairs", Pairs)):
         own = mixture.parts[name]
         assert isinstance(own, kind)
         wanted = own.loss(model, batch[name])
@@ -158,7 +158,7 @@ def test_weights_may_be_given(corpus: Corpus) -> None:
 def test_validation_is_that_of_every_part(corpus: Corpus, tasks: Path) -> None:
     model = tiny("t5").eval()
     mixture = make(Mixture, corpus, parts=span_pairs(tasks), learning=False)
-    text = make(Span, corpus, length=16, learning=False)
+    text = make(SpanCorruption, corpus, length=16, learning=False)
     pairs = make(Pairs, open_corpus(tasks), length=30, learning=False, smoothing=0.0)
     assert len(mixture) == len(text) + len(pairs)
     early = Counter(mixture.place(n)[0] for n in range(len(mixture) // 2))
@@ -204,7 +204,7 @@ def test_hybrid_masked_and_causal_are_what_they_are_alone(corpus: Corpus) -> Non
     mixture = make(Mixture, corpus, parts=CAUSAL_MASKED, length=16)
     batch = mixture.collate([mixture.get(n) for n in range(4)])
     found = mixture.loss(model, batch)
-    for name, kind in (("causal", Causal), ("masked", Masked)):
+    for name, kind in (("causal", CausalObjective), ("masked", Masked)):
         part = make(kind, corpus, length=16, batch=2)
         own = part.collate([part.get(n) for n in range(2)])
         for key, value in part.loss(model, own).sums.items():
@@ -217,7 +217,7 @@ def test_hybrid_masked_and_causal_are_what_they_are_alone(corpus: Corpus) -> Non
 def test_refusals(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="--pairs"):
         make(Mixture, corpus, parts=[{"objective": "pairs", "share": 1}])
-    write_corpus(tmp_path, random_documents(3), vocabulary=41)
+    write_corpus(tmp_path, random_documents(3), vocab_size=41)
     with pytest.raises(ConfigError, match=r"41 tokens.*40"):
         make(Mixture, corpus, parts=[{**CAUSAL_PREFIX[0], "data": str(tmp_path)}])
     with pytest.raises(ConfigError, match="CharacterLongformer cannot"):

@@ -90,7 +90,8 @@ def test_padding_is_as_little_as_asked(multiple: int, corpus: Corpus) -> None:
             first, second = s["sizes"]
             assert batch["tokens"][i, : first + second].tolist() == s["tokens"].tolist()
             assert (
-                batch["source"][i][batch["source_real"][i]].tolist() == s["tokens"][:first].tolist()
+                batch["source"][i][batch["source_attention_mask"][i]].tolist()
+                == s["tokens"][:first].tolist()
             )
             assert (
                 batch["target"][i][batch["target_scored"][i]].tolist()
@@ -106,7 +107,7 @@ def padding_share(objective: Any, steps: int) -> float:
     for step in range(steps):
         numbers = range(step * objective.batch, (step + 1) * objective.batch)
         batch = objective.collate([objective.get(n) for n in numbers])
-        for name, real in (("source", "source_real"), ("target", "target_scored")):
+        for name, real in (("source", "source_attention_mask"), ("target", "target_scored")):
             empty += int((~batch[real]).sum())
             total += batch[name].numel()
     return empty / total
@@ -159,7 +160,7 @@ def test_steps_are_sorted_in_every_epoch(corpus: Corpus) -> None:
 
 def test_a_model_may_know_more_words_than_its_data(corpus: Corpus) -> None:
     """T5's vocabulary is padded; smoothing runs over the model's words."""
-    model = tiny("t5", vocabulary=VOCABULARY + 9, dtype=torch.float64)
+    model = tiny("t5", vocab_size=VOCABULARY + 9, dtype=torch.float64)
     objective = make(Pairs, corpus, length=40, smoothing_kind="all")
     batch = objective.collate([objective.get(n) for n in range(3)])
     hidden, targets, scored = objective.hidden(model, batch)

@@ -14,7 +14,7 @@ from regard.core.seeding import keyed
 from regard.data.corpus import Corpus
 from regard.models import create
 from regard.objectives.base import Sample
-from regard.objectives.permuted import Options, Permuted, Stream, orders, split
+from regard.objectives.permuted import Permuted, PermutedOptions, Stream, orders, split
 from tests.objectives.sentences_corpus import (
     numbered_corpus,
     numbers,
@@ -41,14 +41,14 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def permuted(
     corpus: Corpus, length: int = 64, batch: int = 4, learning: bool = True, **options: Any
 ) -> Permuted:
-    o = Options(**options)
+    o = PermutedOptions(**options)
     return Permuted(corpus, o, length=length, batch=batch, seed=5, learning=learning)
 
 
 def tiny(length: int = 64, **changes: Any) -> Any:
     torch.manual_seed(0)
-    sizes = {"width": 32, "heads": 2, "head_size": 16, "hidden": 64, "layers": 2}
-    common = {"vocabulary": VOCABULARY, "dropout": 0.0, "reuse": length // 2, "memory": 48}
+    sizes = {"width": 32, "heads": 2, "head_size": 16, "ffn_size": 64, "layers": 2}
+    common = {"vocab_size": VOCABULARY, "dropout": 0.0, "reuse_len": length // 2, "mem_len": 48}
     return create("xlnet-base", **common | sizes | {"two_directions": True} | changes)
 
 
@@ -136,7 +136,7 @@ def test_smaller_blocks_are_permuted_alike_one_after_the_other(corpus: Corpus) -
 
 
 def sampled(
-    starts: list[bool], goal: int, draw: np.random.Generator, o: Options, words: bool
+    starts: list[bool], goal: int, draw: np.random.Generator, o: PermutedOptions, words: bool
 ) -> np.ndarray:
     """_sample_mask, line by line; with `words` its test of the end looks at the end."""
     size, mask, count, at = len(starts), np.zeros(len(starts), bool), 0, 0

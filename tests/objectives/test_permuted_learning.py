@@ -85,7 +85,9 @@ def test_memory_is_of_one_size_from_the_first_step_on(spoken: Corpus) -> None:
         rows = [guesses_of(model, batch, state) for state in (empty, plain)]
         torch.testing.assert_close(rows[0], rows[1], atol=1e-5, rtol=1e-5)
         assert [h.shape for h in empty.hidden] == [(4, 48, 32)] * 2
-        assert empty.real is not None and int(empty.real[0].sum()) == min(48, 32 * (step + 1))
+        assert empty.attention_mask is not None and int(empty.attention_mask[0].sum()) == min(
+            48, 32 * (step + 1)
+        )
     assert permuted(spoken, memory=False).begin(model, 4) is None
 
 
@@ -118,13 +120,13 @@ def test_shuffled_samples_are_learned_too(tmp_path: Path) -> None:
 def test_other_models_are_refused(spoken: Corpus) -> None:
     objective = permuted(spoken)
     with pytest.raises(ConfigError, match="these can: xlnet"):
-        objective.check(create("bert-tiny", vocabulary=40, layers=1))
-    for changes in ({"reuse": None}, {"reuse": 16}, {"memory": None}):
+        objective.check(create("bert-tiny", vocab_size=40, layers=1))
+    for changes in ({"reuse_len": None}, {"reuse_len": 16}, {"mem_len": None}):
         with pytest.raises(ConfigError, match="reuse = 32"):
             objective.check(tiny(**changes))
         permuted(spoken, memory=False).check(tiny(**changes))
     running = permuted(spoken, pairs=False)
-    running.check(tiny(reuse=None))
+    running.check(tiny(reuse_len=None))
     with pytest.raises(ConfigError, match=r"begin 64 tokens apart.*reuse = None .it has 32"):
         running.check(tiny())
     with pytest.raises(ConfigError, match="two_directions is True here and False in the model"):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import Corpus
-from regard.objectives.causal import Causal, Tiles
+from regard.objectives.causal import CausalObjective, ChunkTiling
 from regard.objectives.prefix import Prefix
 from tests.objectives.rules import (
     few,
@@ -69,14 +69,14 @@ def test_padding_never_matters(texts: list[tuple[int, int]], extra: int, left: b
     model = tiny("gpt", dtype=torch.float64).eval()
     width = max(length for length, _ in texts) + extra
     tokens = torch.randint(40, (len(texts), width), generator=torch.Generator().manual_seed(width))
-    real = torch.zeros(len(texts), width, dtype=torch.bool)
+    attention_mask = torch.zeros(len(texts), width, dtype=torch.bool)
     for i, (length, _) in enumerate(texts):
-        real[i, slice(width - length, None) if left else slice(length)] = True
+        attention_mask[i, slice(width - length, None) if left else slice(length)] = True
     prefix = torch.tensor([own for _, own in texts])
-    found = model(tokens, real, prefix=prefix)
+    found = model(tokens, attention_mask, prefix=prefix)
     for i in range(len(texts)):
-        wanted = model(tokens[i, real[i]][None], prefix=prefix[i : i + 1])
-        torch.testing.assert_close(found[i, real[i]], wanted[0])
+        wanted = model(tokens[i, attention_mask[i]][None], prefix=prefix[i : i + 1])
+        torch.testing.assert_close(found[i, attention_mask[i]], wanted[0])
 
 
 def test_what_follows_a_prefix_can_be_cached() -> None:
@@ -107,7 +107,7 @@ def test_every_chunk_is_split_somewhere(
     made = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 4, seed=seed))
     options = {"documents": documents, "seed": seed, "length": length}
     objective = make(Prefix, made, learning=False, **options)
-    tiles = Tiles(made, length, 0, packed=documents == "packed")
+    tiles = ChunkTiling(made, length, 0, packed=documents == "packed")
     assert len(objective) == len(tiles)
     for i in range(len(objective)):
         source, target = objective.pair(0, i)
@@ -139,5 +139,5 @@ def test_figures(corpus: Corpus) -> None:
 def test_a_row_that_does_not_fit_is_refused(corpus: Corpus) -> None:
     with pytest.raises(ConfigError, match="64 positions"):
         make(Prefix, corpus, length=65).check(tiny("gpt"))
-    for kind in (Causal, Prefix):
+    for kind in (CausalObjective, Prefix):
         make(kind, corpus, length=64).check(tiny("gpt"))

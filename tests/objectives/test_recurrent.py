@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.core.errors import ConfigError
 from regard.data.corpus import Corpus
-from regard.objectives.causal import Causal
+from regard.objectives.causal import CausalObjective
 from regard.objectives.recurrent import Recurrent
 from tests.objectives.rules import (
     few,
@@ -81,7 +81,7 @@ def test_with_a_long_memory_segments_are_one_long_pass(
     model = tiny(family, dtype=torch.float64).eval()
     memory = {} if family == "lstm" else {"evaluation_memory": 10_000}
     objective = make(Recurrent, corpus, length=length, batch=1, learning=False, **memory)
-    whole = make(Causal, corpus, length=len(corpus), batch=1, learning=False)
+    whole = make(CausalObjective, corpus, length=len(corpus), batch=1, learning=False)
     found, wanted = nats(objective, model), float(totals(whole, model).sums["causal"])
     assert found == pytest.approx(wanted, rel=1e-12)
 
@@ -96,7 +96,7 @@ def test_memory_matters_and_is_given_back(corpus: Corpus) -> None:
     assert model.config is own
     assert found[None] == found[8], "8 is its own"
     assert len({found[0], found[8], found[50]}) == 3
-    none = make(Causal, corpus, learning=False, documents="packed")
+    none = make(CausalObjective, corpus, learning=False, documents="packed")
     streams = make(Recurrent, corpus, batch=1, learning=False, evaluation_memory=0)
     assert nats(streams, model) == pytest.approx(float(totals(none, model).sums["causal"]))
     clamped = make(Recurrent, corpus, learning=False, evaluation_memory=50, evaluation_clamp=3)
@@ -153,8 +153,8 @@ def test_refusals(corpus: Corpus) -> None:
     with pytest.raises(ConfigError, match=r"these can: .*transformer-xl.*xlnet"):
         objective.check(tiny("gpt"))
     for wrong, words in (
-        ({"memory": None}, "everything"),
-        ({"reuse": 4}, "first 4 rows"),
+        ({"mem_len": None}, "everything"),
+        ({"reuse_len": 4}, "first 4 rows"),
         ({"two_directions": True}, "two_directions"),
     ):
         with pytest.raises(ConfigError, match=words):

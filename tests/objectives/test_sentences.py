@@ -14,7 +14,7 @@ from regard.core.seeding import keyed
 from regard.data.corpus import Corpus
 from regard.objectives import sentences
 from regard.objectives.base import Loss, Sample
-from regard.objectives.sentences import Options, Pass, Sentences, cut, uniform
+from regard.objectives.sentences import SentencePass, Sentences, SentencesOptions, cut, uniform
 from tests.objectives.rules import tiny
 from tests.objectives.sentences_corpus import (
     batch_of,
@@ -34,7 +34,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def pairs(corpus: Corpus, length: int = 48, learning: bool = True, **options: Any) -> Sentences:
-    return Sentences(corpus, Options(**options), length=length, batch=4, seed=3, learning=learning)
+    return Sentences(
+        corpus, SentencesOptions(**options), length=length, batch=4, seed=3, learning=learning
+    )
 
 
 # -- which sentences make an instance
@@ -80,7 +82,7 @@ def walked(
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_pass_is_the_authors_pass(corpus: Corpus, task: str, version: int) -> None:
     expected = walked(corpus, 3, version, 29, 0.3, task)
-    made = Pass(corpus, 3, version, 29, 0.3, task)
+    made = SentencePass(corpus, 3, version, 29, 0.3, task)
     assert made.count == len(expected) > 3 * sentences.KEPT
     assert len(made.kept) == -(-made.count // sentences.KEPT) + 1
     for place, (first, middle, end, apart, target, document) in enumerate(expected):
@@ -92,9 +94,9 @@ def test_a_pass_is_the_authors_pass(corpus: Corpus, task: str, version: int) -> 
 
 @pytest.mark.parametrize("block", [1, 7, 100])
 def test_blocks_do_not_matter(corpus: Corpus, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Pass(corpus, 5, 2, 29, 0.1, "next")
+    whole = SentencePass(corpus, 5, 2, 29, 0.1, "next")
     monkeypatch.setattr(sentences, "BLOCK", block)
-    parts = Pass(corpus, 5, 2, 29, 0.1, "next")
+    parts = SentencePass(corpus, 5, 2, 29, 0.1, "next")
     assert parts.count == whole.count and (parts.kept == whole.kept).all()
 
 
@@ -116,7 +118,7 @@ def test_draws_are_uniform() -> None:
 
 def test_goals_are_short_for_a_tenth_of_the_documents(tmp_path: Path) -> None:
     corpus = numbered_corpus(tmp_path, [[2]] * 20_000)
-    goals = Pass(corpus, 1, 0, 61, 0.1, "next").goals(0, 20_000)
+    goals = SentencePass(corpus, 1, 0, 61, 0.1, "next").goals(0, 20_000)
     short = goals[goals < 61]
     # a short one may by chance be of full length, one in 60
     p = 0.1 * 59 / 60
@@ -126,9 +128,9 @@ def test_goals_are_short_for_a_tenth_of_the_documents(tmp_path: Path) -> None:
 
 
 def test_half_of_the_pairs_are_apart_and_all_single_sentences(corpus: Corpus) -> None:
-    made, apart, several = Pass(corpus, 1, 0, 61, 0.1, "next"), [], []
+    made, apart, several = SentencePass(corpus, 1, 0, 61, 0.1, "next"), [], []
     for version in range(12):
-        made = Pass(corpus, 1, version, 61, 0.1, "next")
+        made = SentencePass(corpus, 1, version, 61, 0.1, "next")
         for place in range(made.count):
             first, step = made.find(place)
             apart.append(bool(step.apart))
@@ -182,7 +184,7 @@ def taken_apart(sample: Sample) -> list[list[int]]:
     """Where the tokens of A and B stand in the corpus."""
     tokens, used = sample["tokens"].copy(), sample["shares"] > 0
     tokens[sample["targets"][used]] = sample["wanted"][used]
-    tokens = tokens[sample["real"]]
+    tokens = tokens[sample["attention_mask"]]
     assert tokens[0] == CLS and tokens[-1] == SEP
     return [numbers(p) for p in np.split(tokens[1:-1], np.flatnonzero(tokens[1:-1] == SEP))]
 
@@ -201,7 +203,7 @@ def test_pairs(corpus: Corpus, task: str, length: int) -> None:
         assert a and b and size <= length
         assert a == list(range(a[0], a[0] + len(a))) and b == list(range(b[0], b[0] + len(b)))
         assert not set(ends.tolist()) & {*a, *b}
-        assert sample["real"].tolist() == [True] * size + [False] * (length - size)
+        assert sample["attention_mask"].tolist() == [True] * size + [False] * (length - size)
         places = [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (length - size)
         assert sample["segments"].tolist() == places
         assert sample["shares"].sum() == max(1, round(0.15 * size))
@@ -319,15 +321,15 @@ def test_a_tiny_model_learns_both(tmp_path: Path) -> None:
     """Every document has a word of its own, so that a B from elsewhere is seen at once."""
     documents = [[[word] * 5 for _ in range(12)] for word in range(FIRST, FIRST + 8)]
     objective = pairs(spoken_corpus(tmp_path, documents), 16, dynamic=True)
-    model = tiny("bert", heads_of=objective.heads(), scale=1.0, width=32, hidden=64).train()
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
+    model = tiny("bert", heads_of=objective.heads(), scale=1.0, width=32, ffn_size=64).train()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     for step in range(200):
         batch = objective.collate([objective.get(step * 16 + i) for i in range(16)])
         loss = objective.loss(model, batch)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         parts = [total / loss.counts[name] for name, total in loss.sums.items()]
         torch.stack(parts).sum().backward()
-        optimiser.step()
+        optimizer.step()
     with torch.no_grad():
         test = objective.loss(model.eval(), batch_of(objective, list(range(len(objective))), 77))
     figures = objective.measure(test)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.models import output
-from regard.models.output import Output, Soft
+from regard.models.output import Output, SoftTarget
 from regard.objectives.smoothing import KINDS, entropy, smoothing
 
 WORDS, WIDTH, ROWS, PAD = 29, 16, 13, 2
@@ -151,7 +151,7 @@ def test_nothing_smoothed_is_surprisal() -> None:
 
 def test_in_bf16() -> None:
     hidden, targets, _ = rows(torch.float32)
-    model, soft = made(torch.float32), Soft(0.8, 0.2 / WORDS, z=0.01)
+    model, soft = made(torch.float32), SoftTarget(0.8, 0.2 / WORDS, z=0.01)
     exact = model.softened(hidden, targets, soft)
     with torch.autocast("cpu", torch.bfloat16):
         found = model.softened(hidden, targets, soft)

@@ -16,7 +16,7 @@ from regard.objectives.pairs import Pairs
 from regard.objectives.prefix import Prefix
 from regard.objectives.smoothing import entropy
 from regard.objectives.source import SourceTarget
-from regard.objectives.span import Span
+from regard.objectives.span import SpanCorruption
 from tests.objectives.rules import make, tiny
 from tests.objectives.small import (
     FIRST,
@@ -30,8 +30,8 @@ from tests.objectives.small import (
 TWO_ROWS = ("t5", "transformer")
 CASES = [  # the objective, its options, who learns it
     (Prefix, {"length": 10}, "gpt bert xlnet t5 transformer"),
-    (Span, {"length": 20}, "t5 transformer gpt lstm"),
-    (Span, {"length": 20, "both_sides": True}, "t5 gpt"),
+    (SpanCorruption, {"length": 20}, "t5 transformer gpt lstm"),
+    (SpanCorruption, {"length": 20, "both_sides": True}, "t5 gpt"),
     (Pairs, {"length": 40, "smoothing": 0.0}, "t5 transformer gpt lstm bert"),
     (Pairs, {"length": 40, "smoothing": 0.0, "both_sides": True}, "t5 gpt bert"),
 ]
@@ -60,7 +60,7 @@ def guesses(model: Any, family: str, sample: Any, both_sides: bool) -> tuple[Ten
     first = int(sample["sizes"][0])
     source, target = (torch.tensor(part)[None] for part in np.split(sample["tokens"], [first]))
     if family in TWO_ROWS:
-        begun = torch.cat([torch.tensor([[model.config.start]]), target[:, :-1]], 1)
+        begun = torch.cat([torch.tensor([[model.config.start_id]]), target[:, :-1]], 1)
         hidden = model(source, begun)
     else:
         row = torch.cat([source, target], 1)[:, :-1]

@@ -18,7 +18,7 @@ from regard.core.errors import ConfigError, FormatError
 from regard.core.seeding import keyed
 from regard.data.corpus import Corpus
 from regard.objectives.span import (
-    Span,
+    SpanCorruption,
     composition,
     corrupt,
     counts_of,
@@ -135,9 +135,9 @@ def test_nothing_is_lost(
     special = replace(SPECIAL, sentinels=list(range(99, 39, -1)))
     directory = tmp_path_factory.mktemp("t")
     documents = random_documents(1 + seed % 6, seed=seed)
-    made = open_corpus(write_corpus(directory, documents, vocabulary=100, special=special))
+    made = open_corpus(write_corpus(directory, documents, vocab_size=100, special=special))
     options: dict[str, Any] = {"density": density, "seed": seed, "learning": learning}
-    objective = make(Span, made, length=length, **options)
+    objective = make(SpanCorruption, made, length=length, **options)
     whole = made.read(0, len(made)).tolist()
     found: list[int] = []
     for i in range(len(objective)):
@@ -160,21 +160,21 @@ def test_nothing_is_lost(
 def test_default_shapes(tmp_path: Path) -> None:
     special = replace(SPECIAL, sentinels=list(range(199, 99, -1)))
     documents = random_documents(60, words=(9, 20), seed=2)
-    made = open_corpus(write_corpus(tmp_path, documents, vocabulary=200, special=special))
-    objective = make(Span, made, length=128)
+    made = open_corpus(write_corpus(tmp_path, documents, vocab_size=200, special=special))
+    objective = make(SpanCorruption, made, length=128)
     batch = objective.collate([objective.get(n) for n in range(3)])
     assert batch["source"].shape == (3, 128) and batch["target"].shape == (3, 29)
-    assert batch["source_real"].all() and batch["target_scored"].all()
+    assert batch["source_attention_mask"].all() and batch["target_scored"].all()
 
 
 # -- models
 
 
 def test_the_start_is_the_model_s_own(corpus: Corpus) -> None:
-    objective = make(Span, corpus, length=20, learning=False)
+    objective = make(SpanCorruption, corpus, length=20, learning=False)
     batch = objective.collate([objective.get(0)])
     nats = {
-        start: float(objective.loss(tiny("t5", start=start).eval(), batch).sums["span"].detach())
+        start: float(objective.loss(tiny("t5", start_id=start).eval(), batch).sums["span"].detach())
         for start in (0, 3)
     }
     assert nats[0] != nats[3]
@@ -182,22 +182,22 @@ def test_the_start_is_the_model_s_own(corpus: Corpus) -> None:
 
 def test_z_loss(corpus: Corpus) -> None:
     model = tiny("t5", dtype=torch.float64)
-    plain, extra = (make(Span, corpus, length=20, z_loss=z) for z in (0.0, 1e-2))
+    plain, extra = (make(SpanCorruption, corpus, length=20, z_loss=z) for z in (0.0, 1e-2))
     batch = plain.collate([plain.get(n) for n in range(3)])
     hidden, targets, scored = plain.hidden(model, batch)
     log_z = model.logits(hidden).logsumexp(-1)[scored]
     gap = extra.loss(model, batch).sums["span"] - plain.loss(model, batch).sums["span"]
     torch.testing.assert_close(gap, 1e-2 * (log_z**2).sum())
     assert targets.shape == scored.shape
-    still = make(Span, corpus, length=20, learning=False, z_loss=1e-2)
-    bare = make(Span, corpus, length=20, learning=False)
+    still = make(SpanCorruption, corpus, length=20, learning=False, z_loss=1e-2)
+    bare = make(SpanCorruption, corpus, length=20, learning=False)
     assert float(totals(still, model).sums["span"]) == float(totals(bare, model).sums["span"])
 
 
 def test_a_split_shorter_than_a_sample(tmp_path: Path) -> None:
     """Its one text is shorter, and what fills the source is hidden from the model."""
     made = text_corpus(tmp_path, [[[7, 8, 9, 10, 11, 12]]])
-    objective = make(Span, made, length=20, learning=False)
+    objective = make(SpanCorruption, made, length=20, learning=False)
     assert len(objective) == 1 and not objective.sources_full
     model = tiny("t5", dtype=torch.float64).eval()
     batch = objective.collate([objective.get(0)])
@@ -211,13 +211,13 @@ def test_a_split_shorter_than_a_sample(tmp_path: Path) -> None:
 
 def test_refusals(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="both sides"):
-        make(Span, corpus, length=20, both_sides=True).check(tiny("lstm"))
+        make(SpanCorruption, corpus, length=20, both_sides=True).check(tiny("lstm"))
     with pytest.raises(ConfigError, match="64 positions"):
-        make(Span, corpus, length=60).check(tiny("gpt"))
+        make(SpanCorruption, corpus, length=60).check(tiny("gpt"))
     few_sentinels = replace(SPECIAL, sentinels=[39])
     made = open_corpus(write_corpus(tmp_path, random_documents(9), special=few_sentinels))
     with pytest.raises(FormatError, match="1 sentinels; prepare the text with at least"):
-        make(Span, made, length=60)
+        make(SpanCorruption, made, length=60)
     xl = tiny("transformer-xl", cutoffs=(10, 20), ratio=2)
     with pytest.raises(ConfigError, match="adaptive"):
-        make(Span, corpus, length=20, z_loss=1e-4).check(xl)
+        make(SpanCorruption, corpus, length=20, z_loss=1e-4).check(xl)

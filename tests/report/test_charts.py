@@ -6,12 +6,12 @@ import pytest
 
 from regard.report.bars import Bar, Bars
 from regard.report.bars import inline as bars_inline
-from regard.report.curves import Line, Panel, decades, inline
+from regard.report.curves import CurveLine, Panel, decades, inline
 
 
 def test_a_logarithmic_axis_has_even_steps():
     points = [(1.0, 10.0), (10.0, 100.0), (100.0, 1000.0)]
-    text = inline(Panel("t", [Line("a", points, dots=True)], logarithmic=(True, True)))
+    text = inline(Panel("t", [CurveLine("a", points, dots=True)], logarithmic=(True, True)))
     places = [
         (float(x), float(y))
         for x, y in re.findall(r'<circle[^>]*cx="([\d.]+)" cy="([\d.]+)"', text)
@@ -21,7 +21,7 @@ def test_a_logarithmic_axis_has_even_steps():
 
 
 def test_what_has_no_logarithm_is_left_out():
-    line = Line("a", [(1, 0.0), (2, 1.0), (3, 2.0)], dots=True, band=[(1, 0.0, 1.0)])
+    line = CurveLine("a", [(1, 0.0), (2, 1.0), (3, 2.0)], dots=True, band=[(1, 0.0, 1.0)])
     text = inline(Panel("t", [line], logarithmic=(False, True)))
     assert text.count("<circle") == 2 and "c-band" not in text and "nan" not in text
 

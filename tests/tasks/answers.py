@@ -11,14 +11,14 @@ import transformers
 from torch import Tensor
 
 from regard.core.seeding import keyed
-from regard.data.examples import Answer as Gold
+from regard.data.examples import AnswerSpan as Gold
 from regard.data.examples import Question
-from regard.data.problems import Place
+from regard.data.problems import FileLine
 from regard.data.tokenizer import word_pieces
 from regard.formats.directory import save
-from regard.tasks.answer_objective import Answer, AnswerOptions
+from regard.tasks.answer_objective import AnswerObjective, AnswerOptions
 from regard.tasks.base import Prediction
-from regard.tasks.corpus import Examples
+from regard.tasks.corpus import TaskCorpus
 from tests.tasks.tuning import STILL, declared, tiny
 
 MARKS = "[PAD] [UNK] [CLS] [SEP] [BOS] [EOS] [MASK]".split()
@@ -27,11 +27,11 @@ PIECES = [*MARKS, *WORDS, *"你好世界北京在哪里中国"]
 PAD, _, CLS, SEP, BOS = range(5)
 FAMILIES = ("bert", "longformer", "gpt", "xlnet")
 SIZE: dict[str, Any] = {
-    "vocabulary": len(PIECES),
+    "vocab_size": len(PIECES),
     "width": 32,
     "layers": 2,
     "heads": 2,
-    "hidden": 64,
+    "ffn_size": 64,
 }
 
 
@@ -43,19 +43,19 @@ def asked(
     passage: str, *answers: tuple[str, int], impossible: bool = False, question: str = "q r"
 ) -> Question:
     made = tuple(Gold(*answer) for answer in answers)
-    return Question(question, passage, made, impossible, Place("squad.json", 7), "one")
+    return Question(question, passage, made, impossible, FileLine("squad.json", 7), "one")
 
 
 def objective(
     family: str, examples: Sequence[Question], length: int = 9, split: str = "train", **options: Any
-) -> Answer:
-    held = Examples("answer", examples, TOKENIZER, split=split)
+) -> AnswerObjective:
+    held = TaskCorpus("answer", examples, TOKENIZER, split=split)
     given = AnswerOptions(family=family, **({"stride": 2} | options))
     learning = split == "train"
-    return Answer(held, given, length=length, batch=4, seed=1, learning=learning)  # type: ignore[arg-type]
+    return AnswerObjective(held, given, length=length, batch=4, seed=1, learning=learning)  # type: ignore[arg-type]
 
 
-def batch_of(objective: Answer) -> dict[str, Tensor]:
+def batch_of(objective: AnswerObjective) -> dict[str, Tensor]:
     return objective.collate([objective.sample(0, i) for i in range(len(objective))])
 
 
@@ -65,7 +65,7 @@ def model_of(family: str, dtype: torch.dtype = torch.float32, **heads: int) -> A
     own = {} if family == "xlnet" else {"padding": PAD}
     usual = {"span": 0} if family == "xlnet" else {"answer": 2}
     made = tiny(family, heads or usual, **options, **own)
-    made.initialise()
+    made.initialize()
     for parameter in made.parameters():  # so that scores differ well
         parameter.data += 0.2 * torch.randn_like(parameter)
     return made.to(dtype).eval().requires_grad_(False)
@@ -101,6 +101,6 @@ def published(model: Any, where: Path, kind: str) -> Any:
     return made.eval().requires_grad_(False)
 
 
-def predicted(made: Answer, model: Any) -> list[Prediction]:
+def predicted(made: AnswerObjective, model: Any) -> list[Prediction]:
     with torch.no_grad():
         return made.merge(made.predict(model, batch_of(made)))

@@ -12,7 +12,7 @@ from regard.core.seeding import keyed, seed_torch
 from regard.data.examples import Example, Labelled
 from regard.data.tokenizer import Tokenizer
 from regard.objectives.base import Batch, Loss
-from regard.tasks.corpus import Examples
+from regard.tasks.corpus import TaskCorpus
 from regard.tasks.labelled import LabelledObjective
 from regard.training.train_module import moved
 from tests.tasks.tuning import STILL, of_words, tiny
@@ -25,8 +25,8 @@ WORDS = "a b c d e f g h i j k l What was the cause of this? happened as result?
 VOCABULARY = [*MARKS.values(), *WORDS]
 PAD, UNK, START, CLS, SEP, END = range(6)
 ID = {word: i for i, word in enumerate(VOCABULARY)}
-SIZE: dict[str, Any] = {"vocabulary": len(VOCABULARY), "width": 32, "layers": 2, "heads": 2,
-                        "hidden": 64}  # fmt: skip
+SIZE: dict[str, Any] = {"vocab_size": len(VOCABULARY), "width": 32, "layers": 2, "heads": 2,
+                        "ffn_size": 64}  # fmt: skip
 
 
 def tokenizer(marks: Sequence[str] = tuple(MARKS)) -> Tokenizer:
@@ -44,11 +44,11 @@ def ids(text: str) -> list[int]:
 
 def examples(
     task: str, given: Sequence[Example], labels: Sequence[str] = (), split: str = "train"
-) -> Examples:
-    return Examples(task, given, TOKENIZER, list(labels), split)
+) -> TaskCorpus:
+    return TaskCorpus(task, given, TOKENIZER, list(labels), split)
 
 
-def build(kind: Any, family: str, held: Examples, length: int = 24, **options: Any) -> Any:
+def build(kind: Any, family: str, held: TaskCorpus, length: int = 24, **options: Any) -> Any:
     """An objective; a seed of its own may be among the options."""
     seed = options.pop("seed", 1)
     learning = options.pop("learning", held.split == "train")
@@ -61,9 +61,9 @@ def model_of(
 ) -> Any:
     """Without dropout, and with weights large enough that no error can hide."""
     torch.manual_seed(3)
-    fixed = STILL | {"context": 64, "head_size": 16, "window": 8, "padding": PAD}
+    fixed = STILL | {"context": 64, "head_size": 16, "window": 8, "pad_id": PAD}
     made = tiny(family, heads, **(fixed | SIZE | changes))
-    made.initialise()
+    made.initialize()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
             if "norm" not in name:

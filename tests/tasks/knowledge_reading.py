@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.core.seeding import keyed
-from regard.data.knowledge.tree import Flat, Node, Tree
-from regard.models.state import NOTHING, Known
+from regard.data.knowledge.tree import FlatTree, KnowledgeTree, Node
+from regard.models.state import NOTHING, KnowledgeView
 from tests.laws.zoo import VOCABULARY, ZOO, Specimen, through
 
 NAMES = (
@@ -19,7 +19,7 @@ NAMES = (
 ENCODERS = tuple(specimen for specimen in ZOO if specimen.name in NAMES)
 
 
-def tree(seed: int, words: int = 6, branches: int = 2) -> Tree:
+def tree(seed: int, words: int = 6, branches: int = 2) -> KnowledgeTree:
     """A text of one or two tokens a word, of which about half have branches."""
     dice = keyed(seed, "tree")
 
@@ -30,7 +30,7 @@ def tree(seed: int, words: int = 6, branches: int = 2) -> Tree:
     for number in range(words):
         count = int(dice.integers(branches + 1)) if number else branches
         nodes.append(Node(tokens(2), [[Node(tokens(3))] for _ in range(count)]))
-    return Tree(nodes)
+    return KnowledgeTree(nodes)
 
 
 def extras(specimen: Specimen, tokens: Tensor) -> dict[str, Tensor]:
@@ -47,31 +47,34 @@ def read(
     specimen: Specimen,
     model: Any,
     tokens: Tensor,
-    known: Known = NOTHING,
-    real: Tensor | None = None,
+    known: KnowledgeView = NOTHING,
+    attention_mask: Tensor | None = None,
     like: Tensor | None = None,  # tokens that decide what else the model is told
 ) -> Tensor:
     """The hidden states of an encoder, also where a decoder would follow."""
     if specimen.pair:
-        y: Tensor = model.encode(tokens, real, known=known)
+        y: Tensor = model.encode(tokens, attention_mask, known=known)
     else:
         told = extras(specimen, tokens if like is None else like)
-        y = model(tokens, real, **told, known=known)
+        y = model(tokens, attention_mask, **told, known=known)
     return y
 
 
-def batch(flats: list[Flat], left: bool = False) -> tuple[Tensor, Tensor]:
+def batch(flats: list[FlatTree], left: bool = False) -> tuple[Tensor, Tensor]:
     """Tokens and marks; what padding holds must not matter."""
     width = max(len(flat.tokens) for flat in flats)
-    tokens, real = torch.full((len(flats), width), 3), torch.zeros(len(flats), width).bool()
+    tokens, attention_mask = (
+        torch.full((len(flats), width), 3),
+        torch.zeros(len(flats), width).bool(),
+    )
     for i, flat in enumerate(flats):
         size = len(flat.tokens)
         place = slice(width - size, width) if left else slice(size)
-        tokens[i, place], real[i, place] = torch.tensor(flat.tokens), True
-    return tokens, real
+        tokens[i, place], attention_mask[i, place] = torch.tensor(flat.tokens), True
+    return tokens, attention_mask
 
 
-def reach(specimen: Specimen, flat: Flat) -> Tensor:
+def reach(specimen: Specimen, flat: FlatTree) -> Tensor:
     """[row, token]: what can reach a row through all layers."""
     tokens = torch.tensor(flat.tokens)
     seen, config = torch.from_numpy(flat.visible()), specimen.config

@@ -12,7 +12,7 @@ from regard.data.examples import Tagged
 from regard.data.special_tokens import completed, special_of
 from regard.data.tags import labels, write
 from regard.data.tokenizer import Tokenizer, word_pieces
-from regard.tasks.corpus import Examples
+from regard.tasks.corpus import TaskCorpus
 from regard.tasks.tag_objective import Tag, TagOptions
 from tests.tasks.tuning import STILL, tiny
 
@@ -23,7 +23,7 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *NAMES, *PLACES, *OTHERS
 PAD, UNK, CLS, SEP = range(4)
 KINDS = labels(["LOC", "PER"])  # O B-LOC I-LOC B-PER I-PER
 FAMILIES = ["bert", "longformer", "xlnet", "gpt"]
-SIZE: dict[str, Any] = {"vocabulary": len(PIECES), "width": 16, "layers": 2, "heads": 2}
+SIZE: dict[str, Any] = {"vocab_size": len(PIECES), "width": 16, "layers": 2, "heads": 2}
 
 
 def pieces() -> Tokenizer:
@@ -35,8 +35,8 @@ def model(family: str, classes: int = len(KINDS), **changes: Any) -> Any:
     """Without dropout; large weights, for small ones hide mistakes."""
     torch.manual_seed(0)
     options = SIZE | STILL | {"context": 64, "window": 8, "head_size": 8}
-    options |= {} if family == "gpt" else {"hidden": 32}
-    made = tiny(family, {"tag": classes}, **options | changes).initialise()
+    options |= {} if family == "gpt" else {"ffn_size": 32}
+    made = tiny(family, {"tag": classes}, **options | changes).initialize()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
             if "norm" not in name:
@@ -59,7 +59,7 @@ def objective(
     learning: bool = True,
     **options: Any,
 ) -> Tag:
-    held: Any = Examples("tag", examples, tokenizer, known, "train" if learning else "valid")
+    held: Any = TaskCorpus("tag", examples, tokenizer, known, "train" if learning else "valid")
     given = TagOptions(family, **options)
     return Tag(held, given, length=length, batch=batch, seed=0, learning=learning)
 

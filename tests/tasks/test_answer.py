@@ -18,7 +18,7 @@ from tokenizers import models, pre_tokenizers
 
 import regard
 from regard.core.errors import ConfigError, InputError
-from regard.data.examples import Answer as Gold
+from regard.data.examples import AnswerSpan as Gold
 from regard.data.examples import Question
 from regard.data.tokenizer import Tokenizer
 from regard.data.windows import cuts
@@ -26,8 +26,8 @@ from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.metrics.answers import overlap
 from regard.models import FAMILIES as CARDS
-from regard.tasks.answer_objective import Answer, AnswerOptions, Said
-from regard.tasks.corpus import Examples
+from regard.tasks.answer_objective import AnswerObjective, AnswerOptions, WindowAnswers
+from regard.tasks.corpus import TaskCorpus
 from regard.tasks.task_tokens import extended
 from tests.data.windowing import collate, to_learn
 from tests.tasks.answers import (
@@ -101,7 +101,7 @@ def test_padding_stands_on_the_right() -> None:
     batch = batch_of(objective("xlnet", [SIX, asked("a", ("a", 0))], 12, stride=3))
     assert words(batch["tokens"][1]) == "a [SEP] q r [SEP] [CLS]" + 5 * " [PAD]"
     assert batch["segments"][1].tolist() == [0, 0, 1, 1, 1, 2] + 5 * [3]
-    assert batch["real"][1].sum() == 6
+    assert batch["attention_mask"][1].sum() == 6
 
 
 LETTERS = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=30)
@@ -123,7 +123,7 @@ def test_batches_are_those_of_the_windows(
     refuse = data.draw(st.booleans())
     length = data.draw(st.integers(9, 20))
     layout = replace(CARDS[family].passage_format, length=length, stride=stride)
-    special = Examples("answer", examples, TOKENIZER).special
+    special = TaskCorpus("answer", examples, TOKENIZER).special
     reads = [read for read, _ in cuts(examples, TOKENIZER, special, layout)]
     made = objective(family, examples, length, stride=stride, impossible="yes" if refuse else "no")
     batch = batch_of(made)
@@ -199,9 +199,9 @@ def test_windows_are_merged() -> None:
     assert len(made) == 3
     found = made.merge(
         [
-            Said([2.0, 1.0], [4, 5], [5, 5], None, True),  # a b, b
-            Said([3.0, 2.0], [6, 5], [7, 5], None, True),  # e f, d
-            Said([1.0, -math.inf], [5, 0], [5, 0], None, True),  # b
+            WindowAnswers([2.0, 1.0], [4, 5], [5, 5], None, True),  # a b, b
+            WindowAnswers([3.0, 2.0], [6, 5], [7, 5], None, True),  # e f, d
+            WindowAnswers([1.0, -math.inf], [5, 0], [5, 0], None, True),  # b
         ]
     )
     assert [one.value for one in found] == ["e f", "b"]
@@ -218,7 +218,7 @@ def test_windows_are_merged() -> None:
 def test_no_answer(tau: float, value: str) -> None:
     """The least null score of the windows, 4, beats the best span by 1."""
     made = objective("bert", [SIX], split="valid", impossible="yes", tau=tau)
-    rows = [Said([2.0], [4], [5], 4.0, True), Said([3.0], [6], [7], 6.0, True)]
+    rows = [WindowAnswers([2.0], [4], [5], 4.0, True), WindowAnswers([3.0], [6], [7], 6.0, True)]
     (found,) = made.merge(rows)
     assert found.value == value
     assert found.scores["null"] == pytest.approx(1.0)
@@ -230,7 +230,10 @@ def test_no_answer(tau: float, value: str) -> None:
 def test_no_answer_of_xlnet(tau: float, value: str) -> None:
     """Its logit stands alone: 0.5, a probability of 0.62."""
     made = objective("xlnet", [SIX], split="valid", impossible="yes", tau=tau)
-    rows = [Said([-1.0], [0], [1], 2.0, False), Said([-1.0], [2], [3], 0.5, False)]
+    rows = [
+        WindowAnswers([-1.0], [0], [1], 2.0, False),
+        WindowAnswers([-1.0], [2], [3], 0.5, False),
+    ]
     (found,) = made.merge(rows)
     none = 1 / (1 + math.exp(-0.5))
     assert found.value == ("a b" if value else "")  # the first of equals
@@ -338,7 +341,7 @@ def test_chinese_passage() -> None:
     assert found == "中 国"
     place = int(batch["start"])
     tested = objective("bert", [example], 24, split="test")
-    (one,) = tested.merge([Said([1.0], [place], [place + 1], None, True)])
+    (one,) = tested.merge([WindowAnswers([1.0], [place], [place + 1], None, True)])
     assert one.value == "中国"
     assert one.scores["candidates"][0][1:3] == (3, 5)
 
@@ -378,10 +381,10 @@ def plain() -> Tokenizer:
     return Tokenizer(fast, {"tokenizer.json": fast.to_str().encode()})
 
 
-def gpt_objective(tokenizer: Tokenizer, length: int, **options: Any) -> Answer:
-    held = Examples("answer", [SIX], tokenizer, split="train")
+def gpt_objective(tokenizer: Tokenizer, length: int, **options: Any) -> AnswerObjective:
+    held = TaskCorpus("answer", [SIX], tokenizer, split="train")
     given = AnswerOptions(family="gpt", stride=2, **options)
-    return Answer(held, given, length=length, batch=4, seed=1)  # type: ignore[arg-type]
+    return AnswerObjective(held, given, length=length, batch=4, seed=1)  # type: ignore[arg-type]
 
 
 def test_gpt_learns_new_marks() -> None:
@@ -391,12 +394,12 @@ def test_gpt_learns_new_marks() -> None:
     found = tokenizer.tokens(tokens[0, :9].tolist())
     assert found == "<bos> q r <sep> c d e f <cls>".split()
     model = model_of("gpt")
-    small = type(model)(model.config.replace(vocabulary=9), {"answer": 2}).initialise()
+    small = type(model)(model.config.replace(vocab_size=9), {"answer": 2}).initialize()
     with pytest.raises(InputError, match="outside the vocabulary of 9"):
         small(tokens)
     grown = made.adapt_model(small)
     made.check(grown)
-    assert grown.config.vocabulary == 12
+    assert grown.config.vocab_size == 12
     assert torch.isfinite(made.loss(grown, batch_of(made)).sums["answer"])
 
 

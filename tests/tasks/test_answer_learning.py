@@ -18,12 +18,12 @@ from torch.nn import functional as F
 
 import regard
 from regard.core.seeding import keyed
-from regard.data.examples import Answer as Gold
+from regard.data.examples import AnswerSpan as Gold
 from regard.data.examples import Question
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
-from regard.tasks.answer_objective import Answer
+from regard.tasks.answer_objective import AnswerObjective
 from regard.tasks.base import Prediction
 from tests.tasks import tuning
 from tests.tasks.answers import (
@@ -42,14 +42,16 @@ from tests.tasks.answers import (
 # -- losses
 
 
-def loss_of(made: Answer, model: Any, batch: dict[str, Tensor] | None = None) -> dict[str, float]:
+def loss_of(
+    made: AnswerObjective, model: Any, batch: dict[str, Tensor] | None = None
+) -> dict[str, float]:
     with torch.no_grad():
         found = made.loss(model, batch_of(made) if batch is None else batch)
     return {name: float(total) / found.counts[name] for name, total in found.sums.items()}
 
 
 def test_loss_by_hand() -> None:
-    """Padding is outside of what is normalised over, and a batch is the mean of its rows."""
+    """Padding is outside of what is normalized over, and a batch is the mean of its rows."""
     made = objective("bert", long_ones(5), 24)
     model = model_of("bert", torch.float64)
     total = 0.0
@@ -68,7 +70,7 @@ def test_bert_loss_is_that_of_transformers(tmp_path: Path) -> None:
     model = model_of("bert", torch.float64)
     batch = batch_of(made)
     batch = {k: v[:, :9] if v.dim() == 2 and k != "wide" else v for k, v in batch.items()}
-    assert batch["real"].all()
+    assert batch["attention_mask"].all()
     theirs = published(model, tmp_path, "BertForQuestionAnswering")(
         batch["tokens"],
         token_type_ids=batch["segments"],
@@ -89,22 +91,24 @@ def test_longformer_is_that_of_transformers(tmp_path: Path) -> None:
     assert batch["wide"].tolist() == [[0, 1, 2], [0, 1, -1]]
     other = published(model, tmp_path, "LongformerForQuestionAnswering")
     other.config.update(made.hf_config())
-    theirs = other(batch["tokens"], attention_mask=batch["real"].long())
+    theirs = other(batch["tokens"], attention_mask=batch["attention_mask"].long())
     scores = model.read("answer", made.hidden(model, batch))
     for ours, found in zip(
         scores.unbind(-1), (theirs.start_logits, theirs.end_logits), strict=True
     ):
-        torch.testing.assert_close(ours[batch["real"]], found[batch["real"]], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            ours[batch["attention_mask"]], found[batch["attention_mask"]], rtol=1e-5, atol=1e-5
+        )
 
 
 def test_xlnet_loss_is_that_of_transformers(tmp_path: Path) -> None:
     """Where every question has an answer; p_mask is 1 where none can be."""
     made = objective("xlnet", long_ones(5), 24)
     model, batch = model_of("xlnet"), batch_of(made)
-    assert not batch["real"].all()
+    assert not batch["attention_mask"].all()
     theirs = published(model, tmp_path, "XLNetForQuestionAnswering")(
         batch["tokens"],
-        attention_mask=batch["real"].float(),
+        attention_mask=batch["attention_mask"].float(),
         token_type_ids=batch["segments"],
         start_positions=batch["start"],
         end_positions=batch["end"],
@@ -177,14 +181,14 @@ def records(count: int) -> dict[str, Any]:
 
 
 def learn(family: str, where: Path, steps: int) -> Path:
-    model = model_of(family, masked=0).initialise()
+    model = model_of(family, masked=0).initialize()
     save(model, where / "model", TOKENIZER)
     data = where / "squad.json"
     data.write_text(json.dumps(records(300)), encoding="utf-8")
     recipe = tuning.recipe(
         where / "model", data, examples={"task": "answer"}, budget={"steps": steps},
-        batch={"samples": 16, "length": 24},
-        optimizer={"rate": {"bert": 0.002, "gpt": 0.003}.get(family, 0.005)},
+        batch={"size": 16, "seq_len": 24},
+        optimizer={"lr": {"bert": 0.002, "gpt": 0.003}.get(family, 0.005)},
     )  # fmt: skip
     facts = finetune(recipe, where / "run", display="silent")
     assert facts["valid"]["exact_windows"] > 0.9, facts["valid"]
@@ -229,13 +233,13 @@ def test_learns_and_is_the_same_when_opened(family: str, steps: int, tmp_path: P
         other = transformers.XLNetForQuestionAnswering
     opened = other.from_pretrained(run).eval()
     batch = batch_of(made)
-    given = {"attention_mask": batch["real"].float()}
+    given = {"attention_mask": batch["attention_mask"].float()}
     given |= {"token_type_ids": batch["segments"]} if made.frame.segments else {}
     with torch.no_grad():
         hidden = made.hidden(loaded.model, batch)
         if family != "xlnet":
-            ours = loaded.model.read("answer", hidden)[..., 0][batch["real"]]
-            theirs = opened(batch["tokens"], **given).start_logits[batch["real"]]
+            ours = loaded.model.read("answer", hidden)[..., 0][batch["attention_mask"]]
+            theirs = opened(batch["tokens"], **given).start_logits[batch["attention_mask"]]
         else:
             inside = batch["eligible"]
             scores = loaded.model.read("span", hidden).masked_fill(~inside, -math.inf)

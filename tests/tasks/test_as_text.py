@@ -17,12 +17,19 @@ from regard.api import load
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.core.seeding import keyed, seed_torch
 from regard.data.corpus import Corpus
-from regard.data.examples import Answer, Choice, Dialogue, Labelled, Pair, Question
-from regard.data.prepare import Plan, prepare
+from regard.data.examples import (
+    AnswerSpan,
+    DialogueExample,
+    Labelled,
+    MultipleChoice,
+    Question,
+    TextPair,
+)
+from regard.data.prepare import PreparePlan, prepare
 from regard.data.tokenizer import Tokenizer
 from regard.decoding import dialogue as chat
 from regard.decoding import generate
-from regard.decoding.options import Options
+from regard.decoding.options import DecodingOptions
 from regard.evaluation.text_predictor import TextPredictor
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
@@ -36,7 +43,7 @@ from regard.tasks import task as task_named
 from regard.tasks.as_text import finetune_as_text
 from regard.tasks.converse import exchanges
 from regard.tasks.corpus import divide
-from regard.tasks.text_forms import Words
+from regard.tasks.text_forms import LabelWords
 from regard.training.recipe import Recipe, make, replaced
 from regard.training.run import train
 from tests.files import rows
@@ -69,7 +76,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "pairs.tsv").write_text("".join(lines))
     both = " ".join([*WORDS, *map(str.upper, WORDS), *EXTRA])
     (place / "all.tsv").write_text(f"{both}\t{both}\n" * 3)
-    plan = Plan((str(place / "all.tsv"),), place / "words", pairs=True, tokenizer="words",
+    plan = PreparePlan((str(place / "all.tsv"),), place / "words", pairs=True, tokenizer="words",
                 sentinels=2)  # fmt: skip
     prepare(plan)
     return place
@@ -82,21 +89,21 @@ def model(home: Path, family: str, **changes: Any) -> Path:
         return place
     corpus = Corpus.open(home / "words", "train")
     special = corpus.special
-    shape: dict[str, Any] = {"vocabulary": corpus.vocabulary, "width": 32, "layers": 1}
-    attentive = shape | {"heads": 2, "hidden": 64}
-    ends = {"padding": special.pad, "start": special.pad, "end": special.end, "dropout": 0.0}
+    shape: dict[str, Any] = {"vocab_size": corpus.vocab_size, "width": 32, "layers": 1}
+    attentive = shape | {"heads": 2, "ffn_size": 64}
+    ends = {"pad_id": special.pad, "start_id": special.pad, "eos_id": special.end, "dropout": 0.0}
     makers: dict[str, Callable[[], Any]] = {
         "t5": lambda: T5(T5Config(**(attentive | ends | {"head_size": 16} | changes))),
         "transformer": lambda: Transformer(TransformerConfig(**(attentive | ends | changes))),
         "gpt": lambda: GPT(GPTConfig(**(attentive | {"context": 64, "dropout": 0.0} | changes))),
         "lstm": lambda: LSTM(LSTMConfig(**(shape | {"dropout": 0.0} | changes))),
         "transformer-xl": lambda: TransformerXL(TransformerXLConfig(**(attentive | {
-            "head_size": 16, "memory": 32, "cutoffs": (), "ratio": 1, "clamp": 0,
+            "head_size": 16, "mem_len": 32, "cutoffs": (), "ratio": 1, "clamp_len": 0,
             "same_length": False, "dropout": 0.0, "dropout_attention": 0.0} | changes))),
         "bert": lambda: Bert(BertConfig(**attentive), {"masked": 0}),
     }  # fmt: skip
     seed_torch(1, family)
-    save(makers[family]().initialise(), place, corpus.tokenizer)
+    save(makers[family]().initialize(), place, corpus.tokenizer)
     return place
 
 
@@ -105,9 +112,9 @@ def recipe(place: Path, data: Path | str, task: str, steps: int = 2, **changes: 
         "model": str(place),
         "data": str(data),
         "examples": {"task": task},
-        "batch": {"samples": 8},
+        "batch": {"size": 8},
         "budget": {"steps": steps},
-        "optimizer": {"name": "adamw", "rate": 0.005, "decay": 0.0},
+        "optimizer": {"name": "adamw", "lr": 0.005, "weight_decay": 0.0},
         "schedule": {"name": "linear", "warmup": 10.0},
         "validation": {"every": 10_000},
         "engine": {"precision": "fp32", "compile": "no"},
@@ -150,15 +157,15 @@ def test_the_forms_of_t5() -> None:
         "classify text: A.": ("classify", "classify ", Labelled("A.", label="pos"), "pos"),
         "text: A. pair: B.": ("classify", "", Labelled("A.", "B.", "pos"), "pos"),
         "question: Who? context: A passage.": (
-            "answer", "", Question("Who?", "A passage.", (Answer("A", 0),)), "A"),
+            "answer", "", Question("Who?", "A passage.", (AnswerSpan("A", 0),)), "A"),
         "question: Why? context: A passage.": (
             "answer", "", Question("Why?", "A passage.", impossible=True), "no answer"),
         "copa choice1: One. choice2: Two. premise: P. question: effect": (
-            "choose", "copa ", Choice("P.", ("One.", "Two."), "effect", 1), "choice2"),
+            "choose", "copa ", MultipleChoice("P.", ("One.", "Two."), "effect", 1), "choice2"),
         "choice1: One. choice2: Two. premise: P.": (
-            "choose", "", Choice("P.", ("One.", "Two."), None, 0), "choice1"),
+            "choose", "", MultipleChoice("P.", ("One.", "Two."), None, 0), "choice1"),
         "translate English to German: A.": (
-            "translate", "translate English to German: ", Pair("A.", "B."), "B."),
+            "translate", "translate English to German: ", TextPair("A.", "B."), "B."),
     }  # fmt: skip
     for source, (task, prefix, example, target) in forms.items():
         assert prefix + task_named(task).source(example) == source
@@ -177,7 +184,7 @@ def meant(task: str, example: Any, word: str | None, text: str, labels: Any = ()
 
 
 def test_what_is_written_means_something_or_stays_as_it_is() -> None:
-    two = Choice("P", ("One", "Two"))
+    two = MultipleChoice("P", ("One", "Two"))
     assert meant("choose", two, "choice2", "choice2") == 1
     assert meant("choose", two, "choice3", "choice3") == "choice3"
     assert meant("choose", two, None, "nonsense") == "nonsense"
@@ -190,7 +197,7 @@ def test_what_is_written_means_something_or_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "example", [Labelled("a"), Question("q", "p"), Choice("p", ("a", "b")), Pair("a")]
+    "example", [Labelled("a"), Question("q", "p"), MultipleChoice("p", ("a", "b")), TextPair("a")]
 )
 def test_an_example_without_target_is_refused(example: Any) -> None:
     with pytest.raises(InputError, match="nothing can be learned"):
@@ -200,12 +207,12 @@ def test_an_example_without_target_is_refused(example: Any) -> None:
 def test_words_that_a_tokenizer_makes_equal_are_refused(home: Path) -> None:
     tokenizer = Tokenizer.open(home / "words")
     assert tokenizer is not None
-    words = Words(["good", "no answer"], tokenizer)
+    words = LabelWords(["good", "no answer"], tokenizer)
     assert words.find(tokenizer.encode("good", special=False), "?") == "good"
     assert words.find([], " no  answer") == "no answer"
     assert words.find([], "noanswers") is None
     with pytest.raises(InputError, match="'quux' and 'zork' are the same tokens"):
-        Words(["good", "quux", "zork"], tokenizer)
+        LabelWords(["good", "quux", "zork"], tokenizer)
 
 
 # -- divided
@@ -213,8 +220,12 @@ def test_words_that_a_tokenizer_makes_equal_are_refused(home: Path) -> None:
 SIDE = st.integers(0, 12).map(str)
 
 
-@given(st.lists(st.builds(Pair, SIDE, SIDE), min_size=2), st.sampled_from([0.1, 0.3]), st.data())
-def test_no_sentence_of_either_side_is_shared(pairs: list[Pair], share: float, data: Any) -> None:
+@given(
+    st.lists(st.builds(TextPair, SIDE, SIDE), min_size=2), st.sampled_from([0.1, 0.3]), st.data()
+)
+def test_no_sentence_of_either_side_is_shared(
+    pairs: list[TextPair], share: float, data: Any
+) -> None:
     try:
         inside = divide(pairs, share, 0, 0)
     except InputError:
@@ -228,7 +239,7 @@ def test_no_sentence_of_either_side_is_shared(pairs: list[Pair], share: float, d
     assert again == chosen
 
 
-def apart(pairs: Sequence[Pair], inside: Sequence[bool]) -> None:
+def apart(pairs: Sequence[TextPair], inside: Sequence[bool]) -> None:
     for side in ("source", "target"):
         sides: list[set[str]] = [set(), set()]
         for pair, held in zip(pairs, inside, strict=True):
@@ -236,7 +247,7 @@ def apart(pairs: Sequence[Pair], inside: Sequence[bool]) -> None:
         assert not sides[0] & sides[1]
 
 
-def disjoint(pairs: Sequence[Pair]) -> bool:
+def disjoint(pairs: Sequence[TextPair]) -> bool:
     """Is there more than one group? Grown from the first pair until nothing joins."""
     group, grown = {pairs[0]}, True
     while grown:
@@ -246,7 +257,7 @@ def disjoint(pairs: Sequence[Pair]) -> bool:
 
 
 def test_a_share_is_kept_and_parts_are_whole() -> None:
-    pairs = [Pair(f"s{i // 2}", f"t{i}") for i in range(200)]
+    pairs = [TextPair(f"s{i // 2}", f"t{i}") for i in range(200)]
     assert sum(divide(pairs, 0.1, 0, 0)) == 20
     assert not any(divide(pairs, 0.0, 0, 0))
     parts = [divide(pairs, 0.1, 3, fold) for fold in range(3)]
@@ -255,9 +266,9 @@ def test_a_share_is_kept_and_parts_are_whole() -> None:
         apart(pairs, part)
         assert 60 <= sum(part) <= 70
     with pytest.raises(InputError, match="all 5 pairs are connected"):
-        divide([Pair("a", str(i)) for i in range(5)], 0.1, 0, 0)
+        divide([TextPair("a", str(i)) for i in range(5)], 0.1, 0, 0)
     with pytest.raises(ConfigError, match="1 groups that share no sentence"):
-        divide([Pair("a", str(i)) for i in range(5)], 0.1, 2, 0)
+        divide([TextPair("a", str(i)) for i in range(5)], 0.1, 2, 0)
 
 
 # -- learned
@@ -268,22 +279,22 @@ RATES = {"t5": 0.005, "transformer": 0.005, "gpt": 0.01, "transformer-xl": 0.006
 @pytest.mark.parametrize("family", RATES)
 def test_a_small_model_learns_to_translate(family: str, home: Path, tmp_path: Path) -> None:
     given = recipe(model(home, family), home / "pairs.tsv", "translate", 300)
-    given = replaced(given, examples={"prefix": ""}, optimizer={"rate": RATES[family]})
+    given = replaced(given, examples={"prefix": ""}, optimizer={"lr": RATES[family]})
     run = learned(given, tmp_path / "run")
     ask = TextPredictor(load(run))
     assert (ask.task, ask.labels) == ("translate", [])
     held = [(a.removesuffix(" |"), b.removesuffix(" |")) for a, b in texts_of(run)]
-    found = ask(Pair(source) for source, _ in held)
+    found = ask(TextPair(source) for source, _ in held)
     assert right(found, [target for _, target in held]) > 0.9
-    beams = TextPredictor(load(run), beams=4, alpha=0.6)
-    assert right(beams([Pair(source) for source, _ in held]), [t for _, t in held]) > 0.9
+    beams = TextPredictor(load(run), num_beams=4, length_penalty=0.6)
+    assert right(beams([TextPair(source) for source, _ in held]), [t for _, t in held]) > 0.9
     if family in ("t5", "transformer"):  # which 'regard generate' gives the same source
         sources = [source for source, _ in held]
-        said = generate(load(run), sources, tokens=ask.options.tokens)
+        said = generate(load(run), sources, max_new_tokens=ask.options.max_new_tokens)
         assert [one.text.strip() for (one,) in said if one.text] == [f.value for f in found]
-    mixed = list(ask.stream(Pair(source) for source, _ in reversed(held)))
+    mixed = list(ask.stream(TextPair(source) for source, _ in reversed(held)))
     assert [each.value for each in mixed] == [each.value for each in reversed(found)]
-    apart([Pair(*both) for both in (*texts_of(run), *texts_of(run, "valid"))],
+    apart([TextPair(*both) for both in (*texts_of(run), *texts_of(run, "valid"))],
           [False] * len(texts_of(run)) + [True] * len(texts_of(run, "valid")))  # fmt: skip
 
 
@@ -292,7 +303,7 @@ def test_classes_are_written(family: str, home: Path, tmp_path: Path) -> None:
     examples = [{"text": w, "label": "good" if w in WORDS[:5] else "bad"} for w in WORDS]
     file = tmp_path / "data.jsonl"
     file.write_text(rows(*examples))
-    given = recipe(model(home, family), file, "classify", 80, examples={"share": 0.0})
+    given = recipe(model(home, family), file, "classify", 80, examples={"valid_fraction": 0.0})
     run = learned(given, tmp_path / "run")
     facts = json.loads((run / "task.json").read_text())
     prefix = "classify " if family == "t5" else ""
@@ -343,7 +354,7 @@ def test_every_task_is_learned_as_text(task: str, home: Path, tmp_path: Path) ->
     examples, wanted = TASK_FILES[task]
     (tmp_path / "data.jsonl").write_text(rows(*examples))
     given = recipe(model(home, "t5"), tmp_path / "data.jsonl", task, 60)
-    given = replaced(given, examples={"share": 0.0})
+    given = replaced(given, examples={"valid_fraction": 0.0})
     run = learned(given, tmp_path / "run")
     assert wanted in texts_of(run)
     from regard.tasks import read
@@ -378,7 +389,7 @@ def test_a_run_that_failed_leaves_its_place_free(home: Path, tmp_path: Path) -> 
 
 
 def test_prepared_text_of_others_is_not_touched(home: Path, tmp_path: Path) -> None:
-    plan = Plan((str(home / "pairs.tsv"),), tmp_path / "run" / "data", pairs=True)
+    plan = PreparePlan((str(home / "pairs.tsv"),), tmp_path / "run" / "data", pairs=True)
     prepare(plan)
     before = (tmp_path / "run" / "data" / "data.json").read_bytes()
     given = recipe(model(home, "gpt"), home / "pairs.tsv", "translate")
@@ -418,20 +429,20 @@ TALKS = [
 def test_a_dialogue_is_learned_as_chat_shows_it(family: str, home: Path, tmp_path: Path) -> None:
     (tmp_path / "talks.jsonl").write_text(rows(*TALKS))
     given = recipe(model(home, family), tmp_path / "talks.jsonl", "converse", 80)
-    given = replaced(given, examples={"share": 0.0})
+    given = replaced(given, examples={"valid_fraction": 0.0})
     run = learned(given, tmp_path / "run")
     loaded, wanted = load(run), set()
     ask = TextPredictor(loaded)
     for turns in (["hello", "who", "you there", "no answer", "good"], ["red cat", "blue dog"]):
         for last in range(1, len(turns)):
-            talk = chat.Dialogue(loaded, Options(tokens=8))
+            talk = chat.Conversation(loaded, DecodingOptions(max_new_tokens=8))
             talk.turns = [{"role": "user", "content": turn} for turn in turns[:last]]
             shown = ask.tokenizer.tokens(talk.prompt())
             end = ask.tokenizer.tokens(ask.decoder.ends)[0]
             wanted.add((" ".join(shown).replace(end, "|"), f"{turns[last]} |"))
             talk.turns.pop()
             said = "".join(talk.say(turns[last - 1])).strip()
-            asked = ask([Dialogue((*turns[:last], ""))])[0].value
+            asked = ask([DialogueExample((*turns[:last], ""))])[0].value
             assert said == asked == turns[last]
     assert len(wanted) == 5
     system = ("good | hello there |", "who |")
@@ -439,27 +450,27 @@ def test_a_dialogue_is_learned_as_chat_shows_it(family: str, home: Path, tmp_pat
 
 
 def test_each_reply_is_an_exchange() -> None:
-    talk = Dialogue(("a", "b", "c"), None, id="x")
+    talk = DialogueExample(("a", "b", "c"), None, id="x")
     assert [each.turns for each in exchanges(talk)] == [("a", "b"), ("a", "b", "c")]
-    talk = Dialogue(("be nice", "a", "b"), ("system", "user", "assistant"))
+    talk = DialogueExample(("be nice", "a", "b"), ("system", "user", "assistant"))
     assert [each.turns for each in exchanges(talk)] == [("be nice", "a", "b")]
-    assert not list(exchanges(Dialogue(("alone",))))
+    assert not list(exchanges(DialogueExample(("alone",))))
 
 
 def test_old_turns_are_forgotten_first(home: Path, tmp_path: Path) -> None:
     turns = ["red red red red", "blue blue blue", "green green green", "black"]
     (tmp_path / "talks.jsonl").write_text(rows({"turns": turns}))
     given = recipe(model(home, "gpt"), tmp_path / "talks.jsonl", "converse")
-    given = replaced(given, batch={"length": 10}, examples={"share": 0.0})
+    given = replaced(given, batch={"seq_len": 10}, examples={"valid_fraction": 0.0})
     run = learned(given, tmp_path / "run")
     assert ("green green green |", "black |") in texts_of(run)
     assert ("red red red red |", "blue blue blue |") in texts_of(run)
     ask = TextPredictor(load(run))
-    assert ask.options.tokens == 4 and ask.room == 6
-    ask([Dialogue((*turns, ""))])
+    assert ask.options.max_new_tokens == 4 and ask.room == 6
+    ask([DialogueExample((*turns, ""))])
     assert ask.cut == 1 and "1 dialogues have more than 6 tokens before the reply" in ask.notes[0]
     with pytest.raises(InputError, match="nothing was said"):
-        ask([Dialogue(("alone",))])
+        ask([DialogueExample(("alone",))])
 
 
 # -- from nothing, and from others
@@ -467,25 +478,27 @@ def test_old_turns_are_forgotten_first(home: Path, tmp_path: Path) -> None:
 
 def test_a_translator_from_nothing(home: Path, tmp_path: Path) -> None:
     source = home / "pairs.tsv"
-    prepare(Plan((str(source),), tmp_path / "data", pairs=True, tokenizer="words"))
-    shape = {"layers": 1, "width": 32, "heads": 2, "hidden": 64, "dropout": 0.0}
+    prepare(PreparePlan((str(source),), tmp_path / "data", pairs=True, tokenizer="words"))
+    shape = {"layers": 1, "width": 32, "heads": 2, "ffn_size": 64, "dropout": 0.0}
     given = recipe(Path("transformer"), tmp_path / "data", "", 300, shape=shape)
-    given = replaced(given, batch={"length": 16})
+    given = replaced(given, batch={"seq_len": 16})
     train(given, tmp_path / "run", display="silent")
-    ask = TextPredictor(load(tmp_path / "run"), tokens=6)
+    ask = TextPredictor(load(tmp_path / "run"), max_new_tokens=6)
     assert ask.task == "translate" and not (tmp_path / "run" / "task.json").exists()
     held = [source.removesuffix(" |") for source, _ in texts_of(tmp_path)]
-    found = ask([Pair(text) for text in held])
+    found = ask([TextPair(text) for text in held])
     assert right(found, [foreign(text) for text in held]) > 0.9
 
 
 def test_published_models_are_told_what_to_do(home: Path) -> None:
     assert TextPredictor(load(model(home, "transformer"))).task == "translate"
-    ask = TextPredictor(load(model(home, "t5")), task="summarise", tokens=3)
+    ask = TextPredictor(load(model(home, "t5")), task="summarize", max_new_tokens=3)
     assert ask.scribe.prefix == "summarize: "
-    assert isinstance(ask([Pair("red cat")])[0].value, str)
-    own = TextPredictor(load(model(home, "t5")), task="translate", prefix="to French: ", tokens=3)
-    assert own.scribe.source(Pair("red")) == "to French: red"
+    assert isinstance(ask([TextPair("red cat")])[0].value, str)
+    own = TextPredictor(
+        load(model(home, "t5")), task="translate", prefix="to French: ", max_new_tokens=3
+    )
+    assert own.scribe.source(TextPair("red")) == "to French: red"
     with pytest.raises(ConfigError, match="say prefix='translate English to German: '"):
         TextPredictor(load(model(home, "t5")), task="translate")
     for family, task in (("gpt", ""), ("gpt", "translate"), ("t5", ""), ("t5", "tag"),
@@ -495,9 +508,9 @@ def test_published_models_are_told_what_to_do(home: Path) -> None:
 
 
 def test_no_more_are_written_at_a_time_than_asked_for(home: Path, monkeypatch: Any) -> None:
-    examples = [Pair(text) for text in SENTENCES]
-    whole = TextPredictor(load(model(home, "transformer")), tokens=3)
-    few = TextPredictor(load(model(home, "transformer")), tokens=3, batch=5)
+    examples = [TextPair(text) for text in SENTENCES]
+    whole = TextPredictor(load(model(home, "transformer")), max_new_tokens=3)
+    few = TextPredictor(load(model(home, "transformer")), max_new_tokens=3, batch=5)
     sizes: list[int] = []
 
     def counted(prompts: Any, numbers: Any, run: Any = few.decoder.run) -> Any:
@@ -554,22 +567,24 @@ def test_bad_examples_are_refused_by_line(home: Path, tmp_path: Path) -> None:
     data.write_text(rows({"turns": ["hello"]}, {"turns": ["who"]}))
     refused(talks, out, InputError, "no turn is replied to")
     data.write_text(rows({"text": "red", "label": "quux"}, {"text": "blue", "label": "zork"}))
-    alike = recipe(model(home, "t5"), data, "classify", examples={"share": 0.0})
+    alike = recipe(model(home, "t5"), data, "classify", examples={"valid_fraction": 0.0})
     refused(alike, out, InputError, "same tokens")
 
 
 def test_sources_that_are_too_long_are_cut_and_counted(home: Path, tmp_path: Path) -> None:
     given = recipe(model(home, "gpt"), home / "pairs.tsv", "translate")
     run = learned(given, tmp_path / "run")
-    ask = TextPredictor(load(run), tokens=4)
+    ask = TextPredictor(load(run), max_new_tokens=4)
     assert ask.notes == []
-    ask([Pair(" ".join(WORDS * 20)), Pair("red")])
+    ask([TextPair(" ".join(WORDS * 20)), TextPair("red")])
     assert ask.cut == 1 and ask.notes == [f"1 texts have more than {ask.room} tokens and were cut"]
     (tmp_path / "long.tsv").write_text(f"red\t{' '.join(WORDS)}\nblue\tBLUE\n")
-    short = recipe(model(home, "gpt"), tmp_path / "long.tsv", "translate", examples={"share": 0.0})
-    short = replaced(short, batch={"length": 6})
-    assert TextPredictor(load(learned(short, tmp_path / "short"))).options.tokens == 6
+    short = recipe(
+        model(home, "gpt"), tmp_path / "long.tsv", "translate", examples={"valid_fraction": 0.0}
+    )
+    short = replaced(short, batch={"seq_len": 6})
+    assert TextPredictor(load(learned(short, tmp_path / "short"))).options.max_new_tokens == 6
     with pytest.raises(UnknownName, match="beam"):
         TextPredictor(load(run), beam=4)
-    with pytest.raises(ConfigError, match="has learned translate; summarise was asked"):
-        TextPredictor(load(run), task="summarise")
+    with pytest.raises(ConfigError, match="has learned translate; summarize was asked"):
+        TextPredictor(load(run), task="summarize")

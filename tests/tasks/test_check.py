@@ -11,8 +11,8 @@ import pytest
 from regard.cli.data import measure_of
 from regard.core.errors import FormatError, InputError, UnknownName
 from regard.data.examples import fingerprint
-from regard.data.readers import Options
-from regard.tasks.check import Report, check
+from regard.data.readers import ReaderOptions
+from regard.tasks.check import CheckReport, check
 from tests.command import Result, run
 from tests.files import Write, rows
 
@@ -21,7 +21,7 @@ def call(*arguments: object) -> Result:
     return run("check", *arguments)
 
 
-def kinds(report: Report) -> list[str]:
+def kinds(report: CheckReport) -> list[str]:
     return [f"{p.severity} {p.kind} {p.place.line}" for p in report.problems.kept]
 
 
@@ -337,4 +337,4 @@ def test_misuse(good: Path, options: tuple[str, ...], error: type[Exception]) ->
 
 def test_python_gives_the_same(good: Path) -> None:
     shown = json.loads(call(good, "--task", "classify", "--json").stdout)
-    assert check(good, "classify", Options()).as_json() == shown
+    assert check(good, "classify", ReaderOptions()).as_json() == shown

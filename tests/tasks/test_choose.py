@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from regard.api import load
 from regard.core.errors import InputError
-from regard.data.examples import Choice
-from regard.data.problems import Place
+from regard.data.examples import MultipleChoice
+from regard.data.problems import FileLine
 from regard.data.special_tokens import special_of
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
@@ -41,9 +41,9 @@ transformers.logging.set_verbosity_error()
 
 ABLE = pytest.mark.parametrize("family", FAMILIES)
 UNEVEN = [
-    Choice("a b", ("c", "d e"), label=1),
-    Choice("f", ("g h i", "j", "k", "l"), label=2),
-    Choice("a", ("b",), label=0),
+    MultipleChoice("a b", ("c", "d e"), label=1),
+    MultipleChoice("f", ("g h i", "j", "k", "l"), label=2),
+    MultipleChoice("a", ("b",), label=0),
 ]
 
 
@@ -68,19 +68,25 @@ def test_every_choice_as_each_paper_frames_it() -> None:
         assert sample["lengths"].tolist() == [len(row) for row in rows]
         assert "".join(map(str, sample["segments"])) == segments, family
         batch = batch_of(chosen(family))
-        for row, tokens, real in zip(rows, batch["tokens"], batch["real"], strict=False):
-            assert tokens[real].tolist() == row
+        for row, tokens, attention_mask in zip(
+            rows, batch["tokens"], batch["attention_mask"], strict=False
+        ):
+            assert tokens[attention_mask].tolist() == row
 
 
 def rows_of(made: Any, index: int = 0) -> list[list[int]]:
     batch = made.collate([made.sample(0, index)])
-    return [row[real].tolist() for row, real in zip(batch["tokens"], batch["real"], strict=True)]
+    return [
+        row[attention_mask].tolist()
+        for row, attention_mask in zip(batch["tokens"], batch["attention_mask"], strict=True)
+    ]
 
 
 def test_where_the_question_stands() -> None:
     """Encoders read it with the choice (run_race.py of zihangdai/xlnet), GPT-1 with the premise."""
     given = [
-        Choice("a b", ("c", "d"), asks=asks, label=0) for asks in ("cause", "EFFECT", "was this?")
+        MultipleChoice("a b", ("c", "d"), asks=asks, label=0)
+        for asks in ("cause", "EFFECT", "was this?")
     ]
     for i, words in enumerate([ASKED["cause"], ASKED["effect"], "was this?"]):
         premise, asked, choice = ids("a b"), ids(words), ids("d")
@@ -95,7 +101,7 @@ def test_where_the_question_stands() -> None:
 
 
 def test_a_choice_fills_the_gap_of_its_question() -> None:
-    given = [Choice("a", ("c", "d e"), asks="was _ this?", label=0)]
+    given = [MultipleChoice("a", ("c", "d e"), asks="was _ this?", label=0)]
     assert rows_of(chosen("xlnet", given)) == [
         [*ids("a"), SEP, *ids(f"was {choice} this?"), SEP, CLS] for choice in ("c", "d e")
     ]
@@ -103,7 +109,7 @@ def test_a_choice_fills_the_gap_of_its_question() -> None:
 
 @pytest.mark.parametrize("family", ["bert", "gpt"])
 def test_a_long_premise_is_cut_but_not_the_question(family: str) -> None:
-    given = [Choice("a b c d e f g h i j", ("k", "l l l"), asks="cause", label=0)]
+    given = [MultipleChoice("a b c d e f g h i j", ("k", "l l l"), asks="cause", label=0)]
     made = chosen(family, given, length=14)
     question = ids(ASKED["cause"])
     assert len(question) == 6
@@ -121,15 +127,15 @@ def test_a_long_premise_is_cut_but_not_the_question(family: str) -> None:
     assert rows_of(made) == wanted[family]
     assert made.note == "1 of 1 texts of the train data have more than 14 tokens and were cut"
     shorter = chosen(family, given, length=8)
-    assert batch_of(shorter)["real"].sum(1).tolist() == [8, 8]
+    assert batch_of(shorter)["attention_mask"].sum(1).tolist() == [8, 8]
     if family == "bert":  # the choice stands last, and stays
         assert rows_of(shorter)[1] == [CLS, SEP, *ids("of this? l l l"), SEP]
-        endless = [Choice("a", (" ".join("k" * 200), "l"), asks="cause", label=0)]
+        endless = [MultipleChoice("a", (" ".join("k" * 200), "l"), asks="cause", label=0)]
         assert [len(row) for row in rows_of(chosen("bert", endless, length=300))] == [132, 11]
 
 
 def test_without_a_question_the_longer_text_is_cut() -> None:
-    given = [Choice("a b c d e f", ("g", "h i j k l"), label=0)]
+    given = [MultipleChoice("a b c d e f", ("g", "h i j k l"), label=0)]
     assert rows_of(chosen("bert", given, length=9))[1] == [
         CLS, *ids("a b c"), SEP, *ids("h i j"), SEP,
     ]  # fmt: skip
@@ -145,7 +151,7 @@ def test_rows_of_a_sample_find_together_again() -> None:
 def test_sizes() -> None:
     """The rows of a sample stand together in memory, but a model reads each by itself."""
     made = chosen("bert")
-    assert (made.largest, made.longest) == (22, 7)  # [CLS] f [SEP] g h i [SEP] and three of 5
+    assert (made.max_len, made.longest) == (22, 7)  # [CLS] f [SEP] g h i [SEP] and three of 5
     made.check(model_of("bert", made.heads(), context=7))
 
 
@@ -161,7 +167,7 @@ def test_the_loss_by_hand_with_as_many_choices_as_there_are(family: str) -> None
     by_hand, right = 0.0, 0
     for i, example in enumerate(UNEVEN):
         alone = made.collate([made.sample(0, i)])
-        scores = model.read("choose", made.hidden(model, alone), alone["real"])[:, 0]
+        scores = model.read("choose", made.hidden(model, alone), alone["attention_mask"])[:, 0]
         assert scores.shape == (len(example.choices),)
         by_hand += float(F.cross_entropy(scores[None], torch.tensor([example.label])))
         right += int(scores.argmax()) == example.label
@@ -177,8 +183,8 @@ def test_the_second_loss_runs_over_all_choices() -> None:
     model, batch = model_of("gpt", made.heads(), torch.float64), batch_of(made)
     found = made.loss(model, batch)
     wanted = 0.0
-    for tokens, real in zip(batch["tokens"], batch["real"], strict=True):
-        row = tokens[real]
+    for tokens, attention_mask in zip(batch["tokens"], batch["attention_mask"], strict=True):
+        row = tokens[attention_mask]
         wanted += float(F.cross_entropy(model.logits(model(row[None]))[0, :-1], row[1:]))
     assert float(found.sums["language"]) == pytest.approx(wanted, rel=1e-9)
     assert found.counts["language"] == 7.0 and made.weights == {"language": 0.5}
@@ -195,14 +201,14 @@ def test_gradients_of_uneven_choices_are_numbers() -> None:
 # --- learning and answers ---------------------------------------------------------------------
 
 
-def puzzles(count: int, seed: int) -> list[Choice]:
+def puzzles(count: int, seed: int) -> list[MultipleChoice]:
     """Of two or three choices the one with the word "a" is right."""
     made = []
     for i in range(count):
         right = i % (2 + i % 2)
         choices = [some_words(2, "w", seed, i, k) for k in range(2 + i % 2)]
         choices[right] = f"a {some_words(1, 'r', seed, i)}"
-        made.append(Choice(some_words(2, "p", seed, i), tuple(choices), label=right))
+        made.append(MultipleChoice(some_words(2, "p", seed, i), tuple(choices), label=right))
     return made
 
 
@@ -231,7 +237,7 @@ def test_a_saved_run_chooses_as_their_classes_do(tmp_path: Path) -> None:
     ]  # fmt: skip
     data = write(tmp_path / "data.jsonl", rows)
     recipe = tuning.recipe(
-        tmp_path / "model", data, examples={"task": "choose"}, batch={"length": 20},
+        tmp_path / "model", data, examples={"task": "choose"}, batch={"seq_len": 20},
         budget={"steps": 40},
     )  # fmt: skip
     facts = finetune(recipe, tmp_path / "run", display="silent")
@@ -241,7 +247,7 @@ def test_a_saved_run_chooses_as_their_classes_do(tmp_path: Path) -> None:
     assert loaded.tokenizer is not None
     special = special_of(loaded.tokenizer, "run")
     theirs = transformers.GPT2DoubleHeadsModel.from_pretrained(tmp_path / "run").eval()
-    given = [Choice(e.premise, e.choices, "cause") for e in puzzles(20, 3)]
+    given = [MultipleChoice(e.premise, e.choices, "cause") for e in puzzles(20, 3)]
     for example, answer in zip(given, Predictor(loaded)(given), strict=True):
         stem = plain.encode(f"{example.premise} {ASKED['cause']}")
         scores = []
@@ -263,7 +269,7 @@ def test_bert_chooses_as_their_class_does(tmp_path: Path) -> None:
     theirs = transformers.BertForMultipleChoice.from_pretrained(tmp_path).eval()
     for i, answer in enumerate(said(made, model)):
         batch = made.collate([made.sample(0, i)])
-        logits = theirs(batch["tokens"][None], attention_mask=batch["real"][None].long(),
+        logits = theirs(batch["tokens"][None], attention_mask=batch["attention_mask"][None].long(),
                         token_type_ids=batch["segments"][None]).logits[0]  # fmt: skip
         assert answer.scores == pytest.approx(logits.softmax(0).tolist(), abs=1e-5)
         assert answer.value == int(logits.argmax())
@@ -274,20 +280,20 @@ def test_bert_chooses_as_their_class_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("choices", "label"), [((), None), (("a",), 1), (("a", "b"), -1)])
 def test_labels_that_point_nowhere(choices: tuple[str, ...], label: int | None) -> None:
-    given = [Choice("a", choices, label=label, place=Place("copa.jsonl", 4))]
+    given = [MultipleChoice("a", choices, label=label, place=FileLine("copa.jsonl", 4))]
     with pytest.raises(InputError, match=rf"copa\.jsonl:4: of {len(choices)} choices"):
         chosen("bert", given)
 
 
 def test_no_labels_to_learn_from() -> None:
     with pytest.raises(InputError, match="none of the examples of the train data has a label"):
-        chosen("bert", [Choice("a", ("b", "c"))])
-    assert len(chosen("bert", [Choice("a", ("b", "c"))], "test")) == 1
+        chosen("bert", [MultipleChoice("a", ("b", "c"))])
+    assert len(chosen("bert", [MultipleChoice("a", ("b", "c"))], "test")) == 1
 
 
 @torch.no_grad()
 def test_empty_premises_and_choices_are_only_marks() -> None:
     for family in FAMILIES:
-        made = chosen(family, [Choice("", ("", "a"))], "test")
+        made = chosen(family, [MultipleChoice("", ("", "a"))], "test")
         found = said(made, model_of(family, made.heads()))
         assert sum(found[0].scores) == pytest.approx(1)

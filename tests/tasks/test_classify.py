@@ -17,7 +17,7 @@ from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import Special
 from regard.data.examples import Labelled
 from regard.data.input_formats import bare, framed
-from regard.data.problems import Place
+from regard.data.problems import FileLine
 from regard.formats.directory import save
 from regard.models import FAMILIES as CARDS
 from regard.objectives.base import Loss
@@ -45,7 +45,7 @@ transformers.logging.set_verbosity_error()
 
 SINGLE = [Labelled("a b", label="no"), Labelled("c", label="yes"), Labelled("d e f", label="no")]
 PAIRS = [Labelled("a b", "c", label="no"), Labelled("d", "e f g h", label="yes")]
-HIGH = Labelled("a", "b", "high", Place("x.tsv", 3))  # no number
+HIGH = Labelled("a", "b", "high", FileLine("x.tsv", 3))  # no number
 ABLE = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -96,12 +96,14 @@ def test_two_texts_as_each_paper_frames_them(task: str) -> None:
 def test_padding_stands_where_the_model_wants_it() -> None:
     for family in FAMILIES:
         batch = batch_of(single(family))
-        real = batch["real"][1].tolist()  # of the shortest: 3 tokens of 5
-        assert real == ([False] * 2 + [True] * 3 if family == "xlnet" else [True] * 3 + [False] * 2)
-        assert (batch["tokens"][~batch["real"]] == PAD).all()
+        attention_mask = batch["attention_mask"][1].tolist()  # of the shortest: 3 tokens of 5
+        assert attention_mask == (
+            [False] * 2 + [True] * 3 if family == "xlnet" else [True] * 3 + [False] * 2
+        )
+        assert (batch["tokens"][~batch["attention_mask"]] == PAD).all()
         assert ("segments" in batch) == (family in ("bert", "xlnet"))
         if family == "xlnet":
-            assert (batch["segments"][~batch["real"]] == 4).all()
+            assert (batch["segments"][~batch["attention_mask"]] == 4).all()
 
 
 @few(200)
@@ -146,8 +148,8 @@ def test_a_step_is_hardly_padded() -> None:
     texts = [Labelled(some_words(1 + i * 7 % 40, "n", i), label="no") for i in range(800)]
     made = build(Classify, "bert", examples("classify", texts, ["no", "yes"]), length=64)
     steps = [[made.get(i + k) for k in range(8)] for i in range(0, 800, 8)]
-    real = torch.cat([made.collate(step)["real"].flatten() for step in steps])
-    assert real.float().mean() > 0.95
+    attention_mask = torch.cat([made.collate(step)["attention_mask"].flatten() for step in steps])
+    assert attention_mask.float().mean() > 0.95
 
 
 def test_a_sample_is_a_function_of_its_key() -> None:
@@ -180,9 +182,9 @@ def test_the_first_samples_of_a_validation_are_like_the_others() -> None:
 
 def test_sizes() -> None:
     """A sample may be two rows; a model reads one of them at a time."""
-    assert (single("bert").largest, single("bert").longest) == (5, 5)
+    assert (single("bert").max_len, single("bert").longest) == (5, 5)
     made = build(Classify, "gpt", scored(("a b", "c", 1.0), ("d", "e", 2.0)))
-    assert (made.largest, made.longest) == (12, 6)
+    assert (made.max_len, made.longest) == (12, 6)
     made.check(model_of("gpt", made.heads(), context=6))
     with pytest.raises(ConfigError, match="6 rows, but this model has 5 positions"):
         made.check(model_of("gpt", made.heads(), context=5))
@@ -312,9 +314,9 @@ def test_the_second_loss_has_its_gradient() -> None:
     found = [model.tokens.weight.grad.clone(), model.blocks[0].attention.norm.weight.grad.clone()]
     model.zero_grad()
     logits = model.logits(model(batch["tokens"]))[:, :-1]
-    words, real = batch["tokens"][:, 1:], batch["real"][:, 1:]
-    each = F.cross_entropy(logits.transpose(1, 2), words, reduction="none") * real
-    (each.sum(1) / real.sum(1)).sum().backward()
+    words, attention_mask = batch["tokens"][:, 1:], batch["attention_mask"][:, 1:]
+    each = F.cross_entropy(logits.transpose(1, 2), words, reduction="none") * attention_mask
+    (each.sum(1) / attention_mask.sum(1)).sum().backward()
     wanted = [model.tokens.weight.grad, model.blocks[0].attention.norm.weight.grad]
     for a, b in zip(found, wanted, strict=True):
         assert torch.allclose(a, b, rtol=0, atol=1e-10)
@@ -333,7 +335,7 @@ def test_similar_texts_are_read_in_both_orders() -> None:
     a, b = ids("a b"), ids("c")
     assert batch["tokens"][0][:6].tolist() == [START, *a, SEP, *b, CLS]
     assert batch["tokens"][1][:6].tolist() == [START, *b, SEP, *a, CLS]
-    assert batch["rows"].tolist() == [[0, 1], [2, 3]] and made.usual == 11.0
+    assert batch["rows"].tolist() == [[0, 1], [2, 3]] and made.mean_len == 11.0
     assert not build(Classify, "bert", scored(("a b", "c", 1.0))).several
     assert not build(Classify, "gpt", scored(("a b", "c", 1.0)), both_orders=False).several
 

@@ -82,7 +82,7 @@ def test_a_gpt_that_never_saw_marks(task: str, norm: str, tmp_path: Path) -> Non
     assert loaded.tokenizer is not None
     special = special_of(loaded.tokenizer, "run")
     assert [special.start, special.sep, special.cls] == [len(plain) + i for i in range(3)]
-    assert loaded.config.vocabulary == len(loaded.tokenizer) == len(plain) + 3
+    assert loaded.config.vocab_size == len(loaded.tokenizer) == len(plain) + 3
     assert loaded.source["pad_token_id"] == special.end
 
     texts = [Labelled("c a d", "a" if task == "similar" else None)]

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
-from regard.data.examples import Choice, Labelled, Question, Tagged
-from regard.data.problems import Place, Problems
+from regard.data.examples import Labelled, MultipleChoice, Question, Tagged
+from regard.data.problems import FileLine, Problems
 from regard.methods.finetune.run import finetune
 from regard.tasks import task
 from regard.tasks.corpus import (
@@ -139,7 +139,7 @@ def test_tags_that_are_no_entities() -> None:
     ]  # fmt: skip
     with pytest.raises(InputError, match="every tag of the training data is 'NN'"):
         task("tag").labels_in([Tagged(("x",), ("NN",))])
-    mixed = [Tagged(("x",), ("B-person",)), Tagged(("y", "z"), ("O", "NN"), Place("a.conll", 3))]
+    mixed = [Tagged(("x",), ("B-person",)), Tagged(("y", "z"), ("O", "NN"), FileLine("a.conll", 3))]
     with pytest.raises(InputError, match=r"a.conll:3: word 2 \('z'\) has the tag 'NN' among"):
         task("tag").labels_in(mixed)
     with pytest.raises(InputError, match=r"a.conll:3: word 2 \('z'\)"):
@@ -150,7 +150,7 @@ def test_tags_that_are_no_entities() -> None:
 
 
 def test_tasks_without_classes() -> None:
-    assert task("choose").labels_in([Choice("p", ("a", "b"), None, 0)]) == []
+    assert task("choose").labels_in([MultipleChoice("p", ("a", "b"), None, 0)]) == []
     assert task("answer").labels_in([Question("q", "p", (), True)]) == []
     assert task("similar").labels_in([Labelled("a", "b", 2.5)]) == []
 
@@ -227,9 +227,9 @@ def test_what_the_reader_says_is_told(bert: Path, tmp_path: Path) -> None:
 
 def test_notes_come_with_errors_first() -> None:
     problems = Problems()
-    problems.add(Place("a", 1), "blank-line", "the line is empty", "note")
+    problems.add(FileLine("a", 1), "blank-line", "the line is empty", "note")
     for line in (2, 3):
-        problems.add(Place("a", line), "empty-text", "the text is empty")
+        problems.add(FileLine("a", line), "empty-text", "the text is empty")
     assert problems.notes() == [
         "2 records were left out: empty-text (as --skip empty-text asks)",
         "lines without content (blank-line): 1, the first is a:1: the line is empty",

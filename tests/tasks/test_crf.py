@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.core.errors import InputError
 from regard.core.seeding import keyed
 from regard.data.tags import entities, labels, legal, problems, write
-from regard.tasks.crf import CRF, Allowed, allowed
+from regard.tasks.crf import CRF, AllowedTransitions, allowed
 
 TAGS = 3
 
@@ -23,7 +23,9 @@ def random(*key: int | str, shape: tuple[int, ...], scale: float = 1.0) -> Tenso
     return torch.from_numpy(keyed("crf", *key).normal(size=shape) * scale)
 
 
-def chain(seed: int, tags: int = TAGS, rules: Allowed | None = None, strict: bool = False) -> CRF:
+def chain(
+    seed: int, tags: int = TAGS, rules: AllowedTransitions | None = None, strict: bool = False
+) -> CRF:
     crf = CRF(tags, rules, strict=strict).double()
     with torch.no_grad():
         for name, weight in crf.named_parameters():
@@ -38,7 +40,7 @@ def score_of(crf: CRF, rows: Tensor, tags: tuple[int, ...]) -> float:
     return total + sum(crf.steps[a, b].item() for a, b in itertools.pairwise(tags))
 
 
-def may(rules: Allowed | None, tags: tuple[int, ...]) -> bool:
+def may(rules: AllowedTransitions | None, tags: tuple[int, ...]) -> bool:
     if rules is None:
         return True
     steps = (rules.steps[a, b] for a, b in itertools.pairwise(tags))
@@ -46,7 +48,7 @@ def may(rules: Allowed | None, tags: tuple[int, ...]) -> bool:
 
 
 def enumerate_all(
-    crf: CRF, rows: Tensor, rules: Allowed | None = None
+    crf: CRF, rows: Tensor, rules: AllowedTransitions | None = None
 ) -> dict[tuple[int, ...], float]:
     every = itertools.product(range(len(crf.start)), repeat=len(rows))
     return {tags: score_of(crf, rows, tags) for tags in every if may(rules, tags)}
@@ -65,7 +67,7 @@ def masks() -> dict[str, Tensor]:
 
 
 MASKS = masks()
-SOME = Allowed(
+SOME = AllowedTransitions(
     torch.tensor([True, False, True]),
     torch.tensor([True, True, False]),
     torch.tensor([[True, True, False], [True, True, True], [False, True, True]]),
@@ -97,23 +99,25 @@ def test_likelihood_and_partition(name: str, strict: bool) -> None:
 
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("rules", [None, SOME], ids=["free", "ruled"])
-def test_viterbi_and_marginals(name: str, rules: Allowed | None) -> None:
-    real = MASKS[name]
+def test_viterbi_and_marginals(name: str, rules: AllowedTransitions | None) -> None:
+    attention_mask = MASKS[name]
     crf = chain(2, rules=rules)
     emissions = random(name, "v", shape=(4, 5, TAGS), scale=2.0)
     expected = torch.zeros(4, 5, TAGS, dtype=torch.float64)
     paths = []
     for b in range(4):
-        rows = emissions[b, real[b]]
+        rows = emissions[b, attention_mask[b]]
         scores = enumerate_all(crf, rows, rules) if len(rows) else {(): 0.0}
         paths.append(list(max(scores, key=scores.__getitem__)))
         z = log_sum(scores)
-        places = real[b].nonzero().flatten().tolist()
+        places = attention_mask[b].nonzero().flatten().tolist()
         for tags, score in scores.items():
             for place, tag in zip(places, tags, strict=True):
                 expected[b, place, tag] += math.exp(score - z)
-    assert crf.best(emissions, real) == paths
-    torch.testing.assert_close(crf.marginals(emissions, real), expected, atol=1e-10, rtol=0)
+    assert crf.best(emissions, attention_mask) == paths
+    torch.testing.assert_close(
+        crf.marginals(emissions, attention_mask), expected, atol=1e-10, rtol=0
+    )
 
 
 def test_by_hand() -> None:
@@ -122,44 +126,48 @@ def test_by_hand() -> None:
     with torch.no_grad():
         crf.steps[0, 1] = 2.0
     emissions = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]], dtype=torch.float64)
-    real = torch.ones(1, 2, dtype=torch.bool)
+    attention_mask = torch.ones(1, 2, dtype=torch.bool)
     z = math.log(math.exp(2) + math.exp(3) + math.exp(1) + math.exp(0))
-    assert crf.partition(emissions, real).item() == pytest.approx(z)
-    assert crf.best(emissions, real) == [[0, 1]]
+    assert crf.partition(emissions, attention_mask).item() == pytest.approx(z)
+    assert crf.best(emissions, attention_mask) == [[0, 1]]
     chance = (math.exp(2) + math.exp(3)) / math.exp(z)
-    assert crf.marginals(emissions, real)[0, 0, 0].item() == pytest.approx(chance)
-    assert crf.surprisal(emissions, torch.tensor([[0, 1]]), real).item() == pytest.approx(z - 3)
+    assert crf.marginals(emissions, attention_mask)[0, 0, 0].item() == pytest.approx(chance)
+    assert crf.surprisal(emissions, torch.tensor([[0, 1]]), attention_mask).item() == pytest.approx(
+        z - 3
+    )
 
 
 def test_fresh_chain_is_softmax() -> None:
     emissions = random("fresh", shape=(2, 4, TAGS))
     tags = torch.tensor([[0, 1, 2, 1], [2, 2, 0, 0]])
-    real = torch.ones(2, 4, dtype=torch.bool)
+    attention_mask = torch.ones(2, 4, dtype=torch.bool)
     crf = CRF(TAGS).double()
     plain = torch.nn.functional.cross_entropy(
         emissions.flatten(0, 1), tags.flatten(), reduction="sum"
     )
-    torch.testing.assert_close(crf.surprisal(emissions, tags, real), plain)
-    assert crf.best(emissions, real) == emissions.argmax(2).tolist()
+    torch.testing.assert_close(crf.surprisal(emissions, tags, attention_mask), plain)
+    assert crf.best(emissions, attention_mask) == emissions.argmax(2).tolist()
 
 
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("strict", [False, True])
 def test_gradients(name: str, strict: bool) -> None:
-    real = MASKS[name]
+    attention_mask = MASKS[name]
     crf = chain(3, rules=SOME, strict=strict)
     tags = torch.zeros(4, 5, dtype=torch.long)  # 0 may begin, go on and end
     emissions = random(name, "g", shape=(4, 5, TAGS)).requires_grad_()
 
     def loss(emissions: Tensor, start: Tensor, end: Tensor, steps: Tensor) -> Tensor:
         weights = {"start": start, "end": end, "steps": steps}
-        return torch.func.functional_call(Wrapped(crf), inner(weights), (emissions, tags, real))
+        return torch.func.functional_call(
+            Wrapped(crf), inner(weights), (emissions, tags, attention_mask)
+        )
 
     assert torch.autograd.gradcheck(loss, (emissions, *crf.parameters()))
-    crf.surprisal(emissions, tags, real).backward()
+    crf.surprisal(emissions, tags, attention_mask).backward()
     assert emissions.grad is not None
-    assert emissions.grad[~real].abs().max() == 0
-    assert emissions.grad[real].abs().max() > 0
+    assert emissions.grad[~attention_mask].abs().max() == 0
+    assert emissions.grad[attention_mask].abs().max() > 0
     assert crf.steps.grad is not None
     assert (crf.steps.grad[~SOME.steps] == 0).all() == strict
 
@@ -169,8 +177,8 @@ class Wrapped(torch.nn.Module):
         super().__init__()
         self.crf = crf
 
-    def forward(self, emissions: Tensor, tags: Tensor, real: Tensor) -> Tensor:
-        return self.crf.surprisal(emissions, tags, real)
+    def forward(self, emissions: Tensor, tags: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.crf.surprisal(emissions, tags, attention_mask)
 
 
 def inner(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -178,27 +186,27 @@ def inner(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def test_gradient_of_partition_is_marginals() -> None:
-    real = MASKS["rows"]
+    attention_mask = MASKS["rows"]
     crf = chain(4)
     emissions = random("dz", shape=(4, 5, TAGS)).requires_grad_()
-    (grad,) = torch.autograd.grad(crf.partition(emissions, real).sum(), emissions)
-    torch.testing.assert_close(grad, crf.marginals(emissions, real), atol=1e-12, rtol=0)
+    (grad,) = torch.autograd.grad(crf.partition(emissions, attention_mask).sum(), emissions)
+    torch.testing.assert_close(grad, crf.marginals(emissions, attention_mask), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_all_forbidden_is_finite(strict: bool) -> None:
     none = torch.zeros(TAGS, TAGS, dtype=torch.bool)
-    crf = chain(5, rules=Allowed(none[0], none[0], none), strict=strict)
+    crf = chain(5, rules=AllowedTransitions(none[0], none[0], none), strict=strict)
     emissions = random("none", shape=(4, 5, TAGS)).float().requires_grad_()
-    real = MASKS["right"]
-    loss = crf.surprisal(emissions, torch.zeros(4, 5, dtype=torch.long), real)
+    attention_mask = MASKS["right"]
+    loss = crf.surprisal(emissions, torch.zeros(4, 5, dtype=torch.long), attention_mask)
     loss.backward()
     assert loss.isfinite()
     grads = [emissions.grad, *(weight.grad for weight in crf.parameters())]
     assert all(grad is not None and grad.isfinite().all() for grad in grads)
-    marginals = crf.marginals(emissions, real)
+    marginals = crf.marginals(emissions, attention_mask)
     assert marginals.isfinite().all()
-    assert [len(path) for path in crf.best(emissions, real)] == [5, 1, 3, 0]
+    assert [len(path) for path in crf.best(emissions, attention_mask)] == [5, 1, 3, 0]
 
 
 def test_padding_does_not_matter() -> None:
@@ -210,20 +218,20 @@ def test_padding_does_not_matter() -> None:
     alone = alone + crf.surprisal(full, others, torch.ones(1, 6, dtype=torch.bool))
     for places in ([0, 1, 2], [3, 4, 5], [0, 2, 5]):
         emissions = torch.full((3, 6, TAGS), math.nan, dtype=torch.float64)
-        wide, real = torch.full((3, 6), -100), torch.zeros(3, 6, dtype=torch.bool)
-        emissions[0, places], wide[0, places], real[0, places] = rows[0], tags[0], True
-        emissions[1], wide[1], real[1] = full[0], others[0], True
+        wide, attention_mask = torch.full((3, 6), -100), torch.zeros(3, 6, dtype=torch.bool)
+        emissions[0, places], wide[0, places], attention_mask[0, places] = rows[0], tags[0], True
+        emissions[1], wide[1], attention_mask[1] = full[0], others[0], True
         emissions.requires_grad_()
-        loss = crf.surprisal(emissions, wide, real)
+        loss = crf.surprisal(emissions, wide, attention_mask)
         torch.testing.assert_close(loss, alone)
         (grad,) = torch.autograd.grad(loss, emissions)
         assert grad.isfinite().all()
-        assert crf.marginals(emissions, real).isfinite().all()
+        assert crf.marginals(emissions, attention_mask).isfinite().all()
 
 
 def test_the_forbidden_cannot_be_bought() -> None:
     """Every word shouts tag 1, which nothing leads to: no sum of shouts pays for the way."""
-    rules = Allowed(
+    rules = AllowedTransitions(
         torch.tensor([True, False]),
         torch.tensor([True, True]),
         torch.tensor([[True, False], [True, True]]),
@@ -238,26 +246,30 @@ def test_bfloat16_is_computed_in_float32(whole: bool) -> None:
     crf = crf.bfloat16() if whole else crf
     emissions = random("bf16", shape=(2, 40, TAGS)).bfloat16()
     tags = torch.from_numpy(keyed("bf16 tags").integers(TAGS, size=(2, 40)))
-    real = torch.ones(2, 40, dtype=torch.bool)
-    loss = crf.surprisal(emissions, tags, real)
+    attention_mask = torch.ones(2, 40, dtype=torch.bool)
+    loss = crf.surprisal(emissions, tags, attention_mask)
     assert loss.dtype == torch.float32
     exact = chain(7).double()
     exact.load_state_dict({k: v.double() for k, v in crf.state_dict().items()})
     torch.testing.assert_close(
-        loss.double(), exact.surprisal(emissions.double(), tags, real), atol=1e-3, rtol=1e-5
+        loss.double(),
+        exact.surprisal(emissions.double(), tags, attention_mask),
+        atol=1e-3,
+        rtol=1e-5,
     )
-    assert crf.marginals(emissions, real).dtype == torch.float32
+    assert crf.marginals(emissions, attention_mask).dtype == torch.float32
 
 
 def test_sums_add_up_over_the_batch() -> None:
     crf = chain(8)
-    real = MASKS["right"]
+    attention_mask = MASKS["right"]
     emissions = random("sum", shape=(4, 5, TAGS))
     tags = torch.from_numpy(keyed("sum tags").integers(TAGS, size=(4, 5)))
     alone = sum(
-        crf.surprisal(emissions[b : b + 1], tags[b : b + 1], real[b : b + 1]) for b in range(4)
+        crf.surprisal(emissions[b : b + 1], tags[b : b + 1], attention_mask[b : b + 1])
+        for b in range(4)
     )
-    torch.testing.assert_close(crf.surprisal(emissions, tags, real), alone)
+    torch.testing.assert_close(crf.surprisal(emissions, tags, attention_mask), alone)
 
 
 @pytest.mark.parametrize("scheme", ["bio", "iob1", "bioes", "bilou"])
@@ -267,8 +279,8 @@ def test_rules_of_a_scheme(scheme: str) -> None:
     crf = chain(9, len(names), rules)
     # Emissions so strong that a finite penalty could be bought over a long sentence.
     emissions = random(scheme, shape=(8, 60, len(names)), scale=1e5)
-    real = torch.ones(8, 60, dtype=torch.bool)
-    for path in crf.best(emissions, real):
+    attention_mask = torch.ones(8, 60, dtype=torch.bool)
+    for path in crf.best(emissions, attention_mask):
         tags = [names[i] for i in path]
         assert problems(tags, scheme) == []
         assert write(entities(tags), 60, scheme) == tags
@@ -290,13 +302,13 @@ def test_buffers_are_not_saved() -> None:
 
 def test_bad_input() -> None:
     crf = CRF(3)
-    real = torch.ones(2, 4, dtype=torch.bool)
+    attention_mask = torch.ones(2, 4, dtype=torch.bool)
     with pytest.raises(InputError, match=r"shape \[2, 4, 5\]"):
-        crf.best(torch.zeros(2, 4, 5), real)
+        crf.best(torch.zeros(2, 4, 5), attention_mask)
     with pytest.raises(InputError, match="expected"):
-        crf.best(torch.zeros(2, 0, 3), real[:, :0])
+        crf.best(torch.zeros(2, 0, 3), attention_mask[:, :0])
     with pytest.raises(InputError, match="outside of 0 to 2"):
-        crf.surprisal(torch.zeros(2, 4, 3), torch.full((2, 4), -100), real)
+        crf.surprisal(torch.zeros(2, 4, 3), torch.full((2, 4), -100), attention_mask)
     with pytest.raises(InputError, match="rules of 3 tags"):
         CRF(4, SOME)
 
@@ -305,15 +317,17 @@ def test_bad_input() -> None:
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 4), st.data())
 def test_any_mask(seed: int, tags: int, width: int, data: st.DataObject) -> None:
     row = st.lists(st.booleans(), min_size=width, max_size=width)
-    real = torch.tensor(data.draw(st.lists(row, min_size=1, max_size=3)))
+    attention_mask = torch.tensor(data.draw(st.lists(row, min_size=1, max_size=3)))
     crf = chain(seed, tags)
-    emissions = random(seed, shape=(*real.shape, tags))
-    for b, path in enumerate(crf.best(emissions, real)):
-        rows = emissions[b, real[b]]
+    emissions = random(seed, shape=(*attention_mask.shape, tags))
+    for b, path in enumerate(crf.best(emissions, attention_mask)):
+        rows = emissions[b, attention_mask[b]]
         assert len(path) == len(rows)
         if len(rows):
             scores = enumerate_all(crf, rows)
             assert scores[tuple(path)] == pytest.approx(max(scores.values()))
-            assert crf.partition(emissions, real)[b].item() == pytest.approx(log_sum(scores))
-    chances = crf.marginals(emissions, real).sum(2)
-    torch.testing.assert_close(chances, real.double())
+            assert crf.partition(emissions, attention_mask)[b].item() == pytest.approx(
+                log_sum(scores)
+            )
+    chances = crf.marginals(emissions, attention_mask).sum(2)
+    torch.testing.assert_close(chances, attention_mask.double())

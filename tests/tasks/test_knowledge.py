@@ -13,10 +13,10 @@ import torch
 from regard.attention.pattern import Full
 from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
 from regard.core.seeding import keyed
-from regard.data.examples import Choice, Labelled
+from regard.data.examples import Labelled, MultipleChoice
 from regard.data.knowledge.graph import Graph
 from regard.data.knowledge.options import KnowledgeOptions
-from regard.data.knowledge.source import Source
+from regard.data.knowledge.source import KnowledgeSource
 from regard.data.tags import IGNORED
 from regard.data.tokenizer import Tokenizer, word_pieces
 from regard.tasks.choose import Choose
@@ -115,7 +115,7 @@ def test_two_texts_have_their_segments(facts: str) -> None:
 
 
 def test_choices_are_several_rows(facts: str) -> None:
-    given = [Choice("a b", ("c", "h i"), label=0), Choice("a", ("c", "c"), label=1)]
+    given = [MultipleChoice("a b", ("c", "h i"), label=0), MultipleChoice("a", ("c", "c"), label=1)]
     made = build(Choose, "bert", examples("choose", given), 24, knowledge={"graph": facts})
     assert made.lengths[0].tolist() == [10, 13]
     batch = judging.batch_of(made)
@@ -159,9 +159,9 @@ def test_a_variant_is_informed_like_its_example(facts: str) -> None:
 # -- entities among tokens
 
 
-def source(pieces: list[str], facts: list[tuple[str, str, str]], **options: Any) -> Source:
+def source(pieces: list[str], facts: list[tuple[str, str, str]], **options: Any) -> KnowledgeSource:
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]
-    return Source(Graph(facts), Tokenizer(word_pieces(vocabulary)), 1, **options)
+    return KnowledgeSource(Graph(facts), Tokenizer(word_pieces(vocabulary)), 1, **options)
 
 
 def test_only_whole_words_are_entities() -> None:
@@ -303,7 +303,7 @@ def test_guidance_tells_which_new_entities_are_related(tmp_path: Path, known: bo
          "'related' needs a graph"),
         ("bert", {"branch": 1}, UnknownName, r"did you mean 'objective\.knowledge\.branches'"),
         ("bert", {"mode": "trees"}, UnknownName, "did you mean 'tree'"),
-        ("bert", {"depth": "two"}, ConfigError, "depth is 'two'"),
+        ("bert", {"depth": "two"}, ConfigError, "drop_path is 'two'"),
         ("bert", {"mode": "bias", "rules": ["relation:z"]}, UnknownName, "unknown relation 'z'"),
         ("longformer", {"mode": "bias", "rules": ["same-sentence"]}, ConfigError,
          "needs a model with segments"),

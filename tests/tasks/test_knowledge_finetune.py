@@ -141,7 +141,7 @@ def test_a_test_asks_with_the_same_knowledge(
 def command(place: Path, *words: str) -> list[str]:
     data = str(place / "reviews.jsonl")
     fixed = ["finetune", str(place / "bert"), "--task", "classify", "--data", data, "--quiet"]
-    quick = ["batch.samples=8", "batch.length=16", "budget.steps=2", "engine.compile=no"]
+    quick = ["batch.size=8", "batch.seq_len=16", "budget.steps=2", "engine.compile=no"]
     return [*fixed, *quick, *words]
 
 
@@ -149,7 +149,7 @@ def test_variants_on_the_fly_are_informed_too(place: Path, tmp_path: Path) -> No
     recipe = tuning.recipe(
         place / "bert", place / "reviews.jsonl",
         objective={"knowledge": {"graph": str(place / "facts.tsv")}},
-        augment={"methods": ["swap"], "chance": 1.0}, budget={"steps": 2},
+        augment={"methods": ["swap"], "prob": 1.0}, budget={"steps": 2},
     )  # fmt: skip
     data = data_for(recipe)
     made: Any = data.build(resolved(recipe, data, MachineFacts())).objective

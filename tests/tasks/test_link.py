@@ -14,7 +14,7 @@ from regard.data.knowledge.graph import Graph
 from regard.evaluation.test import Plan, examine
 from regard.methods.finetune.run import finetune
 from regard.tasks import read
-from regard.tasks.link import Candidate, Linking, Mention, candidates_in
+from regard.tasks.link import EntityCandidate, Linking, Mention, candidates_in
 from tests.tasks import tuning
 from tests.tasks.tuning import OTHERS
 from tests.tasks.tuning import stop as stop
@@ -70,7 +70,7 @@ def test_candidates_come_in_several_shapes(tmp_path: Path) -> None:
         file.write_text(json.dumps(row), encoding="utf-8")
         (found,) = read(str(file), "link")
         assert isinstance(found, Mention)
-        assert found.candidates == (Candidate("a"), Candidate("b"))
+        assert found.candidates == (EntityCandidate("a"), EntityCandidate("b"))
 
 
 def test_candidates_of_a_graph() -> None:
@@ -78,7 +78,10 @@ def test_candidates_of_a_graph() -> None:
         [("Paris", "is", "city"), ("Paris Hilton", "is", "person"), ("Rome", "is", "city")]
     )
     found = candidates_in(graph, "paris", 5)
-    assert found == (Candidate("Paris", "is city"), Candidate("Paris Hilton", "is person"))
+    assert found == (
+        EntityCandidate("Paris", "is city"),
+        EntityCandidate("Paris Hilton", "is person"),
+    )
     assert candidates_in(graph, "Paris", 1) == found[:1] and candidates_in(graph, "Oslo", 5) == ()
 
 

@@ -17,8 +17,8 @@ from regard.data.problems import Problems
 from regard.evaluation.test import Plan, examine
 from regard.methods.finetune.run import finetune
 from regard.tasks import read, task
-from regard.tasks.corpus import Examples
-from regard.tasks.multilabel import Labels, LabelSets, Multilabel, MultilabelOptions
+from regard.tasks.corpus import TaskCorpus
+from regard.tasks.multilabel import LabelSets, Multilabel, MultiLabelExample, MultilabelOptions
 from regard.training.rdrop import agreeing
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
@@ -55,17 +55,21 @@ def test_labels_come_as_a_list_or_as_a_text(tmp_path: Path) -> None:
 
 
 def objective(examples: list[Any], **options: Any) -> Multilabel:
-    held = Examples("multilabel", examples, tuning.tokenizer(), ["gloom", "joy"], "train")
+    held = TaskCorpus("multilabel", examples, tuning.tokenizer(), ["gloom", "joy"], "train")
     made = MultilabelOptions(family="bert", **options)
     return Multilabel(held, made, length=16, batch=2, seed=1)  # type: ignore[arg-type]
 
 
 def test_the_loss_is_binary_cross_entropy(tmp_path: Path) -> None:
-    examples = [Labels("fine film", None, ("joy",)), Labels("the plot", None, ()), Labels("dull")]
+    examples = [
+        MultiLabelExample("fine film", None, ("joy",)),
+        MultiLabelExample("the plot", None, ()),
+        MultiLabelExample("dull"),
+    ]
     made = objective(examples)
     model = load(tuning.bert(tmp_path / "bert"), heads=made.heads()).model.eval()
     batch = made.collate([made.sample(0, i) for i in range(3)])
-    scores = model.read("classify", made.hidden(model, batch), batch["real"])
+    scores = model.read("classify", made.hidden(model, batch), batch["attention_mask"])
     wanted = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
     cross = torch.nn.functional.binary_cross_entropy_with_logits
     expected = cross(scores[:2], wanted, reduction="none").mean(1).sum()
@@ -80,13 +84,13 @@ def test_the_loss_is_binary_cross_entropy(tmp_path: Path) -> None:
 
 def test_a_threshold_must_be_a_probability() -> None:
     with pytest.raises(ConfigError, match=r"objective\.threshold is 1\.5"):
-        objective([Labels("fine", None, ("joy",))], threshold=1.5)
+        objective([MultiLabelExample("fine", None, ("joy",))], threshold=1.5)
 
 
 def test_two_passes_are_not_compared() -> None:
     """R-Drop compares distributions over classes, and here each class is a yes or no of its own."""
     with pytest.raises(ConfigError, match="does not know what 'multilabel' says"):
-        agreeing(objective([Labels("fine", None, ("joy",))]), 1.0)
+        agreeing(objective([MultiLabelExample("fine", None, ("joy",))]), 1.0)
 
 
 def test_figures_are_scikit_learns() -> None:
@@ -123,7 +127,7 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     assert said[0].value == ["joy", "sound"] and set(said[0].scores) == {"gloom", "joy", "sound"}
     assert said[1].value == []
     assert loaded.classify("music music music the film").value == ["joy", "sound"]
-    line = task("multilabel").line(Labels("music music music the film"), said[0], [])
+    line = task("multilabel").line(MultiLabelExample("music music music the film"), said[0], [])
     assert line.startswith("joy 0.") and "\tsound 0." in line
     (tmp_path / "run" / "task.json").unlink()  # as others publish it
     assert load(tmp_path / "run").predict("music music music the film").value == ["joy", "sound"]

@@ -13,8 +13,8 @@ import pytest
 
 from regard.core.errors import InputError, UnknownName
 from regard.data.examples import Labelled
-from regard.data.problems import Place, Problems
-from regard.data.readers import Options, Reader
+from regard.data.problems import FileLine, Problems
+from regard.data.readers import ExampleReader, ReaderOptions
 from regard.tasks import read
 from regard.tasks import task as task_named
 from tests.files import Write, rows, seen, told
@@ -27,8 +27,8 @@ def test_jsonl_with_places_and_ids(write: Write) -> None:
         "a.jsonl.gz", rows({"id": "x", "text": "好", "label": "pos"}, {"text": "b", "label": 0})
     )
     assert read(file, "classify") == [
-        Labelled("好", None, "pos", Place(str(file), 1), "x"),
-        Labelled("b", None, "0", Place(str(file), 2), f"{file}:2"),
+        Labelled("好", None, "pos", FileLine(str(file), 1), "x"),
+        Labelled("b", None, "0", FileLine(str(file), 2), f"{file}:2"),
     ]
 
 
@@ -248,7 +248,7 @@ def test_parquet_is_read_like_other_records(tmp_path: Path, packed: bool) -> Non
         return file
 
     examples, problems = seen(written(review=["a", " ", "c"], label=[1, 0, None]), "classify")
-    assert examples == [Labelled("a", None, "1", Place(str(file), 1), f"{file}:1")]
+    assert examples == [Labelled("a", None, "1", FileLine(str(file), 1), f"{file}:1")]
     assert problems == ["error empty-text 2", "error missing-label 3"]
     (found,) = read(written(tokens=[["a", "b"]], ner_tags=[["O", "B-x"]]), "tag")
     assert (found.words, found.tags) == (("a", "b"), ("O", "B-x"))
@@ -295,8 +295,8 @@ def test_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
     problems = Problems()
-    reader = Reader(
-        "hub:some/name@en#test", task_named("classify"), Options(download=True), problems
+    reader = ExampleReader(
+        "hub:some/name@en#test", task_named("classify"), ReaderOptions(download=True), problems
     )
     assert [(e.text, e.label, str(e.place)) for e in reader] == [
         ("a", "pos", "hub:some/name@en#test:1")
@@ -332,7 +332,7 @@ def test_bad_names(write: Write, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="did you mean 'classify'"):
         read(tmp_path, "clasify")
     with pytest.raises(UnknownName, match="format"):
-        Options(form="jsnol")
+        ReaderOptions(form="jsnol")
     with pytest.raises(UnknownName, match="role"):
         read(write("a.jsonl", rows({"text": "a"})), "classify", fields={"txt": "a"})
 
@@ -350,7 +350,7 @@ def test_a_format_may_be_said(write: Write) -> None:
 def test_a_stream_holds_a_record_at_a_time(write: Write) -> None:
     """An example comes out before a fault further down is met."""
     good = rows(*({"text": "a" * 1000} for _ in range(3000)))
-    stream = iter(Reader(write("a.jsonl", good + "\0"), task_named("classify")))
+    stream = iter(ExampleReader(write("a.jsonl", good + "\0"), task_named("classify")))
     assert next(stream).place.line == 1
     with pytest.raises(InputError, match="binary"):
         list(stream)

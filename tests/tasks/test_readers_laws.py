@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from regard.core.errors import RegardError
 from regard.data.problems import Problems
-from regard.data.readers import Reader
+from regard.data.readers import ExampleReader
 from regard.tasks import read
 from regard.tasks import task as task_named
 
@@ -97,7 +97,7 @@ def test_nothing_but_a_named_error_comes_out_of_noise(
     file.write_bytes(content)
     for task in ("classify", "answer", "tag", "choose", "translate", "converse"):
         try:
-            for found in Reader(file, task_named(task)):
+            for found in ExampleReader(file, task_named(task)):
                 assert found.place.line > 0
         except RegardError as error:
             assert str(error)
@@ -131,7 +131,8 @@ def test_real_files_open_without_options(name: str) -> None:
     task, count = REAL[name]
     problems = Problems()
     assert (
-        len(list(Reader(file, task_named(task), None, problems))) + problems.count("error") == count
+        len(list(ExampleReader(file, task_named(task), None, problems))) + problems.count("error")
+        == count
     )
     broken = ["turn 3 of 88 is empty"] if "chatterbot.english" in name else []
     assert [p.message for p in problems.kept if p.severity == "error"] == broken

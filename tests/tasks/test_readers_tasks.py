@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from regard.core.errors import InputError
-from regard.data.examples import Answer, Choice, Dialogue, Pair, Question, Tagged
-from regard.data.problems import Place, Problems
-from regard.data.readers import Reader
+from regard.data.examples import (
+    AnswerSpan,
+    DialogueExample,
+    MultipleChoice,
+    Question,
+    Tagged,
+    TextPair,
+)
+from regard.data.problems import FileLine, Problems
+from regard.data.readers import ExampleReader
 from regard.tasks import read
 from regard.tasks import task as task_named
 from tests.files import Write, rows, seen, told
@@ -23,8 +30,8 @@ WNUT = "Mr\tO\nX\tB-person\n\t\nthe\tO\nend\tO\n"
 def test_conll_with_tabs(write: Write) -> None:
     file = write("a.conll.gz", WNUT)
     assert read(file, "tag") == [
-        Tagged(("Mr", "X"), ("O", "B-person"), Place(str(file), 1), f"{file}:1"),
-        Tagged(("the", "end"), ("O", "O"), Place(str(file), 4), f"{file}:4"),
+        Tagged(("Mr", "X"), ("O", "B-person"), FileLine(str(file), 1), f"{file}:1"),
+        Tagged(("the", "end"), ("O", "O"), FileLine(str(file), 4), f"{file}:4"),
     ]
 
 
@@ -123,7 +130,12 @@ def test_squad(write: Write) -> None:
     file = write("a.json.gz", content)
     one, two = read(file, "answer")
     assert one == Question(
-        "which q1?", PASSAGE, (Answer("308", 4),) * 2, False, Place(str(file), one.place.line), "q1"
+        "which q1?",
+        PASSAGE,
+        (AnswerSpan("308", 4),) * 2,
+        False,
+        FileLine(str(file), one.place.line),
+        "q1",
     )
     lines = content.splitlines()
     assert '"q1"' in lines[one.place.line - 1]
@@ -161,7 +173,7 @@ def test_answers_off_their_place(write: Write) -> None:
         ),
     )
     problems = Problems()
-    examples = list(Reader(file, task_named("answer"), None, problems))
+    examples = list(ExampleReader(file, task_named("answer"), None, problems))
     assert [e.id for e in examples] == ["some", "good"]
     assert [len(e.answers) for e in examples] == [1, 1]
     assert {(p.severity, p.kind) for p in problems.kept} == {
@@ -194,11 +206,11 @@ def test_flat_questions(write: Write) -> None:
     )
     examples, problems = seen(file, "answer")
     assert [e.answers for e in examples] == [
-        (Answer("24", 20),),
+        (AnswerSpan("24", 20),),
         (),
-        (Answer("24", 20),),
-        (Answer("308", 4),),
-        (Answer("24", 20),),
+        (AnswerSpan("24", 20),),
+        (AnswerSpan("308", 4),),
+        (AnswerSpan("24", 20),),
     ]
     assert [e.impossible for e in examples] == [False, True, False, False, False]
     assert problems == [
@@ -212,7 +224,7 @@ def test_flat_questions(write: Write) -> None:
 def test_questions_in_tables(write: Write) -> None:
     file = write("a.tsv", f"question\tcontext\tanswer\tanswer_start\nq\t{PASSAGE}\t24\t20\n")
     (found,) = read(file, "answer")
-    assert found.answers == (Answer("24", 20),)
+    assert found.answers == (AnswerSpan("24", 20),)
 
 
 def test_impossible_with_an_answer(write: Write) -> None:
@@ -249,7 +261,7 @@ def test_copa(write: Write) -> None:
         "a.jsonl", rows({"premise": "p", "asks": "cause", "choices": ["x", "y"], "label": 1})
     )
     assert read(file, "choose") == [
-        Choice("p", ("x", "y"), "cause", 1, Place(str(file), 1), f"{file}:1")
+        MultipleChoice("p", ("x", "y"), "cause", 1, FileLine(str(file), 1), f"{file}:1")
     ]
 
 
@@ -285,7 +297,7 @@ def test_copa(write: Write) -> None:
 )
 def test_layouts_of_choices(write: Write, record: dict[str, Any], expected: Any) -> None:
     (found,) = read(write("a.jsonl", rows(record)), "choose")
-    assert isinstance(found, Choice)
+    assert isinstance(found, MultipleChoice)
     assert (found.premise, found.choices, found.asks, found.label) == expected
 
 
@@ -369,15 +381,15 @@ def test_only_two_text_files_are_parallel(write: Write) -> None:
     with pytest.raises(InputError, match="3 files"):
         read(files, "translate")
     (found,) = read(files[0], "translate")
-    assert found == Pair("a", None, Place(str(files[0]), 1), f"{files[0]}:1")
+    assert found == TextPair("a", None, FileLine(str(files[0]), 1), f"{files[0]}:1")
 
 
 def test_names_of_pairs_of_texts(write: Write) -> None:
     for record, task in (
         ({"source": "x", "target": "y"}, "translate"),
         ({"translation": {"en": "x", "de": "y"}}, "translate"),
-        ({"document": "x", "summary": "y"}, "summarise"),
-        ({"article": "x", "highlights": "y"}, "summarise"),
+        ({"document": "x", "summary": "y"}, "summarize"),
+        ({"article": "x", "highlights": "y"}, "summarize"),
     ):
         (found,) = read(write("a.jsonl", rows(record)), task)
         assert (found.source, found.target) == ("x", "y")
@@ -414,7 +426,9 @@ def test_dialogue(write: Write) -> None:
         ),
     )
     examples, problems = seen(file, "converse")
-    assert examples[0] == Dialogue(("什么是ai", "人工智能"), None, Place(str(file), 1), f"{file}:1")
+    assert examples[0] == DialogueExample(
+        ("什么是ai", "人工智能"), None, FileLine(str(file), 1), f"{file}:1"
+    )
     assert examples[1].roles == ("user", "assistant")
     assert problems == [
         "warning short-dialogue 3",

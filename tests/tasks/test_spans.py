@@ -15,9 +15,9 @@ from torch import Tensor
 from regard.core.errors import InputError
 from regard.core.seeding import keyed
 from regard.data.corpus import Special
-from regard.data.examples import Answer, Question
+from regard.data.examples import AnswerSpan, Question
 from regard.data.tokenizer import Tokenizer, word_pieces
-from regard.data.windows import Read
+from regard.data.windows import QuestionWindows
 from regard.models import FAMILIES as CARDS
 from regard.tasks.spans import (
     Spans,
@@ -36,12 +36,12 @@ TOKENIZER = Tokenizer(word_pieces(PIECES))
 SHORT = replace(CARDS["bert"].passage_format, length=9, stride=2)  # [CLS] q r [SEP] + 4 + [SEP]
 
 
-def read_of(passage: str, *answers: tuple[str, int]) -> Read:
-    made = tuple(Answer(*answer) for answer in answers)
+def read_of(passage: str, *answers: tuple[str, int]) -> QuestionWindows:
+    made = tuple(AnswerSpan(*answer) for answer in answers)
     return cut(Question("q r", passage, made, id="one"), TOKENIZER, SPECIAL, SHORT)[0]
 
 
-def batch_of(*reads: Read) -> dict[str, Tensor]:
+def batch_of(*reads: QuestionWindows) -> dict[str, Tensor]:
     windows = [window for read in reads for window in read.windows]
     return {k: torch.from_numpy(v) for k, v in collate(windows, PAD).items()}
 
@@ -273,7 +273,7 @@ def test_gold_comes_back(first: int, more: int, stride: int) -> None:
     passage = "a b c d e f"
     text = passage[2 * first : 2 * (first + more) + 1]
     layout = replace(SHORT, stride=stride)
-    asked = Question("q r", passage, (Answer(text, 2 * first),), id="one")
+    asked = Question("q r", passage, (AnswerSpan(text, 2 * first),), id="one")
     read, _ = cut(asked, TOKENIZER, SPECIAL, layout)
     batch = batch_of(read)
     for row, window in enumerate(read.windows):

@@ -35,8 +35,8 @@ from regard.objectives.base import Loss
 from regard.tasks import task as task_named
 from regard.tasks.crf import CRF
 from regard.tasks.tag_objective import Entities, Tag
-from regard.training.parallel import Group
-from regard.training.train_module import Learner, validate
+from regard.training.parallel import ProcessGroup
+from regard.training.train_module import TrainModule, validate
 from tests.equal.reference import ours, scramble
 from tests.objectives.rules import check_micro_batches, few
 from tests.tasks.tagging import (
@@ -92,7 +92,9 @@ def test_rows(family: str, tokenizer: Tokenizer) -> None:
         shorter,
     ]
     assert batch["labels"].tolist() == tables[:2]
-    assert batch["real"].tolist() == [[w != "[PAD]" for w in x.split()] for x in (longer, shorter)]
+    assert batch["attention_mask"].tolist() == [
+        [w != "[PAD]" for w in x.split()] for x in (longer, shorter)
+    ]
     assert ("segments" in batch) == (tables[2] is not None)
     if "segments" in batch:
         assert batch["segments"].tolist() == tables[2:]
@@ -165,10 +167,10 @@ def test_padding(tokenizer: Tokenizer) -> None:
         shares = []
         for step in range(2 * len(made) // 16):  # over the end of an epoch
             batch = made.collate([made.get(step * 16 + i) for i in range(16)])
-            shares.append((int(batch["real"].sum()), batch["real"].numel()))
+            shares.append((int(batch["attention_mask"].sum()), batch["attention_mask"].numel()))
             assert made.tokens_in(batch) == shares[-1][0]
-        real, total = np.sum(shares, 0)
-        assert 1 - real / total < 0.1
+        attention_mask, total = np.sum(shares, 0)
+        assert 1 - attention_mask / total < 0.1
 
 
 # -- losses
@@ -206,7 +208,7 @@ def test_the_loss_of_transformers(family: str, tokenizer: Tokenizer, tmp_path: P
     made.check(mine)
     batch = whole(made)
     more = {"token_type_ids": batch["segments"]} if "segments" in batch else {}
-    given_ = {"attention_mask": batch["real"].long(), "labels": batch["labels"], **more}
+    given_ = {"attention_mask": batch["attention_mask"].long(), "labels": batch["labels"], **more}
     wanted = theirs(batch["tokens"], **given_)
     loss = made.loss(mine, batch)
     assert loss.counts == made.counts(batch) == {"tag": 5.0}
@@ -363,7 +365,7 @@ def test_counts_are_those_of_seqeval(pairs: list[list[tuple[str, str]]]) -> None
 
 
 def validated(made: Tag, held: Any) -> dict[str, float]:
-    return validate(Learner(held, made), made, Group(), torch.device("cpu"), "fp32")
+    return validate(TrainModule(held, made), made, ProcessGroup(), torch.device("cpu"), "fp32")
 
 
 @pytest.mark.parametrize("crf", [False, True])
@@ -457,7 +459,7 @@ def test_figures_of_nothing(tokenizer: Tokenizer) -> None:
 def test_a_banded_gpt_keeps_its_chain_beside(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Its directory has a format of our own, which holds all tensors of the model but these."""
     made = objective(TWO, tokenizer, "gpt", crf=True)
-    banded = GPT(GPTConfig(**SIZE | {"context": 64, "band": 4}), {"tag": 5}).initialise()
+    banded = GPT(GPTConfig(**SIZE | {"context": 64, "band": 4}), {"tag": 5}).initialize()
     banded = made.adapt_model(banded)
     made.check(banded)
     torch.nn.init.normal_(banded.crf.steps)

@@ -29,16 +29,16 @@ from tests.tasks.tagging import KINDS, SIZE, conll, pieces, sentences, tagged, w
 @pytest.fixture
 def start(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    config = BertConfig(**SIZE | {"width": 32, "hidden": 64, "context": 32})
-    return save(Bert(config).initialise(), tmp_path / "start", pieces())
+    config = BertConfig(**SIZE | {"width": 32, "ffn_size": 64, "context": 32})
+    return save(Bert(config).initialize(), tmp_path / "start", pieces())
 
 
 def recipe(start: Path, data: Path, **changes: Any) -> Recipe:
     base: dict[str, Any] = {
         "examples": {"task": "tag"},
-        "batch": {"samples": 16, "length": 32},
+        "batch": {"size": 16, "seq_len": 32},
         "budget": {"steps": 60},
-        "optimizer": {"rate": 0.005},
+        "optimizer": {"lr": 0.005},
     }
     return tuning.recipe(start, data, **(base | changes))
 
@@ -74,7 +74,9 @@ def test_learning(crf: bool, start: Path, tmp_path: Path) -> None:
     with torch.no_grad():
         batch = whole(mine)
         own = mine.scores(ask.model, batch)  # type: ignore[attr-defined]
-    torch.testing.assert_close(scores[batch["real"]], own[batch["real"]], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        scores[batch["attention_mask"]], own[batch["attention_mask"]], rtol=1e-4, atol=1e-4
+    )
 
 
 SPEECH = {"the": "DT", "a": "DT", "of": "IN", "in": "IN", "is": "VB", "likes": "VB", "and": "CC"}

@@ -23,7 +23,7 @@ from regard.formats.directory import save
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.tasks.classify import Classify
-from regard.tasks.corpus import Examples, labelled_data
+from regard.tasks.corpus import TaskCorpus, labelled_data
 from regard.tasks.tag_objective import Tag
 from regard.tasks.task_tokens import extended, grown, marked
 from regard.training.build import model_for, outline
@@ -153,10 +153,10 @@ def test_every_file_that_lists_tokens_says_so(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def gpt(vocabulary: int, **changes: Any) -> GPT:
+def gpt(vocab_size: int, **changes: Any) -> GPT:
     torch.manual_seed(0)
-    config = GPTConfig(vocabulary=vocabulary, context=24, width=32, layers=1, heads=2, **changes)
-    return GPT(config).initialise().eval()
+    config = GPTConfig(vocab_size=vocab_size, context=24, width=32, layers=1, heads=2, **changes)
+    return GPT(config).initialize().eval()
 
 
 @torch.no_grad()
@@ -166,7 +166,7 @@ def test_new_rows_leave_the_old_ones_alone() -> None:
     hidden, logits = model(tokens), model.logits(model(tokens))
     torch.manual_seed(1)
     assert grown(model, 3050) is model
-    assert model.config.vocabulary == model.tokens.num_embeddings == 3050
+    assert model.config.vocab_size == model.tokens.num_embeddings == 3050
     assert model.output.weight is model.tokens.weight and model.tokens.weight.requires_grad
     assert torch.equal(model(tokens), hidden)
     assert torch.allclose(model.logits(hidden)[..., :50], logits, atol=1e-6)
@@ -178,8 +178,8 @@ def test_new_rows_leave_the_old_ones_alone() -> None:
 def test_nothing_to_grow_and_nothing_that_can() -> None:
     model = gpt(50)
     table = model.tokens.weight
-    assert grown(model, 50).tokens.weight is table and grown(model, 7).config.vocabulary == 50
-    bert = Bert(BertConfig(vocabulary=9, width=16, layers=1, heads=2, hidden=16))
+    assert grown(model, 50).tokens.weight is table and grown(model, 7).config.vocab_size == 50
+    bert = Bert(BertConfig(vocab_size=9, width=16, layers=1, heads=2, ffn_size=16))
     with pytest.raises(ConfigError, match="Bert cannot learn tokens"):
         grown(bert, 10)
 
@@ -205,18 +205,18 @@ def test_a_run_is_planned_and_built_with_them(kind: str, tmp_path: Path) -> None
     recipe = make({"model": str(tmp_path / "model"), "data": str(data), "objective": asked,
                    "examples": {"task": "classify"}})  # fmt: skip
     held = labelled_data(recipe, "train")
-    assert held.vocabulary == len(held.tokenizer) == len(tokenizer) + len(KINDS[kind])
+    assert held.vocab_size == len(held.tokenizer) == len(tokenizer) + len(KINDS[kind])
     options = Classify.Options(family="gpt")
     made: Any = Classify(held, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
     ghost, model = outline(recipe, made), model_for(recipe, made)
-    assert ghost.config == model.config and model.config.vocabulary == held.vocabulary
-    assert made.sample(0, 0)["tokens"].max() < held.vocabulary
+    assert ghost.config == model.config and model.config.vocab_size == held.vocab_size
+    assert made.sample(0, 0)["tokens"].max() < held.vocab_size
     assert torch.equal(model.tokens.weight, model_for(recipe, made).tokens.weight)  # by the seed
     assert torch.equal(
         model.tokens.weight[: len(tokenizer)], load(tmp_path / "model").model.tokens.weight
     )
     recipe.objective["marks"] = False  # GPT-1's has no token at all that could end a text
-    assert labelled_data(recipe, "train").vocabulary == len(tokenizer) + (kind == "gpt1")
+    assert labelled_data(recipe, "train").vocab_size == len(tokenizer) + (kind == "gpt1")
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "gpt1"])
@@ -239,10 +239,10 @@ def test_what_a_task_needs(kind: str, tmp_path: Path) -> None:
 def test_published_gpt1_tags(tmp_path: Path) -> None:
     tokenizer = opened(published("gpt1", tmp_path))
     ready = marked(tokenizer, "gpt", "tag", True)
-    held = Examples("tag", [Tagged(("the", "cat"), ("O", "B-x"))], ready, labels(["x"]), "train")
+    held = TaskCorpus("tag", [Tagged(("the", "cat"), ("O", "B-x"))], ready, labels(["x"]), "train")
     options = Tag.Options(family="gpt")
     made: Any = Tag(held, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
-    model = GPT(gpt(len(tokenizer), norm="post").config, {"tag": 3}).initialise()
+    model = GPT(gpt(len(tokenizer), norm="post").config, {"tag": 3}).initialize()
     model = made.adapt_model(model)
     made.check(model)
     loss = made.loss(model, made.collate([made.sample(0, 0)]))
@@ -256,7 +256,7 @@ def test_published_gpt1_tags(tmp_path: Path) -> None:
 def test_a_tokenizer_that_has_them_stays(tmp_path: Path) -> None:
     """What 'regard prepare' makes has all roles."""
     made = extended(opened(published("gpt2", tmp_path)), "the model", MARKS)
-    held = Examples(
+    held = TaskCorpus(
         "classify", [Labelled("the cat", label="x")], extended(made, "the model", MARKS), ["x", "y"]
     )
     assert held.tokenizer is made

@@ -10,40 +10,43 @@ import pytest
 
 from regard.core.errors import UnknownName
 from regard.data.examples import (
-    Answer,
-    Choice,
-    Dialogue,
+    AnswerSpan,
+    DialogueExample,
     Example,
     Labelled,
-    Pair,
+    MultipleChoice,
     Preference,
     Question,
     Tagged,
+    TextPair,
 )
 from regard.tasks import TASKS, read, task
 from regard.tasks.check import check
-from regard.tasks.link import Candidate, Mention
-from regard.tasks.multilabel import Labels
+from regard.tasks.link import EntityCandidate, Mention
+from regard.tasks.multilabel import MultiLabelExample
 
-PARIS = (Candidate("Paris", "a city"), Candidate("Paris Hilton", "a person"))
+PARIS = (EntityCandidate("Paris", "a city"), EntityCandidate("Paris Hilton", "a person"))
 EXAMPLES: dict[str, list[Example]] = {
     "classify": [Labelled("a fine film", None, "good"), Labelled("a dull plot", None, "bad")],
     "entail": [Labelled("He ran.", "He moved.", "yes"), Labelled("He ran.", "He sat.", "no")],
     "similar": [Labelled("He ran.", "He fled.", 4.0), Labelled("He ran.", "It rains.", 0.4)],
     "tag": [Tagged(("Tom", "ran"), ("B-PER", "O")), Tagged(("It", "rains"), ("O", "O"))],
     "answer": [
-        Question("Who?", "Tom ran.", (Answer("Tom", 0),)),
+        Question("Who?", "Tom ran.", (AnswerSpan("Tom", 0),)),
         Question("Why?", "Tom ran home.", (), True),
     ],
     "choose": [
-        Choice("It rained.", ("wet", "dry"), None, 0),
-        Choice("Sun.", ("wet", "dry"), "effect", 1),
+        MultipleChoice("It rained.", ("wet", "dry"), None, 0),
+        MultipleChoice("Sun.", ("wet", "dry"), "effect", 1),
     ],
-    "translate": [Pair("the cat", "le chat"), Pair("the dog ran home", "le chien est rentré")],
-    "summarise": [Pair("a long story", "a story"), Pair("much ado about it", "much ado")],
-    "converse": [Dialogue(("Hi.", "Hello there.")), Dialogue(("Bye.", "See you soon."))],
+    "translate": [TextPair("the cat", "le chat"), TextPair("the dog ran home",
+     "le chien est rentré")],
+    "summarize": [TextPair("a long story", "a story"), TextPair("much ado about it", "much ado")],
+    "converse": [DialogueExample(("Hi.", "Hello there.")), DialogueExample(("Bye.",
+     "See you soon."))],
     "prefer": [Preference("Hi", "Hello.", "What?"), Preference("Bye", "See you.", "No.")],
-    "multilabel": [Labels("a fine film", None, ("fun", "short")), Labels("a dull plot", None, ())],
+    "multilabel": [MultiLabelExample("a fine film", None, ("fun", "short")),
+     MultiLabelExample("a dull plot", None, ())],
     "link": [
         Mention("Paris is large.", "Paris", PARIS, "Paris"),
         Mention("Paris sang.", "Paris", PARIS, "Paris Hilton"),

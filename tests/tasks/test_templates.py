@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.data.examples import Answer, Choice, Dialogue, Example, Labelled, Pair, Question
-from regard.data.problems import Place
+from regard.data.examples import (
+    AnswerSpan,
+    DialogueExample,
+    Example,
+    Labelled,
+    MultipleChoice,
+    Question,
+    TextPair,
+)
+from regard.data.problems import FileLine
 from regard.evaluation.prompter import Options, prompter_for
 from regard.evaluation.prompting import evaluate
 from regard.tasks import task as task_named
@@ -42,27 +50,27 @@ from tests.decoding.small import talking
         ),
         (
             "choose",
-            Choice("The sun rose.", ("It was dark.", "I woke up."), "effect", 1),
+            MultipleChoice("The sun rose.", ("It was dark.", "I woke up."), "effect", 1),
             "The sun rose so |I woke up.",
         ),
         (
             "choose",
-            Choice("My body cast a shadow.", ("The sun rose.", "It rained."), "cause", 0),
+            MultipleChoice("My body cast a shadow.", ("The sun rose.", "It rained."), "cause", 0),
             "My body cast a shadow because |the sun rose.",
         ),
         (
             "choose",
-            Choice("Tom ran.", ("He won.", "He slept."), None, 0),
+            MultipleChoice("Tom ran.", ("He won.", "He slept."), None, 0),
             "Tom ran. |He won.",
         ),
         (
             "choose",
-            Choice("Tom ran.", ("Home", "Away"), "Where?", 1),
+            MultipleChoice("Tom ran.", ("Home", "Away"), "Where?", 1),
             "Tom ran.\nQ: Where?\nA: |Away",
         ),
         (
             "answer",
-            Question("Who ran?", "Tom ran home.", (Answer("Tom", 0),)),
+            Question("Who ran?", "Tom ran home.", (AnswerSpan("Tom", 0),)),
             "Tom ran home.\nQ: Who ran?\nA: |Tom",
         ),
         (
@@ -70,9 +78,9 @@ from tests.decoding.small import talking
             Question("Who swam?", "Tom ran home.", (), True),
             "Tom ran home.\nQ: Who swam?\nA: |unanswerable",
         ),
-        ("translate", Pair("the cat", "le chat"), "the cat = |le chat"),
-        ("summarise", Pair("A long story.", "A story."), "A long story.\nTL;DR: |A story."),
-        ("converse", Dialogue(("Hi.", "Hello.", "Bye.")), "Hi.\nHello.\n|Bye."),
+        ("translate", TextPair("the cat", "le chat"), "the cat = |le chat"),
+        ("summarize", TextPair("A long story.", "A story."), "A long story.\nTL;DR: |A story."),
+        ("converse", DialogueExample(("Hi.", "Hello.", "Bye.")), "Hi.\nHello.\n|Bye."),
     ],
 )
 def test_usual_templates(task: str, example: Example, expected: str) -> None:
@@ -127,7 +135,7 @@ def test_bad_templates_are_refused(template: str, message: str) -> None:
 
 
 def test_what_an_example_lacks_is_named_with_its_place() -> None:
-    examples = [Labelled("a", None, "x", Place("f.csv", 3)), Labelled("b", None, "y")]
+    examples = [Labelled("a", None, "x", FileLine("f.csv", 3)), Labelled("b", None, "y")]
     with pytest.raises(InputError, match=r"f\.csv:3: the example has no pair"):
         evaluate(talking(), examples, "classify", template="{text} {pair} {label}")
 
@@ -156,7 +164,7 @@ TWO = [Labelled("a", None, "x"), Labelled("b", None, "y")]
         (TWO[:1], "classify", {}, InputError, "all examples have the label 'x'"),
         ([Labelled("a", "b", "4.5")], "similar", {}, InputError, r"score 4\.5"),
         ([], "classify", {}, InputError, "no examples"),
-        ([Pair("a", "b")], "translate", {"labels": {"x": "a"}}, ConfigError, "no labels"),
+        ([TextPair("a", "b")], "translate", {"labels": {"x": "a"}}, ConfigError, "no labels"),
     ],
 )
 def test_refusals(

@@ -65,25 +65,25 @@ def tiny(family: str, heads_of: dict[str, int], /, **options: Any) -> Any:
 def bert(directory: Path, *, layers: int = 2, **changes: Any) -> Path:
     """A model directory with the heads of pre-training."""
     torch.manual_seed(1)
-    shape: dict[str, Any] = {"width": 32, "heads": 2, "hidden": 64, "context": 32}
-    config = BertConfig(vocabulary=len(WORDS), layers=layers, **(shape | changes))
-    return save(Bert(config).initialise(), directory, tokenizer())
+    shape: dict[str, Any] = {"width": 32, "heads": 2, "ffn_size": 64, "context": 32}
+    config = BertConfig(vocab_size=len(WORDS), layers=layers, **(shape | changes))
+    return save(Bert(config).initialize(), directory, tokenizer())
 
 
 def model(directory: Path, family: str) -> Path:
     """A model directory of another family."""
     torch.manual_seed(1)
-    shape: dict[str, Any] = {"vocabulary": len(WORDS), "width": 16, "layers": 1, "heads": 2,
-                             "hidden": 32}  # fmt: skip
+    shape: dict[str, Any] = {"vocab_size": len(WORDS), "width": 16, "layers": 1, "heads": 2,
+                             "ffn_size": 32}  # fmt: skip
     changes: dict[str, dict[str, Any]] = {
         "gpt": {"context": 32},
-        "xlnet": {"head_size": 8, "memory": 0},
+        "xlnet": {"head_size": 8, "mem_len": 0},
         "longformer": {"context": 32, "window": 8},
-        "t5": {"head_size": 8, "end": 3, "padding": 0, "start": 0},
+        "t5": {"head_size": 8, "eos_id": 3, "pad_id": 0, "start_id": 0},
     }
     made, config = FAMILIES[family].model, FAMILIES[family].config
     built: Any = made(config(**(shape | changes[family])))
-    return save(built.initialise(), directory, tokenizer())
+    return save(built.initialize(), directory, tokenizer())
 
 
 def reviews(count: int, seed: int = 0, share: float = 0.5) -> list[dict[str, str]]:
@@ -114,9 +114,9 @@ def recipe(model: Path, data: Path, **changes: Any) -> Recipe:
         "model": str(model),
         "data": str(data),
         "examples": {"task": "classify"},
-        "batch": {"samples": 8, "length": 16},
+        "batch": {"size": 8, "seq_len": 16},
         "budget": {"steps": 12},
-        "optimizer": {"rate": 0.003},
+        "optimizer": {"lr": 0.003},
         "engine": {"precision": "fp32", "compile": "no"},
     }
     return make(base, changes)

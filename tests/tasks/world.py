@@ -19,7 +19,7 @@ from tests.tasks import tuning
 
 KINDS = {"good": "praise", "bad": "blame"}
 SHAPE: dict[str, Any] = {
-    "vocabulary": len(tuning.WORDS), "width": 32, "layers": 1, "heads": 2, "hidden": 64,
+    "vocab_size": len(tuning.WORDS), "width": 32, "layers": 1, "heads": 2, "ffn_size": 64,
     "dropout": 0.0,
 }  # fmt: skip
 
@@ -28,7 +28,7 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "gpt": lambda: GPT(GPTConfig(**SHAPE, context=32)),
     "xlnet": lambda: XLNet(XLNetConfig(**SHAPE, head_size=16)),
     "longformer": lambda: Longformer(LongformerConfig(**SHAPE, context=64, window=4)),
-    "lstm": lambda: LSTM(LSTMConfig(vocabulary=len(tuning.WORDS), width=32, layers=1)),
+    "lstm": lambda: LSTM(LSTMConfig(vocab_size=len(tuning.WORDS), width=32, layers=1)),
 }
 
 
@@ -141,10 +141,10 @@ class World:
             if name == "bert":
                 tuning.bert(place)
             elif name == "t5":
-                ends = {"padding": 0, "start": 0, "end": 3, "head_size": 16}
-                save(T5(T5Config(**SHAPE, **ends)).initialise(), place, tuning.tokenizer())
+                ends = {"pad_id": 0, "start_id": 0, "eos_id": 3, "head_size": 16}
+                save(T5(T5Config(**SHAPE, **ends)).initialize(), place, tuning.tokenizer())
             else:
-                save(OTHERS[name]().initialise(), place, tuning.tokenizer())
+                save(OTHERS[name]().initialize(), place, tuning.tokenizer())
         return str(place)
 
     def data(self, task: str, count: int = 60, seed: int = 5) -> str:
@@ -163,7 +163,7 @@ class World:
                 Path(data),
                 examples={"task": given["task"]},
                 budget={"steps": given["steps"]},
-                optimizer={"rate": given.get("rate", 0.003)},
+                optimizer={"lr": given.get("rate", 0.003)},
                 seed=given.get("seed", 1),
             )
             finetune(made, place, display="silent")

@@ -17,39 +17,39 @@ from torch import Tensor
 from regard.core.errors import StorageError
 from regard.methods.runs import data_for
 from regard.training.checkpoint import Checkpoints
-from regard.training.parallel import Group
+from regard.training.parallel import ProcessGroup
 from regard.training.plan import prepare
-from regard.training.progress import Silent
-from regard.training.run import Run
+from regard.training.progress import SilentProgress
+from regard.training.run import TrainingRun
 from tests.training.small import STILL, recipe
 
 # The usual ε of Adafactor, 1e-30, lets the rounding of a gradient that is truly 0 (key biases) grow
 OPTIMIZERS = {"adamw": 1e-8, "bert-adam": 1e-6, "adafactor": 1e-12, "muon": 1e-8}
 
 
-def build(kind: str, directory: Path, out: Path) -> Run:
+def build(kind: str, directory: Path, out: Path) -> TrainingRun:
     """A run before its first step, in as many processes as there are."""
     joined = dist.is_initialized()
-    group = Group(dist.get_rank(), dist.get_world_size()) if joined else Group()
+    group = ProcessGroup(dist.get_rank(), dist.get_world_size()) if joined else ProcessGroup()
     asked = recipe(
         "gpt",
         directory / "data",
         shape=STILL["gpt"],
-        optimizer={"name": kind, "epsilon": OPTIMIZERS[kind]},
+        optimizer={"name": kind, "eps": OPTIMIZERS[kind]},
         engine={"parallel": "fsdp", "precision": "fp64"},
     )
-    watch = Silent()
+    watch = SilentProgress()
     plan = prepare(asked, group, torch.device("cpu"), watch.note, data=data_for(asked))
-    return Run(plan, out, group, watch, "")
+    return TrainingRun(plan, out, group, watch, "")
 
 
-def learn(run: Run, steps: int) -> None:
+def learn(run: TrainingRun, steps: int) -> None:
     for _ in range(steps):
         run.loop.step(6)
     run.plan.batches.drop()
 
 
-def everything(run: Run) -> dict[str, Tensor]:
+def everything(run: TrainingRun) -> dict[str, Tensor]:
     """Weights and the state of the optimizer as one process would have them."""
     files = run.loop.tensors()
     tensors = {f"{kind} {k}": v for kind, one in files.items() for k, v in one.items()}
@@ -59,7 +59,7 @@ def everything(run: Run) -> dict[str, Tensor]:
     }
 
 
-def note(run: Run, file: Path) -> None:
+def note(run: TrainingRun, file: Path) -> None:
     tensors = everything(run)
     if run.group.first:
         save_file(tensors, file)

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from regard.methods.runs import data_for
 from regard.models import FAMILIES
-from regard.training.parallel import Group
-from regard.training.plan import Plan, prepare
+from regard.training.parallel import ProcessGroup
+from regard.training.plan import TrainingPlan, prepare
 from regard.training.recipe import Recipe, Resolved, make
 from regard.training.resolve import (
     DataFacts,
@@ -41,19 +41,19 @@ def data(directory: Path, *, documents: int = 60, kind: str = "text") -> Path:
 SHAPES: dict[str, dict[str, Any]] = {
     "lstm": {"layers": 1, "width": 16, "dropout": 0.2},
     "transformer-xl": {
-        "layers": 2, "width": 16, "heads": 2, "head_size": 8, "hidden": 32, "memory": 12,
-        "cutoffs": [], "ratio": 1, "same_length": False, "clamp": 0,
+        "layers": 2, "width": 16, "heads": 2, "head_size": 8, "ffn_size": 32, "mem_len": 12,
+        "cutoffs": [], "ratio": 1, "same_length": False, "clamp_len": 0,
     },
     "xlnet": {
-        "layers": 2, "width": 16, "heads": 2, "head_size": 8, "hidden": 32, "memory": 12,
+        "layers": 2, "width": 16, "heads": 2, "head_size": 8, "ffn_size": 32, "mem_len": 12,
     },
-    "t5": {"layers": 1, "width": 16, "heads": 2, "head_size": 8, "hidden": 32},
-    "longformer": {"layers": 2, "width": 16, "heads": 2, "hidden": 32, "window": 8},
+    "t5": {"layers": 1, "width": 16, "heads": 2, "head_size": 8, "ffn_size": 32},
+    "longformer": {"layers": 2, "width": 16, "heads": 2, "ffn_size": 32, "window": 8},
     "longformer-characters": {
-        "layers": 2, "width": 16, "heads": 2, "hidden": 32, "windows": [4, 8],
+        "layers": 2, "width": 16, "heads": 2, "ffn_size": 32, "windows": [4, 8],
     },
 }  # fmt: skip
-PLAIN = {"layers": 2, "width": 16, "heads": 2, "hidden": 32}
+PLAIN = {"layers": 2, "width": 16, "heads": 2, "ffn_size": 32}
 STILL: dict[str, dict[str, Any]] = {  # without dropout
     "gpt": {"dropout": 0.0, "dropout_attention": 0.0, "dropout_embedding": 0.0},
     "bert": {"dropout": 0.0, "dropout_attention": 0.0},
@@ -64,10 +64,10 @@ STILL: dict[str, dict[str, Any]] = {  # without dropout
 }
 
 
-def planned(asked_for: Recipe) -> Plan:
+def planned(asked_for: Recipe) -> TrainingPlan:
     """Everything of a run in this process, before its first step."""
     cpu = torch.device("cpu")
-    return prepare(asked_for, Group(), cpu, lambda text: None, data=data_for(asked_for))
+    return prepare(asked_for, ProcessGroup(), cpu, lambda text: None, data=data_for(asked_for))
 
 
 def resolved(table: dict[str, Any], *, processes: int = 1, layers: int = 12) -> Resolved:
@@ -84,9 +84,9 @@ def recipe(model: str, where: Path, **changes: Any) -> Recipe:
         "model": model,
         "data": str(where),
         "shape": SHAPES.get(model, PLAIN),
-        "batch": {"samples": 4, "length": 32},
+        "batch": {"size": 4, "seq_len": 32},
         "budget": {"steps": 6},
-        "optimizer": {"rate": 0.01},
+        "optimizer": {"lr": 0.01},
         "schedule": {"name": "linear", "warmup": 2},
         "validation": {"every": 3},
         "engine": {"precision": "fp32", "compile": "no"},

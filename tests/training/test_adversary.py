@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.core.errors import ConfigError, RegardError
 from regard.data.corpus import Special
-from regard.training.adversary import Disturbed, word_embedding
+from regard.training.adversary import AdversarialReader, word_embedding
 from regard.training.recipe import Robust
 from tests.training.small import resolved
 
@@ -54,11 +54,15 @@ def chosen(**given: Any) -> Robust:
     return resolved({"robust": given}).robust
 
 
-def disturbed(model: Any, seed: int = 1, special: Special | None = None, **given: Any) -> Disturbed:
-    return Disturbed(model, chosen(**given), special or Special(end=1, pad=PAD), 8, seed)
+def disturbed(
+    model: Any, seed: int = 1, special: Special | None = None, **given: Any
+) -> AdversarialReader:
+    return AdversarialReader(model, chosen(**given), special or Special(end=1, pad=PAD), 8, seed)
 
 
-def taken(model: Toy, reads: Disturbed, batch: dict[str, Any] | None = None) -> dict[str, Tensor]:
+def taken(
+    model: Toy, reads: AdversarialReader, batch: dict[str, Any] | None = None
+) -> dict[str, Tensor]:
     """The gradients of a step."""
     model.zero_grad()
     reads(model.go, (0, 0), batch or {}, None)
@@ -68,9 +72,9 @@ def taken(model: Toy, reads: Disturbed, batch: dict[str, Any] | None = None) -> 
 def gradient_at(delta: Tensor) -> dict[str, Tensor]:
     """Of the weights, where the words are moved by this."""
     model = Toy()
-    real = (TOKENS != PAD)[..., None]
+    attention_mask = (TOKENS != PAD)[..., None]
     place = 0.1 * torch.arange(4, dtype=torch.float64)[:, None]
-    moved = (model.tokens.weight[TOKENS] + delta + place) * real
+    moved = (model.tokens.weight[TOKENS] + delta + place) * attention_mask
     (moved.sum(1) @ model.w - WANTED).square().sum().backward()
     return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
@@ -88,10 +92,10 @@ def same(one: dict[str, Tensor], two: dict[str, Tensor], within: float = 1e-12) 
 def direction() -> Tensor:
     """g / ‖g‖ of each text: ± w over its real words, of length 1."""
     model = Toy()
-    real = (TOKENS != PAD).double()
+    attention_mask = (TOKENS != PAD).double()
     error = (model(TOKENS) - WANTED).detach()
-    one = error.sign()[:, None, None] * real[..., None] * model.w.detach()
-    return one / (model.w.detach().norm() * real.sum(1).sqrt())[:, None, None]
+    one = error.sign()[:, None, None] * attention_mask[..., None] * model.w.detach()
+    return one / (model.w.detach().norm() * attention_mask.sum(1).sqrt())[:, None, None]
 
 
 # -- by hand
@@ -125,7 +129,13 @@ def test_pgd(radius: float, reached: list[float]) -> None:
 @pytest.mark.parametrize("radius", [0.0, 0.25])
 def test_freelb_without_a_start(radius: float) -> None:
     model = Toy()
-    given = {"adversary": "freelb", "radius": radius, "rate": 0.2, "steps": 3, "start": 0.0}
+    given = {
+        "adversary": "freelb",
+        "adv_radius": radius,
+        "adv_lr": 0.2,
+        "adv_steps": 3,
+        "adv_init": 0.0,
+    }
     found = taken(model, disturbed(model, **given))
     reached = [0.0, 0.2, 0.25 if radius else 0.4]  # 0: there is no ball
     for moved, far in zip(model.moved, reached, strict=True):
@@ -137,14 +147,20 @@ def test_freelb_without_a_start(radius: float) -> None:
 
 def test_freelb_starts_at_random_inside_of_its_box() -> None:
     model = Toy()
-    given = {"adversary": "freelb", "radius": 0.3, "rate": 0.1, "steps": 2, "start": 0.6}
+    given = {
+        "adversary": "freelb",
+        "adv_radius": 0.3,
+        "adv_lr": 0.1,
+        "adv_steps": 2,
+        "adv_init": 0.6,
+    }
     found = taken(model, disturbed(model, **given))
     start, next_ = model.moved
-    real = TOKENS != PAD
-    for text, count in zip(start, real.sum(1), strict=True):
+    attention_mask = TOKENS != PAD
+    for text, count in zip(start, attention_mask.sum(1), strict=True):
         limit = 0.6 / (3 * int(count)) ** 0.5
         assert 0.5 * limit < text.abs().max() <= limit
-    assert (start[real] != 0).all() and not start[~real].any()
+    assert (start[attention_mask] != 0).all() and not start[~attention_mask].any()
     raised = start + 0.1 * direction()  # the gradient's sign has not turned
     size = raised.flatten(1).norm(dim=1)[:, None, None]
     assert torch.allclose(next_, raised * (0.3 / size).clamp_max(1.0), atol=1e-12)
@@ -172,16 +188,16 @@ def test_padding_is_not_moved(adversary: str) -> None:
             self.moved.append((found - self.tokens.weight[tokens]).detach())
             return found.sum(1) @ self.w
 
-    real = TOKENS != PAD
+    attention_mask = TOKENS != PAD
     for special, batch in (
         (Special(end=1, pad=PAD), {}),
-        (Special(end=1), {"tokens": TOKENS, "real": real}),
-        (Special(end=1), {"part": {"source": TOKENS, "source_real": real}}),
+        (Special(end=1), {"tokens": TOKENS, "attention_mask": attention_mask}),
+        (Special(end=1), {"part": {"source": TOKENS, "source_attention_mask": attention_mask}}),
     ):
         model = Leaky()
         taken(model, disturbed(model, adversary=adversary, noise=0.5, special=special), batch)
         moved = torch.stack(model.moved)
-        assert moved[:, real].any() and not moved[:, ~real].any()
+        assert moved[:, attention_mask].any() and not moved[:, ~attention_mask].any()
 
 
 def test_frozen_embeddings_are_moved_as_well() -> None:
@@ -269,13 +285,13 @@ def test_tokens_are_replaced_by_others_that_mean_nothing_special() -> None:
     ("robust", "match"),
     [
         ({"adversary": "fgsm"}, "unknown robust.adversary 'fgsm'"),
-        ({"adversary": "fgm", "rate": 0.1}, "has no such number; .* one of pgd, freelb"),
-        ({"radius": 1.0}, "radius is 1, and robust.adversary is not set"),
-        ({"adversary": "pgd", "start": 0.1}, "choose one of freelb"),
-        ({"adversary": "pgd", "rate": float("nan")}, "rate is nan; it must be from 0 on"),
-        ({"tokens": 1.0}, "tokens is 1; it must be from 0 to below 1"),
-        ({"depth": -0.1}, "depth is -0.1"),
-        ({"agree": -1.0}, "agree is -1"),
+        ({"adversary": "fgm", "adv_lr": 0.1}, "has no such number; .* one of pgd, freelb"),
+        ({"adv_radius": 1.0}, "adv_radius is 1, and robust.adversary is not set"),
+        ({"adversary": "pgd", "adv_init": 0.1}, "choose one of freelb"),
+        ({"adversary": "pgd", "adv_lr": float("nan")}, "rate is nan; it must be from 0 on"),
+        ({"token_noise": 1.0}, "token_noise is 1; it must be from 0 to below 1"),
+        ({"drop_path": -0.1}, "drop_path is -0.1"),
+        ({"rdrop": -1.0}, "rdrop is -1"),
     ],
 )
 def test_what_cannot_be(robust: dict[str, Any], match: str) -> None:
@@ -286,7 +302,7 @@ def test_what_cannot_be(robust: dict[str, Any], match: str) -> None:
 def test_engines_that_cannot() -> None:
     with pytest.raises(ConfigError, match=r"engine\.compile=no"):
         resolved({"robust": {"adversary": "fgm"}, "engine": {"compile": "yes"}})
-    agreeing = {"robust": {"agree": 1.0}, "engine": {"parallel": "fsdp"}}
+    agreeing = {"robust": {"rdrop": 1.0}, "engine": {"parallel": "fsdp"}}
     assert resolved(agreeing).engine.compile == "no"
     with pytest.raises(ConfigError, match=r"engine\.parallel=ddp"):
         resolved(agreeing, processes=2)
@@ -294,7 +310,7 @@ def test_engines_that_cannot() -> None:
 
 def test_what_is_left_open_is_the_methods_own() -> None:
     def numbers(robust: Robust) -> tuple[float | None, ...]:
-        return robust.radius, robust.rate, robust.steps, robust.start
+        return robust.adv_radius, robust.adv_lr, robust.adv_steps, robust.adv_init
 
     assert numbers(chosen(adversary="fgm")) == (0.1, None, None, None)
     assert numbers(chosen(adversary="pgd")) == (0.1, 0.03, 3, None)

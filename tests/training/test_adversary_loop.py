@@ -41,7 +41,7 @@ def same(one: dict[str, Tensor], two: dict[str, Tensor], within: float = 1e-12) 
 
 @pytest.mark.parametrize("family", [*STILL, "longformer", "longformer-characters", "transformer"])
 def test_every_family_has_an_embedding(family: str, where: Path) -> None:
-    plan = looped(recipe(family, where, robust={"adversary": "fgm", "noise": 1.0}))
+    plan = looped(recipe(family, where, robust={"adversary": "fgm", "neftune": 1.0}))
     loss = plan.step(4).loss
     assert math.isfinite(loss) and word_embedding(plan.model)
 
@@ -55,10 +55,10 @@ def gradients(loop: Loop) -> dict[str, Tensor]:
 def exactly(family: str, where: Path, accumulate: int = 1, **robust: Any) -> Loop:
     """Without dropout, in double precision, with the gradient as it is."""
     changes: dict[str, Any] = {
-        "batch": {"accumulate": accumulate, "samples": 8 if family == "xlnet" else 4},
+        "batch": {"grad_accum": accumulate, "size": 8 if family == "xlnet" else 4},
         "engine": {"precision": "fp64"},
         "shape": STILL[family],
-        "optimizer": {"clip": 0.0},
+        "optimizer": {"grad_clip": 0.0},
         "robust": robust,
     }
     return looped(recipe(family, where, **changes))
@@ -66,8 +66,8 @@ def exactly(family: str, where: Path, accumulate: int = 1, **robust: Any) -> Loo
 
 ATTACKS: list[dict[str, Any]] = [
     {"adversary": "fgm"},
-    {"adversary": "pgd", "radius": 0.5},
-    {"adversary": "freelb", "start": 0.0, "steps": 3},
+    {"adversary": "pgd", "adv_radius": 0.5},
+    {"adversary": "freelb", "adv_init": 0.0, "adv_steps": 3},
 ]
 
 
@@ -90,7 +90,7 @@ def test_texts_of_other_lengths_add_up_as_well(tmp_path: Path) -> None:
     for accumulate in (1, 4):
         made = tuning.recipe(
             model, file, robust={"adversary": "pgd"}, engine={"precision": "fp64"},
-            optimizer={"clip": 0.0}, batch={"accumulate": accumulate},
+            optimizer={"grad_clip": 0.0}, batch={"grad_accum": accumulate},
         )  # fmt: skip
         found.append(gradients(looped(made)))
     same(found[0], found[1], 1e-10)
@@ -101,7 +101,7 @@ def test_without_a_radius_it_is_the_plain_gradient(where: Path) -> None:
     twice = {name: 2 * value for name, value in plain.items()}
     same(gradients(exactly("bert", where, adversary="fgm", radius=0.0)), twice, 1e-12)
     same(gradients(exactly("bert", where, adversary="pgd", radius=0.0)), twice, 1e-12)
-    none = {"start": 0.0, "rate": 0.0}
+    none = {"adv_init": 0.0, "adv_lr": 0.0}
     same(gradients(exactly("bert", where, adversary="freelb", **none)), plain, 1e-12)
     near = gradients(exactly("bert", where, adversary="fgm", radius=1e-6))
     same(near, twice, 1e-4)
@@ -129,7 +129,7 @@ def test_the_loss_rises_and_the_clean_one_is_told(
     family: str, robust: dict[str, Any], where: Path
 ) -> None:
     """Dropout is on: were it another in each pass, the loss would go up and down with it."""
-    given = robust | ({"radius": 0.2} if robust["adversary"] == "fgm" else {})
+    given = robust | ({"adv_radius": 0.2} if robust["adversary"] == "fgm" else {})
     plain = passes_of(looped(recipe(family, where)))
     loop = looped(recipe(family, where, robust=given))
     found = passes_of(loop)
@@ -141,7 +141,7 @@ def test_the_loss_rises_and_the_clean_one_is_told(
 def test_a_memory_is_that_of_the_clean_pass(where: Path) -> None:
     plain, chased = (
         looped(recipe("transformer-xl", where, robust=robust))
-        for robust in ({}, {"adversary": "pgd", "radius": 5.0})
+        for robust in ({}, {"adversary": "pgd", "adv_radius": 5.0})
     )
     plain.step(4)
     chased.step(4)
@@ -155,7 +155,7 @@ def weights(loop: Loop) -> list[list[float]]:
     return [p.flatten().tolist() for p in loop.model.parameters()]
 
 
-ALL = {"agree": 0.5, "depth": 0.3, "tokens": 0.1, "noise": 2.0}
+ALL = {"rdrop": 0.5, "drop_path": 0.3, "token_noise": 0.1, "neftune": 2.0}
 
 
 @pytest.mark.parametrize("adversary", ["fgm", "pgd", "freelb"])
@@ -180,7 +180,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(
 
 @pytest.mark.parametrize("robust", [{}, *ATTACKS], ids=lambda r: r.get("adversary", "plain"))
 def test_only_the_very_last_pass_of_a_step_is_shared(robust: dict[str, Any], where: Path) -> None:
-    loop = looped(recipe("bert", where, batch={"accumulate": 2}, robust=robust))
+    loop = looped(recipe("bert", where, batch={"grad_accum": 2}, robust=robust))
     shared: list[bool] = []
     plain = loop.engine.sync
 
@@ -196,7 +196,7 @@ def test_only_the_very_last_pass_of_a_step_is_shared(robust: dict[str, Any], whe
 
 @pytest.mark.slow
 def test_one_process_equals_two(where: Path, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"engine": {"precision": "fp64"}, "optimizer": {"clip": 0.0}}
+    changes: dict[str, Any] = {"engine": {"precision": "fp64"}, "optimizer": {"grad_clip": 0.0}}
     files = []
     for robust in ATTACKS:
         for file in written(tmp_path, where, ["bert", "t5"], robust=robust, **changes):
@@ -210,7 +210,7 @@ def test_one_process_equals_two(where: Path, tmp_path: Path) -> None:
 
 def test_a_scaled_loss_moves_words_no_further(where: Path) -> None:
     plain, scaled = (
-        looped(recipe("bert", where, robust={"adversary": "pgd"}, optimizer={"clip": 0.0}))
+        looped(recipe("bert", where, robust={"adversary": "pgd"}, optimizer={"grad_clip": 0.0}))
         for _ in range(2)
     )
     scaled.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)

@@ -206,7 +206,7 @@ def test_a_kill_while_an_old_one_is_removed_leaves_no_damage(
         patch.setattr(shutil, "rmtree", killed)
         checkpoints.save(30, state(30), {"step": 30})
     assert [path.name for path in checkpoints.entries()] == ["step-00000020", "step-00000030"]
-    assert all(same(checkpoint.Saved.open(path)) for path in checkpoints.entries())
+    assert all(same(checkpoint.SavedCheckpoint.open(path)) for path in checkpoints.entries())
     checkpoints.clean()
     assert names(tmp_path) == ["step-00000020", "step-00000030"]
 

@@ -17,7 +17,7 @@ from regard.cli.main import main
 from tests.training.small import PLAIN, data
 
 SHAPE = [f"shape.{name}={value}" for name, value in PLAIN.items()]
-QUICK = [*SHAPE, "batch.length=32", "batch.samples=4", "engine.precision=fp32"]
+QUICK = [*SHAPE, "batch.seq_len=32", "batch.size=4", "engine.precision=fp32"]
 
 
 def environment() -> dict[str, str]:
@@ -73,7 +73,7 @@ def test_what_is_refused(where: Path, tmp_path: Path) -> None:
         (("train", "gpt", "--out", out), "DATA is missing"),
         (("train", "gpt", tmp_path / "none", "--out", out), "regard prepare"),
         (("train", "gtp", where, "--out", out), "did you mean 'gpt'"),
-        (("train", "gpt", where, "--out", out, "optimizer.rat=1"), "did you mean 'optimizer.rate'"),
+        (("train", "gpt", where, "--out", out, "optimizer.rat=1"), "did you mean 'optimizer.lr'"),
         (("train", "gpt", where, "--out", out, "objective.shfit=true"), "objective.shift"),
         (("train", "gpt", where, "--out", out, "shape.layres=2"), "did you mean 'layers'"),
         (("train", "bert", where, "--out", out, "--objective", "causl"), "did you mean 'causal'"),
@@ -83,13 +83,13 @@ def test_what_is_refused(where: Path, tmp_path: Path) -> None:
         (("train", "gpt", where, "--out", where, "--steps", "5"), "exists already"),
         (("train", "--resume", out), "there is no run to go on with"),
         (("train", "--resume", out, "--seed", "0"), "--seed is given beside --resume"),
-        (("train", "--resume", out, "optimizer.rate=1"), "optimizer.rate is given beside"),
+        (("train", "--resume", out, "optimizer.lr=1"), "optimizer.lr is given beside"),
         (("train", "--resume", out, where), "data is given beside --resume"),
         (("train", "--resume", out, "--steps", "9", "--dry-run"), "--dry-run is for a new run"),
-        (("train", "gpt", where, "--out", out, *QUICK, "batch.length=99999"), "too few for one"),
-        (("train", "gpt", where, "--out", out, *QUICK, "batch.accumulate=3"), "divisible"),
+        (("train", "gpt", where, "--out", out, *QUICK, "batch.seq_len=99999"), "too few for one"),
+        (("train", "gpt", where, "--out", out, *QUICK, "batch.grad_accum=3"), "divisible"),
         (
-            ("train", "gpt3-175b", where, "--out", out, "--steps", "5", "batch.length=32"),
+            ("train", "gpt3-175b", where, "--out", out, "--steps", "5", "batch.seq_len=32"),
             "GB are free",
         ),
     ]
@@ -136,7 +136,7 @@ def test_a_signal_saves_and_a_new_process_goes_on(
     number: signal.Signals, where: Path, tmp_path: Path
 ) -> None:
     words = ["train", "xlnet", str(where), "--size", "tiny", "--steps", "30"]
-    words += ["batch.length=32", "batch.samples=8", "engine.precision=fp32"]
+    words += ["batch.seq_len=32", "batch.size=8", "engine.precision=fp32"]
     assert regard(*words, "--out", tmp_path / "whole").returncode == 0
     code = stopped([*words, "--out", str(tmp_path / "parts")], tmp_path / "parts", 9, number)
     assert code == 130
@@ -173,7 +173,7 @@ def test_compiled_runs_go_on_too(
     """One objective here, as compiling takes a minute; REGARD_ALL=1 takes all of them."""
     text = data(tmp_path / "pairs", kind="pairs") if objective == "pairs" else where
     words = ["train", family, str(text), "--size", "tiny", "--steps", "12", "shape.layers=1"]
-    words += ["batch.length=32", "batch.samples=8", "engine.precision=fp32", "engine.compile=yes"]
+    words += ["batch.seq_len=32", "batch.size=8", "engine.precision=fp32", "engine.compile=yes"]
     words += ["--objective", objective, *more]
     done = regard(*words, "--out", tmp_path / "whole")
     assert done.returncode == 0, done.stderr
@@ -188,21 +188,21 @@ def test_going_on_with_a_model_on_other_text(where: Path, tmp_path: Path) -> Non
     first, second = tmp_path / "first", tmp_path / "second"
     assert regard("train", "gpt", where, *QUICK, "--out", first, "--steps", "4").returncode == 0
     other = data(tmp_path / "other", documents=30)
-    words = ["batch.length=32", "batch.samples=4", "optimizer.rate=0.0", "--steps", "2"]
+    words = ["batch.seq_len=32", "batch.size=4", "optimizer.lr=0.0", "--steps", "2"]
     done = regard("train", first, other, *words, "--out", second)
     assert done.returncode == 0, done.stderr
     assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
-    done = regard("train", first, other, "--out", tmp_path / "third", "batch.length=64")
+    done = regard("train", first, other, "--out", tmp_path / "third", "batch.seq_len=64")
     assert done.returncode == 2 and "has learned 32 positions" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--batch-size", "0"], "batch.samples is 0"),
-        (["--batch-size", "-3"], "batch.samples is -3"),
-        (["--seq-len", "0"], "batch.length is 0"),
-        (["--grad-accum", "0"], "batch.accumulate is 0"),
+        (["--batch-size", "0"], "batch.size is 0"),
+        (["--batch-size", "-3"], "batch.size is -3"),
+        (["--seq-len", "0"], "batch.seq_len is 0"),
+        (["--grad-accum", "0"], "batch.grad_accum is 0"),
         (["--device", "nowhere"], "engine.device is 'nowhere'"),
         (["--precision", "fp16"], "engine.precision is fp16"),
         (["--schedule", "foo"], "foo"),

@@ -18,7 +18,7 @@ from regard.methods.runs import run
 from regard.models import FAMILIES
 from regard.training import recipe as recipes
 from regard.training.loop import Loop
-from regard.training.optimizer import Thaw, freeze, held, levels, work
+from regard.training.optimizer import GradualUnfreezing, freeze, held, levels, work
 from regard.training.recipe import Recipe
 from tests.tasks import tuning
 from tests.training.small import data, planned, recipe, resolved
@@ -86,7 +86,7 @@ def test_an_encoder_lies_under_its_decoder() -> None:
 
 def test_a_layer_is_freed_every_so_many_steps() -> None:
     model = blank("bert")
-    thaw = Thaw(model, 12, 10)
+    thaw = GradualUnfreezing(model, 12, 10)
     for step, free in (
         (0, 0),
         (9, 0),
@@ -120,7 +120,9 @@ def test_frozen_weights_stay_to_the_bit(
 ) -> None:
     """Weight decay included, which would pull every weight it may touch."""
     made = tuning.recipe(
-        bert, reviews, optimizer={"name": optimizer, "frozen": 2, "decay": 0.5, "rate": 0.01}
+        bert,
+        reviews,
+        optimizer={"name": optimizer, "freeze_layers": 2, "weight_decay": 0.5, "lr": 0.01},
     )
     run(made, tmp_path / "run", display="silent")
     moved = changed(bert, tmp_path / "run")
@@ -136,7 +138,7 @@ def test_pruned_weights_stay_away(
 ) -> None:
     """Also in a run that is stopped; what is left of their matrices learns."""
     prune(str(bert), tmp_path / "sparse", Plan(weights=0.5, repeats=0))
-    given = {"name": optimizer, "decay": 0.1, "rate": 0.01, "zeros": True}
+    given = {"name": optimizer, "weight_decay": 0.1, "lr": 0.01, "keep_sparsity": True}
     for name in ("whole", "parts"):
         made = tuning.recipe(tmp_path / "sparse", reviews, optimizer=given)
         if name == "parts":
@@ -151,7 +153,7 @@ def test_pruned_weights_stay_away(
         gone = before[name] == 0
         assert not after[name][gone].any(), name
         assert (after[name] != before[name])[~gone].double().mean() > 0.9, name
-    free = tuning.recipe(tmp_path / "sparse", reviews, optimizer=given | {"zeros": False})
+    free = tuning.recipe(tmp_path / "sparse", reviews, optimizer=given | {"keep_sparsity": False})
     run(free, tmp_path / "free", display="silent")
     filled = load_file(tmp_path / "free" / "model.safetensors")[empty[0]]
     assert filled[before[empty[0]] == 0].any()
@@ -165,7 +167,7 @@ def test_nothing_is_frozen_by_default(bert: Path, reviews: Path, tmp_path: Path)
 def test_thawed_layers_learn_from_their_step_on(bert: Path, reviews: Path, tmp_path: Path) -> None:
     for steps, layers in ((4, set()), (5, {2}), (9, {1, 2}), (13, {0, 1, 2})):
         made = tuning.recipe(
-            bert, reviews, optimizer={"thaw": 4}, budget={"steps": steps},
+            bert, reviews, optimizer={"unfreeze_every": 4}, budget={"steps": steps},
             schedule={"name": "constant", "warmup": 0},
             validation={"every": steps},
         )  # fmt: skip
@@ -178,7 +180,10 @@ def test_thawed_layers_learn_from_their_step_on(bert: Path, reviews: Path, tmp_p
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "bert-adam", "adafactor", "sgd", "muon"])
-@pytest.mark.parametrize("frozen", [{"frozen": 1}, {"thaw": 2}, {"frozen": 2, "thaw": 3}])
+@pytest.mark.parametrize(
+    "frozen",
+    [{"freeze_layers": 1}, {"unfreeze_every": 2}, {"freeze_layers": 2, "unfreeze_every": 3}],
+)
 def test_resumed_equals_uninterrupted(
     frozen: dict[str, int],
     optimizer: str,
@@ -187,7 +192,7 @@ def test_resumed_equals_uninterrupted(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    changes = {"optimizer": {"name": optimizer, "decay": 0.0, "rate": 0.01} | frozen}
+    changes = {"optimizer": {"name": optimizer, "weight_decay": 0.0, "lr": 0.01} | frozen}
     run(tuning.recipe(bert, reviews, **changes), tmp_path / "whole", display="silent")
     made = tuning.recipe(bert, reviews, **changes)
     interrupted(made, tmp_path / "parts", [1, 3, 6], monkeypatch)
@@ -199,7 +204,7 @@ def test_pretraining_can_be_frozen_too(tmp_path: Path) -> None:
     """Every family, with outputs that are tied to frozen embeddings."""
     where = data(tmp_path / "data")
     for family in ("gpt", "xlnet", "transformer-xl", "lstm", "t5"):
-        loop = looped(recipe(family, where, optimizer={"frozen": 1, "rate": 0.01}))
+        loop = looped(recipe(family, where, optimizer={"freeze_layers": 1, "lr": 0.01}))
         before = [weight.clone() for weight in held(loop.model, 1)]
         rest = {id(weight) for weight in held(loop.model, 1)}
         others = [w.clone() for w in loop.model.parameters() if id(w) not in rest]
@@ -212,7 +217,7 @@ def test_pretraining_can_be_frozen_too(tmp_path: Path) -> None:
 
 def test_a_rehearsal_of_a_thawing_run_leaves_no_trace(bert: Path, reviews: Path) -> None:
     """It takes steps with all weights, which must not be remembered."""
-    changes: dict[str, Any] = {"optimizer": {"thaw": 2}, "validation": {"every": 1000}}
+    changes: dict[str, Any] = {"optimizer": {"unfreeze_every": 2}, "validation": {"every": 1000}}
     tried = looped(tuning.recipe(bert, reviews, budget={"steps": 60}, **changes))
     fresh = looped(tuning.recipe(bert, reviews, budget={"steps": 49}, **changes))
     fresh.rate = tried.rate
@@ -225,11 +230,11 @@ def test_a_rehearsal_of_a_thawing_run_leaves_no_trace(bert: Path, reviews: Path)
 
 def test_frozen_layers_cost_less(tmp_path: Path) -> None:
     """Nothing goes back through them: two thirds of their share of a step."""
-    model = tuning.bert(tmp_path / "bert", layers=8, width=128, hidden=512)
+    model = tuning.bert(tmp_path / "bert", layers=8, width=128, ffn_size=512)
     file = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(200))
     spent = {}
     for frozen in (0, 8):
-        made = tuning.recipe(model, file, batch={"samples": 64}, optimizer={"frozen": frozen})
+        made = tuning.recipe(model, file, batch={"size": 64}, optimizer={"freeze_layers": frozen})
         loop = looped(made)
         with FlopCounterMode(display=False) as counted:
             loop.step(100)
@@ -255,10 +260,10 @@ def test_the_share_of_the_work() -> None:
 @pytest.mark.parametrize(
     ("optimizer", "processes", "expected"),
     [
-        ({"frozen": 13}, 1, "has 12 layers"),
-        ({"frozen": -1}, 1, "frozen from 0 to 12"),
-        ({"thaw": -1}, 1, "thaw as a number of steps"),
-        ({"frozen": 2, "thaw": 5}, 2, "several processes cannot"),
+        ({"freeze_layers": 13}, 1, "has 12 layers"),
+        ({"freeze_layers": -1}, 1, "frozen from 0 to 12"),
+        ({"unfreeze_every": -1}, 1, "thaw as a number of steps"),
+        ({"freeze_layers": 2, "unfreeze_every": 5}, 2, "several processes cannot"),
     ],
 )
 def test_what_is_refused(optimizer: dict[str, int], processes: int, expected: str) -> None:
@@ -267,7 +272,7 @@ def test_what_is_refused(optimizer: dict[str, int], processes: int, expected: st
 
 
 def test_zeros_that_cannot_be_kept(bert: Path) -> None:
-    dealt = {"optimizer": {"zeros": True}, "engine": {"parallel": "fsdp"}}
+    dealt = {"optimizer": {"keep_sparsity": True}, "engine": {"parallel": "fsdp"}}
     with pytest.raises(ConfigError, match=r"set engine\.parallel=ddp"):
         resolved(dealt, processes=2)
     freeze(resolved(dealt), blank("bert"))
@@ -278,10 +283,10 @@ def test_zeros_that_cannot_be_kept(bert: Path) -> None:
 def test_a_model_needs_something_that_learns() -> None:
     model = blank("transformer")  # its output is its embedding
     with pytest.raises(ConfigError, match="nothing stands above"):
-        freeze(resolved({"optimizer": {"thaw": 5}}), model)
-    freeze(resolved({"optimizer": {"thaw": 5, "frozen": 11}}), model)
+        freeze(resolved({"optimizer": {"unfreeze_every": 5}}), model)
+    freeze(resolved({"optimizer": {"unfreeze_every": 5, "freeze_layers": 11}}), model)
     with pytest.raises(ConfigError, match="compiled again and again"):
-        resolved({"optimizer": {"thaw": 5}, "engine": {"compile": "yes"}})
+        resolved({"optimizer": {"unfreeze_every": 5}, "engine": {"compile": "yes"}})
 
 
 # -- several processes
@@ -295,9 +300,10 @@ def test_a_model_needs_something_that_learns() -> None:
 def test_frozen_under_several_processes(
     kind: str, optimizer: str, bert: Path, reviews: Path, tmp_path: Path
 ) -> None:
-    chosen = {"frozen": 2, "name": optimizer}
+    chosen = {"freeze_layers": 2, "name": optimizer}
     made = tuning.recipe(
-        bert, reviews, optimizer=chosen, engine={"parallel": kind, "warmup": 2, "every": 2},
+        bert, reviews, optimizer=chosen, engine={"parallel": kind, "sync_warmup": 2,
+         "sync_every": 2},
         checkpoint={"every": 4}, budget={"steps": 8},
     )  # fmt: skip
     file = tmp_path / "frozen.toml"

@@ -50,11 +50,11 @@ for _ in range(2):
 estimate = training_memory(model, batch, length, optimizer=kind, precision=precision)
 print(json.dumps([memory()["peak"] - before, estimate]))
 """
-BODY = {"width": 128, "heads": 4, "vocabulary": 4000}
+BODY = {"width": 128, "heads": 4, "vocab_size": 4000}
 CASES = {
     "much text": ["gpt2", BODY | {"layers": 3, "context": 128}, 24, 128, "adamw", "fp32"],
     "two stacks, bf16": [
-        "transformer-base", BODY | {"layers": 2, "hidden": 512}, 16, 96, "bert-adam", "bf16",
+        "transformer-base", BODY | {"layers": 2, "ffn_size": 512}, 16, 96, "bert-adam", "bf16",
     ],
 }  # fmt: skip
 
@@ -71,7 +71,7 @@ def test_estimated_memory_is_within_a_factor_of_two(case):
 
 
 def test_what_makes_memory_grow_or_shrink():
-    model = create("gpt2", width=64, layers=4, heads=2, vocabulary=500, context=256)
+    model = create("gpt2", width=64, layers=4, heads=2, vocab_size=500, context=256)
 
     def need(**changes):
         given = {"optimizer": "adamw", "precision": "fp32"} | changes
@@ -92,12 +92,12 @@ def counted(run) -> int:
 
 
 SHAPES = {
-    "gpt2": {"width": 64, "layers": 2, "heads": 2, "vocabulary": 300, "context": 32},
-    "bert-base-uncased": {"width": 64, "layers": 2, "heads": 2, "hidden": 256, "vocabulary": 300},
-    "transformer-base": {"width": 64, "layers": 2, "heads": 2, "hidden": 256, "vocabulary": 300},
-    "t5-v1_1-small": {"width": 64, "layers": 2, "heads": 2, "hidden": 256, "vocabulary": 300},
+    "gpt2": {"width": 64, "layers": 2, "heads": 2, "vocab_size": 300, "context": 32},
+    "bert-base-uncased": {"width": 64, "layers": 2, "heads": 2, "ffn_size": 256, "vocab_size": 300},
+    "transformer-base": {"width": 64, "layers": 2, "heads": 2, "ffn_size": 256, "vocab_size": 300},
+    "t5-v1_1-small": {"width": 64, "layers": 2, "heads": 2, "ffn_size": 256, "vocab_size": 300},
     "longformer-base-4096": {
-        "width": 64, "layers": 2, "heads": 2, "hidden": 256, "vocabulary": 300, "window": 32,
+        "width": 64, "layers": 2, "heads": 2, "ffn_size": 256, "vocab_size": 300, "window": 32,
     },
 }  # fmt: skip
 
@@ -118,21 +118,21 @@ def test_counted_operations(name):
 
 
 def test_operations_by_hand():
-    model = create("gpt2", width=64, layers=2, heads=2, vocabulary=300, context=32)
+    model = create("gpt2", width=64, layers=2, heads=2, vocab_size=300, context=32)
     matrices = 2 * (4 * 64 * 64 + 8 * 64 * 64)
     attention = 2 * 2 * 64 * (32 + 1) / 2
     assert step_flops(model, 32, 5) == 6 * 5 * 32 * (matrices + attention + 300 * 64)
     assert step_flops(model, 32, 5, targets=0) == 6 * 5 * 32 * (matrices + attention)
-    lstm = create("lstm-medium", width=64, vocabulary=300)
+    lstm = create("lstm-medium", width=64, vocab_size=300)
     assert step_flops(lstm, 10, 1) == 6 * 10 * (2 * 8 * 64 * 64 + 300 * 64)
 
 
 def test_bands_and_memory_count():
-    shape = {"width": 64, "layers": 2, "heads": 2, "vocabulary": 300, "context": 64}
+    shape = {"width": 64, "layers": 2, "heads": 2, "vocab_size": 300, "context": 64}
     dense, banded = create("gpt2", **shape), create("gpt3-small", **shape, band=4)
     assert step_flops(dense, 64, 1) - step_flops(banded, 64, 1) == 6 * 64 * 2 * 64 * (32.5 - 4)
-    small = {"width": 64, "layers": 1, "heads": 2, "head_size": 32, "vocabulary": 300}
-    xl = create("transformer-xl-wt103-base", **small, hidden=256, cutoffs=())
+    small = {"width": 64, "layers": 1, "heads": 2, "head_size": 32, "vocab_size": 300}
+    xl = create("transformer-xl-wt103-base", **small, ffn_size=256, cutoffs=())
     more = step_flops(xl, 16, 1, past=10) - step_flops(xl, 16, 1)
     assert more == 6 * 16 * 3 * 64 * 10  # q·k, q·r and weights·v
 

@@ -25,10 +25,10 @@ def test_micro_batches_add_up_to_the_batch(family: str, where: Path) -> None:
     for accumulate in (1, 2, 4):
         samples = 8 if family == "xlnet" else 4  # each micro-batch has two directions
         changes: dict[str, Any] = {
-            "batch": {"accumulate": accumulate, "samples": samples},
+            "batch": {"grad_accum": accumulate, "size": samples},
             "engine": {"precision": "fp64"},
             "shape": STILL[family],
-            "optimizer": {"clip": 0.0},
+            "optimizer": {"grad_clip": 0.0},
         }
         found.append(gradients(planned(recipe(family, where, **changes)).loop))
     for other in found[1:]:
@@ -63,7 +63,7 @@ def test_a_rehearsal_leaves_no_trace(where: Path) -> None:
 
 
 def test_a_loss_that_is_no_number_stops_before_the_weights_change(where: Path) -> None:
-    plan = planned(recipe("gpt", where, optimizer={"rate": 1e30, "clip": 0.0}))
+    plan = planned(recipe("gpt", where, optimizer={"lr": 1e30, "grad_clip": 0.0}))
     with pytest.raises(Diverged, match=r"step \d+ has no finite loss.*samples are \d+ to \d+"):
         for _ in range(20):
             before = weights(plan.loop)

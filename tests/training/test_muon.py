@@ -38,7 +38,7 @@ def test_views_equal_separate_matrices_to_the_bit(name: str) -> None:
     model = small(name)
     parts = dict(hidden_matrices(model))
     assert {len(rows) for rows in parts.values()} == ({4} if "lstm" in name else {1, 3})
-    ours = optimizer("muon", model, rate=1.0, betas=(0.9, 0.95), decay=0.1, products=BF16)
+    ours = optimizer("muon", model, lr=1.0, betas=(0.9, 0.95), weight_decay=0.1, products=BF16)
     separate = references(model, parts)
     hidden = [m for k, p in model.named_parameters() if p in parts for m in separate[k]]
     vectors = {id(p) for g in ours.param_groups if g["name"] == "plain" for p in g["params"]}
@@ -75,7 +75,7 @@ def test_parts_of_any_size() -> None:
     model.layers = nn.ModuleList([Grouped(10, 4, 2, bias=False)])
     weight = model.layers[0].weight
     separate = [nn.Parameter(rows.clone()) for rows in weight.detach().split([12, 6, 6])]
-    ours = optimizer("muon", model, rate=0.1, products=BF16)
+    ours = optimizer("muon", model, lr=0.1, products=BF16)
     theirs = torch.optim.Muon(separate, lr=0.1, weight_decay=0, adjust_lr_fn="match_rms_adamw")
     weight.grad = torch.randn(24, 10)
     for matrix, rows in zip(separate, weight.grad.split([12, 6, 6]), strict=True):
@@ -87,7 +87,7 @@ def test_parts_of_any_size() -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_which_weights_are_matrices(name: str) -> None:
     model = small(name)
-    ours = optimizer("muon", model, rate=1e-3, decay=0.1)
+    ours = optimizer("muon", model, lr=1e-3, weight_decay=0.1)
     groups = {id(p): g for g in ours.param_groups for p in g["params"]}
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     for key, p in model.named_parameters():
@@ -100,7 +100,7 @@ def test_which_weights_are_matrices(name: str) -> None:
 
 def test_layers_can_have_lower_rates() -> None:
     model = small("bert-base-uncased")
-    ours = optimizer("muon", model, rate=1.0, fall=0.5)
+    ours = optimizer("muon", model, lr=1.0, layer_decay=0.5)
     set_rate(ours, 0.02)
     rates = {id(p): g["lr"] for g in ours.param_groups for p in g["params"]}
     assert rates[id(model.blocks[1].feed_forward.layer.wide.weight)] == 0.02
@@ -127,7 +127,7 @@ def test_a_step_is_as_long_as_one_of_adamw() -> None:
     """By root mean square 0.2 of the rate, whatever the shape."""
     model = small("gpt2")
     before = {key: p.clone() for key, p in model.named_parameters()}
-    ours = optimizer("muon", model, rate=1e-3)
+    ours = optimizer("muon", model, lr=1e-3)
     for key, gradient in draw_gradients(model, 0).items():
         model.get_parameter(key).grad = gradient
     ours.step()
@@ -145,7 +145,7 @@ def test_zeros_are_kept_where_they_are_to_be() -> None:
         with torch.no_grad():
             weight[weight.abs() < weight.abs().median()] = 0
         gone = weight == 0
-        ours = optimizer("muon", model, rate=0.01, decay=0.1, keep_zeros=keep)
+        ours = optimizer("muon", model, lr=0.01, weight_decay=0.1, keep_zeros=keep)
         for step in range(3):
             for key, gradient in draw_gradients(model, step).items():
                 model.get_parameter(key).grad = gradient
@@ -159,7 +159,7 @@ def test_what_has_no_gradient_stays_and_has_no_state() -> None:
     model = small("longformer-base-4096")
     idle = {k: p for k, p in model.named_parameters() if ".wide.project." in k}
     before = {key: p.clone() for key, p in idle.items()}
-    ours = optimizer("muon", model, rate=0.1, decay=0.1)
+    ours = optimizer("muon", model, lr=0.1, weight_decay=0.1)
     for key, gradient in draw_gradients(model, 0).items():
         model.get_parameter(key).grad = None if key in idle else gradient
     ours.step()

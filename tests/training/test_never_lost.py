@@ -99,7 +99,7 @@ def test_resumed_equals_uninterrupted(
 def test_under_accumulation(
     family: str, where: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = {"batch": {"samples": 8, "accumulate": 4}}
+    changes = {"batch": {"size": 8, "grad_accum": 4}}
     run(recipe(family, where, **changes), tmp_path / "whole", display="silent")
     interrupted(recipe(family, where, **changes), tmp_path / "parts", [2, 3], monkeypatch)
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
@@ -198,7 +198,7 @@ def test_a_damaged_checkpoint_falls_back(where: Path, tmp_path: Path) -> None:
 
 
 def test_what_diverged_is_kept(where: Path, tmp_path: Path) -> None:
-    made = recipe("gpt", where, optimizer={"rate": 1e30, "clip": 0.0}, budget={"steps": 20})
+    made = recipe("gpt", where, optimizer={"lr": 1e30, "grad_clip": 0.0}, budget={"steps": 20})
     with pytest.raises(runs.Diverged):
         run(made, tmp_path / "run", display="silent")
     saved = runs.Checkpoints(tmp_path / "run" / "checkpoints").latest()

@@ -1,4 +1,4 @@
-"""Optimisers: equal to their references, storable bit for bit, and set as the papers say."""
+"""Optimizers: equal to their references, storable bit for bit, and set as the papers say."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def learn(model, made, steps, rate=None):
 
 
 def settings(name):
-    return {"epsilon": 1e-30 if name == "adafactor" else 1e-6} | (
-        {} if name == "adam" else {"decay": 0.1}
+    return {"eps": 1e-30 if name == "adafactor" else 1e-6} | (
+        {} if name == "adam" else {"weight_decay": 0.1}
     )
 
 
@@ -107,11 +107,11 @@ def test_only_what_learns_is_in_a_group():
     for p in model.parameters():
         p.requires_grad_(False)
     with pytest.raises(ConfigError, match="no weight that learns"):
-        optimizer("adamw", model, rate=1e-3)
+        optimizer("adamw", model, lr=1e-3)
 
 
 def test_the_rate_is_that_of_the_schedule_times_the_scale_of_the_group():
-    made = optimizer("adamw", Toy(), rate=1e-3, decay=0.1)
+    made = optimizer("adamw", Toy(), lr=1e-3, weight_decay=0.1)
     assert [g["name"] for g in made.param_groups] == ["decay", "plain"]
     assert [g["weight_decay"] for g in made.param_groups] == [0.1, 0.0]
     made.param_groups[1]["scale"] = 0.5
@@ -122,7 +122,9 @@ def test_the_rate_is_that_of_the_schedule_times_the_scale_of_the_group():
 def test_rates_fall_from_layer_to_layer():
     model = small("bert-base-uncased")
     named = dict(model.named_parameters())
-    scales = {id(p): g["scale"] for g in groups_of(model, 0.1, fall=0.5) for p in g["params"]}
+    scales = {
+        id(p): g["scale"] for g in groups_of(model, 0.1, layer_decay=0.5) for p in g["params"]
+    }
     layers = model.config.layers
     for key, p in named.items():
         if key.startswith("blocks."):
@@ -132,7 +134,7 @@ def test_rates_fall_from_layer_to_layer():
         else:
             assert scales[id(p)] == 1.0, key
     with pytest.raises(ConfigError, match="over 0 and at most 1"):
-        optimizer("adamw", model, rate=1e-3, fall=1.5)
+        optimizer("adamw", model, lr=1e-3, layer_decay=1.5)
 
 
 # -- equal to the references
@@ -141,7 +143,7 @@ def test_rates_fall_from_layer_to_layer():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_adamw_equals_the_plain_one(dtype):
     one, other = Toy(dtype), Toy(dtype)
-    made = optimizer("adamw", one, rate=1e-2, betas=(0.9, 0.98), epsilon=1e-9, decay=0.1)
+    made = optimizer("adamw", one, lr=1e-2, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.1)
     assert made.defaults["fused"]
     groups = [{**g, "lr": 1e-2} for g in groups_of(other, 0.1)]
     theirs = torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-9, foreach=False, fused=False)
@@ -155,7 +157,7 @@ def test_adamw_equals_the_plain_one(dtype):
 def test_bert_adam_follows_its_formula():
     model, rate, beta, gamma, epsilon, decay = Toy(), 1e-2, 0.9, 0.999, 1e-6, 0.01
     made = optimizer(
-        "bert-adam", model, rate=rate, betas=(beta, gamma), epsilon=epsilon, decay=decay
+        "bert-adam", model, lr=rate, betas=(beta, gamma), eps=epsilon, weight_decay=decay
     )
     check = Toy()
     m = {k: torch.zeros_like(p) for k, p in check.named_parameters()}
@@ -180,7 +182,7 @@ def test_without_the_correction_the_first_step_is_three_times_as_long():
     lengths = []
     for name in ("bert-adam", "adamw"):
         model = Toy()
-        learn(model, optimizer(name, model, rate=1e-3, epsilon=1e-12), [0])
+        learn(model, optimizer(name, model, lr=1e-3, eps=1e-12), [0])
         lengths.append(float((model.matrix - Toy().matrix).detach().abs().mean()))
     assert lengths[0] / lengths[1] == pytest.approx(0.1 / 0.001**0.5, rel=1e-6)
 
@@ -190,7 +192,7 @@ def test_without_the_correction_the_first_step_is_three_times_as_long():
 def test_adafactor_equals_transformers(dtype, decay):
     """With a rate above 1 / √t, where torch's own would cut it, and rows without any gradient."""
     one, other = Toy(dtype), Toy(dtype)
-    made = optimizer("adafactor", one, rate=0.5, epsilon=1e-30, decay=decay)
+    made = optimizer("adafactor", one, lr=0.5, eps=1e-30, weight_decay=decay)
     groups = [
         {"params": g["params"], "weight_decay": g["weight_decay"]} for g in groups_of(other, decay)
     ]
@@ -246,11 +248,11 @@ def through_bytes(tensors):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_going_on_from_stored_state_is_bitwise_the_same(name, dtype):
-    rate = schedule("linear", rate=0.01, warmup=3, steps=20)
+    rate = schedule("linear", lr=0.01, warmup=3, steps=20)
 
     def made_for(model):
         more = {"momentum": 0.9} if name == "sgd" else {}
-        return optimizer(name, model, rate=1.0, **settings(name), **more)
+        return optimizer(name, model, lr=1.0, **settings(name), **more)
 
     def go(model, made, steps):
         return learn(model, made, steps, lambda step: rate(step + 1))
@@ -285,7 +287,7 @@ def test_adamw_counts_its_steps_in_one_number_a_weight():
 
 
 def learn_with(model, steps):
-    made = optimizer("adamw", model, rate=1e-2)
+    made = optimizer("adamw", model, lr=1e-2)
     learn(model, made, range(steps))
     return made
 
@@ -295,7 +297,7 @@ def test_allocating_changes_nothing_else(name):
     model = Toy()
     with torch.no_grad():
         model.bias[0] = -0.0
-    made = optimizer(name, model, rate=0.3, **settings(name))
+    made = optimizer(name, model, lr=0.3, **settings(name))
     model(0).backward()
     before = {k: p.clone() for k, p in model.named_parameters()}
     grad = model.matrix.grad
@@ -309,7 +311,7 @@ def test_allocating_changes_nothing_else(name):
 
 def test_an_allocated_state_is_that_before_the_first_step():
     one, other = Toy(), Toy()
-    first, second = (optimizer("adamw", m, rate=1e-2, decay=0.1) for m in (one, other))
+    first, second = (optimizer("adamw", m, lr=1e-2, weight_decay=0.1) for m in (one, other))
     allocate(second)
     learn(one, first, range(4)), learn(other, second, range(4))
     assert same(one, other)
@@ -318,9 +320,9 @@ def test_an_allocated_state_is_that_before_the_first_step():
 def test_a_state_of_another_kind_is_refused():
     model = Toy()
     stored = state_tensors(learn_with(model, 1), model)
-    with pytest.raises(FormatError, match="another optimiser"):
-        load_state(optimizer("bert-adam", model, rate=1e-2), model, stored)
-    made = optimizer("adamw", model, rate=1e-2)
+    with pytest.raises(FormatError, match="another optimizer"):
+        load_state(optimizer("bert-adam", model, lr=1e-2), model, stored)
+    made = optimizer("adamw", model, lr=1e-2)
     with pytest.raises(FormatError, match="the model has not"):
         load_state(made, model, stored | {"elsewhere/step": torch.tensor(1.0)})
     with pytest.raises(FormatError, match=r"matrix/exp_avg is .* of shape \[2\]"):
@@ -330,13 +332,13 @@ def test_a_state_of_another_kind_is_refused():
 def test_refusals_say_what_to_do():
     model = Toy()
     with pytest.raises(UnknownName, match="did you mean 'adafactor'"):
-        optimizer("adafaktor", model, rate=1.0)
+        optimizer("adafaktor", model, lr=1.0)
     with pytest.raises(ConfigError, match="choose adamw"):
-        optimizer("adam", model, rate=1.0, decay=0.1)
+        optimizer("adam", model, lr=1.0, weight_decay=0.1)
     with pytest.raises(ConfigError, match="betas"):
-        optimizer("adamw", model, rate=1.0, betas=(0.9, 1.0))
-    with pytest.raises(ConfigError, match="rate is -1"):
-        optimizer("adamw", model, rate=-1.0)
+        optimizer("adamw", model, lr=1.0, betas=(0.9, 1.0))
+    with pytest.raises(ConfigError, match="lr is -1"):
+        optimizer("adamw", model, lr=-1.0)
 
 
 # -- what the papers say
@@ -403,18 +405,18 @@ def test_every_size_can_be_built_from_its_paper(name):
     built = optimizer(
         defaults.optimizer,
         Toy(),
-        rate=defaults.lr,
+        lr=defaults.lr,
         betas=defaults.betas,
-        epsilon=defaults.eps,
-        decay=defaults.weight_decay,
+        eps=defaults.eps,
+        weight_decay=defaults.weight_decay,
     )
     rate = schedule(
         defaults.schedule,
         steps=defaults.steps or 1000,
         width=512,
-        rate=defaults.lr,
+        lr=defaults.lr,
         warmup=defaults.warmup,
-        floor=defaults.min_lr_ratio,
+        min_lr_ratio=defaults.min_lr_ratio,
         power=defaults.power,
         until=defaults.until,
     )

@@ -40,9 +40,7 @@ def written(directory: Path, where: Path, names: Any, **changes: Any) -> list[Pa
     directory.mkdir(exist_ok=True)
     files = []
     for name in names:
-        made = recipe(
-            name, where, shape=STILL[name], batch={"samples": 8, "accumulate": 2}, **changes
-        )
+        made = recipe(name, where, shape=STILL[name], batch={"size": 8, "grad_accum": 2}, **changes)
         file = directory / f"{name}.toml"
         recipes.write(made, file)
         files.append(file)
@@ -53,7 +51,7 @@ def written(directory: Path, where: Path, names: Any, **changes: Any) -> list[Pa
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_gradients_of_a_step(kind: str, where: Path, tmp_path: Path) -> None:
     engine = {"precision": "fp32", "parallel": kind}
-    files = written(tmp_path, where, LEARNERS, engine=engine, optimizer={"clip": 0.0})
+    files = written(tmp_path, where, LEARNERS, engine=engine, optimizer={"grad_clip": 0.0})
     work("gradients", tmp_path / "one", files, 1)
     work("gradients", tmp_path / "two", files, 2)
     for file in files:
@@ -116,7 +114,7 @@ def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
     made = recipe(
         "transformer-xl",
         where,
-        batch={"samples": 8},
+        batch={"size": 8},
         engine={"parallel": kind},
         budget={"steps": 60},
         checkpoint={"every": 3},
@@ -144,7 +142,7 @@ def test_resumed_by_another_number_of_processes(kind: str, where: Path, tmp_path
         "transformer-xl",
         where,
         shape=STILL["transformer-xl"],
-        batch={"samples": 8, "accumulate": 2},
+        batch={"size": 8, "grad_accum": 2},
         engine={"parallel": kind, "precision": "fp64"},
         budget={"steps": 200},
         checkpoint={"every": 3},

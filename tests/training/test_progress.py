@@ -12,11 +12,11 @@ import pytest
 from regard.core.errors import UnknownName
 from regard.training import progress as watching
 from regard.training.progress import (
-    Live,
+    LiveProgress,
     Metrics,
-    Plain,
-    Silent,
-    Smooth,
+    PlainProgress,
+    RunningMean,
+    SilentProgress,
     duration,
     number,
     read_metrics,
@@ -58,7 +58,7 @@ def test_plain_lines_are_few_and_say_everything(monkeypatch):
         watching.time, "monotonic", lambda: now.__setitem__(0, now[0] + 1) or now[0]
     )
     out = io.StringIO()
-    play(Plain(every=10.0, out=out))
+    play(PlainProgress(every=10.0, out=out))
     lines = out.getvalue().splitlines()
     steps = [line for line in lines if line.startswith("step") and "loss" in line]
     assert len(steps) == 11 and steps[0].startswith("step 1 of 100")
@@ -74,13 +74,13 @@ def test_plain_lines_are_few_and_say_everything(monkeypatch):
 
 
 def test_plain_goes_to_standard_error(capsys):
-    play(Plain())
+    play(PlainProgress())
     captured = capsys.readouterr()
     assert captured.out == "" and "step 1 of 100" in captured.err
 
 
 def test_silent_says_nothing(capsys):
-    play(Silent())
+    play(SilentProgress())
     assert capsys.readouterr() == ("", "")
 
 
@@ -92,7 +92,7 @@ def test_the_live_view_shows_where_the_run_stands():
             return True
 
     out = Terminal()
-    view = Live(out=out)
+    view = LiveProgress(out=out)
     play(view)
     text = out.getvalue()
     for word in ("gpt2", "100 / 100", "loss", "mean", "4,096 tokens/s", "62% of peak", "1.5 GB"):
@@ -104,7 +104,7 @@ def test_the_live_view_shows_where_the_run_stands():
 
 
 def test_the_live_view_draws_before_the_first_step():
-    view = Live(out=io.StringIO())
+    view = LiveProgress(out=io.StringIO())
     assert view.draw() is not None
     view.step({"step": 1, "loss": math.nan})
     assert view.rows() == [("loss", "nan  mean nan  ")]
@@ -113,13 +113,13 @@ def test_the_live_view_draws_before_the_first_step():
 
 def test_auto_chooses_by_the_terminal(monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
-    assert isinstance(watch(), Plain)
+    assert isinstance(watch(), PlainProgress)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(watch(), Live)
+    assert isinstance(watch(), LiveProgress)
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(watch(), Plain)
-    assert isinstance(watch("silent"), Silent)
+    assert isinstance(watch(), PlainProgress)
+    assert isinstance(watch("silent"), SilentProgress)
     with pytest.raises(UnknownName, match="did you mean 'plain'"):
         watch("plane")
 
@@ -202,7 +202,7 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
 
 
 def test_smoothing_is_right_from_the_first_value():
-    smooth = Smooth(0.9)
+    smooth = RunningMean(0.9)
     assert smooth(5.0) == pytest.approx(5.0)
     assert smooth(5.0) == pytest.approx(5.0)
     assert smooth(math.nan) == pytest.approx(5.0)

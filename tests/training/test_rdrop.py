@@ -14,17 +14,17 @@ from torch.nn import functional as F
 import regard.training.rdrop as agree_file
 from regard.attention.dropout import Dropout
 from regard.core.errors import ConfigError
-from regard.data.examples import Choice, Labelled
+from regard.data.examples import Labelled, MultipleChoice
 from regard.models.bert import Bert
-from regard.models.output import Soft
+from regard.models.output import SoftTarget
 from regard.models.state import State
 from regard.objectives.base import Batch, Objective
 from regard.objectives.reading import inner
 from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
-from regard.training.capture import Watched
+from regard.training.capture import Capture
 from regard.training.loop import Loop
-from regard.training.rdrop import Agree, agreeing, divergence
+from regard.training.rdrop import RDrop, agreeing, divergence
 from tests.tasks import answers, judging, tagging
 from tests.training.small import STILL, planned, recipe
 
@@ -91,7 +91,7 @@ def test_classes() -> None:
     objective = judging.build(Classify, "bert", judging.examples("classify", texts(), ["x", "y"]))
     model = lively(judging.model_of("bert", {"classify": 2}, torch.float64))
     batch = judging.batch_of(objective)
-    sums = found(Agree(objective, 0.5), model, batch)
+    sums = found(RDrop(objective, 0.5), model, batch)
     one, two = twice(lambda: objective.scores(model, batch))
     wanted = sum(naive(one[i].log_softmax(0), two[i].log_softmax(0)) for i in (0, 1))
     assert float(sums["classify_apart"]) == pytest.approx(float(wanted), rel=1e-10)
@@ -106,7 +106,7 @@ def test_scores_are_apart_by_their_square() -> None:
     objective = judging.build(Classify, "bert", judging.examples("similar", given))
     model = lively(judging.model_of("bert", {"classify": 1}, torch.float64))
     batch = judging.batch_of(objective)
-    sums = found(Agree(objective, 0.5), model, batch)
+    sums = found(RDrop(objective, 0.5), model, batch)
     one, two = twice(lambda: objective.scores(model, batch))
     assert float(sums["classify_apart"]) == pytest.approx(float((one - two).square().sum()))
 
@@ -115,7 +115,7 @@ def test_the_language_model_beside_a_task() -> None:
     objective = judging.build(Classify, "gpt", judging.examples("classify", texts(), ["x", "y"]))
     model = lively(judging.model_of("gpt", {"classify": 2}, torch.float64))
     batch = judging.batch_of(objective)
-    made = Agree(objective, 3.0)
+    made = RDrop(objective, 3.0)
     sums = found(made, model, batch)
 
     def ask() -> Tensor:
@@ -125,8 +125,8 @@ def test_the_language_model_beside_a_task() -> None:
 
     one, two = twice(ask)
     wanted = 0.0
-    for i, real in enumerate(batch["real"]):
-        rows = int(real.sum()) - 1
+    for i, attention_mask in enumerate(batch["attention_mask"]):
+        rows = int(attention_mask.sum()) - 1
         wanted += sum(float(naive(one[i, t], two[i, t])) for t in range(rows)) / rows
     assert float(sums["language_apart"]) == pytest.approx(wanted, rel=1e-9)
     assert made.weights == {"language": 0.5, "language_apart": 1.5, "classify_apart": 3.0}
@@ -135,14 +135,14 @@ def test_the_language_model_beside_a_task() -> None:
 
 def test_choices() -> None:
     given = [
-        Choice("a c", ("b", "d e"), None, 1),
-        Choice("d", ("e", "f g", "h"), None, 0),
-        Choice("d", ("e", "f g"), None, None),
+        MultipleChoice("a c", ("b", "d e"), None, 1),
+        MultipleChoice("d", ("e", "f g", "h"), None, 0),
+        MultipleChoice("d", ("e", "f g"), None, None),
     ]
     objective = judging.build(Choose, "bert", judging.examples("choose", given))
     model = lively(judging.model_of("bert", {"choose": 1}, torch.float64))
     batch = judging.batch_of(objective)
-    sums = found(Agree(objective, 1.0), model, batch)
+    sums = found(RDrop(objective, 1.0), model, batch)
     one, two = twice(lambda: objective.scores(model, batch).log_softmax(1))
     wanted = naive(one[0], two[0]) + naive(one[1], two[1])
     assert float(sums["choose_apart"]) == pytest.approx(float(wanted), rel=1e-10)
@@ -153,7 +153,7 @@ def test_tags(options: dict[str, Any]) -> None:
     objective = tagging.objective(tagging.sentences(4), tagging.pieces(), **options)
     model = lively(objective.adapt_model(tagging.model("bert")).double())
     batch = tagging.whole(objective)
-    sums = found(Agree(objective, 1.0), model, batch)
+    sums = found(RDrop(objective, 1.0), model, batch)
     one, two = twice(lambda: objective.scores(model, batch).log_softmax(-1))
     known = objective.known(batch)
     shares = batch.get("shares", known.double())
@@ -168,11 +168,11 @@ def test_ends_of_answers() -> None:
     objective = answers.objective("bert", answers.long_ones(4), 24)
     model = lively(answers.model_of("bert", torch.float64))
     batch = answers.batch_of(objective)
-    sums = found(Agree(objective, 1.0), model, batch)
+    sums = found(RDrop(objective, 1.0), model, batch)
     one, two = twice(lambda: model.read("answer", objective.hidden(model, batch)))
     wanted = 0.0
-    for i, real in enumerate(batch["real"]):
-        first, second = (x[i][real].log_softmax(0) for x in (one, two))
+    for i, attention_mask in enumerate(batch["attention_mask"]):
+        first, second = (x[i][attention_mask].log_softmax(0) for x in (one, two))
         wanted += float(sum(naive(first[:, k], second[:, k]) for k in (0, 1))) / 2
     assert float(sums["answer_apart"]) == pytest.approx(wanted, rel=1e-9)
 
@@ -181,7 +181,7 @@ def test_answers_of_xlnet_that_may_be_missing() -> None:
     objective = answers.objective("xlnet", answers.long_ones(4, impossible=True), 24)
     model = lively(answers.model_of("xlnet", torch.float64))
     batch = answers.batch_of(objective)
-    made = Agree(objective, 2.0)
+    made = RDrop(objective, 2.0)
     sums = found(made, model, batch)
     assert made.weights == {"answerable": 0.5, "answerable_apart": 1.0, "answer_apart": 2.0}
     head = model.heads["span"]
@@ -211,9 +211,9 @@ def looped(family: str, where: Path, **changes: Any) -> Loop:
 @pytest.mark.parametrize("family", ["gpt", "bert", "t5", "xlnet", "transformer-xl"])
 def test_without_dropout_passes_agree(family: str, where: Path) -> None:
     """Memories included: the second pass must not remember the first."""
-    changes: dict[str, Any] = {"shape": STILL[family], "batch": {"samples": 4, "accumulate": 2}}
+    changes: dict[str, Any] = {"shape": STILL[family], "batch": {"size": 4, "grad_accum": 2}}
     plain = looped(family, where, **changes)
-    both = looped(family, where, robust={"agree": 1.0}, **changes)
+    both = looped(family, where, robust={"rdrop": 1.0}, **changes)
     for _ in range(2):
         one, two = plain.step(4), both.step(4)
         apart = {name: loss for name, loss in two.losses.items() if name.endswith("_apart")}
@@ -230,7 +230,7 @@ def test_words_by_the_naive_formula(
 ) -> None:
     """However few rows are computed at a time, and their gradients with them."""
     monkeypatch.setattr(agree_file, "CHUNK", chunk)
-    changes: dict[str, Any] = {"engine": {"precision": "fp64"}, "robust": {"agree": 0.7}}
+    changes: dict[str, Any] = {"engine": {"precision": "fp64"}, "robust": {"rdrop": 0.7}}
     loop = looped("gpt", where, **changes)
     model, made = loop.model, loop.objective
     batch = loop.batches.make(0)[0]
@@ -254,7 +254,7 @@ def test_words_by_the_naive_formula(
 def test_adaptive_words(where: Path) -> None:
     """Whose output gives log-probabilities."""
     shape = {"cutoffs": [10, 25], "ratio": 2}
-    loop = looped("transformer-xl", where, shape=shape, robust={"agree": 1.0},
+    loop = looped("transformer-xl", where, shape=shape, robust={"rdrop": 1.0},
                    engine={"precision": "fp64"})  # fmt: skip
     batch = loop.batches.make(0)[0]
     torch.manual_seed(5)
@@ -266,7 +266,7 @@ def test_adaptive_words(where: Path) -> None:
 
 
 def test_hidden_words_and_sentences(where: Path) -> None:
-    losses = looped("bert", where, robust={"agree": 1.0}).step(4).losses
+    losses = looped("bert", where, robust={"rdrop": 1.0}).step(4).losses
     assert list(losses) == ["masked", "next", "masked_apart", "next_apart"]
     assert losses["masked_apart"] > 0 and losses["next_apart"] > 0
 
@@ -277,7 +277,7 @@ def test_a_mixture_agrees_part_by_part(where: Path) -> None:
         {"name": "whole", "objective": "prefix", "share": 1, "length": 12},
     ]
     loop = looped("gpt", where, objective={"name": "mixture", "parts": parts},
-                   robust={"agree": 2.0, "adversary": "fgm"})  # fmt: skip
+                   robust={"rdrop": 2.0, "adversary": "fgm"})  # fmt: skip
     taken = loop.step(4)
     names = ["causal.causal", "causal.causal_apart", "whole.prefix", "whole.prefix_apart"]
     assert sorted(taken.losses) == names and all(taken.losses.values())
@@ -289,7 +289,7 @@ def test_a_mixture_agrees_part_by_part(where: Path) -> None:
 
 def test_both_passes_read_the_same_disturbed_words(where: Path) -> None:
     """Without dropout two passes over words that are moved alike agree."""
-    robust = {"agree": 1.0, "tokens": 0.3, "noise": 5.0, "adversary": "freelb"}
+    robust = {"rdrop": 1.0, "token_noise": 0.3, "neftune": 5.0, "adversary": "freelb"}
     loop = looped("t5", where, shape=STILL["t5"], robust=robust)
     taken = loop.step(4)
     assert abs(taken.losses["span_apart"]) < 1e-7
@@ -314,7 +314,7 @@ def test_an_objective_that_says_nothing_known() -> None:
 
 def test_a_watched_model_answers_as_the_model_does() -> None:
     model = judging.model_of("bert", {"masked": 0, "classify": 2})
-    seen = Watched(model)
+    seen = Capture(model)
     assert not isinstance(seen, Bert) and inner(seen) is model
     assert [seen.training, model.train() and seen.training, model.eval() and seen.training] == [
         False, True, False,
@@ -328,7 +328,7 @@ def test_a_watched_model_answers_as_the_model_does() -> None:
     (asked,) = seen.words
     assert asked.hidden is rows and asked.targets is wanted and asked.shares is None
     assert asked.nats is nats
-    soft = Soft(0.9, 0.01)
+    soft = SoftTarget(0.9, 0.01)
     assert torch.equal(
         seen.output.softened(rows, wanted, soft), model.output.softened(rows, wanted, soft)
     )

@@ -12,14 +12,14 @@ from regard.training.recipe import Recipe, make, overrides, read, write
 
 
 def test_later_tables_overrule_earlier_ones() -> None:
-    recipe = make({"batch": {"samples": 4, "length": 16}}, {"batch": {"samples": 8}})
-    assert (recipe.batch.samples, recipe.batch.length) == (8, 16)
+    recipe = make({"batch": {"size": 4, "seq_len": 16}}, {"batch": {"size": 8}})
+    assert (recipe.batch.size, recipe.batch.seq_len) == (8, 16)
 
 
 def test_words_become_tables() -> None:
-    words = ["batch.samples=16", "optimizer.rate=5e-4", "model=gpt2", "shape.window=[8, 16]"]
+    words = ["batch.size=16", "optimizer.lr=5e-4", "model=gpt2", "shape.window=[8, 16]"]
     recipe = make(overrides(words))
-    assert recipe.batch.samples == 16 and recipe.optimizer.rate == 5e-4
+    assert recipe.batch.size == 16 and recipe.optimizer.lr == 5e-4
     assert recipe.model == "gpt2" and recipe.shape == {"window": [8, 16]}
 
 
@@ -29,7 +29,7 @@ def test_a_recipe_reads_back_as_it_was(tmp_path: Path) -> None:
             "model": "xlnet",
             "seed": 7,
             "objective": {"name": "mixture", "parts": [{"objective": "causal", "weight": 0.5}]},
-            "optimizer": {"betas": [0.9, 0.98], "rate": 1e-3},
+            "optimizer": {"betas": [0.9, 0.98], "lr": 1e-3},
             "shape": {"layers": 3, "window": [8, 8, 16]},
         }
     )
@@ -41,10 +41,10 @@ def test_a_recipe_reads_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "error", "words"),
     [
-        ({"optimiser": {}}, UnknownName, "did you mean 'optimizer'"),
-        ({"optimizer": {"rat": 1.0}}, UnknownName, "did you mean 'optimizer.rate'"),
-        ({"batch": {"samples": "many"}}, ConfigError, "batch.samples is 'many'; it must be int"),
-        ({"batch": {"samples": True}}, ConfigError, "batch.samples is True"),
+        ({"optimizer": {}}, UnknownName, "did you mean 'optimizer'"),
+        ({"optimizer": {"rat": 1.0}}, UnknownName, "did you mean 'optimizer.lr'"),
+        ({"batch": {"size": "many"}}, ConfigError, "batch.size is 'many'; it must be int"),
+        ({"batch": {"size": True}}, ConfigError, "batch.size is True"),
         ({"batch": 5}, ConfigError, "batch is 5; it is a table of samples, length, accumulate"),
         ({"shape": 5}, ConfigError, "shape is 5; it is a table"),
         ({"engine": {"precision": "bf61"}}, UnknownName, "did you mean 'bf16'"),
@@ -57,10 +57,10 @@ def test_refusals(table: dict[str, Any], error: type[Exception], words: str) -> 
 
 
 def test_whole_numbers_serve_as_fractions() -> None:
-    assert make({"optimizer": {"rate": 1}}).optimizer.rate == 1.0
+    assert make({"optimizer": {"lr": 1}}).optimizer.lr == 1.0
 
 
-@pytest.mark.parametrize("word", ["batch.samples", "=4", "samples 4"])
+@pytest.mark.parametrize("word", ["batch.size", "=4", "samples 4"])
 def test_what_is_no_override(word: str) -> None:
     with pytest.raises(ConfigError, match="KEY=VALUE"):
         overrides([word])

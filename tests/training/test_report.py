@@ -12,8 +12,8 @@ import pytest
 
 from regard.formats.directory import save
 from regard.models import create
-from regard.report.curves import Line, Panel, inline, smooth, steps_between, svg, thin
-from regard.training.report import Story, write_card, write_report
+from regard.report.curves import CurveLine, Panel, inline, smooth, steps_between, svg, thin
+from regard.training.report import RunRecord, write_card, write_report
 
 NASTY = '<script>alert("1")</script> & `code` | pipe'
 RECIPE = """model = "gpt"
@@ -113,7 +113,7 @@ def test_no_text_of_others_becomes_markup(tmp_path):
         "model": {"name": NASTY, "paper": NASTY, "config": {NASTY: NASTY}},
         "objective": NASTY,
         "outcome": NASTY,
-        "data": {"path": NASTY, "splits": {NASTY: {"tokens": 5}}},
+        "data": {"path": NASTY, "splits": {NASTY: {"token_noise": 5}}},
     }
     records = [{"step": 1, "loss": 1.0}, {"step": 1, "valid": {NASTY: 3.0}}]
     make(tmp_path, facts, f"model = '''{NASTY}'''\n", records)
@@ -153,7 +153,7 @@ def test_numbers_that_are_none_do_not_stop_a_report(tmp_path):
         {"step": 3, "valid": {"perplexity": 4.0}},
     ]
     make(tmp_path, FACTS | {"best": None}, records=records)
-    assert Story.read(tmp_path).best()["step"] == 3
+    assert RunRecord.read(tmp_path).best()["step"] == 3
     Page(write_report(tmp_path).read_text())
     write_card(tmp_path)
 
@@ -169,7 +169,7 @@ def front_matter(text):
 
 
 def gpt(**changes):
-    shape = {"width": 32, "layers": 1, "heads": 2, "vocabulary": 50, "context": 16}
+    shape = {"width": 32, "layers": 1, "heads": 2, "vocab_size": 50, "context": 16}
     return create("gpt2", **shape | changes)
 
 
@@ -223,9 +223,11 @@ def test_no_result_is_claimed_that_was_not_measured(tmp_path):
 
 
 def test_curves_are_a_valid_picture():
-    faint = Line("step", [(i, 5 + math.sin(i)) for i in range(1, 3000)], faint=True)
-    dots = Line("<valid>", [(1, 5.0), (2999, 4.0), (5, math.nan)], 2, dots=True)
-    root = tree.fromstring(svg([Panel("A & B", [faint, dots]), Panel("empty", [Line("x", [])])]))
+    faint = CurveLine("step", [(i, 5 + math.sin(i)) for i in range(1, 3000)], faint=True)
+    dots = CurveLine("<valid>", [(1, 5.0), (2999, 4.0), (5, math.nan)], 2, dots=True)
+    root = tree.fromstring(
+        svg([Panel("A & B", [faint, dots]), Panel("empty", [CurveLine("x", [])])])
+    )
     paths = [e.get("d") for e in root.iter() if e.tag.endswith("path")]
     assert sum(d.count(" ") for d in paths) < 3 * 600  # thinned
     assert "NaN" not in "".join(paths) and "nan" not in "".join(paths)
@@ -236,22 +238,22 @@ def test_curves_are_a_valid_picture():
 
 
 def test_a_faint_line_does_not_decide_the_height():
-    noisy = Line("step", [(0, 1.0), (1, 1e6), (2, 1.0)], faint=True)
-    calm = Line("mean", [(0, 2.0), (2, 1.0)])
+    noisy = CurveLine("step", [(0, 1.0), (1, 1e6), (2, 1.0)], faint=True)
+    calm = CurveLine("mean", [(0, 2.0), (2, 1.0)])
     text = svg([Panel("loss", [noisy, calm])])
     assert "clip-path" in text and "1M" not in text
 
 
 def test_one_point_and_a_flat_line_are_drawn():
     for points in ([(5, 3.0)], [(1, 0.0), (2, 0.0)], [(1, -2.0), (9, -2.0)]):
-        picture = tree.fromstring(inline(Panel("x", [Line("x", points)])))
+        picture = tree.fromstring(inline(Panel("x", [CurveLine("x", points)])))
         numbers = re.findall(r"-?[\d.]+", picture.find(".//path[@class]").get("d"))
         assert all(0 <= float(n) <= 640 for n in numbers)
-    assert inline(Panel("x", [Line("x", [])])) == ""
+    assert inline(Panel("x", [CurveLine("x", [])])) == ""
 
 
 def test_places_follow_the_numbers():
-    picture = tree.fromstring(inline(Panel("x", [Line("x", [(0, 0.0), (10, 4.0)])])))
+    picture = tree.fromstring(inline(Panel("x", [CurveLine("x", [(0, 0.0), (10, 4.0)])])))
     found = picture.findall(".//path[@class]")[-1].get("d")
     assert found == "M64.0 216.0 L624.0 52.0"
 

@@ -17,8 +17,8 @@ from regard.methods.finetune.run import finetune
 from regard.models import FAMILIES
 from regard.training.loop import Loop
 from regard.training.recipe import Recipe, Robust
-from regard.training.robust import Path as Depth
-from regard.training.robust import Skipping, deepen, passes
+from regard.training.robust import DropPath, deepen, passes
+from regard.training.robust import DropPathMask as Depth
 from regard.training.train_module import blocks
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
@@ -33,10 +33,10 @@ def looped(family: str, where: Path, **changes: Any) -> Loop:
 def model(family: str = "gpt", layers: int = 4) -> Any:
     torch.manual_seed(0)
     kind, config = FAMILIES[family].model, FAMILIES[family].config
-    shape: dict[str, Any] = {"vocabulary": 40, "width": 16, "heads": 2, "hidden": 32}
+    shape: dict[str, Any] = {"vocab_size": 40, "width": 16, "heads": 2, "ffn_size": 32}
     shape |= SHAPES.get(family, {}) | {"layers": layers}
     build: Any = kind
-    return build(config(**shape)).initialise()
+    return build(config(**shape)).initialize()
 
 
 def still(made: Any) -> Any:
@@ -67,7 +67,7 @@ def test_the_last_layer_is_left_out_most_often() -> None:
 
 def test_what_is_kept_makes_up_for_what_is_not() -> None:
     torch.manual_seed(0)
-    skip = Skipping(torch.nn.Identity(), Depth(0.3), first=True)
+    skip = DropPath(torch.nn.Identity(), Depth(0.3), first=True)
     x = torch.randn(20_000, 2, 3, dtype=torch.float64)
     y = skip(x)
     gone = (y == 0).all(2).all(1)
@@ -109,14 +109,14 @@ def test_a_model_that_has_learned_is_used_as_it_is(family: str) -> None:
 
 
 def test_a_depth_of_0_changes_no_bit(where: Path) -> None:
-    plain, none = looped("bert", where), looped("bert", where, robust={"depth": 0.0})
+    plain, none = looped("bert", where), looped("bert", where, robust={"drop_path": 0.0})
     assert plain.step(4) == none.step(4)
-    assert not any(isinstance(part, Skipping) for part in none.model.modules())
+    assert not any(isinstance(part, DropPath) for part in none.model.modules())
 
 
 def test_forgotten_activations_leave_out_the_same_layers(where: Path) -> None:
     kept, forgotten = (
-        looped("bert", where, robust={"depth": 0.5}, engine={"checkpointing": again})
+        looped("bert", where, robust={"drop_path": 0.5}, engine={"checkpointing": again})
         for again in (False, True)
     )
     assert kept.step(4) == forgotten.step(4)
@@ -125,39 +125,39 @@ def test_forgotten_activations_leave_out_the_same_layers(where: Path) -> None:
 
 
 def test_a_step_is_a_function_of_seed_and_step(where: Path) -> None:
-    one, two = (looped("gpt", where, robust={"depth": 0.5}) for _ in range(2))
+    one, two = (looped("gpt", where, robust={"drop_path": 0.5}) for _ in range(2))
     torch.manual_seed(99)
     assert one.step(4) == two.step(4)
-    assert one.step(4).loss != looped("gpt", where, seed=2, robust={"depth": 0.5}).step(4).loss
+    assert one.step(4).loss != looped("gpt", where, seed=2, robust={"drop_path": 0.5}).step(4).loss
 
 
 def test_an_lstm_has_no_layer_to_spare(where: Path) -> None:
     with pytest.raises(ConfigError, match="LSTM has none that it could do without"):
-        looped("lstm", where, robust={"depth": 0.5})
+        looped("lstm", where, robust={"drop_path": 0.5})
 
 
 def test_gates_that_take_away(where: Path) -> None:
     extensions = {"gates": {"kind": "highway"}}
     with pytest.raises(ConfigError, match="with highway gates it also takes away"):
-        looped("gpt", where, robust={"depth": 0.5}, extensions=extensions)
+        looped("gpt", where, robust={"drop_path": 0.5}, extensions=extensions)
 
 
 def test_the_work_of_a_step() -> None:
-    assert passes(Robust()) == 1 and passes(Robust(agree=1.0)) == 2
+    assert passes(Robust()) == 1 and passes(Robust(rdrop=1.0)) == 2
     assert passes(Robust(adversary="fgm")) == 2
-    assert passes(Robust(adversary="freelb", steps=3, agree=0.5)) == 6
-    assert passes(Robust(adversary="pgd", steps=1)) == 2
-    assert 3 < passes(Robust(adversary="pgd", steps=3)) < 4
+    assert passes(Robust(adversary="freelb", adv_steps=3, rdrop=0.5)) == 6
+    assert passes(Robust(adversary="pgd", adv_steps=1)) == 2
+    assert 3 < passes(Robust(adversary="pgd", adv_steps=3)) < 4
 
 
 def test_a_task_is_learned_and_resumed(tmp_path: Path, stop: list[int]) -> None:
     model = tuning.bert(tmp_path / "bert")
     file = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(160))
-    near = {"adversary": "freelb", "radius": 0.05, "rate": 0.02, "start": 0.02}
+    near = {"adversary": "freelb", "adv_radius": 0.05, "adv_lr": 0.02, "adv_init": 0.02}
     changes: dict[str, Any] = {
-        "robust": near | {"agree": 0.5, "depth": 0.1, "tokens": 0.05, "noise": 0.1},
-        "optimizer": {"rate": 0.01},
-        "batch": {"samples": 16},
+        "robust": near | {"rdrop": 0.5, "drop_path": 0.1, "token_noise": 0.05, "neftune": 0.1},
+        "optimizer": {"lr": 0.01},
+        "batch": {"size": 16},
         "budget": {"steps": 48},
     }
     made = [tuning.recipe(model, file, **changes) for _ in range(2)]

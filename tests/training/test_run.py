@@ -17,7 +17,7 @@ from regard.data.corpus import Corpus
 from regard.training import plan as plans
 from regard.training import run as runs
 from regard.training.checkpoint import Checkpoints
-from regard.training.parallel import Group
+from regard.training.parallel import ProcessGroup
 from regard.training.recipe import Recipe, make, read_resolved, replaced
 from tests.training.small import data, recipe
 
@@ -28,7 +28,7 @@ def train(made: Recipe, out: Path, **more: Any) -> dict[str, Any]:
 
 def test_the_run_is_a_model_directory(where: Path, tmp_path: Path) -> None:
     """And it holds the best weights, not the last."""
-    found = train(recipe("gpt", where, optimizer={"rate": 0.5}), tmp_path / "run")
+    found = train(recipe("gpt", where, optimizer={"lr": 0.5}), tmp_path / "run")
     loaded = regard.load(tmp_path / "run")
     best = Checkpoints(tmp_path / "run" / "checkpoints").best()
     assert best is not None and best.step == found["best"]["step"]
@@ -55,7 +55,7 @@ def test_the_final_figures_are_those_of_the_whole_split(where: Path, tmp_path: P
 def test_stopping_early(where: Path, tmp_path: Path) -> None:
     """A rate that only makes it worse ends after as many validations as patience allows."""
     changes: dict[str, Any] = {
-        "optimizer": {"rate": 3.0, "clip": 0.0},
+        "optimizer": {"lr": 3.0, "grad_clip": 0.0},
         "validation": {"every": 1, "patience": 2},
         "budget": {"steps": 50},
     }
@@ -92,7 +92,7 @@ def test_long_steps_are_estimated(where: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(plans, "gemm_peak", lambda dtype: 1e5)
     notes: list[str] = []
     made = recipe("gpt", where, budget={"steps": None, "minutes": 600.0})
-    plan = plans.prepare(made, Group(), torch.device("cpu"), notes.append, patience=1.0)
+    plan = plans.prepare(made, ProcessGroup(), torch.device("cpu"), notes.append, patience=1.0)
     plan.batches.close()
     step = plan.facts["step_flops"] / 1e5
     assert step > plans.LONG and not steps
@@ -102,11 +102,11 @@ def test_long_steps_are_estimated(where: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(
     ("budget", "steps"),
-    [({"tokens": 4 * 32 * 7}, 7), ({"epochs": 2.0}, None), ({"steps": 9}, 9)],
+    [({"token_noise": 4 * 32 * 7}, 7), ({"epochs": 2.0}, None), ({"adv_steps": 9}, 9)],
 )
 def test_other_budgets(budget: dict[str, Any], steps: int | None, where: Path) -> None:
-    made = recipe("gpt", where, budget={"steps": None} | budget)
-    plan = plans.prepare(made, Group(), torch.device("cpu"), lambda text: None)
+    made = recipe("gpt", where, budget={"adv_steps": None} | budget)
+    plan = plans.prepare(made, ProcessGroup(), torch.device("cpu"), lambda text: None)
     plan.batches.close()
     assert plan.recipe.budget.steps == (steps or round(2 * len(plan.objective) / 4))
 
@@ -120,7 +120,7 @@ def test_compiling_is_tried_where_it_may_pay(
     compiled: list[bool] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self: compiled.append(True))
     made = recipe("gpt", where, engine={"compile": None}, budget={"steps": 10**9})
-    plan = plans.prepare(made, Group(), torch.device("cpu"), notes.append)
+    plan = plans.prepare(made, ProcessGroup(), torch.device("cpu"), notes.append)
     plan.batches.close()
     assert compiled and plan.recipe.engine.compile in ("yes", "no")
     assert (plan.recipe.engine.compile == "yes") == any("compiled:" in note for note in notes)

@@ -16,41 +16,43 @@ from regard.training.schedule import SCHEDULES, schedule, warmup_steps
 
 
 def test_noam_has_the_published_values():
-    base = schedule("noam", rate=1.0, warmup=4000, steps=100_000, width=512)
+    base = schedule("noam", lr=1.0, warmup=4000, steps=100_000, width=512)
     assert base(1) == pytest.approx(1.746928e-7, rel=1e-6)
     assert base(4000) == pytest.approx(6.987712e-4, rel=1e-6)
     assert base(100_000) == pytest.approx(1.397542e-4, rel=1e-6)
-    big = schedule("noam", rate=1.0, warmup=4000, steps=300_000, width=1024)
+    big = schedule("noam", lr=1.0, warmup=4000, steps=300_000, width=1024)
     assert big(4000) == pytest.approx(4.941059e-4, rel=1e-6)
     assert max(base(t) for t in range(1, 9000)) == base(4000)
 
 
 def test_tensor2tensor_is_noam_in_other_words():
-    one = schedule("t2t", rate=2.0, warmup=8000, steps=100_000, width=512)
-    other = schedule("noam", rate=2.0, warmup=8000, steps=100_000, width=512)
+    one = schedule("t2t", lr=2.0, warmup=8000, steps=100_000, width=512)
+    other = schedule("noam", lr=2.0, warmup=8000, steps=100_000, width=512)
     assert one(8000) == pytest.approx(2.0 * 8000**-0.5 * 512**-0.5)
     assert all(one(t) == pytest.approx(other(t)) for t in (1, 77, 8000, 8001, 90_000))
 
 
 def test_bert_jumps_where_its_warm_up_ends():
-    rate = schedule("bert", rate=1.0, warmup=10, steps=100)
+    rate = schedule("bert", lr=1.0, warmup=10, steps=100)
     assert [rate(t) for t in (9, 10, 11, 100)] == pytest.approx([0.9, 0.9, 0.89, 0.0])
 
 
 def test_gpt1_decays_while_it_warms_up():
-    rate = schedule("gpt1", rate=1.0, warmup=0.2, steps=100)
+    rate = schedule("gpt1", lr=1.0, warmup=0.2, steps=100)
     assert [rate(t) for t in (10, 20, 60)] == pytest.approx([0.5 * 0.9, 0.8, 0.4])
-    assert schedule("gpt1", rate=1.0, warmup=0, steps=100)(1) == pytest.approx(0.99)
+    assert schedule("gpt1", lr=1.0, warmup=0, steps=100)(1) == pytest.approx(0.99)
 
 
 def test_t5_stays_flat_and_then_falls_as_the_root():
-    rate = schedule("inverse-square-root", rate=0.01, warmup=10_000, steps=2**19)
+    rate = schedule("inverse-square-root", lr=0.01, warmup=10_000, steps=2**19)
     for t in (1, 9_999, 10_000, 10_001, 40_000, 2**19):
         assert rate(t) == pytest.approx(1 / math.sqrt(max(t, 10_000)), rel=1e-12)
 
 
 def test_gpt3_falls_to_a_tenth_and_stays_there():
-    rate = schedule("cosine", rate=6e-4, warmup=0.00125, steps=600_000, floor=0.1, until=260 / 300)
+    rate = schedule(
+        "cosine", lr=6e-4, warmup=0.00125, steps=600_000, min_lr_ratio=0.1, until=260 / 300
+    )
     assert rate(750) == pytest.approx(6e-4)
     assert rate(375) == pytest.approx(3e-4)
     assert rate(750 + (520_000 - 750) // 2) == pytest.approx(6e-4 * 0.55, rel=1e-4)
@@ -59,7 +61,7 @@ def test_gpt3_falls_to_a_tenth_and_stays_there():
 
 
 def test_xlnet_ends_at_its_smallest_share():
-    rate = schedule("polynomial", rate=1e-4, warmup=100, steps=1100, floor=0.001)
+    rate = schedule("polynomial", lr=1e-4, warmup=100, steps=1100, min_lr_ratio=0.001)
     assert rate(50) == pytest.approx(0.5e-4)
     assert rate(100) == pytest.approx(1e-4)
     assert rate(600) == pytest.approx(1e-4 * (0.001 + 0.999 * 0.5))
@@ -81,8 +83,8 @@ def test_equals_transformers_one_step_later(name):
     """Theirs counts completed steps: before its first step the scheduler stands at t = 0."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=3e-4)
     theirs = PEERS[name](optimizer)
-    more = {"power": 3.0, "floor": 0.1} if name == "polynomial" else {}
-    ours = schedule(name, rate=3e-4, warmup=10, steps=100, **more)
+    more = {"power": 3.0, "min_lr_ratio": 0.1} if name == "polynomial" else {}
+    ours = schedule(name, lr=3e-4, warmup=10, steps=100, **more)
     for t in range(1, 101 if name == "cosine" else 130):  # their cosine rises again
         optimizer.step()
         theirs.step()
@@ -92,7 +94,7 @@ def test_equals_transformers_one_step_later(name):
 def test_without_a_warm_up_equals_cosine_annealing():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.5e-4)
     theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 200)
-    ours = schedule("cosine", rate=2.5e-4, warmup=0, steps=200)
+    ours = schedule("cosine", lr=2.5e-4, warmup=0, steps=200)
     for t in range(1, 201):
         optimizer.step()
         theirs.step()
@@ -101,7 +103,7 @@ def test_without_a_warm_up_equals_cosine_annealing():
 
 @given(st.sampled_from(sorted(SCHEDULES)), st.integers(1, 400), st.integers(1, 400))
 def test_never_negative_nor_above_the_rate(name, warmup, steps):
-    rate = schedule(name, rate=0.5, warmup=warmup, steps=steps, width=64)
+    rate = schedule(name, lr=0.5, warmup=warmup, steps=steps, width=64)
     values = [rate(t) for t in range(1, steps + 20)]
     assert all(0.0 <= v <= 0.5 + 1e-12 and math.isfinite(v) for v in values)
     top = values.index(max(values))
@@ -114,29 +116,29 @@ def test_a_share_is_resolved_against_all_steps():
     assert warmup_steps(4000.0, 1000) == 4000
     assert warmup_steps(0.001, 10) == 1
     assert warmup_steps(0, 10) == warmup_steps(0.0, 10) == 0
-    by_share = schedule("linear", rate=1.0, warmup=0.1, steps=50)
-    by_steps = schedule("linear", rate=1.0, warmup=5, steps=50)
+    by_share = schedule("linear", lr=1.0, warmup=0.1, steps=50)
+    by_steps = schedule("linear", lr=1.0, warmup=5, steps=50)
     assert [by_share(t) for t in range(1, 51)] == [by_steps(t) for t in range(1, 51)]
 
 
 def test_refusals_say_what_to_do():
     with pytest.raises(UnknownName, match="did you mean 'cosine'"):
-        schedule("cosin", rate=1.0, warmup=0, steps=10)
+        schedule("cosin", lr=1.0, warmup=0, steps=10)
     with pytest.raises(ConfigError, match="width"):
-        schedule("noam", rate=1.0, warmup=10, steps=10)
+        schedule("noam", lr=1.0, warmup=10, steps=10)
     with pytest.raises(ConfigError, match="warm-up"):
-        schedule("noam", rate=1.0, warmup=0, steps=10, width=8)
+        schedule("noam", lr=1.0, warmup=0, steps=10, width=8)
     with pytest.raises(ConfigError, match="whole number"):
-        schedule("linear", rate=1.0, warmup=1.5, steps=10)
+        schedule("linear", lr=1.0, warmup=1.5, steps=10)
     with pytest.raises(ConfigError, match="share below 1"):
-        schedule("linear", rate=1.0, warmup=-1, steps=10)
+        schedule("linear", lr=1.0, warmup=-1, steps=10)
     with pytest.raises(ConfigError, match="at least 1"):
-        schedule("linear", rate=1.0, warmup=0, steps=0)
+        schedule("linear", lr=1.0, warmup=0, steps=0)
     with pytest.raises(ConfigError, match="learning rate"):
-        schedule("linear", rate=math.nan, warmup=0, steps=10)
+        schedule("linear", lr=math.nan, warmup=0, steps=10)
     with pytest.raises(ConfigError, match="has no floor"):
-        schedule("constant", rate=1.0, warmup=0, steps=10, floor=0.1)
+        schedule("constant", lr=1.0, warmup=0, steps=10, min_lr_ratio=0.1)
     with pytest.raises(ConfigError, match="from 0 to 1"):
-        schedule("cosine", rate=1.0, warmup=0, steps=10, floor=2.0)
+        schedule("cosine", lr=1.0, warmup=0, steps=10, min_lr_ratio=2.0)
     with pytest.raises(ConfigError, match="counted from 1"):
-        schedule("cosine", rate=1.0, warmup=0, steps=10)(0)
+        schedule("cosine", lr=1.0, warmup=0, steps=10)(0)

@@ -101,7 +101,7 @@ def placed(value: Tensor) -> Tensor:
     return ARENA.place(value) if usable and ARENA is not None else value
 
 
-class Ready(NamedTuple):
+class NativeMatrix(NamedTuple):
     """A matrix as the native code wants it; the tensors are held as long as their addresses."""
 
     inputs: int
@@ -110,19 +110,21 @@ class Ready(NamedTuple):
     held: tuple[Tensor | None, ...]
 
     @classmethod
-    def of(cls, weight: Tensor, *others: Tensor | None) -> Ready:
+    def of(cls, weight: Tensor, *others: Tensor | None) -> NativeMatrix:
         tensors = [weight.contiguous(), *(None if t is None else t.contiguous() for t in others)]
         addresses = tuple(None if t is None else t.data_ptr() for t in tensors)
         return cls(weight.size(1), weight.size(0), addresses, tuple(tensors))
 
 
-def ready_bytes(weight: Tensor, scale: Tensor, bias: Tensor | None) -> Ready:
+def ready_bytes(weight: Tensor, scale: Tensor, bias: Tensor | None) -> NativeMatrix:
     total = weight.sum(-1, dtype=torch.int32)
-    return Ready.of(weight, scale.float(), total, None if bias is None else bias.detach().float())
+    return NativeMatrix.of(
+        weight, scale.float(), total, None if bias is None else bias.detach().float()
+    )
 
 
-def ready_bits(weight: Tensor, bias: Tensor | None) -> Ready:
-    return Ready.of(weight, None if bias is None else bias.detach().float())
+def ready_bits(weight: Tensor, bias: Tensor | None) -> NativeMatrix:
+    return NativeMatrix.of(weight, None if bias is None else bias.detach().float())
 
 
 def serves(x: Tensor, name: str) -> bool:
@@ -135,7 +137,7 @@ def serves(x: Tensor, name: str) -> bool:
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def native_int8(x: Tensor, ready: Ready, planes: int) -> Tensor:
+def native_int8(x: Tensor, ready: NativeMatrix, planes: int) -> Tensor:
     """x [..., inputs] with the matrix; `planes`: bytes of a rounded number of x, 1 or 2."""
     rows, y = prepared(x, ready)
     addresses = ready.addresses
@@ -146,7 +148,7 @@ def native_int8(x: Tensor, ready: Ready, planes: int) -> Tensor:
     return y if y.dtype == x.dtype else y.to(x.dtype)
 
 
-def native_bf16(x: Tensor, ready: Ready) -> Tensor:
+def native_bf16(x: Tensor, ready: NativeMatrix) -> Tensor:
     rows, y = prepared(x, ready)
     addresses = ready.addresses
     kernel("product_bf16")(
@@ -156,7 +158,7 @@ def native_bf16(x: Tensor, ready: Ready) -> Tensor:
     return y if y.dtype == x.dtype else y.to(x.dtype)
 
 
-def prepared(x: Tensor, ready: Ready) -> tuple[Tensor, Tensor]:
+def prepared(x: Tensor, ready: NativeMatrix) -> tuple[Tensor, Tensor]:
     """The rows of x in 32 bits, each in one piece; and room for what is made of them."""
     if x.size(-1) != ready.inputs:  # rows of twice the length would pass for twice the rows
         raise InputError(f"rows of {x.size(-1)} numbers; the matrix is for rows of {ready.inputs}")

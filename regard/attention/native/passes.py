@@ -57,7 +57,7 @@ def weigh_back(grad: Tensor, weights: Tensor, keep: Tensor | None) -> Pair:
     return torch._softmax_backward_data(grad, weights, -1, weights.dtype), surviving
 
 
-class Dropped(torch.autograd.Function):
+class FusedDropout(torch.autograd.Function):
     """x · keep · factor in one pass, forth and back."""
 
     @staticmethod
@@ -69,7 +69,7 @@ class Dropped(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (keep,) = ctx.saved_tensors
-        return Dropped.apply(grad, keep, ctx.factor), None, None  # type: ignore[no-untyped-call]
+        return FusedDropout.apply(grad, keep, ctx.factor), None, None  # type: ignore[no-untyped-call]
 
 
 def scaled(x: Tensor, keep: Tensor, factor: float) -> Tensor:
@@ -83,7 +83,7 @@ def drop(x: Tensor, keep: Tensor, factor: float) -> Tensor:
     """x · keep · factor."""
     if not serves(x):
         return (x * keep) * factor
-    y: Tensor = Dropped.apply(x, keep, factor)  # type: ignore[no-untyped-call]
+    y: Tensor = FusedDropout.apply(x, keep, factor)  # type: ignore[no-untyped-call]
     return y
 
 

@@ -12,7 +12,7 @@ import unicodedata
 from dataclasses import replace
 
 from regard.core.errors import ConfigError
-from regard.data.examples import Choice, Example, Labelled, Question
+from regard.data.examples import Example, Labelled, MultipleChoice, Question
 
 
 def clean_example(example: Example) -> Example:
@@ -21,7 +21,7 @@ def clean_example(example: Example) -> Example:
         case Labelled():
             pair = None if example.pair is None else clean_text(example.pair)
             return replace(example, text=clean_text(example.text), pair=pair)
-        case Choice():
+        case MultipleChoice():
             choices = tuple(map(clean_text, example.choices))
             if len(set(choices)) < len(set(example.choices)):  # such as years
                 choices = example.choices

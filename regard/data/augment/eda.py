@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from regard.core.errors import ConfigError
-from regard.data.augment.words import Sentence, Unit
+from regard.data.augment.words import WordSequence, WordUnit
 
 Synonyms = Callable[[str], Sequence[str]]  # of a word in small letters; none where it has none
 
@@ -59,7 +59,7 @@ def published(examples: int) -> tuple[float, int]:
     return next((share, copies) for most, share, copies in TABLE if examples <= most)
 
 
-def changes(sentence: Sentence, share: float) -> int:
+def changes(sentence: WordSequence, share: float) -> int:
     return max(1, int(share * len(sentence.units)))
 
 
@@ -81,8 +81,8 @@ def drawn(methods: Sequence[str], copies: float, dice: np.random.Generator) -> l
 
 
 def replace_words(
-    sentence: Sentence, count: int, synonyms: Synonyms, dice: np.random.Generator
-) -> Sentence:
+    sentence: WordSequence, count: int, synonyms: Synonyms, dice: np.random.Generator
+) -> WordSequence:
     """SR: all occurrences of up to `count` distinct words, none of them a stop word."""
     places: dict[str, list[int]] = {}
     for place, unit in enumerate(sentence.units):
@@ -102,12 +102,12 @@ def replace_words(
 
 
 def insert_words(
-    sentence: Sentence,
+    sentence: WordSequence,
     count: int,
     synonyms: Synonyms,
     dice: np.random.Generator,
     source: str = "paper",
-) -> Sentence:
+) -> WordSequence:
     """RI: `count` times a synonym of some word, before a random word."""
     for _ in range(count):
         for _ in range(LOOKS):
@@ -118,12 +118,12 @@ def insert_words(
             if choices:
                 word = choices[0 if source == "code" else int(dice.integers(len(choices)))]
                 place = int(dice.integers(len(sentence.units)))
-                sentence = sentence.inserted(place, Unit(word, unit.origin))
+                sentence = sentence.inserted(place, WordUnit(word, unit.origin))
                 break
     return sentence
 
 
-def swap_words(sentence: Sentence, count: int, dice: np.random.Generator) -> Sentence:
+def swap_words(sentence: WordSequence, count: int, dice: np.random.Generator) -> WordSequence:
     """RS: `count` times two words change places."""
     places = [place for place, unit in enumerate(sentence.units) if unit.loose]
     for _ in range(count if places else 0):
@@ -136,7 +136,7 @@ def swap_words(sentence: Sentence, count: int, dice: np.random.Generator) -> Sen
     return sentence
 
 
-def delete_words(sentence: Sentence, chance: float, dice: np.random.Generator) -> Sentence:
+def delete_words(sentence: WordSequence, chance: float, dice: np.random.Generator) -> WordSequence:
     """RD: each word is left out by a chance; one stays at least."""
     count = len(sentence.units)
     if count < 2:

@@ -26,9 +26,9 @@ from regard.core.options import LANGUAGE, NUM_BEAMS, SEED, THESAURUS, Option
 from regard.core.seeding import keyed
 from regard.data.augment import eda
 from regard.data.augment.realign import answered, grouped, merged, tagged
-from regard.data.augment.thesaurus import Listed, Thesaurus, open_thesaurus
-from regard.data.augment.words import LANGUAGES, Sentence, Unit, is_one_word, split, whole
-from regard.data.examples import Choice, Example, Labelled, Pair, Question, Tagged
+from regard.data.augment.thesaurus import SynonymList, Thesaurus, open_thesaurus
+from regard.data.augment.words import LANGUAGES, WordSequence, WordUnit, is_one_word, split, whole
+from regard.data.examples import Example, Labelled, MultipleChoice, Question, Tagged, TextPair
 
 METHODS = (*eda.METHODS, "masked", "back")
 BY_THESAURUS = ("synonyms", "insert")
@@ -40,7 +40,7 @@ PURPOSE = "augment"
 
 
 # A model that writes other words into a sentence (`regard.methods.augment.masked`).
-WordModel = Callable[[Sentence, float, np.random.Generator], Sentence]
+WordModel = Callable[[WordSequence, float, np.random.Generator], WordSequence]
 
 
 class Translator(Protocol):
@@ -54,11 +54,11 @@ class Translator(Protocol):
     def __call__(self, texts: Sequence[str], first: int) -> list[str]: ...
 
 
-class Spot(NamedTuple):
+class TextSlot(NamedTuple):
     """Texts of an example that change, and the example with others in their places."""
 
-    sentences: list[Sentence]
-    put: Callable[[list[Sentence]], Example]
+    sentences: list[WordSequence]
+    put: Callable[[list[WordSequence]], Example]
     single: bool = False  # does a word stay one word?
 
 
@@ -68,7 +68,7 @@ class Variant(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Settings:
+class AugmentSettings:
     """All that decides variants; plain values, so that another process can be told."""
 
     methods: tuple[str, ...]
@@ -167,7 +167,10 @@ class Augmenter:
     """Makes variants; `build` of `regard.methods.augment.processes` opens the models they need."""
 
     def __init__(
-        self, settings: Settings, masked: WordModel | None = None, back: Translator | None = None
+        self,
+        settings: AugmentSettings,
+        masked: WordModel | None = None,
+        back: Translator | None = None,
     ) -> None:
         for method, model in (("masked", masked), ("back", back)):
             assert (method in settings.methods) == (model is not None), method
@@ -181,7 +184,7 @@ class Augmenter:
     def notes(self) -> list[str]:
         """What people should know, once the variants are made."""
         settings, notes = self.settings, list[str]()
-        if isinstance(self.thesaurus, Listed):
+        if isinstance(self.thesaurus, SynonymList):
             notes += self.thesaurus.notes(self.is_looked_up)
         if self.back is None:
             return notes
@@ -201,7 +204,7 @@ class Augmenter:
     def variants(self, examples: Sequence[Example], first: int = 0) -> list[list[Variant]]:
         """Those of each example; `first` is the number of the first one."""
         rows: list[list[Variant]] = []
-        waiting: list[tuple[int, int, Spot]] = []  # for the translators: example, variant
+        waiting: list[tuple[int, int, TextSlot]] = []  # for the translators: example, variant
         for place, example in enumerate(examples):
             number = first + place
             dice = keyed(self.settings.seed, PURPOSE, number)
@@ -231,7 +234,7 @@ class Augmenter:
         """By a method that needs no other text."""
         return self.changed(self.spot(example, method, dice), method, dice)
 
-    def changed(self, spot: Spot, method: str, dice: np.random.Generator) -> Example:
+    def changed(self, spot: TextSlot, method: str, dice: np.random.Generator) -> Example:
         """The example with its sentences changed one after the other."""
         settings = self.settings
 
@@ -240,7 +243,7 @@ class Augmenter:
             words = self.thesaurus(word)
             return [each for each in words if len(each.split()) == 1] if spot.single else words
 
-        def change(sentence: Sentence) -> Sentence:
+        def change(sentence: WordSequence) -> WordSequence:
             count = eda.changes(sentence, settings.share)
             match method:
                 case _ if not sentence.units:
@@ -258,57 +261,57 @@ class Augmenter:
 
         return spot.put([change(sentence) for sentence in spot.sentences])
 
-    def split(self, text: str, fixed: Sequence[tuple[int, int]] = ()) -> Sentence:
+    def split(self, text: str, fixed: Sequence[tuple[int, int]] = ()) -> WordSequence:
         self.cuts = True
         return split(text, self.settings.language, fixed)
 
     # -- which texts
 
-    def spot(self, example: Example, method: str, dice: np.random.Generator) -> Spot:
+    def spot(self, example: Example, method: str, dice: np.random.Generator) -> TextSlot:
         """The texts of an example that this method may change."""
         there_and_back = self.back is not None and self.back.there_and_back
-        if method == "back" and not isinstance(example, Pair) and not there_and_back:
+        if method == "back" and not isinstance(example, TextPair) and not there_and_back:
             raise ConfigError(
                 f"{example.place}: a text that is translated once (--back) is in another language; "
                 "give the model for the way back, too (--forth)"
             )
 
-        def field(name: str) -> Spot:
-            def put(new: list[Sentence]) -> Example:
+        def field(name: str) -> TextSlot:
+            def put(new: list[WordSequence]) -> Example:
                 return replace(example, **{name: str(new[0])})
 
-            return Spot([self.split(getattr(example, name))], put)
+            return TextSlot([self.split(getattr(example, name))], put)
 
         match example:
             case Labelled():
                 return field("pair" if example.pair is not None and dice.random() < 0.5 else "text")
-            case Choice():
+            case MultipleChoice():
                 return field("premise") if dice.random() < 0.5 else self.in_choices(example)
             case Question():  # a passage that is translated has its answers nowhere
                 asks = method == "back" or dice.random() < 0.5
                 return field("question") if asks else self.in_passage(example)
             case Tagged() if method != "back":
                 return self.in_tagged(example)
-            case Pair() if method == "back":
+            case TextPair() if method == "back":
                 return self.in_pair(example, there_and_back)
         raise ConfigError(refusal(example, method))
 
-    def in_choices(self, example: Choice) -> Spot:
+    def in_choices(self, example: MultipleChoice) -> TextSlot:
         """Two choices never become the same."""
 
-        def put(new: list[Sentence]) -> Example:
+        def put(new: list[WordSequence]) -> Example:
             choices = tuple(map(str, new))
             distinct = len(set(choices)) == len(set(example.choices))
             return replace(example, choices=choices) if distinct else example
 
-        return Spot([self.split(choice) for choice in example.choices], put)
+        return TextSlot([self.split(choice) for choice in example.choices], put)
 
-    def in_passage(self, example: Question) -> Spot:
+    def in_passage(self, example: Question) -> TextSlot:
         spans = merged([(a.start, a.start + len(a.text)) for a in example.answers])
         passage = self.split(example.passage, spans)
-        return Spot([passage], lambda new: answered(example, passage, new[0]))
+        return TextSlot([passage], lambda new: answered(example, passage, new[0]))
 
-    def in_tagged(self, example: Tagged) -> Spot:
+    def in_tagged(self, example: Tagged) -> TextSlot:
         """Entities stay whole. Punctuation is none of the words: it stays where it is."""
         scheme = self.settings.scheme
         groups = grouped(example, scheme)
@@ -316,12 +319,16 @@ class Augmenter:
         for number, (kind, start, end) in enumerate(groups):
             text = " ".join(example.words[start:end])
             spoken = any(map(str.isalnum, text))
-            units.append(Unit(text, number, kind is None and spoken, kind is not None or spoken))
+            units.append(
+                WordUnit(text, number, kind is None and spoken, kind is not None or spoken)
+            )
         gaps = ("", *[" "] * (len(units) - 1), "") if units else ("",)
-        sentence = Sentence(tuple(units), gaps)
-        return Spot([sentence], lambda new: tagged(example, groups, new[0], scheme), single=True)
+        sentence = WordSequence(tuple(units), gaps)
+        return TextSlot(
+            [sentence], lambda new: tagged(example, groups, new[0], scheme), single=True
+        )
 
-    def in_pair(self, example: Pair, there_and_back: bool) -> Spot:
+    def in_pair(self, example: TextPair, there_and_back: bool) -> TextSlot:
         """One model, from the language of the target into that of the source; the source stays
         where it makes nothing of a sentence.
         """
@@ -333,10 +340,10 @@ class Augmenter:
                 "one model (--back); leave the second one (--forth) out"
             )
 
-        def put(new: list[Sentence]) -> Example:
+        def put(new: list[WordSequence]) -> Example:
             return replace(example, source=str(new[0])) if str(new[0]).strip() else example
 
-        return Spot([whole(example.target)], put)
+        return TextSlot([whole(example.target)], put)
 
 
 def refusal(example: Example, method: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from regard.data.augment.words import Sentence
-from regard.data.examples import Answer, Example, Question, Tagged
+from regard.data.augment.words import WordSequence
+from regard.data.examples import AnswerSpan, Example, Question, Tagged
 from regard.data.tags import OUTSIDE, entities, write
 
 Group = tuple[str | None, int, int]  # kind of an entity (None: a word outside), its words
@@ -25,7 +25,7 @@ def merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return united
 
 
-def answered(example: Question, before: Sentence, after: Sentence) -> Example:
+def answered(example: Question, before: WordSequence, after: WordSequence) -> Example:
     """The question with its answers where they stand now."""
     old = {
         unit.origin: start for unit, (start, _) in zip(before.units, before.places(), strict=True)
@@ -36,7 +36,7 @@ def answered(example: Question, before: Sentence, after: Sentence) -> Example:
         if not unit.loose
     ]
     answers = tuple(
-        Answer(a.text, a.start + next(by for s, e, by in shifts if s <= a.start < e))
+        AnswerSpan(a.text, a.start + next(by for s, e, by in shifts if s <= a.start < e))
         for a in example.answers
     )
     return replace(example, passage=str(after), answers=answers)
@@ -53,7 +53,7 @@ def grouped(example: Tagged, scheme: str) -> list[Group]:
     return sorted([*alone, *names], key=lambda group: group[1])
 
 
-def tagged(example: Tagged, groups: Sequence[Group], sentence: Sentence, scheme: str) -> Tagged:
+def tagged(example: Tagged, groups: Sequence[Group], sentence: WordSequence, scheme: str) -> Tagged:
     """The words of a variant with their tags: of entities those that the scheme writes for where
     they stand now, else those that the words had; an inserted word has that of its model.
     """

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from regard.core.errors import FormatError, InputError
 from regard.data.files import TextFile
-from regard.data.problems import Place, Problems
+from regard.data.problems import FileLine, Problems
 from regard.data.read_fields import short
 
 WORDNET = "wordnet"
@@ -62,7 +62,7 @@ def open_thesaurus(name: str = "") -> Thesaurus:
                 "give the directory of its files, or a list of synonyms"
             )
         return WordNet(directory)
-    return Listed(place)
+    return SynonymList(place)
 
 
 def digest(name: str) -> str:
@@ -80,7 +80,7 @@ def digest(name: str) -> str:
 # -- lists
 
 
-class Listed:
+class SynonymList:
     """A list of synonyms, all of it in memory: at most LARGEST of them."""
 
     def __init__(self, path: Path) -> None:
@@ -126,9 +126,9 @@ class Listed:
         ]
 
 
-def entries(path: Path, problems: Problems) -> Iterator[tuple[Place, str, list[str]]]:
+def entries(path: Path, problems: Problems) -> Iterator[tuple[FileLine, str, list[str]]]:
     for number, text in TextFile(path, str(path), problems).lines():
-        place = Place(str(path), number)
+        place = FileLine(str(path), number)
         if not text.strip():
             continue
         word, *synonyms = (cell.strip() for cell in text.split("\t"))
@@ -188,10 +188,12 @@ class WordNet:
     """Looks words up in the database of a directory."""
 
     def __init__(self, place: Path) -> None:
-        self.index = {part: Sorted(place / f"index.{part}") for part in PARTS}
+        self.index = {part: SortedSynonymFile(place / f"index.{part}") for part in PARTS}
         self.data = {part: mapped(place / f"data.{part}") for part in PARTS}
         self.odd = {  # npm's package comes without them
-            part: Sorted(file) for part in PARTS if (file := place / f"{part}.exc").is_file()
+            part: SortedSynonymFile(file)
+            for part in PARTS
+            if (file := place / f"{part}.exc").is_file()
         }
         self.place = place
         self.look = lru_cache(REMEMBERED)(self.find)
@@ -252,7 +254,7 @@ class WordNet:
         return [MARKER.sub("", word).replace("_", " ") for word in words]
 
 
-class Sorted:
+class SortedSynonymFile:
     """A file whose lines are in the order of their first words, found by bisection. The licence at
     its head is indented, so it has none and comes before all words.
     """

@@ -28,7 +28,7 @@ Span = tuple[int, int]  # of characters, the end not included
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class WordUnit:
     """A word, or several that stay together."""
 
     text: str
@@ -38,10 +38,10 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Sentence:
+class WordSequence:
     """Units and gaps in turn: there is a gap before the first unit and behind the last."""
 
-    units: tuple[Unit, ...]
+    units: tuple[WordUnit, ...]
     gaps: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -61,24 +61,24 @@ class Sentence:
             yield at, at + len(unit.text)
             at += len(unit.text) + len(gap)
 
-    def replaced(self, words: Mapping[int, str]) -> Sentence:
+    def replaced(self, words: Mapping[int, str]) -> WordSequence:
         """Other words in these places, in the case of those that they replace."""
         units = list(self.units)
         for place, word in words.items():
             units[place] = replace(units[place], text=in_case(word, units[place].text))
-        return Sentence(tuple(units), self.gaps)
+        return WordSequence(tuple(units), self.gaps)
 
-    def swapped(self, first: int, second: int) -> Sentence:
+    def swapped(self, first: int, second: int) -> WordSequence:
         """Punctuation stays where it is."""
         units, gaps = list(self.units), list(self.gaps)
         units[first], units[second] = units[second], units[first]
         for at in {first, first + 1, second, second + 1} - {0, len(units)}:
             gaps[at] = mended(gaps[at], [units[at - 1]], [units[at]])
-        return Sentence(tuple(units), tuple(gaps))
+        return WordSequence(tuple(units), tuple(gaps))
 
-    def without(self, places: Collection[int]) -> Sentence:
+    def without(self, places: Collection[int]) -> WordSequence:
         """Punctuation stays; of the white space on two sides that of one does."""
-        units: list[Unit] = []
+        units: list[WordUnit] = []
         gaps = [self.gaps[0]]
         for place, unit in enumerate(self.units):
             if place in places:
@@ -88,17 +88,17 @@ class Sentence:
             else:
                 units.append(unit)
                 gaps.append(self.gaps[place + 1])
-        return Sentence(tuple(units), tuple(gaps))
+        return WordSequence(tuple(units), tuple(gaps))
 
-    def inserted(self, place: int, unit: Unit) -> Sentence:
+    def inserted(self, place: int, unit: WordUnit) -> WordSequence:
         """Before the unit of this place."""
         units = (*self.units[:place], unit, *self.units[place:])
         gaps = [*self.gaps[: place + 1], between(unit, self.units[place]), *self.gaps[place + 1 :]]
         gaps[place] = mended(gaps[place], units[max(0, place - 1) : place], [unit])
-        return Sentence(units, tuple(gaps))
+        return WordSequence(units, tuple(gaps))
 
 
-def split(text: str, language: str = "", fixed: Sequence[Span] = ()) -> Sentence:
+def split(text: str, language: str = "", fixed: Sequence[Span] = ()) -> WordSequence:
     """The words of a text. What is `fixed` (in its order, without overlaps) stays as it is, with
     the words that it touches.
     """
@@ -114,15 +114,15 @@ def split(text: str, language: str = "", fixed: Sequence[Span] = ()) -> Sentence
     edges = [0, *(edge for span, _ in spans for edge in span), len(text)]
     gaps = tuple(text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
     units = tuple(
-        Unit(text[start:end], number, free, free)
+        WordUnit(text[start:end], number, free, free)
         for number, ((start, end), free) in enumerate(spans)
     )
-    return Sentence(units, gaps)
+    return WordSequence(units, gaps)
 
 
-def whole(text: str) -> Sentence:
+def whole(text: str) -> WordSequence:
     """A text that is not cut."""
-    return Sentence((Unit(text, 0, free=False, loose=False),), ("", ""))
+    return WordSequence((WordUnit(text, 0, free=False, loose=False),), ("", ""))
 
 
 def word_spans(text: str, language: str = "") -> list[Span]:
@@ -186,12 +186,12 @@ def cutter() -> Cut:
 # -- spaces
 
 
-def between(before: Unit, after: Unit) -> str:
+def between(before: WordUnit, after: WordUnit) -> str:
     """What stands between two words that had nothing to do with each other."""
     return "" if is_unspaced(before.text[-1:]) and is_unspaced(after.text[:1]) else " "
 
 
-def mended(gap: str, before: Sequence[Unit], after: Sequence[Unit]) -> str:
+def mended(gap: str, before: Sequence[WordUnit], after: Sequence[WordUnit]) -> str:
     """Two words that were not beside each other before do not grow together."""
     return gap or (between(before[0], after[0]) if before and after else "")
 

@@ -35,7 +35,7 @@ class Match(NamedTuple, Generic[Value]):
     value: Value
 
 
-class Longest(Generic[Item, Value]):
+class LongestMatcher(Generic[Item, Value]):
     """Finds known sequences in others: from left to right, the longest at each place."""
 
     def __init__(self, known: Mapping[tuple[Item, ...], Value]) -> None:
@@ -96,7 +96,7 @@ class Graph:
                 f"{len(large):,} entities have more than {most} triples, {first!r} has "
                 f"{len(by_subject[first]):,}; of each the first {most} by name are kept"
             )
-        self.words: Longest[str, str] | None = None
+        self.words: LongestMatcher[str, str] | None = None
 
     # -- where it comes from
 
@@ -189,7 +189,7 @@ class Graph:
         before ("New", "York"). Letters count as they are written.
         """
         if self.words is None:
-            self.words = Longest({tuple(split(name)): name for name in self.entities})
+            self.words = LongestMatcher({tuple(split(name)): name for name in self.entities})
         return self.words.find(list(words))
 
     # -- what is kept of it

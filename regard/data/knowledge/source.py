@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 
 from regard.core.errors import FormatError
-from regard.data.knowledge.graph import Graph, Longest, Match
+from regard.data.knowledge.graph import Graph, LongestMatcher, Match
 from regard.data.knowledge.options import KINDS
-from regard.data.knowledge.tree import Grower, Node, Tree
+from regard.data.knowledge.tree import KnowledgeTree, Node, TreeGrower
 from regard.data.tags import spaced
 from regard.data.tokenizer import Tokenizer
-from regard.data.words import Words, kind
+from regard.data.words import WordStarts, kind
 
 ANY = "*"  # the first relation of a table of edges: all of them
 
 
-class Source:
+class KnowledgeSource:
     """What a graph knows of rows of ids."""
 
     def __init__(
@@ -55,10 +55,10 @@ class Source:
                     self.strange.add(name)
                 elif known.setdefault(tuple(encoding.ids), name) != name:
                     self.same.add(name)
-        self.longest: Longest[int, str] = Longest(known)
-        self.words = Words(tokenizer, 1 + max(fast.get_vocab().values()))
+        self.longest: LongestMatcher[int, str] = LongestMatcher(known)
+        self.words = WordStarts(tokenizer, 1 + max(fast.get_vocab().values()))
         self.cuts: dict[str, list[int]] = {}
-        self.grower = Grower(graph, cut=self.cut, **grow)
+        self.grower = TreeGrower(graph, cut=self.cut, **grow)
         self.edges: dict[tuple[str, str], set[str]] = {}
         for subject, predicate, object_ in graph:
             self.edges.setdefault((subject, object_), set()).add(predicate)
@@ -83,7 +83,7 @@ class Source:
         row = np.asarray(ids)
         return self.longest.find(row.tolist(), self.words.begins(row).tolist())
 
-    def tree(self, ids: Sequence[int]) -> Tree:
+    def tree(self, ids: Sequence[int]) -> KnowledgeTree:
         """The row with its branches; a token that is no entity is a word of its own."""
         nodes, place, row = [], 0, np.asarray(ids).tolist()
         for start, end, entity in [*self.find(row), Match(len(row), len(row), "")]:
@@ -91,7 +91,7 @@ class Source:
             if entity:
                 nodes.append(self.grower.node(row[start:end], entity))
             place = end
-        return Tree(nodes)
+        return KnowledgeTree(nodes)
 
     def related(self, names: Sequence[str], predicates: Sequence[str]) -> np.ndarray:
         """[R, M, M] for entities counted from 1: does a relation lead from one to another? The
@@ -128,7 +128,7 @@ class Source:
 
 def open_source(
     file: Path | None, tokenizer: Tokenizer, unknown: int | None, skip: bool, most: int, **grow: Any
-) -> Source:
+) -> KnowledgeSource:
     """The source of a file (None: an empty graph), which is read again when it has changed."""
     stamp: tuple[str, int, int] | None = None
     if file is not None:
@@ -149,6 +149,6 @@ def opened(
     skip: bool,
     most: int,
     grow: tuple[tuple[str, Any], ...],
-) -> Source:
+) -> KnowledgeSource:
     graph = Graph(()) if file is None else Graph.read(file, skip=skip, most=most)
-    return Source(graph, tokenizer, unknown, **dict(grow))
+    return KnowledgeSource(graph, tokenizer, unknown, **dict(grow))

@@ -23,7 +23,7 @@ DEEPEST = 4  # levels of branches upon branches; a circle in the graph ends here
 TRUNK = -1  # the owner of what grows from nothing
 
 
-class Flat(NamedTuple):
+class FlatTree(NamedTuple):
     """A tree as one sequence; the tables of its tokens say all that a visible matrix needs."""
 
     tokens: list[Any]
@@ -57,7 +57,7 @@ Cut = Callable[[str], Sequence[Any]]
 
 
 @dataclass
-class Tree:
+class KnowledgeTree:
     """Words in their order, some with branches.
 
     >>> graph = Graph([("B", "x", "y")])
@@ -68,11 +68,11 @@ class Tree:
     trunk: list[Node]
 
     @classmethod
-    def of(cls, words: Sequence[str], graph: Graph, **options: Any) -> Tree:
-        """The tree of a sentence; `options` are those of `Grower`. With `cut` a tokenizer may give
-        the tokens of a text in place of its words.
+    def of(cls, words: Sequence[str], graph: Graph, **options: Any) -> KnowledgeTree:
+        """The tree of a sentence; `options` are those of `TreeGrower`. With `cut` a tokenizer may
+        give the tokens of a text in place of its words.
         """
-        grower = Grower(graph, **options)
+        grower = TreeGrower(graph, **options)
         nodes, place = [], 0
         for start, end, entity in [*graph.find(words), (len(words), len(words), "")]:
             nodes += [Node(grower.cut(word)) for word in words[place:start]]
@@ -82,19 +82,19 @@ class Tree:
             place = end
         return cls(nodes)
 
-    def flatten(self, room: int | None = None, *, whole: bool = True) -> Flat:
+    def flatten(self, room: int | None = None, *, whole: bool = True) -> FlatTree:
         """At most `room` tokens: the trunk goes first, then branches in the order of their words.
         A branch for which there is no room is left out whole, or, if not `whole`, cut.
         """
         trunk = sum(len(node.tokens) for node in self.trunk)
-        writer = Writer(whole, None if room is None else max(room - trunk, 0))
+        writer = BranchWriter(whole, None if room is None else max(room - trunk, 0))
         writer.write(self.trunk, 0, TRUNK)
         fits = slice(len(writer.tokens) if room is None else room)  # a trunk may be too long
         soft, line, word, owner = (table[fits] for table in writer.tables)
-        return Flat(writer.tokens[fits], soft, line, word, owner, writer.left_out)
+        return FlatTree(writer.tokens[fits], soft, line, word, owner, writer.left_out)
 
 
-class Writer:
+class BranchWriter:
     """Writes lines one after the other, each branch behind the word it grows from."""
 
     def __init__(self, whole: bool, left: int | None) -> None:
@@ -136,7 +136,7 @@ class Writer:
         return part
 
 
-class Grower:
+class TreeGrower:
     """Grows the branches of entities; every entity is looked up once for each depth."""
 
     def __init__(

@@ -8,13 +8,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from regard.core.bilingual import Said
+from regard.core.bilingual import Bilingual
 from regard.core.errors import UnknownName
 from regard.lab.claims import library
 from regard.lab.claims.engine import finetuning, labelled_texts, texts
-from regard.lab.claims.engine.claim import Axis, Chart, Claim, Experiment
-from regard.lab.claims.engine.experiment import Trained
-from regard.lab.claims.engine.finetuning import TUNING, Start, Tuned
+from regard.lab.claims.engine.claim import Axis, Chart, Claim, ClaimExperiment
+from regard.lab.claims.engine.experiment import TrainedExperiment
+from regard.lab.claims.engine.finetuning import TUNING, FinetunedExperiment, PretrainedStart
 from regard.lab.claims.engine.rules import rule_of
 
 LIBRARY = Path(library.__file__).parent
@@ -34,22 +34,23 @@ def claim(name: str) -> Claim:
     table = tomllib.loads((LIBRARY / f"{stem}.toml").read_text(encoding="utf-8"))
     experiment = experiment_of(stem, table)
     axis = table.pop("axis", None)
-    charts = [(chart, Said(chart.pop("en"), chart.pop("zh"))) for chart in table.pop("charts")]
+    charts = [(chart, Bilingual(chart.pop("en"), chart.pop("zh"))) for chart in table.pop("charts")]
     return Claim(
         name=name,
-        statement=Said(**table.pop("statement")),
-        setting=Said(**table.pop("setting")),
+        statement=Bilingual(**table.pop("statement")),
+        setting=Bilingual(**table.pop("setting")),
         arms=tuple(table.pop("arms", None) or experiment.arms),  # type: ignore[attr-defined]
         experiment=experiment,
         rule=rule_of(table.pop("rule"), table.pop("provided", [])),
         charts=tuple(Chart(title=title, **chart) for chart, title in charts),
-        axis=axis and Axis(Said(axis.pop("en"), axis.pop("zh")), tuple(axis.pop("places")), **axis),
-        notes=tuple(Said(**note) for note in table.pop("notes", [])),
+        axis=axis
+        and Axis(Bilingual(axis.pop("en"), axis.pop("zh")), tuple(axis.pop("places")), **axis),
+        notes=tuple(Bilingual(**note) for note in table.pop("notes", [])),
         **table,
     )
 
 
-def experiment_of(stem: str, table: dict[str, Any]) -> Experiment:
+def experiment_of(stem: str, table: dict[str, Any]) -> ClaimExperiment:
     """The experiment that a claim declares under `trained` or `tuned`, else that of its module.
 
     A declaration names functions: texts and examples of the engine, `look` of its own module.
@@ -63,15 +64,15 @@ def experiment_of(stem: str, table: dict[str, Any]) -> Experiment:
     if declared is None or "look" in declared:
         module = import_module(f"regard.lab.claims.library.{stem}")
         if declared is None:
-            experiment: Experiment = module.EXPERIMENT
+            experiment: ClaimExperiment = module.EXPERIMENT
             return experiment
         declared["look"] = getattr(module, declared["look"])
     if trained:
-        return Trained(text(trained.pop("text")), **trained)
+        return TrainedExperiment(text(trained.pop("text")), **trained)
     start, common = tuned.pop("start"), tuned.pop("common", {})
     if isinstance(start, str):  # one that several claims share; its tasks are learned alike
         begin, common = getattr(finetuning, start), TUNING | common
     else:
-        begin = Start(text=text(start.pop("text")), **start)
+        begin = PretrainedStart(text=text(start.pop("text")), **start)
     examples = getattr(labelled_texts, tuned.pop("examples"))
-    return Tuned(begin, examples, common, **tuned)
+    return FinetunedExperiment(begin, examples, common, **tuned)

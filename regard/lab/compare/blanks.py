@@ -20,7 +20,7 @@ from regard.formats.directory import Checkpoint
 TOKENS = 8192  # read at once
 
 
-class Guess(NamedTuple):
+class BlankGuess(NamedTuple):
     """Of the token that was hidden."""
 
     logprob: float
@@ -34,7 +34,7 @@ def sees_both_sides(model: Any) -> bool:
     return bool(model.fills) and hasattr(model, "output")
 
 
-class Blanks:
+class BlankScorer:
     """Asks a model for single hidden tokens of rows of ids, which have no marks around them."""
 
     def __init__(self, loaded: Checkpoint, special: Special) -> None:
@@ -52,10 +52,10 @@ class Blanks:
         else:
             self.ask = self.masked
 
-    def __call__(self, rows: Sequence[Sequence[int]], places: Sequence[int]) -> list[Guess]:
+    def __call__(self, rows: Sequence[Sequence[int]], places: Sequence[int]) -> list[BlankGuess]:
         """What is said of the token at `places[i]` of `rows[i]`."""
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        guesses: list[Guess | None] = [None] * len(rows)
+        guesses: list[BlankGuess | None] = [None] * len(rows)
         with torch.inference_mode(), at_rest(self.model):
             while order:
                 size = max(1, TOKENS // (len(rows[order[-1]]) + 2))
@@ -67,7 +67,7 @@ class Blanks:
                 own = log_p.gather(1, gold[:, None])[:, 0].tolist()
                 first = (log_p.argmax(-1) == gold).tolist()
                 for i, logprob, right in zip(part, own, first, strict=True):
-                    guesses[i] = Guess(logprob, right)
+                    guesses[i] = BlankGuess(logprob, right)
         return [guess for guess in guesses if guess is not None]
 
     def masked(self, rows: list[list[int]], places: list[int]) -> Tensor:
@@ -75,20 +75,22 @@ class Blanks:
         framed = [[cls, *row, sep] for row in rows]
         for row, place in zip(framed, places, strict=True):
             row[place + 1] = mask
-        tokens, real = right_padded(framed, self.model.device, self.special.pad or 0)
+        tokens, attention_mask = right_padded(framed, self.model.device, self.special.pad or 0)
         more: dict[str, Tensor] = {}
         if "global_tokens" in self.model.accepts:  # as it has learned: all rows see the first
             more["global_tokens"] = tokens.new_zeros(len(rows), 1)
-        hidden: Tensor = self.model(tokens, real=real, **more)
+        hidden: Tensor = self.model(tokens, attention_mask=attention_mask, **more)
         return hidden[range(len(rows)), [place + 1 for place in places]]
 
     def asked(self, rows: list[list[int]], places: list[int]) -> Tensor:
         cls, sep = self.special.need("cls"), self.special.need("sep")
         framed = [[*row, sep, cls] for row in rows]
-        tokens, real = right_padded(framed, self.model.device, self.special.pad or 0)
+        tokens, attention_mask = right_padded(framed, self.model.device, self.special.pad or 0)
         asking = torch.tensor(places, device=tokens.device)[:, None]
         order = torch.full_like(tokens, -1).scatter(1, asking, 0)
-        hidden: Tensor = self.model(tokens, real=real, order=order, targets=asking)
+        hidden: Tensor = self.model(
+            tokens, attention_mask=attention_mask, order=order, targets=asking
+        )
         return hidden[:, 0]
 
     def written(self, rows: list[list[int]], places: list[int]) -> Tensor:
@@ -97,7 +99,7 @@ class Blanks:
         marked = [[*row, end] for row in rows]
         for row, place in zip(marked, places, strict=True):
             row[place] = mark
-        tokens, real = right_padded(marked, self.model.device, self.special.pad or 0)
-        begun = torch.tensor([[self.model.config.start, mark]], device=tokens.device)
-        hidden: Tensor = self.model(tokens, begun.expand(len(rows), -1), real)
+        tokens, attention_mask = right_padded(marked, self.model.device, self.special.pad or 0)
+        begun = torch.tensor([[self.model.config.start_id, mark]], device=tokens.device)
+        hidden: Tensor = self.model(tokens, begun.expand(len(rows), -1), attention_mask)
         return hidden[:, 1]

@@ -28,7 +28,7 @@ from regard.core.files import read_json, write_json
 from regard.core.lock import RunLock
 from regard.core.options import SEEDS, VOCAB_SIZE, Option
 from regard.data.corpus import MARKER, read_marker
-from regard.lab.compare.lineup import NGRAM, Budget, Entry
+from regard.lab.compare.lineup import NGRAM, LineupEntry, ModelBudget
 from regard.objectives import objective
 from regard.training.progress import read_metrics
 
@@ -40,20 +40,20 @@ PATIENCE = 60.0  # seconds that a run may take to save itself
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """All that decides a comparison."""
 
     sources: tuple[str, ...]
-    entries: tuple[Entry, ...]
-    budget: Budget
+    entries: tuple[LineupEntry, ...]
+    budget: ModelBudget
     seeds: Annotated[int, SEEDS] = 1
     size: Annotated[
         str,
         Option("tiny, small or medium.", metavar="NAME", default="what suits machine and budget"),
     ] = "tiny"
-    length: Annotated[int, Option("Tokens of a sample.", "--seq-len", "N")] = 128
-    samples: Annotated[int, Option("Samples of a step.", "--batch-size", "N")] = 16
-    vocabulary: Annotated[int, VOCAB_SIZE] = 4000  # of the common tokenizer
+    seq_len: Annotated[int, Option("Tokens of a sample.", "--seq-len", "N")] = 128
+    batch_size: Annotated[int, Option("Samples of a step.", "--batch-size", "N")] = 16
+    vocab_size: Annotated[int, VOCAB_SIZE] = 4000  # of the common tokenizer
     order: int = 5  # of the n-gram; 0: none
     blanks: int = 1000
     pairs: int = 200
@@ -68,17 +68,17 @@ class Plan:
         return asdict(self)
 
     @classmethod
-    def of(cls, table: dict[str, Any]) -> Plan:
+    def of(cls, table: dict[str, Any]) -> ComparisonPlan:
         lists = {k: tuple(v) for k, v in table.items() if isinstance(v, list)}
-        entries = tuple(Entry(**entry) for entry in table["entries"])
-        return cls(**table | lists | {"entries": entries, "budget": Budget(**table["budget"])})
+        entries = tuple(LineupEntry(**entry) for entry in table["entries"])
+        return cls(**table | lists | {"entries": entries, "budget": ModelBudget(**table["budget"])})
 
 
 @dataclass(frozen=True)
-class Cell:
+class ComparisonCell:
     """One model with one seed."""
 
-    entry: Entry
+    entry: LineupEntry
     seed: int
 
     @property
@@ -86,11 +86,11 @@ class Cell:
         return f"{self.entry.name}-{self.seed}"
 
 
-class Stopped(RegardError):
+class ComparisonStopped(RegardError):
     """Somebody asked to stop; what there is stays."""
 
 
-class Failed(RegardError):
+class ComparisonFailed(RegardError):
     """Some of the models could not be compared; the others were."""
 
 
@@ -98,9 +98,9 @@ Tell = Callable[[str, dict[str, Any]], None]  # (name of a cell, what is known o
 
 
 class Comparison:
-    def __init__(self, plan: Plan, out: Path, tell: Tell) -> None:
+    def __init__(self, plan: ComparisonPlan, out: Path, tell: Tell) -> None:
         self.plan, self.out, self.tell = plan, out, tell
-        self.cells = [Cell(e, s) for s in range(1, plan.seeds + 1) for e in plan.entries]
+        self.cells = [ComparisonCell(e, s) for s in range(1, plan.seeds + 1) for e in plan.entries]
 
     def go(self) -> dict[str, Any]:
         """Everything that is not there yet; gives what report.json says. A model that cannot learn
@@ -114,12 +114,12 @@ class Comparison:
                 tried = [self.attempt(c.name, partial(self.cell, c)) for c in self.cells]
                 errors = [error for error in (*tried, self.attempt_costs()) if error]
                 if errors:
-                    raise Failed(
+                    raise ComparisonFailed(
                         f"{'; '.join(errors)}. All else is in the report; leave these out in a "
                         f"new comparison, or try again: regard compare --resume {self.out}"
                     )
             except KeyboardInterrupt:
-                raise Stopped(
+                raise ComparisonStopped(
                     f"stopped; what is there stays. Go on with: regard compare --resume {self.out}"
                 ) from None
         return self.found()
@@ -186,27 +186,27 @@ class Comparison:
             self.borrow(first)
             return
         from regard.data import prepare
-        from regard.data.sources import Reading
-        from regard.data.splits import Shares
+        from regard.data.sources import SourceOptions
+        from regard.data.splits import SplitShares
 
-        def make(vocabulary: int | None) -> None:
-            shares = Shares(0.05, 0.05)
-            how = Reading(**plan.reading)
-            wanted = prepare.Plan(
-                plan.sources, self.out / DATA, how, vocabulary=vocabulary, shares=shares
+        def make(vocab_size: int | None) -> None:
+            shares = SplitShares(0.05, 0.05)
+            how = SourceOptions(**plan.reading)
+            wanted = prepare.PreparePlan(
+                plan.sources, self.out / DATA, how, vocab_size=vocab_size, shares=shares
             )
             prepare.prepare(wanted)
 
         try:
-            make(plan.vocabulary)
+            make(plan.vocab_size)
         except InputError:
-            if plan.vocabulary != Plan.vocabulary:
+            if plan.vocab_size != ComparisonPlan.vocab_size:
                 raise
             make(None)  # nobody asked for so many tokens: a small text gives what it has
 
     def borrow(self, prepared: Path) -> None:
         """Text that is prepared already is read where it lies, as it was cut."""
-        if self.plan.reading or self.plan.vocabulary != Plan.vocabulary:
+        if self.plan.reading or self.plan.vocab_size != ComparisonPlan.vocab_size:
             raise ConfigError(
                 f"{prepared} is prepared already, and --split-by and --vocab-size come too late; "
                 "leave them out, or give the text itself"
@@ -229,7 +229,7 @@ class Comparison:
         data = self.out / DATA
         return measure(count(data, self.plan.order, None, None), data, "test", None)
 
-    def cell(self, cell: Cell) -> dict[str, Any]:
+    def cell(self, cell: ComparisonCell) -> dict[str, Any]:
         run = self.out / RUNS / cell.name
         facts = self.train(cell, run)
         self.tell(cell.name, {"state": "measuring"})
@@ -259,7 +259,7 @@ class Comparison:
         self.tell(COSTS, {"state": "measuring"})
         return self.child(["-m", "regard.lab.compare.costs", str(self.out)])
 
-    def train(self, cell: Cell, run: Path) -> dict[str, Any]:
+    def train(self, cell: ComparisonCell, run: Path) -> dict[str, Any]:
         facts = read_json(run / "run.json")
         if facts is not None and facts.get("outcome") in ("done", "out of time"):
             return facts
@@ -269,7 +269,7 @@ class Comparison:
             raise KeyboardInterrupt
         return facts
 
-    def command(self, cell: Cell, run: Path) -> list[str]:
+    def command(self, cell: ComparisonCell, run: Path) -> list[str]:
         """`regard train …`: also what the report names, to repeat a single run."""
         if (run / "recipe.toml").is_file():
             return ["--resume", str(run)]
@@ -280,7 +280,7 @@ class Comparison:
             "flops": [f"budget.flops={plan.budget.amount}"],
         }[plan.budget.kind]
         settings = [
-            *budget, f"batch.length={plan.length}", f"batch.samples={plan.samples}",
+            *budget, f"batch.seq_len={plan.seq_len}", f"batch.size={plan.batch_size}",
             "batch.order=streams", *reading_in_order(entry.objective),
             *plan.settings,
         ]  # fmt: skip
@@ -288,7 +288,7 @@ class Comparison:
         size = entry.size or plan.size
         return [entry.model, str(self.out / DATA), *settings, *words, "--size", size]
 
-    def look(self, cell: Cell, run: Path) -> None:
+    def look(self, cell: ComparisonCell, run: Path) -> None:
         """What a run has written of itself so far."""
         lines = read_metrics(run / "metrics.jsonl")
         if not lines:
@@ -372,7 +372,7 @@ def stopping(process: subprocess.Popen[str]) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def begin(plan: Plan, out: Path) -> None:
+def begin(plan: ComparisonPlan, out: Path) -> None:
     """Writes down what is compared; refuses a place that is taken."""
     present: set[str] = {file.name for file in out.iterdir()} if out.exists() else set()
     if present - {PLAN}:  # a plan alone: its text could not be read, and nothing was made
@@ -382,8 +382,8 @@ def begin(plan: Plan, out: Path) -> None:
     write_json(out / PLAN, plan.table())
 
 
-def again(out: Path) -> Plan:
+def again(out: Path) -> ComparisonPlan:
     table = read_json(out / PLAN)
     if table is None:
         raise ConfigError(f"{out} has no {PLAN}; there is no comparison to go on with")
-    return Plan.of(table)
+    return ComparisonPlan.of(table)

@@ -47,7 +47,7 @@ def fresh(model: Any, length: int) -> Model:
         config = config.replace(context=max(config.context, length))
     with torch.random.fork_rng(devices=[]):
         seed_torch(0, "costs")
-        untrained: Model = type(model)(config).initialise()
+        untrained: Model = type(model)(config).initialize()
     return untrained.eval()
 
 
@@ -66,7 +66,7 @@ def passed(model: Model, length: int) -> dict[str, float]:
 
 
 def reading(model: Model, length: int) -> Callable[[], Tensor]:
-    tokens = torch.arange(length)[None] % model.config.vocabulary
+    tokens = torch.arange(length)[None] % model.config.vocab_size
     if model.kind == "encoder-decoder":
         source, target = tokens.chunk(2, 1)
         return lambda: model(source, target)

@@ -13,7 +13,7 @@ EXACT = ("causal", "recurrent")  # objectives that validate by the exact bits of
 COLUMNS = ("model", "state", "step", "loss", "bits per byte", "tokens/s", "memory")
 
 
-class Lines:
+class LineDisplay:
     """One line for every change of state."""
 
     def __init__(self, out: IO[str] | None = None) -> None:
@@ -31,7 +31,7 @@ class Lines:
     def stop(self) -> None: ...
 
 
-class Screen:
+class LiveTable:
     """The whole table, four times a second."""
 
     def __init__(self, names: list[str]) -> None:
@@ -100,8 +100,8 @@ def figures(record: Record) -> str:
     return ", ".join(parts)
 
 
-def display(kind: str, names: list[str]) -> Lines | Screen:
+def display(kind: str, names: list[str]) -> LineDisplay | LiveTable:
     able = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     if kind == "auto" and able and importlib.util.find_spec("rich"):
-        return Screen(names)
-    return Lines()
+        return LiveTable(names)
+    return LineDisplay()

@@ -21,16 +21,16 @@ from regard.data.corpus import Corpus
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import Checkpoint
 from regard.methods.probe.automatic import automatic
-from regard.methods.probe.learning import Pace, learn
-from regard.methods.probe.probes import Kind, LabelCourse, Labels
-from regard.methods.probe.reader import Reader
+from regard.methods.probe.learning import ProbeSchedule, learn
+from regard.methods.probe.probes import LabelProbeObjective, ProbeKind, ProbeLabels
+from regard.methods.probe.reader import StateReader
 from regard.methods.probe.states import states_of, untrained
-from regard.methods.probe.tasks import Task
+from regard.methods.probe.tasks import ProbeTask
 from regard.metrics.base import Array
 from regard.metrics.bootstrap import between, values
 
 TASKS = ("punctuation-next", "previous-word")
-PACE = Pace(rate=1e-2, epochs=20)
+PACE = ProbeSchedule(rate=1e-2, epochs=20)
 SHORTEST, LONGEST = 6, 14  # tokens of the sentence that is looked at
 CANDIDATES = 200
 BROKEN = "\ufffd"  # what a piece of a character reads as
@@ -76,18 +76,20 @@ def mean_of(rows: list[dict[str, Any]], key: str) -> float:
     return sum(row[key] for row in rows) / len(rows)
 
 
-def best_layer(loaded: Checkpoint, task: Task, labels: Labels, seed: int) -> tuple[int, np.ndarray]:
+def best_layer(
+    loaded: Checkpoint, task: ProbeTask, labels: ProbeLabels, seed: int
+) -> tuple[int, np.ndarray]:
     """The layer that validates best, and which test words its probe gets right."""
-    reader = Reader(loaded)
+    reader = StateReader(loaded)
     states = states_of(reader, *task.rows(reader), list(range(reader.depth + 1)))
-    course = LabelCourse(states, labels, states.layers, Kind(), seed)
+    course = LabelProbeObjective(states, labels, states.layers, ProbeKind(), seed)
     pupils = learn(course.modules, course, PACE, seed)
     place = min(range(len(pupils)), key=lambda i: pupils[i].best)
     answers = course.answers(place, labels.test)
     return states.layers[place], answers == labels.take(labels.test)[1]
 
 
-def resampled(right: np.ndarray, labels: Labels, seed: int) -> Array:
+def resampled(right: np.ndarray, labels: ProbeLabels, seed: int) -> Array:
     """The accuracy on resamples of whole sentences: words of one sentence share their luck."""
     sizes = labels.edges[labels.test + 1] - labels.edges[labels.test]
     owner = np.repeat(np.arange(len(sizes)), sizes)
@@ -135,7 +137,7 @@ def attended(loaded: Checkpoint, text: str | None) -> dict[str, Any] | None:
     attends = any(isinstance(part, Attention) for part in loaded.model.modules())
     if text is None or not attends or loaded.tokenizer is None:
         return None
-    reader = Reader(loaded)
+    reader = StateReader(loaded)
     tokens, _, more = reader.inputs(reader.texts([text]))
     with torch.no_grad(), record(loaded.model.eval()) as seen:
         reader.read(tokens, None, more)

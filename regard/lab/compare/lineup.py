@@ -16,7 +16,7 @@ PATTERN = re.compile(r"(?P<model>[\w.-]+)(?::(?P<objective>[\w-]+))?(?:@(?P<size
 
 
 @dataclass(frozen=True)
-class Entry:
+class LineupEntry:
     """A model with an objective, in a size."""
 
     model: str
@@ -30,7 +30,7 @@ class Entry:
         return f"{self.model}{objective}{'-' + self.size if self.size else ''}"
 
     @classmethod
-    def of(cls, text: str) -> Entry:
+    def of(cls, text: str) -> LineupEntry:
         """`gpt`, `bert:masked`, `gpt:causal@tiny`."""
         match = PATTERN.fullmatch(text.strip())
         if match is None:
@@ -53,11 +53,11 @@ class Entry:
         return cls(model, objective, size)
 
 
-def lineup(words: Iterable[str]) -> list[Entry]:
+def lineup(words: Iterable[str]) -> list[LineupEntry]:
     """The entries named, each once; none named: one of each family that is compared."""
     chosen = [word for word in words if word.strip()]
     chosen = chosen or [name for name, family in FAMILIES.items() if family.compared]
-    entries = [Entry.of(word) for word in chosen if word.strip() != NGRAM]
+    entries = [LineupEntry.of(word) for word in chosen if word.strip() != NGRAM]
     names = [entry.name for entry in entries]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -78,14 +78,14 @@ COUNTED = re.compile(
 
 
 @dataclass(frozen=True)
-class Budget:
+class ModelBudget:
     """What every single model gets."""
 
     kind: str  # minutes, tokens, flops
     amount: float
 
     @classmethod
-    def of(cls, text: str) -> Budget:
+    def of(cls, text: str) -> ModelBudget:
         """`10m`, `90s`, `2h`, `2Mtok`, `500000 tokens`, `3e14 flops`, `0.3Pflop`."""
         timed, counted = TIMED.fullmatch(text.strip()), COUNTED.fullmatch(text.strip())
         try:

@@ -29,7 +29,7 @@ from regard.data.corpus import Corpus
 from regard.decoding.filling import fill
 from regard.decoding.generation import generate
 from regard.formats.directory import Checkpoint, load
-from regard.lab.compare.blanks import Blanks, sees_both_sides
+from regard.lab.compare.blanks import BlankScorer, sees_both_sides
 from regard.lab.compare.comparison import DATA, RUNS, again
 from regard.lab.compare.insight import BROKEN, attended, probed, sentence_of
 from regard.lab.compare.pairs import minimal_pairs, preferred
@@ -37,7 +37,7 @@ from regard.metrics.base import Array
 from regard.metrics.bootstrap import intervals, mean_interval
 from regard.models.state import State
 from regard.objectives.base import Batch
-from regard.objectives.causal import Causal, CausalOptions
+from regard.objectives.causal import CausalObjective, CausalOptions
 from regard.objectives.prefix import Prefix, PrefixOptions
 from regard.objectives.recurrent import Recurrent, RecurrentOptions
 from regard.training import recipe as recipes
@@ -51,7 +51,7 @@ BLOCKS = 1000  # of examples: two models are compared by these, so they are kept
 
 
 @dataclass(frozen=True)
-class Extent:
+class MeasureSizes:
     """How much is measured."""
 
     split: str = "test"
@@ -63,7 +63,7 @@ class Extent:
     seed: int = 0
 
 
-def measure(run: Path, data: Path, extent: Extent) -> dict[str, Any]:
+def measure(run: Path, data: Path, extent: MeasureSizes) -> dict[str, Any]:
     """Every measure that this model can have."""
     loaded, recipe = load(run), recipes.read_resolved(run / RECIPE)
     corpus = Corpus.open(data, extent.split)
@@ -76,10 +76,10 @@ def measure(run: Path, data: Path, extent: Extent) -> dict[str, Any]:
         figures |= hidden(loaded, corpus, recipe, extent)
     if "bits_per_byte" in figures or "pseudo_bits_per_byte" in figures:
         both = "pseudo_bits_per_byte" in figures
-        figures |= judged(loaded, corpus, extent, recipe.batch.length - 3, both)
+        figures |= judged(loaded, corpus, extent, recipe.batch.seq_len - 3, both)
     figures["samples"] = samples(loaded, corpus, recipe, extent)
     figures |= probed(loaded, data, extent.split, extent.sentences, extent.seed)
-    sentence = sentence_of(corpus, recipe.batch.length - 3, extent.seed)
+    sentence = sentence_of(corpus, recipe.batch.seq_len - 3, extent.seed)
     return figures | {"attention": attended(loaded, sentence)}
 
 
@@ -91,28 +91,30 @@ def exact(loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig) -> dict[str,
     from regard.evaluation.language_modeling import surprisals
 
     settings: dict[str, Any] = {
-        "length": recipe.batch.length, "batch": recipe.batch.samples, "seed": recipe.seed,
+        "length": recipe.batch.seq_len, "batch": recipe.batch.size, "seed": recipe.seed,
         "learning": False,
     }  # fmt: skip
-    objective: Causal | Recurrent
+    objective: CausalObjective | Recurrent
     if recipe.objective["name"] == "recurrent":
         settings["batch"] = max(1, min(settings["batch"], len(corpus) // settings["length"]))
         objective = Recurrent(corpus, RecurrentOptions(), **settings)
     elif recipe.objective["name"] == "permuted":
-        objective = Asked(corpus, CausalOptions(), **settings)
+        objective = QueriedCausal(corpus, CausalOptions(), **settings)
     else:
-        objective = Causal(corpus, CausalOptions(), **settings)
+        objective = CausalObjective(corpus, CausalOptions(), **settings)
     reading = surprisals(loaded.model, objective, recipe.engine.precision, lambda *_: None)
     return bits(reading.nats, [size for _, size in reading.gold])
 
 
-class Asked(Causal):
+class QueriedCausal(CausalObjective):
     """XLNet as it has learned to guess: by rows that ask for a word and see those before it. What
     its content rows become in the last layer has learned nothing.
     """
 
     def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
-        """Row t [B, T, width] asks for target t, from the chunk that `Causal` gives for it."""
+        """Row t [B, T, width] asks for target t, from the chunk that `CausalObjective` gives for
+        it.
+        """
         tokens = torch.cat([batch["tokens"], batch["targets"][:, -1:]], 1)
         order = torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
         y: Tensor = model(tokens, order=order, targets=order[:, 1:])
@@ -155,8 +157,8 @@ def continued(loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig) -> dict[
     from regard.evaluation.test import Plan
 
     objective = Prefix(
-        corpus, PrefixOptions(shift=False), length=recipe.batch.length,
-        batch=recipe.batch.samples, seed=recipe.seed, learning=False,
+        corpus, PrefixOptions(shift=False), length=recipe.batch.seq_len,
+        batch=recipe.batch.size, seed=recipe.seed, learning=False,
     )  # fmt: skip
     plan = Plan(precision=recipe.engine.precision)
     measured = measured_batches(loaded, objective, plan, lambda *_: None)
@@ -170,13 +172,13 @@ def continued(loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig) -> dict[
 
 
 def hidden(
-    loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig, extent: Extent
+    loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig, extent: MeasureSizes
 ) -> dict[str, Any]:
     """Single words, each hidden alone in a text of the length the model has learned with.
 
     Which words is a function of the text and the seed: all models are asked for the same ones.
     """
-    room = recipe.batch.length - 3
+    room = recipe.batch.seq_len - 3
     places = words_to_hide(corpus, extent.blanks, extent.seed)
     if not places:
         return {}
@@ -186,7 +188,7 @@ def hidden(
         start = max(0, min(place - room // 2, len(corpus) - room))
         rows.append(corpus.read(start, start + room).tolist())
         inside.append(place - start)
-    guesses = Blanks(loaded, corpus.special)(rows, inside)
+    guesses = BlankScorer(loaded, corpus.special)(rows, inside)
     right = [float(guess.right) for guess in guesses]
     span = mean_interval(right)
     scale = -1 / BITS / bytes_each
@@ -216,7 +218,7 @@ def words_to_hide(corpus: Corpus, count: int, seed: int) -> list[int]:
 
 
 def judged(
-    loaded: Checkpoint, corpus: Corpus, extent: Extent, room: int, both_sides: bool
+    loaded: Checkpoint, corpus: Corpus, extent: MeasureSizes, room: int, both_sides: bool
 ) -> dict[str, Any]:
     """Of sentences that every model has room for, in the way that this one has learned to read."""
     pairs = minimal_pairs(corpus, extent.pairs, extent.seed, room)
@@ -236,7 +238,7 @@ def judged(
 
 
 def samples(
-    loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig, extent: Extent
+    loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig, extent: MeasureSizes
 ) -> list[dict[str, str]]:
     """What the model writes after each prompt, or in the place of its blank; nothing where the
     prompt is longer than what it reads at once.
@@ -250,13 +252,15 @@ def samples(
     return written
 
 
-def sample(loaded: Checkpoint, prompt: str, recipe: FrozenConfig, extent: Extent) -> dict[str, str]:
+def sample(
+    loaded: Checkpoint, prompt: str, recipe: FrozenConfig, extent: MeasureSizes
+) -> dict[str, str]:
     if recipe.objective["name"] in ("masked", "span"):
         blanked = blank_in(prompt)
         (filled,) = fill(loaded, blanked)
         return {"prompt": blanked, "text": filled.text, "kind": "filled"}
     options: dict[str, Any] = {
-        "tokens": extent.tokens, "temperature": 0.8, "top_k": 40, "seed": extent.seed,
+        "max_new_tokens": extent.tokens, "temperature": 0.8, "top_k": 40, "seed": extent.seed,
     }  # fmt: skip
     ((generation,),) = generate(loaded, prompt, **options)
     return {"prompt": prompt, "text": generation.text or "", "kind": "generated"}
@@ -285,7 +289,7 @@ def main() -> None:
     """Measures one cell of a comparison in a process of its own."""
     out, name = Path(sys.argv[1]), sys.argv[2]
     plan = again(out)
-    extent = Extent(blanks=plan.blanks, pairs=plan.pairs, prompts=plan.prompts)
+    extent = MeasureSizes(blanks=plan.blanks, pairs=plan.pairs, prompts=plan.prompts)
     print(json.dumps(measure(out / RUNS / name, out / DATA, extent)))
 
 

@@ -13,8 +13,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from regard.core.bilingual import Said
-from regard.lab.compare.lineup import NGRAM, Budget
+from regard.core.bilingual import Bilingual
+from regard.lab.compare.lineup import NGRAM, ModelBudget
 from regard.lab.compare.verdict import (
     BITS,
     HIDDEN,
@@ -22,7 +22,7 @@ from regard.lab.compare.verdict import (
     PREFIX,
     PROBE,
     PSEUDO,
-    Measure,
+    RankedMetric,
     say,
 )
 from regard.report.pages import lines, rendered, words
@@ -52,7 +52,7 @@ def page(report: Report) -> str:
         report=report,
         words=known,
         inks=INKS,
-        budget=allowance(Budget(**report["plan"]["budget"])),
+        budget=allowance(ModelBudget(**report["plan"]["budget"])),
         exact=ranking(report, BITS, limit, ngram),
         apart=[(key, own) for key, own in apart if own],
         measured=[(key, own) for key, own in (("hidden", hidden), ("pairs", pairs)) if own],
@@ -88,7 +88,7 @@ def models_of(report: Report) -> dict[str, list[tuple[int, dict[str, Any]]]]:
     return {model: sorted(own, key=lambda each: each[0]) for model, own in cells.items() if own}
 
 
-def allowance(budget: Budget) -> Said:
+def allowance(budget: ModelBudget) -> Bilingual:
     """The budget in words."""
     whole = budget.amount >= 1
     chinese = {
@@ -96,7 +96,7 @@ def allowance(budget: Budget) -> Said:
         "tokens": f"{budget.amount:,.0f} 个词元",
         "flops": f"{budget.amount:.3g} FLOP",
     }
-    return Said(str(budget), chinese[budget.kind])
+    return Bilingual(str(budget), chinese[budget.kind])
 
 
 # -- measures
@@ -104,7 +104,7 @@ def allowance(budget: Budget) -> Said:
 
 def ranking(
     report: Report,
-    measure: Measure,
+    measure: RankedMetric,
     line: float | None = None,
     ngram: dict[str, Any] | None = None,
     more: dict[str, str] | None = None,
@@ -146,7 +146,7 @@ def ranking(
     }
 
 
-def gained(report: Report) -> Said:
+def gained(report: Report) -> Bilingual:
     """Which models know more than their first weights did."""
     cells = {name.rpartition("-")[0]: cell for name, cell in reversed(report["cells"].items())}
     models = [

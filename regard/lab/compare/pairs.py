@@ -18,7 +18,7 @@ from regard.data.corpus import Corpus
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.decode_state import at_rest, right_padded
 from regard.formats.directory import Checkpoint
-from regard.lab.compare.blanks import Blanks
+from regard.lab.compare.blanks import BlankScorer
 from regard.objectives.reading import read_on
 
 SHORTEST, LONGEST = 6, 40  # tokens of a sentence
@@ -26,14 +26,14 @@ APART = 4  # words that are exchanged stand so far apart at most
 T = TypeVar("T")
 
 
-class Pair(NamedTuple):
+class MinimalPair(NamedTuple):
     """The ids of a sentence and of its counterfeit, without marks around them."""
 
     real: list[int]
     changed: list[int]
 
 
-def minimal_pairs(corpus: Corpus, count: int, seed: int, room: int = LONGEST) -> list[Pair]:
+def minimal_pairs(corpus: Corpus, count: int, seed: int, room: int = LONGEST) -> list[MinimalPair]:
     """So many pairs, or as many as the split gives; a function of the text and the seed. Neither
     side has more than `room` tokens.
     """
@@ -42,7 +42,7 @@ def minimal_pairs(corpus: Corpus, count: int, seed: int, room: int = LONGEST) ->
     sizes = np.diff(edges)
     fit = np.flatnonzero((sizes >= SHORTEST) & (sizes <= min(LONGEST, room)))
     order = fit[keyed(seed, "minimal pairs").permutation(len(fit))]
-    pairs: list[Pair] = []
+    pairs: list[MinimalPair] = []
     seen: set[tuple[int, ...]] = set()
     for index in order.tolist():
         if len(pairs) == count:
@@ -54,7 +54,7 @@ def minimal_pairs(corpus: Corpus, count: int, seed: int, room: int = LONGEST) ->
         seen.add(tuple(ids))
         changed = exchanged(ids, tokenizer, keyed(seed, "exchange", index))
         if changed is not None and len(changed) <= room:
-            pairs.append(Pair(ids, changed))
+            pairs.append(MinimalPair(ids, changed))
     return pairs
 
 
@@ -93,7 +93,7 @@ def swapped_tokens(ids: list[int], draw: np.random.Generator) -> list[int] | Non
 
 
 def preferred(
-    loaded: Checkpoint, corpus: Corpus, pairs: Sequence[Pair], both_sides: bool
+    loaded: Checkpoint, corpus: Corpus, pairs: Sequence[MinimalPair], both_sides: bool
 ) -> list[bool]:
     """Whether the model finds the real sentence of each pair more likely.
 
@@ -103,13 +103,13 @@ def preferred(
     """
     rows = [ids for pair in pairs for ids in pair]
     if both_sides:
-        totals = pseudo(Blanks(loaded, corpus.special), rows)
+        totals = pseudo(BlankScorer(loaded, corpus.special), rows)
     else:
         totals = exact(loaded, corpus, rows)
     return [real > changed for real, changed in zip(totals[::2], totals[1::2], strict=True)]
 
 
-def pseudo(blanks: Blanks, rows: Sequence[list[int]]) -> list[float]:
+def pseudo(blanks: BlankScorer, rows: Sequence[list[int]]) -> list[float]:
     blanked = [(i, place) for i, row in enumerate(rows) for place in range(len(row))]
     totals = [0.0] * len(rows)
     for part in chunks(blanked, 4096):
@@ -122,10 +122,10 @@ def pseudo(blanks: Blanks, rows: Sequence[list[int]]) -> list[float]:
 def exact(loaded: Checkpoint, corpus: Corpus, rows: Sequence[list[int]]) -> list[float]:
     if loaded.model.decoding == "queries":
         return read_in_order(loaded.model, corpus.special.end, rows)
-    from regard.evaluation.likelihood import Ask, Scorer
+    from regard.evaluation.likelihood import LikelihoodRequest, Scorer
 
     before = (corpus.special.end,)
-    asks = [Ask(before, tuple(row)) for row in rows]
+    asks = [LikelihoodRequest(before, tuple(row)) for row in rows]
     return [sum(logprobs) for logprobs in Scorer(loaded, None).run(asks)]
 
 

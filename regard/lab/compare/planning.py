@@ -6,8 +6,8 @@ from typing import Any
 
 from regard.core.errors import ConfigError
 from regard.core.options import option_of
-from regard.lab.compare.comparison import TURNING, Plan
-from regard.lab.compare.lineup import Budget, Entry
+from regard.lab.compare.comparison import TURNING, ComparisonPlan
+from regard.lab.compare.lineup import LineupEntry, ModelBudget
 from regard.models.family import SHAPES
 from regard.training import recipe as recipes
 
@@ -20,8 +20,8 @@ SETTLED = {
     "size": "use --size",
     "seed": "use --seeds",
     "budget": "use --budget",
-    "batch.length": "use --seq-len",
-    "batch.samples": "use --batch-size",
+    "batch.seq_len": "use --seq-len",
+    "batch.size": "use --batch-size",
     "batch.order": "all read the text in its order",
     "objective.name": "use --models MODEL:OBJECTIVE",
     **{f"objective.{key}": "all read the text in its order" for key in TURNING},
@@ -29,14 +29,14 @@ SETTLED = {
 
 
 def planned(
-    sources: tuple[str, ...], entries: tuple[Entry, ...], budget: Budget, **options: Any
-) -> Plan:
+    sources: tuple[str, ...], entries: tuple[LineupEntry, ...], budget: ModelBudget, **options: Any
+) -> ComparisonPlan:
     """The plan, with a size that the budget can fill."""
     if options["seeds"] < 1:
         raise ConfigError(f"--seeds is {options['seeds']}; it must be at least 1")
-    for name in ("length", "samples", "vocabulary"):
+    for name in ("seq_len", "batch_size", "vocab_size"):
         if options[name] < 8:
-            option = option_of(Plan, name)
+            option = option_of(ComparisonPlan, name)
             raise ConfigError(f"{option} is {options[name]}; it must be at least 8")
     options["size"] = options["size"] or size_for(budget)
     if options["size"] not in SHAPES:
@@ -45,7 +45,7 @@ def planned(
         if entry.size and entry.size not in SHAPES:
             raise ConfigError(f"{entry.name}: its size {entry.size!r} must be {', '.join(SHAPES)}")
     check_settings(options.get("settings", ()))
-    return Plan(sources, entries, budget, **options)
+    return ComparisonPlan(sources, entries, budget, **options)
 
 
 def check_settings(settings: tuple[str, ...]) -> None:
@@ -62,7 +62,7 @@ def check_settings(settings: tuple[str, ...]) -> None:
     recipes.make(changes)
 
 
-def size_for(budget: Budget) -> str:
+def size_for(budget: ModelBudget) -> str:
     """The largest size that reads `WORTH` tokens for each of its parameters."""
     chosen = next(iter(SHAPES))
     for name, shape in SHAPES.items():
@@ -72,7 +72,7 @@ def size_for(budget: Budget) -> str:
     return chosen
 
 
-def tokens_in(budget: Budget, parameters: int) -> float:
+def tokens_in(budget: ModelBudget, parameters: int) -> float:
     """How many tokens the budget is worth for so many parameters: six operations each."""
     if budget.kind == "tokens":
         return budget.amount

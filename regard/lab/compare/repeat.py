@@ -12,13 +12,13 @@ from typing import Any
 from regard.core import VERSION
 from regard.core.files import read_json
 from regard.core.options import option_of
-from regard.lab.compare.comparison import RUNS, Comparison, Plan
-from regard.lab.compare.lineup import Budget
+from regard.lab.compare.comparison import RUNS, Comparison, ComparisonPlan
+from regard.lab.compare.lineup import ModelBudget
 
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
 
 
-def recipe(plan: Plan, out: Path) -> dict[str, Any]:
+def recipe(plan: ComparisonPlan, out: Path) -> dict[str, Any]:
     """All that the report says about repeating it; runs that are not there yet have no report."""
     comparison = Comparison(plan, out, lambda name, record: None)
     runs = []
@@ -38,14 +38,14 @@ def recipe(plan: Plan, out: Path) -> dict[str, Any]:
     }
 
 
-def command(plan: Plan, out: str) -> str:
+def command(plan: ComparisonPlan, out: str) -> str:
     """`regard compare …` with nothing left to a default that machines differ in."""
     models = ",".join(
         f"{e.model}:{e.objective}{'@' + e.size if e.size else ''}" for e in plan.entries
     )
     words = ["regard", "compare", *plan.sources, "--budget", spelt(plan.budget), "--models", models]
-    for name in ("seeds", "size", "length", "samples", "vocabulary"):
-        words += [option_of(Plan, name), str(getattr(plan, name))]
+    for name in ("seeds", "size", "seq_len", "batch_size", "vocab_size"):
+        words += [option_of(ComparisonPlan, name), str(getattr(plan, name))]
     for prompt in plan.prompts:
         words += ["--prompt", prompt]
     if plan.reading.get("split_by"):
@@ -53,7 +53,7 @@ def command(plan: Plan, out: str) -> str:
     return shlex.join([*words, *plan.settings, "--out", out])
 
 
-def spelt(budget: Budget) -> str:
+def spelt(budget: ModelBudget) -> str:
     """As --budget reads it."""
     unit = {"minutes": "m", "tokens": "tok", "flops": "flop"}[budget.kind]
     return f"{budget.amount:.15g}{unit}"

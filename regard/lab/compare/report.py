@@ -12,7 +12,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from regard.lab.compare.comparison import Plan
+from regard.lab.compare.comparison import ComparisonPlan
 from regard.lab.compare.lineup import NGRAM
 from regard.lab.compare.page import page
 from regard.lab.compare.repeat import recipe
@@ -20,8 +20,8 @@ from regard.lab.compare.verdict import (
     BITS,
     MEASURES,
     RANKED,
-    Measure,
-    Said,
+    Bilingual,
+    RankedMetric,
     leaders,
     scores,
     verdict,
@@ -44,7 +44,7 @@ def write_report(record: dict[str, Any], out: Path) -> dict[str, Any]:
 
 
 def report_of(record: dict[str, Any], out: Path) -> dict[str, Any]:
-    plan = Plan.of(record["plan"])
+    plan = ComparisonPlan.of(record["plan"])
     contents = {
         "format": FORMAT,
         "title": title(plan)._asdict(),
@@ -65,12 +65,12 @@ def told_of(cell: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in cell.items() if not key.endswith("_each")}
 
 
-def title(plan: Plan) -> Said:
+def title(plan: ComparisonPlan) -> Bilingual:
     count = len(plan.entries)
     if count == 1:
         name = plan.entries[0].name
-        return Said(f"{name} and one text", f"{name} 与一份文本")
-    return Said(
+        return Bilingual(f"{name} and one text", f"{name} 与一份文本")
+    return Bilingual(
         f"{numeral(count)} models, one text, one budget", f"{count} 个模型，一份文本，一样的预算"
     )
 
@@ -83,7 +83,7 @@ def numeral(count: int) -> str:
 # -- a row for each model, over its seeds
 
 
-def table(record: dict[str, Any], measure: Measure) -> list[dict[str, Any]]:
+def table(record: dict[str, Any], measure: RankedMetric) -> list[dict[str, Any]]:
     """A row for each model that has the measure, the best first."""
     ranked = scores(record, measure)
     best = leaders(ranked) if measure in RANKED else []
@@ -100,7 +100,7 @@ def table(record: dict[str, Any], measure: Measure) -> list[dict[str, Any]]:
     ]
 
 
-def spent(record: dict[str, Any], plan: Plan) -> list[dict[str, Any]]:
+def spent(record: dict[str, Any], plan: ComparisonPlan) -> list[dict[str, Any]]:
     """What each model cost, in the order of the plan: means over seeds, and the most memory."""
     rows = []
     for entry in plan.entries:
@@ -154,7 +154,7 @@ def overview(report: dict[str, Any]) -> list[str]:
     return grid(head, rows) if rows else []
 
 
-def told(row: dict[str, Any], measure: Measure) -> str:
+def told(row: dict[str, Any], measure: RankedMetric) -> str:
     """A figure, with the spread of its seeds."""
     value = measure.shown(row["mean"])
     value = f"**{value}**" if row["best"] else value
@@ -182,7 +182,7 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def intervals(rows: list[dict[str, Any]], measure: Measure) -> list[str]:
+def intervals(rows: list[dict[str, Any]], measure: RankedMetric) -> list[str]:
     lines = []
     for row in rows:
         span = row["interval"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.core.bilingual import Said as Said  # for the report: all from one place
+from regard.core.bilingual import Bilingual as Bilingual  # for the report: all from one place
 from regard.lab.compare.lineup import NGRAM
 from regard.metrics.base import Array
 from regard.metrics.bootstrap import intervals
@@ -27,11 +27,11 @@ KEPT = 0.05  # of a budget: what is spent may differ by so much
 
 
 @dataclass(frozen=True)
-class Measure:
+class RankedMetric:
     """A figure that models can be ranked by."""
 
     key: str
-    name: Said
+    name: Bilingual
     falling: bool = False  # is less better?
     share: bool = False  # is it a share, shown in percent?
 
@@ -39,23 +39,27 @@ class Measure:
         return f"{value:.1%}" if self.share else f"{value:.3f}"
 
 
-BITS = Measure("bits_per_byte", Said("bits per byte", "每字节比特数"), falling=True)
-HIDDEN = Measure("masked_accuracy", Said("hidden words guessed", "遮盖词猜对率"), share=True)
-PAIRS = Measure("minimal_pairs", Said("real sentences preferred", "偏好原句的比例"), share=True)
-PSEUDO = Measure(
-    "pseudo_bits_per_byte", Said("pseudo bits per byte", "伪每字节比特数"), falling=True
+BITS = RankedMetric("bits_per_byte", Bilingual("bits per byte", "每字节比特数"), falling=True)
+HIDDEN = RankedMetric(
+    "masked_accuracy", Bilingual("hidden words guessed", "遮盖词猜对率"), share=True
 )
-PROBE = Measure("probe_accuracy", Said("linear probe", "线性探针准确率"), share=True)
-PREFIX = Measure(
+PAIRS = RankedMetric(
+    "minimal_pairs", Bilingual("real sentences preferred", "偏好原句的比例"), share=True
+)
+PSEUDO = RankedMetric(
+    "pseudo_bits_per_byte", Bilingual("pseudo bits per byte", "伪每字节比特数"), falling=True
+)
+PROBE = RankedMetric("probe_accuracy", Bilingual("linear probe", "线性探针准确率"), share=True)
+PREFIX = RankedMetric(
     "prefix_bits_per_byte",
-    Said("bits per byte, given a prefix", "给定前文的每字节比特数"),
+    Bilingual("bits per byte, given a prefix", "给定前文的每字节比特数"),
     falling=True,
 )
 RANKED = (BITS, HIDDEN, PAIRS)
 MEASURES = (BITS, PREFIX, PSEUDO, HIDDEN, PAIRS, PROBE)
 
 
-class Each(NamedTuple):
+class RatioSums(NamedTuple):
     """What a figure is made of: over all examples, the sum of the first by that of the second."""
 
     sums: list[float]
@@ -69,7 +73,7 @@ class Score:
     model: str
     values: tuple[float, ...]
     interval: tuple[float, float] | None  # of the first seed, over what was measured
-    each: Each | None = field(default=None, compare=False)  # of the first seed, by example
+    each: RatioSums | None = field(default=None, compare=False)  # of the first seed, by example
 
     @property
     def mean(self) -> float:
@@ -85,7 +89,7 @@ class Score:
         return None if self.deviation is None else self.deviation / math.sqrt(len(self.values))
 
 
-def scores(record: dict[str, Any], measure: Measure) -> list[Score]:
+def scores(record: dict[str, Any], measure: RankedMetric) -> list[Score]:
     """All models that have the measure, the best first."""
     by_model: dict[str, list[dict[str, Any]]] = {}
     for name, cell in record["cells"].items():
@@ -101,7 +105,7 @@ def scores(record: dict[str, Any], measure: Measure) -> list[Score]:
                 model,
                 values,
                 None if span is None else (span[0], span[1]),
-                None if each is None else Each(**each),
+                None if each is None else RatioSums(**each),
             )
         )
     return sorted(ranked, key=lambda s: s.mean if measure.falling else -s.mean)
@@ -140,7 +144,7 @@ def noise_is_known(one: Score, other: Score) -> bool:
     return one.interval is not None and other.interval is not None
 
 
-def differ(one: Each, other: Each) -> bool:
+def differ(one: RatioSums, other: RatioSums) -> bool:
     """Does the interval of their difference leave out zero?
 
     What makes an example easy or hard for both is no noise here.
@@ -162,11 +166,11 @@ def leaders(ranked: list[Score]) -> list[Score]:
     return [score for score in ranked if score is ranked[0] or not apart(ranked[0], score)]
 
 
-def say(key: str, **values: str | list[str] | Said) -> Said:
+def say(key: str, **values: str | list[str] | Bilingual) -> Bilingual:
     """A sentence of the verdict in both languages; names are listed as each of them does."""
 
-    def shown(value: str | list[str] | Said, english: bool) -> str:
-        if isinstance(value, Said):
+    def shown(value: str | list[str] | Bilingual, english: bool) -> str:
+        if isinstance(value, Bilingual):
             return value.en if english else value.zh
         if isinstance(value, str):
             return value
@@ -175,13 +179,13 @@ def say(key: str, **values: str | list[str] | Said) -> Said:
         return value[0] if len(value) == 1 else f"{', '.join(value[:-1])} and {value[-1]}"
 
     en, zh = words("verdict")[key]
-    return Said(
+    return Bilingual(
         en.format(**{name: shown(value, True) for name, value in values.items()}),
         zh.format(**{name: shown(value, False) for name, value in values.items()}),
     )
 
 
-def verdict(record: dict[str, Any]) -> list[Said]:
+def verdict(record: dict[str, Any]) -> list[Bilingual]:
     """The findings, the most important one first."""
     ranked = ((measure, scores(record, measure)) for measure in RANKED)
     return [
@@ -195,12 +199,12 @@ def verdict(record: dict[str, Any]) -> list[Said]:
     ]
 
 
-def ranking(measure: Measure, ranked: list[Score]) -> Said:
+def ranking(measure: RankedMetric, ranked: list[Score]) -> Bilingual:
     best, first, worst = leaders(ranked), ranked[0], ranked[-1]
     value, name = measure.shown(first.mean), measure.name
     if len(ranked) == 1:
         return say("alone", model=first.model, measure=name, value=value)
-    last = Said("", "")
+    last = Bilingual("", "")
     if worst not in best:
         last = say("last", model=worst.model, value=measure.shown(worst.mean))
     if len(best) == 1:
@@ -211,7 +215,7 @@ def ranking(measure: Measure, ranked: list[Score]) -> Said:
     return say(key, measure=name, models=models, value=value, last=last)
 
 
-def beside_ngram(record: dict[str, Any]) -> list[Said]:
+def beside_ngram(record: dict[str, Any]) -> list[Bilingual]:
     ranked, ngram = scores(record, BITS), record["cells"].get(NGRAM)
     if not ranked or ngram is None:
         return []
@@ -224,8 +228,8 @@ def beside_ngram(record: dict[str, Any]) -> list[Said]:
     return beaten + ([say("ngram_near", limit=shown, models=near)] if near else [])
 
 
-def costs(record: dict[str, Any]) -> list[Said]:
-    ranked = scores(record, Measure("tokens_per_second", Said("speed", "速度")))
+def costs(record: dict[str, Any]) -> list[Bilingual]:
+    ranked = scores(record, RankedMetric("tokens_per_second", Bilingual("speed", "速度")))
     if len(ranked) < 2:
         return []
     quick, slow = ranked[0], ranked[-1]
@@ -234,20 +238,20 @@ def costs(record: dict[str, Any]) -> list[Said]:
     return [say("fastest", quick=quick.model, speed=speed, times=times, slow=slow.model)]
 
 
-def beside_budget(record: dict[str, Any]) -> list[Said]:
+def beside_budget(record: dict[str, Any]) -> list[Bilingual]:
     """Who has spent more or less than was given."""
     budget = record["plan"]["budget"]
     key, unit = {"minutes": ("seconds", 60), "tokens": ("tokens", 1), "flops": ("flops", 1)}[
         budget["kind"]
     ]
     allowed = budget["amount"] * unit
-    spent = scores(record, Measure(key, Said(key, key)))
+    spent = scores(record, RankedMetric(key, Bilingual(key, key)))
     off = [s for s in spent if max(abs(v / allowed - 1) for v in s.values) > KEPT]
     shares = [f"{score.model} ({score.mean / allowed:.0%})" for score in off]
     return [say("off_budget", share=f"{KEPT:.0%}", models=shares)] if off else []
 
 
-def trained_once(record: dict[str, Any]) -> list[Said]:
+def trained_once(record: dict[str, Any]) -> list[Bilingual]:
     """A comparison that was stopped may have fewer seeds than its plan."""
     ran = Counter(name.rpartition("-")[0] for name in record["cells"] if name != NGRAM)
     once = [model for model, times in ran.items() if times == 1]
@@ -256,7 +260,7 @@ def trained_once(record: dict[str, Any]) -> list[Said]:
     return [say("once") if record["plan"]["seeds"] == 1 else say("once_so_far", models=once)]
 
 
-def probed(record: dict[str, Any]) -> list[Said]:
+def probed(record: dict[str, Any]) -> list[Bilingual]:
     """What a probe reads counts only where it is more than it reads of an untrained twin."""
     ranked = scores(record, PROBE)
     above = [

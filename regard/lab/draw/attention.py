@@ -13,12 +13,12 @@ from regard.core.errors import InputError
 from regard.data.words import words_of
 from regard.decoding.decode_state import at_rest
 from regard.formats.directory import Checkpoint, load
-from regard.lab.look.reading import Asked, read
+from regard.lab.look.reading import LookOptions, read
 from regard.lab.look.recorded import kind_of, place_of
-from regard.lab.look.tokens import Token
+from regard.lab.look.tokens import LookToken
 from regard.lab.look.weights import matrices
 from regard.models import count_parameters, create
-from regard.report.drawings import WIDEST, Heat
+from regard.report.drawings import WIDEST, HeatDrawing
 from regard.report.heatmap import largest
 
 LARGEST = 2**30  # parameters that are worth filling with random numbers for a picture
@@ -26,7 +26,7 @@ LARGEST = 2**30  # parameters that are worth filling with random numbers for a p
 
 def look(
     name: str, text: str, layer: int = 1, head: int | None = None, *, download: bool = False
-) -> Heat:
+) -> HeatDrawing:
     """The weights of one layer (counted from 1) and head (or the mean of all).
 
     `name` is a model directory, or a published size: that is then untrained, and its tokens are the
@@ -54,7 +54,9 @@ def look(
     place = place_of(chosen[0].name)
     part = reading.parts[kind_of(place)][0]
     rows, columns = (called(reading.names[side], words) for side in (part.rows, part.columns))
-    return Heat(f"{title} · {place} · {which}", weights, rows, columns, high=largest(weights))
+    return HeatDrawing(
+        f"{title} · {place} · {which}", weights, rows, columns, high=largest(weights)
+    )
 
 
 def opened(name: str, download: bool = False) -> tuple[Checkpoint, str]:
@@ -68,18 +70,18 @@ def opened(name: str, download: bool = False) -> tuple[Checkpoint, str]:
         return Checkpoint(create(name)), f"{name}, untrained"
 
 
-def given(loaded: Checkpoint, text: str, words: list[str]) -> tuple[str | list[int], Asked]:
+def given(loaded: Checkpoint, text: str, words: list[str]) -> tuple[str | list[int], LookOptions]:
     """The text, or where no tokenizer knows it the numbers of its words, which a decoder is given
     as well: an untrained one would write nothing worth a look.
     """
     if loaded.tokenizer is not None:
-        return text, Asked()
+        return text, LookOptions()
     known = {word: i for i, word in enumerate(dict.fromkeys(words))}
     ids = [known[word] for word in words]
-    return ids, Asked(target=ids if loaded.model.kind == "encoder-decoder" else None)
+    return ids, LookOptions(target=ids if loaded.model.kind == "encoder-decoder" else None)
 
 
-def called(tokens: list[Token], words: list[str]) -> list[str]:
+def called(tokens: list[LookToken], words: list[str]) -> list[str]:
     """The names of rows or columns; words stand behind a decoder's start."""
     first = len(tokens) - len(words) if words else len(tokens)
     return [token.text for token in tokens[:first]] + words

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from regard.attention.kernels import How, attend
+from regard.attention.kernels import AttentionArgs, attend
 from regard.core.errors import UnknownName
 
 
@@ -51,7 +51,7 @@ def gaussian(q: Tensor, k: Tensor, v: Tensor, h: float) -> Tensor:
     q, k = q - k.mean(0), k - k.mean(0)  # distances stay; less is lost in the difference of squares
     q = torch.cat([q, torch.ones_like(q[:, :1])], 1)
     k = torch.cat([k, k.square().sum(1, keepdim=True) / -2], 1)
-    return attend(q[None, None], k[None, None], v[None, None], How(scale=h**-2))[0, 0]
+    return attend(q[None, None], k[None, None], v[None, None], AttentionArgs(scale=h**-2))[0, 0]
 
 
 def leave_one_out(k: Tensor, v: Tensor, h: float, kernel: str = "gaussian") -> Tensor:

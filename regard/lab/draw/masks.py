@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from regard.core.errors import InputError, UnknownName
-from regard.report.drawings import WIDEST, Heat, check_range
+from regard.report.drawings import WIDEST, HeatDrawing, check_range
 
 
-def masks(kind: str, length: int = 16, **options: int) -> Heat:
+def masks(kind: str, length: int = 16, **options: int) -> HeatDrawing:
     """Who sees whom, as the Pattern of such a model says it."""
     if kind not in MASKS:
         raise UnknownName("mask", kind, MASKS)
@@ -22,14 +22,14 @@ def masks(kind: str, length: int = 16, **options: int) -> Heat:
     return make(length, **{name: options.get(name, usual) for name, usual in known.items()})
 
 
-def seen(title: str, pattern: Any, rows: int, keys: int, first: int = 0) -> Heat:
+def seen(title: str, pattern: Any, rows: int, keys: int, first: int = 0) -> HeatDrawing:
     """Of a pattern; `first` keys come before the rows."""
     import torch
 
     table = pattern.dense(1, rows, keys, torch.device("cpu"))[0].float().tolist()
     own = [str(i + 1) for i in range(rows)]
     columns = [f"m{i + 1}" for i in range(first)] + [str(i + 1) for i in range(keys - first)]
-    return Heat(title, table, own, columns)
+    return HeatDrawing(title, table, own, columns)
 
 
 def ordered(query: Sequence[int], key: Sequence[int]) -> Any:
@@ -40,30 +40,30 @@ def ordered(query: Sequence[int], key: Sequence[int]) -> Any:
     return Ordered(torch.tensor([list(query)]), torch.tensor([list(key)]), torch.float32)
 
 
-def full(length: int) -> Heat:
+def full(length: int) -> HeatDrawing:
     from regard.attention.pattern import Full
 
     return seen("full: everything sees everything", Full(), length, length)
 
 
-def causal(length: int, past: int) -> Heat:
+def causal(length: int, past: int) -> HeatDrawing:
     from regard.attention.pattern import Causal
 
     title = f"causal, with {past} remembered" if past else "causal"
     return seen(title, Causal(past), length, past + length, past)
 
 
-def prefix(length: int, prefix: int) -> Heat:
+def prefix(length: int, prefix: int) -> HeatDrawing:
     """The prefix is all of order 0; what follows is causal."""
     order = [max(0, i - prefix + 1) for i in range(length)]
     return seen(f"prefix of {prefix}", ordered(order, order), length, length)
 
 
-def window(length: int, window: int) -> Heat:
+def window(length: int, window: int) -> HeatDrawing:
     return longformer(length, window, 0)
 
 
-def longformer(length: int, window: int, globals: int) -> Heat:
+def longformer(length: int, window: int, globals: int) -> HeatDrawing:
     """A window, and global tokens that see everything and are seen by everything."""
     import torch
 
@@ -80,10 +80,10 @@ def longformer(length: int, window: int, globals: int) -> Heat:
     local = seen(title, pattern, length, length)
     whole = full(length)  # global rows are a second attention that reads every row
     values = [whole.values[i] if i < globals else row for i, row in enumerate(local.values)]
-    return Heat(title, values, local.rows, local.columns)
+    return HeatDrawing(title, values, local.rows, local.columns)
 
 
-def bigbird(length: int, block: int, random: int, globals: int, seed: int) -> Heat:
+def bigbird(length: int, block: int, random: int, globals: int, seed: int) -> HeatDrawing:
     """Blocks that read themselves, their neighbours and a few that are drawn; global tokens."""
     import torch
 
@@ -99,7 +99,7 @@ def bigbird(length: int, block: int, random: int, globals: int, seed: int) -> He
     return seen(title, pattern, length, length)
 
 
-def xlnet(length: int, seed: int, memory: int) -> Heat:
+def xlnet(length: int, seed: int, memory: int) -> HeatDrawing:
     """The content stream of one permutation; `order` draws both streams."""
     rank = ranks(length, seed)
     order = [-1] * memory + rank
@@ -121,13 +121,13 @@ def said_order(rank: Sequence[int]) -> str:
     return "order " + " ".join(str(i + 1) for i in by_rank)
 
 
-def knowledge(length: int, branches: int) -> Heat:
+def knowledge(length: int, branches: int) -> HeatDrawing:
     """A sentence of `length` words, whose second and fourth word have branches of two tokens."""
     import torch
 
     from regard.attention.pattern import Full
-    from regard.attention.tree_pattern import Branches, Visible
-    from regard.data.knowledge.tree import Node, Tree
+    from regard.attention.tree_pattern import Branches, TreePattern
+    from regard.data.knowledge.tree import KnowledgeTree, Node
 
     def grown(number: int) -> list[list[Node]]:
         count = branches if number in (1, 3) else 0
@@ -135,16 +135,16 @@ def knowledge(length: int, branches: int) -> Heat:
             [Node([f"w{number + 1}.{b + 1}a", f"w{number + 1}.{b + 1}b"])] for b in range(count)
         ]
 
-    flat = Tree([Node([f"w{i + 1}"], grown(i)) for i in range(length)]).flatten()
+    flat = KnowledgeTree([Node([f"w{i + 1}"], grown(i)) for i in range(length)]).flatten()
     tables = (torch.tensor([column]) for column in (flat.line, flat.word, flat.owner))
-    pattern = Visible(Full(), Branches(*tables), torch.float32)
+    pattern = TreePattern(Full(), Branches(*tables), torch.float32)
     size = len(flat.tokens)
     check_range("number of tokens", size, 1, 2 * WIDEST)
     picture = seen("the visible matrix: branches are seen by their word alone", pattern, size, size)
-    return Heat(picture.title, picture.values, flat.tokens, flat.tokens)
+    return HeatDrawing(picture.title, picture.values, flat.tokens, flat.tokens)
 
 
-MASKS: dict[str, tuple[Callable[..., Heat], dict[str, int]]] = {  # with their options
+MASKS: dict[str, tuple[Callable[..., HeatDrawing], dict[str, int]]] = {  # with their options
     "full": (full, {}),
     "causal": (causal, {"past": 0}),
     "prefix": (prefix, {"prefix": 5}),
@@ -156,7 +156,7 @@ MASKS: dict[str, tuple[Callable[..., Heat], dict[str, int]]] = {  # with their o
 }
 
 
-def order(words: Sequence[str], seed: int = 1, memory: int = 0) -> Heat:
+def order(words: Sequence[str], seed: int = 1, memory: int = 0) -> HeatDrawing:
     """XLNet's two streams in one picture: content rows see themselves, query rows do not."""
     check_range("number of words", len(words), 1, WIDEST // 2)
     check_range("memory", memory, 0, WIDEST // 2)
@@ -165,4 +165,6 @@ def order(words: Sequence[str], seed: int = 1, memory: int = 0) -> Heat:
     table = seen("", ordered([*rank, *(r - 1 for r in rank)], keys), 2 * len(words), len(keys))
     rows = [*(f"h {word}" for word in words), *(f"g {word}" for word in words)]
     columns = [*(f"m{i + 1}" for i in range(memory)), *words]
-    return Heat(f"XLNet, {said_order(rank)}: content h, query g", table.values, rows, columns)
+    return HeatDrawing(
+        f"XLNet, {said_order(rank)}: content h, query g", table.values, rows, columns
+    )

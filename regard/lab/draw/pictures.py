@@ -15,7 +15,7 @@ from typing import Any
 from regard.core.errors import InputError, StorageError, UnknownName
 from regard.core.files import replacing
 from regard.lab.draw.masks import masks, order
-from regard.report.drawings import WIDEST, Bars, Curves, Heat, Picture, check_range
+from regard.report.drawings import WIDEST, BarDrawing, Curves, HeatDrawing, Picture, check_range
 
 __all__ = ["masks", "operations", "order", "parameters", "positions", "schedules", "write"]
 
@@ -25,7 +25,7 @@ __all__ = ["masks", "operations", "order", "parameters", "positions", "schedules
 def positions(
     model: str = "", length: int = 32, width: int = 64, layout: str = "interleaved",
     *, download: bool = False,
-) -> Heat:  # fmt: skip
+) -> HeatDrawing:  # fmt: skip
     """Sinusoids, or the learned table of a model directory: a row is a position."""
     import torch
 
@@ -47,7 +47,7 @@ def positions(
     most = float(table.abs().max()) or 1.0
     rows, columns = ([str(i) for i in range(n)] for n in table.shape)
     note = "a row is a position, a column one of its numbers"
-    return Heat(title, table.tolist(), rows, columns, -most, most, note)
+    return HeatDrawing(title, table.tolist(), rows, columns, -most, most, note)
 
 
 LAYOUTS = ("interleaved", "halves", "tensor2tensor")
@@ -90,7 +90,7 @@ def schedules(
     places = sorted({highest, *(1 + (steps - 1) * i // 400 for i in range(401))})
     lines = {}
     for name in names:
-        at = schedule(name, rate=rate, warmup=warmup, steps=steps, width=width, power=power)
+        at = schedule(name, lr=rate, warmup=warmup, steps=steps, width=width, power=power)
         values = [at(t) for t in places]
         if name in BY_WIDTH:
             most = max(values) or 1.0
@@ -116,10 +116,10 @@ def outline(name: str) -> Any:
         heads = heads_of(form, config)
         return empty(form, configure(form, config), heads, extensions_of(config))
     with torch.device("meta"):
-        return create(name, initialise=False)
+        return create(name, initialize=False)
 
 
-def parameters(name: str) -> Bars:
+def parameters(name: str) -> BarDrawing:
     """Weights of each layer and of what stands around them; shared ones count once."""
     from regard.training.hardware import blocks_of
     from regard.training.optimizer import BOTTOM, layers_of, levels
@@ -137,7 +137,7 @@ def parameters(name: str) -> Bars:
     shown = dict(zip(["embeddings", *names], map(float, counts), strict=True))
     if rest := model.parameter_count() - sum(counts):
         shown["heads and the rest"] = float(rest)
-    return Bars(f"parameters of {Path(name).name}", shown, "parameters")
+    return BarDrawing(f"parameters of {Path(name).name}", shown, "parameters")
 
 
 def small(part: Any) -> int:
@@ -150,11 +150,13 @@ def layer_name(number: int, decoder: bool) -> str:
     return f"{'decoder' if decoder else 'layer'} {number + 1}"
 
 
-def operations(name: str, length: int = 512) -> Bars:
+def operations(name: str, length: int = 512) -> BarDrawing:
     """Operations of one text going forward, by layer; a decoder reads as many tokens again."""
     check_range("length", length, 1, 10**6)
     counts = by_layer(outline(name), length)
-    return Bars(f"operations of {Path(name).name}, {length:,} tokens, forward", counts, "FLOP")
+    return BarDrawing(
+        f"operations of {Path(name).name}, {length:,} tokens, forward", counts, "FLOP"
+    )
 
 
 def by_layer(model: Any, length: int) -> dict[str, float]:

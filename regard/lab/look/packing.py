@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.lab.look.weights import Band, Matrix
+from regard.lab.look.weights import HeadWeights, KeyBand
 
 EXACT, FINE, MOST = 8 * 2**20, 12 * 2**20, 24 * 2**20  # bytes of all weights in f4, u2, u1 and top
 SMALL = 40  # rows and columns of the small pictures at most
@@ -43,7 +43,7 @@ class Precision:
             return cls("u1")
         return cls("top", int(min(max((MOST * room / max(rows, 1) - 8) // 3, 1), 255)))
 
-    def beside(self, matrix: Matrix, banded: bool) -> Precision:
+    def beside(self, matrix: HeadWeights, banded: bool) -> Precision:
         """For a matrix without a band among others that have one."""
         large = banded and matrix.band is None and len(matrix.values) > LONG
         return Precision("top", KEPT) if large and self.kind != "top" else self
@@ -57,7 +57,7 @@ class Packed:
     data: bytes
     rows: int
     keys: int
-    band: Band | None = None
+    band: KeyBand | None = None
     whole_rows: tuple[int, ...] = ()
     whole: bytes = b""
     count: int = 0
@@ -83,10 +83,10 @@ class Packed:
         values = unquantise(self.data, self.kind, self.rows, width)
         whole = unquantise(self.whole, self.kind, len(self.whole_rows), self.keys)
         full = whole if self.whole_rows else None
-        return Matrix(values, self.keys, self.band, self.whole_rows, full).dense()
+        return HeadWeights(values, self.keys, self.band, self.whole_rows, full).dense()
 
 
-def pack(matrix: Matrix, precision: Precision) -> Packed:
+def pack(matrix: HeadWeights, precision: Precision) -> Packed:
     packed = Packed(precision.kind, b"", len(matrix.values), matrix.keys, matrix.band, matrix.rows)
     if precision.kind == "top":
         count = min(precision.count, matrix.keys)
@@ -123,7 +123,7 @@ def unquantise(data: bytes, kind: str, rows: int, width: int) -> np.ndarray:
 # -- the largest of a row
 
 
-def top(matrix: Matrix, count: int) -> bytes:
+def top(matrix: HeadWeights, count: int) -> bytes:
     """Of all rows: the largest weight, the sum of those left out, places, and parts."""
     values, rows = matrix.values, len(matrix.values)
     keys = np.zeros((rows, count), "<u2")
@@ -167,7 +167,7 @@ def untop(data: bytes, rows: int, keys: int, count: int) -> np.ndarray:
 # -- small pictures
 
 
-def thumbnail(matrix: Matrix) -> tuple[np.ndarray, tuple[int, int]]:
+def thumbnail(matrix: HeadWeights) -> tuple[np.ndarray, tuple[int, int]]:
     """The strongest weight of each part of the matrix, not finer than the matrix, in 8 bits. The
     scale ends where it does in the large picture: at what nine of ten rows do not exceed, and
     not below four times an even share.

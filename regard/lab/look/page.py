@@ -12,7 +12,7 @@ from regard.report import clean
 from regard.report.pages import rendered, words
 
 if TYPE_CHECKING:
-    from regard.lab.look.recorded import Layer, Recorded, Side
+    from regard.lab.look.recorded import Layer, LookSide, Recorded
 
 
 def page(recorded: Recorded) -> str:
@@ -23,7 +23,7 @@ def page(recorded: Recorded) -> str:
     )
 
 
-def side_data(side: Side) -> dict[str, Any]:
+def side_data(side: LookSide) -> dict[str, Any]:
     return {
         "model": clean(side.model),
         "family": side.family,

@@ -21,7 +21,7 @@ from regard.core.seeding import permutation
 from regard.data.input_formats import framed
 from regard.decoding.prompts import Prompts, readable
 from regard.formats.directory import Checkpoint
-from regard.lab.look.tokens import Token, tokens_of
+from regard.lab.look.tokens import LookToken, tokens_of
 from regard.models.state import State
 
 LONGEST = 8192  # tokens: the pairs of more would not fit a usual machine
@@ -32,7 +32,7 @@ Note = dict[str, Any]  # a sentence of `words` by its key, and the numbers in it
 
 
 @dataclass(frozen=True)
-class Asked:
+class LookOptions:
     """What is wanted beside the text."""
 
     target: str | Sequence[int] | None = None
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Part:
+class StackPart:
     """Rows start … end of a stack of layers, and how rows and columns are called."""
 
     kind: str  # self, encoder, decoder, cross, content, query
@@ -54,12 +54,14 @@ class Part:
 
 
 @dataclass
-class Reading:
+class AttentionReading:
     """A text as a model reads it: call `run`, and these are the stacks that attend."""
 
     run: Callable[[], object]
-    names: dict[str, list[Token]]
-    parts: dict[str, list[Part]]  # by what the attention belongs to: self, encoder, decoder, cross
+    names: dict[str, list[LookToken]]
+    parts: dict[
+        str, list[StackPart]
+    ]  # by what the attention belongs to: self, encoder, decoder, cross
     past: int = 0
     notes: list[Note] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)  # of a knowledge graph
@@ -69,7 +71,7 @@ def note(key: str, **values: Any) -> Note:
     return {"key": key, **values}
 
 
-def read(loaded: Checkpoint, text: str | Sequence[int], options: Asked) -> Reading:
+def read(loaded: Checkpoint, text: str | Sequence[int], options: LookOptions) -> AttentionReading:
     """Refuses what the model has no use for, so that nothing asked is silently left out."""
     model = loaded.model
     name = model.family.name
@@ -137,7 +139,9 @@ def task_of(loaded: Checkpoint) -> dict[str, Any]:
 # -- one text
 
 
-def of_text(loaded: Checkpoint, text: str | Sequence[int], options: Asked) -> Reading:
+def of_text(
+    loaded: Checkpoint, text: str | Sequence[int], options: LookOptions
+) -> AttentionReading:
     ids, segments = row_of(loaded, text)
     inputs: dict[str, Any] = {}
     names = tokens_of(loaded.tokenizer, ids)
@@ -159,12 +163,14 @@ def of_text(loaded: Checkpoint, text: str | Sequence[int], options: Asked) -> Re
         windows = sorted(set(loaded.config.windows))
         notes.append(note("window", window="/".join(map(str, windows)), count=len(set(places))))
     table = torch.tensor([ids])
-    part = Part("self", "text", "text")
+    part = StackPart("self", "text", "text")
     run = lambda: loaded.model(table, **inputs)  # noqa: E731
-    return Reading(run, {"text": names}, {"self": [part]}, 0, notes, facts)
+    return AttentionReading(run, {"text": names}, {"self": [part]}, 0, notes, facts)
 
 
-def of_recurrent(loaded: Checkpoint, text: str | Sequence[int], options: Asked) -> Reading:
+def of_recurrent(
+    loaded: Checkpoint, text: str | Sequence[int], options: LookOptions
+) -> AttentionReading:
     """Transformer-XL and XLNet: a memory before the text, and XLNet's order of guessing."""
     model = loaded.model
     ids, segments = row_of(loaded, text)
@@ -183,7 +189,7 @@ def of_recurrent(loaded: Checkpoint, text: str | Sequence[int], options: Asked) 
         remembered_rows = keep().hidden[0].size(1)
         notes.append(note("memory", count=remembered_rows, given=len(before)))
         before = before[-remembered_rows:]
-    parts = [Part("self", "text", "keys")]
+    parts = [StackPart("self", "text", "keys")]
     tables = {"text": names}
     if options.order is not None:
         rank = ranks(options.order, len(ids))
@@ -193,8 +199,8 @@ def of_recurrent(loaded: Checkpoint, text: str | Sequence[int], options: Asked) 
         tables = {"text": names, "asked": [replace(names[i], place=i + 1) for i in targets]}
         rows = len(ids)
         parts = [
-            Part("content", "text", "keys", 0, rows),
-            Part("query", "asked", "keys", rows, rows + len(targets)),
+            StackPart("content", "text", "keys", 0, rows),
+            StackPart("query", "asked", "keys", rows, rows + len(targets)),
         ]
         order = sorted(targets, key=lambda i: rank[i])
         shown = [str(i + 1) for i in order[:SAID]] + ["…"] * (len(order) > SAID)
@@ -211,14 +217,14 @@ def of_recurrent(loaded: Checkpoint, text: str | Sequence[int], options: Asked) 
             state = {} if keep is None else {"state": keep()}
             return model(table, **inputs, **state)
 
-    return Reading(run, tables, {"self": parts}, len(past), notes, facts)
+    return AttentionReading(run, tables, {"self": parts}, len(past), notes, facts)
 
 
 def remembered(model: Any, before: list[int]) -> Callable[[], State]:
     """Reads a text into a memory, in pieces of which every row is kept (an XLNet may keep only the
     first `reuse` rows of one); each call gives that memory anew.
     """
-    step = min(len(before), model.limits.memory, model.limits.reuse)
+    step = min(len(before), model.limits.mem_len, model.limits.reuse_len)
     if step == 0:
         raise InputError("this model remembers nothing (its memory is 0); leave the memory out")
     state = State()
@@ -255,7 +261,9 @@ def ranks(order: int | Sequence[int], length: int) -> list[int]:
 # -- two texts
 
 
-def of_pair(loaded: Checkpoint, text: str | Sequence[int], options: Asked) -> Reading:
+def of_pair(
+    loaded: Checkpoint, text: str | Sequence[int], options: LookOptions
+) -> AttentionReading:
     """The decoder's rows are its inputs: the start, and then the target, each guessing the next."""
     model, prompts = loaded.model, Prompts(loaded)
     prompt = readable(text) if isinstance(text, str) else encoded(loaded, text, special=False)
@@ -264,27 +272,27 @@ def of_pair(loaded: Checkpoint, text: str | Sequence[int], options: Asked) -> Re
     if options.target is None:
         from regard.decoding.generation import generate
 
-        written = generate(loaded, prompt, tokens=NEW)[0][0].ids
-        target = written[:-1] if written[-1:] == [model.config.end] else written
+        written = generate(loaded, prompt, max_new_tokens=NEW)[0][0].ids
+        target = written[:-1] if written[-1:] == [model.config.eos_id] else written
         notes.append(note("written", count=len(target)))
     else:
         target = encoded(loaded, options.target, special=False)
     for ids in (source, target):
         if len(ids) > LONGEST:
             raise InputError(f"a text has {len(ids):,} tokens; a page shows up to {LONGEST:,}")
-    first = tokens_of(loaded.tokenizer, [model.config.start])[0]
-    start = Token(first.text, marks=("start",))
+    first = tokens_of(loaded.tokenizer, [model.config.start_id])[0]
+    start = LookToken(first.text, marks=("start",))
     names = {
         "source": tokens_of(loaded.tokenizer, source),
         "target": [start, *tokens_of(loaded.tokenizer, target)],
     }
     parts = {
-        "encoder": [Part("encoder", "source", "source")],
-        "decoder": [Part("decoder", "target", "target")],
-        "cross": [Part("cross", "target", "source")],
+        "encoder": [StackPart("encoder", "source", "source")],
+        "decoder": [StackPart("decoder", "target", "target")],
+        "cross": [StackPart("cross", "target", "source")],
     }
-    rows = torch.tensor([source]), torch.tensor([[model.config.start, *target]])
-    return Reading(lambda: model(*rows), names, parts, 0, notes)
+    rows = torch.tensor([source]), torch.tensor([[model.config.start_id, *target]])
+    return AttentionReading(lambda: model(*rows), names, parts, 0, notes)
 
 
 # -- knowledge
@@ -292,10 +300,10 @@ def of_pair(loaded: Checkpoint, text: str | Sequence[int], options: Asked) -> Re
 
 def informed(
     loaded: Checkpoint, ids: list[int], segments: list[int] | None
-) -> tuple[list[int], list[int] | None, list[Token], dict[str, Any], list[Note], list[str]]:
+) -> tuple[list[int], list[int] | None, list[LookToken], dict[str, Any], list[Note], list[str]]:
     """The row with what the run's own graph says of it, read as the run has learned to."""
     from regard.data.knowledge.options import KnowledgeOptions
-    from regard.tasks.knowledge import Informed, check_use
+    from regard.tasks.knowledge import KnowledgeInputs, check_use
 
     task = task_of(loaded)
     table = (task.get("objective") or {}).get("knowledge")
@@ -307,14 +315,14 @@ def informed(
     family = loaded.model.family.name
     check_use(family, task["task"])
     corpus = SimpleNamespace(path=loaded.path, tokenizer=loaded.tokenizer, special=special)
-    teller = Informed(
+    teller = KnowledgeInputs(
         SimpleNamespace(corpus=corpus, frame=loaded.model.family.input_format),
         KnowledgeOptions.of(dict(table)),
     )
     sides = np.zeros(len(ids), np.int64) if segments is None else np.array(segments)
     room = max(int(task.get("length") or 0), len(ids))
     row = teller.row(np.array(ids), sides, np.zeros(len(ids), np.int64), room)
-    batch: dict[str, Any] = {"tokens": torch.from_numpy(row.ids)[None], "real": None}
+    batch: dict[str, Any] = {"tokens": torch.from_numpy(row.ids)[None], "attention_mask": None}
     batch |= {} if segments is None else {"segments": torch.from_numpy(row.segments)[None]}
     visible = teller.options.matrix or not teller.tree
     tables = teller.collate([{"facts": row.facts}] if visible else [], row.ids[None])

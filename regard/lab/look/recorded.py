@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.attention.recorder import Seen, record
+from regard.attention.recorder import AttentionCall, record
 from regard.core.errors import InputError, StorageError
 from regard.decoding.decode_state import at_rest
 from regard.formats.directory import Checkpoint
 from regard.lab.look.packing import Packed, Precision, pack, thumbnail
-from regard.lab.look.reading import Asked, Note, Part, Reading, read
-from regard.lab.look.rollout import Crossing, Rollout
-from regard.lab.look.tokens import Token
-from regard.lab.look.weights import Matrix, matrices, shape
+from regard.lab.look.reading import AttentionReading, LookOptions, Note, StackPart, read
+from regard.lab.look.rollout import CrossRollout, Rollout
+from regard.lab.look.tokens import LookToken
+from regard.lab.look.weights import HeadWeights, matrices, shape
 
 WHERE = re.compile(r"(.*\.(?:attention|cross))\.layer")
 Tell = Callable[[int, int], None]  # (layers done, all layers)
@@ -50,7 +50,7 @@ class Layer:
 
 
 @dataclass
-class Stack:
+class LayerStack:
     """Layers whose rows and columns are the same: an encoder, a decoder, a stream."""
 
     kind: str
@@ -60,25 +60,25 @@ class Stack:
 
 
 @dataclass
-class Side:
+class LookSide:
     """One model with one text."""
 
     model: str
     family: str
     text: str
-    tokens: dict[str, list[Token]]
-    stacks: list[Stack]
+    tokens: dict[str, list[LookToken]]
+    stacks: list[LayerStack]
     precision: Precision
     notes: list[Note]
     facts: list[str]  # of a knowledge graph
 
-    def stack(self, kind: str) -> Stack:
+    def stack(self, kind: str) -> LayerStack:
         return next(stack for stack in self.stacks if stack.kind == kind)
 
 
 @dataclass
 class Recorded:
-    sides: list[Side]
+    sides: list[LookSide]
 
     def html(self) -> str:
         """One page that needs nothing else."""
@@ -104,7 +104,7 @@ class Recorded:
         return {"sides": [told(side) for side in self.sides]}
 
 
-def told(side: Side) -> dict[str, Any]:
+def told(side: LookSide) -> dict[str, Any]:
     def numbers(table: np.ndarray) -> list[list[float]] | None:
         return None if table.size > WRITTEN else [[round(float(x), 6) for x in r] for r in table]
 
@@ -154,7 +154,7 @@ def look(
     """
     if second is not None and against is not None:
         raise InputError("give a second text or a second model, not both")
-    options = Asked(target, order, memory, knowledge, global_tokens)
+    options = LookOptions(target, order, memory, knowledge, global_tokens)
     pairs = [(loaded, text)]
     if second is not None:
         pairs.append((loaded, second))
@@ -181,44 +181,46 @@ def titles(models: Sequence[Checkpoint]) -> list[str]:
 def side_of(
     loaded: Checkpoint,
     text: str | Sequence[int],
-    options: Asked,
+    options: LookOptions,
     name: str,
     room: float,
     tell: Tell | None = None,
-) -> Side:
+) -> LookSide:
     with at_rest(loaded.model):
         reading = read(loaded, text, options)
-        survey = Survey()
+        survey = RecordingSizes()
         watched(loaded, reading, survey.add)
         precision = Precision.of(*survey.count(), room)
         total = len(survey.parts)
-        keeper = Keeper(
+        keeper = LayerPacker(
             reading, precision, lambda done: None if tell is None else tell(done, total)
         )
         watched(loaded, reading, keeper.add)
         keeper.finish()
     shown = text if isinstance(text, str) else " ".join(map(str, text))
-    return Side(
+    return LookSide(
         name, loaded.model.family.name, shown, reading.names, list(keeper.stacks.values()),
         precision, reading.notes, reading.facts,
     )  # fmt: skip
 
 
-def watched(loaded: Checkpoint, reading: Reading, take: Callable[[Seen], None]) -> None:
+def watched(
+    loaded: Checkpoint, reading: AttentionReading, take: Callable[[AttentionCall], None]
+) -> None:
     """Runs the model; each attention is handed on as it is seen, and not kept."""
     with torch.no_grad(), record(loaded.model) as recording:
-        recording.layers = Taking(take)
+        recording.layers = StreamedCalls(take)
         reading.run()
 
 
-class Taking(list[Seen]):
+class StreamedCalls(list[AttentionCall]):
     """A list that keeps nothing: the keys and biases of all layers may be more than there is."""
 
-    def __init__(self, take: Callable[[Seen], None]) -> None:
+    def __init__(self, take: Callable[[AttentionCall], None]) -> None:
         super().__init__()
         self.take = take
 
-    def append(self, seen: Seen) -> None:
+    def append(self, seen: AttentionCall) -> None:
         self.take(seen)
 
 
@@ -234,13 +236,13 @@ def kind_of(place: str) -> str:
     return next((kind for kind in ("encoder", "decoder") if place.startswith(kind)), "self")
 
 
-class Survey:
+class RecordingSizes:
     """Counts what there will be to keep."""
 
     def __init__(self) -> None:
         self.parts: dict[str, list[tuple[int, int, int, int]]] = {}
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: AttentionCall) -> None:
         if not seen.name.endswith(".wide"):
             self.parts.setdefault(place_of(seen.name), []).append(shape([seen]))
 
@@ -256,17 +258,19 @@ class Survey:
         return cells, rows
 
 
-class Keeper:
+class LayerPacker:
     """Packs layer after layer as they are seen."""
 
-    def __init__(self, reading: Reading, precision: Precision, tell: Callable[[int], None]) -> None:
+    def __init__(
+        self, reading: AttentionReading, precision: Precision, tell: Callable[[int], None]
+    ) -> None:
         self.reading, self.precision, self.tell = reading, precision, tell
         self.done = 0
-        self.stacks: dict[str, Stack] = {}
+        self.stacks: dict[str, LayerStack] = {}
         self.rollouts: dict[str, Rollout] = {}
-        self.waiting: list[Seen] = []
+        self.waiting: list[AttentionCall] = []
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: AttentionCall) -> None:
         if self.waiting and place_of(self.waiting[0].name) != place_of(seen.name):
             self.finish()
         self.waiting.append(seen)
@@ -283,7 +287,7 @@ class Keeper:
         mean = Mean()
         banded = False
 
-        def keep(matrix: Matrix) -> list[Packed]:
+        def keep(matrix: HeadWeights) -> list[Packed]:
             packed = []
             for part, small in zip(parts, pictures, strict=True):
                 own = matrix if len(parts) == 1 else matrix.part(part.start, part.end or 0)
@@ -298,23 +302,25 @@ class Keeper:
                 own.append(packed)
         averaged = mean.matrix()
         means = keep(averaged)
-        rolled = keep(Matrix(self.rolled(kind, parts, averaged.dense()), averaged.keys))
+        rolled = keep(HeadWeights(self.rolled(kind, parts, averaged.dense()), averaged.keys))
         for i, part in enumerate(parts):
-            stack = self.stacks.setdefault(part.kind, Stack(part.kind, part.rows, part.columns))
+            stack = self.stacks.setdefault(
+                part.kind, LayerStack(part.kind, part.rows, part.columns)
+            )
             stack.layers.append(Layer(place, heads[i], means[i], rolled[i], pictures[i]))
         self.done += 1
         self.tell(self.done)
 
-    def rolled(self, kind: str, parts: Sequence[Part], mean: np.ndarray) -> np.ndarray:
+    def rolled(self, kind: str, parts: Sequence[StackPart], mean: np.ndarray) -> np.ndarray:
         """The shares of the columns in the rows after one more attention."""
         if kind == "cross":
             below = self.rollouts["decoder"]
-            assert isinstance(below, Crossing)
+            assert isinstance(below, CrossRollout)
             return below.cross(mean)
         if kind not in self.rollouts:
             rows, *asking = (len(self.reading.names[part.rows]) for part in parts)
             self.rollouts[kind] = (
-                Crossing(rows, self.rollouts["encoder"])
+                CrossRollout(rows, self.rollouts["encoder"])
                 if kind == "decoder"
                 else Rollout(rows, self.reading.past, sum(asking))
             )
@@ -325,18 +331,20 @@ class Mean:
     """The mean of heads: in their band while they share one, else of all pairs."""
 
     def __init__(self) -> None:
-        self.total: Matrix | None = None
+        self.total: HeadWeights | None = None
         self.count = 0
 
-    def add(self, matrix: Matrix) -> None:
+    def add(self, matrix: HeadWeights) -> None:
         self.count += 1
         total = self.total
         if total is None:
             whole = None if matrix.whole is None else matrix.whole.copy()
-            self.total = Matrix(matrix.values.copy(), matrix.keys, matrix.band, matrix.rows, whole)
+            self.total = HeadWeights(
+                matrix.values.copy(), matrix.keys, matrix.band, matrix.rows, whole
+            )
             return
         if total.band != matrix.band:
-            total = self.total = Matrix(total.dense(), total.keys)
+            total = self.total = HeadWeights(total.dense(), total.keys)
         if total.band is None:
             total.values[:] += matrix.dense()
             return
@@ -344,7 +352,7 @@ class Mean:
         if total.whole is not None and matrix.whole is not None:
             total.whole[:] += matrix.whole
 
-    def matrix(self) -> Matrix:
+    def matrix(self) -> HeadWeights:
         assert self.total is not None
         self.total.values[:] /= self.count
         if self.total.whole is not None:

@@ -53,7 +53,7 @@ class Rollout:
         return shares
 
 
-class Crossing(Rollout):
+class CrossRollout(Rollout):
     """A decoder, whose layers read twice: themselves, and then what an encoder has made of its
     source. The same rule holds for both: a cross-attention leaves half of what a row was, and half
     is what it reads. A row's shares of target and source tokens sum to 1 together.

@@ -17,7 +17,7 @@ LONGEST = 40  # characters of a label
 
 
 @dataclass(frozen=True)
-class Token:
+class LookToken:
     """One row or column. `part` counts from 1 where several tokens make one character."""
 
     text: str
@@ -27,7 +27,7 @@ class Token:
     rank: int | None = None  # XLNet: its place in the order of guessing, from 1 on
     place: int = 0  # its number in the text where rows count otherwise; a memory's are below 0
 
-    def marked(self, *names: str) -> Token:
+    def marked(self, *names: str) -> LookToken:
         return replace(self, marks=(*self.marks, *names))
 
     def table(self) -> dict[str, Any]:
@@ -43,31 +43,31 @@ class Token:
         return fields
 
 
-def tokens_of(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[Token]:
+def tokens_of(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[LookToken]:
     """A name for each id; without a tokenizer its number.
 
     Where a character's bytes are spread over several tokens, each of them is shown as the whole
     character and which part of it it is.
     """
     if tokenizer is None or tokenizer.fast is None:
-        return [Token(str(i)) for i in ids]
+        return [LookToken(str(i)) for i in ids]
     special = {
         i for i, token in tokenizer.ready.get_added_tokens_decoder().items() if token.special
     }
-    tokens: list[Token] = []
+    tokens: list[LookToken] = []
     place = 0
     while place < len(ids):
         end = whole(tokenizer, ids, place)
         if end == 0:
-            tokens.append(Token(in_bytes(tokenizer, ids[place])))
+            tokens.append(LookToken(in_bytes(tokenizer, ids[place])))
         else:
             text = label(tokenizer.decode(list(ids[place:end]), special=True))
             marks = ("special",) if ids[place] in special else ()
             size = end - place
             if size == 1:
-                tokens.append(Token(text, marks=marks))
+                tokens.append(LookToken(text, marks=marks))
             else:
-                tokens += [Token(text, i + 1, size) for i in range(size)]
+                tokens += [LookToken(text, i + 1, size) for i in range(size)]
         place = max(end, place + 1)
     return tokens
 

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.attention.kernels import How
-from regard.attention.recorder import Seen
+from regard.attention.kernels import AttentionArgs
+from regard.attention.recorder import AttentionCall
 from regard.attention.tree_pattern import VisibleWindow
 from regard.attention.window import Window
 from regard.models.longformer_characters import Dilated
 
 
 @dataclass(frozen=True)
-class Band:
+class KeyBand:
     """Which keys the columns of a row stand for: `far` for all rows, then the neighbours."""
 
     before: int
@@ -47,12 +47,12 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class HeadWeights:
     """The weights of one head. In a band, `rows` see everything instead: `whole` [rows, K]."""
 
     values: np.ndarray  # [Q, K], or with a band [Q, W]
     keys: int
-    band: Band | None = None
+    band: KeyBand | None = None
     rows: tuple[int, ...] = ()
     whole: np.ndarray | None = None
 
@@ -73,12 +73,12 @@ class Matrix:
                 table[row - start] = self.whole[number]
         return table
 
-    def part(self, start: int, end: int) -> Matrix:
+    def part(self, start: int, end: int) -> HeadWeights:
         """Only the rows start … end, of a whole matrix."""
         return replace(self, values=self.values[start:end])
 
 
-def matrices(parts: Sequence[Seen]) -> Iterator[Matrix]:
+def matrices(parts: Sequence[AttentionCall]) -> Iterator[HeadWeights]:
     """The heads of one layer, one after the other.
 
     A Longformer's layer is seen twice: its window (`local`) and, of the global rows, everything
@@ -100,7 +100,7 @@ def matrices(parts: Sequence[Seen]) -> Iterator[Matrix]:
         yield from heads(seen)
 
 
-def shape(parts: Sequence[Seen]) -> tuple[int, int, int, int]:
+def shape(parts: Sequence[AttentionCall]) -> tuple[int, int, int, int]:
     """Heads, rows, columns kept of each, and keys: known before any weight is."""
     counted = [p for p in parts if not p.name.endswith(".wide")]
     widths = [k if (b := band_of(p, k := p.keys.size(2))) is None else b.width for p in counted]
@@ -109,21 +109,21 @@ def shape(parts: Sequence[Seen]) -> tuple[int, int, int, int]:
     return count, first.queries.size(2), max(widths), first.keys.size(2)
 
 
-def heads(seen: Seen) -> Iterator[Matrix]:
+def heads(seen: AttentionCall) -> Iterator[HeadWeights]:
     band, keys = band_of(seen, seen.keys.size(2)), seen.keys.size(2)
     window = window_of(seen)
     if window is not None:
         rows_in_band = banded(seen).numpy()
         for values in rows_in_band:
-            matrix = Matrix(values, keys, exact_band(seen))
-            yield matrix if band is not None else Matrix(matrix.dense(), keys)
+            matrix = HeadWeights(values, keys, exact_band(seen))
+            yield matrix if band is not None else HeadWeights(matrix.dense(), keys)
         return
     visible = seen.pattern.dense(1, seen.queries.size(2), keys, seen.queries.device)[0]
     for head in range(seen.queries.size(1)):
         bias = seen.how.bias
         one = None if bias is None else bias[0, head % bias.size(1)]
         scores = product(seen.queries[0, head], seen.keys[0, head], seen.how.scale, one)
-        yield Matrix(normal(scores.masked_fill_(~visible, -math.inf)).numpy(), keys)
+        yield HeadWeights(normal(scores.masked_fill_(~visible, -math.inf)).numpy(), keys)
 
 
 def product(q: Tensor, k: Tensor, scale: float, bias: Tensor | None) -> Tensor:
@@ -140,12 +140,12 @@ def normal(scores: Tensor) -> Tensor:
 # -- windows
 
 
-def window_of(seen: Seen) -> Window | Dilated | None:
+def window_of(seen: AttentionCall) -> Window | Dilated | None:
     pattern = seen.pattern.inner if isinstance(seen.pattern, VisibleWindow) else seen.pattern
     return pattern if isinstance(pattern, Window | Dilated) else None
 
 
-def far_rows(seen: Seen) -> tuple[int, ...]:
+def far_rows(seen: AttentionCall) -> tuple[int, ...]:
     """Where a Longformer's global tokens stand."""
     window = window_of(seen)
     if not isinstance(window, Window) or window.far is None:
@@ -153,14 +153,14 @@ def far_rows(seen: Seen) -> tuple[int, ...]:
     return tuple(int(x) for x in window.far[0] if x >= 0)
 
 
-def exact_band(seen: Seen) -> Band:
+def exact_band(seen: AttentionCall) -> KeyBand:
     near = window_of(seen)
     step, window = (near.step, near.window) if isinstance(near, Dilated) else (1, near)
     assert window is not None
-    return Band(window.before, window.after, step, far_rows(seen))
+    return KeyBand(window.before, window.after, step, far_rows(seen))
 
 
-def band_of(seen: Seen, keys: int) -> Band | None:
+def band_of(seen: AttentionCall, keys: int) -> KeyBand | None:
     """The band that is worth keeping: less than half of all keys."""
     if window_of(seen) is None:
         return None
@@ -168,7 +168,7 @@ def band_of(seen: Seen, keys: int) -> Band | None:
     return band if 2 * band.width < keys else None
 
 
-def banded(seen: Seen) -> Tensor:
+def banded(seen: AttentionCall) -> Tensor:
     """[H, Q, W] of a window: the kernel's own layout, each row moved to its diagonal."""
     window = window_of(seen)
     if not isinstance(window, Dilated):
@@ -178,7 +178,7 @@ def banded(seen: Seen) -> Tensor:
     return folded.permute(1, 2, 0, 3).flatten(1, 2)[:, : window.length]  # [step, H, short, W]
 
 
-def unrolled(window: Window, q: Tensor, k: Tensor, how: How) -> Tensor:
+def unrolled(window: Window, q: Tensor, k: Tensor, how: AttentionArgs) -> Tensor:
     """[B, H, T, W]: `Window.attend` up to its weights, without a matrix of all pairs."""
     mask = window.mask.expand(q.size(0), -1, -1, -1).flatten(0, 1)[:, None]
     scores = product(window.rows(q), window.around(k), how.scale, how.bias) + mask

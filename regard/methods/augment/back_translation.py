@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from regard.core.errors import ConfigError
-from regard.data.examples import Pair
+from regard.data.examples import TextPair
 from regard.data.sentences import CLOSING, FULL, sentences
 from regard.data.words import is_unspaced
 from regard.evaluation.text_predictor import TextPredictor
@@ -23,7 +23,7 @@ from regard.formats.directory import Checkpoint
 TEMPERATURE = 0.9
 
 
-class Back:
+class BackTranslator:
     """Translates with one model, and with a second one back again."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Back:
         distinct = list(sources) if self.draws else list(dict.fromkeys(sources))
         texts, lost = list(distinct), set[int]()  # beams find one answer to equal sources
         for model in self.models:
-            answers = model.answers([Pair(text) for text in texts], first) if texts else []
+            answers = model.answers([TextPair(text) for text in texts], first) if texts else []
             new = [str(answer.value).strip() for answer in answers]
             lost |= {number for number, text in enumerate(new) if not text}
             texts = [text or before for text, before in zip(new, texts, strict=True)]

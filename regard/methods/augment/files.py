@@ -18,8 +18,8 @@ from regard.core.errors import ConfigError, InputError, StorageError
 from regard.core.files import replacing
 from regard.data.examples import Example, Labelled, Tagged
 from regard.data.files import PACKED, TextFile
-from regard.data.problems import Place, Problems
-from regard.data.readers import BY_SUFFIX, Options, Reader
+from regard.data.problems import FileLine, Problems
+from regard.data.readers import BY_SUFFIX, ExampleReader, ReaderOptions
 from regard.data.tags import detect, of_entities
 from regard.tasks import TASKS
 from regard.tasks import task as find
@@ -28,7 +28,7 @@ TEXT = "text"  # a text a line, for pre-training that goes on
 
 
 @dataclass
-class Source:
+class ExampleSource:
     """The examples of a file, and how it writes them."""
 
     task: str
@@ -40,8 +40,8 @@ class Source:
 
 
 def read_source(
-    name: str, task: str, options: Options, skip: Sequence[str], problems: Problems
-) -> Source:
+    name: str, task: str, options: ReaderOptions, skip: Sequence[str], problems: Problems
+) -> ExampleSource:
     if task == TEXT:
         return read_text(name, problems)
     if task not in TASKS or not find(task).varied:
@@ -50,12 +50,12 @@ def read_source(
             f"--task is {task!r}; variants are made for {', '.join(able)}"
             + (": of others the answer would have to change with the text" if task in TASKS else "")
         )
-    reader = Reader(name, find(task), options, problems)
+    reader = ExampleReader(name, find(task), options, problems)
     examples = list(reader)
     problems.refuse(skip)
     if not examples:
         raise InputError(f"{name} holds no example for {task}")
-    source = Source(task, examples, reader.forms[name], reader.fields.get(name, {}))
+    source = ExampleSource(task, examples, reader.forms[name], reader.fields.get(name, {}))
     if reader.schema.in_columns:
         rows = [e.tags for e in examples if isinstance(e, Tagged) and e.tags is not None]
         tags = {tag for row in rows for tag in row}
@@ -63,13 +63,13 @@ def read_source(
     return source
 
 
-def read_text(name: str, problems: Problems) -> Source:
+def read_text(name: str, problems: Problems) -> ExampleSource:
     path, blank = Path(name), 0
     if not path.is_file():
         raise InputError(f"{name} is no file; give a text, or --task for labelled examples")
-    source = Source(TEXT, [], "lines")
+    source = ExampleSource(TEXT, [], "lines")
     for number, line in TextFile(path, name, problems).lines():
-        place = Place(name, number)
+        place = FileLine(name, number)
         if line.strip():
             source.examples.append(Labelled(line, place=place, id=str(place)))
             source.blanks.append(blank)
@@ -82,7 +82,7 @@ def read_text(name: str, problems: Problems) -> Source:
 # -- writing
 
 
-def form_for(out: Path, source: Source) -> str:
+def form_for(out: Path, source: ExampleSource) -> str:
     """By the name of the file, else that of the source."""
     suffix = out.suffix.lower()
     if suffix in PACKED:
@@ -105,7 +105,7 @@ def form_for(out: Path, source: Source) -> str:
     if form in ("csv", "tsv") and task.needs_records and not numbered_choices(source.fields):
         raise ConfigError(f"--out is {out}; a table cannot hold lists: say .jsonl")
     if form in ("tsv", "conll"):  # refuses texts that do not fit before variants are made of them
-        writer = Writer(io.StringIO(), form, source)
+        writer = ExampleWriter(io.StringIO(), form, source)
         for example in source.examples:
             writer.text(example)
     return form
@@ -134,10 +134,10 @@ def written(out: Path) -> Iterator[IO[str]]:
         check_out(out)
 
 
-class Writer:
+class ExampleWriter:
     """Writes examples one by one."""
 
-    def __init__(self, file: IO[str], form: str, source: Source) -> None:
+    def __init__(self, file: IO[str], form: str, source: ExampleSource) -> None:
         self.file, self.fields, self.count = file, source.fields, 0
         self.as_read = source.form == "conll"
         records = (record(e, source.fields) for e in source.examples if form in ("csv", "tsv"))

@@ -12,7 +12,13 @@ from typing import Any
 from regard.core.errors import ConfigError, InputError
 from regard.core.seeding import keyed
 from regard.data.augment.eda import published
-from regard.data.augment.examples import BY_THESAURUS, PURPOSE, Augmenter, Settings, check_methods
+from regard.data.augment.examples import (
+    BY_THESAURUS,
+    PURPOSE,
+    Augmenter,
+    AugmentSettings,
+    check_methods,
+)
 from regard.data.augment.thesaurus import digest
 from regard.data.augment.words import cutter, is_chinese
 from regard.data.examples import Example
@@ -28,12 +34,12 @@ from regard.training.recipe import Augment, Recipe
 LEAST = 0.01  # of the words: what is checked where the share is open
 
 
-class Variants:
+class ExampleVariants:
     """What an example is read as."""
 
     def __init__(self, augmenter: Augmenter, chance: float, seed: int) -> None:
         if not 0 <= chance <= 1:
-            raise ConfigError(f"augment.chance is {chance:g}; it must be from 0 to 1")
+            raise ConfigError(f"augment.prob is {chance:g}; it must be from 0 to 1")
         self.augmenter, self.chance, self.seed = augmenter, chance, seed
 
     def of(self, example: Example, epoch: int, index: int) -> Example | None:
@@ -53,12 +59,12 @@ def vary(objective: Any, recipe: Recipe) -> Augment:
     check(recipe)
     options = recipe.augment
     reads = getattr(objective, "inner", objective)  # a student reads what its task says
-    if options.share is None:
-        options = replace(options, share=published(len(reads.corpus))[0])
+    if options.word_fraction is None:
+        options = replace(options, word_fraction=published(len(reads.corpus))[0])
     in_words = find_task(reads.corpus.task).in_columns  # whose examples come in words
     tags = reads.corpus.labels if in_words else []
     scheme = scheme_of(tags) if tags and of_entities(tags) else ""
-    variants = Variants(build(settings(options, scheme)), options.chance, recipe.seed)
+    variants = ExampleVariants(build(settings(options, scheme)), options.prob, recipe.seed)
     texts = (text for e in reads.corpus.examples for _, text in e.parts())
     if not in_words and options.language != "en" and any(map(is_chinese, texts)):
         cutter()  # refuses Chinese where nothing can cut it into words: a run would stop midway
@@ -74,15 +80,15 @@ def vary(objective: Any, recipe: Recipe) -> Augment:
     return replace(options, digest=now)
 
 
-def settings(options: Augment, scheme: str = "") -> Settings:
-    return Settings(
+def settings(options: Augment, scheme: str = "") -> AugmentSettings:
+    return AugmentSettings(
         tuple(options.methods),
-        share=LEAST if options.share is None else options.share,
+        share=LEAST if options.word_fraction is None else options.word_fraction,
         thesaurus=options.thesaurus or "",
         source=options.source,
         language=options.language or "",
         masked=options.model or "",
-        top=options.top,
+        top=options.top_k,
         scheme=scheme,
     )
 

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.augment.eda import changes, is_stop
-from regard.data.augment.words import Sentence
-from regard.data.words import Words, is_inner
+from regard.data.augment.words import WordSequence
+from regard.data.words import WordStarts, is_inner
 from regard.decoding.decode_state import at_rest, right_padded
-from regard.decoding.filling import Masked as Filler
+from regard.decoding.filling import MaskedFiller as Filler
 from regard.decoding.filling import filler_for
 from regard.formats.directory import Checkpoint
 
@@ -34,7 +34,7 @@ CHANCE = 0.4
 ROWS = 32  # read at once; the same ones always, so that nothing depends on who asks
 
 
-class Row(NamedTuple):
+class MaskedRow(NamedTuple):
     """What is read to guess one word."""
 
     ids: list[int]
@@ -42,15 +42,15 @@ class Row(NamedTuple):
     place: int
 
 
-class Candidates(NamedTuple):
+class WordCandidates(NamedTuple):
     words: list[str]
     chances: np.ndarray
 
 
-NONE = Candidates([], np.empty(0))
+NONE = WordCandidates([], np.empty(0))
 
 
-class Masked:
+class MaskedAugmenter:
     """Puts words of a model into sentences."""
 
     def __init__(self, loaded: Checkpoint, *, top: int = TOP, rule: str = "some") -> None:
@@ -69,12 +69,14 @@ class Masked:
         if rule == "tinybert" and not masks:
             name = type(self.model).__name__
             raise ConfigError(f"TinyBERT's rule is for bert, and this is a {name}; choose 'some'")
-        known = Words(filler.words, self.model.config.vocabulary)
+        known = WordStarts(filler.words, self.model.config.vocab_size)
         self.whole = known.opens | known.closes
         self.whole[[i for i in filler.special.ids() if i < len(self.whole)]] = False
         self.limit: int = getattr(self.model.config, "context", None) or 2**62
 
-    def __call__(self, sentence: Sentence, share: float, dice: np.random.Generator) -> Sentence:
+    def __call__(
+        self, sentence: WordSequence, share: float, dice: np.random.Generator
+    ) -> WordSequence:
         places = [i for i, u in enumerate(sentence.units) if u.free and not is_stop(u.text)]
         if not places:
             return sentence
@@ -93,8 +95,8 @@ class Masked:
         return sentence.replaced(new)
 
     def each(
-        self, sentence: Sentence, places: Sequence[int], dice: np.random.Generator
-    ) -> Sentence:
+        self, sentence: WordSequence, places: Sequence[int], dice: np.random.Generator
+    ) -> WordSequence:
         """TinyBERT's rule: the dice decide first, so that only what is replaced is guessed."""
         plain = [i for i in places if is_plain(sentence.units[i].text)]
         chosen = [
@@ -110,7 +112,7 @@ class Masked:
 
     # -- candidates
 
-    def candidates(self, sentence: Sentence, places: Sequence[int]) -> list[Candidates]:
+    def candidates(self, sentence: WordSequence, places: Sequence[int]) -> list[WordCandidates]:
         """For each of these words what might stand in its place, the likeliest first."""
         every = enumerate(self.rows(sentence, places))
         rows = [(number, row) for number, row in every if row is not None]
@@ -122,7 +124,7 @@ class Masked:
                     candidates[number] = one
         return candidates
 
-    def rows(self, sentence: Sentence, places: Sequence[int]) -> list[Row | None]:
+    def rows(self, sentence: WordSequence, places: Sequence[int]) -> list[MaskedRow | None]:
         """What is read to guess each of these words; None where one is not to be guessed."""
         encoded = self.filler.words.ready.encode(str(sentence), add_special_tokens=False)
         spans = list(sentence.places())
@@ -132,7 +134,7 @@ class Masked:
             rows.append(self.row(encoded.ids, pieces))
         return rows
 
-    def row(self, ids: list[int], pieces: list[int]) -> Row | None:
+    def row(self, ids: list[int], pieces: list[int]) -> MaskedRow | None:
         """All pieces of a word become one mask. Where a text is too long, what stands farthest
         from the mask is left out. None: the word is not to be guessed.
         """
@@ -147,9 +149,9 @@ class Masked:
             start = min(max(0, place - room // 2), len(masked) - room)
             place, masked = place - start, masked[start : start + room]
         framed = self.filler.frame(masked)
-        return Row(framed, [0] * len(framed), place + int(framed[: len(masked)] != masked))
+        return MaskedRow(framed, [0] * len(framed), place + int(framed[: len(masked)] != masked))
 
-    def twice(self, ids: list[int], pieces: list[int]) -> Row | None:
+    def twice(self, ids: list[int], pieces: list[int]) -> MaskedRow | None:
         """[CLS] the masked text [SEP] the text [SEP], cut at the model's last position."""
         if len(pieces) > 1 or pieces[0] + 1 >= self.limit:
             return None
@@ -158,25 +160,27 @@ class Masked:
         first = [cls, *ids[:place], self.filler.mask, *ids[place + 1 :], sep]
         second = [*ids, sep]
         segments = [0] * len(first) + [1] * len(second)
-        return Row([*first, *second][: self.limit], segments[: self.limit], place + 1)
+        return MaskedRow([*first, *second][: self.limit], segments[: self.limit], place + 1)
 
-    def guess(self, rows: list[Row]) -> list[Candidates]:
+    def guess(self, rows: list[MaskedRow]) -> list[WordCandidates]:
         ids = [row.ids for row in rows]
-        tokens, real = right_padded(ids, self.model.device, self.filler.special.pad or 0)
-        hidden = self.hidden(rows, tokens, real)
+        tokens, attention_mask = right_padded(ids, self.model.device, self.filler.special.pad or 0)
+        hidden = self.hidden(rows, tokens, attention_mask)
         p = self.model.logits(hidden).float().softmax(-1)
         best = p.topk(min(self.top, p.size(-1)))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [self.words_of(tokens, chances) for tokens, chances in pairs]
 
-    def hidden(self, rows: list[Row], tokens: Tensor, real: Tensor | None) -> Tensor:
+    def hidden(
+        self, rows: list[MaskedRow], tokens: Tensor, attention_mask: Tensor | None
+    ) -> Tensor:
         if self.rule == "some":
-            return self.filler.rows(tokens, real, [[row.place] for row in rows])
+            return self.filler.rows(tokens, attention_mask, [[row.place] for row in rows])
         segments = right_padded([row.segments for row in rows], self.model.device)[0]
-        states: Tensor = self.model(tokens, real, segments)
+        states: Tensor = self.model(tokens, attention_mask, segments)
         return states[torch.arange(len(rows)), torch.tensor([row.place for row in rows])]
 
-    def words_of(self, ids: Sequence[int], chances: Sequence[float]) -> Candidates:
+    def words_of(self, ids: Sequence[int], chances: Sequence[float]) -> WordCandidates:
         """Those that are words, and not pieces, marks or punctuation."""
         words = [
             (word, chance)
@@ -184,7 +188,7 @@ class Masked:
             if token < len(self.whole) and self.whole[token]
             if is_word(word := self.filler.say(token))
         ]
-        return Candidates([w for w, _ in words], np.array([c for _, c in words], np.float64))
+        return WordCandidates([w for w, _ in words], np.array([c for _, c in words], np.float64))
 
 
 def is_word(text: str) -> bool:

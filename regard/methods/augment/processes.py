@@ -10,21 +10,21 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 
 from regard.core.errors import ConfigError
-from regard.data.augment.examples import BY_MODEL, CHUNK, Augmenter, Settings, Variant
+from regard.data.augment.examples import BY_MODEL, CHUNK, Augmenter, AugmentSettings, Variant
 from regard.data.examples import Example, Tagged
 from regard.formats.directory import load
-from regard.methods.augment.back_translation import Back
-from regard.methods.augment.masked import Masked
+from regard.methods.augment.back_translation import BackTranslator
+from regard.methods.augment.masked import MaskedAugmenter
 
 AHEAD = 4  # chunks for each process that may wait to be written
 
 
-def build(settings: Settings) -> Augmenter:
+def build(settings: AugmentSettings) -> Augmenter:
     masked, back = None, None
     if settings.masked:
-        masked = Masked(load(settings.masked), top=settings.top, rule=settings.rule)
+        masked = MaskedAugmenter(load(settings.masked), top=settings.top, rule=settings.rule)
     if settings.away:
-        back = Back(
+        back = BackTranslator(
             load(settings.away),
             load(settings.home) if settings.home else None,
             seed=settings.seed,
@@ -37,7 +37,7 @@ def build(settings: Settings) -> Augmenter:
 
 def augmented(
     examples: Sequence[Example],
-    settings: Settings,
+    settings: AugmentSettings,
     processes: int = 1,
     notes: list[str] | None = None,
 ) -> Iterator[list[Variant]]:
@@ -60,7 +60,7 @@ def augmented(
 
 
 def side_by_side(
-    examples: Sequence[Example], settings: Settings, processes: int
+    examples: Sequence[Example], settings: AugmentSettings, processes: int
 ) -> Iterator[list[Variant]]:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, spawn, prepare_worker, (settings,)) as pool:
@@ -76,7 +76,7 @@ def side_by_side(
 WORKER: dict[str, Augmenter] = {}
 
 
-def prepare_worker(settings: Settings) -> None:
+def prepare_worker(settings: AugmentSettings) -> None:
     WORKER["own"] = build(settings)
 
 

@@ -12,10 +12,16 @@ from regard.core.errors import ConfigError
 from regard.core.progress import Progress
 from regard.data.augment.clean import clean_example
 from regard.data.augment.eda import METHODS, published
-from regard.data.augment.examples import Settings
+from regard.data.augment.examples import AugmentSettings
 from regard.data.problems import Problems
-from regard.data.readers import Options
-from regard.methods.augment.files import Source, Writer, form_for, read_source, written
+from regard.data.readers import ReaderOptions
+from regard.methods.augment.files import (
+    ExampleSource,
+    ExampleWriter,
+    form_for,
+    read_source,
+    written,
+)
 from regard.methods.augment.processes import augmented
 
 SHOWN = 3  # examples with a variant of each method
@@ -27,8 +33,8 @@ def augment_file(
     out: Path,
     task: str,
     methods: Sequence[str],
-    options: dict[str, Any],  # other fields of `Settings`; what is left open is as published
-    reading: Options,
+    options: dict[str, Any],  # other fields of `AugmentSettings`; what is left open is as published
+    reading: ReaderOptions,
     skip: Sequence[str] = (),
     *,
     clean: bool = False,
@@ -47,7 +53,7 @@ def augment_file(
     if options.get("beams") and names == ("back",):
         copies = 1  # beams find the same again
     advised: dict[str, Any] = {"share": share, "copies": copies, "scheme": source.scheme}
-    settings = Settings(names, **advised | options)
+    settings = AugmentSettings(names, **advised | options)
     if "share" in options and not settings.uses_share:
         raise ConfigError(
             "--word-fraction plays no part here: a translation changes what it will, and "
@@ -67,9 +73,9 @@ def augment_file(
 
 
 def write(
-    source: Source,
+    source: ExampleSource,
     out: Path,
-    settings: Settings,
+    settings: AugmentSettings,
     notes: list[str],
     originals: bool,
     distinct: bool,
@@ -83,7 +89,7 @@ def write(
     form = form_for(out, source)
     progress, total = Progress(quiet=quiet), len(source.examples)
     with written(out) as file:
-        writer = Writer(file, form, source)
+        writer = ExampleWriter(file, form, source)
         rows = augmented(source.examples, settings, jobs, notes)
         for number, (example, variants) in enumerate(zip(source.examples, rows, strict=True)):
             file.write("\n" * (source.blanks[number] if source.blanks else 0))

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Attention, Kernel
 from regard.attention.block import CrossBlock
-from regard.attention.kernels import How
+from regard.attention.kernels import AttentionArgs
 from regard.attention.pattern import Pattern
 from regard.core.errors import ConfigError
 from regard.training.train_module import blocks, recomputed
 
 
-class Scores(NamedTuple):
+class AttentionScores(NamedTuple):
     """Of one attention: scores [B, H, Q, K] without mask, and who sees whom."""
 
     scores: Tensor
@@ -38,20 +38,22 @@ class Scores(NamedTuple):
 
 
 @dataclass
-class Heard:
+class StackStates:
     """Of one stack, in the order of its layers."""
 
     hidden: list[Tensor] = field(default_factory=list)
-    scores: list[Scores] = field(default_factory=list)  # of rows with each other
-    cross: list[Scores] = field(default_factory=list)  # of a decoder's rows with the source
+    scores: list[AttentionScores] = field(default_factory=list)  # of rows with each other
+    cross: list[AttentionScores] = field(
+        default_factory=list
+    )  # of a decoder's rows with the source
 
 
 @contextmanager
-def listening(model: Any, *, attention: bool) -> Iterator[dict[str, Heard]]:
+def listening(model: Any, *, attention: bool) -> Iterator[dict[str, StackStates]]:
     """Notes inside of the `with` what every layer is given and gives; no output changes."""
     if attention:
         check_kept(model)
-    heard = {name: Heard() for name in model.stacks()}
+    heard = {name: StackStates() for name in model.stacks()}
     with ExitStack() as after:
         for name, layers in model.stacks().items():
             first = layers[0].register_forward_pre_hook(given(heard[name]))
@@ -73,21 +75,21 @@ def check_kept(model: Any) -> None:
         )
 
 
-def given(heard: Heard) -> Any:
+def given(heard: StackStates) -> Any:
     def hook(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         heard.hidden.append(inputs[0])
 
     return hook
 
 
-def made(heard: Heard) -> Any:
+def made(heard: StackStates) -> Any:
     def hook(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         heard.hidden.append(output[0] if isinstance(output, tuple) else output)
 
     return hook
 
 
-def attentions(layer: Any, heard: Heard) -> Iterator[tuple[Attention, list[Scores]]]:
+def attentions(layer: Any, heard: StackStates) -> Iterator[tuple[Attention, list[AttentionScores]]]:
     """Those of one layer, and where their scores are noted."""
     yield layer.attention.layer, heard.scores
     if isinstance(layer, CrossBlock):
@@ -95,12 +97,12 @@ def attentions(layer: Any, heard: Heard) -> Iterator[tuple[Attention, list[Score
         yield cross, heard.cross
 
 
-def noting(place: list[Scores], inner: Kernel) -> Kernel:
+def noting(place: list[AttentionScores], inner: Kernel) -> Kernel:
     """Keeps the scores of what goes into the kernel that was there before, and lets it work."""
 
-    def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         scores = (q @ k.mT) * how.scale
-        place.append(Scores(scores if how.bias is None else scores + how.bias, pattern))
+        place.append(AttentionScores(scores if how.bias is None else scores + how.bias, pattern))
         return inner(pattern, q, k, v, how)
 
     return kernel

@@ -17,39 +17,40 @@ from regard.training.recipe import Recipe, replaced
 from regard.training.run import RECIPE
 
 
-class Inner(NamedTuple):
-    of: str  # the objective to distil
+class InnerObjective(NamedTuple):
+    of: str  # the objective to distill
     options: dict[str, Any]
     recipe: Recipe  # of a labelled task: with the teacher's own classes and length
 
 
-def inner_of(recipe: Recipe, teacher: Path) -> Inner:
+def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
     """What a teacher learned, on such data."""
     kind = model_facts(teacher).family
     of = str(recipe.objective.get("of") or "")
     if not Path(recipe.data, MARKER).is_file():
         return labelled_of(recipe, teacher, of)
     if read_marker(Path(recipe.data)).get("kind") == "pairs":
-        return Inner(of or "pairs", {}, recipe)
+        return InnerObjective(of or "pairs", {}, recipe)
     if of:
-        return Inner(of, {}, recipe)
+        return InnerObjective(of, {}, recipe)
     if (teacher / RECIPE).is_file():
         learned = dict(recipes.read(teacher / RECIPE).get("objective", {}))
-        if learned.get("name") == "distil":
-            return Inner(str(learned["of"]), dict(learned.get("options", {})), recipe)
+        if learned.get("name") == "distill":
+            return InnerObjective(str(learned["of"]), dict(learned.get("options", {})), recipe)
         name = learned.pop("name", "")
         if name in TEXT:
-            return Inner(name, learned, recipe)
+            return InnerObjective(name, learned, recipe)
     usual = FAMILIES[kind].running_objective
     if usual not in TEXT:
         raise ConfigError(
             f"{teacher} is a {kind}, which learns {usual!r} from text, and that cannot be "
-            "distilled; distil it after it has learned a task, or name another: objective.of=causal"
+            "distilled; distill it after it has learned a task, or name another: "
+            "objective.of=causal"
         )
-    return Inner(usual, {}, recipe)
+    return InnerObjective(usual, {}, recipe)
 
 
-def labelled_of(recipe: Recipe, teacher: Path, of: str) -> Inner:
+def labelled_of(recipe: Recipe, teacher: Path, of: str) -> InnerObjective:
     facts = task_facts(teacher)
     task = recipe.examples.task or str(facts.get("task", ""))
     learner = objective_of(task)
@@ -63,9 +64,9 @@ def labelled_of(recipe: Recipe, teacher: Path, of: str) -> Inner:
     recipe = replaced(
         recipe,
         examples={"task": task, "labels": recipe.examples.labels or facts.get("labels") or None},
-        batch={"length": recipe.batch.length or facts.get("length")},
+        batch={"seq_len": recipe.batch.seq_len or facts.get("length")},
         objective=marks | recipe.objective,
     )
     for name in ("name", "family", "marks", "tau"):
         options.pop(name, None)
-    return Inner(of or learner, options, recipe)
+    return InnerObjective(of or learner, options, recipe)

@@ -68,8 +68,8 @@ def word_divergence(
     """The summed divergence of guesses of words, a few rows of logits at a time."""
     ours, theirs = rows
     edges = getattr(student, "edges", None)  # an adaptive output has no matrix of all words
-    vocabulary = int(edges[-1] if edges is not None else student.weight.size(0))
-    size = max(1, CHUNK // ALIVE // vocabulary)
+    vocab_size = int(edges[-1] if edges is not None else student.weight.size(0))
+    size = max(1, CHUNK // ALIVE // vocab_size)
 
     def cost(part: Tensor, start: int) -> Tensor:
         chosen = slice(start, start + part.size(0))
@@ -80,11 +80,11 @@ def word_divergence(
 
     weights = [weight for weight in student.parameters() if weight.requires_grad]
     learn = torch.is_grad_enabled() and any(x.requires_grad for x in (ours, *weights))
-    total: Tensor = Chunked.apply(cost, size, learn, ours, *weights)
+    total: Tensor = ChunkedLoss.apply(cost, size, learn, ours, *weights)
     return total
 
 
-class Chunked(torch.autograd.Function):
+class ChunkedLoss(torch.autograd.Function):
     """Σ cost(rows[start : start + size], start), with the gradient taken in the same pass: no
     chunk's logits live longer than it takes to learn from them.
 

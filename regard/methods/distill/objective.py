@@ -3,7 +3,7 @@
 Around another objective this adds what a frozen teacher says to the same batch. In a recipe:
 
     [objective]
-    name = "distil"
+    name = "distill"
     of = "masked"           # the objective that is distilled, and its options
     teacher = "my-bert"
     style = "distilbert"
@@ -34,13 +34,13 @@ from torch import nn
 from regard.core.errors import ConfigError, UnknownName
 from regard.core.tables import fields_of, from_table
 from regard.data.corpus import Corpus
-from regard.methods.distill.layers import Heard, listening
+from regard.methods.distill.layers import StackStates, listening
 from regard.methods.distill.losses import angles
 from regard.methods.distill.parts import (
     HEADED,
     SOFT,
     TEXT,
-    Unscored,
+    UnscoredCapture,
     answer_counts,
     answer_sums,
     last,
@@ -56,13 +56,13 @@ from regard.objectives.base import Batch, Hooks, Loss, Objective, Sample, hooks_
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner as plain
 from regard.tasks.data import learners
-from regard.training.capture import Watched
+from regard.training.capture import Capture
 
 LAYERS = ("hidden", "attention", "embedding")
 PARTS = ("soft", "hard", "cosine", *LAYERS)
 
 
-class Style(NamedTuple):
+class DistillStyle(NamedTuple):
     """Weights as a paper has them."""
 
     temperature: float = 1.0
@@ -78,15 +78,15 @@ class Style(NamedTuple):
 # TinyBERT learns the layers first and the answers afterwards; its code takes the mean over classes
 # of the cross-entropy, which is this loss but for the factor of their number and a constant.
 STYLES = {
-    "hinton": Style(2.0, soft=0.5, hard=0.5),
-    "distilbert": Style(2.0, soft=5.0, hard=2.0, cosine=1.0, only="all"),
-    "tinybert": Style(hidden=1.0, attention=1.0, embedding=1.0),
-    "tinybert-answers": Style(soft=1.0),
+    "hinton": DistillStyle(2.0, soft=0.5, hard=0.5),
+    "distilbert": DistillStyle(2.0, soft=5.0, hard=2.0, cosine=1.0, only="all"),
+    "tinybert": DistillStyle(hidden=1.0, attention=1.0, embedding=1.0),
+    "tinybert-answers": DistillStyle(soft=1.0),
 }
 
 
 @dataclass(frozen=True)
-class DistilOptions:
+class DistillObjectiveOptions:
     """What is None is the style's, or is decided by the data."""
 
     of: str | None = None  # the objective that is distilled
@@ -107,11 +107,11 @@ class DistilOptions:
     digest: str | None = None  # settled: of the teacher's weights
 
 
-class Distil(Objective, Hooks):
+class Distill(Objective, Hooks):
     """Batches, heads, answers and figures are those of the objective inside."""
 
-    Options: ClassVar[type] = DistilOptions
-    name = "distil"
+    Options: ClassVar[type] = DistillObjectiveOptions
+    name = "distill"
     inner: Objective
 
     @classmethod
@@ -171,12 +171,12 @@ class Distil(Objective, Hooks):
         return self.inner.collate(samples)
 
     @property
-    def usual(self) -> float:
-        return self.inner.usual
+    def mean_len(self) -> float:
+        return self.inner.mean_len
 
     @property
-    def largest(self) -> int:
-        return self.inner.largest
+    def max_len(self) -> int:
+        return self.inner.max_len
 
     @property
     def longest(self) -> int:
@@ -266,11 +266,11 @@ class Distil(Objective, Hooks):
         """Both are asked the same by the objective inside, and what they said is compared. It is
         not compiled: what is noted on the way would break the graph at every layer.
         """
-        seen = Watched(model) if "hard" in self.wanted else Unscored(model)
+        seen = Capture(model) if "hard" in self.wanted else UnscoredCapture(model)
         own, theirs = divided(state, self.teacher.depth)
         with self.heard(model) as ours:
             plain_loss = self.inner.loss(seen, batch, own)
-        teacher = Unscored(self.teacher.like(model))
+        teacher = UnscoredCapture(self.teacher.like(model))
         with torch.no_grad(), self.heard(teacher.model) as its:
             self.inner.loss(teacher, batch, theirs)
         joined(state, own, theirs)
@@ -288,14 +288,16 @@ class Distil(Objective, Hooks):
             )
             sums |= {f"{SOFT}{name}": value for name, value in softened.items()}
         if "cosine" in self.wanted:  # how far the last states point elsewhere (Sanh et al. 2019, 3)
-            real = last(rows)
-            sums["cosine"] = angles(seen.hidden[-1][real], teacher.hidden[-1][real]).sum()
+            attention_mask = last(rows)
+            sums["cosine"] = angles(
+                seen.hidden[-1][attention_mask], teacher.hidden[-1][attention_mask]
+            ).sum()
         if self.layers:
             fit = getattr(plain(model), "fit", nn.Identity())
             sums |= layer_sums(ours, its, rows, self.mapping(model), fit, self.layers)
         return Loss(sums, self.counts(batch), plain_loss.seen)
 
-    def heard(self, model: Any) -> AbstractContextManager[dict[str, Heard]]:
+    def heard(self, model: Any) -> AbstractContextManager[dict[str, StackStates]]:
         if not self.layers:
             return nullcontext({})
         return listening(plain(model), attention="attention" in self.layers)
@@ -312,7 +314,7 @@ def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Object
             'objective.of is missing; name the objective that is distilled, such as of = "masked"'
         )
     if options.of not in known:
-        raise UnknownName("objective to distil", options.of, known)
+        raise UnknownName("objective to distill", options.of, known)
     kind = find(options.of, learners())
     names = fields_of(kind.Options)
     table = {k: getattr(options, k) for k in ("family", "marks") if k in names} | options.options
@@ -326,7 +328,7 @@ def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Object
     return kind(corpus, inner, learning=learning, **sizes)
 
 
-def chosen(options: DistilOptions) -> Style:
+def chosen(options: DistillObjectiveOptions) -> DistillStyle:
     """The style with what was asked for in its place."""
     if options.style not in STYLES:
         raise UnknownName("style of distillation", options.style, STYLES)
@@ -361,8 +363,12 @@ def divided(state: State | None, depth: int) -> tuple[State | None, State | None
         return None, None
     place = max(0, len(state.hidden) - depth)
     return (
-        State(hidden=state.hidden[:place], real=state.real, length=state.length),
-        State(hidden=state.hidden[place:], real=state.real, length=state.length),
+        State(
+            hidden=state.hidden[:place], attention_mask=state.attention_mask, length=state.length
+        ),
+        State(
+            hidden=state.hidden[place:], attention_mask=state.attention_mask, length=state.length
+        ),
     )
 
 
@@ -371,4 +377,4 @@ def joined(state: State | None, own: State | None, theirs: State | None) -> None
     if state is None or own is None or theirs is None:
         return
     state.hidden = [*own.hidden, *theirs.hidden]
-    state.real, state.length = own.real, own.length
+    state.attention_mask, state.length = own.attention_mask, own.length

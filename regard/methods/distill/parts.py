@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.data.tags import IGNORED
-from regard.methods.distill.layers import Heard, Scores
+from regard.methods.distill.layers import AttentionScores, StackStates
 from regard.methods.distill.losses import (
     among,
     divergence,
@@ -21,11 +21,11 @@ from regard.methods.distill.losses import (
     squares,
     word_divergence,
 )
-from regard.models.output import Soft
+from regard.models.output import SoftTarget
 from regard.objectives.base import Batch, Objective
 from regard.objectives.source import SourceTarget
 from regard.tasks.multi_row import LANGUAGE
-from regard.training.capture import Watched, WatchedOutput
+from regard.training.capture import Capture, CapturedOutput
 
 MASKED = ("masked", "sentences")
 TEXT = (*MASKED, "causal", "recurrent", "prefix", "span", "pairs")
@@ -34,7 +34,7 @@ SOFT = "soft_"  # before the name of the loss whose answers are softened
 REFUSED = "answerable"  # the loss of XLNet's second answer: is there one in the passage?
 
 
-class Unscored(Watched):
+class UnscoredCapture(Capture):
     """A watched model that computes no loss of guessed words: nobody asks for it, and it is the
     dearest part. An objective takes it for one that learns, so nobody counts what it guesses right.
     """
@@ -44,16 +44,16 @@ class Unscored(Watched):
         return True
 
     @property
-    def output(self) -> WatchedOutput:
+    def output(self) -> CapturedOutput:
         return UnscoredOutput(self.model.output, self.words)
 
 
-class UnscoredOutput(WatchedOutput):
+class UnscoredOutput(CapturedOutput):
     def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
         return self.noted(hidden.new_zeros(()), hidden, targets, shares)
 
     def softened(
-        self, hidden: Tensor, targets: Tensor, soft: Soft, shares: Tensor | None = None
+        self, hidden: Tensor, targets: Tensor, soft: SoftTarget, shares: Tensor | None = None
     ) -> Tensor:
         return self.surprisal(hidden, targets, shares)
 
@@ -65,14 +65,18 @@ def real_rows(objective: Objective, batch: Batch, pair: bool) -> dict[str, Tenso
     """Which rows of each stack are no padding, [B, T]; a `pair` has an encoder and a decoder."""
     if isinstance(objective, SourceTarget):
         if pair:
-            return {"encoder": batch["source_real"], "decoder": batch["target_scored"]}
+            return {"encoder": batch["source_attention_mask"], "decoder": batch["target_scored"]}
         width = batch["tokens"].size(1) - 1
         place = torch.arange(width, device=batch["tokens"].device)
         return {"": place < batch["sizes"].sum(1, keepdim=True) - 1}
     if "scored" in batch:
         return {"": batch["scored"]}
-    real = batch.get("real")
-    return {"": torch.ones_like(batch["tokens"], dtype=torch.bool) if real is None else real}
+    attention_mask = batch.get("attention_mask")
+    return {
+        "": torch.ones_like(batch["tokens"], dtype=torch.bool)
+        if attention_mask is None
+        else attention_mask
+    }
 
 
 def last(rows: dict[str, Tensor]) -> Tensor:
@@ -106,8 +110,8 @@ def answer_counts(objective: Objective, batch: Batch, *, every: bool, pair: bool
 
 def answer_sums(
     objective: Any,
-    student: Watched,
-    teacher: Watched,
+    student: Capture,
+    teacher: Capture,
     batch: Batch,
     *,
     temperature: float,
@@ -117,8 +121,8 @@ def answer_sums(
     """How far the student's answers are from the teacher's, by the losses that they belong to."""
     sums: dict[str, Tensor] = {}
     if objective.name in TEXT and every:
-        real = last(real_rows(objective, batch, pair))
-        rows = student.hidden[-1][real], teacher.hidden[-1][real]
+        attention_mask = last(real_rows(objective, batch, pair))
+        rows = student.hidden[-1][attention_mask], teacher.hidden[-1][attention_mask]
         sums[words_of(objective)] = word_divergence(
             student.model.output, teacher.model.output, rows, None, temperature
         )
@@ -138,7 +142,7 @@ def answer_sums(
 
 
 def head_losses(
-    objective: Any, student: Watched, teacher: Watched, batch: Batch, temperature: float
+    objective: Any, student: Capture, teacher: Capture, batch: Batch, temperature: float
 ) -> Iterator[tuple[str, Tensor]]:
     """What each row of the heads' answers loses."""
     both = zip(student.scores, teacher.scores, strict=True)
@@ -183,7 +187,7 @@ def span_scores(
     """Of starts and of ends the scores of both models, and where an answer may stand."""
     if "answer" in pairs:
         starts, ends = zip(*(scores.unbind(-1) for scores in pairs["answer"]), strict=True)
-        return [starts, ends], batch["real"]
+        return [starts, ends], batch["attention_mask"]
     return [pairs["span"], pairs["span.ends"]], batch["eligible"]
 
 
@@ -191,8 +195,8 @@ def span_scores(
 
 
 def layer_sums(
-    ours: dict[str, Heard],
-    theirs: dict[str, Heard],
+    ours: dict[str, StackStates],
+    theirs: dict[str, StackStates],
     rows: dict[str, Tensor],
     mapping: dict[str, list[int]],  # of each stack: the teacher's layer, from 1, for each of ours
     fit: Any,  # from the student's width to the teacher's
@@ -200,14 +204,14 @@ def layer_sums(
 ) -> dict[str, Tensor]:
     """TinyBERT's losses of the layers (Jiao et al. 2020, 3.1), each over the rows of a stack."""
     sums: dict[str, Tensor] = {}
-    for name, real in rows.items():
+    for name, attention_mask in rows.items():
         own, its = ours[name], theirs[name]
         if "embedding" in wanted:
-            first = squares(fit(own.hidden[0][real]), its.hidden[0][real])
+            first = squares(fit(own.hidden[0][attention_mask]), its.hidden[0][attention_mask])
             sums[named(name, "embedding")] = first.sum()
         if "hidden" in wanted:
             each = [
-                squares(fit(own.hidden[i][real]), its.hidden[to][real]).sum()
+                squares(fit(own.hidden[i][attention_mask]), its.hidden[to][attention_mask]).sum()
                 for i, to in enumerate(mapping[name], 1)
             ]
             sums[named(name, "hidden")] = torch.stack(each).sum()
@@ -217,17 +221,17 @@ def layer_sums(
                 ("cross", own.cross, its.cross),
             ):
                 if mine:
-                    sums[named(name, part)] = attended(mine, goal, mapping[name], real)
+                    sums[named(name, part)] = attended(mine, goal, mapping[name], attention_mask)
     return sums
 
 
 def layer_counts(rows: dict[str, Tensor], wanted: set[str]) -> dict[str, float]:
     """Of what `layer_sums` gives; the rows of a decoder also read the source."""
     counts: dict[str, float] = {}
-    for name, real in rows.items():
+    for name, attention_mask in rows.items():
         parts: list[str] = [part for part in ("embedding", "hidden", "attention") if part in wanted]
         parts += ["cross"] * (name == "decoder" and "attention" in wanted)
-        counts |= dict.fromkeys((named(name, part) for part in parts), float(real.sum()))
+        counts |= dict.fromkeys((named(name, part) for part in parts), float(attention_mask.sum()))
     return counts
 
 
@@ -235,13 +239,18 @@ def named(stack: str, part: str) -> str:
     return f"{stack}_{part}" if stack else part
 
 
-def attended(ours: list[Scores], theirs: list[Scores], mapping: list[int], real: Tensor) -> Tensor:
+def attended(
+    ours: list[AttentionScores],
+    theirs: list[AttentionScores],
+    mapping: list[int],
+    attention_mask: Tensor,
+) -> Tensor:
     """Summed over the layers and the real rows [B, Q]."""
-    total = torch.zeros((), device=real.device)
+    total = torch.zeros((), device=attention_mask.device)
     seen: dict[int, Tensor] = {}  # all layers mostly share one pattern
     for mine, to in zip(ours, mapping, strict=True):
         key = id(mine.pattern)
         if key not in seen:
-            seen[key] = mine.seen(real)
+            seen[key] = mine.seen(attention_mask)
         total = total + score_squares(mine.scores, theirs[to - 1].scores, seen[key]).sum()
     return total

@@ -1,7 +1,7 @@
 """`regard distill`: from a teacher to a student that has learned from it, as one run.
 
 RUN/
-  first/distil.json    what was asked for, to go on with
+  first/distill.json    what was asked for, to go on with
   first/teacher        --vocab-size: the teacher with fewer words
   first/student        the student as it begins
   first/pairs          --sequence-level: the sources, and what the teacher makes of them
@@ -31,7 +31,7 @@ from regard.methods.options import DistillOptions as Asked
 from regard.methods.runs import (
     BEFOREHAND,
     Facts,
-    Stopped,
+    StageInterrupted,
     check_one_process,
     model_facts,
     part,
@@ -45,12 +45,12 @@ from regard.models import FAMILIES
 from regard.tasks.labelled import TASK
 from regard.training import recipe as recipes
 from regard.training.build import is_directory
-from regard.training.parallel import Group
+from regard.training.parallel import ProcessGroup
 from regard.training.progress import watch
 from regard.training.recipe import Budget, Recipe, replaced
 from regard.training.run import RECIPE, check_place
 
-FIRST, PLAN = "first", "distil.json"
+FIRST, PLAN = "first", "distill.json"
 PAIRS, LAYERS = "pairs", "layers"
 NEVER = 2**31 - 1  # steps between validations: only at the end
 USUAL = "hinton"  # for labelled examples and pairs; for text: distilbert
@@ -61,7 +61,7 @@ OF_LAYERS = ("hidden", "attention", "embedding", "cosine")
 OF_ANSWERS = ("soft", "hard", "temperature", "only")
 # What the command calls a part of a recipe's examples.
 OPTIONS = {"task": "--task", "valid": "--valid", "skip": "--skip", "fields": "--field",
-           "form": "--format", "header": "--header"}  # fmt: skip
+           "format": "--format", "header": "--header"}  # fmt: skip
 
 Settings = dict[str, dict[str, Any]]
 
@@ -70,23 +70,23 @@ Settings = dict[str, dict[str, Any]]
 # a student guesses compares with its teacher (objective.rare=0.7 is theirs); all weights learn.
 DISTILBERT: Settings = {
     "optimizer": {
-        "name": "adamw", "rate": 5e-4, "betas": [0.9, 0.98], "epsilon": 1e-6, "decay": 0.0,
-        "clip": 5.0,
+        "name": "adamw", "lr": 5e-4, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.0,
+        "grad_clip": 5.0,
     },
     "schedule": {"name": "linear", "warmup": 0.05},
 }  # fmt: skip
 TINY_LAYERS: Settings = {
-    "optimizer": {"name": "adamw", "rate": 5e-5, "decay": 0.01},
+    "optimizer": {"name": "adamw", "lr": 5e-5, "weight_decay": 0.01},
     "schedule": {"name": "constant", "warmup": 0.0},
     "validation": {"every": NEVER},
 }
 TINY_ANSWERS: Settings = {
-    "optimizer": {"name": "adamw", "rate": 3e-5, "decay": 0.01},
+    "optimizer": {"name": "adamw", "lr": 3e-5, "weight_decay": 0.01},
     "schedule": {"name": "linear", "warmup": 0.1},
 }
 
 
-def distil(
+def distill(
     recipe: Recipe,
     out: Path,
     plan: Asked | None = None,
@@ -106,16 +106,16 @@ def distil(
         plan, recipe, _ = read_plan(file, Asked, "there is no distillation to go on with")
         if steps:
             recipe = replaced(recipe, budget=Budget(steps=steps))
-        return Distilling(plan, display, steps).go(recipe, out)
+        return DistillRun(plan, display, steps).go(recipe, out)
     if plan is None:
         raise ConfigError("a new distillation needs a teacher and a student")
     check(recipe, plan)
-    check_place(out, False, Group(), BEFOREHAND)
+    check_place(out, False, ProcessGroup(), BEFOREHAND)
     if file.is_file():
         raise ConfigError(f"{out} exists already; go on with --resume, or choose another --out")
     with begun(out):
         write_plan(file, plan, recipe)
-        return Distilling(plan, display).go(recipe, out)
+        return DistillRun(plan, display).go(recipe, out)
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def check(recipe: Recipe, plan: Asked) -> None:
             f"{plan.teacher} learned its task as text; give the prepared pairs that it learned "
             f"from, such as {Path(plan.teacher, 'data')}"
         )
-    if plan.vocabulary and is_directory(plan.student):
+    if plan.vocab_size and is_directory(plan.student):
         raise ConfigError("the student has its vocabulary already; leave --vocab-size out")
     inner_of(recipe, teacher)
 
@@ -172,7 +172,7 @@ def check_prepared(recipe: Recipe, plan: Asked) -> None:
     """Refuses what is asked of labelled examples alone."""
     if plan.sequence and read_marker(Path(recipe.data)).get("kind") != "pairs":
         raise no_pairs(recipe)
-    if plan.vocabulary:
+    if plan.vocab_size:
         raise ConfigError(
             f"{recipe.data} was cut into the teacher's own tokens, so its vocabulary has to stay; "
             "leave --vocab-size out, which is for labelled examples"
@@ -206,7 +206,7 @@ def teacher_of(name: str) -> Path:
         ) from None
 
 
-class Distilling:
+class DistillRun:
     """What comes before the run, then it; each part is made once and gone on with."""
 
     def __init__(self, plan: Asked, display: str, steps: int | None = None) -> None:
@@ -221,7 +221,7 @@ class Distilling:
             try:
                 with RunLock(out):  # the run itself takes it again
                     own = self.before(recipe, out / FIRST)
-            except Stopped as stopped:
+            except StageInterrupted as stopped:
                 note = f"stopped before the run itself; go on with: regard distill --resume {out}"
                 watch(self.display).stop(note)
                 return stopped.facts
@@ -238,7 +238,7 @@ class Distilling:
         plan = self.plan
         teacher = teacher_of(plan.teacher)  # and the model, until there is a student
         of, options, recipe = inner_of(replaced(begun, model=str(teacher)), teacher)
-        if plan.vocabulary:
+        if plan.vocab_size:
             teacher = self.trimmed(recipe, teacher, first / "teacher")
         student = plan.student
         if not is_directory(student):
@@ -269,7 +269,7 @@ class Distilling:
         usual = plan.style or (USUAL if of not in TEXT or of == "pairs" else "distilbert")
         inside = options | dict(recipe.objective.get("options", {}))
         table = {"of": of, "teacher": str(teacher), "style": usual}
-        whole = {"name": "distil"} | table | recipe.objective | {"options": inside}
+        whole = {"name": "distill"} | table | recipe.objective | {"options": inside}
         recipe = replaced(recipe, objective=whole)
         if whole["style"] == "distilbert" and of in TEXT:
             return [filled(recipe, DISTILBERT)]
@@ -294,7 +294,7 @@ class Distilling:
         if not (place / "config.json").is_file():
             examples = divided(recipe, "silent").train
             texts = (text for example in examples for _, text in example.parts())
-            words = self.plan.vocabulary or 0
+            words = self.plan.vocab_size or 0
             before, after = trim(load(teacher), texts, words, place)["words"]
             watch(self.display).note(f"of {before:,} words {after:,} are kept")
         return place

@@ -18,7 +18,7 @@ import numpy as np
 
 from regard.core.atomic_dir import workplace
 from regard.core.errors import ConfigError, FormatError
-from regard.data.corpus import MARKER, SPLITS, Corpus, Writer, read_marker, write_marker
+from regard.data.corpus import MARKER, SPLITS, Corpus, CorpusWriter, read_marker, write_marker
 from regard.data.tokenizer import FILES
 from regard.decoding.generation import generate
 from regard.formats.directory import Checkpoint
@@ -60,7 +60,7 @@ def teach_pairs(
         "weights": weights_digest([str(teacher.path)]), "beams": beams, "alpha": alpha,
     })  # fmt: skip
     total = len(corpus.documents) - 1
-    options = {"beams": beams, "alpha": alpha, "precision": precision, "batch": BATCH}
+    options = {"num_beams": beams, "length_penalty": alpha, "precision": precision, "batch": BATCH}
     with notes.open("a", encoding="utf-8") as file:
         for start in range(done, total, BLOCK):
             sources = [source_of(corpus, i) for i in range(start, min(start + BLOCK, total))]
@@ -89,7 +89,7 @@ def targets(
     rooms = [room_of(teacher, len(source)) for source in sources]
     for room in sorted(set(rooms)):
         chosen = [i for i, own in enumerate(rooms) if own == room]
-        written = generate(teacher, [sources[i] for i in chosen], tokens=room, **options)
+        written = generate(teacher, [sources[i] for i in chosen], max_new_tokens=room, **options)
         for i, results in zip(chosen, written, strict=True):
             likeliest[i] = results[0].ids
     return likeliest
@@ -140,7 +140,7 @@ def write_pairs(
     """As `regard prepare` writes them; nothing half written ever stands there."""
     end, tokenizer = corpus.special.end, corpus.tokenizer
     with workplace(out, False, MARKER) as work:
-        writer = Writer(work, "train", facts["dtype"])
+        writer = CorpusWriter(work, "train", facts["dtype"])
         for index, ids in enumerate(lines_of(notes)):
             source = source_of(corpus, index)
             target = ids if ids[-1:] == [end] else [*ids, end]

@@ -20,7 +20,15 @@ from regard.models import FAMILIES
 from regard.training.recipe import value_of
 
 DEPTHS = ("layers", "decoder_layers")
-SMALLER = ("width", "hidden", "heads", "head_size", "embedding", "decoder_heads", "decoder_hidden")
+SMALLER = (
+    "width",
+    "ffn_size",
+    "heads",
+    "head_size",
+    "embedding",
+    "decoder_heads",
+    "decoder_ffn_size",
+)
 # A weight of a layer: the stack it stands in, its number there, and the rest of its name.
 LAYER = re.compile(r"^((?:encoder\.|decoder\.|encoder_|decoder_)?blocks|layers)\.(\d+)\.(.+)$")
 BY_LAYER = ("window", "windows", "dilations")  # fields that may have a value for each layer
@@ -80,7 +88,7 @@ def student_of(teacher: Checkpoint, shape: dict[str, int], seed: int) -> Any:
     student = build(smaller, heads_in(model)) if hasattr(model, "heads") else build(smaller)
     if set(shape) - set(DEPTHS):
         seed_torch(seed, "student")
-        return student.initialise().eval()
+        return student.initialize().eval()
     student.load_state_dict(inherited(model.state_dict(), student.state_dict(), picked))
     return student.eval()
 

@@ -137,10 +137,10 @@ def check_student(student: Any, teacher: Teacher, wanted: set[str]) -> None:
 
 
 def check_vocabulary(own: Any, their: Any, path: Path) -> None:
-    if own.vocabulary != their.vocabulary:
+    if own.vocab_size != their.vocab_size:
         raise ConfigError(
-            f"the student has {own.vocabulary:,} tokens and the teacher {path} "
-            f"{their.vocabulary:,}; both must have the same vocabulary"
+            f"the student has {own.vocab_size:,} tokens and the teacher {path} "
+            f"{their.vocab_size:,}; both must have the same vocabulary"
         )
 
 
@@ -194,9 +194,10 @@ def check_attention(own: Any, their: Any, family: str) -> None:
                 f"the student has {name} = {ours} and the teacher {theirs}; scores are compared "
                 "head by head: give the student as many, or set attention = 0"
             )
-    if getattr(own, "memory", None) != getattr(their, "memory", None):
+    if getattr(own, "mem_len", None) != getattr(their, "mem_len", None):
         raise ConfigError(
-            f"the student remembers {own.memory} rows and the teacher {their.memory}; their scores "
+            f"the student remembers {own.mem_len} rows and the teacher {their.mem_len}; their "
+            "scores "
             "have other shapes: give both the same memory, or set attention = 0"
         )
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from regard.core.errors import InputError
 from regard.data.corpus import MARKER, read_marker
-from regard.data.prepare import Plan, prepare
-from regard.data.sources import Reading
+from regard.data.prepare import PreparePlan, prepare
+from regard.data.sources import SourceOptions
 from regard.data.special_tokens import special_of
-from regard.data.splits import Shares
+from regard.data.splits import SplitShares
 from regard.formats.directory import load, read_config, save
-from regard.methods.finetune.multi_stage import Stages, amount, read_unlabelled
+from regard.methods.finetune.multi_stage import FinetuneOptions, amount, read_unlabelled
 from regard.methods.runs import Facts, model_facts, part, runner
 from regard.models import FAMILIES
 from regard.tasks.as_text import divided
@@ -31,7 +31,7 @@ PIECES = 4  # samples that a short text makes at least
 WARMUP = 0.1  # of the steps
 
 
-def adapted(recipe: Recipe, out: Path, stages: Stages, display: str) -> Facts:
+def adapted(recipe: Recipe, out: Path, stages: FinetuneOptions, display: str) -> Facts:
     """RUN/text and RUN/adapted, the model that has read it; returns what its run.json says."""
     check_tokenizer(recipe.model)
     if not (out / TEXT / MARKER).is_file():
@@ -49,7 +49,7 @@ def check_tokenizer(model: str) -> None:
     special_of(tokenizer_of(model), model)
 
 
-def write_text(recipe: Recipe, out: Path, stages: Stages) -> None:
+def write_text(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
     """The texts that learn, and those without labels, each once; never those that validate. A
     passage that several questions share is one of them.
 
@@ -74,11 +74,11 @@ def write_text(recipe: Recipe, out: Path, stages: Stages) -> None:
         for text in texts:
             written.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
     tokenizer = str(Path(recipe.model).resolve())
-    reading, shares = Reading(form="jsonl"), Shares(0.0, 0.0)
-    prepare(Plan((str(file),), out / TEXT, reading, tokenizer=tokenizer, shares=shares))
+    reading, shares = SourceOptions(form="jsonl"), SplitShares(0.0, 0.0)
+    prepare(PreparePlan((str(file),), out / TEXT, reading, tokenizer=tokenizer, shares=shares))
 
 
-def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:
+def adapting(recipe: Recipe, out: Path, stages: FinetuneOptions) -> Recipe:
     """Rate and schedule are those of fine-tuning: what was learned before is to be kept, and in
     Noam's schedule a rate is a factor. Texts of a task are too short for BERT's pairs of sentences,
     so it guesses words alone.
@@ -96,9 +96,9 @@ def adapting(recipe: Recipe, out: Path, stages: Stages) -> Recipe:
         "data": str(out / TEXT),
         "seed": recipe.seed,
         "objective": {"name": card.running_objective},
-        "batch": {"length": length, "samples": samples},
+        "batch": {"seq_len": length, "size": samples},
         "budget": amount(stages.adapt or ""),
-        "optimizer": {"rate": paper.lr},
+        "optimizer": {"lr": paper.lr},
         "schedule": {"name": "constant", "warmup": 0.0}
         if paper.schedule == "constant"
         else {"name": "linear", "warmup": WARMUP},

@@ -7,7 +7,7 @@ from pathlib import Path
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Example
 from regard.data.problems import Problems
-from regard.methods.options import Stages, amount
+from regard.methods.options import FinetuneOptions, amount
 from regard.methods.runs import check_one_process, digest_of, read_plan
 from regard.tasks import TASKS
 from regard.tasks import task as find
@@ -16,10 +16,10 @@ from regard.training.recipe import Recipe, replaced
 
 PLAN = "finetune.json"
 
-__all__ = ["Stages", "amount"]  # beside what is here
+__all__ = ["FinetuneOptions", "amount"]  # beside what is here
 
 
-def check_stages(recipe: Recipe, stages: Stages) -> None:
+def check_stages(recipe: Recipe, stages: FinetuneOptions) -> None:
     """Refuses stages that the task or the machine does not allow."""
     examples = recipe.examples
     check_one_process(
@@ -34,11 +34,11 @@ def check_stages(recipe: Recipe, stages: Stages) -> None:
             f"labels can be given to examples of {able}, not of {examples.task}; with --adapt "
             "--unlabeled is read as text"
         )
-    if stages.confidence and examples.more:
-        raise ConfigError("examples.more is set already; leave it out, or --unlabeled")
+    if stages.confidence and examples.extra_data:
+        raise ConfigError("examples.extra_data is set already; leave it out, or --unlabeled")
 
 
-def read_unlabelled(recipe: Recipe, stages: Stages) -> list[Example]:
+def read_unlabelled(recipe: Recipe, stages: FinetuneOptions) -> list[Example]:
     """The examples of --unlabeled. Their fields have the names of the data's; those of answers
     may be missing.
     """
@@ -48,9 +48,11 @@ def read_unlabelled(recipe: Recipe, stages: Stages) -> list[Example]:
     return read_all(stages.unlabelled or "", bare, Problems())
 
 
-def resumed(out: Path) -> tuple[Recipe, Stages]:
+def resumed(out: Path) -> tuple[Recipe, FinetuneOptions]:
     """The recipe and the stages of a run that was begun, if its data are still the same."""
-    stages, recipe, table = read_plan(out / PLAN, Stages, "no fine-tuning with stages was begun")
+    stages, recipe, table = read_plan(
+        out / PLAN, FinetuneOptions, "no fine-tuning with stages was begun"
+    )
     if table.get("digest") != data_digest(recipe, stages):
         raise InputError(
             f"{recipe.data} (or what validates, or the unlabelled examples) has changed since "
@@ -59,8 +61,8 @@ def resumed(out: Path) -> tuple[Recipe, Stages]:
     return recipe, stages
 
 
-def data_digest(recipe: Recipe, stages: Stages) -> str:
+def data_digest(recipe: Recipe, stages: FinetuneOptions) -> str:
     examples, task = recipe.examples, recipe.examples.task or ""
-    names = (recipe.data, examples.valid, examples.more, stages.unlabelled)
+    names = (recipe.data, examples.valid, examples.extra_data, stages.unlabelled)
     files = (Path(file) for name in names if name for file in files_of(name, task))
     return digest_of(file for file in files if file.is_file())

@@ -12,7 +12,7 @@ from regard.core.files import replacing, write_json
 from regard.data.problems import Problems
 from regard.evaluation.predictors import predictor_for
 from regard.formats.directory import load
-from regard.methods.finetune.multi_stage import Stages, read_unlabelled
+from regard.methods.finetune.multi_stage import FinetuneOptions, read_unlabelled
 from regard.methods.runs import Facts, Learn, part
 from regard.tasks.corpus import fingerprint, read_all
 from regard.training.progress import watch
@@ -23,7 +23,7 @@ FIRST, SURE, SUMMARY = "first", "pseudo.jsonl", "pseudo.json"
 
 
 def labelled_by_a_first(
-    recipe: Recipe, out: Path, stages: Stages, learn: Learn, display: str
+    recipe: Recipe, out: Path, stages: FinetuneOptions, learn: Learn, display: str
 ) -> Facts:
     """RUN/first, and RUN/pseudo.jsonl with what it is sure of; returns how many there are."""
     part(recipe, out / FIRST, learn)
@@ -34,7 +34,7 @@ def labelled_by_a_first(
     return summary
 
 
-def write_labels(recipe: Recipe, out: Path, stages: Stages) -> None:
+def write_labels(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
     """A text that is labelled already is left out: one that validates must not be learned from,
     whoever labels it, and one that learns has its label.
     """
@@ -76,7 +76,7 @@ def as_record(recipe: Recipe, example: Any, label: str, score: float) -> dict[st
     return record | {"confidence": round(score, 6)}
 
 
-def in_words(summary: Facts, stages: Stages) -> str:
+def in_words(summary: Facts, stages: FinetuneOptions) -> str:
     counts = ", ".join(f"{label} {count:,}" for label, count in summary["kept"].items())
     total = sum(summary["kept"].values())
     text = (

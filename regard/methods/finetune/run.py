@@ -21,31 +21,31 @@ from regard.data.problems import Problems
 from regard.methods import runs
 from regard.methods.finetune.multi_stage import (
     PLAN,
-    Stages,
+    FinetuneOptions,
     check_stages,
     data_digest,
     read_unlabelled,
     resumed,
 )
-from regard.methods.runs import BEFOREHAND, Facts, Stopped, data_for, run
+from regard.methods.runs import BEFOREHAND, Facts, StageInterrupted, data_for, run
 from regard.models import FAMILIES
 from regard.tasks import as_text as texts
 from regard.tasks import task as find
 from regard.tasks.corpus import read_all
 from regard.training.build import family
-from regard.training.parallel import Group
+from regard.training.parallel import ProcessGroup
 from regard.training.progress import watch
 from regard.training.recipe import Budget, Recipe, replaced
 from regard.training.run import RECIPE, check_place
 
-PLAIN = Stages()
+PLAIN = FinetuneOptions()
 
 
 def finetune(
     recipe: Recipe,
     out: Path,
     *,
-    stages: Stages = PLAIN,
+    stages: FinetuneOptions = PLAIN,
     resume: bool = False,
     display: str = "auto",
 ) -> Facts:
@@ -63,17 +63,17 @@ def finetune(
             raise ConfigError("a cross-validation goes on as it began; leave the budget out")
         if steps:
             recipe = replaced(recipe, budget=Budget(steps=steps))
-        return Staged(stages, display, steps).go(recipe, out)
+        return FinetuneRun(stages, display, steps).go(recipe, out)
     check(recipe)
     if (out / PLAN).is_file():
         raise ConfigError(f"{out} exists already; go on with --resume, or choose another --out")
     if not stages:
         return learn(recipe, out, False, display)
     check_stages(recipe, stages)
-    check_place(out, False, Group(), BEFOREHAND)
+    check_place(out, False, ProcessGroup(), BEFOREHAND)
     rehearse(recipe, stages)
     runs.write_plan(out / PLAN, stages, recipe, digest=data_digest(recipe, stages))
-    return Staged(stages, display).go(recipe, out)
+    return FinetuneRun(stages, display).go(recipe, out)
 
 
 def check(recipe: Recipe) -> None:
@@ -88,7 +88,7 @@ def check(recipe: Recipe) -> None:
         )
 
 
-def rehearse(recipe: Recipe, stages: Stages) -> None:
+def rehearse(recipe: Recipe, stages: FinetuneOptions) -> None:
     """Refuses now what the run itself would refuse, perhaps hours later."""
     if stages.unlabelled:
         read_unlabelled(recipe, stages)
@@ -119,10 +119,10 @@ def learn(recipe: Recipe, out: Path, go_on: bool, display: str) -> Facts:
     return run(recipe, out, resume=go_on, display=display)
 
 
-class Staged:
+class FinetuneRun:
     """Runs what comes before a fine-tuning, then the fine-tuning; resumes both."""
 
-    def __init__(self, stages: Stages, display: str, steps: int | None = None) -> None:
+    def __init__(self, stages: FinetuneOptions, display: str, steps: int | None = None) -> None:
         self.stages, self.display = stages, display
         self.steps = steps  # a larger budget for a run that is resumed; None: as it was
 
@@ -134,7 +134,7 @@ class Staged:
                 return self.single(recipe, out, (out / RECIPE).is_file())
             with RunLock(out):
                 return crossed(recipe, out, self.stages.folds, self.single, self.display)
-        except Stopped as stopped:
+        except StageInterrupted as stopped:
             watch(self.display).stop(f"stopped; go on with: regard finetune --resume {out}")
             return stopped.facts
 
@@ -152,7 +152,7 @@ class Staged:
                 if stages.confidence:
                     labels = labelled_by_a_first(recipe, out, stages, self.plain, self.display)
                     more = str(out / SURE) if sum(labels["kept"].values()) else None
-                    recipe = replaced(recipe, examples={"more": more})
+                    recipe = replaced(recipe, examples={"extra_data": more})
         facts = self.plain(recipe, out, go_on)
         if before := runs.ended(out / ADAPTED):
             extra["adapted"] = {"out": before["out"], "steps": before["progress"]["step"]}

@@ -1,4 +1,4 @@
-"""Direct preference optimisation: the model itself learns which of two replies people chose, held
+"""Direct preference optimization: the model itself learns which of two replies people chose, held
 to the model it started as (Rafailov et al. 2023).
 
 With h = log π(chosen)/π₀(chosen) - log π(rejected)/π₀(rejected), over the tokens of the replies:
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from regard.core.errors import ConfigError
 from regard.data.batching import Ragged, padded
-from regard.methods.preference.replies import Replies, k3, log_probabilities
+from regard.methods.preference.replies import PreferenceObjective, k3, log_probabilities
 from regard.objectives.base import Batch, Loss, Sample
 from regard.objectives.causal import choose, padding
 from regard.tasks.replies import pairs_of, refuse_none
@@ -44,7 +44,7 @@ class PreferOptions:
     digest: str | None = None  # settled: of the start's weights
 
 
-class Prefer(Replies):
+class Prefer(PreferenceObjective):
     """Rows 2i and 2i + 1 of a batch are the chosen and the rejected reply of sample i."""
 
     Options: ClassVar[type] = PreferOptions
@@ -91,9 +91,9 @@ class Prefer(Replies):
     def collate(self, samples: Sequence[Sample]) -> Batch:
         rows = [row for s in samples for row in np.split(s["tokens"], s["lengths"][:1])]
         prompts = np.repeat(np.array([s["prompt"] for s in samples]), 2)
-        tokens, real = padded(rows, padding(self.corpus))  # type: ignore[arg-type]
-        scored = (np.arange(1, tokens.shape[1]) >= prompts[:, None]) & real[:, 1:]
-        batch = {"tokens": tokens, "real": real, "scored": scored}
+        tokens, attention_mask = padded(rows, padding(self.corpus))  # type: ignore[arg-type]
+        scored = (np.arange(1, tokens.shape[1]) >= prompts[:, None]) & attention_mask[:, 1:]
+        batch = {"tokens": tokens, "attention_mask": attention_mask, "scored": scored}
         return {name: torch.from_numpy(value) for name, value in batch.items()}
 
     def targets_in(self, batch: Batch) -> int:

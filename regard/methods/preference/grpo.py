@@ -28,10 +28,10 @@ from torch import Tensor
 
 from regard.core.errors import ConfigError
 from regard.data.batching import Ragged, padded
-from regard.decoding.decode_state import Reader, Recomputing, at_rest, reader_for
-from regard.decoding.sampling import Draw, Walk
+from regard.decoding.decode_state import DecodeState, Recomputing, at_rest, reader_for
+from regard.decoding.sampling import DecodingLoop, Sampler
 from regard.methods.preference.replies import (
-    Replies,
+    PreferenceObjective,
     k3,
     log_probabilities,
 )
@@ -60,7 +60,7 @@ class ReinforceOptions:
     digest: str | None = None  # settled: of the weights of the start and of the reward model
 
 
-class Written(NamedTuple):
+class SampledReplies(NamedTuple):
     """Replies [R, T] behind their prompts, and what was thought of each token when it was drawn."""
 
     tokens: Tensor
@@ -70,7 +70,7 @@ class Written(NamedTuple):
     replies: Ids
 
 
-class Reinforce(Replies):
+class Reinforce(PreferenceObjective):
     """A sample is a prompt; each one counts once, however many pairs it has in the file."""
 
     Options: ClassVar[type] = ReinforceOptions
@@ -95,7 +95,7 @@ class Reinforce(Replies):
         if o.tokens >= self.length:
             raise ConfigError(
                 f"objective.tokens is {o.tokens}, and a row has {self.length}; choose fewer, or a "
-                "larger batch.length: a prompt needs room before its reply"
+                "larger batch.seq_len: a prompt needs room before its reply"
             )
         self.weights = {"reward": 0.0, "kl": 0.0}  # only told
         super().prepare()
@@ -130,9 +130,9 @@ class Reinforce(Replies):
         return {"tokens": self.rows[index], "number": np.array(epoch * len(self) + index)}
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
-        tokens, real = padded([s["tokens"] for s in samples], padding(self.corpus))  # type: ignore[arg-type]
+        tokens, attention_mask = padded([s["tokens"] for s in samples], padding(self.corpus))  # type: ignore[arg-type]
         number = np.stack([s["number"] for s in samples])
-        batch = {"tokens": tokens, "real": real, "number": number}
+        batch = {"tokens": tokens, "attention_mask": attention_mask, "number": number}
         return {name: torch.from_numpy(value) for name, value in batch.items()}
 
     def targets_in(self, batch: Batch) -> int:
@@ -144,21 +144,21 @@ class Reinforce(Replies):
 
     # -- writing
 
-    def write(self, model: Any, batch: Batch) -> Written:
+    def write(self, model: Any, batch: Batch) -> SampledReplies:
         """A group of replies to each prompt: draws from the model's own distribution, nothing
         forbidden and nothing made likelier, or the ratios would be those of another model.
         """
         o, writer, end = self.options, inner(model), self.corpus.special.end
-        rows = zip(batch["tokens"], batch["real"], strict=True)
-        prompts = [row[real].tolist() for row, real in rows]
+        rows = zip(batch["tokens"], batch["attention_mask"], strict=True)
+        prompts = [row[attention_mask].tolist() for row, attention_mask in rows]
         keys = [(number, i) for number in batch["number"].tolist() for i in range(o.group)]
         replies: Ids = [[] for _ in keys]
         chances: list[list[float]] = [[] for _ in keys]
         with at_rest(writer), torch.inference_mode():
             reader = self.reader(writer)
             logits = reader.begin(prompts, o.tokens, o.group).repeat_interleave(o.group, 0)
-            pick = Draw(self.seed, keys)
-            walk = Walk(reader, logits, pick=pick, process=None, ends=[end], limit=o.tokens)
+            pick = Sampler(self.seed, keys)
+            walk = DecodingLoop(reader, logits, pick=pick, process=None, ends=[end], limit=o.tokens)
             for step in walk.steps():
                 for number, token, chance in step:
                     replies[number].append(token)
@@ -167,25 +167,25 @@ class Reinforce(Replies):
         prompts = [prompt for prompt in prompts for _ in range(o.group)]
         return self.laid_out(prompts, replies, chances, next(writer.parameters()))
 
-    def reader(self, model: Any) -> Reader:
+    def reader(self, model: Any) -> DecodeState:
         """A memory shorter than a row would see less than `loss` does, which reads a row at once:
         two distributions. There the whole row is read at every step.
         """
         limits = getattr(model, "limits", None)
-        if limits is not None and limits.memory < min(limits.reach, self.longest):
+        if limits is not None and limits.mem_len < min(limits.reach, self.longest):
             return Recomputing(model)
         return reader_for(model)
 
     def laid_out(
         self, prompts: Ids, replies: Ids, chances: list[list[float]], like: Tensor
-    ) -> Written:
+    ) -> SampledReplies:
         rows = [np.array([*p, *r]) for p, r in zip(prompts, replies, strict=True)]
-        tokens, real = padded(rows, padding(self.corpus))  # type: ignore[arg-type]
+        tokens, attention_mask = padded(rows, padding(self.corpus))  # type: ignore[arg-type]
         lengths = np.array([len(prompt) for prompt in prompts])
-        scored = (np.arange(1, tokens.shape[1]) >= lengths[:, None]) & real[:, 1:]
+        scored = (np.arange(1, tokens.shape[1]) >= lengths[:, None]) & attention_mask[:, 1:]
         drawn = np.zeros(scored.shape)
         drawn[scored] = [chance for row in chances for chance in row]
-        return Written(
+        return SampledReplies(
             torch.from_numpy(tokens).to(like.device),
             torch.from_numpy(scored).to(like.device),
             torch.from_numpy(drawn).to(like.device, like.dtype),

@@ -31,7 +31,7 @@ from regard.models.output import CHUNK
 from regard.objectives.base import Batch, Hooks, Objective
 from regard.objectives.reading import check_room, inner, read_on
 from regard.tasks.as_text import plain
-from regard.tasks.corpus import Examples
+from regard.tasks.corpus import TaskCorpus
 from regard.tasks.labelled import TASK
 from regard.tasks.replies import check_family, form_of, notes_of, spoken
 from regard.tasks.task_tokens import grown
@@ -51,7 +51,7 @@ def log_probabilities(model: Any, tokens: Tensor, scored: Tensor) -> Tensor:
     """
     output, hidden = inner(model).output, read_on(model, tokens[:, :-1])
     rows, words = hidden[scored], tokens[:, 1:][scored]
-    size = max(1, CHUNK // inner(model).config.vocabulary)
+    size = max(1, CHUNK // inner(model).config.vocab_size)
     again = torch.is_grad_enabled() and rows.size(0) > size
 
     def each(hidden: Tensor, words: Tensor) -> Tensor:
@@ -93,12 +93,12 @@ def frozen(path: Path, model: Any, fit: Callable[[Any], Any] | None = None, *key
     return start
 
 
-class Replies(Objective, Hooks):
+class PreferenceObjective(Objective, Hooks):
     """An objective of a model that goes on with a text and stays near the one it started as. A
     subclass gives `encode`, and counts what it had to cut.
     """
 
-    corpus: Examples  # type: ignore[assignment]
+    corpus: TaskCorpus  # type: ignore[assignment]
     sizes: np.ndarray  # tokens of each sample
     longest: int = 0  # tokens of the longest row
     first: Any = None  # what `start` gave last, held so that it is read once
@@ -130,7 +130,7 @@ class Replies(Objective, Hooks):
 
     def tokens_in(self, batch: Batch) -> int:
         """How long replies become that the model writes is not known before they are written."""
-        return int(batch["real"].sum())
+        return int(batch["attention_mask"].sum())
 
     @property
     def note(self) -> str:
@@ -140,11 +140,11 @@ class Replies(Objective, Hooks):
         return len(self.sizes)
 
     @property
-    def usual(self) -> float:
+    def mean_len(self) -> float:
         return float(self.sizes.mean())
 
     @property
-    def largest(self) -> int:
+    def max_len(self) -> int:
         """A sample is several rows."""
         return int(self.sizes.max())
 
@@ -156,13 +156,13 @@ class Replies(Objective, Hooks):
         return self.order_of[1]
 
     def settled(self) -> dict[str, Any]:
-        return {"form": self.options.form, "digest": self.options.digest}
+        return {"format": self.options.form, "digest": self.options.digest}
 
     # -- the model, and the one it started as
 
     def adapt_model(self, model: Any) -> Any:
         if FAMILIES[self.options.family].task_tokens:  # GPT-1 has no token that ends a text
-            return grown(model, max(self.corpus.vocabulary, self.corpus.special.ids()[-1] + 1))
+            return grown(model, max(self.corpus.vocab_size, self.corpus.special.ids()[-1] + 1))
         return model
 
     def check(self, model: Any) -> None:
@@ -179,10 +179,10 @@ class Replies(Objective, Hooks):
             with torch.random.fork_rng():  # rows for new tokens as the model itself got them
                 seed_torch(self.seed, "weights")
                 start = self.adapt_model(start)
-            if start.config.vocabulary != inner(model).config.vocabulary:
+            if start.config.vocab_size != inner(model).config.vocab_size:
                 raise ConfigError(
-                    f"{place} knows {start.config.vocabulary:,} tokens and the model "
-                    f"{inner(model).config.vocabulary:,}; a reference needs the same vocabulary"
+                    f"{place} knows {start.config.vocab_size:,} tokens and the model "
+                    f"{inner(model).config.vocab_size:,}; a reference needs the same vocabulary"
                 )
             return start
 

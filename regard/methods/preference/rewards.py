@@ -89,7 +89,7 @@ def register(name: str, rule: Rule) -> None:
 # -- judges
 
 
-class Judge:
+class RewardFunction:
     """Gives each written reply its worth. `model` is the one that wrote, and says where to work."""
 
     def __call__(self, model: Any, prompts: Ids, replies: Ids) -> list[float]:
@@ -107,7 +107,7 @@ class Judge:
         raise NotImplementedError
 
 
-class ByRule(Judge):
+class RuleReward(RewardFunction):
     """Reads the words of a reply, without the token that ends it."""
 
     def __init__(self, rule: Rule, tokenizer: Tokenizer) -> None:
@@ -118,7 +118,7 @@ class ByRule(Judge):
         return self.rule(texts[0], texts[1])
 
 
-class ByModel(Judge):
+class ModelReward(RewardFunction):
     """Reads the same ids. A reply that did not come to its end is closed for it, as it learned to
     read them.
     """
@@ -147,9 +147,13 @@ class ByModel(Judge):
             np.array([*prompt, *reply, *(end if reply[-1:] != end else [])][-self.context :])
             for prompt, reply in zip(prompts, replies, strict=True)
         ]
-        tokens, real = (torch.from_numpy(t).to(scorer.device) for t in padded(rows, end[0]))
+        tokens, attention_mask = (
+            torch.from_numpy(t).to(scorer.device) for t in padded(rows, end[0])
+        )
         with torch.no_grad():
-            scores: list[float] = wide(scorer.read("choose", scorer(tokens), real))[:, 0].tolist()
+            scores: list[float] = wide(scorer.read("choose", scorer(tokens), attention_mask))[
+                :, 0
+            ].tolist()
         return scores
 
 
@@ -159,7 +163,7 @@ def reward_options(model: Path) -> dict[str, Any] | None:
     return objective if objective.get("name") == "reward" else None
 
 
-def judge_of(name: str | None, tokenizer: Tokenizer, special: Special, form: str) -> Judge:
+def judge_of(name: str | None, tokenizer: Tokenizer, special: Special, form: str) -> RewardFunction:
     """The judge of a recipe's `objective.reward`."""
     if not name:
         raise ConfigError(
@@ -167,8 +171,8 @@ def judge_of(name: str | None, tokenizer: Tokenizer, special: Special, form: str
             "model (--reward)"
         )
     if Path(name).is_dir():
-        return ByModel(name, tokenizer, special, form)
+        return ModelReward(name, tokenizer, special, form)
     kind, _, argument = name.partition(":")
     if kind not in RULES:
         raise UnknownName("reward", name, RULES, "(or give the directory of a reward model)")
-    return ByRule(RULES[kind](argument), tokenizer)
+    return RuleReward(RULES[kind](argument), tokenizer)

@@ -27,7 +27,7 @@ from regard.training.recipe import Recipe, Robust, Table
 TASK = "prefer"
 SHARED: Table = {
     "examples": {"task": TASK},
-    "optimizer": {"decay": 0.0, "clip": 1.0},
+    "optimizer": {"weight_decay": 0.0, "grad_clip": 1.0},
     "schedule": {"name": "linear", "warmup": 0.1},
     "engine": {"compile": "no"},  # rows of every length, and a second model beside
 }
@@ -35,9 +35,9 @@ QUIET = asdict(Robust())
 METHODS: dict[str, Table] = {
     name: {
         "objective": objective,
-        "batch": {"samples": samples},
+        "batch": {"size": samples},
         "budget": {"epochs": epochs},
-        "optimizer": {"rate": rate},
+        "optimizer": {"lr": rate},
     }
     for name, objective, samples, epochs, rate in (
         ("reward", {"name": "reward"}, 16, 2.0, 1e-4),

@@ -29,12 +29,12 @@ from typing import Any, NamedTuple
 from regard.core.errors import InputError, UnknownName
 from regard.core.seeding import keyed
 from regard.data.corpus import MARKER, Corpus
-from regard.data.files import Tally
-from regard.data.sentences import Cutter
-from regard.data.sources import Reading, documents, find
+from regard.data.files import ReadCounts
+from regard.data.sentences import SentenceSplitter
+from regard.data.sources import SourceOptions, documents, find
 from regard.data.words import is_unspaced, words_of
 from regard.methods.probe.plan import LIMIT
-from regard.methods.probe.tasks import Item, Task, settled
+from regard.methods.probe.tasks import ProbeItem, ProbeTask, settled
 
 SHORTEST, LONGEST = 4, 64  # words of a sentence that is asked about
 FREQUENT = 20  # words that `previous-word` knows
@@ -111,7 +111,7 @@ NAMES = (*BY_WORD, "previous-word", "sentence-length", "word-order", "same-docum
 # -- text
 
 
-class Sentence(NamedTuple):
+class ProbeSentence(NamedTuple):
     document: int
     text: str
     words: tuple[str, ...]
@@ -129,9 +129,9 @@ def stream(source: str, split: str) -> Iterator[tuple[int, list[str]]]:
             yield number, [tokenizer.decode(each) for each in ids]
         return
     with tempfile.TemporaryDirectory() as work:
-        reading = Reading()
-        cutter, number, waiting = Cutter(), 0, list[str]()
-        for piece in documents(find([source], reading, Path(work)), reading, Tally()):
+        reading = SourceOptions()
+        cutter, number, waiting = SentenceSplitter(), 0, list[str]()
+        for piece in documents(find([source], reading, Path(work)), reading, ReadCounts()):
             waiting += cutter.feed(piece.text, ends=piece.ends)
             if piece.ends or len(waiting) > 1000:
                 yield number, waiting
@@ -139,12 +139,14 @@ def stream(source: str, split: str) -> Iterator[tuple[int, list[str]]]:
             number += piece.ends
 
 
-def sampled(source: str, split: str, count: int, seed: int, pairs: bool = False) -> list[Sentence]:
+def sampled(
+    source: str, split: str, count: int, seed: int, pairs: bool = False
+) -> list[ProbeSentence]:
     """At most `count` sentences (with a follower, if they are for pairs), those of the least
     hashes: drawn evenly in one pass, in memory for no more than these.
     """
     salt = seed.to_bytes(8, "little")
-    heap: list[tuple[int, int, Sentence]] = []  # the largest hash first
+    heap: list[tuple[int, int, ProbeSentence]] = []  # the largest hash first
     seen: set[int] = set()
     for number, every in stream(source, split):
         texts = [" ".join(text.split()) for text in every]
@@ -158,7 +160,7 @@ def sampled(source: str, split: str, count: int, seed: int, pairs: bool = False)
                 continue
             if pairs and not SHORTEST <= len(words_of(after)) <= LONGEST:
                 continue
-            entry = (-key, place, Sentence(number, text, words, after))
+            entry = (-key, place, ProbeSentence(number, text, words, after))
             if len(heap) < count:
                 heapq.heappush(heap, entry)
             else:
@@ -172,7 +174,7 @@ def sampled(source: str, split: str, count: int, seed: int, pairs: bool = False)
 
 def automatic(
     name: str, source: str, *, split: str = "train", limit: int = LIMIT, seed: int = 0
-) -> Task:
+) -> ProbeTask:
     """A task by its name; four fifths of the sentences learn. What is held out and has a label
     that the training part lacks is left out.
     """
@@ -186,14 +188,19 @@ def automatic(
             + (" with another behind them" if name == "same-document" else "")
             + f"; a task made of it needs at least {2 * HELD_OUT}"
         )
-    shape, items = "texts", list[Item]()
+    shape, items = "texts", list[ProbeItem]()
     if name in BY_WORD:
-        shape, items = "words", [Item(each.words, BY_WORD[name](each.words)) for each in sentences]
+        shape, items = (
+            "words",
+            [ProbeItem(each.words, BY_WORD[name](each.words)) for each in sentences],
+        )
     elif name == "previous-word":
         shape, items = "words", previous_word(sentences)
     elif name == "sentence-length":
         lengths = [classed(len(each.words), 8, 16, 24, 32) for each in sentences]
-        items = [Item((e.text,), (length,)) for e, length in zip(sentences, lengths, strict=True)]
+        items = [
+            ProbeItem((e.text,), (length,)) for e, length in zip(sentences, lengths, strict=True)
+        ]
     elif name == "word-order":
         items = [
             swapped(each.words, keyed(seed, "swap", place), bool(place // HELD_OUT % 2))
@@ -202,16 +209,16 @@ def automatic(
     else:
         shape, items = "pairs", same_document(sentences)
     held_out = {0: "dev", 1: "test"}
-    parts = {part: list[Item]() for part in ("train", "dev", "test")}
+    parts = {part: list[ProbeItem]() for part in ("train", "dev", "test")}
     for place, item in enumerate(items):
         parts[held_out.get(place % HELD_OUT, "train")].append(item)
     known = {label for item in parts["train"] for label in item.known}
     for part in held_out.values():
         parts[part] = [item for item in parts[part] if known.issuperset(item.known)]
-    return settled(Task(f"auto:{name}", shape, parts))
+    return settled(ProbeTask(f"auto:{name}", shape, parts))
 
 
-def previous_word(sentences: Sequence[Sentence]) -> list[Item]:
+def previous_word(sentences: Sequence[ProbeSentence]) -> list[ProbeItem]:
     counts = Counter(
         word.lower() for each in sentences for word in each.words[:-1] if not is_mark(word)
     )
@@ -219,21 +226,23 @@ def previous_word(sentences: Sequence[Sentence]) -> list[Item]:
     items = []
     for each in sentences:
         before = [None, *(word.lower() for word in each.words[:-1])]
-        items.append(Item(each.words, tuple(word if word in known else None for word in before)))
+        items.append(
+            ProbeItem(each.words, tuple(word if word in known else None for word in before))
+        )
     return items
 
 
-def swapped(words: Sequence[str], dice: Any, swap: bool) -> Item:
+def swapped(words: Sequence[str], dice: Any, swap: bool) -> ProbeItem:
     """Two neighbours that differ change places."""
     places = [i for i in range(len(words) - 1) if words[i].lower() != words[i + 1].lower()]
     order = list(words)
     if swap and places:
         i = int(dice.choice(places))
         order[i], order[i + 1] = order[i + 1], order[i]
-    return Item((joined(order),), ("swapped" if swap and places else "kept",))
+    return ProbeItem((joined(order),), ("swapped" if swap and places else "kept",))
 
 
-def same_document(sentences: Sequence[Sentence]) -> list[Item]:
+def same_document(sentences: Sequence[ProbeSentence]) -> list[ProbeItem]:
     """Every second block of sentences gets a follower from another document."""
     if len({each.document for each in sentences}) < 2:
         raise InputError(
@@ -245,5 +254,5 @@ def same_document(sentences: Sequence[Sentence]) -> list[Item]:
         other = next((x for x in rest if x.document != each.document), each)
         apart = bool(place // HELD_OUT % 2)
         after = other.after if apart else each.after
-        items.append(Item((each.text, after), ("apart" if apart else "together",)))
+        items.append(ProbeItem((each.text, after), ("apart" if apart else "together",)))
     return items

@@ -23,7 +23,7 @@ from regard.core.files import read_json, write_text
 from regard.core.lock import RunLock
 from regard.core.progress import Progress
 from regard.formats.directory import load
-from regard.methods.probe.plan import PLAN, Plan
+from regard.methods.probe.plan import PLAN, ProbePlan
 from regard.methods.probe.questions import Frozen, question
 from regard.methods.probe.report import Key, head_maps, picture_of, summary
 from regard.methods.probe.states import add_weights, forget, untrained
@@ -32,12 +32,12 @@ from regard.methods.runs import read_plan, write_plan
 CELLS, RESULT, PICTURE, STATES = "cells.jsonl", "probe.json", "probe.svg", "states"
 
 
-def probe(plan: Plan, out: Path, *, quiet: bool = False) -> dict[str, Any]:
+def probe(plan: ProbePlan, out: Path, *, quiet: bool = False) -> dict[str, Any]:
     """Asks, and writes OUT; what probe.json says, with an outcome."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         hint = "go on with --resume, or " if (out / PLAN).is_file() else ""
         raise StorageError(f"{out} exists already; {hint}choose another --out")
-    experiment = Experiment(plan, out, quiet)
+    experiment = ProbeExperiment(plan, out, quiet)
     with RunLock(out):
         write_plan(out / PLAN, plan, digests=experiment.digests())
         return experiment.go()
@@ -45,11 +45,11 @@ def probe(plan: Plan, out: Path, *, quiet: bool = False) -> dict[str, Any]:
 
 def resume(out: Path, *, quiet: bool = False) -> dict[str, Any]:
     """Goes on where a probing was stopped, with the same data and model."""
-    plan, _, table = read_plan(out / PLAN, Plan, "no probing was begun there")
+    plan, _, table = read_plan(out / PLAN, ProbePlan, "no probing was begun there")
     result = read_json(out / RESULT, error=ConfigError)
     if result is not None:
         return {**result, "outcome": "done", "out": str(out)}
-    experiment = Experiment(plan, out, quiet)
+    experiment = ProbeExperiment(plan, out, quiet)
     for what, now in experiment.digests().items():
         if table.get("digests", {}).get(what) != now:
             raise InputError(f"the {what} has changed since {out} was begun; it can only go on "
@@ -58,8 +58,8 @@ def resume(out: Path, *, quiet: bool = False) -> dict[str, Any]:
         return experiment.go()
 
 
-class Experiment:
-    def __init__(self, plan: Plan, out: Path, quiet: bool = False) -> None:
+class ProbeExperiment:
+    def __init__(self, plan: ProbePlan, out: Path, quiet: bool = False) -> None:
         self.plan, self.out = plan, out
         self.loaded, self.question = load(plan.run, download=plan.download), question(plan)
         self.cells: dict[Key, dict[str, Any]] = {}

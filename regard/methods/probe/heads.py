@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.attention.recorder import Seen, record
-from regard.methods.probe.reader import Reader, Row
+from regard.attention.recorder import AttentionCall, record
+from regard.methods.probe.reader import StateReader, TokenRow
 from regard.methods.probe.states import Tell, silent
-from regard.methods.probe.trees import Tree
+from regard.methods.probe.trees import DependencyTree
 from regard.tasks.inference import by_tokens
 from regard.training.train_module import evaluating
 
@@ -38,16 +38,20 @@ NOBODY = -1  # no word: such a guess is never right
 LAYER = re.compile(r"blocks\.(\d+)\.")
 
 
-def statistics(weights: Tensor, real: Tensor, marks: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-    """Sums over asking rows [H] and how many there are, of weights [B, H, Q, K]; `real` [B, Q]
-    says which rows are no padding, `marks` [B, Q] which of them are marks.
+def statistics(
+    weights: Tensor, attention_mask: Tensor, marks: Tensor
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Sums over asking rows [H] and how many there are, of weights [B, H, Q, K]; `attention_mask`
+    [B, Q] says which rows are no padding, `marks` [B, Q] which of them are marks.
     """
-    weights = weights.masked_fill(~real[:, None, :, None], 0.0)  # such rows may see nobody
+    weights = weights.masked_fill(
+        ~attention_mask[:, None, :, None], 0.0
+    )  # such rows may see nobody
     rows = weights.size(2)
     place = torch.arange(rows, device=weights.device)
     away = (place[:, None] - place[None]).abs().to(weights.dtype)
-    everyone = real.to(weights.dtype)
-    beginning = real.long().argmax(1)
+    everyone = attention_mask.to(weights.dtype)
+    beginning = attention_mask.long().argmax(1)
     first = weights.gather(3, beginning[:, None, None, None].expand(-1, weights.size(1), rows, 1))[
         ..., 0
     ]
@@ -107,7 +111,7 @@ class Heads:
     hits: dict[str, np.ndarray] = field(default_factory=dict)  # relation -> [direction, heads]
     offsets: dict[str, Counter[int]] = field(default_factory=dict)
 
-    def place(self, seen: Seen) -> slice:
+    def place(self, seen: AttentionCall) -> slice:
         """Where the heads of an attention stand among all; new ones are added."""
         if seen.name not in self.places:
             match = LAYER.search(seen.name)
@@ -124,13 +128,15 @@ class Heads:
                 self.hits[relation] = np.concatenate([old, np.zeros((2, count), np.int64)], 1)
         return self.places[seen.name]
 
-    def add(self, seen: Seen, weights: Tensor, real: Tensor, marks: Tensor) -> None:
+    def add(
+        self, seen: AttentionCall, weights: Tensor, attention_mask: Tensor, marks: Tensor
+    ) -> None:
         own = self.place(seen)
-        for name, (total, count) in statistics(weights, real, marks).items():
+        for name, (total, count) in statistics(weights, attention_mask, marks).items():
             self.sums[name][own] += total.cpu().numpy()
             self.counts[name][own] += float(count)
 
-    def compare(self, seen: Seen, attention: Tensor, tree: Tree) -> None:
+    def compare(self, seen: AttentionCall, attention: Tensor, tree: DependencyTree) -> None:
         """Counts the guesses that are right, of words that depend on another."""
         own = self.place(seen)
         guessed = guesses(attention).cpu().numpy()
@@ -142,7 +148,7 @@ class Heads:
                     self.hits[relation] = np.zeros((2, len(self.names)), np.int64)
                 self.hits[relation][:, own] += guessed[:, :, word] == head
 
-    def count(self, tree: Tree) -> None:
+    def count(self, tree: DependencyTree) -> None:
         """How far the heads of a tree's words are away."""
         for word, head in enumerate(tree.heads):
             if head >= 0 and tree.counted[word]:
@@ -192,7 +198,10 @@ class Heads:
 
 
 def look_at_heads(
-    reader: Reader, rows: Sequence[Row], trees: Sequence[Tree] = (), tell: Tell = silent
+    reader: StateReader,
+    rows: Sequence[TokenRow],
+    trees: Sequence[DependencyTree] = (),
+    tell: Tell = silent,
 ) -> Heads:
     """Reads all rows; those that are the whole of a tree's sentence are compared with it."""
     heads = Heads()
@@ -205,16 +214,16 @@ def look_at_heads(
         for places in by_tokens(costs, ROOM):
             batch = [rows[place] for place in places]
             with record(reader.model) as recording:
-                tokens, real, more = reader.inputs(batch)
-                reader.read(tokens, None if bool(real.all()) else real, more)
+                tokens, attention_mask, more = reader.inputs(batch)
+                reader.read(tokens, None if bool(attention_mask.all()) else attention_mask, more)
             placed = list(zip(batch, reader.shifts(batch), strict=True))
-            marks = real.clone()  # [B, T]: which tokens are marks around a text
+            marks = attention_mask.clone()  # [B, T]: which tokens are marks around a text
             for number, (row, shift) in enumerate(placed):
                 marks[number, shift + row.inner[0] : shift + row.inner[1]] = False
             while recording.layers:
                 seen = recording.layers.pop(0)
                 weights = seen.weights.float()
-                heads.add(seen, weights, real, marks)
+                heads.add(seen, weights, attention_mask, marks)
                 for number, (row, shift) in enumerate(placed if trees else ()):
                     if row.whole:
                         spans = [(begin + shift, end + shift) for _, begin, end in row.spans]

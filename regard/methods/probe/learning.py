@@ -23,7 +23,7 @@ Epoch = Callable[[int, int], None]  # epochs done, layers that still learn
 
 
 @dataclass(frozen=True)
-class Pace:
+class ProbeSchedule:
     """By default that of Hewitt and Liang 2019 for linear and MLP probes. They name no last epoch;
     what ends it is the validation, and `epochs` is far enough for a few hundred sentences, too.
     """
@@ -37,7 +37,7 @@ class Pace:
     batch: int = 40  # sentences or texts
 
 
-class Course(Protocol):
+class ProbeObjective(Protocol):
     """What is learned: items, and what each probe loses on some of them."""
 
     train: np.ndarray  # numbers of items
@@ -50,10 +50,10 @@ class Course(Protocol):
         ...
 
 
-class Pupil:
+class ProbeTrainer:
     """A probe with what is its own: optimizer, schedule, best weights."""
 
-    def __init__(self, module: nn.Module, pace: Pace) -> None:
+    def __init__(self, module: nn.Module, pace: ProbeSchedule) -> None:
         self.module, self.pace = module, pace
         self.optimizer = torch.optim.Adam(module.parameters(), pace.rate, weight_decay=pace.decay)
         self.schedule = ReduceLROnPlateau(
@@ -79,14 +79,14 @@ class Pupil:
 
 def learn(
     modules: Sequence[nn.Module],
-    course: Course,
-    pace: Pace,
+    course: ProbeObjective,
+    pace: ProbeSchedule,
     seed: int,
     done: Done = lambda place, epochs: None,
     tell: Epoch = lambda epoch, left: None,
-) -> list[Pupil]:
+) -> list[ProbeTrainer]:
     """Trains all modules; `done` is called for each as soon as it has its best weights."""
-    pupils = [Pupil(module, pace) for module in modules]
+    pupils = [ProbeTrainer(module, pace) for module in modules]
     active = list(range(len(modules)))
     for epoch in range(pace.epochs):
         order = course.train[permutation(len(course.train), seed, "probe order", epoch)]
@@ -115,7 +115,7 @@ def learn(
 
 
 @torch.no_grad()
-def validated(course: Course, active: Sequence[int], batch: int) -> list[float]:
+def validated(course: ProbeObjective, active: Sequence[int], batch: int) -> list[float]:
     """The mean losses on what validates."""
     total, things = np.zeros(len(active)), 0.0
     for start in range(0, len(course.dev), 4 * batch):

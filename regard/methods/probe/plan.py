@@ -23,7 +23,7 @@ from regard.core.options import LIMIT as EXAMPLES
 
 PLAN = "plan.json"
 LIMIT = 4000  # sentences or texts
-READING = ("fields", "form", "header")  # how labelled files are read
+READING = ("fields", "format", "header")  # how labelled files are read
 IGNORED = {  # options that would change nothing
     "file": ("split",),
     "heads": ("valid", "test", "kind", "hidden", "dropout", "decay", "epochs", "mix", "pooling",
@@ -34,7 +34,7 @@ IGNORED = {  # options that would change nothing
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProbePlan:
     run: str
     task: Annotated[
         str,
@@ -54,9 +54,9 @@ class Plan:
     kind: Annotated[
         str, Option("linear, mlp, mlp-2, or rank-N such as rank-32.", "--probe", "NAME")
     ] = "linear"
-    hidden: Annotated[int, Option("Width of an MLP.", "--mlp-size", "N")] = 256
+    hidden_size: Annotated[int, Option("Width of an MLP.", "--mlp-size", "N")] = 256
     dropout: Annotated[float, Option("Dropout of what a probe reads.", metavar="X")] = 0.0
-    decay: Annotated[float, Option("Weight decay.", "--weight-decay", "X")] = 0.0
+    weight_decay: Annotated[float, Option("Weight decay.", "--weight-decay", "X")] = 0.0
     epochs: Annotated[
         int | None,
         Option("Read the data X times at most; validation ends it before.", metavar="X",
@@ -91,8 +91,8 @@ class Plan:
             if (value := getattr(self, name)) is not None and value < least:
                 option = option_of(type(self), name)
                 raise ConfigError(f"{option} is {getattr(self, name)}; it is at least {least}")
-        if self.decay < 0:
-            raise ConfigError(f"--weight-decay is {self.decay:g}; it is 0 or more")
+        if self.weight_decay < 0:
+            raise ConfigError(f"--weight-decay is {self.weight_decay:g}; it is 0 or more")
         if not self.task:
             raise ConfigError(
                 "--task is missing; give a labelled file, auto:NAME, heads or structure"
@@ -116,7 +116,7 @@ class Plan:
 def usual() -> dict[str, Any]:
     """The default of every option that may be left out."""
     defaults: dict[str, Any] = {}
-    for each in fields(Plan):
+    for each in fields(ProbePlan):
         if each.default is not MISSING:
             defaults[each.name] = each.default
         elif each.default_factory is not MISSING:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.core.seeding import LARGEST, keyed
-from regard.methods.probe.learning import Epoch, Pace, learn
+from regard.methods.probe.learning import Epoch, ProbeSchedule, learn
 from regard.methods.probe.states import States
 
 KINDS = ("linear", "mlp", "mlp-2", "rank-N")
@@ -29,7 +29,7 @@ SIDES = 4  # widths of a pair's features
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProbeKind:
     """A chain of affine maps: hidden widths, with ReLU between them or (a limited rank) without."""
 
     hidden: tuple[int, ...] = ()
@@ -40,21 +40,21 @@ class Kind:
         return [width, *self.hidden, classes]
 
 
-def kind_of(name: str, hidden: int = 256, dropout: float = 0.0) -> Kind:
+def kind_of(name: str, hidden: int = 256, dropout: float = 0.0) -> ProbeKind:
     """linear, mlp (or mlp-1), mlp-2, or rank-N: at most N directions are read."""
     if not 0.0 <= dropout < 1.0:
         raise ConfigError(f"the probe's dropout is {dropout:g}; a rate lies in [0, 1)")
     if hidden < 1:
         raise ConfigError(f"the probe's hidden width is {hidden}; it must be at least 1")
     if name == "linear":
-        return Kind((), True, dropout)
+        return ProbeKind((), True, dropout)
     if name in ("mlp", "mlp-1"):
-        return Kind((hidden,), True, dropout)
+        return ProbeKind((hidden,), True, dropout)
     if name == "mlp-2":
-        return Kind((hidden, hidden), True, dropout)
+        return ProbeKind((hidden, hidden), True, dropout)
     start, _, rank = name.partition("-")
     if start == "rank" and rank.isdecimal() and int(rank) > 0:
-        return Kind((int(rank),), False, dropout)
+        return ProbeKind((int(rank),), False, dropout)
     raise UnknownName("kind of probe", name, KINDS)
 
 
@@ -64,7 +64,7 @@ class Probe(nn.Module):
     between its two matrices.
     """
 
-    def __init__(self, kind: Kind, width: int, prior: Tensor, seed: int) -> None:
+    def __init__(self, kind: ProbeKind, width: int, prior: Tensor, seed: int) -> None:
         super().__init__()
         classes = len(prior)
         dice = torch.Generator().manual_seed(int(keyed(seed, "probe").integers(LARGEST)))
@@ -79,7 +79,9 @@ class Probe(nn.Module):
         self.weights, self.biases = nn.ParameterList(weights), nn.ParameterList(biases)
 
 
-def scores(probes: Sequence[Any], x: Tensor, kind: Kind, dice: torch.Generator | None) -> Tensor:
+def scores(
+    probes: Sequence[Any], x: Tensor, kind: ProbeKind, dice: torch.Generator | None
+) -> Tensor:
     """x [L, B, width] -> [L, B, classes]; with `dice`, dropout whose mask all layers share."""
     count = len(probes[0].weights)
     for number in range(count):
@@ -105,10 +107,10 @@ def features(x: Tensor) -> Tensor:
     return torch.cat([u, v, (u - v).abs(), u * v], -1)
 
 
-class Mix(nn.Module):
+class LayerMix(nn.Module):
     """All layers as one, and its probe."""
 
-    def __init__(self, layers: int, kind: Kind, width: int, prior: Tensor, seed: int) -> None:
+    def __init__(self, layers: int, kind: ProbeKind, width: int, prior: Tensor, seed: int) -> None:
         super().__init__()
         self.shares = nn.Parameter(torch.zeros(layers))
         self.gamma = nn.Parameter(torch.ones(()))
@@ -123,7 +125,7 @@ class Mix(nn.Module):
 
 
 @dataclass(frozen=True)
-class Labels:
+class ProbeLabels:
     """Which unit has which label, item by item; units that are not asked about are not here."""
 
     rows: np.ndarray  # [N], or [N, 2] of pairs: which vectors
@@ -160,11 +162,11 @@ class Labels:
         return float((self.take(self.test)[1] == often).mean())
 
 
-class LabelCourse:
+class LabelProbeObjective:
     """Labels as `learn` wants them; the layers of the probes are those of `layers`."""
 
     def __init__(
-        self, states: States, labels: Labels, layers: Sequence[int], kind: Kind, seed: int
+        self, states: States, labels: ProbeLabels, layers: Sequence[int], kind: ProbeKind, seed: int
     ) -> None:
         self.states, self.labels, self.kind = states, labels, kind
         self.layers = list(layers)
@@ -204,11 +206,11 @@ class LabelCourse:
         return np.concatenate(answers)
 
 
-class MixCourse(LabelCourse):
+class MixProbeObjective(LabelProbeObjective):
     """One probe that reads all layers."""
 
     def made(self, width: int, prior: Tensor, seed: int) -> list[nn.Module]:
-        return [Mix(len(self.layers), self.kind, width, prior, seed)]
+        return [LayerMix(len(self.layers), self.kind, width, prior, seed)]
 
     def scores(self, active: Sequence[int], rows: np.ndarray, learning: bool) -> Tensor:
         mix: Any = self.modules[0]
@@ -221,10 +223,10 @@ Keep = Callable[[int, dict[str, Any]], None]  # a layer, and what was measured o
 
 def fit(
     states: States,
-    labels: Labels,
+    labels: ProbeLabels,
     layers: Sequence[int],
-    kind: Kind,
-    pace: Pace,
+    kind: ProbeKind,
+    pace: ProbeSchedule,
     seed: int,
     keep: Keep,
     tell: Epoch = lambda epoch, left: None,
@@ -233,17 +235,17 @@ def fit(
     scores as soon as it is done.
     """
     single = [layer for layer in layers if layer != MIX]
-    courses: list[LabelCourse] = []
+    courses: list[LabelProbeObjective] = []
     if single:
-        courses.append(LabelCourse(states, labels, single, kind, seed))
+        courses.append(LabelProbeObjective(states, labels, single, kind, seed))
     if MIX in layers:
-        courses.append(MixCourse(states, labels, states.layers, kind, seed))
+        courses.append(MixProbeObjective(states, labels, states.layers, kind, seed))
     gold = labels.take(labels.test)[1]
     for course in courses:
-        mixed = isinstance(course, MixCourse)
+        mixed = isinstance(course, MixProbeObjective)
 
         def done(
-            place: int, epochs: int, course: LabelCourse = course, mixed: bool = mixed
+            place: int, epochs: int, course: LabelProbeObjective = course, mixed: bool = mixed
         ) -> None:
             answers = course.answers(place, labels.test)
             figures: dict[str, Any] = measured(gold, answers, labels.classes)

@@ -24,23 +24,23 @@ from regard.data.problems import Problems
 from regard.formats.directory import Checkpoint
 from regard.methods.probe.automatic import automatic, sampled
 from regard.methods.probe.heads import STATISTICS, look_at_heads
-from regard.methods.probe.learning import Epoch, Pace
-from regard.methods.probe.plan import Plan
+from regard.methods.probe.learning import Epoch, ProbeSchedule
+from regard.methods.probe.plan import ProbePlan
 from regard.methods.probe.probes import MIX, Keep, fit, kind_of
-from regard.methods.probe.reader import Reader, Row
+from regard.methods.probe.reader import StateReader, TokenRow
 from regard.methods.probe.states import States, Tell, chosen_layers, states_of
 from regard.methods.probe.structure import PACE, Trees, fit_structure
 from regard.methods.probe.tasks import (
     PARTS,
     UD,
-    Reading,
-    Task,
+    ProbeFileOptions,
+    ProbeTask,
     in_parts,
     task_of_files,
     thinned,
 )
 from regard.methods.probe.tree_scores import baselines
-from regard.methods.probe.trees import Tree, read_trees
+from regard.methods.probe.trees import DependencyTree, read_trees
 
 AUTO = "auto:"
 
@@ -50,28 +50,28 @@ class Frozen:
     """A model that is asked, and its states once they are wanted."""
 
     loaded: Checkpoint
-    plan: Plan
+    plan: ProbePlan
     cache: Path | None
     tell: Tell
     states: States | None = None
 
     def __post_init__(self) -> None:
-        self.reader = Reader(self.loaded, self.plan.pooling, self.plan.length)
+        self.reader = StateReader(self.loaded, self.plan.pooling, self.plan.length)
 
-    def states_for(self, rows: Sequence[Row], units: int) -> States:
+    def states_for(self, rows: Sequence[TokenRow], units: int) -> States:
         if self.states is None:
             layers = chosen_layers(self.plan.layers, self.reader.depth)
             self.states = states_of(self.reader, rows, units, layers, self.cache, self.tell)
         return self.states
 
 
-class Question:
+class ProbeQuestion:
     name: str
     whats: list[str]
     control_of: dict[str, str]  # what is measured -> its control
-    pace: Pace | None = None  # of what learns
+    pace: ProbeSchedule | None = None  # of what learns
     notes: list[str]
-    reads: tuple[list[Row], int]  # what `read` gave: trained or not, all models read the same
+    reads: tuple[list[TokenRow], int]  # what `read` gave: trained or not, all models read the same
 
     def layers(self, frozen: Frozen) -> list[int]:
         return chosen_layers(frozen.plan.layers, frozen.reader.depth)
@@ -81,7 +81,7 @@ class Question:
         self.layers(frozen)
         self.reads = self.read(frozen.reader)
 
-    def read(self, reader: Reader) -> tuple[list[Row], int]:
+    def read(self, reader: StateReader) -> tuple[list[TokenRow], int]:
         """What a model reads, and how many vectors come of it."""
         raise TypeError(f"{type(self).__name__} does not say what is read")
 
@@ -108,15 +108,15 @@ def shown(parts: Sequence[int], tested: str) -> dict[str, int]:
     return dict(zip(PARTS if tested == "test" else PARTS[:2], parts, strict=False))
 
 
-class LabelQuestion(Question):
+class LabelQuestion(ProbeQuestion):
     """Labels of words, texts or pairs."""
 
-    pace: Pace
+    pace: ProbeSchedule
 
-    def __init__(self, task: Task, plan: Plan) -> None:
+    def __init__(self, task: ProbeTask, plan: ProbePlan) -> None:
         self.task, self.name, self.notes = task, task.name, list(task.notes)
-        self.kind = kind_of(plan.kind, plan.hidden, plan.dropout)
-        self.pace = replace(Pace(decay=plan.decay), **most(plan))
+        self.kind = kind_of(plan.kind, plan.hidden_size, plan.dropout)
+        self.pace = replace(ProbeSchedule(decay=plan.weight_decay), **most(plan))
         if plan.control and task.shape != "words":
             raise ConfigError(
                 f"--control gives each word type a label of its own, and {task.name} labels "
@@ -129,7 +129,7 @@ class LabelQuestion(Question):
     def layers(self, frozen: Frozen) -> list[int]:
         return [*super().layers(frozen), *[MIX] * frozen.plan.mix]
 
-    def read(self, reader: Reader) -> tuple[list[Row], int]:
+    def read(self, reader: StateReader) -> tuple[list[TokenRow], int]:
         return self.task.rows(reader)
 
     def facts(self) -> dict[str, Any]:
@@ -155,23 +155,23 @@ class LabelQuestion(Question):
         fit(states, labels, layers, self.kind, self.pace, seed, keep, tell)
 
 
-class TreeQuestion(Question):
+class TreeQuestion(ProbeQuestion):
     """Distances, depths and heads of dependency trees."""
 
-    pace: Pace
+    pace: ProbeSchedule
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ProbePlan) -> None:
         if not plan.data:
             raise ConfigError("--data is missing; structure is asked of a CoNLL-U file")
         for library in ("scipy.stats", "scipy.sparse.csgraph"):  # now, not after an hour
             needed(library, "trees are measured", "tasks")
         self.name, self.notes = "structure", list[str]()
         self.rank, self.trees, self.tested = rank_of(plan.kind), *trees_of(plan, self.notes)
-        self.pace = replace(PACE, decay=plan.decay, **most(plan))
+        self.pace = replace(PACE, decay=plan.weight_decay, **most(plan))
         self.whats = ["distance", "depth", "head", *["head control"] * plan.control]
         self.control_of = {"head": "head control"} if plan.control else {}
 
-    def read(self, reader: Reader) -> tuple[list[Row], int]:
+    def read(self, reader: StateReader) -> tuple[list[TokenRow], int]:
         sentences = [tree.words for tree in self.trees.trees]
         return reader.words(sentences), sum(map(len, sentences))
 
@@ -201,7 +201,7 @@ class TreeQuestion(Question):
         )  # fmt: skip
 
 
-def most(plan: Plan) -> dict[str, int]:
+def most(plan: ProbePlan) -> dict[str, int]:
     """The last epoch, where one is asked for."""
     return {"epochs": plan.epochs} if plan.epochs else {}
 
@@ -216,18 +216,18 @@ def rank_of(kind: str) -> int:
     raise ConfigError(f"--probe is {kind}; a structural probe is linear: choose linear or rank-N")
 
 
-def trees_of(plan: Plan, notes: list[str]) -> tuple[Trees, str]:
+def trees_of(plan: ProbePlan, notes: list[str]) -> tuple[Trees, str]:
     """Train, dev and test parts, from one file or several, and which of them is tested; the limit
     is of what learns.
     """
 
-    def read(name: str, part: str) -> list[Tree]:
+    def read(name: str, part: str) -> list[DependencyTree]:
         problems = Problems()
         trees = read_trees(name, plan.skip, problems)
         notes.extend(problems.notes(part))
         return trees
 
-    def example_of(tree: Tree) -> Tagged:
+    def example_of(tree: DependencyTree) -> Tagged:
         return Tagged(tree.words, ("",) * len(tree.words), tree.place)
 
     parts, tested = in_parts(plan.data or "", plan.valid, plan.test, read, notes, example_of)
@@ -238,15 +238,15 @@ def trees_of(plan: Plan, notes: list[str]) -> tuple[Trees, str]:
     return Trees(every, train, dev, test if tested == "test" else dev), tested
 
 
-class HeadQuestion(Question):
+class HeadQuestion(ProbeQuestion):
     """What every head attends to, on plain text or, with trees, along relations."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ProbePlan) -> None:
         if not plan.data:
             raise ConfigError("--data is missing; heads are looked at while they read a text, a "
                               "prepared directory or a CoNLL-U file")  # fmt: skip
         self.name, self.notes, self.whats, self.control_of = "heads", [], ["heads"], {}
-        self.trees: list[Tree] = []
+        self.trees: list[DependencyTree] = []
         self.texts: list[str] = []
         if plan.control:
             raise ConfigError("--control is for probes; heads learn nothing, leave it out")
@@ -274,7 +274,7 @@ class HeadQuestion(Question):
         """Those that have heads: 1 and above."""
         return [layer for layer in super().layers(frozen) if layer > 0]
 
-    def read(self, reader: Reader) -> tuple[list[Row], int]:
+    def read(self, reader: StateReader) -> tuple[list[TokenRow], int]:
         """No vectors: the attention is all that is looked at."""
         if self.trees:
             return reader.words([tree.words for tree in self.trees]), 0
@@ -309,14 +309,14 @@ class HeadQuestion(Question):
             keep(layer, figures)
 
 
-def check_split(plan: Plan) -> None:
+def check_split(plan: ProbePlan) -> None:
     """Refuses to choose a part of what has none."""
     if "split" in plan.changed() and not Path(plan.data or "", MARKER).is_file():
         raise ConfigError(f"--split {plan.split} is a part of a prepared directory, and "
                           f"{plan.data} is none; leave it out")  # fmt: skip
 
 
-def question(plan: Plan) -> Question:
+def question(plan: ProbePlan) -> ProbeQuestion:
     """By the plan's task: "heads", "structure", auto:NAME, or a file."""
     if plan.task == "heads":
         return HeadQuestion(plan)
@@ -335,5 +335,7 @@ def question(plan: Plan) -> Question:
             f"--task is the file {plan.task}, and --data {plan.data} is there as well; files with "
             "labels are --task, --valid and --test"
         )
-    reading = Reading(dict(plan.fields), plan.form, plan.header, plan.download, tuple(plan.skip))
+    reading = ProbeFileOptions(
+        dict(plan.fields), plan.form, plan.header, plan.download, tuple(plan.skip)
+    )
     return LabelQuestion(task_of_files(plan.task, plan.valid, plan.test, reading, plan.limit), plan)

@@ -20,7 +20,7 @@ POOLING = ("mean", "first")
 LENGTH = 512  # tokens of a row, where a model has no last position
 
 
-class Row(NamedTuple):
+class TokenRow(NamedTuple):
     """Some tokens that are read at once. A span (unit, begin, end) says that the vector of a unit
     (a word, or a text) is the mean of these tokens.
     """
@@ -33,7 +33,7 @@ class Row(NamedTuple):
     whole: bool = True  # is it all of it?
 
 
-class Reader(Embedder):
+class StateReader(Embedder):
     """One model; `pooling` first takes a word's first piece, and of a text the token that speaks
     for it (the first of BERT and Longformer, else the last).
     """
@@ -63,7 +63,7 @@ class Reader(Embedder):
     def around(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """The marks before and after a text: (id, segment)."""
         if self.frame is None:
-            return [], [(self.model.config.end, 0)] if self.pair else []
+            return [], [(self.model.config.eos_id, 0)] if self.pair else []
         layout = self.frame.single
         place = layout.index(("a", 0))
         before, after = (
@@ -72,7 +72,7 @@ class Reader(Embedder):
         )
         return before, after
 
-    def words(self, sentences: Sequence[Sequence[str]]) -> list[Row]:
+    def words(self, sentences: Sequence[Sequence[str]]) -> list[TokenRow]:
         """Units are the words of all sentences in their order. A sentence that is too long is read
         in windows, each word where its context is fullest; `long` counts how many are.
         """
@@ -83,7 +83,7 @@ class Reader(Embedder):
         marks = [token for token, _ in before], [token for token, _ in after]
         edges = [segment for _, segment in before], [segment for _, segment in after]
         blank = self.special.end if self.special.unknown is None else self.special.unknown
-        rows: list[Row] = []
+        rows: list[TokenRow] = []
         whole = self.pooling == "mean"  # all pieces of a word make its vector, or the first
         unit = self.long = 0
         for item, cut in enumerate(pieces(sentences, self.tokenizer.ready, blank)):
@@ -96,11 +96,11 @@ class Reader(Embedder):
                     for place, word in zip(window.rows, window.words, strict=True)
                 ]
                 segments = [*edges[0], *[0] * (inner[1] - inner[0]), *edges[1]]
-                rows.append(Row(window.ids, segments, spans, inner, item, len(windows) == 1))
+                rows.append(TokenRow(window.ids, segments, spans, inner, item, len(windows) == 1))
             unit += len(cut)
         return rows
 
-    def texts(self, texts: Sequence[str]) -> list[Row]:
+    def texts(self, texts: Sequence[str]) -> list[TokenRow]:
         """A unit a text; what is too long loses its end, and `cut` counts how many did."""
         before, after = self.around
         rows = []
@@ -113,7 +113,7 @@ class Reader(Embedder):
                 span = (item, 0, 1)
             else:
                 span = (item, count - 1, count)
-            rows.append(Row(framed.ids, framed.segments, [span], inner, item))
+            rows.append(TokenRow(framed.ids, framed.segments, [span], inner, item))
         return rows
 
     @property
@@ -129,32 +129,32 @@ class Reader(Embedder):
 
     # -- states
 
-    def inputs(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    def inputs(self, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor, dict[str, Any]]:
         """Tokens [B, T], which are no padding [B, T], and what else the model is told."""
         left = self.frame is not None and self.frame.left
-        tokens, real = self.table([row.ids for row in rows], self.special.pad or 0, left)
+        tokens, attention_mask = self.table([row.ids for row in rows], self.special.pad or 0, left)
         more: dict[str, Any] = {}
         if self.frame is not None and self.frame.segments:
             segments = [row.segments for row in rows]
             more["segments"] = self.table(segments, self.frame.beyond, left)[0]
-        return tokens, real, more
+        return tokens, attention_mask, more
 
-    def shifts(self, rows: Sequence[Row]) -> list[int]:
+    def shifts(self, rows: Sequence[TokenRow]) -> list[int]:
         """The column of each row's first token: not 0 where padding stands before it."""
         widest = max(len(row.ids) for row in rows)
         left = self.frame is not None and self.frame.left
         return [widest - len(row.ids) if left else 0 for row in rows]
 
-    def every(self, rows: Sequence[Row]) -> list[Tensor]:
+    def every(self, rows: Sequence[TokenRow]) -> list[Tensor]:
         """The states [B, T, width] of layers 0 … depth."""
-        tokens, real, more = self.inputs(rows)
+        tokens, attention_mask, more = self.inputs(rows)
         states: list[Tensor] = []
         hooks = [
             layer.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
             for layer in self.layers
         ]
         try:
-            last = self.read(tokens, None if bool(real.all()) else real, more)
+            last = self.read(tokens, None if bool(attention_mask.all()) else attention_mask, more)
         finally:
             for hook in hooks:
                 hook.remove()

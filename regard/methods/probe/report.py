@@ -10,7 +10,7 @@ from typing import Any
 from regard.methods.probe.control import selectivity
 from regard.methods.probe.heads import STATISTICS
 from regard.methods.probe.probes import MIX
-from regard.report.curves import Line, Panel, said, svg
+from regard.report.curves import CurveLine, Panel, said, svg
 from regard.report.heatmap import heat_map
 
 Key = tuple[str, str, int, int]  # source, what, seed, layer
@@ -115,11 +115,11 @@ def panels(result: Figures) -> Iterator[Panel]:
             lines.append(curve(rows, "trained", control, name, "control"))
         for level, value in result["baselines"].get(what, {}).get(name, {}).items():
             ends = [(layers[0], value), (layers[-1], value)]
-            lines.append(Line(f"{level} {said(value)}", ends, LEVEL))
+            lines.append(CurveLine(f"{level} {said(value)}", ends, LEVEL))
         yield Panel(f"{result['task']}: {title}", lines, across="layer", marks=layers)
 
 
-def curve(rows: Sequence[Figures], source: str, what: str, name: str, title: str) -> Line:
+def curve(rows: Sequence[Figures], source: str, what: str, name: str, title: str) -> CurveLine:
     """Means with a deviation to either side; of heads the band goes from the least to the most."""
     points, band = [], []
     for row in rows:
@@ -132,7 +132,7 @@ def curve(rows: Sequence[Figures], source: str, what: str, name: str, title: str
             edges = [head[name] for head in figures["heads"]]
         points.append((row["layer"], mean))
         band.append((row["layer"], min(edges), max(edges)))
-    return Line(title, points, INKS[title], dots=True, band=band)
+    return CurveLine(title, points, INKS[title], dots=True, band=band)
 
 
 def head_maps(result: Figures) -> dict[str, str]:

@@ -24,7 +24,7 @@ from regard.core.atomic_dir import hidden_beside
 from regard.core.errors import ConfigError, StorageError
 from regard.core.seeding import seed_torch
 from regard.formats.directory import Checkpoint
-from regard.methods.probe.reader import Reader, Row
+from regard.methods.probe.reader import StateReader, TokenRow
 from regard.models.extensions import extend
 from regard.tasks.inference import by_tokens
 from regard.training.train_module import evaluating
@@ -69,8 +69,8 @@ def chosen_layers(layers: Sequence[int], depth: int) -> list[int]:
 
 
 def states_of(
-    reader: Reader,
-    rows: Sequence[Row],
+    reader: StateReader,
+    rows: Sequence[TokenRow],
     units: int,
     layers: Sequence[int],
     cache: Path | None = None,
@@ -90,7 +90,11 @@ def states_of(
 
 
 def fill(
-    table: np.ndarray, reader: Reader, rows: Sequence[Row], layers: Sequence[int], tell: Tell
+    table: np.ndarray,
+    reader: StateReader,
+    rows: Sequence[TokenRow],
+    layers: Sequence[int],
+    tell: Tell,
 ) -> None:
     """Reads all rows, in batches of similar length."""
     sizes = np.array([len(row.ids) for row in rows], np.int64)
@@ -125,7 +129,7 @@ def means(hidden: Tensor, spans: np.ndarray) -> Tensor:
 # -- the cache
 
 
-def digest(reader: Reader, rows: Sequence[Row], layers: Sequence[int]) -> str:
+def digest(reader: StateReader, rows: Sequence[TokenRow], layers: Sequence[int]) -> str:
     """Of everything the states depend on."""
     total = hashlib.blake2b(digest_size=16)
     model = reader.model  # whose parts may differ in more than their weights
@@ -147,8 +151,8 @@ def add_weights(digest: Any, model: Any) -> None:
 def write(
     place: Path,
     shape: tuple[int, ...],
-    reader: Reader,
-    rows: Sequence[Row],
+    reader: StateReader,
+    rows: Sequence[TokenRow],
     layers: Sequence[int],
     tell: Tell,
 ) -> None:
@@ -202,7 +206,7 @@ def untrained(loaded: Checkpoint, seed: int) -> Checkpoint:
     model = loaded.model
     with torch.random.fork_rng(devices=[]):
         seed_torch(seed, "untrained")
-        fresh = type(model)(model.config).initialise()
+        fresh = type(model)(model.config).initialize()
         for name, options in model.extensions.items():
             fresh = extend(fresh, name, dict(options), loaded.tokenizer)
     like = next(value for value in model.parameters() if value.is_floating_point())

@@ -18,14 +18,14 @@ from torch.nn import functional as F
 
 from regard.core.seeding import LARGEST, keyed
 from regard.methods.probe.control import control_heads
-from regard.methods.probe.learning import Epoch, Pace, learn
+from regard.methods.probe.learning import Epoch, ProbeSchedule, learn
 from regard.methods.probe.probes import Keep
 from regard.methods.probe.states import States
 from regard.methods.probe.tree_scores import depth_scores, distance_scores
-from regard.methods.probe.trees import Tree
+from regard.methods.probe.trees import DependencyTree
 
 START = 0.05  # B begins uniform within this
-PACE = Pace(factor=0.1, batch=20, epochs=40)
+PACE = ProbeSchedule(factor=0.1, batch=20, epochs=40)
 WHAT = ("distance", "depth", "head")
 
 
@@ -64,7 +64,7 @@ def depth_loss(predicted: Tensor, gold: Tensor, sizes: Tensor) -> Tensor:
 # -- probes
 
 
-class Projection(nn.Module):
+class StructuralProjection(nn.Module):
     """B, transposed [width, rank]; the head probe has two of them."""
 
     def __init__(self, width: int, rank: int, seed: int, sides: int = 1) -> None:
@@ -78,7 +78,7 @@ class Projection(nn.Module):
 class Trees:
     """Trees with the units of their words, in three parts."""
 
-    trees: list[Tree]
+    trees: list[DependencyTree]
     train: np.ndarray
     dev: np.ndarray
     test: np.ndarray
@@ -88,7 +88,7 @@ class Trees:
         return np.concatenate([[0], np.cumsum([len(tree.words) for tree in self.trees])])
 
 
-class StructureCourse:
+class StructureProbeObjective:
     """One of WHAT for all layers; `control` replaces the heads by those of word types."""
 
     def __init__(
@@ -107,11 +107,11 @@ class StructureCourse:
         width = states.width
         sides = 2 if what == "head" else 1
         self.modules: list[nn.Module] = [
-            Projection(width, rank or width, seed, sides) for _ in self.layers
+            StructuralProjection(width, rank or width, seed, sides) for _ in self.layers
         ]
         self.gold = [self.gold_of(tree, seed, control) for tree in trees.trees]
 
-    def gold_of(self, tree: Tree, seed: int, control: bool) -> np.ndarray:
+    def gold_of(self, tree: DependencyTree, seed: int, control: bool) -> np.ndarray:
         """Distances, depths, or the places of heads; -1: not asked."""
         if self.what == "distance":
             return tree.distances
@@ -195,14 +195,14 @@ def fit_structure(
     trees: Trees,
     layers: Sequence[int],
     rank: int,
-    pace: Pace,
+    pace: ProbeSchedule,
     seed: int,
     keep: Keep,
     tell: Epoch = lambda epoch, left: None,
     control: bool = False,
 ) -> None:
     """Trains one probe a layer, and says what each scores as soon as it is done."""
-    course = StructureCourse(what, states, trees, layers, rank, seed, control)
+    course = StructureProbeObjective(what, states, trees, layers, rank, seed, control)
 
     def done(place: int, epochs: int) -> None:
         keep(course.layers[place], course.measure(place) | {"epochs": epochs})

@@ -14,12 +14,12 @@ from regard.core.errors import InputError, UnknownName
 from regard.data.examples import Labelled, Tagged
 from regard.data.files import TextFile
 from regard.data.problems import Problems
-from regard.data.readers import Reader as FileReader
+from regard.data.readers import ExampleReader as FileReader
 from regard.data.records import json_lines
 from regard.methods.probe.control import control_labels
 from regard.methods.probe.plan import LIMIT
-from regard.methods.probe.probes import IGNORED, Labels
-from regard.methods.probe.reader import Reader, Row
+from regard.methods.probe.probes import IGNORED, ProbeLabels
+from regard.methods.probe.reader import StateReader, TokenRow
 from regard.methods.probe.trees import FIELDS, read_trees
 from regard.tasks import read
 from regard.tasks import task as task_named
@@ -32,7 +32,7 @@ SAME = "measured on the data of --valid, which also told when to stop; --test gi
 
 
 @dataclass(frozen=True)
-class Item:
+class ProbeItem:
     """Words with a label each (None: not asked), or one text or two with one label."""
 
     texts: tuple[str, ...]
@@ -44,21 +44,21 @@ class Item:
 
 
 @dataclass
-class Task:
+class ProbeTask:
     """`shape` says what an item is: words, texts or pairs."""
 
     name: str
     shape: str
-    parts: dict[str, list[Item]]  # train, dev, test
+    parts: dict[str, list[ProbeItem]]  # train, dev, test
     notes: list[str] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
     tested: str = "test"  # on what scores are measured
 
     @property
-    def items(self) -> list[Item]:
+    def items(self) -> list[ProbeItem]:
         return [item for part in PARTS for item in self.parts[part]]
 
-    def rows(self, reader: Reader) -> tuple[list[Row], int]:
+    def rows(self, reader: StateReader) -> tuple[list[TokenRow], int]:
         """What the model reads, and how many vectors come of it."""
         if self.shape == "words":
             sentences = [item.texts for item in self.items]
@@ -66,7 +66,7 @@ class Task:
         texts = [text for item in self.items for text in item.texts]
         return reader.texts(texts), len(texts)
 
-    def labels(self) -> Labels:
+    def labels(self) -> ProbeLabels:
         """Codes of everything that is asked."""
         codes = {label: code for code, label in enumerate(self.classes)}
         items = self.items
@@ -81,12 +81,12 @@ class Task:
         ends = np.cumsum([len(self.parts[part]) for part in PARTS])
         own = zip(PARTS, np.split(np.arange(len(items)), ends[:2]), strict=True)
         labelled = {part: places[sizes[places] > 0] for part, places in own}
-        return Labels(
+        return ProbeLabels(
             rows, flat[flat != IGNORED], np.concatenate([[0], np.cumsum(sizes)]),
             len(self.classes), labelled["train"], labelled["dev"], labelled[self.tested],
         )  # fmt: skip
 
-    def control(self, seed: int) -> Labels:
+    def control(self, seed: int) -> ProbeLabels:
         """The same units with labels that only their word types decide."""
         labels = self.labels()
         words = [word for item in self.items for word, label in
@@ -109,7 +109,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ProbeFileOptions:
     """How files are read, as the options of commands say it."""
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -123,12 +123,12 @@ def task_of_files(
     data: str,
     valid: str | None = None,
     test: str | None = None,
-    reading: Reading | None = None,
+    reading: ProbeFileOptions | None = None,
     limit: int = LIMIT,
-) -> Task:
+) -> ProbeTask:
     """A task from labelled files; the limit is of what learns."""
     notes: list[str] = []
-    how = reading or Reading()
+    how = reading or ProbeFileOptions()
     rows, tested = in_parts(
         data, valid, test, lambda name, part: examples(name, how, notes, part), notes
     )
@@ -144,7 +144,7 @@ def task_of_files(
     if len(shapes) != 1:
         raise InputError(f"{data} and what validates or tests hold examples of different kinds: "
                          f"{', '.join(sorted(shapes))}")  # fmt: skip
-    return settled(Task(Path(data).name, shapes.pop(), parts, notes, tested=tested))
+    return settled(ProbeTask(Path(data).name, shapes.pop(), parts, notes, tested=tested))
 
 
 def in_parts(
@@ -178,7 +178,7 @@ def thinned(rows: Sequence[Any], count: int) -> list[Any]:
     return [rows[i * len(rows) // count] for i in range(count)]
 
 
-def examples(name: str, reading: Reading, notes: list[str], part: str) -> list[Any]:
+def examples(name: str, reading: ProbeFileOptions, notes: list[str], part: str) -> list[Any]:
     """Tagged or classified examples, whichever the file holds."""
     problems = Problems()
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
@@ -201,7 +201,7 @@ def examples(name: str, reading: Reading, notes: list[str], part: str) -> list[A
     return rows
 
 
-def tagged(name: str, reading: Reading) -> bool:
+def tagged(name: str, reading: ProbeFileOptions) -> bool:
     """Does a file hold words with tags? Columns do; of records their first says it."""
     if "words" in reading.fields or "tags" in reading.fields:
         return True
@@ -218,12 +218,12 @@ def shape_of(example: Any) -> str:
     return "texts" if example.pair is None else "pairs"
 
 
-def item_of(example: Any) -> Item:
+def item_of(example: Any) -> ProbeItem:
     if isinstance(example, Tagged):
-        return Item(example.words, example.tags or ())
+        return ProbeItem(example.words, example.tags or ())
     assert isinstance(example, Labelled)
     texts = (example.text,) if example.pair is None else (example.text, example.pair)
-    return Item(texts, (str(example.label),))
+    return ProbeItem(texts, (str(example.label),))
 
 
 def divided(
@@ -263,7 +263,7 @@ def several(labels: Collection[str], name: str) -> None:
                          "classes")  # fmt: skip
 
 
-def settled(task: Task) -> Task:
+def settled(task: ProbeTask) -> ProbeTask:
     """With its classes, which are those of training; refuses what no probe can learn or show."""
     counts = task.counts
     for part in ("train", "dev", task.tested):

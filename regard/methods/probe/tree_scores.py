@@ -14,7 +14,7 @@ import numpy as np
 
 from regard.data.files import needed
 from regard.methods.probe.heads import Heads, frequent
-from regard.methods.probe.trees import Tree
+from regard.methods.probe.trees import DependencyTree
 
 LENGTHS = range(5, 51)  # words of a sentence
 
@@ -29,7 +29,7 @@ def spanning_tree(distances: np.ndarray) -> set[tuple[int, int]]:
     return {(min(a, b), max(a, b)) for a, b in zip(rows.tolist(), columns.tolist(), strict=True)}
 
 
-def gold_edges(tree: Tree) -> set[tuple[int, int]]:
+def gold_edges(tree: DependencyTree) -> set[tuple[int, int]]:
     """Undirected, between words that are no punctuation."""
     counted = tree.counted
     return {
@@ -39,7 +39,7 @@ def gold_edges(tree: Tree) -> set[tuple[int, int]]:
     }
 
 
-def predicted_edges(tree: Tree, distances: np.ndarray) -> set[tuple[int, int]]:
+def predicted_edges(tree: DependencyTree, distances: np.ndarray) -> set[tuple[int, int]]:
     places = np.flatnonzero(tree.counted)
     inner = spanning_tree(distances[np.ix_(places, places)]) if len(places) > 1 else set()
     return {(int(places[a]), int(places[b])) for a, b in inner}
@@ -66,7 +66,7 @@ def over_lengths(values: Mapping[int, Sequence[float]]) -> float | None:
 
 
 def distance_scores(
-    trees: Sequence[Tree], predicted: Sequence[np.ndarray]
+    trees: Sequence[DependencyTree], predicted: Sequence[np.ndarray]
 ) -> dict[str, float | None]:
     right = total = 0
     by_length: dict[int, list[float]] = {}
@@ -80,7 +80,9 @@ def distance_scores(
     return {"uuas": right / total if total else None, "spearman": over_lengths(by_length)}
 
 
-def depth_scores(trees: Sequence[Tree], predicted: Sequence[np.ndarray]) -> dict[str, float | None]:
+def depth_scores(
+    trees: Sequence[DependencyTree], predicted: Sequence[np.ndarray]
+) -> dict[str, float | None]:
     right = total = 0
     by_length: dict[int, list[float]] = {}
     for tree, depths in zip(trees, predicted, strict=True):
@@ -93,7 +95,7 @@ def depth_scores(trees: Sequence[Tree], predicted: Sequence[np.ndarray]) -> dict
     return {"root": right / total if total else None, "spearman": over_lengths(by_length)}
 
 
-def chain_scores(trees: Sequence[Tree]) -> dict[str, float | None]:
+def chain_scores(trees: Sequence[DependencyTree]) -> dict[str, float | None]:
     """The baseline that every word hangs on its neighbour: distances along the sentence."""
     places = [np.arange(len(tree.words)) for tree in trees]
     return distance_scores(trees, [np.abs(p[:, None] - p[None]) for p in places])
@@ -109,7 +111,7 @@ def always(name: str, counts: Sequence[Counter[int]], shift: int = 0) -> dict[st
 
 
 def baselines(
-    learned: Sequence[Tree], tested: Sequence[Tree]
+    learned: Sequence[DependencyTree], tested: Sequence[DependencyTree]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """What each figure reaches without a look at the states: every word hangs on its neighbour,
     has its head as far away as most are in what learns, and the root stands where it stands most

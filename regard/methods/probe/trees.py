@@ -16,7 +16,7 @@ import numpy as np
 
 from regard.core.errors import InputError
 from regard.data.files import TextFile
-from regard.data.problems import NOWHERE, Place, Problems
+from regard.data.problems import NOWHERE, FileLine, Problems
 
 COLUMNS = 10
 PUNCTUATION = ("PUNCT", "punct")  # its part of speech, its relation
@@ -24,13 +24,13 @@ FIELDS = ("upos", "xpos", "relation")
 
 
 @dataclass(frozen=True)
-class Tree:
+class DependencyTree:
     words: tuple[str, ...]
     heads: tuple[int, ...]  # places in the sentence, from 0; -1 of the root
     relations: tuple[str, ...]
     upos: tuple[str, ...]
     xpos: tuple[str, ...]
-    place: Place = NOWHERE
+    place: FileLine = NOWHERE
 
     @property
     def root(self) -> int:
@@ -79,7 +79,7 @@ def from_the_root(heads: tuple[int, ...]) -> list[int]:
 
 def read_trees(
     file: str | Path, skip: Collection[str] = (), problems: Problems | None = None
-) -> list[Tree]:
+) -> list[DependencyTree]:
     """All trees of a file; wrong lines are refused together, or their sentences left out."""
     path = Path(file)
     if not path.is_file():
@@ -92,7 +92,7 @@ def read_trees(
     return trees
 
 
-def stream(path: Path, problems: Problems) -> Iterator[Tree | None]:
+def stream(path: Path, problems: Problems) -> Iterator[DependencyTree | None]:
     lines: list[tuple[int, str]] = []
     for number, line in TextFile(path, str(path), problems).lines():
         if line.strip():
@@ -105,7 +105,7 @@ def stream(path: Path, problems: Problems) -> Iterator[Tree | None]:
         yield tree_of(lines, str(path), problems)
 
 
-def tree_of(lines: list[tuple[int, str]], name: str, problems: Problems) -> Tree | None:
+def tree_of(lines: list[tuple[int, str]], name: str, problems: Problems) -> DependencyTree | None:
     """None, and every wrong line said, if there is one."""
     rows: list[tuple[int, list[str]]] = []
     wrong: list[tuple[int, str, str]] = []
@@ -136,10 +136,10 @@ def tree_of(lines: list[tuple[int, str]], name: str, problems: Problems) -> Tree
         elif len(from_the_root(heads)) != count:
             wrong.append((rows[0][0], "contradiction", "heads of the sentence form a circle"))
     for number, kind, trouble in wrong:
-        problems.add(Place(name, number), kind, f"{trouble}; the sentence is left out")
+        problems.add(FileLine(name, number), kind, f"{trouble}; the sentence is left out")
     if wrong or not rows:
         return None
     words, upos, xpos, relations = (
         tuple(cells[column] for _, cells in rows) for column in (1, 3, 4, 7)
     )
-    return Tree(words, heads, relations, upos, xpos, Place(name, rows[0][0]))
+    return DependencyTree(words, heads, relations, upos, xpos, FileLine(name, rows[0][0]))

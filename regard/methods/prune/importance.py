@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.attention import Kernel
-from regard.attention.kernels import How
+from regard.attention.kernels import AttentionArgs
 from regard.attention.pattern import Pattern
 from regard.core.errors import InputError
 from regard.formats.directory import Checkpoint
@@ -58,7 +58,7 @@ def gated(model: nn.Module, heads: Gate, units: Gate) -> Iterator[None]:
 
 
 def behind(name: str, inner: Kernel, gate: Gate) -> Kernel:
-    def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+    def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         y = inner(pattern, q, k, v, how)  # [B, H, Q, D]
         return y * gate(name, y)[..., None, None]
 
@@ -116,7 +116,7 @@ def at_rest(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(learns)
 
 
-def normalised(scores: dict[str, Tensor]) -> dict[str, Tensor]:
+def normalized(scores: dict[str, Tensor]) -> dict[str, Tensor]:
     """Each layer's by its L2 norm, so that layers can be compared (Molchanov et al. 2017)."""
     return {name: v / v.norm().clamp_min(1e-30) for name, v in scores.items()}
 
@@ -189,9 +189,12 @@ def surprise(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> Tensor
     from regard.objectives.reading import read_on
 
     if model.kind == "encoder-decoder":
-        source, real = right_padded([source for source, _ in pairs], model.device)
-        begun = [[model.config.start, *target[:-1]] for _, target in pairs]
-        hidden, firsts = model(source, right_padded(begun, model.device)[0], real), [0] * len(pairs)
+        source, attention_mask = right_padded([source for source, _ in pairs], model.device)
+        begun = [[model.config.start_id, *target[:-1]] for _, target in pairs]
+        hidden, firsts = (
+            model(source, right_padded(begun, model.device)[0], attention_mask),
+            [0] * len(pairs),
+        )
     else:
         rows = [[*source, *target[:-1]] for source, target in pairs]
         hidden = read_on(model, right_padded(rows, model.device)[0])
@@ -205,11 +208,11 @@ def surprise(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> Tensor
 
 
 def read(model: Any, objective: Objective, samples: int) -> Iterator[Run]:
-    from regard.training.parallel import Group
+    from regard.training.parallel import ProcessGroup
     from regard.training.train_module import steps
 
     like, state = next(model.parameters()), None
-    for first, places, _ in steps(objective, Group(), samples):
+    for first, places, _ in steps(objective, ProcessGroup(), samples):
         state = objective.begin(model, len(places)) if first else state
         batch = objective.collate([objective.get(place) for place in places])
         yield partial(total, objective, model, moved(batch, like.device, like.dtype), state)

@@ -23,7 +23,7 @@ from regard.attention.block import FeedForward, Gated
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.formats.directory import Checkpoint, load
 from regard.methods.options import PruneOptions as Plan
-from regard.methods.prune.importance import importances, losses, normalised
+from regard.methods.prune.importance import importances, losses, normalized
 from regard.methods.smaller import Watch, check_out, write_measured
 from regard.models.extensions import extend
 from regard.models.extensions.pruned import networks_of, remaining, sites
@@ -33,7 +33,7 @@ from regard.training.optimizer import matrices_of
 REPORT, PICTURE = "prune.json", "heads.svg"
 ZEROS = (
     "the zeros of --weights are stored and multiplied like any other number: the model is neither "
-    "smaller nor faster, and training on fills them again, unless with optimizer.zeros=true"
+    "smaller nor faster, and training on fills them again, unless with optimizer.keep_sparsity=true"
 )
 
 Scores = dict[str, Tensor]  # by attention or network: one number for each head or unit
@@ -95,7 +95,7 @@ def scored(loaded: Checkpoint, plan: Plan, watch: Watch) -> tuple[Scores, Scores
     watch("measuring what matters")
     with losses(loaded, plan.data, plan.samples, plan.limit, plan.testing) as runs:
         measured = importances(loaded.model, runs)
-    heads = normalised(measured.heads) if plan.normal else measured.heads
+    heads = normalized(measured.heads) if plan.normal else measured.heads
     return (heads if plan.heads else {}), units or measured.units
 
 

@@ -45,9 +45,9 @@ def trim(loaded: Checkpoint, texts: Iterable[str], size: int, out: Path) -> dict
             f"the tokenizer of {loaded.path} is a {table['model'].get('type')}; only one of word "
             "pieces can be made smaller"
         )
-    ids = chosen(table, counted(fast, texts), min(size, model.config.vocabulary))
+    ids = chosen(table, counted(fast, texts), min(size, model.config.vocab_size))
     config = model.config
-    shape = config.replace(vocabulary=len(ids), padding=ids.index(config.padding))
+    shape = config.replace(vocab_size=len(ids), pad_id=ids.index(config.pad_id))
     smaller = type(model)(shape, heads_in(model))
     rows = torch.tensor(ids)
     state = {k: v[rows] if k in WORDS else v for k, v in model.state_dict().items()}
@@ -59,7 +59,7 @@ def trim(loaded: Checkpoint, texts: Iterable[str], size: int, out: Path) -> dict
             shutil.copyfile(loaded.path / name, out / name)
     save(smaller.eval(), out, renumbered(tokenizer, table, ids), source)  # config.json comes last
     before, after = model.parameter_count(), smaller.parameter_count()
-    return {"words": [config.vocabulary, len(ids)], "parameters": [before, after]}
+    return {"words": [config.vocab_size, len(ids)], "parameters": [before, after]}
 
 
 def counted(fast: Fast, texts: Iterable[str]) -> Counter[int]:

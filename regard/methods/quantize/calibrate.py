@@ -27,7 +27,7 @@ LENGTH = 512  # tokens
 NAMED = 5  # layers of a message
 
 
-class Watching(TorchFunctionMode):
+class InputSquares(TorchFunctionMode):
     """Adds up the squares of what is multiplied with certain matrices, or with parts of them."""
 
     def __init__(self, layers: dict[str, nn.Linear]) -> None:
@@ -65,7 +65,7 @@ class Watching(TorchFunctionMode):
 
 def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
     """Cuts the rows of these layers in place; gives what it changes."""
-    from regard.methods.probe.reader import Reader
+    from regard.methods.probe.reader import StateReader
     from regard.training.train_module import evaluating
 
     distinct = apart(layers)
@@ -74,8 +74,10 @@ def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) 
             f"nothing of this {type(loaded.model).__name__} can be fitted to a text: tables of "
             "words alone become small; leave --calibrate out"
         )
-    reader = Reader(loaded, length=min(getattr(loaded.config, "context", None) or LENGTH, LENGTH))
-    with evaluating(loaded.model), torch.no_grad(), Watching(distinct) as seen:
+    reader = StateReader(
+        loaded, length=min(getattr(loaded.config, "context", None) or LENGTH, LENGTH)
+    )
+    with evaluating(loaded.model), torch.no_grad(), InputSquares(distinct) as seen:
         for row in reader.texts(texts):
             tokens, _, more = reader.inputs([row])
             reader.read(tokens, None, more)

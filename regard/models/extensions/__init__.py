@@ -70,6 +70,6 @@ def extend(
     with made_like(model):
         part.apply(model)
         if model.device.type != "meta":
-            part.initialise(model, tokenizer)
+            part.initialize(model, tokenizer)
     model.extensions[name] = part.table()
     return model.train(was_training)

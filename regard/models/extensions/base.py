@@ -56,7 +56,7 @@ class Extension:
         """Changes the model in place; on the meta device there are only shapes."""
         raise TypeError(f"{type(self).__name__} does not say what it changes")
 
-    def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
+    def initialize(self, model: Any, tokenizer: Tokenizer | None) -> None:
         """The first values of new weights, on a model that does not get them from a file."""
 
 

@@ -27,7 +27,7 @@ STD = 0.02
 
 
 @dataclass(frozen=True)
-class Options:
+class CharacterOptions:
     network: str = "gru"  # as in the paper, in both directions; "conv": windows of characters
     most: int = 16  # characters of a token; the rest of a longer one is not read
     alphabet: int = 1024  # characters told apart; the rarest share one vector
@@ -36,7 +36,7 @@ class Options:
     open: float = -2.0  # b at the start: the lower, the nearer training starts to the plain model
 
 
-class Windows(nn.Module):
+class CharacterConvolution(nn.Module):
     """The strongest of each feature over all windows of a spelling (Kim 2014)."""
 
     def __init__(self, size: int, width: int, window: int) -> None:
@@ -51,7 +51,7 @@ class Windows(nn.Module):
         return y.masked_fill(~seen[:, None], -1.0).amax(2)
 
 
-class Ends(nn.Module):
+class BidirectionalEnds(nn.Module):
     """Where a recurrent network ends that reads from both sides."""
 
     def __init__(self, size: int, width: int, window: int) -> None:
@@ -71,15 +71,15 @@ class Ends(nn.Module):
         return torch.cat(ends, -1)
 
 
-NETWORKS: dict[str, Any] = {"gru": Ends, "conv": Windows}
+NETWORKS: dict[str, Any] = {"gru": BidirectionalEnds, "conv": CharacterConvolution}
 
 
-class Spelling(nn.Module):
+class CharacterMixer(nn.Module):
     """What stands beside a table of tokens and mixes characters into what it gives."""
 
     table: Tensor  # [words, most] of characters' numbers, PADDING behind the last
 
-    def __init__(self, words: int, width: int, o: Options) -> None:
+    def __init__(self, words: int, width: int, o: CharacterOptions) -> None:
         super().__init__()
         self.register_buffer("table", torch.zeros(words, o.most, dtype=torch.int32))
         self.characters = nn.Embedding(o.alphabet, o.size, padding_idx=PADDING)
@@ -107,10 +107,10 @@ class Spelling(nn.Module):
         self.table = F.pad(self.table, (0, 0, 0, words - self.table.size(0)))
 
 
-class Spelled(nn.Module):
+class SpelledTable(nn.Module):
     """Stands in the place of a table of tokens; its vectors know how the tokens are spelled."""
 
-    def __init__(self, plain: nn.Module, spelling: Spelling) -> None:
+    def __init__(self, plain: nn.Module, spelling: CharacterMixer) -> None:
         adopt(self, plain)
         self.spelling = spelling
 
@@ -119,11 +119,11 @@ class Spelled(nn.Module):
         return y
 
 
-class SpelledEmbedding(Spelled, nn.Embedding):
+class SpelledEmbedding(SpelledTable, nn.Embedding):
     pass
 
 
-class SpelledAdaptive(Spelled, AdaptiveEmbedding):
+class SpelledAdaptive(SpelledTable, AdaptiveEmbedding):
     pass
 
 
@@ -136,17 +136,17 @@ def owner_of(model: Any) -> Any:
 
 
 class Characters(Extension):
-    Options: ClassVar[type] = Options
+    Options: ClassVar[type] = CharacterOptions
     name = "characters"
     choices: ClassVar = {"network": NETWORKS}
     least: ClassVar = {"most": 1, "alphabet": FIRST + 1, "size": 1, "window": 1}
 
     def apply(self, model: Any) -> None:
         owner, c = owner_of(model), model.config
-        spelling = Spelling(c.vocabulary, c.width, self.options)
+        spelling = CharacterMixer(c.vocab_size, c.width, self.options)
         owner.tokens = KINDS[type(owner.tokens)](owner.tokens, spelling)
 
-    def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
+    def initialize(self, model: Any, tokenizer: Tokenizer | None) -> None:
         """Spellings come from the tokenizer's own entries, with what marks the start of a word."""
         if tokenizer is None or tokenizer.fast is None:
             raise ConfigError(
@@ -165,7 +165,7 @@ class Characters(Extension):
             spelling.gate.bias.fill_(self.options.open)
 
 
-def spellings(tokenizer: Tokenizer, words: int, o: Options) -> Tensor:
+def spellings(tokenizer: Tokenizer, words: int, o: CharacterOptions) -> Tensor:
     """A row of characters' numbers for each token; the most frequent characters come first."""
     entries = [tokenizer.ready.id_to_token(i) or "" for i in range(words)]
     counts = Counter(character for entry in entries for character in entry)

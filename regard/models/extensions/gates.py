@@ -31,7 +31,7 @@ PLACES = {
 
 
 @dataclass(frozen=True)
-class Options:
+class GateOptions:
     place: str = "both"  # "attention", "feed_forward"
     kind: str = "sigmoid"  # "highway", "gru"
     open: float | None = None  # b at the start: the higher, the more is let in; None: the kind's
@@ -46,7 +46,7 @@ class Sigmoid(nn.Module):
         super().__init__()
         self.gate = nn.Linear(width, width)
 
-    def initialise(self, start: float) -> None:
+    def initialize(self, start: float) -> None:
         nn.init.zeros_(self.gate.weight)
         nn.init.constant_(self.gate.bias, start)
 
@@ -74,7 +74,7 @@ class GRU(nn.Module):
         self.stream = nn.Linear(width, 2 * width, bias=False)  # U of z and r
         self.reset = nn.Linear(width, width, bias=False)  # U of h
 
-    def initialise(self, start: float) -> None:
+    def initialize(self, start: float) -> None:
         for layer in (self.found, self.stream, self.reset):
             for matrix in layer.weight.split(layer.in_features):
                 nn.init.xavier_uniform_(matrix)
@@ -115,7 +115,7 @@ GATED: dict[type[PostNorm], type[GatedPostNorm]] = {PostNorm: GatedPostNorm, Pre
 
 
 class Gates(Extension):
-    Options: ClassVar[type] = Options
+    Options: ClassVar[type] = GateOptions
     name = "gates"
     choices: ClassVar = {"place": PLACES, "kind": KINDS}
 
@@ -143,9 +143,9 @@ class Gates(Extension):
             gate = KINDS[self.options.kind](width)
             setattr(block, name, GATED[type(plain)](plain, gate))
 
-    def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
+    def initialize(self, model: Any, tokenizer: Tokenizer | None) -> None:
         start = self.options.open
         with torch.no_grad():
             for _, _, gated in self.paths(model):
                 gate: Any = gated.gate
-                gate.initialise(gate.OPEN if start is None else float(start))
+                gate.initialize(gate.OPEN if start is None else float(start))

@@ -9,7 +9,7 @@ A learned λ is softplus(gρ) - softplus(0) with ρ = 0 at the start. A softplus
 training could not begin at the plain model; less its value at the start it does, with half of the
 gradient of a plain number, and it stays above -log 2: knowledge can become as strong as it likes,
 but is never turned against what it says by more than that. Learned weights b start at 1 under a
-learned λ and at 0 under a fixed one, which begins at the plain model too. An optimiser like Adam
+learned λ and at 0 under a fixed one, which begins at the plain model too. An optimizer like Adam
 moves every number by about its rate in a step; at the rates of fine-tuning neither would get
 anywhere, so both are learned g = 100 times faster than what they stand in.
 """
@@ -45,7 +45,7 @@ class GuidanceOptions:
     gated: bool = False  # is λ gated by the row that asks?
 
 
-class Constant(nn.Module):
+class ConstantTable(nn.Module):
     """Numbers that nobody learns: [rows, columns], all of one value."""
 
     def __init__(self, shape: tuple[int, ...], value: float) -> None:
@@ -59,7 +59,7 @@ class Constant(nn.Module):
         return self.value == 0.0
 
 
-class Weights(nn.Module):
+class RuleWeights(nn.Module):
     """b: a number for each rule and head."""
 
     def __init__(self, rules: int, heads: int, start: float) -> None:
@@ -77,7 +77,7 @@ class Weights(nn.Module):
         return is_silent(self.each)
 
 
-class Strength(nn.Module):
+class GuidanceStrength(nn.Module):
     """λ = softplus(gρ) - softplus(0), one for all heads or one for each."""
 
     def __init__(self, count: int) -> None:
@@ -95,7 +95,7 @@ class Strength(nn.Module):
         return is_silent(self.raw)
 
 
-class Open(nn.Module):
+class OpenGate(nn.Module):
     """Every row is guided alike."""
 
     def forward(self, bias: Tensor, q: Tensor, pattern: Pattern) -> Tensor:
@@ -124,7 +124,7 @@ def is_silent(weight: Tensor) -> bool:
     return not bool(weight.any())
 
 
-class Guided(nn.Module):
+class GuidedScore(nn.Module):
     """A layer's own score, and what guides it."""
 
     def __init__(self, inner: nn.Module, heads: int, size: int, o: GuidanceOptions) -> None:
@@ -132,11 +132,11 @@ class Guided(nn.Module):
         self.inner, self.rules = inner, len(o.rules)
         count = heads if o.strength == "heads" else 1
         fixed = o.strength == "fixed"
-        self.strength = Constant((1,), o.value) if fixed else Strength(count)
+        self.strength = ConstantTable((1,), o.value) if fixed else GuidanceStrength(count)
         start, learned = 0.0 if fixed else 1.0, o.weights == "learned"
         shape = (self.rules, heads)
-        self.weights = Weights(*shape, start) if learned else Constant(shape, 1.0)
-        self.gate = Gate(heads, size) if o.gated else Open()
+        self.weights = RuleWeights(*shape, start) if learned else ConstantTable(shape, 1.0)
+        self.gate = Gate(heads, size) if o.gated else OpenGate()
 
     def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
         queries, k, bias = self.inner(q, k, view, scale)
@@ -155,7 +155,7 @@ class Guided(nn.Module):
 
     def reset(self) -> None:
         for part in (self.strength, self.weights, self.gate):
-            if isinstance(part, Strength | Weights | Gate):
+            if isinstance(part, GuidanceStrength | RuleWeights | Gate):
                 part.reset()
 
 
@@ -182,11 +182,11 @@ class Guidance(Extension):
     def apply(self, model: Any) -> None:
         for part in attentions(model):
             project = part.project
-            part.score = Guided(part.score, project.heads, project.size, self.options)
+            part.score = GuidedScore(part.score, project.heads, project.size, self.options)
 
-    def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
+    def initialize(self, model: Any, tokenizer: Tokenizer | None) -> None:
         for part in model.modules():
-            if isinstance(part, Guided):
+            if isinstance(part, GuidedScore):
                 part.reset()
 
 

@@ -21,7 +21,7 @@ from regard.data.knowledge.options import KINDS
 
 
 @dataclass(frozen=True)
-class Tokens:
+class GuideInputs:
     """What rules may ask of a batch; a table that is not known is None.
 
     `entity` counts the entities of each text from 1, 0 is none; `edges` [B, R, M, M] holds 1 where
@@ -43,7 +43,9 @@ class Tokens:
         return table
 
 
-Rule = Callable[[Tokens, Tensor, Tensor, Tensor], Tensor]  # (tokens, batch, query, key) -> values
+Rule = Callable[
+    [GuideInputs, Tensor, Tensor, Tensor], Tensor
+]  # (tokens, batch, query, key) -> values
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,18 @@ class GuidedView(View):
 
 
 @dataclass(frozen=True)
-class Guide:
+class RuleGuide:
     """Rules about a batch, in the order in which a model has weights for them.
 
     >>> near = lambda tokens, batch, query, key: ((query - key).abs() <= 2).float()
     >>> Guide(Tokens(ids), (near,))
     """
 
-    tokens: Tokens
+    tokens: GuideInputs
     rules: tuple[Rule, ...]
     asking: Tensor | None = None  # [B, Q]: the tokens whose rows ask, if not all do
 
-    def of(self, asking: Tensor | None) -> Guide:
+    def of(self, asking: Tensor | None) -> RuleGuide:
         return replace(self, asking=asking)
 
     def features(self, pattern: Pattern, dtype: torch.dtype) -> Tensor:
@@ -86,13 +88,15 @@ class Guide:
 # -- rules that come along, by name
 
 
-def same_entity(t: Tokens, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
+def same_entity(t: GuideInputs, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
     entity = t.need("entity", "entity")
     one = entity[batch, query]
     return (one == entity[batch, key]) & (one > 0)
 
 
-def connected(t: Tokens, batch: Tensor, query: Tensor, key: Tensor, relation: int | None) -> Tensor:
+def connected(
+    t: GuideInputs, batch: Tensor, query: Tensor, key: Tensor, relation: int | None
+) -> Tensor:
     """Does a relation (None: any) lead from one of the two to the other?"""
     entity, edges = t.need("entity", "related"), t.need("edges", "related")
     table = edges.amax(1) if relation is None else edges[:, relation]
@@ -100,12 +104,12 @@ def connected(t: Tokens, batch: Tensor, query: Tensor, key: Tensor, relation: in
     return table[batch, one, other] + table[batch, other, one] > 0
 
 
-def related(t: Tokens, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
+def related(t: GuideInputs, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
     return connected(t, batch, query, key, None)
 
 
 def relation(name: str) -> Rule:
-    def rule(t: Tokens, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def rule(t: GuideInputs, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         if name not in t.predicates:
             raise UnknownName("relation", name, t.predicates, "(of this graph)")
         return connected(t, batch, query, key, t.predicates.index(name))
@@ -113,12 +117,12 @@ def relation(name: str) -> Rule:
     return rule
 
 
-def same_token(t: Tokens, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
+def same_token(t: GuideInputs, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """The same word at another place."""
     return (t.ids[batch, query] == t.ids[batch, key]) & (query != key)
 
 
-def same_sentence(t: Tokens, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
+def same_sentence(t: GuideInputs, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
     segments = t.need("segments", "same-sentence")
     return segments[batch, query] == segments[batch, key]
 
@@ -157,7 +161,7 @@ def kinds(text: str) -> Rule:
         raise ConfigError(f"the rule 'kinds:{text}' must name two of {', '.join(KINDS)}")
     first, second = map(KINDS.index, names)
 
-    def rule(t: Tokens, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def rule(t: GuideInputs, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         table = t.need("kinds", f"kinds:{text}")
         return (table[batch, query] == first) & (table[batch, key] == second)
 

@@ -1,6 +1,6 @@
 """A model in small numbers: matrices of bytes, or of bfloat16, a quarter or half as large.
 
-What is added, normalised or put through a softmax stays as it was, and so do heads, positions,
+What is added, normalized or put through a softmax stays as it was, and so do heads, positions,
 recurrent layers (LSTM) and the tables of an adaptive softmax (Transformer-XL). A table of words
 that is also the output's stays one table. There is no gradient with respect to bytes, so that such
 a model does not learn; it is made from one that has learned.
@@ -19,9 +19,9 @@ from regard.core.errors import ConfigError
 from regard.models.extensions.base import Extension
 from regard.models.extensions.small import (
     KINDS,
-    Matrix,
     SmallEmbedding,
     SmallLinear,
+    SmallMatrix,
     SmallOutput,
     SmallProjection,
 )
@@ -91,7 +91,7 @@ class Int8(Extension):
 
     def apply(self, model: Any) -> None:
         replacements: dict[int, nn.Module] = {}
-        tables: dict[int, Matrix] = {}
+        tables: dict[int, SmallMatrix] = {}
         for name, part in self.chosen(model).items():
             if id(part) not in replacements:  # one module may stand in two places
                 replacements[id(part)] = self.small(part, tables)
@@ -100,14 +100,14 @@ class Int8(Extension):
             if fits(block):
                 put(model, name, SmallBlock(block))
 
-    def small(self, part: Any, tables: dict[int, Matrix]) -> nn.Module:
+    def small(self, part: Any, tables: dict[int, SmallMatrix]) -> nn.Module:
         kind = self.options.kind
         if isinstance(part, Projection):
             return SmallProjection(part, kind)
         if isinstance(part, nn.Linear):
             return SmallLinear(part, kind)
         if id(part.weight) not in tables:
-            tables[id(part.weight)] = Matrix(part.weight, kind)
+            tables[id(part.weight)] = SmallMatrix(part.weight, kind)
         table = tables[id(part.weight)]
         return SmallOutput(part, table) if isinstance(part, Output) else SmallEmbedding(table)
 

@@ -22,32 +22,32 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.memory import Growing
+from regard.attention.memory import KVCache
 from regard.core.errors import ConfigError, InputError
 from regard.data.tokenizer import Tokenizer
 from regard.models.adaptive import AdaptiveOutput
 from regard.models.extensions.base import Extension, adopt
-from regard.models.output import CHUNK, Output, Soft
+from regard.models.output import CHUNK, Output, SoftTarget
 from regard.models.state import State
 
 LARGEST = 2**24  # ids that 32 bits hold exactly
 
 
 @dataclass(frozen=True)
-class Options:
+class PointerOptions:
     window: int = 100  # rows that can be pointed to
     open: float = 0.9  # g at the start, about: the higher, the nearer to the plain model
 
 
-class Past(NamedTuple):
+class PointerMemory(NamedTuple):
     """Rows before those of a call, as many as the window needs."""
 
     hidden: Tensor  # [B, M, width]
     tokens: Tensor  # [B, M]
-    real: Tensor  # [B, M]
+    attention_mask: Tensor  # [B, M]
 
 
-class Parts(NamedTuple):
+class PointerParts(NamedTuple):
     """What a row carries."""
 
     hidden: Tensor  # [..., width]
@@ -56,16 +56,16 @@ class Parts(NamedTuple):
     log_g: Tensor  # [..., 1]
 
 
-class Pointing(nn.Module):
+class PointerScores(nn.Module):
     """Where a row points to."""
 
-    def __init__(self, width: int, vocabulary: int, window: int) -> None:
+    def __init__(self, width: int, vocab_size: int, window: int) -> None:
         super().__init__()
-        self.width, self.vocabulary, self.window = width, vocabulary, window
+        self.width, self.vocab_size, self.window = width, vocab_size, window
         self.query = nn.Linear(width, width)
         self.sentinel = nn.Parameter(torch.zeros(width))
 
-    def initialise(self, start: float) -> None:
+    def initialize(self, start: float) -> None:
         """Scores of variance 2 for rows of numbers of variance 1, half of it from b, and a sentinel
         that outweighs them: b and s point the same way, which is a random one.
         """
@@ -76,14 +76,20 @@ class Pointing(nn.Module):
         self.query.bias.copy_(side / self.width**0.5)
         self.sentinel.copy_(side * (wanted / self.width**0.5))
 
-    def forward(self, hidden: Tensor, tokens: Tensor, real: Tensor | None, past: Past) -> Tensor:
+    def forward(
+        self, hidden: Tensor, tokens: Tensor, attention_mask: Tensor | None, past: PointerMemory
+    ) -> Tensor:
         """hidden [B, T, width] -> the rows that an output reads, [B, T, width + 2 · window + 1]."""
         exact = torch.promote_types(hidden.dtype, torch.float32)
-        there = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
+        there = (
+            torch.ones_like(tokens, dtype=torch.bool) if attention_mask is None else attention_mask
+        )
         before = self.window - 1 - past.tokens.size(1)  # rows that the text does not have
         keys = F.pad(torch.cat([past.hidden.to(hidden.dtype), hidden], 1), (0, 0, before, 0))
         ids = F.pad(torch.cat([past.tokens, tokens], 1), (before, 0)).unfold(1, self.window, 1)
-        seen = F.pad(torch.cat([past.real, there], 1), (before, 0)).unfold(1, self.window, 1)
+        seen = F.pad(torch.cat([past.attention_mask, there], 1), (before, 0)).unfold(
+            1, self.window, 1
+        )
         q = torch.tanh(self.query(hidden))
         z = band(q, keys.to(q.dtype), self.window).to(exact).masked_fill(~seen, -torch.inf)
         own = (q @ self.sentinel.to(q.dtype)).to(exact)
@@ -91,10 +97,10 @@ class Pointing(nn.Module):
         weights, log_g = log_a[..., :-1].exp(), log_a[..., -1:]
         return torch.cat([hidden.to(exact), weights, ids.to(exact), log_g], -1)
 
-    def parts(self, rows: Tensor) -> Parts:
+    def parts(self, rows: Tensor) -> PointerParts:
         sizes = [self.width, self.window, self.window, 1]
         hidden, weights, tokens, log_g = rows.split(sizes, -1)
-        return Parts(hidden.to(self.sentinel.dtype), weights, tokens.long(), log_g)
+        return PointerParts(hidden.to(self.sentinel.dtype), weights, tokens.long(), log_g)
 
 
 def band(q: Tensor, keys: Tensor, window: int) -> Tensor:
@@ -128,12 +134,12 @@ class PointerOutput(Output):
     behind them.
     """
 
-    def __init__(self, plain: Output, pointer: Pointing, layers: int) -> None:
+    def __init__(self, plain: Output, pointer: PointerScores, layers: int) -> None:
         adopt(self, plain)
         self.pointer, self.layers = pointer, layers
 
     def rows(
-        self, hidden: Tensor, tokens: Tensor, real: Tensor | None, state: State | None
+        self, hidden: Tensor, tokens: Tensor, attention_mask: Tensor | None, state: State | None
     ) -> Tensor:
         """With what they point to."""
         pointer = self.pointer
@@ -141,22 +147,22 @@ class PointerOutput(Output):
             past = nothing(hidden, tokens)
         elif state.layers:
             cache = state.layers[-1]
-            if not isinstance(cache, Remembered):
+            if not isinstance(cache, PointerCache):
                 raise InputError("this state holds nothing to point to; begin with model.start")
             past = recalled(cache, state, pointer.window)
             remember(cache, hidden, tokens)
         else:
             own, before = state.hidden[: self.layers], state.hidden[self.layers :]
             past = unpacked(*before) if before else nothing(hidden, tokens)
-            state.hidden = [*own, packed(past, hidden, tokens, real, pointer.window)]
-        y: Tensor = pointer(hidden, tokens, real, past)
+            state.hidden = [*own, packed(past, hidden, tokens, attention_mask, pointer.window)]
+        y: Tensor = pointer(hidden, tokens, attention_mask, past)
         return y
 
-    def caches(self, batch: int, capacity: int) -> list[Growing]:
+    def caches(self, batch: int, capacity: int) -> list[KVCache]:
         like = self.pointer.sentinel
         keys = like.new_zeros(batch, 1, capacity, self.pointer.width)
         ids = like.new_zeros(batch, 1, capacity, 1, dtype=torch.float32)
-        return [Remembered(keys, ids)]
+        return [PointerCache(keys, ids)]
 
     def forward(self, rows: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary."""
@@ -166,14 +172,14 @@ class PointerOutput(Output):
 
     def plainly(self, hidden: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
         """log p_vocabulary of every target [N], without gradient, a few rows at a time."""
-        size, parts = max(1, CHUNK // self.pointer.vocabulary), []
+        size, parts = max(1, CHUNK // self.pointer.vocab_size), []
         with torch.no_grad():
             for h, t in zip(hidden.split(size), targets.split(size), strict=True):
                 words = super().forward(h).to(dtype)
                 parts.append(-F.cross_entropy(words, t, reduction="none"))
         return torch.cat(parts)
 
-    def likelihoods(self, rows: Tensor, targets: Tensor) -> tuple[Parts, Tensor, Tensor]:
+    def likelihoods(self, rows: Tensor, targets: Tensor) -> tuple[PointerParts, Tensor, Tensor]:
         """What the rows carry; log p of every target; and of it the vocabulary's part alone, which
         is a number that nothing flows back into.
         """
@@ -203,7 +209,7 @@ class PointerOutput(Output):
             return -self.likelihoods(rows, targets)[1]
 
     def softened(
-        self, hidden: Tensor, targets: Tensor, soft: Soft, shares: Tensor | None = None
+        self, hidden: Tensor, targets: Tensor, soft: SoftTarget, shares: Tensor | None = None
     ) -> Tensor:
         raise ConfigError(
             "label smoothing and z_loss are of one softmax, and a pointer mixes two; leave them "
@@ -224,41 +230,45 @@ OUTPUTS: dict[type[Output], type[PointerOutput]] = {
 # -- what goes along
 
 
-class Remembered(Growing):
+class PointerCache(KVCache):
     """Beside the caches of the layers: hidden rows [B, 1, capacity, width] and ids [.., 1]."""
 
 
-def nothing(hidden: Tensor, tokens: Tensor) -> Past:
+def nothing(hidden: Tensor, tokens: Tensor) -> PointerMemory:
     empty = tokens[:, :0]
-    return Past(hidden.detach()[:, :0], empty, empty.bool())
+    return PointerMemory(hidden.detach()[:, :0], empty, empty.bool())
 
 
-def unpacked(rows: Tensor) -> Past:
-    return Past(rows[..., :-2], rows[..., -2].long(), rows[..., -1].bool())
+def unpacked(rows: Tensor) -> PointerMemory:
+    return PointerMemory(rows[..., :-2], rows[..., -2].long(), rows[..., -1].bool())
 
 
-def packed(past: Past, hidden: Tensor, tokens: Tensor, real: Tensor | None, window: int) -> Tensor:
+def packed(
+    past: PointerMemory, hidden: Tensor, tokens: Tensor, attention_mask: Tensor | None, window: int
+) -> Tensor:
     """The last rows as one tensor [B, M, width + 2], which a state can carry and reorder."""
     exact = torch.promote_types(hidden.dtype, torch.float32)
-    there = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
+    there = torch.ones_like(tokens, dtype=torch.bool) if attention_mask is None else attention_mask
     joined = [
         torch.cat([past.hidden.to(exact), hidden.detach().to(exact)], 1),
         torch.cat([past.tokens, tokens], 1)[..., None].to(exact),
-        torch.cat([past.real, there], 1)[..., None].to(exact),
+        torch.cat([past.attention_mask, there], 1)[..., None].to(exact),
     ]
     rows = torch.cat(joined, -1)
     return rows[:, max(0, rows.size(1) - window + 1) :]
 
 
-def recalled(cache: Remembered, state: State, window: int) -> Past:
+def recalled(cache: PointerCache, state: State, window: int) -> PointerMemory:
     start, end = max(0, cache.length - window + 1), cache.length
     ids = cache.values[:, 0, start:end, 0].long()
-    marks = state.real
-    real = torch.ones_like(ids, dtype=torch.bool) if marks is None else marks[:, start:end]
-    return Past(cache.keys[:, 0, start:end], ids, real)
+    marks = state.attention_mask
+    attention_mask = (
+        torch.ones_like(ids, dtype=torch.bool) if marks is None else marks[:, start:end]
+    )
+    return PointerMemory(cache.keys[:, 0, start:end], ids, attention_mask)
 
 
-def remember(cache: Remembered, hidden: Tensor, tokens: Tensor) -> None:
+def remember(cache: PointerCache, hidden: Tensor, tokens: Tensor) -> None:
     start, end = cache.length, cache.length + tokens.size(1)
     cache.keys[:, 0, start:end] = hidden.detach()
     cache.values[:, 0, start:end, 0] = tokens.to(cache.values.dtype)
@@ -266,7 +276,7 @@ def remember(cache: Remembered, hidden: Tensor, tokens: Tensor) -> None:
 
 
 class Pointer(Extension):
-    Options: ClassVar[type] = Options
+    Options: ClassVar[type] = PointerOptions
     name = "pointer"
     least: ClassVar = {"window": 1}
 
@@ -287,15 +297,15 @@ class Pointer(Extension):
             )
         if not hasattr(model, "output"):
             raise ConfigError(f"this {kind} has no output for words, so it has none to point to")
-        if model.config.vocabulary > LARGEST:
+        if model.config.vocab_size > LARGEST:
             raise ConfigError(f"a pointer can tell {LARGEST:,} words apart, not more")
 
     def apply(self, model: Any) -> None:
         c, output = model.config, model.output
-        pointer = Pointing(c.width, c.vocabulary, self.options.window)
+        pointer = PointerScores(c.width, c.vocab_size, self.options.window)
         layers = c.layers if model.remembers else 0  # others have a cache for each layer
         model.output = OUTPUTS[type(output)](output, pointer, layers)
 
-    def initialise(self, model: Any, tokenizer: Tokenizer | None) -> None:
+    def initialize(self, model: Any, tokenizer: Tokenizer | None) -> None:
         with torch.no_grad():
-            model.output.pointer.initialise(self.options.open)
+            model.output.pointer.initialize(self.options.open)

@@ -28,12 +28,12 @@ SCORES = (Plain, Relative, RelativeSegments, Rotary)
 
 
 @dataclass(frozen=True)
-class Options:
+class PrunedOptions:
     heads: dict[str, list[int]] = field(default_factory=dict)  # attention -> heads that remain
     hidden: dict[str, int] = field(default_factory=dict)  # network -> units that remain
 
 
-class Remaining(nn.Module):
+class PrunedScore(nn.Module):
     """A score for the heads that remain, where what it holds or is told is of all heads."""
 
     def __init__(self, score: nn.Module, heads: Sequence[int], shared: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ class Remaining(nn.Module):
 
 
 class Pruned(Extension):
-    Options: ClassVar[type] = Options
+    Options: ClassVar[type] = PrunedOptions
     name = "pruned"
 
     def check(self, model: Any) -> None:
@@ -117,7 +117,7 @@ def remaining(attention: Attention) -> list[int]:
 
 def own_parameters(score: nn.Module) -> dict[str, nn.Parameter]:
     """What a score holds for each head by itself."""
-    inner: Any = score.score if isinstance(score, Remaining) else score
+    inner: Any = score.score if isinstance(score, PrunedScore) else score
     return {n: p for n, p in inner.named_parameters(recurse=False) if n in BY_HEAD}
 
 
@@ -139,7 +139,7 @@ def check_heads(name: str, heads: Any, attention: Attention) -> None:
                 f"together; {list(heads)} cannot remain"
             )
     score: Any = attention.score
-    if type(score.score if isinstance(score, Remaining) else score) not in SCORES:
+    if type(score.score if isinstance(score, PrunedScore) else score) not in SCORES:
         raise ConfigError(
             f"{name} weighs its keys by {type(score).__name__}, which knows all of its heads: with "
             "that part a model keeps them"
@@ -166,7 +166,7 @@ def cut_heads(
         project.heads, project.kv_heads = len(heads), len(shared_heads)
         inner, picked = cut_score(part.score, heads, rows, shared)
         wanted = bool(picked) or (biased and isinstance(inner, Plain))
-        part.score = Remaining(inner, numbers, picked) if wanted else inner
+        part.score = PrunedScore(inner, numbers, picked) if wanted else inner
         part.remaining = list(numbers)  # type: ignore[assignment]
     narrow(parts[0].out, 1, rows)
 
@@ -177,7 +177,7 @@ def cut_score(
     """What is the score's own is cut. The names of what it shares with other layers are given, to
     be picked from when they are needed.
     """
-    inner: Any = score.score if isinstance(score, Remaining) else score
+    inner: Any = score.score if isinstance(score, PrunedScore) else score
     picked = []
     for name, value in own_parameters(score).items():
         if id(value) in shared:

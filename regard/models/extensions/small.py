@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.attention.attention import Projection
 from regard.attention.native.int8 import (
     FEW,
-    Ready,
+    NativeMatrix,
     as_bits,
     native_bf16,
     native_int8,
@@ -27,14 +27,14 @@ from regard.attention.native.int8 import (
     ready_bytes,
     serves,
 )
-from regard.models.output import CHUNK, Output, Soft
+from regard.models.output import CHUNK, Output, SoftTarget
 
 PLANES = {"weight": 2, "dynamic": 1}  # bytes of the numbers that are multiplied with the weights
 KINDS = (*PLANES, "bf16")
 READYING = threading.Lock()  # of all matrices: one of its own would keep a model from being copied
 
 
-class Addressed(nn.Module):
+class NativeModule(nn.Module):
     """A module that knows where its numbers lie, for native code. It forgets that when they move:
     other numbers, or a copy of the module, have addresses of their own.
     """
@@ -51,7 +51,7 @@ class Addressed(nn.Module):
         super()._load_from_state_dict(*args, **options)
 
 
-class Matrix(Addressed):
+class SmallMatrix(NativeModule):
     """[outputs, inputs]: bytes with a scale for each output, or the bits of bfloat16."""
 
     weight: Tensor
@@ -66,7 +66,7 @@ class Matrix(Addressed):
             small, scale = quantised(weight)
         self.register_buffer("weight", small)
         self.register_buffer("scale", scale)
-        self.ready: dict[tuple[int, int], Ready] = {}  # what native code wants of some rows
+        self.ready: dict[tuple[int, int], NativeMatrix] = {}  # what native code wants of some rows
         self.place = 0  # where the weight lies if it has been put into large pages
 
     @property
@@ -91,7 +91,7 @@ class Matrix(Addressed):
             return plain_bf16(x, self.weight[some], added)
         return plain_int8(x, self.weight[some], self.scale[some], added, PLANES[self.kind])
 
-    def made_ready(self, bias: Tensor | None, start: int, end: int) -> Ready:
+    def made_ready(self, bias: Tensor | None, start: int, end: int) -> NativeMatrix:
         ready = self.ready.get((start, end))
         if ready is None:
             with READYING:  # of threads that come first at once, one puts the matrix in its place
@@ -99,7 +99,7 @@ class Matrix(Addressed):
                 self.ready[start, end] = ready
         return ready
 
-    def described(self, bias: Tensor | None, start: int, end: int) -> Ready:
+    def described(self, bias: Tensor | None, start: int, end: int) -> NativeMatrix:
         if self.place != self.weight.data_ptr():
             self.weight = placed(self.weight)
             self.place = self.weight.data_ptr()
@@ -131,7 +131,7 @@ class SmallLinear(nn.Module):
     def __init__(self, like: nn.Linear, kind: str) -> None:
         super().__init__()
         self.in_features, self.out_features = like.in_features, like.out_features
-        self.matrix, self.bias = Matrix(like.weight, kind), like.bias
+        self.matrix, self.bias = SmallMatrix(like.weight, kind), like.bias
 
     @property
     def weight(self) -> Tensor:
@@ -149,7 +149,7 @@ class SmallProjection(Projection):
         nn.Module.__init__(self)
         self.in_features, self.out_features = like.in_features, like.out_features
         self.heads, self.kv_heads, self.size = like.heads, like.kv_heads, like.size
-        self.matrix, self.bias = Matrix(like.weight, kind), like.bias
+        self.matrix, self.bias = SmallMatrix(like.weight, kind), like.bias
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
@@ -161,7 +161,7 @@ class SmallProjection(Projection):
 
 
 class SmallEmbedding(nn.Module):
-    def __init__(self, matrix: Matrix) -> None:
+    def __init__(self, matrix: SmallMatrix) -> None:
         super().__init__()
         self.matrix = matrix
 
@@ -176,7 +176,7 @@ class SmallEmbedding(nn.Module):
 class SmallOutput(Output):
     """Logits by a matrix of small numbers, summed and weighed in ordinary ones."""
 
-    def __init__(self, like: Output, matrix: Matrix) -> None:
+    def __init__(self, like: Output, matrix: SmallMatrix) -> None:
         nn.Module.__init__(self)
         self.matrix = matrix
         self.bias: Tensor | None = None
@@ -196,10 +196,10 @@ class SmallOutput(Output):
         return y
 
     def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
-        return self.softened(hidden, targets, Soft(), shares)
+        return self.softened(hidden, targets, SoftTarget(), shares)
 
     def softened(
-        self, hidden: Tensor, targets: Tensor, soft: Soft, shares: Tensor | None = None
+        self, hidden: Tensor, targets: Tensor, soft: SoftTarget, shares: Tensor | None = None
     ) -> Tensor:
         rows = max(1, CHUNK // self.weight.size(0))
         costs = []

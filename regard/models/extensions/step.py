@@ -16,11 +16,11 @@ from torch.nn import functional as F
 
 from regard.attention.attention import Attention, unseen
 from regard.attention.block import Block, FeedForward, PreNorm, gelu_tanh
-from regard.attention.memory import Growing
+from regard.attention.memory import KVCache
 from regard.attention.native.int8 import ADDRESS, COUNT, LONGEST, kernel, serves
 from regard.attention.pattern import Causal, Ordered
 from regard.attention.position import Plain, View
-from regard.models.extensions.small import PLANES, Addressed, SmallLinear, SmallProjection
+from regard.models.extensions.small import PLANES, NativeModule, SmallLinear, SmallProjection
 
 NAME = "step_int8"
 
@@ -74,7 +74,7 @@ def is_gelu_tanh(function: Any) -> bool:
     return same and function.keywords == gelu_tanh.keywords
 
 
-class SmallBlock(Addressed, Block):
+class SmallBlock(NativeModule, Block):
     def __init__(self, like: Block) -> None:
         super().__init__(like.attention, like.feed_forward)
         self.part: BlockPart | None = None  # addresses of the weights, made when they are wanted
@@ -88,7 +88,7 @@ class SmallBlock(Addressed, Block):
         """One row a text, behind a cache with room, and nobody looks or learns."""
         return (
             x.size(1) == 1
-            and type(memory) is Growing
+            and type(memory) is KVCache
             and memory.length < memory.keys.size(2)
             and x.dtype == memory.keys.dtype == torch.float32
             and self.holds(memory, x.size(0))
@@ -99,7 +99,7 @@ class SmallBlock(Addressed, Block):
             and serves(x, NAME)
         )
 
-    def holds(self, memory: Growing, batch: int) -> bool:
+    def holds(self, memory: KVCache, batch: int) -> bool:
         """Is the cache one of this block and of so many texts, as the native code walks it?"""
         project: Any = self.attention.layer.project
         shape = (batch, project.heads, memory.keys.size(2), project.size)
@@ -107,7 +107,7 @@ class SmallBlock(Addressed, Block):
             memory.keys.is_contiguous() and memory.values.is_contiguous()
         )
 
-    def step(self, x: Tensor, view: View, memory: Growing) -> Tensor:
+    def step(self, x: Tensor, view: View, memory: KVCache) -> Tensor:
         y = x.clone(memory_format=torch.contiguous_format)
         mask = None
         if isinstance(view.pattern, Ordered):  # under autocast in other numbers than x

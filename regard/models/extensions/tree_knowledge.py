@@ -12,27 +12,27 @@ from regard.attention.pattern import Pattern
 from regard.attention.position import Distances, View
 from regard.attention.tree_pattern import Branches, limited
 from regard.core.errors import InputError
-from regard.data.knowledge.tree import TRUNK, Flat
-from regard.models.extensions.guide import Guide, GuidedView
-from regard.models.state import Known
+from regard.data.knowledge.tree import TRUNK, FlatTree
+from regard.models.extensions.guide import GuidedView, RuleGuide
+from regard.models.state import KnowledgeView
 
 
 @dataclass(frozen=True)
-class Knowledge(Known):
+class Knowledge(KnowledgeView):
     """Branches, with the positions of their tokens, or a guide, or both."""
 
     soft: Tensor | None = None  # [B, T]: where tokens stand; None: as they are written
     branches: Branches | None = None
-    guide: Guide | None = None
+    guide: RuleGuide | None = None
 
     @classmethod
     def of_trees(
         cls,
-        trees: Sequence[Flat],
+        trees: Sequence[FlatTree],
         *,
         width: int = 0,
         left: bool = False,
-        guide: Guide | None = None,
+        guide: RuleGuide | None = None,
     ) -> Knowledge:
         """Of flattened trees, padded behind (or `left`) to the longest, or to `width`."""
         width = max([width, *(len(tree.tokens) for tree in trees)])
@@ -48,8 +48,8 @@ class Knowledge(Known):
         branches = Branches(line.clamp_min(0), table("word", -2), table("owner", TRUNK), line >= 0)
         return cls(table("soft", 0), branches, guide)
 
-    def positions(self, real: Tensor | None, rows: int, device: torch.device) -> Tensor:
-        return super().positions(real, rows, device) if self.soft is None else self.soft
+    def positions(self, attention_mask: Tensor | None, rows: int, device: torch.device) -> Tensor:
+        return super().positions(attention_mask, rows, device) if self.soft is None else self.soft
 
     def distances(self, counted: Tensor) -> Tensor:
         return counted if self.soft is None else behind(self.soft)

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.attention.native import int8 as module
 from regard.attention.native.int8 import kernel, quantised, rounded
 from regard.core.errors import InputError
-from regard.models.extensions.small import PLANES, Matrix
+from regard.models.extensions.small import PLANES, SmallMatrix
 
 SHAPES = [(1, 1), (2, 5), (3, 15), (64, 4), (63, 7), (65, 9), (96, 17), (130, 33), (200, 64)]
 ROWS = [1, 2, 3, 4, 5, 7, 8, 17, 32, 63, 64, 65, 70]
@@ -42,7 +42,7 @@ def error_of_x(x: Tensor, planes: int) -> Tensor:
 
 def check(kind: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     """|y - x Wᵀ - b| ≤ scale / 2 · Σ |x|, and half a step of x · Σ |Ŵ| where x is rounded."""
-    matrix = Matrix(weight, kind)
+    matrix = SmallMatrix(weight, kind)
     y = matrix(x, bias)
     exact = x.double() @ weight.double().T + (0 if bias is None else bias.double())
     assert y.shape == exact.shape and y.dtype == x.dtype
@@ -68,7 +68,7 @@ def test_torch_is_within_the_bound(kind: str, inputs: int, outputs: int, plain: 
 
 
 def both(kind: str, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    matrix = Matrix(weight, kind)
+    matrix = SmallMatrix(weight, kind)
     found = matrix(x, bias)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "kernel", lambda name: None)
@@ -99,14 +99,14 @@ def test_sums_are_exact() -> None:
         weight = torch.randint(-127, 128, (outputs, inputs), generator=dice).float()
         weight[:, 0] = 127
         for kind in PLANES:
-            y, exact = Matrix(weight, kind)(x, None), x @ weight.T
+            y, exact = SmallMatrix(weight, kind)(x, None), x @ weight.T
             assert (y - exact).abs().max() <= (0 if kind == "dynamic" else 1e-6 * exact.abs().max())
 
 
 @pytest.mark.parametrize("kind", APART)
 def test_other_layouts(kind: str) -> None:
     """What lies otherwise in memory, has more dimensions, or is in other numbers."""
-    matrix = Matrix(drawn(10, 70, seed=1), kind)
+    matrix = SmallMatrix(drawn(10, 70, seed=1), kind)
     x = drawn(2, 3, 70)
     expected = matrix(x.reshape(6, 70), None).view(2, 3, 10)
     assert torch.equal(matrix(x, None), expected)
@@ -122,13 +122,13 @@ def test_other_layouts(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", APART)
 def test_some_outputs(kind: str) -> None:
-    matrix, x, bias = Matrix(drawn(12, 40), kind), drawn(3, 40), drawn(12, seed=3)
+    matrix, x, bias = SmallMatrix(drawn(12, 40), kind), drawn(3, 40), drawn(12, seed=3)
     assert torch.equal(matrix(x, bias, 4, 12), matrix(x, bias)[:, 4:])
 
 
 @pytest.mark.parametrize("kind", APART)
 def test_threads_change_nothing(kind: str) -> None:
-    matrix, x = Matrix(drawn(50, 70), kind), drawn(9, 70)
+    matrix, x = SmallMatrix(drawn(50, 70), kind), drawn(9, 70)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -145,7 +145,7 @@ def test_zeros_and_what_is_no_number(kind: str) -> None:
     weight[2] = 0.0
     x = drawn(4, 20)
     x[1], x[2, 3], x[3, 3] = 0.0, torch.nan, torch.inf
-    y = Matrix(weight, kind)(x, bias)
+    y = SmallMatrix(weight, kind)(x, bias)
     assert torch.equal(y[1], bias) and y[0, 2] == bias[2]
     assert y[2].isnan().all() and not y[3, [0, 1, 3, 4]].isfinite().any()
     assert y[:2].isfinite().all()
@@ -167,7 +167,7 @@ def test_rounded_rows_keep_their_zero() -> None:
 
 @pytest.mark.parametrize("kind", PLANES)
 def test_a_gradient_of_the_rows_is_that_of_the_matrix(kind: str) -> None:
-    matrix, x = Matrix(drawn(6, 10), kind), drawn(3, 10).requires_grad_()
+    matrix, x = SmallMatrix(drawn(6, 10), kind), drawn(3, 10).requires_grad_()
     y = matrix(x, None)
     y.sum().backward()
     assert torch.allclose(x.grad, matrix.whole().sum(0).expand(3, -1), rtol=1e-4, atol=1e-5)
@@ -176,7 +176,7 @@ def test_a_gradient_of_the_rows_is_that_of_the_matrix(kind: str) -> None:
 @pytest.mark.parametrize("kind", [*PLANES, "bf16"])
 def test_rows_of_another_length_are_refused(kind: str) -> None:
     with pytest.raises((InputError, RuntimeError)):
-        Matrix(drawn(5, 64), kind)(drawn(3, 128), None)
+        SmallMatrix(drawn(5, 64), kind)(drawn(3, 128), None)
 
 
 @pytest.mark.skipif(module.ARENA is None, reason="this system has no large pages")

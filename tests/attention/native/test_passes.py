@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention.dropout import Dropout
-from regard.attention.kernels import Explicit
+from regard.attention.kernels import ExplicitAttention
 from regard.attention.native import library, passes
 from regard.attention.pattern import additive
 
@@ -110,7 +110,7 @@ def test_attention_equals_double_precision_under_the_same_mask(rate: float, lear
         given = [x.to(dtype).requires_grad_() for x in inputs]
         extra = None if bias is None else bias.to(dtype).requires_grad_()
         torch.manual_seed(0)
-        y = Explicit.apply(*given, additive(seen, dtype), extra, 0.4, rate)
+        y = ExplicitAttention.apply(*given, additive(seen, dtype), extra, 0.4, rate)
         wanted = given if extra is None else [*given, extra]
         results.append([y, *torch.autograd.grad(y.square().sum(), wanted)])
     for ours, expected in zip(*results, strict=True):

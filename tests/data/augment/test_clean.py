@@ -6,7 +6,15 @@ import pytest
 
 from regard.core.errors import ConfigError
 from regard.data.augment.clean import clean_example, clean_text
-from regard.data.examples import Answer, Choice, Example, Labelled, Pair, Question, Tagged
+from regard.data.examples import (
+    AnswerSpan,
+    Example,
+    Labelled,
+    MultipleChoice,
+    Question,
+    Tagged,
+    TextPair,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,10 +35,10 @@ def test_texts(text: str, cleaned: str) -> None:
 def test_all_texts_of_an_example() -> None:
     assert clean_example(Labelled("A FILM!", label="X")) == Labelled("a film", label="X")
     assert clean_example(Labelled("A!", "B?", 2.5, id="Q1")) == Labelled("a", "b", 2.5, id="Q1")
-    example = Choice("It RAINED.", ("Wet!", "Dry!"), "Effect", 1)
-    assert clean_example(example) == Choice("it rained", ("wet", "dry"), "Effect", 1)
-    years = Choice("When?", ("In 1990", "In 1991"), None, 1)  # they would become the same
-    assert clean_example(years) == Choice("when", years.choices, None, 1)
+    example = MultipleChoice("It RAINED.", ("Wet!", "Dry!"), "Effect", 1)
+    assert clean_example(example) == MultipleChoice("it rained", ("wet", "dry"), "Effect", 1)
+    years = MultipleChoice("When?", ("In 1990", "In 1991"), None, 1)  # they would become the same
+    assert clean_example(years) == MultipleChoice("when", years.choices, None, 1)
     example = Question("Who?", "Nobody!", (), True)
     assert clean_example(example) == Question("who", "nobody", (), True)
 
@@ -39,8 +47,8 @@ def test_all_texts_of_an_example() -> None:
     "example",
     [
         Tagged(("A", "film"), ("O", "O")),
-        Pair("A film", "Ein Film"),
-        Question("Who?", "It was Anna.", (Answer("Anna", 7),)),
+        TextPair("A film", "Ein Film"),
+        Question("Who?", "It was Anna.", (AnswerSpan("Anna", 7),)),
     ],
 )
 def test_what_would_no_longer_fit(example: Example) -> None:

@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.data.augment.eda import METHODS
-from regard.data.augment.examples import CHUNK, Augmenter, Settings
-from regard.data.examples import Answer, Choice, Dialogue, Example, Labelled, Pair, Question, Tagged
+from regard.data.augment.examples import CHUNK, Augmenter, AugmentSettings
+from regard.data.examples import (
+    AnswerSpan,
+    DialogueExample,
+    Example,
+    Labelled,
+    MultipleChoice,
+    Question,
+    Tagged,
+    TextPair,
+)
 from regard.data.tags import entities, problems, repair, write
 from regard.methods.augment.processes import augmented
 from tests.laws.zoo import few
@@ -33,7 +42,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def variants(example: Example, own: str, **changes: Any) -> list[tuple[str, Any]]:
     original: dict[str, Any] = {"copies": 12, "share": 0.2, "thesaurus": own, "seed": 3}
-    results = Augmenter(Settings(METHODS, **(original | changes)))
+    results = Augmenter(AugmentSettings(METHODS, **(original | changes)))
     return [(v.method, v.example) for v in results.variants([example])[0]]
 
 
@@ -57,7 +66,9 @@ def test_of_two_texts_one_changes(own: str) -> None:
 
 
 def test_all_choices_change_or_none(own: str) -> None:
-    original = Choice("a good film was seen", ("good good film", "film film film was"), "effect", 1)
+    original = MultipleChoice(
+        "a good film was seen", ("good good film", "film film film was"), "effect", 1
+    )
     results = [(method, new) for method, new in variants(original, own, copies=24)]
     assert {new.label for _, new in results} == {1} and {new.asks for _, new in results} == {
         "effect"
@@ -67,7 +78,7 @@ def test_all_choices_change_or_none(own: str) -> None:
         assert (new.premise == original.premise) or (new.choices == original.choices)
         if method == "synonyms" and new.choices != original.choices:
             assert all(a != b for a, b in zip(new.choices, original.choices, strict=True))
-    same = Choice("x", ("good", "fine"), None, 0)  # never the same choice twice
+    same = MultipleChoice("x", ("good", "fine"), None, 0)  # never the same choice twice
     assert all(len(set(new.choices)) == 2 for _, new in variants(same, own, copies=24))
 
 
@@ -134,7 +145,7 @@ def test_words_without_tags_stay_without(own: str) -> None:
 @given(st.integers(0, 10_000))
 def test_answers_are_where_they_say(own: str, seed: int) -> None:
     passage = "The good film was made in New York, a good city; New York is like Rome."
-    answers = (Answer("New York", 26), Answer("York, a", 30), Answer("New York", 49))
+    answers = (AnswerSpan("New York", 26), AnswerSpan("York, a", 30), AnswerSpan("New York", 49))
     original = Question("Where was the good film made?", passage, answers, id="q")
     for _, new in variants(original, own, seed=seed, copies=6, share=0.4):
         assert [answer.text for answer in new.answers] == ["New York", "York, a", "New York"]
@@ -174,7 +185,7 @@ def test_texts_without_words(own: str) -> None:
 
 def test_the_seed_decides(own: str) -> None:
     examples = [replace(FILM, text=f"{FILM.text} number {i}") for i in range(2 * CHUNK + 5)]
-    settings = Settings(METHODS, copies=4, thesaurus=own, seed=5)
+    settings = AugmentSettings(METHODS, copies=4, thesaurus=own, seed=5)
     first = list(augmented(examples, settings))
     assert first == list(augmented(examples, settings)) and len(first) == len(examples)
     assert first != list(augmented(examples, replace(settings, seed=6)))
@@ -186,7 +197,7 @@ def test_the_seed_decides(own: str) -> None:
 def test_several_processes_make_the_same(tmp_path: Path) -> None:
     examples = [replace(FILM, text=f"{FILM.text} number {i}") for i in range(CHUNK + 5)]
     own = str(listed(tmp_path / "own.tsv", "film\tmovie", "old hat\tdated"))
-    settings = Settings(METHODS, copies=2, thesaurus=own)
+    settings = AugmentSettings(METHODS, copies=2, thesaurus=own)
     notes, others = list[str](), list[str]()
     results = list(augmented(examples, settings, 2, notes))
     assert results == list(augmented(examples, settings, 1, others))
@@ -201,7 +212,7 @@ def test_several_processes_make_the_same(tmp_path: Path) -> None:
     [
         ({"methods": ()}, "no method; give some of synonyms, insert, swap, delete, masked, back"),
         ({"methods": ("swap", "swap")}, "named twice"),
-        ({"share": 0.0}, "share is 0; it must be above 0 and at most 1"),
+        ({"share": 0.0}, "valid_fraction is 0; it must be above 0 and at most 1"),
         ({"copies": 0}, "copies is 0"),
         ({"seed": -1}, "seed is -1; it must be 0 or more"),
         ({"copies": 1.5}, "copies is 1.5; it must be a whole number"),
@@ -215,26 +226,29 @@ def test_several_processes_make_the_same(tmp_path: Path) -> None:
 )
 def test_what_is_refused(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
-        Settings(**({"methods": ("swap",)} | changes))
+        AugmentSettings(**({"methods": ("swap",)} | changes))
 
 
 def test_unknown_names() -> None:
     with pytest.raises(UnknownName, match="unknown method 'synonym'; did you mean 'synonyms'"):
-        Settings(("synonym",))
+        AugmentSettings(("synonym",))
     with pytest.raises(UnknownName, match="unknown source 'codes'; did you mean 'code'"):
-        Settings(("swap",), source="codes")
+        AugmentSettings(("swap",), source="codes")
 
 
 @pytest.mark.parametrize(
     ("example", "named"),
-    [(Pair("a", "b"), "its target has to say the same"), (Dialogue(("a", "b")), "a reply has to")],
+    [
+        (TextPair("a", "b"), "its target has to say the same"),
+        (DialogueExample(("a", "b")), "a reply has to"),
+    ],
 )
 def test_tasks_whose_answer_would_have_to_change(example: Example, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
-        Augmenter(Settings(("swap",))).variants([example])
+        Augmenter(AugmentSettings(("swap",))).variants([example])
 
 
 def test_models_take_one_process(tmp_path: Path) -> None:
-    settings = Settings(("masked",), masked=str(tmp_path))
+    settings = AugmentSettings(("masked",), masked=str(tmp_path))
     with pytest.raises(ConfigError, match="all cores of one process"):
         list(augmented([FILM], settings, 2))

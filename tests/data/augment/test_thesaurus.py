@@ -8,7 +8,13 @@ import pytest
 
 from regard.core.errors import FormatError, InputError
 from regard.data.augment import thesaurus
-from regard.data.augment.thesaurus import Listed, Sorted, digest, find_wordnet, open_thesaurus
+from regard.data.augment.thesaurus import (
+    SortedSynonymFile,
+    SynonymList,
+    digest,
+    find_wordnet,
+    open_thesaurus,
+)
 from regard.data.augment.words import is_one_word
 from tests.methods.augment.small import listed, wordnet
 
@@ -52,7 +58,7 @@ def test_every_word_of_an_index_is_found(tmp_path: Path) -> None:
     file = listed(
         tmp_path / "sorted", "  1 a licence", "  2 of two lines", *(f"{w} x" for w in words)
     )
-    expected = Sorted(file)
+    expected = SortedSynonymFile(file)
     assert [expected.find(word) for word in words] == [f"{word} x" for word in words]
     assert all(expected.find(word + "!") is None for word in words)
     assert all(expected.find(word) is None for word in ("", "!", "~~", "1"))
@@ -101,7 +107,7 @@ def test_a_list(tmp_path: Path) -> None:
 def test_entries_of_several_words(tmp_path: Path) -> None:
     file = listed(tmp_path / "own.tsv", "film\tmovie", "Hot Dog\tsausage", "hot dog\tfrank")
     known = open_thesaurus(str(file))
-    assert isinstance(known, Listed)
+    assert isinstance(known, SynonymList)
     caught = f"1 of 2 entries of {file} are no single words, such as 'hot dog', and are never"
     assert known.notes(is_one_word)[0].startswith(caught)
     assert known.notes(bool) == []

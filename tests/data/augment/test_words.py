@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import ConfigError, UnknownName
-from regard.data.augment.words import Unit, closed, in_case, is_one_word, split, whole
+from regard.data.augment.words import WordUnit, closed, in_case, is_one_word, split, whole
 from regard.data.words import chinese_cutter
 from tests.laws.zoo import few
 
@@ -93,8 +93,8 @@ def test_words_do_not_grow_together() -> None:
     sentence = split("我喜欢 NLP")
     assert sentence.words == ["我", "喜欢", "NLP"]
     assert str(sentence.swapped(0, 2)) == "NLP 喜欢 我"
-    assert str(sentence.inserted(1, Unit("非常", 1))) == "我非常喜欢 NLP"
-    assert str(sentence.inserted(0, Unit("so", 1))) == "so 我喜欢 NLP"
+    assert str(sentence.inserted(1, WordUnit("非常", 1))) == "我非常喜欢 NLP"
+    assert str(sentence.inserted(0, WordUnit("so", 1))) == "so 我喜欢 NLP"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import FormatError, InputError
-from regard.data.knowledge.graph import Graph, Longest, Match, Triple, split
+from regard.data.knowledge.graph import Graph, LongestMatcher, Match, Triple, split
 from tests.laws.zoo import few
 
 FACTS = "Beijing\tcapital\tChina\nBeijing\tis_a\tCity\nTim Cook\tCEO\tApple\n"
@@ -119,7 +119,7 @@ def test_matches_are_the_longest_whole_words_from_the_left(
     known: set[tuple[str, ...]], row: list[str], data: st.DataObject
 ) -> None:
     begins = data.draw(st.lists(st.booleans(), min_size=len(row), max_size=len(row)))
-    matches = Longest({key: "".join(key) for key in known}).find(row, begins)
+    matches = LongestMatcher({key: "".join(key) for key in known}).find(row, begins)
     ends = [i for i in range(len(row) + 1) if i == len(row) or begins[i]]
     place, expected = 0, []
     while place < len(row):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.core.errors import InputError
 from regard.data.knowledge.graph import Graph
-from regard.data.knowledge.tree import Flat, Node, Tree
+from regard.data.knowledge.tree import FlatTree, KnowledgeTree, Node
 from tests.laws.zoo import few
 
 PAPER = Graph(
@@ -17,13 +17,13 @@ PAPER = Graph(
 )
 
 
-def drawn(flat: Flat) -> list[str]:
+def drawn(flat: FlatTree) -> list[str]:
     return ["".join(str(int(cell)) for cell in row) for row in flat.visible()]
 
 
-def golden() -> Tree:
+def golden() -> KnowledgeTree:
     """A B C, and B has the branches (x y) and (z)."""
-    return Tree([Node("A"), Node("B", [[Node("x"), Node("y")], [Node("z")]]), Node("C")])
+    return KnowledgeTree([Node("A"), Node("B", [[Node("x"), Node("y")], [Node("z")]]), Node("C")])
 
 
 def test_the_golden_example() -> None:
@@ -36,7 +36,7 @@ def test_the_golden_example() -> None:
 
 def test_the_papers_sentence() -> None:
     words = "[CLS] Tim Cook is visiting Beijing now".split()
-    flat = Tree.of(words, PAPER).flatten()
+    flat = KnowledgeTree.of(words, PAPER).flatten()
     assert " ".join(flat.tokens) == (
         "[CLS] Tim Cook CEO Apple is visiting Beijing capital China is_a City now"
     )
@@ -51,19 +51,21 @@ def test_the_papers_sentence() -> None:
 
 def test_branches_are_the_first_ones_and_may_be_the_object_alone() -> None:
     graph = Graph([("a", "has", f"o{i}") for i in range(9)])
-    assert Tree.of(["a"], graph).flatten().tokens == ["a", "has", "o0", "has", "o1"]
-    flat = Tree.of(["a"], graph, branches=3, predicate=False).flatten()
+    assert KnowledgeTree.of(["a"], graph).flatten().tokens == ["a", "has", "o0", "has", "o1"]
+    flat = KnowledgeTree.of(["a"], graph, branches=3, predicate=False).flatten()
     assert flat.tokens == ["a", "o0", "o1", "o2"] and flat.soft == [0, 1, 1, 1]
-    assert Tree.of(["a"], graph, branches=0).flatten().tokens == ["a"]
+    assert KnowledgeTree.of(["a"], graph, branches=0).flatten().tokens == ["a"]
     with pytest.raises(InputError, match="a depth from 1"):
-        Tree.of(["a"], graph, depth=9)
+        KnowledgeTree.of(["a"], graph, depth=9)
 
 
 def test_a_circle_ends_at_the_depth() -> None:
     graph = Graph([("a", "to", "b"), ("b", "to", "a")])
-    sizes = [len(Tree.of(["a"], graph, depth=depth).flatten().tokens) for depth in (1, 2, 3, 4)]
+    sizes = [
+        len(KnowledgeTree.of(["a"], graph, depth=depth).flatten().tokens) for depth in (1, 2, 3, 4)
+    ]
     assert sizes == [3, 5, 7, 9]
-    flat = Tree.of(["a", "c"], graph, depth=2).flatten()
+    flat = KnowledgeTree.of(["a", "c"], graph, depth=2).flatten()
     assert flat.tokens == ["a", "to", "b", "to", "a", "c"]
     assert flat.soft == [0, 1, 2, 3, 4, 1]
     assert drawn(flat)[3] == "001110"  # a branch upon a branch sees itself, and what it grows from
@@ -95,7 +97,7 @@ def trees(draw: st.DrawFn, depth: int = 2) -> list[Node]:
 @few(40)
 @given(trees(), st.integers(1, 40))
 def test_the_laws_of_a_tree(nodes: list[Node], room: int) -> None:
-    flat = Tree(nodes).flatten(room)
+    flat = KnowledgeTree(nodes).flatten(room)
     seen, trunk = flat.visible(), ~np.array(flat.tags, bool)
     assert len(flat.tokens) <= room
     assert (seen == seen.T).all() and seen.diagonal().all()
@@ -108,5 +110,5 @@ def test_the_laws_of_a_tree(nodes: list[Node], room: int) -> None:
 @few(20)
 @given(trees())
 def test_without_knowledge_nothing_changes(nodes: list[Node]) -> None:
-    flat = Tree([Node(node.tokens) for node in nodes]).flatten()
+    flat = KnowledgeTree([Node(node.tokens) for node in nodes]).flatten()
     assert flat.soft == list(range(len(flat.tokens))) and flat.visible().all()

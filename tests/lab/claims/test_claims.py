@@ -15,8 +15,8 @@ from regard.cli.claims import effort_of, keeping
 from regard.core.errors import ConfigError
 from regard.data.corpus import Corpus
 from regard.lab.claims import claim, names
-from regard.lab.claims.engine.claim import Axis, Cell, Chart, Claim, Said
-from regard.lab.claims.engine.experiment import Computed, Followed, Room
+from regard.lab.claims.engine.claim import Axis, Bilingual, Chart, Claim, ClaimCell
+from regard.lab.claims.engine.experiment import ComputedExperiment, FollowedExperiment, Workspace
 from regard.lab.claims.engine.page import reasons
 from regard.lab.claims.engine.rules import (
     Less,
@@ -47,7 +47,7 @@ def leaves(rule):
 @pytest.mark.parametrize("name", names() if os.environ.get("REGARD_ALL") else QUICK)
 def test_an_experiment_gives_what_its_rule_and_its_charts_ask_for(name, texts):
     made = claim(name)
-    figures = made.experiment.figures(made.cells(1)[0], Room(texts, TINY))
+    figures = made.experiment.figures(made.cells(1)[0], Workspace(texts, TINY))
     assert all(isinstance(value, float) and value == value for value in figures.values())
     assert {rule.figure for rule in leaves(made.rule)} <= figures.keys()
     assert {chart.figure for chart in made.charts} <= figures.keys()
@@ -96,7 +96,7 @@ def test_rules_in_chinese_name_their_bounds():
 
 
 def toy(function, arms=("a", "b"), places=(1, 2, 3)):
-    said = Said("it is", "如此")
+    said = Bilingual("it is", "如此")
     return Claim(
         name="toy", statement=said, source="nobody", setting=said, arms=arms,
         axis=Axis(said, places), experiment=function, rule=Less("x", "a", "b", at=places[0]),
@@ -113,7 +113,7 @@ def test_what_is_followed_is_learned_once(tmp_path, together, calls):
         arms = ("a", "b") if together else (arm,)
         return {(a, at): {"x": at * seed + (a == "b")} for at in (1, 2, 3) for a in arms}
 
-    facts = run(toy(Followed(learn, together)), tmp_path)
+    facts = run(toy(FollowedExperiment(learn, together)), tmp_path)
     assert len(seen) == len(set(seen)) == calls
     found = {(c["arm"], c["at"], c["seed"]): c["figures"]["x"] for c in facts["cells"]}
     assert found["b", 3, 2] == 7 and found["a", 1, 1] == 1 and len(found) == 12
@@ -129,7 +129,7 @@ def test_what_is_stopped_goes_on(tmp_path):
             raise KeyboardInterrupt
         return {"x": float(at)}
 
-    made = toy(Computed(measure))
+    made = toy(ComputedExperiment(measure))
     with pytest.raises(KeyboardInterrupt), keeping("again", tmp_path):
         run(made, tmp_path)
     assert (tmp_path / "gallery.html").is_file()
@@ -146,17 +146,17 @@ def test_cells_of_another_setting_are_measured_again(tmp_path):
         seen.append(arm)
         return {"x": 1.0}
 
-    made = toy(Computed(measure))
+    made = toy(ComputedExperiment(measure))
     run(made, tmp_path)
     once = len(seen)
     run(made, tmp_path)
     assert len(seen) == once == 12
-    run(replace(made, setting=Said("otherwise", "换一种做法")), tmp_path)
+    run(replace(made, setting=Bilingual("otherwise", "换一种做法")), tmp_path)
     assert len(seen) == 2 * once
 
 
 def test_a_setting_is_the_same_in_every_process_and_holds_the_steps():
-    one, other = (toy(Computed(lambda arm, at, seed: {"x": 1.0})) for _ in range(2))
+    one, other = (toy(ComputedExperiment(lambda arm, at, seed: {"x": 1.0})) for _ in range(2))
     assert setting(one) == setting(other)
     made = claim("heads")
     longer = replace(made, experiment=replace(made.experiment, steps=7))
@@ -240,5 +240,5 @@ def test_a_line_of_ciphers_keeps_to_one(tmp_path):
 
 
 def test_cells_have_names_of_their_own():
-    cell = Cell("a/b c", 0.5, 2)
+    cell = ClaimCell("a/b c", 0.5, 2)
     assert cell.name == "a-b-c-0.5-2"

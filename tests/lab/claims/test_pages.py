@@ -11,7 +11,7 @@ from regard.cli.claims import warned
 from regard.cli.main import program
 from regard.lab.claims import claim, names
 from regard.lab.claims.engine.chart import drawn, numbers
-from regard.lab.claims.engine.claim import Axis, Chart, Said
+from regard.lab.claims.engine.claim import Axis, Bilingual, Chart
 from regard.lab.claims.engine.page import gallery, page
 from regard.lab.claims.engine.run import judged, run
 
@@ -101,7 +101,7 @@ def test_a_terminal_is_told_why_a_verdict_may_be_none():
 
 def test_what_others_wrote_is_only_text(found):
     made, facts = found
-    nasty = dataclasses.replace(made, statement=Said(NASTY, NASTY), source=NASTY)
+    nasty = dataclasses.replace(made, statement=Bilingual(NASTY, NASTY), source=NASTY)
     facts = facts | {"because": NASTY, "printed": {NASTY: NASTY}}
     for text in (page(nasty, facts), page(nasty, facts | {"name": NASTY})):
         assert "alert" not in "".join(re.findall(r"<script>(.*?)</script>", text, re.S))
@@ -113,9 +113,9 @@ def test_lines_along_the_axis_and_bars_without(found):
     assert drawn(made, facts, made.charts[0]).count('class="c-band') == 2
     still = {(arm, at): [{"x": 1.0}, {"x": 2.0}] for arm in made.arms for at in (4, 16)}
     same = judged(dataclasses.replace(made, rule=Still()), still, 1.0)
-    bars = drawn(made, same, Chart("x", Said("x", "值")))
+    bars = drawn(made, same, Chart("x", Bilingual("x", "值")))
     assert "c-band" not in bars and bars.count("<rect") == 2 and "1.5" in bars
-    assert drawn(made, facts, Chart("nothing", Said("x", "值"))) == ""
+    assert drawn(made, facts, Chart("nothing", Bilingual("x", "值"))) == ""
     assert numbers(same, "x")["scaled", 4] == [1.0, 2.0]
 
 
@@ -177,6 +177,6 @@ def test_the_commands(tmp_path, capsys):
 
 def test_an_axis_is_named_in_both_languages(found):
     made, facts = found
-    axis = Axis(Said("how wide", "多宽"), made.axis.places, logarithmic=True)
+    axis = Axis(Bilingual("how wide", "多宽"), made.axis.places, logarithmic=True)
     text = page(dataclasses.replace(made, axis=axis), facts)
     assert text.count("how wide") == text.count("多宽") > 2

@@ -11,8 +11,8 @@ import pytest
 from regard.core.errors import UnknownName
 from regard.lab.claims import claim, library, names
 from regard.lab.claims.engine import cache, experiment, finetuning, run, texts
-from regard.lab.claims.engine.claim import Cell
-from regard.lab.claims.engine.experiment import Followed, Room
+from regard.lab.claims.engine.claim import ClaimCell
+from regard.lab.claims.engine.experiment import FollowedExperiment, Workspace
 from regard.lab.claims.engine.finetuning import GPT
 
 
@@ -69,7 +69,11 @@ def other_code(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
 
 
 def places(room: Path) -> tuple[object, ...]:
-    return run.setting(claim("path-length")), texts.home(room, "text"), GPT.place(Room(room), "1")
+    return (
+        run.setting(claim("path-length")),
+        texts.home(room, "text"),
+        GPT.place(Workspace(room), "1"),
+    )
 
 
 def test_what_is_kept_hangs_on_the_code(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -86,14 +90,14 @@ def test_what_other_code_left_half_asked_for_is_learned_again(
 ) -> None:
     arms: list[str] = []
 
-    def learn(arm: str, seed: int, room: Room) -> dict[tuple[str, float], dict[str, float]]:
+    def learn(arm: str, seed: int, room: Workspace) -> dict[tuple[str, float], dict[str, float]]:
         arms.append(arm)
         return {(arm, 1.0): {"x": 1.0}, (arm, 2.0): {"x": 2.0}, (arm, 3.0): {"x": 3.0}}
 
-    followed = Followed(learn)
+    followed = FollowedExperiment(learn)
     for at in (1.0, 2.0):
-        followed.figures(Cell("a", at, 1), Room(tmp_path))
+        followed.figures(ClaimCell("a", at, 1), Workspace(tmp_path))
     assert len(arms) == 1
     request.getfixturevalue("other_code")
-    followed.figures(Cell("a", 3.0, 1), Room(tmp_path))
+    followed.figures(ClaimCell("a", 3.0, 1), Workspace(tmp_path))
     assert len(arms) == 2

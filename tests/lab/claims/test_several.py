@@ -18,7 +18,7 @@ import pytest
 from regard.cli.main import main
 from regard.lab.claims import claim, library, names
 from regard.lab.claims.engine.cache import once
-from regard.lab.claims.engine.parallel import Several
+from regard.lab.claims.engine.parallel import ParallelClaims
 
 ROOT = Path(__file__).parents[3]
 
@@ -56,7 +56,7 @@ def test_two_at_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_fails_is_named() -> None:
-    assert "--seeds is 0" in Several(["--seeds", "0"], 1).run(["shift"])["shift"]
+    assert "--seeds is 0" in ParallelClaims(["--seeds", "0"], 1).run(["shift"])["shift"]
 
 
 @pytest.mark.slow

@@ -13,9 +13,9 @@ import torch
 
 from regard.lab.claims import claim
 from regard.lab.claims.engine import labelled_texts
-from regard.lab.claims.engine.claim import Cell
-from regard.lab.claims.engine.experiment import Room
-from regard.lab.claims.engine.finetuning import Start, Tuned, filled
+from regard.lab.claims.engine.claim import ClaimCell
+from regard.lab.claims.engine.experiment import Workspace
+from regard.lab.claims.engine.finetuning import FinetunedExperiment, PretrainedStart, filled
 from regard.lab.claims.engine.rules import NOT, REPRODUCED, UNDECIDED
 from regard.lab.claims.engine.run import run
 from regard.objectives import masked
@@ -118,53 +118,53 @@ def test_who_always_says_the_same_is_right_half_of_the_time(tmp_path: Path) -> N
     from regard.models.bert import Bert, BertConfig
 
     data = labelled_texts.story_text(tmp_path)
-    shape = {"layers": 1, "width": 8, "heads": 1, "hidden": 8, "context": LENGTH}
-    words = Corpus.open(data, "valid").vocabulary
-    model = Bert(BertConfig(vocabulary=words, **shape), Bert.PRETRAINING).initialise()
+    shape = {"layers": 1, "width": 8, "heads": 1, "ffn_size": 8, "context": LENGTH}
+    words = Corpus.open(data, "valid").vocab_size
+    model = Bert(BertConfig(vocab_size=words, **shape), Bert.PRETRAINING).initialize()
     model.heads["next"].out.weight.data.zero_()
     model.heads["next"].out.bias.data.copy_(torch.tensor([0.0, 1.0]))
     regard.save(model, tmp_path / "run")
     (tmp_path / "run" / "recipe.toml").write_text(f'data = "{data}"\n')
-    assert both(tmp_path / "run", Cell("", 0.0, 1)) == {"next": 0.5, "order": 0.5}
+    assert both(tmp_path / "run", ClaimCell("", 0.0, 1)) == {"next": 0.5, "order": 0.5}
 
 
 # -- experiments
 
 
 @pytest.fixture(scope="module")
-def room(tmp_path_factory: pytest.TempPathFactory) -> Room:
-    return Room(tmp_path_factory.mktemp("claims"), TINY)
+def room(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("claims"), TINY)
 
 
 @pytest.mark.parametrize("name", [*QUICK, *(REST if ALL else ())])
-def test_a_cell_of_every_arm(name: str, room: Room) -> None:
+def test_a_cell_of_every_arm(name: str, room: Workspace) -> None:
     made = claim(name)
     at = made.axis.places[0] if made.axis else 0.0
     for arm in made.arms:
-        found = made.experiment.figures(Cell(arm, at, 1), room)
+        found = made.experiment.figures(ClaimCell(arm, at, 1), room)
         assert {chart.figure for chart in made.charts} <= found.keys()
         assert all(value == value for value in found.values())
     left = {file.name for file in room.place.iterdir()}
     assert not [name for name in left if name.startswith(("claim-", "made-", "start-"))]
 
 
-def test_a_start_is_trained_once(room: Room) -> None:
+def test_a_start_is_trained_once(room: Workspace) -> None:
     held = claim("freezing").experiment
-    assert isinstance(held, Tuned)
+    assert isinstance(held, FinetunedExperiment)
     one = held.start.trained(1, room)
     before = (one / "model.safetensors").stat().st_mtime_ns
     assert held.start.trained(1, room) == one
     assert (one / "model.safetensors").stat().st_mtime_ns == before
-    assert held.start.trained(1, Room(room.place, 2 * TINY)) != one
+    assert held.start.trained(1, Workspace(room.place, 2 * TINY)) != one
     fresh = held.start.fresh(1, room)
     assert (fresh / "model.safetensors").read_bytes() != (one / "model.safetensors").read_bytes()
     assert replace(held.start, steps=7).place(room, "1") != held.start.place(room, "1")
 
 
-def test_a_cell_is_a_function_of_its_seed(room: Room) -> None:
+def test_a_cell_is_a_function_of_its_seed(room: Workspace) -> None:
     held = claim("freezing").experiment
     first, again, other = (
-        held.figures(Cell("all layers", 0.0, seed), room)["loss"] for seed in (1, 1, 2)
+        held.figures(ClaimCell("all layers", 0.0, seed), room)["loss"] for seed in (1, 1, 2)
     )
     assert first == again != other
 
@@ -193,8 +193,8 @@ def test_a_whole_claim(tmp_path: Path) -> None:
 
 def test_what_was_stopped_is_no_result(stop: list[int], tmp_path: Path) -> None:
     held = claim("freezing").experiment
-    assert isinstance(held, Tuned)
-    room = Room(tmp_path, TINY)
+    assert isinstance(held, FinetunedExperiment)
+    room = Workspace(tmp_path, TINY)
     stop.append(2)
     with pytest.raises(KeyboardInterrupt):
         held.start.trained(1, room)
@@ -202,7 +202,7 @@ def test_what_was_stopped_is_no_result(stop: list[int], tmp_path: Path) -> None:
 
 
 def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    broken = Start("broken", labelled_texts.mood_text, {"model": "no-such-model"})
+    broken = PretrainedStart("broken", labelled_texts.mood_text, {"model": "no-such-model"})
     with pytest.raises(Exception, match="no-such-model"):
-        broken.trained(1, Room(tmp_path, TINY))
+        broken.trained(1, Workspace(tmp_path, TINY))
     assert not [path for path in (tmp_path / "starts").iterdir() if path.suffix != ".lock"]

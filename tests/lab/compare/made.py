@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.lab.compare.comparison import Plan
-from regard.lab.compare.lineup import Budget, lineup
+from regard.lab.compare.comparison import ComparisonPlan
+from regard.lab.compare.lineup import ModelBudget, lineup
 
 EVIL = "</script><script>alert('x')</script>"
 MODELS = ("transformer", "gpt", "bert", "lstm")
@@ -14,10 +14,10 @@ LENGTHS = (64, 256, 2048)
 
 def comparison(models: tuple[str, ...] = MODELS, seeds: int = 3) -> dict[str, Any]:
     """As Comparison.found() gives it, with Chinese, emoji and markup among its texts."""
-    plan = Plan(
+    plan = ComparisonPlan(
         ("书 📚.txt",),
         tuple(lineup(models)),
-        Budget("tokens", 40_000.0),
+        ModelBudget("tokens", 40_000.0),
         seeds=seeds,
         prompts=("The list of", "今天 <b>早上</b> 🌙"),
         settings=("shape.width=32",),
@@ -43,7 +43,7 @@ def comparison(models: tuple[str, ...] = MODELS, seeds: int = 3) -> dict[str, An
     }
 
 
-def cell(plan: Plan, objective: str, place: int, seed: int) -> dict[str, Any]:
+def cell(plan: ComparisonPlan, objective: str, place: int, seed: int) -> dict[str, Any]:
     off = 0.1 * place + 0.013 * seed**2
     exact = objective in ("causal", "recurrent")
     name = {"masked": "masked_perplexity"}.get(objective, "bits_per_byte")

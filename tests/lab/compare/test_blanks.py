@@ -3,18 +3,25 @@
 import pytest
 import torch
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.core.errors import InputError
 from regard.core.seeding import keyed
 from regard.data.corpus import Corpus
-from regard.lab.compare.blanks import Blanks, sees_both_sides
-from regard.lab.compare.measures import Extent, judged
-from regard.lab.compare.pairs import Pair, exact, minimal_pairs, preferred, pseudo, swapped_tokens
+from regard.lab.compare.blanks import BlankScorer, sees_both_sides
+from regard.lab.compare.measures import MeasureSizes, judged
+from regard.lab.compare.pairs import (
+    MinimalPair,
+    exact,
+    minimal_pairs,
+    preferred,
+    pseudo,
+    swapped_tokens,
+)
 from regard.models import create
 from tests.objectives.small import SPECIAL, VOCABULARY
 from tests.training import small
 
-SHAPE = {"layers": 2, "width": 16, "heads": 2, "hidden": 32, "vocabulary": VOCABULARY}
+SHAPE = {"layers": 2, "width": 16, "heads": 2, "ffn_size": 32, "vocab_size": VOCABULARY}
 ROWS = [[8, 9, 10, 11], [12, 13], [14, 15, 16, 17, 18, 19]]
 PLACES = [1, 0, 5]
 
@@ -24,7 +31,7 @@ def made(name, **changes):
     model = create(name, **SHAPE | changes).eval()
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.2)
-    return Loaded(model)
+    return LoadedModel(model)
 
 
 def log_p(model, hidden, gold):
@@ -33,7 +40,7 @@ def log_p(model, hidden, gold):
 
 def test_bert_is_shown_its_mask():
     loaded = made("bert", context=16)
-    found = Blanks(loaded, SPECIAL)(ROWS, PLACES)
+    found = BlankScorer(loaded, SPECIAL)(ROWS, PLACES)
     for row, place, guess in zip(ROWS, PLACES, found, strict=True):
         shown = [SPECIAL.cls, *row, SPECIAL.sep]
         shown[place + 1] = SPECIAL.mask
@@ -46,7 +53,7 @@ def test_bert_is_shown_its_mask():
 
 def test_longformer_sees_its_first_row_from_everywhere_as_in_learning():
     loaded, row = made("longformer", context=16, window=2), [*range(8, 20)]
-    (found,) = Blanks(loaded, SPECIAL)([row], [11])
+    (found,) = BlankScorer(loaded, SPECIAL)([row], [11])
     shown = torch.tensor([[SPECIAL.cls, *row[:-1], SPECIAL.mask, SPECIAL.sep]])
     with torch.no_grad():
         hidden = loaded.model(shown, global_tokens=torch.zeros(1, 1, dtype=torch.long))
@@ -57,7 +64,7 @@ def test_longformer_sees_its_first_row_from_everywhere_as_in_learning():
 
 def test_xlnet_never_sees_what_it_is_asked_for():
     loaded = made("xlnet", head_size=8)
-    blanks = Blanks(loaded, SPECIAL)
+    blanks = BlankScorer(loaded, SPECIAL)
     one, other = blanks([[8, 9, 10], [8, 20, 10]], [1, 1])
     with torch.no_grad():
         tokens = torch.tensor([[8, 9, 10, SPECIAL.sep, SPECIAL.cls]])
@@ -68,8 +75,8 @@ def test_xlnet_never_sees_what_it_is_asked_for():
 
 
 def test_t5_writes_behind_its_mark():
-    loaded = made("t5", head_size=8, start=0)
-    (found,) = Blanks(loaded, SPECIAL)([[8, 9, 10]], [1])
+    loaded = made("t5", head_size=8, start_id=0)
+    (found,) = BlankScorer(loaded, SPECIAL)([[8, 9, 10]], [1])
     mark = SPECIAL.sentinels[0]
     with torch.no_grad():
         hidden = loaded.model(torch.tensor([[8, mark, 10, 1]]), torch.tensor([[0, mark]]))[0, 1]
@@ -80,12 +87,12 @@ def test_a_model_that_reads_on_cannot_be_asked():
     loaded = made("gpt", context=16)
     assert not sees_both_sides(loaded.model)
     with pytest.raises(InputError, match="behind a blank"):
-        Blanks(loaded, SPECIAL)
+        BlankScorer(loaded, SPECIAL)
 
 
 def test_a_batch_is_its_parts():
     loaded = made("bert", context=16)
-    blanks = Blanks(loaded, SPECIAL)
+    blanks = BlankScorer(loaded, SPECIAL)
     together = blanks(ROWS, PLACES)
     for i, guess in enumerate(together):
         (alone,) = blanks([ROWS[i]], [PLACES[i]])
@@ -121,7 +128,7 @@ def test_an_xlnet_that_has_learned_from_left_to_right_is_asked_so(tmp_path):
         each = [log_p(loaded.model, row, gold) for row, gold in zip(hidden, ids, strict=True)]
         assert total == pytest.approx(sum(each), abs=1e-4)
     wanted = [a > b for a, b in zip(totals[::2], totals[1::2], strict=True)]
-    found = judged(loaded, corpus, Extent(pairs=12, seed=3), 40, both_sides=False)
+    found = judged(loaded, corpus, MeasureSizes(pairs=12, seed=3), 40, both_sides=False)
     assert found["minimal_pairs"] == pytest.approx(sum(wanted) / len(wanted))
     assert found["minimal_pairs_each"]["sums"] == [float(each) for each in wanted]
 
@@ -134,11 +141,11 @@ def test_tokens_are_swapped_where_no_spaces_are():
 
 def test_both_kinds_of_models_prefer_by_their_sums(tmp_path):
     corpus = Corpus.open(small.data(tmp_path / "data"), "test")
-    pairs = [Pair([8, 9, 10], [9, 8, 10]), Pair([11, 12, 13], [13, 12, 11])]
+    pairs = [MinimalPair([8, 9, 10], [9, 8, 10]), MinimalPair([11, 12, 13], [13, 12, 11])]
     bert, gpt = made("bert", context=16), made("gpt", context=16)
     rows = [ids for pair in pairs for ids in pair]
-    totals = pseudo(Blanks(bert, SPECIAL), rows)
-    blanks = Blanks(bert, SPECIAL)
+    totals = pseudo(BlankScorer(bert, SPECIAL), rows)
+    blanks = BlankScorer(bert, SPECIAL)
     for row, total in zip(rows, totals, strict=True):
         each = blanks([row] * 3, [0, 1, 2])
         assert total == pytest.approx(sum(guess.logprob for guess in each), abs=1e-4)

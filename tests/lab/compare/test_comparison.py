@@ -12,21 +12,27 @@ import pytest
 from regard.cli.main import main
 from regard.core.errors import ConfigError, InputError, RegardError
 from regard.data.corpus import read_marker
-from regard.data.prepare import Plan as Prepare
+from regard.data.prepare import PreparePlan as Prepare
 from regard.data.prepare import prepare
-from regard.data.splits import Shares
-from regard.lab.compare.comparison import Comparison, Failed, Plan, begin, curve_of
+from regard.data.splits import SplitShares
+from regard.lab.compare.comparison import (
+    Comparison,
+    ComparisonFailed,
+    ComparisonPlan,
+    begin,
+    curve_of,
+)
 from regard.lab.compare.display import cells
-from regard.lab.compare.lineup import Budget, lineup
+from regard.lab.compare.lineup import ModelBudget, lineup
 from regard.lab.compare.report import write_report
 
 
-def plan(*sources: str, **changes) -> Plan:
+def plan(*sources: str, **changes) -> ComparisonPlan:
     entries = tuple(lineup(["gpt", "lstm"]))
-    return Plan(sources, entries, Budget("tokens", 1e5), vocabulary=400, **changes)
+    return ComparisonPlan(sources, entries, ModelBudget("tokens", 1e5), vocab_size=400, **changes)
 
 
-def comparison(given: Plan, out) -> Comparison:
+def comparison(given: ComparisonPlan, out) -> Comparison:
     return Comparison(given, out, lambda name, record: None)
 
 
@@ -51,7 +57,7 @@ def test_a_comparison_that_was_stopped_before_its_text_was_ready_has_a_report(tm
 
 def test_a_text_without_anything_to_test_with_is_refused(tmp_path):
     (tmp_path / "text.txt").write_text("aaa", encoding="utf-8")
-    given = replace(plan(str(tmp_path / "text.txt")), vocabulary=363)  # bytes, marks, roles
+    given = replace(plan(str(tmp_path / "text.txt")), vocab_size=363)  # bytes, marks, roles
     with pytest.raises(ConfigError, match="too short"):
         comparison(given, tmp_path / "out").prepare()
 
@@ -59,8 +65,8 @@ def test_a_text_without_anything_to_test_with_is_refused(tmp_path):
 @pytest.mark.slow
 def test_a_model_that_fails_does_not_keep_the_others_from_their_turn(tmp_path):
     write_text(tmp_path / "text.txt")
-    made = comparison(plan(str(tmp_path / "text.txt"), length=10**6), tmp_path / "out")
-    with pytest.raises(Failed, match=r"gpt-1: .*too few.*lstm-1: .*too few"):
+    made = comparison(plan(str(tmp_path / "text.txt"), seq_len=10**6), tmp_path / "out")
+    with pytest.raises(ComparisonFailed, match=r"gpt-1: .*too few.*lstm-1: .*too few"):
         made.go()
     found = made.found()
     assert list(found["cells"]) == ["ngram"] and found["missing"] == ["gpt-1", "lstm-1"]
@@ -134,12 +140,14 @@ def test_a_run_that_the_system_ends_says_so(tmp_path):
 def test_text_that_is_prepared_is_taken_as_it_was_cut(tmp_path):
     write_text(tmp_path / "text.txt")
     prepared = tmp_path / "prepared"
-    prepare(Prepare((str(tmp_path / "text.txt"),), prepared, shares=Shares(0.2, 0.2)))
-    for n, change in enumerate(({"vocabulary": 500}, {"reading": {"split_by": "line"}})):
-        given = replace(plan(str(prepared)), **{"vocabulary": Plan.vocabulary} | change)
+    prepare(Prepare((str(tmp_path / "text.txt"),), prepared, shares=SplitShares(0.2, 0.2)))
+    for n, change in enumerate(({"vocab_size": 500}, {"reading": {"split_by": "line"}})):
+        given = replace(plan(str(prepared)), **{"vocabulary": ComparisonPlan.vocab_size} | change)
         with pytest.raises(ConfigError, match="prepared already"):
             comparison(given, tmp_path / str(n)).prepare()
-    made = comparison(replace(plan(str(prepared)), vocabulary=Plan.vocabulary), tmp_path / "out")
+    made = comparison(
+        replace(plan(str(prepared)), vocab_size=ComparisonPlan.vocab_size), tmp_path / "out"
+    )
     made.out.mkdir()
     made.prepare()
     assert (made.out / "data").resolve() == prepared.resolve()
@@ -147,10 +155,10 @@ def test_text_that_is_prepared_is_taken_as_it_was_cut(tmp_path):
 
 def test_only_who_asks_for_a_vocabulary_must_have_it(tmp_path):
     write_text(tmp_path / "text.txt")
-    given = replace(plan(str(tmp_path / "text.txt")), vocabulary=3999)
+    given = replace(plan(str(tmp_path / "text.txt")), vocab_size=3999)
     with pytest.raises(InputError, match="3,999"):
         comparison(given, tmp_path / "asked").prepare()
-    made = comparison(replace(given, vocabulary=Plan.vocabulary), tmp_path / "out")
+    made = comparison(replace(given, vocab_size=ComparisonPlan.vocab_size), tmp_path / "out")
     made.prepare()
     assert read_marker(made.out / "data")["vocabulary"] < 3999
 

@@ -9,9 +9,9 @@ import torch
 
 from regard.api import load
 from regard.data.corpus import Corpus
-from regard.lab.compare.comparison import Cell, Comparison, Plan
-from regard.lab.compare.lineup import Budget, Entry
-from regard.lab.compare.measures import Extent, bits, exact, measure, words_to_hide
+from regard.lab.compare.comparison import Comparison, ComparisonCell, ComparisonPlan
+from regard.lab.compare.lineup import LineupEntry, ModelBudget
+from regard.lab.compare.measures import MeasureSizes, bits, exact, measure, words_to_hide
 from regard.lab.compare.verdict import KEPT
 from regard.models import FAMILIES
 from regard.models.state import State
@@ -20,7 +20,7 @@ from regard.objectives.base import streams
 from regard.objectives.masked import Masked
 from regard.objectives.permuted import Permuted
 from regard.objectives.prefix import Prefix
-from regard.objectives.span import Span
+from regard.objectives.span import SpanCorruption
 from regard.training.build import resolved
 from regard.training.data import TextData
 from regard.training.recipe import make, overrides
@@ -43,9 +43,13 @@ def test_streams_read_on_in_their_own_stretches():
 
 def recipe_of(model, where, **changes):
     """As a comparison has it trained."""
-    entry = Entry.of(model)
-    plan = Plan((str(where),), (entry,), Budget("tokens", 1e5), length=32, samples=4)
-    words = Comparison(plan, where.parent, print).command(Cell(entry, 1), where.parent / "run")
+    entry = LineupEntry.of(model)
+    plan = ComparisonPlan(
+        (str(where),), (entry,), ModelBudget("tokens", 1e5), seq_len=32, batch_size=4
+    )
+    words = Comparison(plan, where.parent, print).command(
+        ComparisonCell(entry, 1), where.parent / "run"
+    )
     settings = [word for word in words if "=" in word]
     base = small.recipe(model, where, objective={"name": entry.objective})
     return make(base.table(), overrides(settings), {"budget": {"steps": 6, "tokens": 0}}, changes)
@@ -59,7 +63,7 @@ def text_of(objective, number):
         return objective.sample(0, number)["tokens"]
     if isinstance(objective, Prefix):  # and the token before
         return np.concatenate(objective.pair(0, number))[1:]
-    if isinstance(objective, Span):
+    if isinstance(objective, SpanCorruption):
         return mended(*(part[:-1].tolist() for part in objective.pair(0, number)))
     sample = objective.sample(0, number)
     return sample["targets"][sample["scored"]]
@@ -140,7 +144,7 @@ def test_bits_per_byte_are_those_of_the_likelihood(model, objective, few, tmp_pa
     it: in its chunk, or in its stream from the beginning, as far as the model remembers.
     """
     own = {"name": objective} | ({"two_directions": False} if objective == "permuted" else {})
-    made = small.recipe(model, few, objective=own, batch={"samples": 4, "length": 32})
+    made = small.recipe(model, few, objective=own, batch={"size": 4, "seq_len": 32})
     train(made, tmp_path / "run", display="silent")
     loaded, corpus = load(tmp_path / "run"), Corpus.open(few, "test")
     ids = torch.from_numpy(corpus.read(0, len(corpus)))
@@ -200,7 +204,7 @@ def test_what_a_model_is_measured_by_is_what_it_can(model, where, tmp_path):
     made = small.recipe(model, where, objective=objective)
     train(made, tmp_path / "run", display="silent")
     prompts = () if model == "t5" else ("w8 w9 w10",)  # these words have no marks for blanks
-    extent = Extent(blanks=20, pairs=4, prompts=prompts, tokens=4)
+    extent = MeasureSizes(blanks=20, pairs=4, prompts=prompts, tokens=4)
     found = measure(tmp_path / "run", where, extent)
     exactly, both = model not in ("bert", "t5"), model in ("bert", "t5", "xlnet")
     assert ("bits_per_byte" in found) == exactly

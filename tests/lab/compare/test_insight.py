@@ -4,25 +4,25 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api import Loaded, load
+from regard.api import LoadedModel, load
 from regard.attention.recorder import record
 from regard.data.corpus import Corpus
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import save
 from regard.lab.compare.costs import fresh, held_at_once, passed, reading
 from regard.lab.compare.insight import attended, labels_of, probed, sentence_of
-from regard.lab.compare.measures import Extent, beginnings, samples
+from regard.lab.compare.measures import MeasureSizes, beginnings, samples
 from regard.models import create
 from tests.training import small
 
-SHAPE = {"layers": 2, "width": 16, "heads": 2, "hidden": 32, "vocabulary": 40, "context": 32}
+SHAPE = {"layers": 2, "width": 16, "heads": 2, "ffn_size": 32, "vocab_size": 40, "context": 32}
 
 
-def model(name, where, **changes) -> Loaded:
+def model(name, where, **changes) -> LoadedModel:
     torch.manual_seed(1)
-    known = {"layers": 1, "width": 16, "vocabulary": 40} if name == "lstm" else SHAPE
+    known = {"layers": 1, "width": 16, "vocab_size": 40} if name == "lstm" else SHAPE
     known = {k: v for k, v in (known | changes).items() if v is not None}
-    return Loaded(create(name, **known).eval(), Tokenizer.open(where), path=where)
+    return LoadedModel(create(name, **known).eval(), Tokenizer.open(where), path=where)
 
 
 def test_the_sentence_is_the_same_for_all(where):
@@ -56,7 +56,7 @@ def test_a_text_that_sets_no_task_has_no_probe(where):
 
 
 def test_probes_have_an_interval_and_an_untrained_model_beside_them(tmp_path):
-    from regard.data.prepare import Plan, prepare
+    from regard.data.prepare import PreparePlan, prepare
 
     words = ["cat", "dog", "tree", "Anna", "sun", "river", "7", "of", "the", "and"]
     dice = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def test_probes_have_an_interval_and_an_untrained_model_beside_them(tmp_path):
         own = [words[i] for i in dice.integers(0, len(words), 9)]
         lines.append(f"{' '.join(own[:4])}, {' '.join(own[4:])}.")
     (tmp_path / "text.txt").write_text("\n\n".join(lines))
-    prepare(Plan((str(tmp_path / "text.txt"),), tmp_path / "data", vocabulary=380))
+    prepare(PreparePlan((str(tmp_path / "text.txt"),), tmp_path / "data", vocab_size=380))
     loaded = model("gpt", tmp_path / "data", vocabulary=400, context=64)
     found = probed(loaded, tmp_path / "data", "train", 80, 0)
     low, high = found["probe_accuracy_interval"]
@@ -77,19 +77,19 @@ def test_probes_have_an_interval_and_an_untrained_model_beside_them(tmp_path):
 
 
 def test_a_beginning_ends_with_a_whole_character(tmp_path):
-    from regard.data.prepare import Plan, prepare
+    from regard.data.prepare import PreparePlan, prepare
 
     dice = np.random.default_rng(0)
     lines = ["".join(chr(0x4E00 + i) for i in dice.integers(0, 5000, 20)) for _ in range(60)]
     (tmp_path / "text.txt").write_text("。\n\n".join(lines), encoding="utf-8")
-    prepare(Plan((str(tmp_path / "text.txt"),), tmp_path / "data", vocabulary=380))
+    prepare(PreparePlan((str(tmp_path / "text.txt"),), tmp_path / "data", vocab_size=380))
     found = beginnings(Corpus.open(tmp_path / "data", "train"), count=8)
     assert len(found) == 8 and not any("\ufffd" in text for text in found)
 
 
 def test_a_prompt_that_is_too_long_for_a_model_is_passed_over(where):
     recipe = small.recipe("gpt", where, objective={"name": "causal"})
-    extent = Extent(prompts=(" ".join(["w8"] * 40), "w8 w9"), tokens=2)
+    extent = MeasureSizes(prompts=(" ".join(["w8"] * 40), "w8 w9"), tokens=2)
     found = samples(model("gpt", where), Corpus.open(where, "test"), recipe, extent)
     assert [each["given"] for each in found] == ["w8 w9"]
 
@@ -97,7 +97,7 @@ def test_a_prompt_that_is_too_long_for_a_model_is_passed_over(where):
 def test_an_xlnet_writes_only_if_it_has_learned_to_ask(where):
     """It asks for the next word by rows that no other objective teaches."""
     loaded, corpus = model("xlnet", where, context=None), Corpus.open(where, "test")
-    extent = Extent(prompts=("w8 w9",), tokens=2)
+    extent = MeasureSizes(prompts=("w8 w9",), tokens=2)
     for name, count in (("permuted", 1), ("causal", 0), ("prefix", 0)):
         recipe = small.recipe("xlnet", where, objective={"name": name})
         assert len(samples(loaded, corpus, recipe, extent)) == count
@@ -131,7 +131,7 @@ def test_memory_is_what_is_held_at_once():
 
 @pytest.mark.parametrize("name", ["gpt", "t5", "lstm", "longformer", "xlnet"])
 def test_a_fresh_model_of_the_same_shape_reads_longer_texts(name, tmp_path):
-    shape = dict(small.SHAPES.get(name, small.PLAIN)) | {"vocabulary": 40}
+    shape = dict(small.SHAPES.get(name, small.PLAIN)) | {"vocab_size": 40}
     given = create(name, **shape)
     save(given, tmp_path / "model")
     made = fresh(load(tmp_path / "model").model, 256)

@@ -3,7 +3,7 @@
 import pytest
 
 from regard.core.errors import ConfigError, UnknownName
-from regard.lab.compare.lineup import Budget, Entry, lineup
+from regard.lab.compare.lineup import LineupEntry, ModelBudget, lineup
 from regard.lab.compare.planning import planned
 
 
@@ -16,20 +16,20 @@ def test_by_default_one_of_each_family():
 
 
 def test_an_entry_names_model_objective_and_size():
-    assert Entry.of("gpt") == Entry("gpt", "causal")
-    assert Entry.of(" bert:masked@tiny") == Entry("bert", "masked", "tiny")
-    assert Entry.of("transformer-xl:causal").name == "transformer-xl-causal"
-    assert Entry.of("gpt@small").name == "gpt-small"
+    assert LineupEntry.of("gpt") == LineupEntry("gpt", "causal")
+    assert LineupEntry.of(" bert:masked@tiny") == LineupEntry("bert", "masked", "tiny")
+    assert LineupEntry.of("transformer-xl:causal").name == "transformer-xl-causal"
+    assert LineupEntry.of("gpt@small").name == "gpt-small"
 
 
 @pytest.mark.parametrize(
     "text",
-    ["gpt:", "gpt@", "", "g p t", "bert:sentences", "gpt:distil", "gpt:masked", "t5:causal",
+    ["gpt:", "gpt@", "", "g p t", "bert:sentences", "gpt:distill", "gpt:masked", "t5:causal",
      "bert:causal", "gpt:span", "xlnet:recurrent"],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_refused(text):
     with pytest.raises((ConfigError, UnknownName)):
-        Entry.of(text)
+        LineupEntry.of(text)
 
 
 def test_a_model_is_compared_once():
@@ -41,8 +41,8 @@ def test_a_model_is_compared_once():
 
 
 def test_a_size_that_is_none_is_refused_before_any_run():
-    given = {"size": "tiny", "seeds": 1, "length": 128, "samples": 16, "vocabulary": 4000}
-    budget, entries = Budget("tokens", 1e5), (Entry.of("gpt"), Entry.of("t5@huge"))
+    given = {"size": "tiny", "seeds": 1, "seq_len": 128, "batch_size": 16, "vocab_size": 4000}
+    budget, entries = ModelBudget("tokens", 1e5), (LineupEntry.of("gpt"), LineupEntry.of("t5@huge"))
     with pytest.raises(ConfigError, match=r"t5-huge.*tiny, small, medium"):
         planned(("book.txt",), entries, budget, **given)
     assert planned(("book.txt",), entries[:1], budget, **given).size == "tiny"
@@ -51,17 +51,17 @@ def test_a_size_that_is_none_is_refused_before_any_run():
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("budget.minutes=9", "use --budget"), ("batch.samples=2", "use --batch-size"),
+        ("budget.minutes=9", "use --budget"), ("batch.size=2", "use --batch-size"),
         ("seed=4", "use --seeds"), ("batch.order=", "in its order"),
         ("objective.shift=true", "in its order"), ("nonsense", "KEY=VALUE"),
         ("optimizer.speed=3", "optimizer.speed"),
     ],
 )  # fmt: skip
 def test_what_the_comparison_settles_is_not_set_beside_it(setting, says):
-    given = {"size": "tiny", "seeds": 1, "length": 128, "samples": 16, "vocabulary": 4000}
-    known = planned(("book.txt",), (Entry.of("gpt"),), Budget("tokens", 1e5), **given,
-                    settings=("optimizer.rate=0.1", "shape.width=32"))  # fmt: skip
-    assert known.settings == ("optimizer.rate=0.1", "shape.width=32")
+    given = {"size": "tiny", "seeds": 1, "seq_len": 128, "batch_size": 16, "vocab_size": 4000}
+    known = planned(("book.txt",), (LineupEntry.of("gpt"),), ModelBudget("tokens", 1e5), **given,
+                    settings=("optimizer.lr=0.1", "shape.width=32"))  # fmt: skip
+    assert known.settings == ("optimizer.lr=0.1", "shape.width=32")
     with pytest.raises((ConfigError, UnknownName), match=says):
         planned(known.sources, known.entries, known.budget, **given, settings=(setting,))
 
@@ -75,7 +75,7 @@ def test_what_the_comparison_settles_is_not_set_beside_it(setting, says):
     ],
 )  # fmt: skip
 def test_budgets(text, kind, amount):
-    found = Budget.of(text)
+    found = ModelBudget.of(text)
     assert (found.kind, found.amount) == (kind, pytest.approx(amount))
 
 
@@ -84,4 +84,4 @@ def test_budgets(text, kind, amount):
 )
 def test_what_is_no_budget_is_refused(text):
     with pytest.raises(ConfigError):
-        Budget.of(text)
+        ModelBudget.of(text)

@@ -10,8 +10,8 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from regard.lab.compare.comparison import Plan
-from regard.lab.compare.lineup import Budget, lineup
+from regard.lab.compare.comparison import ComparisonPlan
+from regard.lab.compare.lineup import ModelBudget, lineup
 from regard.lab.compare.page import INKS, allowance, breaks, curve_panels, page, unfolded
 from regard.lab.compare.repeat import command, spelt
 from regard.lab.compare.report import report_of, write_report
@@ -135,7 +135,7 @@ def test_who_reads_otherwise_is_said_to(tmp_path):
     ("minutes", "en", "zh"), [(0.5, "30 s", "30 秒"), (2.0, "2 min", "2 分钟")]
 )
 def test_a_budget_is_said_alike_in_both_languages(minutes, en, zh):
-    assert allowance(Budget("minutes", minutes)) == (en, zh)
+    assert allowance(ModelBudget("minutes", minutes)) == (en, zh)
 
 
 def test_one_model_with_one_seed(tmp_path):
@@ -155,21 +155,21 @@ def test_figures_that_are_no_numbers_become_nothing(tmp_path):
 
 
 def test_the_command_repeats_the_plan(tmp_path):
-    plan = Plan.of(comparison()["plan"])
+    plan = ComparisonPlan.of(comparison()["plan"])
     said = shlex.split(command(plan, "again"))
     given = dict(itertools.pairwise(said))
     assert said[:3] == ["regard", "compare", plan.sources[0]]
-    assert Budget.of(given["--budget"]) == plan.budget
+    assert ModelBudget.of(given["--budget"]) == plan.budget
     assert tuple(lineup(given["--models"].split(","))) == plan.entries
     assert [b for a, b in itertools.pairwise(said) if a == "--prompt"] == list(plan.prompts)
     assert int(given["--seeds"]) == plan.seeds and given["--size"] == plan.size
     assert shlex.split(unfolded(command(plan, "again")).replace("\\\n", "")) == said
 
 
-@pytest.mark.parametrize("budget", [Budget("minutes", 2 / 3), Budget("tokens", 2e6),
-                                    Budget("flops", 3.25e14)])  # fmt: skip
+@pytest.mark.parametrize("budget", [ModelBudget("minutes", 2 / 3), ModelBudget("tokens", 2e6),
+                                    ModelBudget("flops", 3.25e14)])  # fmt: skip
 def test_a_budget_is_spelt_as_it_is_read(budget):
-    again = Budget.of(spelt(budget))
+    again = ModelBudget.of(spelt(budget))
     assert again.kind == budget.kind and again.amount == pytest.approx(budget.amount, rel=1e-14)
 
 

@@ -10,8 +10,15 @@ import pytest
 from regard.cli.main import main
 from regard.core.errors import RegardError
 from regard.lab.compare import costs, measures
-from regard.lab.compare.comparison import Comparison, Failed, Plan, Stopped, again, begin
-from regard.lab.compare.lineup import Budget, lineup
+from regard.lab.compare.comparison import (
+    Comparison,
+    ComparisonFailed,
+    ComparisonPlan,
+    ComparisonStopped,
+    again,
+    begin,
+)
+from regard.lab.compare.lineup import ModelBudget, lineup
 from regard.lab.compare.report import write_report
 from regard.lab.compare.verdict import KEPT
 
@@ -46,9 +53,17 @@ def text(tmp_path_factory):
     return str(file)
 
 
-def plan_of(text: str, *models: str, **changes) -> Plan:
-    few = {"samples": 8, "length": 32, "blanks": 20, "pairs": 8, "settings": ("shape.width=32",)}
-    return Plan((text,), tuple(lineup(models)), Budget("tokens", BUDGET), **few | changes)
+def plan_of(text: str, *models: str, **changes) -> ComparisonPlan:
+    few = {
+        "batch_size": 8,
+        "seq_len": 32,
+        "blanks": 20,
+        "pairs": 8,
+        "settings": ("shape.width=32",),
+    }
+    return ComparisonPlan(
+        (text,), tuple(lineup(models)), ModelBudget("tokens", BUDGET), **few | changes
+    )
 
 
 @pytest.mark.slow
@@ -67,7 +82,7 @@ def test_equal_seeds_give_equal_tables_also_when_one_was_stopped(text, tmp_path,
             raise KeyboardInterrupt
 
     begin(plan, tmp_path / "other")
-    with pytest.raises(Stopped, match="--resume"):
+    with pytest.raises(ComparisonStopped, match="--resume"):
         Inside(plan, tmp_path / "other", ask_to_stop).go()
     told = {}
     other = Inside(again(tmp_path / "other"), tmp_path / "other", told.__setitem__)
@@ -89,16 +104,16 @@ def test_what_one_model_cannot_learn_is_no_loss_to_the_others(text, tmp_path):
     """XLNet's samples have two halves. What reading costs is measured of the others, and again
     when there are more of them.
     """
-    plan = plan_of(text, "gpt", "xlnet", length=33)
+    plan = plan_of(text, "gpt", "xlnet", seq_len=33)
     begin(plan, tmp_path)
     made = Inside(plan, tmp_path, lambda name, record: None)
-    with pytest.raises(Failed, match=r"^xlnet-1: it could not be trained"):
+    with pytest.raises(ComparisonFailed, match=r"^xlnet-1: it could not be trained"):
         made.go()
     report = write_report(made.found(), tmp_path)
     assert list(report["costs"]["curves"]) == ["gpt"] and report["missing"] == ["xlnet-1"]
     assert 'id="growth"' in (tmp_path / "report.html").read_text(encoding="utf-8")
     costs_file = tmp_path / "cells" / "costs.json"
     costs_file.write_text('{"lengths": [64], "threads": 1, "curves": {}}', encoding="utf-8")
-    with pytest.raises(Failed):
+    with pytest.raises(ComparisonFailed):
         made.go()
     assert list(made.found()["costs"]["curves"]) == ["gpt"]

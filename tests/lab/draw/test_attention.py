@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.cli.main import main
 from regard.data.special_tokens import special_of
 from regard.lab.draw.attention import look
@@ -66,7 +66,7 @@ def test_a_decoder_begins_with_its_start(tmp_path: Path) -> None:
     assert (cross.rows, cross.columns) == (target, source)
     weights = side.stack("cross").layers[0].weights(1)
     np.testing.assert_allclose(cross.values, weights, atol=2e-6)
-    Loaded(loaded.model).save(tmp_path / "bare")  # without a tokenizer: words have numbers
+    LoadedModel(loaded.model).save(tmp_path / "bare")  # without a tokenizer: words have numbers
     bare = look(str(tmp_path / "bare"), "to be or not", layer=4)
     assert (bare.rows[1:], bare.columns) == ("to be or not".split(),) * 2
 

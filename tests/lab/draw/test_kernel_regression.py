@@ -177,12 +177,12 @@ def test_leave_one_out_finds_a_bandwidth() -> None:
 def train(alone: bool, steps: int = 150) -> Regression:
     x, y = sine()
     model = Regression().double()
-    optimiser = torch.optim.Adam(model.parameters(), 0.2)
+    optimizer = torch.optim.Adam(model.parameters(), 0.2)
     for _ in range(steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (model(x, x, y, alone) - y).square().mean().backward()
         assert model.w.grad is not None and model.w.grad.isfinite().all()
-        optimiser.step()
+        optimizer.step()
     return model
 
 
@@ -208,11 +208,11 @@ def test_every_dimension_has_its_own_width() -> None:
     x, y = sine(noise=0.3)
     wide = torch.cat([x, numbers(40, 1, seed=9, dtype=torch.float64)], 1)
     model = Regression(2).double()
-    optimiser = torch.optim.Adam(model.parameters(), 0.1)
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
     for _ in range(150):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (model(wide, wide, y, alone=True) - y).square().mean().backward()
-        optimiser.step()
+        optimizer.step()
     told, silent = model.w.abs().tolist()
     assert told > 3 * silent
 

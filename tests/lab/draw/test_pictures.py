@@ -23,7 +23,7 @@ from regard.models.extensions import extend
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.longformer import Longformer, LongformerConfig
 from regard.report import paint
-from regard.report.drawings import Bars
+from regard.report.drawings import BarDrawing
 from regard.report.heatmap import PLAIN_SHADES
 from regard.report.letters import dots
 from regard.training.hardware import step_flops
@@ -97,7 +97,9 @@ def test_a_png_has_its_names() -> None:
     assert {(x, y) for x, y in found if y < 40} == title
     assert min(x for x, y in found if y > 70) >= 16  # names of rows, and of columns above them
     assert len(found) > len(title) + 8 * 4 * 4
-    long = Bars("a title that is longer than the picture is wide, in large letters", {"x": 2.0})
+    long = BarDrawing(
+        "a title that is longer than the picture is wide, in large letters", {"x": 2.0}
+    )
     small = {(16 + x, 16 + y) for x, y in dots(long.title)}
     assert {(x, y) for x, y in written(long.png()) if y < 40} == small
     number = {(x, y) for x, y in dots("2")}
@@ -139,8 +141,8 @@ def test_positions_are_the_sinusoids() -> None:
 
 def test_a_learned_table_is_that_of_the_model(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    config = BertConfig(vocabulary=20, width=16, layers=1, heads=2, hidden=32, context=12)
-    model = Bert(config).initialise()
+    config = BertConfig(vocab_size=20, width=16, layers=1, heads=2, ffn_size=32, context=12)
+    model = Bert(config).initialize()
     save(model, tmp_path / "bert")
     made = pictures.positions(str(tmp_path / "bert"), length=5, width=4)
     assert made.values == model.embeddings.positions.weight[:5, :4].tolist()
@@ -156,9 +158,9 @@ def test_a_learned_table_is_that_of_the_model(tmp_path: Path) -> None:
 def test_a_longformer_counts_from_its_first_position(tmp_path: Path) -> None:
     """The rows of its table before that are read by no token."""
     config = LongformerConfig(
-        vocabulary=20, width=16, layers=1, heads=2, hidden=32, context=12, window=4
+        vocab_size=20, width=16, layers=1, heads=2, ffn_size=32, context=12, window=4
     )
-    model = Longformer(config).initialise()
+    model = Longformer(config).initialize()
     save(model, tmp_path / "long")
     first = config.first_position
     assert first > 0
@@ -168,7 +170,7 @@ def test_a_longformer_counts_from_its_first_position(tmp_path: Path) -> None:
 
 def test_rates_are_those_of_the_schedule() -> None:
     made = pictures.schedules(["linear", "noam"], steps=100, warmup=20, rate=0.5)
-    at = schedule("linear", rate=0.5, warmup=20, steps=100)
+    at = schedule("linear", lr=0.5, warmup=20, steps=100)
     assert made.lines["linear"] == [(t, at(int(t))) for t, _ in made.lines["linear"]]
     assert max(y for _, y in made.lines["noam"]) == pytest.approx(0.5)
     with pytest.raises(UnknownName, match="cosine"):
@@ -286,8 +288,8 @@ def test_a_decoder_has_layers_of_its_own() -> None:
 @pytest.mark.parametrize("output", ["int8", "float"])
 def test_small_numbers_count(output: str, tmp_path: Path) -> None:
     """A model of bytes has as many of them as it had parameters, and computes as much."""
-    config = GPTConfig(vocabulary=40, width=16, layers=2, heads=2, hidden=32, context=8)
-    model = GPT(config).initialise()
+    config = GPTConfig(vocab_size=40, width=16, layers=2, heads=2, ffn_size=32, context=8)
+    model = GPT(config).initialize()
     save(model, tmp_path / "plain")
     save(extend(model, "int8", {"output": output}), tmp_path / "small")
     for count in (pictures.parameters, pictures.operations):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.attention.recorder import record
 from regard.data.knowledge.graph import Graph
 from regard.methods.finetune.run import finetune
@@ -22,31 +22,33 @@ from regard.models.xlnet import XLNet, XLNetConfig
 from tests.decoding.small import tokenizer
 from tests.tasks import tuning
 
-SHAPE: dict[str, Any] = {"width": 16, "layers": 2, "heads": 2, "hidden": 24}
+SHAPE: dict[str, Any] = {"width": 16, "layers": 2, "heads": 2, "ffn_size": 24}
 CONFIGS: dict[str, tuple[type[Model], Config]] = {
     "gpt": (GPT, GPTConfig(**SHAPE, context=128)),
     "bert": (Bert, BertConfig(**SHAPE, context=128)),
     "transformer": (Transformer, TransformerConfig(**SHAPE, decoder_layers=3)),
     "transformer-xl": (
         TransformerXL,
-        TransformerXLConfig(**SHAPE, cutoffs=(), ratio=1, head_size=8, memory=6, same_length=False),
+        TransformerXLConfig(
+            **SHAPE, cutoffs=(), ratio=1, head_size=8, mem_len=6, same_length=False
+        ),
     ),
     "xlnet": (XLNet, XLNetConfig(**SHAPE, head_size=8)),
     "longformer": (Longformer, LongformerConfig(**SHAPE, context=4096, window=(4, 8))),
 }
 
 
-def speaking(family: str, kind: str = "bytes-bpe", seed: int = 0, **changes: Any) -> Loaded:
+def speaking(family: str, kind: str = "bytes-bpe", seed: int = 0, **changes: Any) -> LoadedModel:
     """A model of random weights, large ones, so that no two heads are alike."""
     words = tokenizer(kind)
     make, config = CONFIGS[family]
     build: Any = make
-    model = build(config.replace(vocabulary=len(words), **changes))
+    model = build(config.replace(vocab_size=len(words), **changes))
     dice = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for value in model.parameters():
             value.normal_(0.0, 0.3, generator=dice)
-    return Loaded(model.eval(), words)
+    return LoadedModel(model.eval(), words)
 
 
 @torch.no_grad()

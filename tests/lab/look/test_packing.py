@@ -7,7 +7,7 @@ import pytest
 
 from regard.lab.look.packing import Precision, pack, quantise, thumbnail, unquantise
 from regard.lab.look.tokens import tokens_of
-from regard.lab.look.weights import Matrix
+from regard.lab.look.weights import HeadWeights
 from tests.decoding.small import tokenizer
 
 
@@ -49,7 +49,7 @@ def test_precision_is_what_the_page_says(kind: str, limit: float) -> None:
 def test_the_largest_of_a_row_and_the_rest() -> None:
     dice = np.random.default_rng(2)
     values = dice.dirichlet(np.ones(50), 30).astype(np.float32)
-    packed = pack(Matrix(values, 50), Precision("top", 5))
+    packed = pack(HeadWeights(values, 50), Precision("top", 5))
     kept = packed.unpack()
     for row, found in zip(values, kept, strict=True):
         places = set(np.argsort(-row)[:5])
@@ -71,10 +71,10 @@ def test_precision_follows_the_size() -> None:
 def test_thumbnails_show_the_strongest() -> None:
     values = np.full((100, 100), 1e-3, np.float32)
     values[:, 30] = 0.5
-    small, size = thumbnail(Matrix(values, 100))
+    small, size = thumbnail(HeadWeights(values, 100))
     assert size == (40, 40) and (small[:, 12] == 255).all() and np.delete(small, 12, 1).max() < 10
     causal = np.tril(np.ones((50, 50), np.float32)) / np.arange(1, 51, dtype=np.float32)[:, None]
-    small, _ = thumbnail(Matrix(causal, 50))
+    small, _ = thumbnail(HeadWeights(causal, 50))
     assert small[0, 0] == 255 and small[-1, 0] > 25  # the first row does not make the last pale
-    even, _ = thumbnail(Matrix(np.full((50, 50), 0.02, np.float32), 50))
+    even, _ = thumbnail(HeadWeights(np.full((50, 50), 0.02, np.float32), 50))
     assert even.max() == even.min() == 64  # a quarter: nothing is preferred

@@ -12,15 +12,15 @@ import pytest
 import torch
 
 import regard
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.cli.main import main
 from regard.core.errors import ConfigError, InputError
 from regard.data.special_tokens import special_of
 from regard.lab.look import look, packing
-from regard.lab.look.recorded import Side
+from regard.lab.look.recorded import LookSide
 from regard.lab.look.rollout import Rollout
 from regard.lab.look.tokens import tokens_of
-from regard.lab.look.weights import Band
+from regard.lab.look.weights import KeyBand
 from regard.models.state import State
 from tests.decoding.small import draw
 from tests.lab.look.small import informed, recorded, speaking
@@ -47,7 +47,7 @@ def naive_rollout(means: list[np.ndarray]) -> np.ndarray:
     return made
 
 
-def heads_of(side: Side, kind: str) -> list[np.ndarray]:
+def heads_of(side: LookSide, kind: str) -> list[np.ndarray]:
     return [
         np.stack([layer.weights(h) for h in range(len(layer.heads))])
         for layer in side.stack(kind).layers
@@ -58,7 +58,7 @@ def heads_of(side: Side, kind: str) -> list[np.ndarray]:
 def test_the_weights_are_those_of_record(kind: Specimen) -> None:
     """Of every family that reads one text; windows in their bands, split layers joined."""
     model, ids = kind.fresh(), draw(60, 3, VOCABULARY)
-    side = look(Loaded(model), ids).sides[0]
+    side = look(LoadedModel(model), ids).sides[0]
     given: dict[str, Any] = {}
     if kind.name == "longformer":
         given["global_tokens"] = torch.zeros(1, 60, dtype=torch.bool)
@@ -89,7 +89,7 @@ def test_a_window_is_kept_as_a_band() -> None:
     ids = draw(200, 1)
     side = look(loaded, ids, global_tokens=[3, 90]).sides[0]
     packed = side.stack("self").layers[1].heads[0]
-    assert packed.band == Band(4, 4, 1, (2, 89)) and packed.whole_rows == (2, 89)
+    assert packed.band == KeyBand(4, 4, 1, (2, 89)) and packed.whole_rows == (2, 89)
     assert len(packed.data) == 4 * 200 * 11
     weights = packed.unpack()
     assert (weights[2] > 0).all() and (weights[:, 89] > 0).all()
@@ -143,7 +143,7 @@ def test_memory_rows_stand_before_the_text() -> None:
 
 def test_memory_columns_are_the_rows_that_are_remembered() -> None:
     """An XLNet that is trained with a memory keeps the first rows of a piece, not the last."""
-    loaded = speaking("xlnet", memory=6, reuse=4)
+    loaded = speaking("xlnet", mem_len=6, reuse_len=4)
     model: Any = loaded.model
     before, ids = draw(11, 4), draw(5, 2)
     side = look(loaded, ids, memory=before).sides[0]
@@ -197,9 +197,9 @@ def test_a_pair_has_three_stacks() -> None:
     config, words = loaded.config, loaded.tokenizer
     assert words is not None
     side = look(loaded, "The cat sat.", target="猫坐在").sides[0]
-    source = [*words.encode("The cat sat."), config.end]
-    source = source if words.encode("The cat sat.")[-1] != config.end else source[:-1]
-    target = [config.start, *words.encode("猫坐在", special=False)]
+    source = [*words.encode("The cat sat."), config.eos_id]
+    source = source if words.encode("The cat sat.")[-1] != config.eos_id else source[:-1]
+    target = [config.start_id, *words.encode("猫坐在", special=False)]
     expected = recorded(loaded.model, torch.tensor([source]), torch.tensor([target]))
     found = [*heads_of(side, "encoder")]
     for own, cross in zip(heads_of(side, "decoder"), heads_of(side, "cross"), strict=True):
@@ -210,8 +210,8 @@ def test_a_pair_has_three_stacks() -> None:
     assert (side.stack("cross").rows, side.stack("cross").columns) == ("target", "source")
     written = look(loaded, "The cat sat.").sides[0]
     assert any(note["key"] == "written" for note in written.notes)
-    made = loaded.generate("The cat sat.", tokens=64).ids
-    made = made[:-1] if made[-1] == config.end else made
+    made = loaded.generate("The cat sat.", max_new_tokens=64).ids
+    made = made[:-1] if made[-1] == config.eos_id else made
     assert [t.text for t in written.tokens["target"][1:]] == [
         t.text for t in tokens_of(words, made)
     ]
@@ -356,6 +356,6 @@ def test_refusals(family: str, text: Any, options: Any, error: Any, match: str) 
 
 def test_a_model_without_attention_or_memory_is_refused() -> None:
     with pytest.raises(InputError, match="no attention"):
-        look(Loaded(specimen("lstm").fresh()), [1, 2])
+        look(LoadedModel(specimen("lstm").fresh()), [1, 2])
     with pytest.raises(InputError, match="memory is 0"):
-        look(speaking("transformer-xl", memory=0), SENTENCE, memory="before")
+        look(speaking("transformer-xl", mem_len=0), SENTENCE, memory="before")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regard.api import load
-from regard.data.examples import Pair
+from regard.data.examples import TextPair
 from regard.evaluation.text_predictor import TextPredictor
 from regard.formats.directory import save
 from regard.models.t5 import T5, T5Config
@@ -87,13 +87,13 @@ def translator(place: Path, family: str, seed: int) -> Path:
     """A directory of random weights that makes some words of others."""
     torch.manual_seed(seed)
     shape: dict[str, Any] = {
-        "vocabulary": len(tuning.WORDS), "width": 16, "layers": 1, "heads": 2, "hidden": 32,
-        "dropout": 0.0, "padding": 0, "start": 0, "end": 3,
+        "vocab_size": len(tuning.WORDS), "width": 16, "layers": 1, "heads": 2, "ffn_size": 32,
+        "dropout": 0.0, "pad_id": 0, "start_id": 0, "eos_id": 3,
     }  # fmt: skip
     made: Any = Transformer(TransformerConfig(**shape))
     if family == "t5":
         made = T5(T5Config(**shape, head_size=8))
-    made.initialise()
+    made.initialize()
     with torch.no_grad():  # so large that it does not end at once
         for name, parameter in made.named_parameters():
             if "norm" not in name:
@@ -104,7 +104,7 @@ def translator(place: Path, family: str, seed: int) -> Path:
 def fates(model: str) -> tuple[dict[str, str], list[str]]:
     """What a translator makes of some texts, and those that it makes nothing of."""
     texts = [f"{first} {second}" for first in tuning.OTHERS for second in tuning.GOOD]
-    ask = TextPredictor(load(model), task="translate", prefix="", beams=2)
-    found = [str(one.value).strip() for one in ask([Pair(text) for text in texts])]
+    ask = TextPredictor(load(model), task="translate", prefix="", num_beams=2)
+    found = [str(one.value).strip() for one in ask([TextPair(text) for text in texts])]
     said = list(zip(texts, found, strict=True))
     return {text: new for text, new in said if new}, [text for text, new in said if not new]

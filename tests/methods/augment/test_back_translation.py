@@ -9,10 +9,10 @@ import pytest
 
 from regard.api import load
 from regard.core.errors import ConfigError
-from regard.data.augment.examples import Settings
-from regard.data.examples import Choice, Labelled, Pair, Question, Tagged
+from regard.data.augment.examples import AugmentSettings
+from regard.data.examples import Labelled, MultipleChoice, Question, Tagged, TextPair
 from regard.evaluation.text_predictor import TextPredictor
-from regard.methods.augment.back_translation import Back, respaced
+from regard.methods.augment.back_translation import BackTranslator, respaced
 from regard.methods.augment.processes import build
 from tests.methods.augment.small import fates, translator
 
@@ -26,22 +26,22 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return str(translator(place / "t5", "t5", 3)), str(translator(place / "marian", "marian", 5))
 
 
-def settings(models: tuple[str, str], **changes: Any) -> Settings:
+def settings(models: tuple[str, str], **changes: Any) -> AugmentSettings:
     given: dict[str, Any] = {
         "away": models[0], "home": models[1], "prefixes": ("", None), "copies": 2, "beams": 2,
     }  # fmt: skip
-    return Settings(("back",), **(given | changes))
+    return AugmentSettings(("back",), **(given | changes))
 
 
 def test_it_is_one_translation_after_the_other(models: tuple[str, str]) -> None:
     away, home = load(models[0]), load(models[1])
-    made = Back(away, home, beams=2, prefixes=("", None))(["the film was dull", TEXT])
-    first = TextPredictor(away, task="translate", prefix="", beams=2)
-    second = TextPredictor(home, task="translate", beams=2)
+    made = BackTranslator(away, home, beams=2, prefixes=("", None))(["the film was dull", TEXT])
+    first = TextPredictor(away, task="translate", prefix="", num_beams=2)
+    second = TextPredictor(home, task="translate", num_beams=2)
 
     def through(text: str) -> str:
-        there = str(first([Pair(text)])[0].value).strip()
-        return (str(second([Pair(there)])[0].value).strip() if there else "") or text
+        there = str(first([TextPair(text)])[0].value).strip()
+        return (str(second([TextPair(there)])[0].value).strip() if there else "") or text
 
     assert made[0] == through("the film was dull") != "the film was dull"
     one, two = through("the film was dull."), through("A plot was warm!")
@@ -50,11 +50,11 @@ def test_it_is_one_translation_after_the_other(models: tuple[str, str]) -> None:
 
 def test_draws_differ_and_come_again(models: tuple[str, str]) -> None:
     away, home = load(models[0]), load(models[1])
-    drawn = Back(away, home, seed=1, temperature=0.9, prefixes=("", None))
+    drawn = BackTranslator(away, home, seed=1, temperature=0.9, prefixes=("", None))
     first = drawn(["the film was dull"] * 3)
     assert len(set(first)) > 1 and first == drawn(["the film was dull"] * 3)
     assert first != drawn(["the film was dull"] * 3, first=100)
-    other = Back(away, home, seed=2, temperature=0.9, prefixes=("", None))
+    other = BackTranslator(away, home, seed=2, temperature=0.9, prefixes=("", None))
     assert first != other(["the film was dull"] * 3)
 
 
@@ -62,7 +62,7 @@ def test_labels_stay(models: tuple[str, str]) -> None:
     examples = [
         Labelled("the film was dull", label="bad"),
         Labelled("the film was dull", "a plot was warm", "neutral"),
-        Choice("the film was dull", ("a plot", "the actor was poor"), None, 1),
+        MultipleChoice("the film was dull", ("a plot", "the actor was poor"), None, 1),
         Question("the film", "the plot was warm", (), True),
     ]
     made = build(settings(models, beams=0)).variants(examples)
@@ -80,8 +80,8 @@ def test_a_source_for_a_target(models: tuple[str, str], tmp_path: Path) -> None:
     model = str(translator(tmp_path / "t5", "t5", 5))
     kept, lost = fates(model)
     (one, new), (two, other) = list(kept.items())[:2]
-    given = [Pair("x", one), Pair("y", lost[0]), Pair("z", f"{one}\n\n{two}"),
-             Pair("w", f"{one}\n\n{lost[0]}")]  # fmt: skip
+    given = [TextPair("x", one), TextPair("y", lost[0]), TextPair("z", f"{one}\n\n{two}"),
+             TextPair("w", f"{one}\n\n{lost[0]}")]  # fmt: skip
     made: Any = build(settings((model, ""), copies=1)).variants(given)
     assert [v.example.target for (v,) in made] == [pair.target for pair in given]
     # a target of which a sentence is lost is no source: that would teach to copy it
@@ -89,7 +89,7 @@ def test_a_source_for_a_target(models: tuple[str, str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"by one model \(--back\)"):
         build(settings(models)).variants(given)
     with pytest.raises(ConfigError, match="no target"):
-        build(settings(models, home="")).variants([Pair("x")])
+        build(settings(models, home="")).variants([TextPair("x")])
 
 
 def test_what_is_refused(models: tuple[str, str]) -> None:
@@ -98,7 +98,7 @@ def test_what_is_refused(models: tuple[str, str]) -> None:
     with pytest.raises(ConfigError, match="is in another language; give the model for the way"):
         build(settings(models, home="")).variants([Labelled("a", label="x")])
     with pytest.raises(ConfigError, match="temperature 0"):
-        Back(load(models[1]), temperature=0)
+        BackTranslator(load(models[1]), temperature=0)
     with pytest.raises(ConfigError, match="has to be told the languages"):
         build(settings(models, prefixes=(None, None)))
 
@@ -125,7 +125,7 @@ def test_white_space_is_kept(old: str, new: str, made: str) -> None:
 def test_sentences_do_not_grow_together(
     models: tuple[str, str], old: list[str], new: list[str], made: str
 ) -> None:
-    back = Back(load(models[0]), load(models[1]), prefixes=("", None))
+    back = BackTranslator(load(models[0]), load(models[1]), prefixes=("", None))
     assert back.put_together(old, new) == made
 
 

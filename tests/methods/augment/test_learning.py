@@ -11,17 +11,17 @@ import pytest
 
 from regard.cli.main import main
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.data.augment.examples import Settings
-from regard.data.examples import Choice, Labelled, Tagged
+from regard.data.augment.examples import AugmentSettings
+from regard.data.examples import Labelled, MultipleChoice, Tagged
 from regard.data.words import chinese_cutter
-from regard.methods.augment.learning import Variants, check
+from regard.methods.augment.learning import ExampleVariants, check
 from regard.methods.augment.processes import build
 from regard.methods.finetune.run import finetune
 from regard.methods.runs import data_for
 from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
 from regard.training.build import resolved
-from regard.training.data import Built
+from regard.training.data import BuiltData
 from regard.training.recipe import Recipe, replaced
 from regard.training.resolve import MachineFacts
 from tests.methods.augment.small import listed
@@ -33,8 +33,8 @@ TEXTS = ["a b c d e f g h", "c d e a f", "g h i j k l b a c"]
 
 
 def varied(made: Any, *methods: str, chance: float = 1.0, seed: int = 1, scheme: str = "") -> Any:
-    settings = Settings(methods or ("swap", "delete"), share=0.3, scheme=scheme)
-    made.variants = Variants(build(settings), chance, seed)
+    settings = AugmentSettings(methods or ("swap", "delete"), share=0.3, scheme=scheme)
+    made.variants = ExampleVariants(build(settings), chance, seed)
     return made
 
 
@@ -68,7 +68,7 @@ def test_a_chance_of_nothing_changes_nothing(family: str) -> None:
 @pytest.mark.parametrize("pairs", [False, True])
 def test_a_variant_is_framed_as_its_example(family: str, pairs: bool) -> None:
     plain, made = classify(family, pairs=pairs), varied(classify(family, pairs=pairs), "swap")
-    assert (plain.longest, plain.largest) == (made.longest, made.largest)
+    assert (plain.longest, plain.max_len) == (made.longest, made.max_len)
     different = 0
     for index in range(3):
         a, b = plain.sample(0, index), made.sample(0, index)
@@ -111,17 +111,17 @@ def test_half_of_the_examples() -> None:
 def test_what_is_longer_than_all_examples_is_not_read(tmp_path: Path) -> None:
     file = listed(tmp_path / "own.tsv", "a\tb b b b b b", "c\td")
     made = classify("bert")
-    settings = Settings(("insert",), share=1.0, thesaurus=str(file))
-    made.variants = Variants(build(settings), 1.0, 1)
+    settings = AugmentSettings(("insert",), share=1.0, thesaurus=str(file))
+    made.variants = ExampleVariants(build(settings), 1.0, 1)
     sizes = [len(made.sample(epoch, i)["tokens"]) for epoch in range(20) for i in range(3)]
-    assert max(sizes) <= made.largest and len(set(sizes)) > 3
+    assert max(sizes) <= made.max_len and len(set(sizes)) > 3
 
 
 def test_choices_on_the_fly() -> None:
     for family in judging.FAMILIES:
         given = [
-            Choice("a b c d", ("e f g", "h i j k"), "cause", 1),
-            Choice("c d e", ("f", "g"), None, 0),
+            MultipleChoice("a b c d", ("e f g", "h i j k"), "cause", 1),
+            MultipleChoice("c d e", ("f", "g"), None, 0),
         ]
         made = varied(judging.build(Choose, family, judging.examples("choose", given)), "swap")
         plain = judging.build(Choose, family, judging.examples("choose", given))
@@ -144,7 +144,7 @@ def test_tags_on_the_fly(family: str) -> None:
         for index in range(len(plain)):
             a, b = made.sample(epoch, index), plain.sample(epoch, index)
             assert {n: v.dtype for n, v in a.items()} == {n: v.dtype for n, v in b.items()}
-            assert len(a["tokens"]) == len(a["labels"]) == len(a["segments"]) <= made.largest
+            assert len(a["tokens"]) == len(a["labels"]) == len(a["segments"]) <= made.max_len
             different += not equal(a, b)
             pairs = set(zip(b["tokens"].tolist(), b["labels"].tolist(), strict=True))
             assert set(zip(a["tokens"].tolist(), a["labels"].tolist(), strict=True)) <= pairs
@@ -171,7 +171,7 @@ def recipe(place: Path, **augment: Any) -> Recipe:
     return tuning.recipe(place / "bert", place / "reviews.jsonl", augment=given)
 
 
-def built(made: Recipe) -> Built:
+def built(made: Recipe) -> BuiltData:
     data = data_for(made)
     return data.build(resolved(made, data, MachineFacts()))
 
@@ -183,7 +183,7 @@ def objective_of(made: Recipe) -> Any:
 def test_a_recipe_asks_for_variants_of_what_learns(place: Path) -> None:
     learns, validates, made = built(recipe(place, chance=1.0))
     assert learns.variants is not None and validates.variants is None  # type: ignore
-    assert made.augment.share == 0.05 and made.augment.digest  # settled
+    assert made.augment.word_fraction == 0.05 and made.augment.digest  # settled
     assert validates is not None
     rows = [validates.sample(e, 0)["tokens"].tolist() for e in range(5)]
     assert rows.count(rows[0]) == 5
@@ -211,7 +211,7 @@ def test_a_run_is_the_same_again_and_resumed(place: Path, tmp_path: Path, stop: 
 def test_a_student_reads_variants(place: Path, tmp_path: Path) -> None:
     teacher = tuning.recipe(place / "bert", place / "reviews.jsonl", budget={"steps": 1})
     finetune(teacher, tmp_path / "teacher", display="silent")
-    distilled = {"name": "distil", "of": "classify", "teacher": str(tmp_path / "teacher")}
+    distilled = {"name": "distill", "of": "classify", "teacher": str(tmp_path / "teacher")}
     made = recipe(place, methods=["swap"], thesaurus="", chance=1.0)
     found = objective_of(replaced(made, objective=distilled))
     assert len({tuple(found.sample(epoch, 0)["tokens"]) for epoch in range(9)}) > 1
@@ -227,7 +227,7 @@ def test_another_thesaurus_is_another_run(place: Path, tmp_path: Path) -> None:
 
 def test_the_command(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["finetune", str(place / "bert"), "--task", "classify", "--quiet",
-             "--data", str(place / "reviews.jsonl"), "batch.samples=8", "budget.steps=2",
+             "--data", str(place / "reviews.jsonl"), "batch.size=8", "budget.steps=2",
              "engine.compile=no"]  # fmt: skip
     asked = ["--augment", "synonyms, delete", "--thesaurus", str(place / "own.tsv")]
     assert main([*words, "--out", str(tmp_path / "run"), *asked]) == 0
@@ -250,7 +250,7 @@ def test_numbers_without_methods_are_refused(
     words = ["finetune", str(place / "bert"), "--task", "classify", "--quiet", "budget.steps=1",
              "--data", str(place / "reviews.jsonl"), "--out", str(tmp_path / "run")]  # fmt: skip
     assert main([*words, f"augment.{name}={value}"]) == 2
-    told = f"augment.{name} is {value if name in ('chance', 'share', 'top') else repr(value)}, and"
+    told = f"augment.{name} is {value if name in ('prob', 'word_fraction', 'top_k') else repr(value)}, and"
     assert f"{told} there is no method" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
@@ -262,7 +262,7 @@ def test_numbers_without_methods_are_refused(
         ({"augment": {"methods": ["back"]}}, ConfigError, "longer than learning"),
         ({"augment": {"methods": ["masked"]}}, ConfigError, "without a masked model"),
         ({"augment": {"methods": []}}, ConfigError, "no method"),
-        ({"augment": {"methods": ["swap"], "top": 9}}, ConfigError, "top 9, and no method"),
+        ({"augment": {"methods": ["swap"], "top_k": 9}}, ConfigError, "top 9, and no method"),
         (
             {"augment": {"methods": ["swap"]}, "examples": {"task": "answer"}},
             ConfigError,

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from regard.api import Loaded, load
+from regard.api import LoadedModel, load
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.data.augment.examples import Settings
+from regard.data.augment.examples import AugmentSettings
 from regard.data.augment.words import split
 from regard.data.examples import Labelled, Tagged
 from regard.decoding import fill
-from regard.methods.augment.masked import Masked
+from regard.methods.augment.masked import MaskedAugmenter
 from regard.methods.augment.processes import build
 from tests.methods.augment.small import translator
 from tests.tasks import tuning
@@ -25,11 +25,11 @@ TEXT = "the warm film was very dull"
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+def bert(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     return sharpened(load(tuning.bert(tmp_path_factory.mktemp("model") / "bert")))
 
 
-def sharpened(loaded: Loaded) -> Loaded:
+def sharpened(loaded: LoadedModel) -> LoadedModel:
     """With weights so large that guesses differ."""
     with torch.no_grad():
         for name, parameter in loaded.model.named_parameters():
@@ -38,9 +38,9 @@ def sharpened(loaded: Loaded) -> Loaded:
     return loaded
 
 
-def test_candidates_are_those_of_fill(bert: Loaded) -> None:
+def test_candidates_are_those_of_fill(bert: LoadedModel) -> None:
     """The model's own words for a blank, without marks and the like."""
-    made = Masked(bert, top=12)
+    made = MaskedAugmenter(bert, top=12)
     words, chances = made.candidates(split(TEXT), [1])[0]
     asked = fill(bert, "the [MASK] film was very dull", top=12)[0].blanks[0]
     plain = [c for c in asked if c.text.isalpha()]
@@ -48,8 +48,8 @@ def test_candidates_are_those_of_fill(bert: Loaded) -> None:
     assert chances == pytest.approx([c.probability for c in plain], rel=1e-4)
 
 
-def test_some_words_are_replaced(bert: Loaded) -> None:
-    made = Masked(bert, top=10)
+def test_some_words_are_replaced(bert: LoadedModel) -> None:
+    made = MaskedAugmenter(bert, top=10)
     seen = set()
     for seed in range(12):
         new = made(split(TEXT), 0.4, np.random.default_rng(seed))
@@ -63,8 +63,8 @@ def test_some_words_are_replaced(bert: Loaded) -> None:
     assert again == made(split(TEXT), 0.4, np.random.default_rng(3))
 
 
-def test_the_likely_are_drawn_more_often(bert: Loaded) -> None:
-    made = Masked(bert, top=6)
+def test_the_likely_are_drawn_more_often(bert: LoadedModel) -> None:
+    made = MaskedAugmenter(bert, top=6)
     text = split("the film")
     words, chances = made.candidates(text, [1])[0]
     others = [i for i, word in enumerate(words) if word != "film"]
@@ -74,8 +74,8 @@ def test_the_likely_are_drawn_more_often(bert: Loaded) -> None:
     assert share == pytest.approx(wanted[0], abs=0.12)
 
 
-def test_tinybert_reads_the_text_twice(bert: Loaded) -> None:
-    made = Masked(bert, rule="tinybert")
+def test_tinybert_reads_the_text_twice(bert: LoadedModel) -> None:
+    made = MaskedAugmenter(bert, rule="tinybert")
     row: Any = made.rows(split("the warm film"), [1])[0]
     words = [tuning.WORDS[i] for i in row.ids]
     assert words == "[CLS] the [MASK] film [SEP] the warm film [SEP]".split()
@@ -88,8 +88,8 @@ def test_tinybert_reads_the_text_twice(bert: Loaded) -> None:
     assert made.candidates(split("the warm film"), [1])[0].words == wanted
 
 
-def test_tinybert_replaces_two_fifths(bert: Loaded) -> None:
-    made = Masked(bert, rule="tinybert")
+def test_tinybert_replaces_two_fifths(bert: LoadedModel) -> None:
+    made = MaskedAugmenter(bert, rule="tinybert")
     text = split("warm film dull plot " * 3)
     assert made.candidates(text, [0])[0].words  # it may also be itself
     kept = changed = 0
@@ -100,9 +100,9 @@ def test_tinybert_replaces_two_fifths(bert: Loaded) -> None:
     assert 0.2 < changed / (kept + changed) <= 0.5
 
 
-def test_a_long_text_is_read_around_the_word(bert: Loaded) -> None:
+def test_a_long_text_is_read_around_the_word(bert: LoadedModel) -> None:
     text = split("the film was dull and " * 20)  # 100 words, and the model reads 32
-    made = Masked(bert, top=5)
+    made = MaskedAugmenter(bert, top=5)
     rows: Any = made.rows(text, range(len(text.units)))
     assert {len(row.ids) for row in rows} == {32}
     assert all(row.ids[row.place] == tuning.WORDS.index("[MASK]") for row in rows)
@@ -112,13 +112,13 @@ def test_a_long_text_is_read_around_the_word(bert: Loaded) -> None:
 
 def test_it_is_one_of_the_methods(tmp_path: Path) -> None:
     sharpened(load(tuning.bert(tmp_path / "a"))).save(tmp_path / "bert")
-    settings = Settings(("masked",), masked=str(tmp_path / "bert"), copies=3, share=0.2)
+    settings = AugmentSettings(("masked",), masked=str(tmp_path / "bert"), copies=3, share=0.2)
     examples = [Labelled(TEXT, label="bad"), Labelled("Film", label="good")]
     first, second = build(settings).variants(examples)
     assert all(v.example.label == "bad" and v.example.text != TEXT for v in first)
     assert all(v.example.text[0].isupper() for v in second)
     given = Tagged(("warm", "film", "."), ("O", "B-X", "O"))
-    tagged = build(Settings(("masked",), masked=str(tmp_path / "bert"), scheme="bio"))
+    tagged = build(AugmentSettings(("masked",), masked=str(tmp_path / "bert"), scheme="bio"))
     for variant in tagged.variants([given])[0]:
         made: Any = variant.example
         assert made.words[1:] == ("film", ".") and made.tags == given.tags
@@ -127,19 +127,19 @@ def test_it_is_one_of_the_methods(tmp_path: Path) -> None:
 def test_other_masked_models(tmp_path: Path) -> None:
     world = World(tmp_path)
     for name in ("longformer", "xlnet"):
-        made = Masked(sharpened(load(world.model(name))), top=10)
+        made = MaskedAugmenter(sharpened(load(world.model(name))), top=10)
         new = made(split(TEXT), 0.2, np.random.default_rng(1))
         assert sum(a != b for a, b in zip(new.words, TEXT.split(), strict=True)) == 1
         with pytest.raises(ConfigError, match="TinyBERT's rule is for bert"):
-            Masked(load(world.model(name)), rule="tinybert")
+            MaskedAugmenter(load(world.model(name)), rule="tinybert")
 
 
-def test_what_is_refused(bert: Loaded, tmp_path: Path) -> None:
+def test_what_is_refused(bert: LoadedModel, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="words are replaced by a masked model"):
-        Masked(load(translator(tmp_path / "t5", "t5", 1)))
+        MaskedAugmenter(load(translator(tmp_path / "t5", "t5", 1)))
     with pytest.raises(InputError, match="it goes on with a text"):
-        Masked(load(tuning.model(tmp_path / "gpt", "gpt")))
+        MaskedAugmenter(load(tuning.model(tmp_path / "gpt", "gpt")))
     with pytest.raises(UnknownName, match="unknown rule 'tinyber'"):
-        Masked(bert, rule="tinyber")
-    with pytest.raises(ConfigError, match="top is 0"):
-        Masked(bert, top=0)
+        MaskedAugmenter(bert, rule="tinyber")
+    with pytest.raises(ConfigError, match="top_k is 0"):
+        MaskedAugmenter(bert, top=0)

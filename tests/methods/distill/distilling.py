@@ -1,4 +1,4 @@
-"""Teachers to distil from, each with its data, and recipes for their students."""
+"""Teachers to distill from, each with its data, and recipes for their students."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def quick(where: Path, **changes: Any) -> Recipe:
 
 
 def task(file: Path, **changes: Any) -> Recipe:
-    quickly = {"batch": {"samples": 16}, "optimizer": {"rate": 0.005}}
+    quickly = {"batch": {"size": 16}, "optimizer": {"lr": 0.005}}
     made = task_recipe(Path(), file, validation={"every": 10**6}, **quickly)
     return changed(made, {"model": ""} | changes)
 
@@ -41,7 +41,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def masked(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT of four layers that has read the text."""
     out = tmp_path_factory.mktemp("masked") / "run"
-    shape = {"layers": 4, "width": 16, "heads": 2, "hidden": 32}
+    shape = {"layers": 4, "width": 16, "heads": 2, "ffn_size": 32}
     train(
         text_recipe("bert", text, shape=shape, objective={"name": "masked"}), out, display="silent"
     )

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from regard.data.examples import Answer as Gold
-from regard.data.examples import Choice, Labelled, Question, Tagged
+from regard.data.examples import AnswerSpan as Gold
+from regard.data.examples import Labelled, MultipleChoice, Question, Tagged
 from regard.formats.directory import save
-from regard.methods.distill.objective import Distil
-from regard.tasks.answer_objective import Answer
+from regard.methods.distill.objective import Distill
+from regard.tasks.answer_objective import AnswerObjective
 from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
 from regard.tasks.tag_objective import Tag
@@ -49,7 +49,7 @@ def teach(
     corpus = corpora["pairs" if of == "pairs" else "text"]
     length = 16 if of in ("span", "pairs") else 8
     return make(
-        Distil, corpus, length=length, of=of, options=options or {}, teacher=str(place), **more
+        Distill, corpus, length=length, of=of, options=options or {}, teacher=str(place), **more
     )
 
 
@@ -70,7 +70,10 @@ TASKS: dict[str, tuple[Any, list[Any], list[str]]] = {
     "similar": (Classify, [Labelled("a b", "c", 0.5), Labelled("d", "e f", 2.0)], []),
     "choose": (
         Choose,
-        [Choice("a b", ("c", "d e", "f"), label=1), Choice("g", ("h i", "j"), label=0)],
+        [
+            MultipleChoice("a b", ("c", "d e", "f"), label=1),
+            MultipleChoice("g", ("h i", "j"), label=0),
+        ],
         [],
     ),
     "tag": (
@@ -79,7 +82,7 @@ TASKS: dict[str, tuple[Any, list[Any], list[str]]] = {
         ["O", "B-x", "I-x"],
     ),
     "answer": (
-        Answer,
+        AnswerObjective,
         [Question("What was", "a b c d", (Gold("b c", 2),)), Question("What", "e f", ())],
         [],
     ),
@@ -95,7 +98,7 @@ def labelled(task: str, family: str, place: Path, **more: Any) -> tuple[Any, Any
     heads = kind(corpus, kind.Options(family=family, **options), length=24, batch=8, seed=1).heads()
     teacher = model_of(family, heads)
     save(teacher, place, TOKENIZER)
-    chosen = Distil.Options(
+    chosen = Distill.Options(
         of=kind.name, options=options, teacher=str(place), family=family, **more
     )
-    return Distil(corpus, chosen, length=24, batch=8, seed=1), teacher
+    return Distill(corpus, chosen, length=24, batch=8, seed=1), teacher

@@ -14,7 +14,7 @@ from regard.attention.recorder import record
 from regard.core.errors import ConfigError, FormatError
 from regard.methods.distill import losses as losses
 from regard.methods.distill.layers import listening
-from regard.methods.distill.objective import STYLES, Distil
+from regard.methods.distill.objective import STYLES, Distill
 from regard.models.extensions import extend
 from regard.models.state import State
 from regard.objectives.masked import Masked
@@ -86,10 +86,13 @@ def test_the_last_states_and_all_words_of_distilbert(
     assert objective.weights == {"masked": 2.0, "soft_masked": 5.0, "cosine": 1.0}
     batch = first_batch(objective)
     found = objective.loss(student.train(), batch)
-    real = batch["real"]
-    assert not real.all()
-    assert found.counts["cosine"] == found.counts["soft_masked"] == real.sum()
-    ours, theirs = (model.eval()(batch["tokens"], real)[real] for model in (student, teacher))
+    attention_mask = batch["attention_mask"]
+    assert not attention_mask.all()
+    assert found.counts["cosine"] == found.counts["soft_masked"] == attention_mask.sum()
+    ours, theirs = (
+        model.eval()(batch["tokens"], attention_mask)[attention_mask]
+        for model in (student, teacher)
+    )
     angle = nn.CosineEmbeddingLoss(reduction="sum")(ours, theirs, torch.ones(len(ours)))
     torch.testing.assert_close(found.sums["cosine"], angle, rtol=1e-4, atol=1e-4)
     given = F.log_softmax(student.output(ours) / 2, -1), F.softmax(teacher.output(theirs) / 2, -1)
@@ -157,7 +160,7 @@ def test_layers_that_compute_themselves_again(corpora: dict[str, Any], tmp_path:
     for mine, want in zip(grads(), before, strict=True):
         torch.testing.assert_close(mine, want)
     close = make(
-        Distil, corpora["text"], of="masked", teacher=str(tmp_path / "teacher"), attention=1.0
+        Distill, corpora["text"], of="masked", teacher=str(tmp_path / "teacher"), attention=1.0
     )
     with pytest.raises(ConfigError, match="checkpointing"):
         close.loss(student, batch)
@@ -268,11 +271,11 @@ def test_the_teacher_is_no_part_of_the_student(corpora: dict[str, Any], tmp_path
 
 def test_what_validates_is_the_objective_inside(corpora: dict[str, Any]) -> None:
     """So no teacher is needed to test a student."""
-    options = Distil.Options(of="masked", teacher="gone")
-    made = Distil.build(corpora["text"], options, learning=False, length=8, batch=4, seed=0)
+    options = Distill.Options(of="masked", teacher="gone")
+    made = Distill.build(corpora["text"], options, learning=False, length=8, batch=4, seed=0)
     assert type(made) is Masked and not made.learning
     with pytest.raises(FormatError, match="gone"):
-        Distil.build(corpora["text"], options, learning=True, length=8, batch=4, seed=0)
+        Distill.build(corpora["text"], options, learning=True, length=8, batch=4, seed=0)
 
 
 def test_samples_come_as_those_of_the_objective_inside(

@@ -9,7 +9,7 @@ import pytest
 
 from regard.core.errors import ConfigError, RegardError
 from regard.formats.directory import save
-from regard.methods.distill.objective import Distil
+from regard.methods.distill.objective import Distill
 from regard.methods.distill.teacher import mapped
 from regard.models.extensions import extend
 from tests.methods.distill.teaching import TASKS, first_batch, labelled, teach, values
@@ -33,7 +33,7 @@ def test_mappings() -> None:
     [
         ({"width": 32}, {}, "no wider"),
         ({"layers": 3}, {}, "no deeper"),
-        ({"vocabulary": 41}, {}, "same vocabulary"),
+        ({"vocab_size": 41}, {}, "same vocabulary"),
         ({"heads": 4}, {"attention": 1.0}, "head by head"),
         ({"width": 8}, {"cosine": 1.0}, "angle"),
         ({}, {"hidden": 1.0, "mapping": [1, 3]}, "layer 3"),
@@ -94,7 +94,7 @@ def test_teachers_of_another_kind(corpora: dict[str, Any], tmp_path: Path) -> No
     found = objective.loss(student, first_batch(objective))
     assert values(found)["soft_causal"] > 0
     close = make(
-        Distil, corpora["text"], of="causal", teacher=str(tmp_path / "teacher"), hidden=1.0
+        Distill, corpora["text"], of="causal", teacher=str(tmp_path / "teacher"), hidden=1.0
     )
     with pytest.raises(ConfigError, match="two kinds"):
         close.check(close.adapt_model(student))
@@ -107,7 +107,7 @@ def test_teachers_of_another_kind(corpora: dict[str, Any], tmp_path: Path) -> No
     ("options", "said"),
     [
         ({"of": ""}, "objective.of is missing"),
-        ({"of": "mixture"}, "objective to distil"),
+        ({"of": "mixture"}, "objective to distill"),
         ({"teacher": ""}, "teacher is missing"),
         ({"style": "other"}, "style of distillation"),
         ({"temperature": 0.0}, "above 0"),
@@ -120,11 +120,11 @@ def test_teachers_of_another_kind(corpora: dict[str, Any], tmp_path: Path) -> No
 def test_options_that_make_no_sense(
     corpora: dict[str, Any], tmp_path: Path, options: dict[str, Any], said: str
 ) -> None:
-    teacher = type(tiny("bert"))(tiny("bert").config, {"masked": 0}).initialise()
+    teacher = type(tiny("bert"))(tiny("bert").config, {"masked": 0}).initialize()
     save(teacher, tmp_path / "teacher")
     given = {"of": "masked", "teacher": str(tmp_path / "teacher")} | options
     with pytest.raises(RegardError, match=said):
-        make(Distil, corpora["text"], **given)
+        make(Distill, corpora["text"], **given)
 
 
 def test_tasks_that_do_not_fit(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_tasks_that_do_not_fit(tmp_path: Path) -> None:
     sizes: Any = {"length": 24, "batch": 8, "seed": 1}
 
     def made(where: str, held: Any = corpus, **more: Any) -> None:
-        given = Distil.Options(of="classify", teacher=where, family="bert", **more)
-        Distil(held, given, **sizes)
+        given = Distill.Options(of="classify", teacher=where, family="bert", **more)
+        Distill(held, given, **sizes)
 
     made(str(tmp_path / "teacher"))
     save(model_of("bert", {"classify": 3}), tmp_path / "three", TOKENIZER)
@@ -153,11 +153,11 @@ def test_tasks_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="targets alone"):
         made(str(tmp_path / "teacher"), only="all")
     tags: Any = examples("tag", TASKS["tag"][1], TASKS["tag"][2])
-    chosen = Distil.Options(
+    chosen = Distill.Options(
         of="tag", options={"crf": True}, teacher=str(tmp_path / "tagger"), family="bert"
     )
     with pytest.raises(ConfigError, match="CRF"):
-        Distil(tags, chosen, **sizes)
+        Distill(tags, chosen, **sizes)
 
 
 def test_every_family_has_its_stacks() -> None:

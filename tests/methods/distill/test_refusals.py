@@ -15,7 +15,7 @@ from regard.core.errors import ConfigError, RegardError
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import save
 from regard.methods.distill import sequence
-from regard.methods.distill.run import Asked, distil
+from regard.methods.distill.run import Asked, distill
 from regard.methods.finetune.run import finetune
 from regard.training.recipe import Recipe
 from tests.methods.distill.distilling import judge as judge  # fixtures, and what they need
@@ -38,12 +38,12 @@ def test_what_cannot_be_distilled(
 
     def refused(recipe: Recipe, asked: Asked, said: str) -> None:
         with pytest.raises(RegardError, match=said):
-            distil(recipe, out, asked, display="silent")
+            distill(recipe, out, asked, display="silent")
 
     refused(quick(text), Asked(str(masked), "layers=2", style="odd"), "style of distillation")
     refused(quick(text), Asked(str(masked), "layers=2", sequence=True), "no prepared pairs")
     refused(task(file), Asked(str(judge[0]), "layers=2", sequence=True), "no prepared pairs")
-    refused(quick(text), Asked(str(masked), "layers=2", vocabulary=9), "has to stay")
+    refused(quick(text), Asked(str(masked), "layers=2", vocab_size=9), "has to stay")
     refused(quick(text), Asked(str(tmp_path / "gone"), "layers=2"), "there is no model")
     refused(quick(text), Asked(str(masked), str(tmp_path / "gone")), "no model directory")
     labelled = quick(text, examples={"labels": ["good", "bad"]})
@@ -59,12 +59,12 @@ def test_what_cannot_be_distilled(
     place.mkdir()
     (place / "mine.txt").write_text("kept")
     with pytest.raises(ConfigError, match="exists already"):
-        distil(quick(text), place, Asked(str(masked), "layers=2"), display="silent")
+        distill(quick(text), place, Asked(str(masked), "layers=2"), display="silent")
     assert [held.name for held in place.iterdir()] == ["mine.txt"]
     place = tmp_path / "empty"
     place.mkdir()
     with pytest.raises(ConfigError, match="temperature is 0"):
-        distil(odd, place, Asked(str(masked), "layers=2"), display="silent")
+        distill(odd, place, Asked(str(masked), "layers=2"), display="silent")
     assert place.is_dir() and not list(place.iterdir())
 
 
@@ -77,7 +77,7 @@ def test_what_cannot_be_distilled(
         ("", {"objective": {"smoothing": 2.0}}, "smoothing is 2"),
         ("", {"objective": {"temperature": 2.0}}, "objective.temperature"),  # no teacher is asked
         ("hinton", {"objective": {"temperature": 0.0}}, "temperature is 0"),
-        ("", {"batch": {"samples": 3, "accumulate": 2}}, "divisible"),
+        ("", {"batch": {"size": 3, "grad_accum": 2}}, "divisible"),
         ("", {"batch": {"order": "streams"}}, "streams"),
         ("", {"optimizer": {"name": "odd"}}, "optimizer"),
         ("", {"schedule": {"name": "odd"}}, "schedule"),
@@ -96,7 +96,7 @@ def test_a_teacher_writes_nothing_for_a_run_that_would_be_refused(
     monkeypatch.setattr(sequence, "generate", lambda *given, **more: pytest.fail("too late"))
     asked = Asked(str(teacher), "layers=1", style=style, sequence=True)
     with pytest.raises(RegardError, match=said):
-        distil(quick(where, **changes), tmp_path / "run", asked, display="silent")
+        distill(quick(where, **changes), tmp_path / "run", asked, display="silent")
     assert not (tmp_path / "run").exists()
 
 
@@ -116,7 +116,7 @@ def test_no_layers_are_learned_before_answers_that_would_be_refused(
     )
     asked = Asked(str(teacher), "layers=1", style="tinybert")
     with pytest.raises(ConfigError, match=said):
-        distil(task(file, objective=objective), tmp_path / "run", asked, display="silent")
+        distill(task(file, objective=objective), tmp_path / "run", asked, display="silent")
     assert not (tmp_path / "run").exists()
 
 
@@ -129,7 +129,7 @@ def test_no_layers_are_learned_before_answers_that_would_be_refused(
         ({"width": 32}, "no wider"),
         ({"layers": 3}, "encoder of the student has 3 layers"),
         ({"decoder_layers": 3}, "decoder of the student has 3 layers"),
-        ({"vocabulary": 41}, "same vocabulary"),
+        ({"vocab_size": 41}, "same vocabulary"),
     ],
 )
 def test_a_student_that_is_larger_than_its_teacher(
@@ -142,11 +142,11 @@ def test_a_student_that_is_larger_than_its_teacher(
     """Also where it only learns from what the teacher writes."""
     teacher, where = translator
     held = load(teacher).model
-    save(type(held)(held.config.replace(**shape)).initialise(), tmp_path / "student")
+    save(type(held)(held.config.replace(**shape)).initialize(), tmp_path / "student")
     monkeypatch.setattr(sequence, "generate", lambda *given, **more: pytest.fail("too late"))
     asked = Asked(str(teacher), str(tmp_path / "student"), sequence=True)
     with pytest.raises(ConfigError, match=said):
-        distil(quick(where), tmp_path / "run", asked, display="silent")
+        distill(quick(where), tmp_path / "run", asked, display="silent")
     assert not (tmp_path / "run").exists()
 
 
@@ -156,10 +156,10 @@ def test_a_student_of_a_directory_learns_what_its_teacher_writes(
     """If it reads the same tokens: as many others are not the same."""
     teacher, where = translator
     held = load(teacher)
-    small = type(held.model)(held.config.replace(layers=1)).initialise()
+    small = type(held.model)(held.config.replace(layers=1)).initialize()
     place = str(save(small, tmp_path / "student", held.tokenizer))
     asked = Asked(str(teacher), place, sequence=True, beams=1)
-    found = distil(quick(where), tmp_path / "run", asked, display="silent")
+    found = distill(quick(where), tmp_path / "run", asked, display="silent")
     assert found["outcome"] == "done" and found["distilled"]["student"] == small.parameter_count()
     words = Fast(models.WordLevel({f"x{i}": i for i in range(40)}, unk_token="x2"))
     other = Tokenizer(words, {"tokenizer.json": words.to_str().encode()})
@@ -167,7 +167,7 @@ def test_a_student_of_a_directory_learns_what_its_teacher_writes(
     monkeypatch.setattr(sequence, "generate", lambda *given, **more: pytest.fail("too late"))
     asked = Asked(str(teacher), place, sequence=True, beams=1)
     with pytest.raises(RegardError, match="another tokenizer"):
-        distil(quick(where), tmp_path / "again", asked, display="silent")
+        distill(quick(where), tmp_path / "again", asked, display="silent")
     assert not (tmp_path / "again").exists()
 
 
@@ -175,10 +175,10 @@ def test_a_student_with_other_words(masked: Path, text: Path, tmp_path: Path) ->
     """A directory of its own, and a teacher that reads other tokens than the text has."""
     student = bert(tmp_path / "student")
     with pytest.raises(RegardError, match="same vocabulary"):
-        distil(quick(text), tmp_path / "run", Asked(str(masked), str(student)), display="silent")
+        distill(quick(text), tmp_path / "run", Asked(str(masked), str(student)), display="silent")
     save(tiny("bert"), tmp_path / "teacher", tokenizer())
     with pytest.raises(RegardError, match="same tokens"):
-        distil(
+        distill(
             quick(text), tmp_path / "other", Asked(str(tmp_path / "teacher"), "layers=1"),
             display="silent",
         )  # fmt: skip
@@ -191,9 +191,9 @@ def test_marks_of_a_task_are_words_that_a_student_is_given(
     begun, file = model(tmp_path / "gpt", "gpt"), judge[1]
     few = {"budget": {"steps": 1}}
     finetune(task(file, model=str(begun), **few), tmp_path / "teacher", display="silent")
-    before, after = (regard.load(p).config.vocabulary for p in (begun, tmp_path / "teacher"))
+    before, after = (regard.load(p).config.vocab_size for p in (begun, tmp_path / "teacher"))
     assert before < after
     asked = Asked(str(tmp_path / "teacher"), str(begun))
-    found = distil(task(file, **few), tmp_path / "run", asked, display="silent")
+    found = distill(task(file, **few), tmp_path / "run", asked, display="silent")
     assert found["outcome"] == "done"
-    assert regard.load(tmp_path / "run").config.vocabulary == after
+    assert regard.load(tmp_path / "run").config.vocab_size == after

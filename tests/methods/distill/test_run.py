@@ -17,7 +17,7 @@ from regard.data.corpus import Corpus
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.methods.distill import sequence
-from regard.methods.distill.run import NEVER, Asked, distil
+from regard.methods.distill.run import NEVER, Asked, distill
 from regard.methods.distill.sequence import teach_pairs
 from regard.tasks import read
 from regard.training.recipe import Recipe, make
@@ -38,7 +38,7 @@ from tests.training.small import recipe as text_recipe
 def test_text_from_end_to_end(masked: Path, text: Path, tmp_path: Path) -> None:
     """The run is a student that anybody opens; nothing of the teacher is in it."""
     out = tmp_path / "run"
-    found = distil(quick(text), out, Asked(str(masked), "layers=2"), display="silent")
+    found = distill(quick(text), out, Asked(str(masked), "layers=2"), display="silent")
     student, teacher = regard.load(out).model, regard.load(masked).model
     assert student.config == teacher.config.replace(layers=2)
     assert set(student.state_dict()) < set(teacher.state_dict())
@@ -59,10 +59,10 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(
     and only beside the same teacher.
     """
     asked = Asked(str(masked), "layers=2,width=8", style="tinybert")
-    whole = distil(quick(text), tmp_path / "whole", asked, display="silent")
+    whole = distill(quick(text), tmp_path / "whole", asked, display="silent")
     assert whole["outcome"] == "done"
     stop.append(10)  # of 6 + 6 steps
-    halted = distil(quick(text), tmp_path / "run", asked, display="silent")
+    halted = distill(quick(text), tmp_path / "run", asked, display="silent")
     assert halted["outcome"] == "interrupted"
     weights = masked / "model.safetensors"
     kept = weights.read_bytes()
@@ -71,10 +71,10 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(
         changed.model.embeddings.tokens.weight.data[0] += 1
         save(changed.model, masked, changed.tokenizer, changed.source)
         with pytest.raises(InputError, match="has changed since this run began"):
-            distil(Recipe(), tmp_path / "run", resume=True, display="silent")
+            distill(Recipe(), tmp_path / "run", resume=True, display="silent")
     finally:
         weights.write_bytes(kept)
-    found = distil(Recipe(), tmp_path / "run", resume=True, display="silent")
+    found = distill(Recipe(), tmp_path / "run", resume=True, display="silent")
     assert found["outcome"] == "done" and found["progress"]["step"] == 6
     ours, theirs = (load(tmp_path / name).model.state_dict() for name in ("run", "whole"))
     assert "fit.weight" not in ours
@@ -85,17 +85,17 @@ def test_a_memory_that_goes_along_is_saved_with_a_run(
     text: Path, tmp_path: Path, stop: list[int]
 ) -> None:
     """Transformer-XL: student and teacher remember, and after a stop both still do."""
-    shape = {"layers": 3, "width": 16, "heads": 2, "head_size": 8, "hidden": 32, "memory": 12,
-             "cutoffs": [], "ratio": 1, "same_length": False, "clamp": 0}  # fmt: skip
-    given = text_recipe("transformer-xl", text, shape=shape, batch={"samples": 4, "length": 8})
+    shape = {"layers": 3, "width": 16, "heads": 2, "head_size": 8, "ffn_size": 32, "mem_len": 12,
+             "cutoffs": [], "ratio": 1, "same_length": False, "clamp_len": 0}  # fmt: skip
+    given = text_recipe("transformer-xl", text, shape=shape, batch={"size": 4, "seq_len": 8})
     train(given, tmp_path / "teacher", display="silent")
-    small = {"batch": {"samples": 4, "length": 8}}
+    small = {"batch": {"size": 4, "seq_len": 8}}
     asked = Asked(str(tmp_path / "teacher"), "layers=1")
-    distil(quick(text, **small), tmp_path / "whole", asked, display="silent")
+    distill(quick(text, **small), tmp_path / "whole", asked, display="silent")
     stop.append(6 + 6 + 4)
-    halted = distil(quick(text, **small), tmp_path / "run", asked, display="silent")
+    halted = distill(quick(text, **small), tmp_path / "run", asked, display="silent")
     assert halted["outcome"] == "interrupted"
-    distil(Recipe(), tmp_path / "run", resume=True, display="silent")
+    distill(Recipe(), tmp_path / "run", resume=True, display="silent")
     ours, theirs = (load(tmp_path / name).model.state_dict() for name in ("run", "whole"))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
@@ -115,7 +115,7 @@ def test_a_task_from_end_to_end(judge: tuple[Path, Path], tmp_path: Path, style:
     test = write(tmp_path / "test.jsonl", reviews(60, seed=9))
     assert accuracy(teacher, test) > 0.95
     asked = Asked(str(teacher), "layers=1", style=style)
-    found = distil(task(file, budget={"steps": 30}), tmp_path / "run", asked, display="silent")
+    found = distill(task(file, budget={"steps": 30}), tmp_path / "run", asked, display="silent")
     assert found["valid"]["accuracy"] > 0.9
     assert accuracy(tmp_path / "run", test) > 0.85
     assert (tmp_path / "run" / "first" / "layers" / "run.json").is_file() == bool(style)
@@ -127,14 +127,14 @@ def test_a_task_from_end_to_end(judge: tuple[Path, Path], tmp_path: Path, style:
 def test_a_smaller_vocabulary(judge: tuple[Path, Path], tmp_path: Path) -> None:
     """What the reviews use stays, with the marks; answers are those of before."""
     teacher, file = judge
-    asked = Asked(str(teacher), "layers=3", vocabulary=40)
-    made = task(file, budget={"steps": 1}, optimizer={"rate": 0.0})
-    found = distil(made, tmp_path / "run", asked, display="silent")
+    asked = Asked(str(teacher), "layers=3", vocab_size=40)
+    made = task(file, budget={"steps": 1}, optimizer={"lr": 0.0})
+    found = distill(made, tmp_path / "run", asked, display="silent")
     student, before = regard.load(tmp_path / "run"), regard.load(teacher)
     assert student.tokenizer is not None and len(student.tokenizer) == 40
-    assert student.config.vocabulary == 40 < before.config.vocabulary
+    assert student.config.vocab_size == 40 < before.config.vocab_size
     assert found["distilled"]["student"] == before.model.parameter_count() - 32 * (
-        before.config.vocabulary - 40
+        before.config.vocab_size - 40
     )
     held: Any = read(file, "classify")
     ours, theirs = (Predictor(one)(held[:20]) for one in (student, before))
@@ -151,7 +151,7 @@ def test_what_is_set_for_one_stage_is_not_learned_in_the_other(
         file, budget={"steps": 2}, objective={"hidden": 2.0, "hard": 0.5},
         validation={"every": 1, "patience": 1},
     )  # fmt: skip
-    distil(given, tmp_path / "run", asked, display="silent")
+    distill(given, tmp_path / "run", asked, display="silent")
     places = tmp_path / "run" / "first" / "layers", tmp_path / "run"
     layers, answers = (recipes_of(place)["objective"] for place in places)
     assert (layers["hidden"], layers["soft"], layers["hard"]) == (2.0, 0.0, 0.0)
@@ -172,16 +172,16 @@ def test_a_stage_that_was_stopped_is_gone_on_with(
     teacher, file = judge
     asked = Asked(str(teacher), "layers=2", style="tinybert")
     stop.append(3)
-    halted = distil(task(file), tmp_path / "run", asked, display="plain")
+    halted = distill(task(file), tmp_path / "run", asked, display="plain")
     assert halted["outcome"] == "interrupted" and not (tmp_path / "run" / "recipe.toml").exists()
     told = capfd.readouterr()
     assert f"regard distill --resume {tmp_path / 'run'}\n" in told.out + told.err
     assert "regard finetune" not in told.out + told.err
     with pytest.raises(ConfigError, match="resume"):
-        distil(task(file), tmp_path / "run", asked, display="silent")
-    found = distil(Recipe(), tmp_path / "run", resume=True, display="silent")
+        distill(task(file), tmp_path / "run", asked, display="silent")
+    found = distill(Recipe(), tmp_path / "run", resume=True, display="silent")
     assert found["outcome"] == "done"
-    distil(task(file), tmp_path / "whole", asked, display="silent")
+    distill(task(file), tmp_path / "whole", asked, display="silent")
     ours, theirs = (load(tmp_path / name).model.state_dict() for name in ("run", "whole"))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
@@ -216,7 +216,9 @@ def test_the_teacher_s_translations_are_the_targets(
         assert ours.document(i).tolist() == again.document(i).tolist()
         source = sequence.source_of(before, i)
         target = ours.document(i).tolist()[len(source) :]
-        best = regard.decoding.generate(loaded, source, beams=2, tokens=len(target) + 40)[0][0]
+        best = regard.decoding.generate(
+            loaded, source, num_beams=2, max_new_tokens=len(target) + 40
+        )[0][0]
         assert sequence.source_of(ours, i) == source and target[-1] == before.special.end
         assert best.reason != "end" or best.ids == target
     for split in ("valid", "test"):
@@ -261,8 +263,8 @@ def test_decoding_goes_on_only_with_the_same_teacher_and_data(
 def test_a_source_without_room_is_found_before_the_first_is_decoded(
     translator: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shape: dict[str, Any] = {"vocabulary": 40, "width": 16, "layers": 1, "heads": 2, "context": 4}
-    loaded = regard.Loaded(regard.create("gpt", **shape))
+    shape: dict[str, Any] = {"vocab_size": 40, "width": 16, "layers": 1, "heads": 2, "context": 4}
+    loaded = regard.LoadedModel(regard.create("gpt", **shape))
     monkeypatch.setattr(sequence, "generate", lambda *given, **more: pytest.fail("too late"))
     with pytest.raises(ConfigError, match="a source has"):
         teach_pairs(loaded, translator[1], tmp_path / "made")
@@ -277,17 +279,17 @@ def test_translation_from_end_to_end(translator: tuple[Path, Path], tmp_path: Pa
         "both": Asked(str(teacher), "layers=1", style="hinton", sequence=True, beams=1),
     }.items():
         out = tmp_path / name
-        found = distil(quick(where), out, asked, display="silent")
+        found = distill(quick(where), out, asked, display="silent")
         assert found["distilled"]["share"] < 1 and "perplexity" in found["valid"]
         learned = recipes_of(out)
-        assert learned["objective"]["name"] == ("pairs" if name == "sequence" else "distil")
+        assert learned["objective"]["name"] == ("pairs" if name == "sequence" else "distill")
         assert learned["data"].endswith("first/pairs") == asked.sequence
 
 
 def test_the_command(masked: Path, text: Path, tmp_path: Path) -> None:
     words = [str(masked), "--student", "layers=1", "--data", str(text), "--out",
              str(tmp_path / "run"), "--steps", "2", "--method", "hinton", "--quiet", "--json",
-             "batch.samples=2", "batch.length=16", "engine.compile=no",
+             "batch.size=2", "batch.seq_len=16", "engine.compile=no",
              "engine.precision=fp32"]  # fmt: skip
     found = called("distill", *words)
     assert found.exit_code == 0, found.output
@@ -302,9 +304,9 @@ def test_the_command(masked: Path, text: Path, tmp_path: Path) -> None:
         ([*words, "--field", "text=body"], "--field is for a file"),
         ([*words, "--format", "csv"], "--format is for a file"),
         ([*words, "--no-header"], "--header is for a file"),
-        ([*words, "examples.share=0.2"], "examples.share is for a file"),
+        ([*words, "examples.valid_fraction=0.2"], "examples.valid_fraction is for a file"),
         (["--resume", str(tmp_path / "run"), "--method", "hinton"], "--method is given beside"),
-        (["--resume", str(tmp_path / "run"), "optimizer.rate=1"], "optimizer.rate is given beside"),
+        (["--resume", str(tmp_path / "run"), "optimizer.lr=1"], "optimizer.lr is given beside"),
     ]
     for given, said in cases:
         refused = called("distill", *given)

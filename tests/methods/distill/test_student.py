@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.api import Loaded, load
+from regard.api import LoadedModel, load
 from regard.core.errors import RegardError
 from regard.formats.directory import save
 from regard.methods.distill.student import make_student, shape_of, spread, student_of
@@ -35,7 +35,13 @@ def teacher_of(name: str) -> Any:
     if name == "longformer-characters":
         return tiny(name, layers=5, windows=WINDOWS[name])
     torch.manual_seed(0)
-    shape: dict[str, Any] = {"vocabulary": 40, "width": 16, "heads": 2, "hidden": 32, "context": 64}
+    shape: dict[str, Any] = {
+        "vocab_size": 40,
+        "width": 16,
+        "heads": 2,
+        "ffn_size": 32,
+        "context": 64,
+    }
     return create("longformer", layers=5, window=WINDOWS[name], **shape)
 
 
@@ -63,7 +69,7 @@ def test_layers_embeddings_and_heads_are_the_teacher_s(family: str, tmp_path: Pa
 
 def test_the_decoder_of_a_student_may_be_shorter_than_its_encoder() -> None:
     teacher = tiny("transformer", layers=4)
-    student = student_of(Loaded(teacher), shape_of("decoder_layers=1"), 1)
+    student = student_of(LoadedModel(teacher), shape_of("decoder_layers=1"), 1)
     assert (len(student.encoder_blocks), len(student.decoder_blocks)) == (4, 1)
     for mine, its in ((student.encoder_blocks[3], teacher.encoder_blocks[3]),
                       (student.decoder_blocks[0], teacher.decoder_blocks[0])):  # fmt: skip
@@ -71,7 +77,7 @@ def test_the_decoder_of_a_student_may_be_shorter_than_its_encoder() -> None:
 
 
 def test_another_width_begins_at_random_by_the_seed() -> None:
-    teacher = Loaded(tiny("bert"))
+    teacher = LoadedModel(tiny("bert"))
     first, again, other = (
         student_of(teacher, shape_of("width=8,heads=1"), seed).embeddings.tokens.weight
         for seed in (1, 1, 2)
@@ -100,7 +106,7 @@ def test_students_of_the_papers_have_their_sizes(
     card = family_of(teacher)
     build, known = card.model, card.sizes
     with torch.device("meta"):
-        made = student_of(Loaded(build(known[teacher], heads)), shape_of(words), 1)
+        made = student_of(LoadedModel(build(known[teacher], heads)), shape_of(words), 1)
     assert made.parameter_count() == count
 
 
@@ -112,10 +118,10 @@ def test_students_of_the_papers_have_their_sizes(
         ("layers", "NAME=NUMBER"),
         ("layers=0", "NAME=NUMBER"),
         ("colour=3", "part of a student's shape"),
-        ("vocabulary=3", "part of a student's shape"),
+        ("vocab_size=3", "part of a student's shape"),
         ("", "no shape"),
     ],
 )
 def test_shapes_that_no_student_has(words: str, said: str) -> None:
     with pytest.raises(RegardError, match=said):
-        student_of(Loaded(tiny("bert")), shape_of(words), 1)
+        student_of(LoadedModel(tiny("bert")), shape_of(words), 1)

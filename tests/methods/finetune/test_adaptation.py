@@ -12,17 +12,24 @@ from tokenizers import Tokenizer as Fast
 from tokenizers import models, pre_tokenizers
 
 from regard.core.errors import InputError
-from regard.data.examples import Choice, Dialogue, Labelled, Pair, Question, Tagged
+from regard.data.examples import (
+    DialogueExample,
+    Labelled,
+    MultipleChoice,
+    Question,
+    Tagged,
+    TextPair,
+)
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import save
 from regard.methods.finetune.adaptation import adapted, adapting, write_text
-from regard.methods.finetune.multi_stage import Stages
+from regard.methods.finetune.multi_stage import FinetuneOptions
 from regard.models import FAMILIES
 from regard.models.gpt import GPT, GPTConfig
 from regard.training.schedule import schedule
 from tests.tasks import tuning
 
-STAGES = Stages(adapt="4 steps")
+STAGES = FinetuneOptions(adapt="4 steps")
 
 
 @pytest.mark.parametrize(
@@ -32,10 +39,10 @@ STAGES = Stages(adapt="4 steps")
         (Labelled("a b"), ["a b"]),
         (Tagged(("a", "b")), ["a b"]),
         (Question("who?", "a man"), ["who?", "a man"]),
-        (Choice("a", ("right", "wrong"), asks="why?"), ["a", "why?"]),
-        (Choice("", ("right", "wrong"), asks="why?"), ["why?"]),
-        (Pair("a", "b"), ["a"]),
-        (Dialogue(("hi", "ho")), ["hi\nho"]),
+        (MultipleChoice("a", ("right", "wrong"), asks="why?"), ["a", "why?"]),
+        (MultipleChoice("", ("right", "wrong"), asks="why?"), ["why?"]),
+        (TextPair("a", "b"), ["a"]),
+        (DialogueExample(("hi", "ho")), ["hi\nho"]),
     ],
 )
 def test_what_is_read_of_an_example(example: Any, texts: list[str]) -> None:
@@ -84,25 +91,25 @@ def test_rate_and_schedule_belong_together(
     write_text(recipe, tmp_path, STAGES)
     made = adapting(recipe, tmp_path, STAGES)
     planned = made.schedule
-    assert (planned.name, made.optimizer.rate) == (name, rate)
-    rates = schedule(planned.name, rate=rate, warmup=planned.warmup, steps=100, width=16)
+    assert (planned.name, made.optimizer.lr) == (name, rate)
+    rates = schedule(planned.name, lr=rate, warmup=planned.warmup, steps=100, width=16)
     assert max(map(rates, range(1, 101))) == pytest.approx(rate)
 
 
 def transformer(directory: Path) -> Path:
     torch.manual_seed(1)
     made, config = FAMILIES["transformer"].model, FAMILIES["transformer"].config
-    shape: dict[str, Any] = {"vocabulary": len(tuning.WORDS), "width": 16, "layers": 1, "heads": 2,
-                             "hidden": 32, "end": 3}  # fmt: skip
+    shape: dict[str, Any] = {"vocab_size": len(tuning.WORDS), "width": 16, "layers": 1, "heads": 2,
+                             "ffn_size": 32, "eos_id": 3}  # fmt: skip
     built: Any = made(config(**shape))
-    return save(built.initialise(), directory, tuning.tokenizer())
+    return save(built.initialize(), directory, tuning.tokenizer())
 
 
 def test_a_transformer_learns_what_it_reads(tmp_path: Path) -> None:
     model = transformer(tmp_path / "model")
     data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
     recipe = tuning.recipe(model, data)
-    facts = adapted(recipe, tmp_path, Stages(adapt="20 steps"), "silent")
+    facts = adapted(recipe, tmp_path, FinetuneOptions(adapt="20 steps"), "silent")
     lines = (tmp_path / "adapted" / "metrics.jsonl").read_text().splitlines()
     rates = [step["rate"] for step in map(json.loads, lines) if "rate" in step]
     assert facts["outcome"] == "done" and max(rates) == pytest.approx(1e-4)
@@ -113,8 +120,8 @@ def test_a_tokenizer_that_cannot_end_a_text(tmp_path: Path) -> None:
     fast = Fast(models.WordLevel({"x": 0, "y": 1}, unk_token="x"))
     fast.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = Tokenizer(fast, {"tokenizer.json": fast.to_str().encode()})
-    config = GPTConfig(vocabulary=2, context=16, width=16, layers=1, heads=2)
-    save(GPT(config).initialise(), tmp_path / "model", tokenizer)
+    config = GPTConfig(vocab_size=2, context=16, width=16, layers=1, heads=2)
+    save(GPT(config).initialize(), tmp_path / "model", tokenizer)
     data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
     out = tmp_path / "run"
     with pytest.raises(InputError, match="has no token that can end a document"):

@@ -20,14 +20,14 @@ from regard.data.corpus import read_marker
 from regard.data.examples import Labelled
 from regard.evaluation.predict import Predictor
 from regard.methods.finetune import folds as crossing
-from regard.methods.finetune.multi_stage import PLAN, Stages, amount, data_digest
+from regard.methods.finetune.multi_stage import PLAN, FinetuneOptions, amount, data_digest
 from regard.methods.finetune.run import finetune
 from regard.methods.runs import data_for, write_plan
 from regard.models import FAMILIES
 from regard.tasks.corpus import labelled_data
 from regard.training import run as runs
 from regard.training.loop import Loop
-from regard.training.recipe import Examples, Recipe, make
+from regard.training.recipe import ExamplesConfig, Recipe, make
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 from tests.training.test_never_lost import bits, figures
@@ -54,7 +54,7 @@ def unlabelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tune(made: Recipe, out: Path, **stages: Any) -> dict[str, Any]:
-    return finetune(made, out, stages=Stages(**stages), display="silent")
+    return finetune(made, out, stages=FinetuneOptions(**stages), display="silent")
 
 
 def to_the_end(made: Recipe, out: Path, **stages: Any) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def to_the_end(made: Recipe, out: Path, **stages: Any) -> dict[str, Any]:
 
 
 def test_it_learns_and_answers(bert: Path, reviews: Path, tmp_path: Path) -> None:
-    made = tuning.recipe(bert, reviews, budget={"steps": 60}, optimizer={"rate": 0.01})
+    made = tuning.recipe(bert, reviews, budget={"steps": 60}, optimizer={"lr": 0.01})
     found = tune(made, tmp_path / "run")
     assert found["outcome"] == "done" and found["valid"]["accuracy"] == 1.0
     ask = Predictor(load(tmp_path / "run"))
@@ -102,7 +102,9 @@ def killed_at(made: Recipe, out: Path, step: int) -> None:
     finetune(Recipe() if resume else made, out, resume=resume, display="silent")
 
 
-@pytest.mark.parametrize("changes", [{}, {"optimizer": {"thaw": 3}}], ids=["all", "thawing"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"optimizer": {"unfreeze_every": 3}}], ids=["all", "thawing"]
+)
 def test_killed_equals_uninterrupted(
     changes: dict[str, Any], bert: Path, reviews: Path, tmp_path: Path
 ) -> None:
@@ -122,7 +124,7 @@ def test_killed_equals_uninterrupted(
 
 def test_patience_ends_a_run_early(bert: Path, reviews: Path, tmp_path: Path) -> None:
     """Nothing gets better at a rate of 0."""
-    changes: dict[str, Any] = {"budget": {"steps": 60}, "optimizer": {"rate": 0.0}}
+    changes: dict[str, Any] = {"budget": {"steps": 60}, "optimizer": {"lr": 0.0}}
     made = tuning.recipe(bert, reviews, validation={"every": 2, "patience": 3}, **changes)
     found = tune(made, tmp_path / "run")
     assert found["outcome"] == "stopped early: no better validation in 3"
@@ -139,13 +141,13 @@ def test_balanced_classes(bert: Path, tmp_path: Path) -> None:
     """Where one class is rare its examples count as much as all the others together."""
     file = tuning.write(tmp_path / "few.jsonl", tuning.reviews(60, share=0.1))
     words = ["finetune", str(bert), "objective.weights=balanced", "--task", "classify"]
-    words += ["--data", str(file), "--epochs", "1", "batch.samples=8", "engine.precision=fp32"]
+    words += ["--data", str(file), "--epochs", "1", "batch.size=8", "engine.precision=fp32"]
     assert main([*words, "--out", str(tmp_path / "run"), "--quiet"]) == 0
     kept = json.loads((tmp_path / "run" / "task.json").read_text())
     assert kept["objective"]["weights"] == "balanced"
     recipes = [tuning.recipe(bert, file, objective=o) for o in ({}, {"weights": "balanced"})]
     equal, fair = (
-        runs.prepare(r, runs.Group(), torch.device("cpu"), print, data=data_for(r)).objective
+        runs.prepare(r, runs.ProcessGroup(), torch.device("cpu"), print, data=data_for(r)).objective
         for r in recipes
     )
     rows = [fair.sample(0, i) for i in range(len(fair))]
@@ -201,7 +203,7 @@ def test_a_class_too_rare_for_every_fold_is_known_to_all(
     records = [*tuning.reviews(20), {"text": "the the the", "label": "strange"}]
     file = tuning.write(tmp_path / "reviews.jsonl", records)
     made = tuning.recipe(bert, file, budget={"steps": 1})
-    finetune(made, tmp_path / "run", stages=Stages(folds=2), display="plain")
+    finetune(made, tmp_path / "run", stages=FinetuneOptions(folds=2), display="plain")
     assert "too rare to be in each of 2 parts: 'strange' (1)" in capsys.readouterr().err
     for i in (1, 2):
         kept = json.loads((tmp_path / "run" / f"fold-{i}" / "task.json").read_text())
@@ -246,7 +248,7 @@ def test_adapting_goes_on_where_it_stopped(
 
 def test_a_plan_that_nothing_was_made_of_yet(bert: Path, reviews: Path, tmp_path: Path) -> None:
     """Killed before the first run inside had begun."""
-    stages, changes = Stages(adapt="2 steps"), {"budget": {"steps": 2}}
+    stages, changes = FinetuneOptions(adapt="2 steps"), {"budget": {"steps": 2}}
     tune(tuning.recipe(bert, reviews, **changes), tmp_path / "whole", adapt="2 steps")
     begun = tuning.recipe(bert, reviews, **changes)
     file = tmp_path / "parts" / PLAN
@@ -275,7 +277,7 @@ def test_a_larger_budget_stays(bert: Path, reviews: Path, tmp_path: Path) -> Non
 
 LEARNED: dict[str, Any] = {  # only the last validation counts: the longest learned is the surest
     "budget": {"steps": 60},
-    "optimizer": {"rate": 0.01},
+    "optimizer": {"lr": 0.01},
     "validation": {"every": 1000},
 }
 
@@ -320,8 +322,8 @@ def test_nothing_to_be_sure_of(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    made = tuning.recipe(bert, reviews, budget={"steps": 2}, optimizer={"rate": 1e-6})
-    stages = Stages(unlabelled=str(unlabelled), confidence=1.0)
+    made = tuning.recipe(bert, reviews, budget={"steps": 2}, optimizer={"lr": 1e-6})
+    stages = FinetuneOptions(unlabelled=str(unlabelled), confidence=1.0)
     finetune(made, tmp_path / "run", stages=stages, display="plain")
     said = capsys.readouterr().err
     assert "0 of" in said and "so nothing is added: try a lower --confidence" in said
@@ -339,7 +341,7 @@ def test_other_names_of_fields_and_another_form(
     renamed = [{"words": json.loads(line)["text"]} for line in unlabelled.read_text().splitlines()]
     more = tuning.write(tmp_path / "more.jsonl", renamed)
     fields = {"text": "words", "label": "verdict"}
-    made = tuning.recipe(bert, file, examples={"form": "tsv", "fields": fields}, **LEARNED)
+    made = tuning.recipe(bert, file, examples={"format": "tsv", "fields": fields}, **LEARNED)
     found = tune(made, tmp_path / "run", unlabelled=str(more), confidence=0.6)
     record = json.loads((tmp_path / "run" / "pseudo.jsonl").read_text().splitlines()[0])
     assert record.keys() == {"words", "verdict", "confidence"}
@@ -350,13 +352,13 @@ def test_other_names_of_fields_and_another_form(
 def test_every_family(family: str, reviews: Path, unlabelled: Path, tmp_path: Path) -> None:
     """T5 learns, and gives labels, as text."""
     model = tuning.model(tmp_path / family, family)
-    made = tuning.recipe(model, reviews, budget={"steps": 2}, batch={"length": 24})
+    made = tuning.recipe(model, reviews, budget={"steps": 2}, batch={"seq_len": 24})
     stages = {"adapt": "2 steps", "unlabelled": str(unlabelled), "confidence": 0.001}
     found = tune(made, tmp_path / "run", **stages)
     assert found["outcome"] == "done" and found["adapted"]["out"] and found["pseudo"]["asked"] > 50
     kept = runs.recipes.read(tmp_path / "run" / "adapted" / "recipe.toml")
     assert kept["objective"]["name"] == FAMILIES[family].objective
-    crossed = tuning.recipe(model, reviews, budget={"steps": 1}, batch={"length": 24})
+    crossed = tuning.recipe(model, reviews, budget={"steps": 1}, batch={"seq_len": 24})
     assert len(tune(crossed, tmp_path / "crossed", folds=2)["runs"]) == 2
 
 
@@ -388,10 +390,12 @@ def test_data_that_changed_is_refused(
 def test_both_files_of_pairs_are_looked_at(tmp_path: Path) -> None:
     for name in ("a.en", "a.zh"):
         (tmp_path / name).write_text("one\ntwo\n")
-    made = Recipe(data=f"{tmp_path}/a.en,{tmp_path}/a.zh", examples=Examples(task="translate"))
-    before = data_digest(made, Stages())
+    made = Recipe(
+        data=f"{tmp_path}/a.en,{tmp_path}/a.zh", examples=ExamplesConfig(task="translate")
+    )
+    before = data_digest(made, FinetuneOptions())
     (tmp_path / "a.zh").write_text("other\nlines\n")
-    assert data_digest(made, Stages()) != before
+    assert data_digest(made, FinetuneOptions()) != before
 
 
 def test_a_directory_that_is_taken(bert: Path, reviews: Path, tmp_path: Path) -> None:
@@ -413,7 +417,7 @@ def test_a_start_that_failed_is_no_obstacle(bert: Path, reviews: Path, tmp_path:
     with pytest.raises(InputError):
         tune(tuning.recipe(bert, tmp_path / "none.jsonl"), out, folds=2)
     with pytest.raises(ConfigError, match="layers"):  # before anything is trained
-        wrong = tuning.recipe(bert, reviews, optimizer={"frozen": 99})
+        wrong = tuning.recipe(bert, reviews, optimizer={"freeze_layers": 99})
         tune(wrong, out, folds=2, adapt="1 step")
     assert not out.exists() or not any(out.iterdir())
     made = tuning.recipe(bert, reviews, budget={"steps": 2})
@@ -435,8 +439,8 @@ def test_what_the_command_refuses(
         "which are missing": ["--confidence", 0.5],
         "above 0 and at most 1": ["--unlabeled", reviews, "--confidence", 1.5],
         "give epochs, as in 3": ["--adapt", "long"],
-        "examples.more is set": ["--unlabeled", reviews, f"examples.more={reviews}"],
-        "has 2 layers": ["optimizer.frozen=3"],
+        "examples.extra_data is set": ["--unlabeled", reviews, f"examples.extra_data={reviews}"],
+        "has 2 layers": ["optimizer.freeze_layers=3"],
     }
     for expected, words in cases.items():
         assert expected in refusal(capsys, *plain, *words), expected
@@ -459,10 +463,13 @@ def test_amounts_and_what_they_ask_for() -> None:
     for wrong in ("", "0", "-1", "three", "5 minutes"):
         with pytest.raises(ConfigError, match="--adapt"):
             amount(wrong)
-    assert Stages.of({"unlabelled": "more.txt"}).confidence == 0.9
-    assert Stages.of({"adapt": "2", "unlabelled": "more.txt"}).confidence is None
-    assert Stages.of({"adapt": "2", "unlabelled": "more.txt", "confidence": 0.7}).confidence == 0.7
-    assert not Stages.of({})
+    assert FinetuneOptions.of({"unlabelled": "more.txt"}).confidence == 0.9
+    assert FinetuneOptions.of({"adapt": "2", "unlabelled": "more.txt"}).confidence is None
+    assert (
+        FinetuneOptions.of({"adapt": "2", "unlabelled": "more.txt", "confidence": 0.7}).confidence
+        == 0.7
+    )
+    assert not FinetuneOptions.of({})
 
 
 # -- the command
@@ -472,7 +479,7 @@ def test_a_dry_run_writes_nothing(
     bert: Path, reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["finetune", bert, "--task", "classify", "--data", reviews, "--out", tmp_path / "run"]
-    words += ["--dry-run", "--epochs", "2", "batch.samples=8", "engine.precision=fp32"]
+    words += ["--dry-run", "--epochs", "2", "batch.size=8", "engine.precision=fp32"]
     assert main([*map(str, words), "--folds", "3", "--adapt", "2"]) == 0
     shown = capsys.readouterr().out
     assert 'name = "classify"' in shown and "steps = 13" in shown
@@ -488,7 +495,7 @@ def test_the_table_of_a_cross_validation(
 ) -> None:
     out = tmp_path / "run"
     words = ["finetune", bert, "--task", "classify", "--data", reviews, "--out", out, "--quiet"]
-    words += ["budget.steps=2", "batch.samples=8", "engine.precision=fp32", "--folds", 2]
+    words += ["budget.steps=2", "batch.size=8", "engine.precision=fp32", "--folds", 2]
     assert main(list(map(str, words))) == 0
     shown = capsys.readouterr()
     assert "accuracy" in shown.out and "deviation" in shown.out
@@ -506,7 +513,7 @@ def test_the_table_of_a_cross_validation(
         ["--lr", "0.1"],
         ["--augment", "swap"],
         ["--header"],
-        ["optimizer.rate=1"],
+        ["optimizer.lr=1"],
     ],
 )
 def test_a_run_goes_on_by_its_own_recipe(

@@ -15,7 +15,7 @@ from regard.core.seeding import keyed
 from regard.data.examples import Preference
 from regard.formats.directory import save
 from regard.objectives.base import Batch, Loss
-from regard.tasks.corpus import Examples
+from regard.tasks.corpus import TaskCorpus
 from tests.objectives.rules import tiny
 from tests.tasks.judging import TOKENIZER, build, ids, model_of
 
@@ -34,7 +34,7 @@ def gpt(directory: Path, **changes: Any) -> Path:
 
 
 def other(directory: Path, family: str) -> Path:
-    return save(tiny(family, vocabulary=len(TOKENIZER)), directory, TOKENIZER)
+    return save(tiny(family, vocab_size=len(TOKENIZER)), directory, TOKENIZER)
 
 
 def opened(path: Path) -> Any:
@@ -50,8 +50,8 @@ def moved_from(path: Path, seed: int = 0) -> Any:
     return model
 
 
-def held(given: Sequence[Preference], path: Path | str = "", split: str = "train") -> Examples:
-    return Examples("prefer", given, TOKENIZER, [], split, path=str(path))
+def held(given: Sequence[Preference], path: Path | str = "", split: str = "train") -> TaskCorpus:
+    return TaskCorpus("prefer", given, TOKENIZER, [], split, path=str(path))
 
 
 def make(kind: Any, given: Sequence[Preference], path: Path | str = "", **options: Any) -> Any:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from regard.api import load
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Preference
-from regard.data.problems import Place
+from regard.data.problems import FileLine
 from regard.formats.directory import save
 from regard.methods.preference import replies
 from regard.methods.preference.dpo import Prefer
@@ -49,8 +49,8 @@ def ratios(path: Path, model: Any, made: Prefer) -> list[tuple[float, float]]:
     for i in range(len(made)):
         batch = batch_of(made, [i])
         pair = []
-        for row, real in zip(batch["tokens"], batch["real"], strict=True):
-            ids, asked = row[real].tolist(), int(made.prompts[i])
+        for row, attention_mask in zip(batch["tokens"], batch["attention_mask"], strict=True):
+            ids, asked = row[attention_mask].tolist(), int(made.prompts[i])
             one, two = (spoken(m, ids[:asked], ids[asked:]).sum() for m in (model, start))
             pair.append(float(one - two))
         found.append((pair[0], pair[1]))
@@ -67,7 +67,7 @@ def test_only_the_tokens_of_a_reply_count(path: Path) -> None:
         rows.append(tokens[1:][scored].tolist())
     texts = ["d e", "f", "h", "i j k l", "a a", "b", "d", "e f g"]
     assert rows == [[*words(text), END] for text in texts]
-    assert batch["tokens"][~batch["real"]].unique().tolist() == [PAD]
+    assert batch["tokens"][~batch["attention_mask"]].unique().tolist() == [PAD]
 
 
 def test_what_stands_in_a_prompt_is_not_learned(path: Path) -> None:
@@ -174,7 +174,7 @@ def test_chosen_replies_may_be_learned_as_text_beside(path: Path) -> None:
     found = made.loss(model, batch := batch_of(made))
     wanted = 0.0
     for i, tokens in enumerate(batch["tokens"][::2]):
-        row = tokens[batch["real"][2 * i]].tolist()
+        row = tokens[batch["attention_mask"][2 * i]].tolist()
         asked = int(made.prompts[i])
         wanted -= float(spoken(model, row[:asked], row[asked:]).sum())
     assert float(found.sums["language"]) == pytest.approx(wanted, abs=1e-9)
@@ -195,8 +195,10 @@ def test_padding_on_either_side_changes_nothing(path: Path) -> None:
     made, model = make(Prefer, UNEVEN, path), moved_from(path)
     batch = batch_of(made)
     found = log_probabilities(model, batch["tokens"], batch["scored"]).sum(1)
-    for i, (tokens, real) in enumerate(zip(batch["tokens"], batch["real"], strict=True)):
-        row, asked = tokens[real].tolist(), int(made.prompts[i // 2])
+    for i, (tokens, attention_mask) in enumerate(
+        zip(batch["tokens"], batch["attention_mask"], strict=True)
+    ):
+        row, asked = tokens[attention_mask].tolist(), int(made.prompts[i // 2])
         left, marks = torch.tensor([[9, 9, *row]]), torch.ones(1, len(row) + 2, dtype=torch.bool)
         marks[:, :2] = False
         log_p = F.log_softmax(model.logits(model(left, marks)), -1)[0]
@@ -209,7 +211,7 @@ def test_logits_in_chunks_are_the_same(path: Path, monkeypatch: pytest.MonkeyPat
     whole = made.loss(model, batch := batch_of(made))
     learned(whole, made).backward()
     together = gradients(model)
-    monkeypatch.setattr(replies, "CHUNK", 3 * model.config.vocabulary)
+    monkeypatch.setattr(replies, "CHUNK", 3 * model.config.vocab_size)
     parts = made.loss(model, batch)
     learned(parts, made).backward()
     assert float(parts.sums["prefer"]) == pytest.approx(float(whole.sums["prefer"]), abs=1e-12)
@@ -271,7 +273,7 @@ def test_refusals(path: Path, tmp_path: Path) -> None:
     for options, message in cases:
         with pytest.raises(ConfigError, match=message):
             make(Prefer, UNEVEN, path, **options)
-    alone = [Preference("a", place=Place("pairs.jsonl", 3))]
+    alone = [Preference("a", place=FileLine("pairs.jsonl", 3))]
     with pytest.raises(InputError, match=r"pairs.jsonl:3: a prompt without replies"):
         make(Prefer, alone, path)
     with pytest.raises(InputError, match="all 4 pairs of the train data have a reply of 2"):

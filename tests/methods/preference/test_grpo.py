@@ -14,12 +14,12 @@ from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.core.seeding import seed_torch
 from regard.data.examples import Preference
 from regard.data.special_tokens import special_of
-from regard.decoding.decode_state import Recomputing, Remembering
+from regard.decoding.decode_state import Recomputing, RecurrentState
 from regard.formats.directory import save
 from regard.methods.preference import rewards
 from regard.methods.preference.grpo import Reinforce, advantages, clipped
 from regard.methods.preference.replies import k3, log_probabilities
-from regard.methods.preference.rewards import ByModel, ByRule, judge_of
+from regard.methods.preference.rewards import ModelReward, RuleReward, judge_of
 from regard.training.plan import extent, rows_of
 from tests.methods.preference.preferring import (
     ABLE,
@@ -96,7 +96,7 @@ def test_every_prompt_is_asked_once(path: Path) -> None:
     ]  # fmt: skip
     batch = batch_of(made)
     assert made.counts(batch) == {"reinforce": 18.0, "reward": 18.0, "kl": 18.0}
-    assert made.largest == 3 * (5 + 4) and made.longest == 9
+    assert made.max_len == 3 * (5 + 4) and made.longest == 9
     assert rows_of(made) == 3  # a step needs memory for three rows, not for one of their length
     assert extent(opened(path), made)["targets"] == 4
 
@@ -135,17 +135,17 @@ def test_what_was_thought_when_drawn(family: str, tmp_path: Path) -> None:
         row = found.tokens[i, : len(prompt) + len(reply)].tolist()
         assert row == [*prompt, *reply] and END not in reply[:-1] and 1 <= len(reply) <= 12
         assert found.tokens[i, 1:][found.scored[i]].tolist() == reply
-    assert found.tokens.size(1) > SHAPES["transformer-xl"]["memory"] + 2
+    assert found.tokens.size(1) > SHAPES["transformer-xl"]["mem_len"] + 2
 
 
 @pytest.mark.parametrize(
     ("changes", "kind"),
-    [({}, Recomputing), ({"memory": 17}, Remembering), ({"same_length": True}, Remembering)],
+    [({}, Recomputing), ({"mem_len": 17}, RecurrentState), ({"same_length": True}, RecurrentState)],
 )
 def test_a_memory_is_used_where_it_sees_all_that_a_row_sees(
     changes: dict[str, Any], kind: type, tmp_path: Path
 ) -> None:
-    xl = tiny("transformer-xl", vocabulary=len(TOKENIZER), **changes)
+    xl = tiny("transformer-xl", vocab_size=len(TOKENIZER), **changes)
     place = save(xl, tmp_path / "xl", TOKENIZER)
     options = SHORT | {"tokens": 12, "family": "transformer-xl"}
     made, model = make(Reinforce, UNEVEN, place, **options), moved_from(place)
@@ -312,7 +312,7 @@ def test_rewards_that_are_none(path: Path) -> None:
     ]:
         with pytest.raises(kind, match=message):
             make(Reinforce, UNEVEN, path, reward=name)
-    assert isinstance(judge_of("distinct", TOKENIZER, SPECIAL, "text"), ByRule)
+    assert isinstance(judge_of("distinct", TOKENIZER, SPECIAL, "text"), RuleReward)
 
 
 def test_a_reward_model_must_read_the_same(path: Path, tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_a_reward_model_must_read_the_same(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="prompt as a dialogue, and here they are read as a text"):
         make(Reinforce, UNEVEN, path, reward=str(judge("talks", "dialogue")))
     good = make(Reinforce, UNEVEN, path, reward=str(judge("good")))
-    assert isinstance(good.judge, ByModel)
+    assert isinstance(good.judge, ModelReward)
     model = opened(tmp_path / "good")
     found = good.judge(opened(path), [words("a b"), [END]], [words("c"), [*words("d e"), END]])
     for row, score in zip([[*words("a b c"), END], [END, *words("d e"), END]], found, strict=True):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Preference
-from regard.data.problems import Place
+from regard.data.problems import FileLine
 from regard.tasks.replies import form_of
 from regard.tasks.reward import Reward, right
 from tests.methods.preference.preferring import (
@@ -30,7 +30,10 @@ HEAD = {"choose": 1}
 
 def rows_of(objective: Any, index: int) -> list[list[int]]:
     batch = batch_of(objective, [index])
-    return [row[real].tolist() for row, real in zip(batch["tokens"], batch["real"], strict=True)]
+    return [
+        row[attention_mask].tolist()
+        for row, attention_mask in zip(batch["tokens"], batch["attention_mask"], strict=True)
+    ]
 
 
 def score(model: Any, row: list[int]) -> Tensor:
@@ -140,8 +143,8 @@ def test_padding_changes_no_score() -> None:
         for row, found in zip(rows, both, strict=True):
             assert float(found) == pytest.approx(float(score(model, row)), abs=1e-12)
             left = torch.tensor([[7, 7, 7, *row]])
-            real = torch.tensor([[False] * 3 + [True] * len(row)])
-            padded = model.read("choose", model(left, real), real)
+            attention_mask = torch.tensor([[False] * 3 + [True] * len(row)])
+            padded = model.read("choose", model(left, attention_mask), attention_mask)
             assert float(padded) == pytest.approx(float(found), abs=1e-12)
 
 
@@ -178,7 +181,7 @@ def test_refusals() -> None:
     for family in ("bert", "t5", "lstm", ""):
         with pytest.raises(ConfigError, match=r"cannot score replies.*these can: gpt"):
             make(Reward, UNEVEN, family=family)
-    alone = [Preference("a", place=Place("pairs.jsonl", 3))]
+    alone = [Preference("a", place=FileLine("pairs.jsonl", 3))]
     with pytest.raises(InputError, match=r"pairs.jsonl:3: a prompt without replies"):
         make(Reward, alone)
     with pytest.raises(ConfigError, match="marks"):

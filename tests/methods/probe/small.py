@@ -10,9 +10,9 @@ import torch
 from tokenizers import Tokenizer as Fast
 from tokenizers import decoders, models, pre_tokenizers
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.data.tokenizer import Tokenizer
-from regard.methods.probe.trees import Tree
+from regard.methods.probe.trees import DependencyTree
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.longformer import Longformer, LongformerConfig
@@ -34,11 +34,11 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "longformer": lambda: Longformer(LongformerConfig(**SHAPE, context=24, window=4)),
     "xlnet": lambda: XLNet(XLNetConfig(**SHAPE, head_size=8)),
     "transformer-xl": lambda: TransformerXL(
-        TransformerXLConfig(**SHAPE, head_size=8, cutoffs=(), ratio=1, memory=8, same_length=False)
+        TransformerXLConfig(**SHAPE, head_size=8, cutoffs=(), ratio=1, mem_len=8, same_length=False)
     ),
-    "t5": lambda: T5(T5Config(**SHAPE, head_size=8, end=3)),
-    "transformer": lambda: Transformer(TransformerConfig(**SHAPE, end=3)),
-    "lstm": lambda: LSTM(LSTMConfig(vocabulary=len(WORDS), width=16, layers=2)),
+    "t5": lambda: T5(T5Config(**SHAPE, head_size=8, eos_id=3)),
+    "transformer": lambda: Transformer(TransformerConfig(**SHAPE, eos_id=3)),
+    "lstm": lambda: LSTM(LSTMConfig(vocab_size=len(WORDS), width=16, layers=2)),
     "longformer-characters": lambda: CharacterLongformer(
         CharacterLongformerConfig(**SHAPE | {"heads": 4}, windows=(4, 4))
     ),
@@ -61,19 +61,19 @@ def tokenizer() -> Tokenizer:
     return Tokenizer(fast, {name: text.encode() for name, text in files.items()})
 
 
-def loaded(family: str, seed: int = 1) -> Loaded:
+def loaded(family: str, seed: int = 1) -> LoadedModel:
     """Weights are large: small ones hide mistakes."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        model = FAMILIES[family]().initialise()
+        model = FAMILIES[family]().initialize()
         for value in model.parameters():
             value.add_(torch.randn(value.shape) * 0.2)
-    return Loaded(model.eval(), tokenizer())
+    return LoadedModel(model.eval(), tokenizer())
 
 
-def tree(heads: tuple[int, ...], marks: tuple[int, ...] = (), words: Any = None) -> Tree:
+def tree(heads: tuple[int, ...], marks: tuple[int, ...] = (), words: Any = None) -> DependencyTree:
     """Of heads (-1: the root); `marks` are punctuation."""
     names = words or tuple(f"w{i}" for i in range(len(heads)))
     kinds = tuple("punct" if i in marks else "dep" for i in range(len(heads)))
     upos = tuple("PUNCT" if i in marks else "NOUN" for i in range(len(heads)))
-    return Tree(tuple(names), heads, kinds, upos, upos)
+    return DependencyTree(tuple(names), heads, kinds, upos, upos)

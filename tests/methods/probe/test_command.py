@@ -15,7 +15,7 @@ from regard.core.errors import ConfigError, InputError, RegardError, StorageErro
 from regard.core.seeding import keyed
 from regard.formats.directory import save
 from regard.methods.probe import experiment
-from regard.methods.probe.plan import Plan
+from regard.methods.probe.plan import ProbePlan
 from tests.methods.probe.small import PIECES, loaded
 
 FAST = ["--epochs", "6", "--seeds", "2", "--quiet"]
@@ -129,14 +129,14 @@ def test_heads_with_and_without_trees(place: Path, tmp_path: Path, run: Any) -> 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, *counts: int) -> None:
     """A user stops the probing after so many cells."""
-    plain, cells = experiment.Experiment.keep, itertools.count(1)
+    plain, cells = experiment.ProbeExperiment.keep, itertools.count(1)
 
     def keep(self: Any, *cell: Any) -> None:
         plain(self, *cell)
         if next(cells) in counts:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(experiment.Experiment, "keep", keep)
+    monkeypatch.setattr(experiment.ProbeExperiment, "keep", keep)
 
 
 def test_what_was_stopped_goes_on_to_the_same_end(
@@ -199,8 +199,8 @@ def test_other_data_does_not_go_on(
     def stopped(self: Any, *given: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(experiment.Experiment, "keep", stopped)
-    plan = Plan(str(place / "bert"), str(data), epochs=1, seeds=1)
+    monkeypatch.setattr(experiment.ProbeExperiment, "keep", stopped)
+    plan = ProbePlan(str(place / "bert"), str(data), epochs=1, seeds=1)
     assert experiment.probe(plan, tmp_path / "o", quiet=True)["outcome"] == "interrupted"
     data.write_text(data.read_text().replace("LONG", "LARGE"))
     with pytest.raises(InputError, match="data has changed"):

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.kernels import How
+from regard.attention.kernels import AttentionArgs
 from regard.attention.pattern import Full
-from regard.attention.recorder import Seen, record
+from regard.attention.recorder import AttentionCall, record
 from regard.core.errors import InputError
 from regard.methods.probe.heads import (
     DIRECTIONS,
@@ -23,15 +23,15 @@ from regard.methods.probe.heads import (
     of_words,
     statistics,
 )
-from regard.methods.probe.reader import Reader
-from regard.methods.probe.trees import Tree
+from regard.methods.probe.reader import StateReader
+from regard.methods.probe.trees import DependencyTree
 from tests.methods.probe.small import FAMILIES, SENTENCES, loaded, tree
 
 ATTENTIVE = [family for family in FAMILIES if family != "lstm"]
 
 
-def means(weights: Tensor, real: Tensor, marks: Tensor) -> dict[str, list[float]]:
-    found = statistics(weights, real, marks)
+def means(weights: Tensor, attention_mask: Tensor, marks: Tensor) -> dict[str, list[float]]:
+    found = statistics(weights, attention_mask, marks)
     return {name: (total / count).tolist() for name, (total, count) in found.items()}
 
 
@@ -63,9 +63,9 @@ def test_a_causal_uniform_head() -> None:
 def test_sharp_heads() -> None:
     n = 5
     before, after = torch.eye(n).roll(-1, 1), torch.eye(n).roll(1, 1)
-    real, none = torch.ones(1, n).bool(), torch.zeros(1, n).bool()
+    attention_mask, none = torch.ones(1, n).bool(), torch.zeros(1, n).bool()
     heads = torch.stack([torch.eye(n), before.T, after.T])  # itself, the one behind, the one before
-    found = means(heads[None], real, none)
+    found = means(heads[None], attention_mask, none)
     assert found["self"] == [1, 0, 0] and found["entropy"] == [0, 0, 0]
     assert {tuple(found["previous"]), tuple(found["next"])} == {(0, 1, 0), (0, 0, 1)}
     assert found["distance"][0] == 0 and found["separator"] == [0, 0, 0]
@@ -78,11 +78,11 @@ def test_padding_neither_asks_nor_is_first(left: bool) -> None:
     wide = torch.full((n + spare, n + spare), float("nan"))
     wide[inner] = 0.0
     wide[inner, inner] = uniform(n)
-    real = torch.zeros(1, n + spare).bool()
-    real[0, inner] = True
-    none = torch.zeros_like(real)
+    attention_mask = torch.zeros(1, n + spare).bool()
+    attention_mask[0, inner] = True
+    none = torch.zeros_like(attention_mask)
     alone = means(uniform(n)[None, None], torch.ones(1, n).bool(), none[:, :n])
-    for name, value in means(wide[None, None], real, none).items():
+    for name, value in means(wide[None, None], attention_mask, none).items():
         assert value == pytest.approx(alone[name]), name
 
 
@@ -97,10 +97,10 @@ def test_a_guess_is_the_word_most_attended_to_or_attending() -> None:
     assert guesses(attention)[:, 0].tolist() == [[1, 2, 0], [2, 0, 1]]
 
 
-def seen(heads: int, layer: int = 0) -> Seen:
+def seen(heads: int, layer: int = 0) -> AttentionCall:
     x = torch.zeros(1, heads, 1, 1)
     name = f"blocks.{layer}.attention.layer"
-    return Seen(name, x, x, x, How(None, 1.0, 0.0), Full())
+    return AttentionCall(name, x, x, x, AttentionArgs(None, 1.0, 0.0), Full())
 
 
 def test_who_attends_to_nobody_guesses_nobody() -> None:
@@ -143,7 +143,7 @@ def test_relations_find_the_head_that_follows_them() -> None:
 @pytest.mark.parametrize("family", ATTENTIVE)
 def test_statistics_are_those_of_what_was_recorded(family: str) -> None:
     held = loaded(family)
-    reader = Reader(held)
+    reader = StateReader(held)
     rows = reader.words(SENTENCES)
     found = {(row["layer"], row["head"]): row for row in look_at_heads(reader, rows).rows()}
     assert set(found) == {(layer, head) for layer in (1, 2) for head in
@@ -182,7 +182,7 @@ PARSED = [  # the first word hangs on the second, and the last on the first if o
 ]
 
 
-def parsed() -> list[Tree]:
+def parsed() -> list[DependencyTree]:
     """Trees whose first and last words have relations of their own."""
     made = []
     for words, heads in PARSED:
@@ -199,7 +199,7 @@ def between_words(weights: Tensor, spans: list[tuple[int, int, int]]) -> list[li
     ]
 
 
-def by_hand(reader: Reader, trees: list[Tree]) -> Counter[tuple[str, int, int, int]]:
+def by_hand(reader: StateReader, trees: list[DependencyTree]) -> Counter[tuple[str, int, int, int]]:
     """How often (relation, direction, layer, head) is right: one sentence at a time, unpadded."""
     hits: Counter[tuple[str, int, int, int]] = Counter()
     for some in trees:
@@ -223,7 +223,7 @@ def by_hand(reader: Reader, trees: list[Tree]) -> Counter[tuple[str, int, int, i
 @pytest.mark.parametrize("family", ["bert", "xlnet", "gpt", "longformer"])
 def test_hits_are_those_of_one_sentence_at_a_time(family: str) -> None:
     """Whatever stands beside it, and on whichever side it is padded."""
-    reader, trees = Reader(loaded(family)), parsed()
+    reader, trees = StateReader(loaded(family)), parsed()
     found = look_at_heads(reader, reader.words([some.words for some in trees]), trees)
     wanted = by_hand(reader, trees)
     assert sum(wanted.values()) > 10 and len(found.names) == 4
@@ -240,6 +240,6 @@ def test_hits_are_those_of_one_sentence_at_a_time(family: str) -> None:
 
 
 def test_a_model_without_attention_is_refused() -> None:
-    reader = Reader(loaded("lstm"))
+    reader = StateReader(loaded("lstm"))
     with pytest.raises(InputError, match="no attention"):
         look_at_heads(reader, reader.words(SENTENCES))

@@ -11,14 +11,14 @@ from sklearn.metrics import f1_score
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.core.seeding import keyed
-from regard.methods.probe.learning import Pace, Pupil, learn, validated
+from regard.methods.probe.learning import ProbeSchedule, ProbeTrainer, learn, validated
 from regard.methods.probe.probes import (
     MIX,
-    Kind,
-    LabelCourse,
-    Labels,
-    MixCourse,
+    LabelProbeObjective,
+    MixProbeObjective,
     Probe,
+    ProbeKind,
+    ProbeLabels,
     features,
     fit,
     kind_of,
@@ -28,10 +28,10 @@ from regard.methods.probe.probes import (
 from regard.methods.probe.states import States
 
 WIDTH, ITEMS, EACH = 8, 120, 4
-LINEAR = Kind()
+LINEAR = ProbeKind()
 
 
-def planted(classes: int = 3, seed: int = 0) -> tuple[States, Labels]:
+def planted(classes: int = 3, seed: int = 0) -> tuple[States, ProbeLabels]:
     """Layer 0 is noise; layer 1 holds the label in a direction of its own."""
     dice = keyed(seed, "planted")
     count = ITEMS * EACH
@@ -42,17 +42,17 @@ def planted(classes: int = 3, seed: int = 0) -> tuple[States, Labels]:
     return States(table, [0, 1]), labels_of(codes, classes)
 
 
-def labels_of(codes: np.ndarray, classes: int, rows: np.ndarray | None = None) -> Labels:
+def labels_of(codes: np.ndarray, classes: int, rows: np.ndarray | None = None) -> ProbeLabels:
     items = len(codes) // EACH
     train, dev, test = np.split(np.arange(items), [items * 6 // 10, items * 8 // 10])
     places = np.arange(len(codes)) if rows is None else rows
-    return Labels(places, codes, np.arange(0, len(codes) + 1, EACH), classes, train, dev, test)
+    return ProbeLabels(places, codes, np.arange(0, len(codes) + 1, EACH), classes, train, dev, test)
 
 
-def results(states: States, labels: Labels, kind: Kind = LINEAR, layers: Any = (0, 1),
+def results(states: States, labels: ProbeLabels, kind: ProbeKind = LINEAR, layers: Any = (0, 1),
             seed: int = 1, **pace: Any) -> dict[int, Any]:  # fmt: skip
     found: dict[int, Any] = {}
-    chosen = Pace(**({"rate": 0.02, "epochs": 12} | pace))
+    chosen = ProbeSchedule(**({"rate": 0.02, "epochs": 12} | pace))
     fit(states, labels, layers, kind, chosen, seed, lambda layer, x: found.update({layer: x}))
     return found
 
@@ -86,7 +86,7 @@ def test_an_mlp_finds_what_no_line_parts() -> None:
 
 
 @pytest.mark.parametrize("kind", [LINEAR, kind_of("mlp", hidden=8, dropout=0.3)])
-def test_layers_learn_together_as_they_would_alone(kind: Kind) -> None:
+def test_layers_learn_together_as_they_would_alone(kind: ProbeKind) -> None:
     states, labels = planted()
     both = results(states, labels, kind, epochs=3)
     alone = {layer: results(states, labels, kind, [layer], epochs=3)[layer] for layer in (0, 1)}
@@ -95,7 +95,9 @@ def test_layers_learn_together_as_they_would_alone(kind: Kind) -> None:
 
 def test_a_seed_decides_everything() -> None:
     states, labels = planted()
-    course = [LabelCourse(states, labels, [1], kind_of("mlp", 8, 0.2), seed) for seed in (1, 1, 2)]
+    course = [
+        LabelProbeObjective(states, labels, [1], kind_of("mlp", 8, 0.2), seed) for seed in (1, 1, 2)
+    ]
     first, same, other = ([p.detach().clone() for p in c.modules[0].parameters()] for c in course)
     assert all((a == b).all() for a, b in zip(first, same, strict=True))
     assert any((a != b).any() for a, b in zip(first, other, strict=True))
@@ -110,7 +112,7 @@ def test_scores_are_softmax_of_an_affine_map() -> None:
     x = torch.randn(1, 5, 3, generator=torch.Generator().manual_seed(0))
     right = x[0] @ probe.weights[0] + probe.biases[0]
     assert torch.allclose(scores([probe], x, LINEAR, None)[0], right, atol=1e-6)
-    course = LabelCourse(States(x.numpy(), [0]), labels_of(np.array([0, 1, 1, 0]), 2), [0],
+    course = LabelProbeObjective(States(x.numpy(), [0]), labels_of(np.array([0, 1, 1, 0]), 2), [0],
                          LINEAR, 1)  # fmt: skip
     course.modules = [probe]
     sums, count = course.losses([0], np.array([0]), False)
@@ -123,7 +125,7 @@ def test_a_mix_takes_from_the_layer_that_knows() -> None:
     found = results(states, labels, layers=[0, 1, MIX], rate=0.05, epochs=20)
     assert found[MIX]["accuracy"] > 0.9
     assert found[MIX]["shares"][1] > 0.6 and sum(found[MIX]["shares"]) == pytest.approx(1, abs=1e-4)
-    course = MixCourse(states, labels, [0, 1], LINEAR, 1)
+    course = MixProbeObjective(states, labels, [0, 1], LINEAR, 1)
     mix: Any = course.modules[0]
     with torch.no_grad():
         mix.shares.copy_(torch.tensor([0.0, np.log(3.0)]))
@@ -150,7 +152,7 @@ def test_pairs_are_compared() -> None:
 
 def test_the_best_validation_is_kept_and_the_rate_falls() -> None:
     module = torch.nn.Linear(1, 1, bias=False)
-    pupil = Pupil(module, Pace(rate=0.1, wait=2))
+    pupil = ProbeTrainer(module, ProbeSchedule(rate=0.1, wait=2))
     over = []
     for epoch, loss in enumerate([3.0, 2.0, 2.0, 1.99995]):
         with torch.no_grad():
@@ -165,9 +167,11 @@ def test_the_best_validation_is_kept_and_the_rate_falls() -> None:
 def test_a_probe_ends_with_the_weights_that_validated_best() -> None:
     """Noise is learned by heart after an epoch or two, and that is undone."""
     states, labels = planted()
-    course = LabelCourse(states, labels, [0], LINEAR, 1)
+    course = LabelProbeObjective(states, labels, [0], LINEAR, 1)
     ended: list[tuple[int, int]] = []
-    (pupil,) = learn(course.modules, course, Pace(rate=0.05), 1, lambda *x: ended.append(x))
+    (pupil,) = learn(
+        course.modules, course, ProbeSchedule(rate=0.05), 1, lambda *x: ended.append(x)
+    )
     assert pupil.at < 30 and ended == [(0, pupil.at + 1)]
     assert validated(course, [0], 40) == [pytest.approx(pupil.best, abs=1e-6)]
 
@@ -176,8 +180,8 @@ def test_weight_decay_keeps_weights_small() -> None:
     states, labels = planted()
     sizes = []
     for decay in (0.0, 1.0):
-        course = LabelCourse(states, labels, [1], LINEAR, 1)
-        learn(course.modules, course, Pace(rate=0.02, epochs=5, decay=decay), 1)
+        course = LabelProbeObjective(states, labels, [1], LINEAR, 1)
+        learn(course.modules, course, ProbeSchedule(rate=0.02, epochs=5, decay=decay), 1)
         probe: Any = course.modules[0]
         sizes.append(probe.weights[0].norm().item())
     assert sizes[1] < 0.8 * sizes[0]
@@ -204,7 +208,15 @@ def test_a_layer_that_knows_nothing_is_no_worse_than_the_majority(name: str) -> 
     labels = labels_of(codes, 13)
     found: dict[int, Any] = {}
     kind = kind_of(name, hidden=16)
-    fit(States(table, [0]), labels, [0], kind, Pace(), 1, lambda layer, x: found.update({layer: x}))
+    fit(
+        States(table, [0]),
+        labels,
+        [0],
+        kind,
+        ProbeSchedule(),
+        1,
+        lambda layer, x: found.update({layer: x}),
+    )
     assert found[0]["accuracy"] >= labels.majority - 0.02
     assert found[0]["majority"] == labels.majority and 1 <= found[0]["epochs"] <= 100
     shares = labels.prior.exp()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from regard.core.errors import ConfigError
-from regard.methods.probe.plan import Plan
-from regard.methods.probe.questions import Frozen, Question, question
+from regard.methods.probe.plan import ProbePlan
+from regard.methods.probe.questions import Frozen, ProbeQuestion, question
 from regard.methods.probe.tree_scores import baselines
 from tests.methods.probe.small import loaded, tree
 from tests.methods.probe.test_tasks import conll
@@ -28,8 +28,8 @@ def conllu(file: Path, shapes: list[tuple[int, ...]]) -> str:
     return str(file)
 
 
-def plan_of(task: str, **more: Any) -> Plan:
-    return Plan("model", task, **more)
+def plan_of(task: str, **more: Any) -> ProbePlan:
+    return ProbePlan("model", task, **more)
 
 
 # -- parts
@@ -43,12 +43,12 @@ def test_a_test_part_that_is_not_there_is_not_shown(tmp_path: Path) -> None:
         given: dict[str, Any] = {"task": data[0]}
         if data is trees:
             given = {"task": "structure", "data": data[0]}
-        two = question(Plan("model", **given, valid=data[1]))
+        two = question(ProbePlan("model", **given, valid=data[1]))
         facts = two.facts()
         assert facts["units"] == {"train": 10 * words, "dev": 11 * words}
         assert facts["tested_on"] == "dev"
         assert [note for note in two.notes if "--valid, which also told when to stop" in note]
-        three = question(Plan("model", **given, valid=data[1], test=data[2]))
+        three = question(ProbePlan("model", **given, valid=data[1], test=data[2]))
         facts = three.facts()
         assert facts["units"] == {"train": 10 * words, "dev": 11 * words, "test": 12 * words}
         assert facts["tested_on"] == "test" and not three.notes
@@ -95,11 +95,11 @@ def test_baselines_are_learned_where_probes_learn(tmp_path: Path) -> None:
 # -- rows
 
 
-def frozen(family: str, plan: Plan) -> Frozen:
+def frozen(family: str, plan: ProbePlan) -> Frozen:
     return Frozen(loaded(family), plan, None, lambda what, done, total: None)
 
 
-def asked_of(made: Question, plan: Plan, whats: list[str]) -> tuple[Frozen, list[int]]:
+def asked_of(made: ProbeQuestion, plan: ProbePlan, whats: list[str]) -> tuple[Frozen, list[int]]:
     """Checks, asks everything twice, and says which layers were found."""
     held, layers = frozen("bert", plan), list[int]()
     made.check(held)
@@ -192,9 +192,9 @@ def test_options_without_a_use_are_refused(task: str, more: dict[str, Any], told
 
 
 def test_options_with_a_use_are_taken() -> None:
-    plan_of("a.conll", kind="mlp", hidden=64, fields={"tags": "xpos"}, skip=["empty-text"])
+    plan_of("a.conll", kind="mlp", hidden_size=64, fields={"tags": "xpos"}, skip=["empty-text"])
     plan_of("structure", skip=["contradiction"], cache="states")
-    plan_of("auto:capital", split="valid", cache="states", kind="mlp-2", hidden=64)
+    plan_of("auto:capital", split="valid", cache="states", kind="mlp-2", hidden_size=64)
     plan_of("heads", split="valid", skip=["contradiction"])
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.attention.pattern import Causal, Full
 from regard.attention.position import View
 from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
 from regard.methods.probe import states as made
-from regard.methods.probe.reader import Reader, Row
+from regard.methods.probe.reader import StateReader, TokenRow
 from regard.methods.probe.states import chosen_layers, digest, states_of, untrained
 from regard.models.extensions import extend
 from regard.tasks.inference import by_tokens
@@ -74,7 +74,7 @@ def wanted(every: list[Tensor], words: tuple[str, ...], before: int, pooling: st
 def test_states_are_those_of_the_model(family: str, pooling: str) -> None:
     held = loaded(family)
     marks = {"bert": ([2], [3]), "t5": ([], [3])}.get(family, ([], []))
-    reader = Reader(held, pooling)
+    reader = StateReader(held, pooling)
     found = states_of(reader, reader.words(SENTENCES), sum(map(len, SENTENCES)), ALL)
     parts = [
         wanted(directly(family, held.model, [*marks[0], *ids(words), *marks[1]]), words,
@@ -88,7 +88,7 @@ def test_states_are_those_of_the_model(family: str, pooling: str) -> None:
 def test_company_changes_nothing(family: str) -> None:
     """Padded in a batch or alone; and the last layer is what the model gives."""
     held = loaded(family)
-    reader = Reader(held)
+    reader = StateReader(held)
     together = states_of(reader, reader.words(SENTENCES), 12, ALL).table
     alone = [states_of(reader, reader.words([words]), len(words), ALL).table for words in SENTENCES]
     np.testing.assert_allclose(together, np.concatenate(alone, 1), atol=2e-5)
@@ -106,7 +106,7 @@ def test_a_text_is_its_mean_or_the_token_that_speaks(family: str, place: int) ->
     held = loaded(family)
     texts = [" ".join(words) for words in SENTENCES]
     for pooling in ("mean", "first"):
-        reader = Reader(held, pooling)
+        reader = StateReader(held, pooling)
         found = states_of(reader, reader.texts(texts), 3, [2]).table[0]
         for number, row in enumerate(reader.texts(texts)):
             with torch.no_grad():
@@ -118,13 +118,13 @@ def test_a_text_is_its_mean_or_the_token_that_speaks(family: str, place: int) ->
 def test_dropout_is_off_and_the_model_is_left_as_it_was() -> None:
     held = loaded("bert")
     held.model.train()
-    reader = Reader(held)
+    reader = StateReader(held)
     first, second = (states_of(reader, reader.words(SENTENCES), 12, ALL).table for _ in range(2))
     assert (first == second).all() and held.model.training
 
 
 def test_long_sentences_are_read_in_windows_and_long_texts_cut() -> None:
-    reader = Reader(loaded("bert"))
+    reader = StateReader(loaded("bert"))
     words = ("the", "film", "was", "good") * 12  # 48 tokens, and 24 fit
     rows = reader.words([words, words[:3]])
     assert reader.long == 1 and all(len(row.ids) <= 24 for row in rows)
@@ -146,12 +146,12 @@ def test_layers_are_counted_from_both_ends() -> None:
 # -- the cache
 
 
-def forbidden(rows: list[Row]) -> list[Tensor]:
+def forbidden(rows: list[TokenRow]) -> list[Tensor]:
     raise AssertionError("read again")
 
 
 def test_a_cache_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(loaded("bert"))
+    reader = StateReader(loaded("bert"))
     rows = reader.words(SENTENCES)
     held = states_of(reader, rows, 12, [0, 2])
     first = states_of(reader, rows, 12, [0, 2], tmp_path)
@@ -169,7 +169,7 @@ def test_a_cache_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_key_knows_weights_words_and_options() -> None:
     def key(seed: int = 1, words: Any = SENTENCES, pooling: str = "mean", layers: Any = ALL) -> str:
-        reader = Reader(loaded("bert", seed), pooling)
+        reader = StateReader(loaded("bert", seed), pooling)
         return digest(reader, reader.words(words), layers)
 
     others = [key(2), key(words=SENTENCES[:2]), key(pooling="first"), key(layers=[0])]
@@ -179,14 +179,14 @@ def test_the_key_knows_weights_words_and_options() -> None:
 def test_the_key_knows_how_the_same_bytes_are_multiplied() -> None:
     keys = set()
     for kind in ("weight", "dynamic"):
-        reader = Reader(loaded("bert"))
+        reader = StateReader(loaded("bert"))
         extend(reader.model, "int8", {"kind": kind})
         keys.add(digest(reader, reader.words(SENTENCES), ALL))
     assert len(keys) == 2
 
 
 def test_a_cache_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(loaded("bert"))
+    reader = StateReader(loaded("bert"))
     rows = reader.words(SENTENCES)
     monkeypatch.setattr(reader, "every", forbidden)
     with pytest.raises(AssertionError):
@@ -203,7 +203,7 @@ def test_a_cache_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_full_disk_is_said_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = Reader(loaded("bert"))
+    reader = StateReader(loaded("bert"))
     rows = reader.words(SENTENCES)
     monkeypatch.setattr(made, "SPARE", 2**60)
     with pytest.raises(StorageError, match="--limit"):
@@ -233,7 +233,7 @@ def test_an_untrained_model_has_the_same_parts() -> None:
     assert fresh.extensions == held.model.extensions != {}
     shapes = {name: value.shape for name, value in held.model.state_dict().items()}
     assert {name: value.shape for name, value in fresh.state_dict().items()} == shapes
-    reader = Reader(held)
+    reader = StateReader(held)
     assert states_of(reader, reader.words(SENTENCES), 12, ALL).table.shape == (3, 12, 16)
 
 
@@ -247,10 +247,10 @@ def test_batches_fit_and_lose_nobody() -> None:
 def test_refusals() -> None:
     held = loaded("gpt")
     with pytest.raises(UnknownName, match="pooling"):
-        Reader(held, "max")
+        StateReader(held, "max")
     with pytest.raises(InputError, match="no tokenizer"):
-        Reader(Loaded(held.model))
+        StateReader(LoadedModel(held.model))
     with pytest.raises(ConfigError, match="24"):
-        Reader(held, length=25)
+        StateReader(held, length=25)
     with pytest.raises(ConfigError, match="no room"):
-        Reader(loaded("bert"), length=2).words(SENTENCES)
+        StateReader(loaded("bert"), length=2).words(SENTENCES)

@@ -15,12 +15,12 @@ from scipy.stats import spearmanr
 
 from regard.core.errors import InputError
 from regard.core.seeding import keyed
-from regard.methods.probe.learning import Pace
+from regard.methods.probe.learning import ProbeSchedule
 from regard.methods.probe.states import States
 from regard.methods.probe.structure import (
     PACE,
-    Projection,
-    StructureCourse,
+    StructuralProjection,
+    StructureProbeObjective,
     Trees,
     depth_loss,
     distance_loss,
@@ -38,7 +38,7 @@ from regard.methods.probe.tree_scores import (
     predicted_edges,
     spanning_tree,
 )
-from regard.methods.probe.trees import Tree, read_trees
+from regard.methods.probe.trees import DependencyTree, read_trees
 from tests.laws.zoo import few
 from tests.methods.probe.small import tree
 
@@ -46,7 +46,7 @@ SEVEN = tree((1, -1, 1, 4, 2, 4, 5))
 
 
 @st.composite
-def some_tree(draw: Any) -> Tree:
+def some_tree(draw: Any) -> DependencyTree:
     """Any tree: each word but the first of an order hangs on one before it."""
     count = draw(st.integers(1, 12))
     order = draw(st.permutations(range(count)))
@@ -56,7 +56,7 @@ def some_tree(draw: Any) -> Tree:
     return tree(tuple(heads))
 
 
-def embedded(given_tree: Tree) -> np.ndarray:
+def embedded(given_tree: DependencyTree) -> np.ndarray:
     """Each edge an axis of its own: a word is the sum of the edges up to the root."""
     count = len(given_tree.words)
     x = np.zeros((count, count), np.float32)
@@ -80,7 +80,7 @@ def test_distances_and_depths_of_a_small_tree() -> None:
 
 @few(60)
 @given(some_tree())
-def test_exact_embeddings_give_exact_distances(some: Tree) -> None:
+def test_exact_embeddings_give_exact_distances(some: DependencyTree) -> None:
     """With the unit matrix for B: ‖hᵢ - hⱼ‖² is the distance, ‖hᵢ‖² the depth, all edges right."""
     x = torch.from_numpy(embedded(some))
     found = squared_distances(x).numpy()
@@ -121,9 +121,11 @@ def test_losses_by_hand() -> None:
     assert float(depth_loss(guessed, depths, sizes)) == pytest.approx(2 / 2 + 3 / 3)
 
 
-def course(what: str, kept: Any, x: np.ndarray, rank: int = 0, **more: Any) -> StructureCourse:
+def course(
+    what: str, kept: Any, x: np.ndarray, rank: int = 0, **more: Any
+) -> StructureProbeObjective:
     every = np.arange(len(kept))
-    return StructureCourse(
+    return StructureProbeObjective(
         what, States(x[None], [0]), Trees(kept, every, every, every), [0], rank, 1, **more
     )
 
@@ -237,7 +239,7 @@ def test_a_tree_that_is_in_the_states_is_found() -> None:
     empty = dice.normal(size=x.shape).astype(np.float32)
     states = States(np.stack([empty, x]), [0, 1])
     trees = Trees(kept, np.arange(80), np.arange(80, 100), np.arange(100, 120))
-    pace = Pace(rate=0.02, factor=0.5, epochs=25, batch=10)
+    pace = ProbeSchedule(rate=0.02, factor=0.5, epochs=25, batch=10)
     found: dict[str, dict[int, Any]] = {}
     for what in ("distance", "depth", "head"):
         own = found.setdefault(what, {})
@@ -256,7 +258,7 @@ def test_a_tree_that_is_in_the_states_is_found() -> None:
 def test_the_published_pace() -> None:
     assert (PACE.rate, PACE.factor, PACE.batch, PACE.epochs, PACE.wait, PACE.gain) == (
         1e-3, 0.1, 20, 40, 5, 1e-4)  # fmt: skip
-    whole: Any = Projection(6, 6, 1)
+    whole: Any = StructuralProjection(6, 6, 1)
     assert whole.matrices.shape == (1, 6, 6)
 
 

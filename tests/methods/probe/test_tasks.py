@@ -11,7 +11,7 @@ import pytest
 
 from regard.core.errors import InputError, UnknownName
 from regard.core.seeding import keyed
-from regard.data.corpus import Special, Writer, write_marker
+from regard.data.corpus import CorpusWriter, Special, write_marker
 from regard.data.words import words_of
 from regard.methods.probe.automatic import (
     NAMES,
@@ -25,7 +25,7 @@ from regard.methods.probe.automatic import (
     sampled,
     word_length,
 )
-from regard.methods.probe.tasks import SAME, Reading, task_of_files
+from regard.methods.probe.tasks import SAME, ProbeFileOptions, task_of_files
 from tests.methods.probe.small import WORDS, tokenizer
 
 # -- files
@@ -102,10 +102,10 @@ def test_conllu_has_parts_of_speech(tmp_path: Path) -> None:
         text += line.format(1, i, "NOUN", 2) + line.format(2, i + 7, "VERB", 0) + "\n"
     (tmp_path / "a.conllu").write_text(text)
     assert task_of_files(str(tmp_path / "a.conllu")).classes == ["NOUN", "VERB"]
-    other = Reading({"tags": "xpos"})
+    other = ProbeFileOptions({"tags": "xpos"})
     assert task_of_files(str(tmp_path / "a.conllu"), reading=other).classes == ["XNOUN", "XVERB"]
     with pytest.raises(UnknownName, match="CoNLL-U"):
-        task_of_files(str(tmp_path / "a.conllu"), reading=Reading({"tags": "4"}))
+        task_of_files(str(tmp_path / "a.conllu"), reading=ProbeFileOptions({"tags": "4"}))
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_sample_is_drawn_from_everywhere_and_bounded(tmp_path: Path) -> None:
 
 def test_prepared_text_is_read_as_well(tmp_path: Path) -> None:
     cutter = tokenizer()
-    writer = Writer(tmp_path, "train", "uint16")
+    writer = CorpusWriter(tmp_path, "train", "uint16")
     words = ["the", "film", "was", "good", "unhappy", "a", "plot", "goodness"]
     for i in range(60):
         dice = keyed(i, "prepared")

@@ -17,7 +17,7 @@ from regard.core.errors import ConfigError, InputError, StorageError, UnknownNam
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
-from regard.methods.prune.importance import gated, importances, losses, normalised
+from regard.methods.prune.importance import gated, importances, losses, normalized
 from regard.methods.prune.run import (
     Plan,
     chosen_units,
@@ -110,12 +110,12 @@ def test_a_head_that_is_not_read_does_not_matter() -> None:
     found = importances(model, [lambda: one.loss(model, collate([one.text(6, 0)]))])
     assert float(found.heads[FIRST][1]) == 0.0 < float(found.heads[FIRST][0])
     assert float(found.units["blocks.1.feed_forward.layer"][5]) == 0.0
-    assert least_heads(model, normalised(found.heads), 0.25) == {FIRST: [1]}
+    assert least_heads(model, normalized(found.heads), 0.25) == {FIRST: [1]}
 
 
 def test_layers_are_compared_by_their_norm() -> None:
     scores = {"a": torch.tensor([3.0, 4.0]), "b": torch.tensor([0.03, 0.04]), "c": torch.zeros(2)}
-    found = normalised(scores)
+    found = normalized(scores)
     close(found["a"], torch.tensor([0.6, 0.8]), 1e-6)
     close(found["b"], torch.tensor([0.6, 0.8]), 1e-6)
     assert found["c"].tolist() == [0.0, 0.0]
@@ -209,7 +209,7 @@ def test_a_share_that_is_no_weight_at_all() -> None:
 
 
 def test_an_lstm_has_weights_too() -> None:
-    model = regard.create("lstm", vocabulary=20, width=16, layers=1)
+    model = regard.create("lstm", vocab_size=20, width=16, layers=1)
     assert zero_smallest(model, 0.25, "global")["zeros"] >= 0.25 * 2 * 4 * 16 * 16
 
 
@@ -240,7 +240,7 @@ def test_a_reviewer_without_half_of_its_parts(world: World, tmp_path: Path) -> N
 def test_a_language_model_by_its_own_text(tmp_path: Path) -> None:
     data = small.data(tmp_path / "data")
     torch.manual_seed(1)
-    model = regard.create("gpt", vocabulary=40, width=16, layers=2, heads=4, context=32)
+    model = regard.create("gpt", vocab_size=40, width=16, layers=2, heads=4, context=32)
     words = Tokenizer.open(data)
     run = str(save(model, tmp_path / "run", words))
     plan = Plan(heads=0.5, data=[str(data)], samples=8, repeats=0, testing={"split": "valid"})
@@ -280,7 +280,7 @@ def test_what_is_left_learns_on(tmp_path: Path) -> None:
     plan = Plan(listed=["blocks.0:1"], hidden=0.5)
     prune(str(tmp_path / "run"), tmp_path / "less", plan)
     base = {"model": str(tmp_path / "less"), "data": str(where), "budget": {"steps": 2},
-            "batch": {"samples": 4, "length": 32}, "engine": {"compile": "no"}}  # fmt: skip
+            "batch": {"size": 4, "seq_len": 32}, "engine": {"compile": "no"}}  # fmt: skip
     train(make(base), tmp_path / "more", display="silent")
     before, after = (regard.load(tmp_path / name).model for name in ("less", "more"))
     assert after.extensions == before.extensions

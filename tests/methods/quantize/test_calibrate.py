@@ -14,7 +14,7 @@ from regard.api import load
 from regard.attention.native.int8 import quantised
 from regard.cli.main import main
 from regard.core.errors import ConfigError, InputError
-from regard.methods.quantize.calibrate import TEXTS, Watching, cut, texts_of
+from regard.methods.quantize.calibrate import TEXTS, InputSquares, cut, texts_of
 from regard.methods.quantize.run import Plan, quantize
 from tests.tasks import tuning
 from tests.tasks.world import World
@@ -58,7 +58,7 @@ def test_what_layers_read_is_added_up_in_whole_and_in_part() -> None:
     torch.manual_seed(0)
     layer, other = nn.Linear(4, 6), nn.Linear(4, 6)
     x, y = torch.randn(3, 4), torch.randn(2, 5, 4)
-    with torch.no_grad(), Watching({"layer": layer, "unread": nn.Linear(4, 2)}) as seen:
+    with torch.no_grad(), InputSquares({"layer": layer, "unread": nn.Linear(4, 2)}) as seen:
         layer(x), other(x)
         nn.functional.linear(y, layer.weight[2:])  # as queries are made alone
     found = seen.means()

@@ -92,7 +92,7 @@ def test_other_families(world: World, name: str, tmp_path: Path) -> None:
 
 def test_excluded_layers_are_told(world: World, tmp_path: Path) -> None:
     plan = Plan(exclude=["output"], repeats=0)
-    shape: dict[str, Any] = {"layers": 1, "width": 64, "heads": 2, "vocabulary": 300, "context": 16}
+    shape: dict[str, Any] = {"layers": 1, "width": 64, "heads": 2, "vocab_size": 300, "context": 16}
     save(create("gpt", **shape), tmp_path / "gpt")
     report = quantize(str(tmp_path / "gpt"), tmp_path / "small", plan)
     assert report["stays"] == ["tokens.weight"]
@@ -132,7 +132,7 @@ def test_it_does_not_learn(world: World, tmp_path: Path) -> None:
 
 
 def test_a_model_that_reads_little_at_once(tmp_path: Path) -> None:
-    shape: dict[str, Any] = {"layers": 1, "width": 16, "heads": 2, "vocabulary": 30, "context": 8}
+    shape: dict[str, Any] = {"layers": 1, "width": 16, "heads": 2, "vocab_size": 30, "context": 8}
     save(create("gpt", **shape), tmp_path / "gpt")
     assert quantize(str(tmp_path / "gpt"), tmp_path / "small", Plan(repeats=1))["speed"]["after"]
 

@@ -145,7 +145,7 @@ def test_words_of_one_root_are_alike(tmp_path: Path) -> None:
     from tokenizers import models
 
     fast = Fast(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="moon"))
-    model = create("gpt", layers=1, width=32, heads=2, vocabulary=6, context=8)
+    model = create("gpt", layers=1, width=32, heads=2, vocab_size=6, context=8)
     extend(model, "characters", {"network": "conv"}, Tokenizer(fast))
     c = model.tokens.spelling.vectors(torch.arange(6))
     like = torch.nn.functional.cosine_similarity(c[1:2], c)
@@ -163,6 +163,6 @@ def test_a_recipe_with_characters_learns(tmp_path: Path) -> None:
 
 
 def test_refusals() -> None:
-    gpt = create("gpt", layers=1, width=16, heads=2, vocabulary=30, context=16)
+    gpt = create("gpt", layers=1, width=16, heads=2, vocab_size=30, context=16)
     with pytest.raises(ConfigError, match="tokenizer"):
         extend(gpt, "characters")

@@ -16,7 +16,7 @@ from tests.laws.zoo import ZOO
 
 def gpt():
     torch.manual_seed(1)
-    return create("gpt", layers=2, width=16, heads=2, vocabulary=30, context=16).eval()
+    return create("gpt", layers=2, width=16, heads=2, vocab_size=30, context=16).eval()
 
 
 def test_every_extension_says_what_it_is():
@@ -97,8 +97,8 @@ REFUSED = [  # extension, options, what the refusal names
     ("pruned", {"heads": {ATTENTION: []}}, "every head"),
     *(("pruned", {"heads": {ATTENTION: bad}}, ATTENTION) for bad in ([0, 4], [1, 0], [0, 0])),
     *(("pruned", {"heads": {ATTENTION: bad}}, ATTENTION) for bad in ("01", [0.5])),
-    ("pruned", {"hidden": {ATTENTION: 3}}, "network"),
-    *(("pruned", {"hidden": {NETWORK: bad}}, "units") for bad in (0, 65, "3")),
+    ("pruned", {"ffn_size": {ATTENTION: 3}}, "network"),
+    *(("pruned", {"ffn_size": {NETWORK: bad}}, "units") for bad in (0, 65, "3")),
 ]
 
 
@@ -106,7 +106,7 @@ REFUSED = [  # extension, options, what the refusal names
 def test_options_that_cannot_be(name, options, named):
     """Nothing of the model has changed when a part of it is refused."""
     family = "bert" if name == "guidance" else "gpt"
-    model = create(family, layers=2, width=16, heads=2, hidden=64, vocabulary=30, context=16)
+    model = create(family, layers=2, width=16, heads=2, ffn_size=64, vocab_size=30, context=16)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     with pytest.raises((ConfigError, UnknownName), match=named):
         extend(model, name, options, tokenizer("wordpiece"))

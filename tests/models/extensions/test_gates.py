@@ -54,7 +54,7 @@ def test_open_gates_are_the_plain_model(specimen: Specimen) -> None:
 def test_shut_gates_let_nothing_in(kind: str) -> None:
     """A pre-norm stack of shut gates hands its embeddings to the last norm; so highway and gru."""
     torch.manual_seed(1)
-    model = create("gpt", layers=2, width=16, heads=2, vocabulary=30, context=16).eval()
+    model = create("gpt", layers=2, width=16, heads=2, vocab_size=30, context=16).eval()
     extend(model, "gates", {"kind": kind, "open": -60.0})
     tokens = torch.arange(9)[None]
     expected = model.norm(model.tokens(tokens) + model.positions.weight[:9])
@@ -93,7 +93,7 @@ def test_the_formulas() -> None:
      ("feed_forward", {"feed_forward"})],
 )  # fmt: skip
 def test_the_places(place: str, gated: set[str]) -> None:
-    model = create("transformer", vocabulary=20, width=16, layers=1, heads=2, hidden=16)
+    model = create("transformer", vocab_size=20, width=16, layers=1, heads=2, ffn_size=16)
     extend(model, "gates", {"place": place})
     block = model.decoder_blocks[0]
     assert {n for n, part in block.named_children() if hasattr(part, "gate")} == gated
@@ -101,7 +101,7 @@ def test_the_places(place: str, gated: set[str]) -> None:
 
 
 def test_a_pre_norm_stays_one() -> None:
-    model = extend(create("gpt", layers=1, width=16, heads=2, vocabulary=30, context=16), "gates")
+    model = extend(create("gpt", layers=1, width=16, heads=2, vocab_size=30, context=16), "gates")
     assert isinstance(model.blocks[0].attention, PreNorm)
 
 
@@ -140,5 +140,5 @@ def test_a_recipe_with_gates_learns(tmp_path: Path) -> None:
 
 def test_refusals() -> None:
     with pytest.raises(ConfigError, match="nothing"):
-        extend(create("lstm", vocabulary=20, width=16, layers=1), "gates")
+        extend(create("lstm", vocab_size=20, width=16, layers=1), "gates")
     assert Gates.of({}).table() == {"place": "both", "kind": "sigmoid", "open": None}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import regard
-from regard.attention.kernels import How
+from regard.attention.kernels import AttentionArgs
 from regard.attention.pattern import Full, Pattern
 from regard.attention.position import Plain
 from regard.attention.recorder import record
@@ -18,8 +18,16 @@ from regard.attention.window import Window
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.models.bert import Bert, BertConfig
 from regard.models.extensions import extend
-from regard.models.extensions.guidance import GAIN, GuidanceOptions, Guided
-from regard.models.extensions.guide import Guide, GuidedView, Rule, Tokens, prior, rule, rules
+from regard.models.extensions.guidance import GAIN, GuidanceOptions, GuidedScore
+from regard.models.extensions.guide import (
+    GuidedView,
+    GuideInputs,
+    Rule,
+    RuleGuide,
+    prior,
+    rule,
+    rules,
+)
 from regard.models.extensions.tree_knowledge import Knowledge
 from regard.models.gpt import GPT
 from tests.laws.zoo import GPT_SMALL, VOCABULARY, Specimen, close, model_of
@@ -45,7 +53,7 @@ def learned(model: Any, seed: int = 5) -> Any:
     dice = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for part in model.modules():
-            if isinstance(part, Guided):
+            if isinstance(part, GuidedScore):
                 for parameter in [*part.strength.parameters(), *part.weights.parameters()]:
                     parameter.normal_(1.0, 1.0, generator=dice).div_(GAIN)
                 for parameter in part.gate.parameters():
@@ -54,7 +62,7 @@ def learned(model: Any, seed: int = 5) -> Any:
 
 
 def knowing(tokens: Tensor, *given: Rule) -> Knowledge:
-    return Knowledge(guide=Guide(Tokens(tokens), given or rules(RULES)))
+    return Knowledge(guide=RuleGuide(GuideInputs(tokens), given or rules(RULES)))
 
 
 # -- the start
@@ -106,7 +114,7 @@ def test_gradients_reach_what_guides(options: dict[str, Any]) -> None:
     model, tokens = guided(specimen, **options), text()
     read(specimen, model, tokens, knowing(tokens)).square().sum().backward()
     for part in model.modules():
-        if isinstance(part, Guided):
+        if isinstance(part, GuidedScore):
             first = part.weights if options.get("strength") == "fixed" else part.strength
             for parameter in first.parameters():
                 assert parameter.grad is not None and parameter.grad.abs().min() > 0
@@ -116,7 +124,7 @@ NAMED = {specimen.name: i for i, specimen in enumerate(ENCODERS)}
 
 
 def test_a_strength_stays_above_minus_log_two() -> None:
-    score = Guided(Plain(), 2, 4, GuidanceOptions(RULES))
+    score = GuidedScore(Plain(), 2, 4, GuidanceOptions(RULES))
     score.reset()
     like = torch.zeros(1)
     assert torch.equal(score.strength(like), torch.zeros(2))
@@ -135,7 +143,7 @@ def test_the_formula(side: int, gated: bool) -> None:
     """softmax(q kᵀ / √d + λ_i Σ b_r rule_r + mask), in all pairs and in a window's layout."""
     heads, size, tokens = 3, 4, torch.arange(2 * 70).remainder(5).view(2, 70)
     options = GuidanceOptions(RULES, strength="heads", gated=gated)
-    score = Guided(Plain(), heads, size, options).double()
+    score = GuidedScore(Plain(), heads, size, options).double()
     dice = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in score.parameters():
@@ -145,10 +153,10 @@ def test_the_formula(side: int, gated: bool) -> None:
     if side:
         far = torch.tensor([[0, 60], [7, -1]])
         pattern = Window(side, side, 70, q.dtype, q.device, None, far)
-    guide = Guide(Tokens(tokens), rules(RULES))
+    guide = RuleGuide(GuideInputs(tokens), rules(RULES))
     view = GuidedView(pattern, features=guide.features(pattern, q.dtype))
     asked, keys, bias = score(q, k, view, size**-0.5)
-    found = pattern.attend(asked, keys, v, How(bias, size**-0.5))
+    found = pattern.attend(asked, keys, v, AttentionArgs(bias, size**-0.5))
 
     at = torch.arange(70)
     same = (tokens[:, :, None] == tokens[:, None, :]) & (at[:, None] != at)
@@ -171,10 +179,10 @@ def test_padding_never_matters(specimen: Specimen) -> None:
     texts = [batch([flat])[0] for flat in flats]
     alone = [read(specimen, model, tokens, knowing(tokens)) for tokens in texts]
     for left in (False, True):
-        tokens, real = batch(flats, left)
-        found = read(specimen, model, tokens, knowing(tokens), real)
+        tokens, attention_mask = batch(flats, left)
+        found = read(specimen, model, tokens, knowing(tokens), attention_mask)
         for i, expected in enumerate(alone):
-            close(found[i][real[i]], expected[0], 5e-5, f"{specimen}, left {left}")
+            close(found[i][attention_mask[i]], expected[0], 5e-5, f"{specimen}, left {left}")
 
 
 @each
@@ -189,7 +197,7 @@ def test_looking_shows_the_guided_weights(specimen: Specimen) -> None:
 # -- rules
 
 
-def values(name: str, tokens: Tokens) -> list[list[int]]:
+def values(name: str, tokens: GuideInputs) -> list[list[int]]:
     at = torch.arange(tokens.ids.size(1))
     found = rule(name)(tokens, torch.zeros(1, 1).long(), at[:, None], at[None])
     return found.int().expand(len(at), len(at)).tolist()
@@ -198,7 +206,7 @@ def values(name: str, tokens: Tokens) -> list[list[int]]:
 def test_rules_by_name() -> None:
     edges = torch.zeros(1, 2, 3, 3, dtype=torch.uint8)
     edges[0, :, 1, 2] = 1
-    held = Tokens(
+    held = GuideInputs(
         torch.tensor([[5, 6, 5]]),
         segments=torch.tensor([[0, 0, 1]]),
         kinds=torch.tensor([[0, 1, 0]]),
@@ -218,7 +226,7 @@ def test_rules_by_name() -> None:
     with pytest.raises(UnknownName, match="did you mean 'capital'"):
         values("relation:capitol", held)
     with pytest.raises(InputError, match="asks for segments"):
-        values("same-sentence", Tokens(held.ids))
+        values("same-sentence", GuideInputs(held.ids))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +251,7 @@ def test_a_prior_is_a_table_of_chances() -> None:
     table = torch.rand(2, 5, 5, generator=torch.Generator().manual_seed(0)).double()
     table[0, 0, 1] = 0.0
     table /= table.sum(-1, keepdim=True)
-    guide = Guide(Tokens(torch.zeros(2, 5).long()), (prior(table),))
+    guide = RuleGuide(GuideInputs(torch.zeros(2, 5).long()), (prior(table),))
     found = guide.features(Full(), table.dtype)
     close(found[:, 0].softmax(-1), table, 1e-8)
     with pytest.raises(InputError, match="sum is 1"):
@@ -285,8 +293,8 @@ def test_it_is_saved_and_opened_again(name: str, tmp_path: Path) -> None:
 
 
 def test_plain_weights_load_first_and_are_then_extended(tmp_path: Path) -> None:
-    config = BertConfig(vocabulary=VOCABULARY, width=16, layers=2, heads=2, hidden=24, context=64)
-    plain = Bert(config).initialise().eval()
+    config = BertConfig(vocab_size=VOCABULARY, width=16, layers=2, heads=2, ffn_size=24, context=64)
+    plain = Bert(config).initialize().eval()
     regard.save(plain, tmp_path / "bert")
     model = extend(regard.load(tmp_path / "bert").model, "guidance", {"rules": RULES})
     new = set(model.state_dict()) - set(plain.state_dict())

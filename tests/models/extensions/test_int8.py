@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.api import Loaded, load
+from regard.api import LoadedModel, load
 from regard.attention.attention import Attention
 from regard.attention.native.int8 import kernel
 from regard.core.errors import ConfigError, InputError
@@ -24,7 +24,7 @@ from regard.models import create
 from regard.models.bert import Bert
 from regard.models.extensions import extend
 from regard.models.extensions import small as small_numbers
-from regard.models.extensions.small import Matrix, SmallEmbedding, SmallLinear, SmallOutput
+from regard.models.extensions.small import SmallEmbedding, SmallLinear, SmallMatrix, SmallOutput
 from regard.models.extensions.step import SmallBlock
 from tests.decoding.small import SPEAKERS, score
 from tests.laws.zoo import BERT, STEPWISE, ZOO, Reader, Specimen, collate
@@ -47,7 +47,7 @@ def logits(specimen: Specimen, model: Any, left: bool = False) -> Tensor:
 
 def gpt(**changes: Any) -> Any:
     torch.manual_seed(1)
-    shape = {"layers": 2, "width": 64, "heads": 2, "vocabulary": 300, "context": 32}
+    shape = {"layers": 2, "width": 64, "heads": 2, "vocab_size": 300, "context": 32}
     return create("gpt", **shape | changes).eval()
 
 
@@ -83,7 +83,7 @@ def test_piece_by_piece(specimen: Specimen) -> None:
 def test_it_goes_on_with_texts(specimen: Specimen) -> None:
     """With a memory as without one."""
     model, prompts = small(specimen), [[3, 4, 5], [6]]
-    found = generate(Loaded(model), prompts, tokens=4, end=[], banned=[])
+    found = generate(LoadedModel(model), prompts, max_new_tokens=4, eos_ids=[], banned=[])
     for prompt, (best,) in zip(prompts, found, strict=True):
         assert best.logprobs == pytest.approx(score(model, prompt, best.ids), abs=0.05)
 
@@ -98,7 +98,7 @@ def test_saved_and_read_back_bit_for_bit(specimen: Specimen, kind: str, tmp_path
 
 @pytest.mark.parametrize("kind, most", [("weight", 0.3), ("dynamic", 0.3), ("bf16", 0.55)])
 def test_size(kind: str, most: float, tmp_path: Path) -> None:
-    shape = {"layers": 2, "width": 256, "vocabulary": 4000}
+    shape = {"layers": 2, "width": 256, "vocab_size": 4000}
     before = save(gpt(**shape), tmp_path / "a")
     after = save(extend(gpt(**shape), "int8", {"kind": kind}), tmp_path / "b")
     sizes = [(place / "model.safetensors").stat().st_size for place in (before, after)]
@@ -148,7 +148,7 @@ def test_what_is_excluded_is_untouched() -> None:
     kept = [name for name in before if name.startswith("blocks.0.") or ".narrow." in name]
     assert kept and all(torch.equal(state[name], before[name]) for name in kept)
     assert isinstance(model.blocks[1].feed_forward.layer.wide, SmallLinear)
-    assert isinstance(model.blocks[1].attention.layer.project.matrix, Matrix)
+    assert isinstance(model.blocks[1].attention.layer.project.matrix, SmallMatrix)
 
 
 @pytest.mark.parametrize("options", [{"exclude": ["tokens"]}, {"exclude": ["output"]},
@@ -187,11 +187,11 @@ def test_heads_stay() -> None:
 # -- the native step of a block
 
 
-def stepped(model: Any, tokens: Tensor, real: Tensor | None = None) -> Tensor:
+def stepped(model: Any, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
     """Logits of every row but those of the prompt, read one by one."""
     state = model.start(tokens.size(0), tokens.size(1))
     with torch.inference_mode():
-        model(tokens[:, :3], real=real, state=state)
+        model(tokens[:, :3], attention_mask=attention_mask, state=state)
         rows = [model(tokens[:, i : i + 1], state=state) for i in range(3, tokens.size(1))]
         return model.logits(torch.cat(rows, 1))
 
@@ -200,29 +200,29 @@ def stepped(model: Any, tokens: Tensor, real: Tensor | None = None) -> Tensor:
 @pytest.mark.parametrize("batch", [1, 5])
 @pytest.mark.parametrize("activation", ["gelu_tanh", "relu"])
 def test_a_step_is_the_ordinary_way(kind: str, batch: int, activation: str) -> None:
-    model = extend(gpt(activation=activation, start_std=0.2), "int8", {"kind": kind}).eval()
+    model = extend(gpt(activation=activation, init_std=0.2), "int8", {"kind": kind}).eval()
     dice = torch.Generator().manual_seed(batch)
     tokens = torch.randint(300, (batch, 12), generator=dice)
     padded = torch.ones(batch, 3, dtype=torch.bool)
     padded[-1, 0] = False
-    for real in (None, padded):
-        steps = stepped(model, tokens, real)
+    for attention_mask in (None, padded):
+        steps = stepped(model, tokens, attention_mask)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SmallBlock, "can_step", lambda *given: False)
-            ordinary = stepped(model, tokens, real)
+            ordinary = stepped(model, tokens, attention_mask)
         near = 0.02 if kind == "dynamic" else 1e-3  # a byte may be rounded the other way
         assert (steps - ordinary).abs().max() <= near * ordinary.abs().max()
 
 
 def test_a_step_under_autocast_reads_its_mask_right() -> None:
     """Masks are in autocast's numbers then, and the native code reads those of 32 bits."""
-    model = extend(gpt(start_std=0.2), "int8").eval()
+    model = extend(gpt(init_std=0.2), "int8").eval()
     tokens = torch.randint(300, (4, 12), generator=torch.Generator().manual_seed(1))
-    real = torch.ones(4, 3, dtype=torch.bool)
-    real[1:3, :2] = False
-    exact = stepped(model, tokens, real)
+    attention_mask = torch.ones(4, 3, dtype=torch.bool)
+    attention_mask[1:3, :2] = False
+    exact = stepped(model, tokens, attention_mask)
     with torch.autocast("cpu", torch.bfloat16):
-        found = stepped(model, tokens, real)
+        found = stepped(model, tokens, attention_mask)
     assert (found - exact).abs().max() <= 0.1 * exact.abs().max()
 
 
@@ -254,7 +254,7 @@ def test_a_step_has_its_own_addresses() -> None:
 def test_other_weights_come_with_their_own_sums() -> None:
     """What native code holds of a matrix is made anew when the matrix gets other values."""
     first, tokens = extend(gpt(), "int8").eval(), torch.arange(8)[None]
-    second = extend(gpt().initialise(), "int8").eval()
+    second = extend(gpt().initialize(), "int8").eval()
     assert not torch.equal(stepped(first, tokens), stepped(second, tokens))
     first.load_state_dict(second.state_dict())
     assert torch.equal(stepped(first, tokens), stepped(second, tokens))
@@ -271,7 +271,7 @@ def test_threads_that_come_first_at_once_make_it_ready_once(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not a copy of the matrix for each; and the addresses are of what the matrix holds."""
-    made, both = Matrix(torch.randn(8, 16), "weight"), threading.Barrier(2)
+    made, both = SmallMatrix(torch.randn(8, 16), "weight"), threading.Barrier(2)
     plain, calls = getattr(small_numbers, part), []
 
     def slowly(*given: Any) -> Any:

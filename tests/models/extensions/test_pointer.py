@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.core.errors import ConfigError, InputError
 from regard.decoding import generate
 from regard.models import create
 from regard.models.extensions import extend
 from regard.models.extensions.pointer import band
-from regard.models.output import CHUNK, Soft
+from regard.models.output import CHUNK, SoftTarget
 from regard.models.state import State, caches
 from regard.training.run import train
 from tests.decoding.small import naive
@@ -130,7 +130,7 @@ def test_a_sentinel_that_takes_all_leaves_the_plain_model(specimen: Specimen) ->
 def test_at_first_the_vocabulary_has_most() -> None:
     torch.manual_seed(1)
     for window in (10, 100):
-        model = create("gpt", layers=1, width=64, heads=2, vocabulary=50, context=128)
+        model = create("gpt", layers=1, width=64, heads=2, vocab_size=50, context=128)
         extend(model, "pointer", {"window": window, "open": 0.9})
         rows = model(torch.randint(50, (4, 128)))[:, window:]
         assert 0.8 < float(rows[..., -1].detach().exp().mean()) < 0.97
@@ -147,7 +147,7 @@ def test_a_state_that_is_reordered(specimen: Specimen) -> None:
     given = collate([specimen.text(8, 0), specimen.text(8, 7)], extra=0)
     length = min(text.stop - text.start for text in given.spans)
     inputs = {k: v[:, :length] if k == specimen.main else v for k, v in given.inputs.items()}
-    inputs.pop({"tokens": "real", "target": "target_real"}[specimen.main])
+    inputs.pop({"tokens": "attention_mask", "target": "target_attention_mask"}[specimen.main])
     whole = model(**inputs)
     turned = torch.tensor([1, 0])
     reader = Reader(model, inputs, length)
@@ -164,13 +164,13 @@ def test_generation(specimen: Specimen, options: dict[str, Any]) -> None:
     model = pointing(specimen).requires_grad_(False)
     names = "source" if specimen.pair else "tokens"
     prompts = [specimen.text(n, n)[names].tolist()[:9] for n in (4, 2)]
-    made = generate(Loaded(model), prompts, tokens=6, end=[], banned=[], **options)
+    made = generate(LoadedModel(model), prompts, max_new_tokens=6, eos_ids=[], banned=[], **options)
     for prompt, found in zip(prompts, made, strict=True):
         for one in found:
             if not options:
                 assert one.ids == naive(model, prompt, 6)
             if specimen.pair:
-                begun = torch.tensor([[model.config.start, *one.ids]])
+                begun = torch.tensor([[model.config.start_id, *one.ids]])
                 rows, first = model(torch.tensor([prompt]), begun)[0], 0
             else:
                 rows, first = model(torch.tensor([[*prompt, *one.ids]]))[0], len(prompt) - 1
@@ -224,7 +224,7 @@ def test_copying_is_learned_at_once(family: str) -> None:
         own = torch.randint(200, (count, 3), generator=dice)
         return own.gather(1, torch.randint(3, (count, 33), generator=dice))
 
-    shape = {"layers": 1, "width": 32, "vocabulary": 200, "dropout": 0.0}
+    shape = {"layers": 1, "width": 32, "vocab_size": 200, "dropout": 0.0}
     more = {"gpt": {"heads": 2, "context": 32, "dropout_attention": 0.0, "dropout_embedding": 0.0}}
     nats = {}
     for pointer in (False, True):
@@ -266,7 +266,7 @@ def test_a_recipe_with_a_pointer_goes_on_as_if_never_stopped(
 
 def test_refusals() -> None:
     def gpt(**more: Any) -> Any:
-        return create("gpt", layers=1, width=16, heads=2, vocabulary=30, context=16, **more)
+        return create("gpt", layers=1, width=16, heads=2, vocab_size=30, context=16, **more)
 
     for name in ("bert", "xlnet", "longformer", "characters"):
         with pytest.raises(ConfigError, match="point"):
@@ -280,4 +280,4 @@ def test_refusals() -> None:
     with pytest.raises(InputError, match="start"):
         model(tokens, state=State(caches(model.blocks, 1, 8)))
     with pytest.raises(ConfigError, match="smoothing"):
-        model.output.softened(model(tokens)[0], tokens[0], Soft(0.9, 0.1))
+        model.output.softened(model(tokens)[0], tokens[0], SoftTarget(0.9, 0.1))

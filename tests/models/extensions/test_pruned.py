@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.api import Loaded
+from regard.api import LoadedModel
 from regard.attention.position import Relative
 from regard.core.errors import ConfigError
 from regard.core.seeding import keyed
@@ -134,7 +134,7 @@ def test_generation_is_that_of_one_pass(specimen: Specimen) -> None:
     model = specimen.fresh(torch.float64).requires_grad_(False)
     remove(model, *drawn(model, 3))
     prompt = specimen.text(4, 5)["source" if specimen.pair else "tokens"].tolist()
-    made = generate(Loaded(model), [prompt], tokens=6, end=[], banned=[])[0][0]
+    made = generate(LoadedModel(model), [prompt], max_new_tokens=6, eos_ids=[], banned=[])[0][0]
     assert made.ids == naive(model, prompt, 6)
 
 
@@ -177,7 +177,7 @@ def test_parts_come_together_and_become_small(names: list[str], tmp_path: Path) 
     """In bytes a model says nearly the same, whatever was added to it or cut from it."""
     torch.manual_seed(1)
     words = tokenizer("bytes-bpe")
-    model = create("gpt", layers=2, width=64, heads=4, vocabulary=len(words), context=32).eval()
+    model = create("gpt", layers=2, width=64, heads=4, vocab_size=len(words), context=32).eval()
     heads = {"blocks.0.attention.layer": [0, 2], "blocks.1.attention.layer": [3]}
     options = {"pruned": {"heads": heads, "hidden": {"blocks.1.feed_forward.layer": 100}}}
     for name in names:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.attention.kernels import How
+from regard.attention.kernels import AttentionArgs
 from regard.attention.pattern import Full, Pattern
 from regard.attention.tree_pattern import Branches, limited
 from regard.attention.window import Window
 from regard.core.errors import InputError
-from regard.data.knowledge.tree import Flat, Tree
+from regard.data.knowledge.tree import FlatTree, KnowledgeTree
 from regard.models.bert import Bert, BertConfig
 from regard.models.extensions.tree_knowledge import Knowledge
 from tests.laws.zoo import VOCABULARY, ZOO, Specimen, close, model_of
@@ -27,9 +27,12 @@ each = pytest.mark.parametrize("specimen", ENCODERS, ids=str)
 
 @each
 def test_knowing_nothing_is_the_plain_model_to_the_bit(specimen: Specimen) -> None:
-    model, (tokens, real) = model_of(specimen), batch([tree(1).flatten(), tree(2).flatten()])
-    for marks in (None, real):
-        plain = read(specimen, model, tokens, real=marks)
+    model, (tokens, attention_mask) = (
+        model_of(specimen),
+        batch([tree(1).flatten(), tree(2).flatten()]),
+    )
+    for marks in (None, attention_mask):
+        plain = read(specimen, model, tokens, attention_mask=marks)
         assert torch.equal(read(specimen, model, tokens, Knowledge(), marks), plain)
 
 
@@ -84,13 +87,13 @@ def test_padding_never_matters(specimen: Specimen) -> None:
     model = model_of(specimen)
     alone = [read(specimen, model, *one(flat)) for flat in flats]
     for left in (False, True):
-        tokens, real = batch(flats, left)
-        found = read(specimen, model, tokens, Knowledge.of_trees(flats, left=left), real)
+        tokens, attention_mask = batch(flats, left)
+        found = read(specimen, model, tokens, Knowledge.of_trees(flats, left=left), attention_mask)
         for i, expected in enumerate(alone):
-            close(found[i][real[i]], expected[0], 2e-5, f"{specimen}, left {left}")
+            close(found[i][attention_mask[i]], expected[0], 2e-5, f"{specimen}, left {left}")
 
 
-def one(flat: Flat) -> tuple[Tensor, Knowledge]:
+def one(flat: FlatTree) -> tuple[Tensor, Knowledge]:
     return batch([flat])[0], Knowledge.of_trees([flat])
 
 
@@ -107,7 +110,7 @@ def test_permuted_branches_permute_the_rows(specimen: Specimen) -> None:
     close(b[order[1]], a[order[0]], 2e-5, str(specimen))
 
 
-def key(flat: Flat, place: int) -> tuple[int, tuple[int, ...], int]:
+def key(flat: FlatTree, place: int) -> tuple[int, tuple[int, ...], int]:
     """The same for the same token of two trees that differ in the order of branches."""
     line = flat.line[place]
     own = tuple(t for t, held in zip(flat.tokens, flat.line, strict=True) if held == line)
@@ -135,7 +138,9 @@ def test_kernels_show_what_the_predicate_says(side: int, far: bool) -> None:
     inner: Pattern = Full()
     if side:
         globals_ = torch.tensor([[0, 5], [3, -1]]) if far else None
-        inner = Window(side, side, length, torch.float64, torch.device("cpu"), held.real, globals_)
+        inner = Window(
+            side, side, length, torch.float64, torch.device("cpu"), held.attention_mask, globals_
+        )
     pattern = limited(inner, held, torch.float64)
     dice = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, length, 4, generator=dice).double() for _ in range(3))
@@ -147,7 +152,7 @@ def test_kernels_show_what_the_predicate_says(side: int, far: bool) -> None:
             assert torch.equal(seen[i, :size, :size], torch.from_numpy(flat.visible()))
     scores = (q @ k.mT).masked_fill(~seen[:, None], -torch.inf)
     expected = scores.softmax(-1).nan_to_num(0.0) @ v
-    close(pattern.attend(q, k, v, How()), expected, 1e-12)
+    close(pattern.attend(q, k, v, AttentionArgs()), expected, 1e-12)
 
 
 def test_rows_that_ask_for_others() -> None:
@@ -176,12 +181,12 @@ def test_plain_weights_load_and_equal_the_reference(tmp_path: Path) -> None:
     """transformers' BERT with the matrix as its mask and the soft positions as its positions."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    config = BertConfig(vocabulary=VOCABULARY, width=16, layers=2, heads=2, hidden=24, context=64)
-    regard.save(Bert(config).initialise(), tmp_path / "bert")
+    config = BertConfig(vocab_size=VOCABULARY, width=16, layers=2, heads=2, ffn_size=24, context=64)
+    regard.save(Bert(config).initialize(), tmp_path / "bert")
     flats = [tree(10).flatten(), tree(11).flatten()]
-    tokens, real = batch(flats)
+    tokens, attention_mask = batch(flats)
     known = Knowledge.of_trees(flats)
-    ours = regard.load(tmp_path / "bert").model(tokens, real, known=known)
+    ours = regard.load(tmp_path / "bert").model(tokens, attention_mask, known=known)
     reference = transformers.BertModel.from_pretrained(
         tmp_path / "bert", attn_implementation="eager", add_pooling_layer=False
     ).eval()
@@ -193,12 +198,12 @@ def test_plain_weights_load_and_equal_the_reference(tmp_path: Path) -> None:
     assert known.soft is not None
     with torch.no_grad():
         theirs = reference(tokens, attention_mask=mask, position_ids=known.soft).last_hidden_state
-    close(ours[real].detach(), theirs[real], 1e-5)
+    close(ours[attention_mask].detach(), theirs[attention_mask], 1e-5)
 
 
 def test_the_trunk_stands_where_it_would_without_branches() -> None:
     grown = tree(12)
     flat = grown.flatten()
-    bare = Tree([type(node)(node.tokens) for node in grown.trunk]).flatten()
+    bare = KnowledgeTree([type(node)(node.tokens) for node in grown.trunk]).flatten()
     held = [soft for soft, tag in zip(flat.soft, flat.tags, strict=True) if not tag]
     assert held == bare.soft

@@ -8,7 +8,7 @@ from typing import Any
 from regard.lab.claims.engine.claim import Chart, Claim
 from regard.report.bars import Bar, Bars
 from regard.report.bars import inline as bars_inline
-from regard.report.curves import Line, Panel, inline
+from regard.report.curves import CurveLine, Panel, inline
 
 INKS = 8
 Numbers = dict[tuple[str, float], list[float]]  # (arm, place) -> a number a seed
@@ -62,7 +62,7 @@ def lines(claim: Claim, chart: Chart, measured: Numbers) -> Panel:
         along = [(at, each) for (whose, at), each in sorted(measured.items()) if whose == arm]
         points = [(at, statistics.fmean(each)) for at, each in along]
         band = [(at, min(each), max(each)) for at, each in along if len(each) > 1]
-        drawn_lines.append(Line(arm, points, ink(i), dots=True, band=band))
+        drawn_lines.append(CurveLine(arm, points, ink(i), dots=True, band=band))
     axis = claim.axis
     return Panel(
         chart.title.en,

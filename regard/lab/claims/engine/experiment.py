@@ -18,7 +18,7 @@ from typing import Any
 
 from regard.core.files import read_json, write_json
 from regard.lab.claims.engine.cache import ENGINE, mark
-from regard.lab.claims.engine.claim import Cell, Experiment
+from regard.lab.claims.engine.claim import ClaimCell, ClaimExperiment
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe, Table
 
@@ -33,7 +33,7 @@ QUIET: Table = {
 
 
 @dataclass(frozen=True)
-class Room:
+class Workspace:
     """Where an experiment works, and how much it may do."""
 
     place: Path  # for texts and runs; kept between cells
@@ -44,17 +44,17 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Computed(Experiment):
+class ComputedExperiment(ClaimExperiment):
     """A function of (arm, place, seed): no training, or one too special for a recipe."""
 
     function: Callable[[str, float, int], Figures]
 
-    def figures(self, cell: Cell, room: Any) -> Figures:
+    def figures(self, cell: ClaimCell, room: Any) -> Figures:
         return self.function(cell.arm, cell.at, cell.seed)
 
 
 @dataclass(frozen=True)
-class Trained(Experiment):
+class TrainedExperiment(ClaimExperiment):
     """Runs by a recipe. `arms` say what each arm sets, `along` which key the axis sets.
 
     Figures are those of the final validation, under their own names, and `seconds`, `tokens`,
@@ -67,10 +67,10 @@ class Trained(Experiment):
     arms: Mapping[str, Table]
     along: str = ""  # a key such as "shape.heads"
     steps: int = 300
-    look: Callable[[Path, Cell], Figures] | None = None
+    look: Callable[[Path, ClaimCell], Figures] | None = None
     alike: Table = field(default_factory=lambda: dict(QUIET))
 
-    def figures(self, cell: Cell, room: Room) -> Figures:
+    def figures(self, cell: ClaimCell, room: Workspace) -> Figures:
         with self.trained(cell, room) as (run, facts):
             measured = {name: float(value) for name, value in facts["valid"].items()}
             measured |= {
@@ -82,7 +82,7 @@ class Trained(Experiment):
             return measured if self.look is None else measured | self.look(run, cell)
 
     @contextmanager
-    def trained(self, cell: Cell, room: Room) -> Iterator[tuple[Path, dict[str, Any]]]:
+    def trained(self, cell: ClaimCell, room: Workspace) -> Iterator[tuple[Path, dict[str, Any]]]:
         """The directory of a run, which is gone afterwards, and what the run says of itself."""
         from regard.training.run import train
 
@@ -90,7 +90,7 @@ class Trained(Experiment):
             out = Path(work, "run")
             yield out, finished(train(self.recipe(cell, room), out, display="silent"))
 
-    def recipe(self, cell: Cell, room: Room) -> Recipe:
+    def recipe(self, cell: ClaimCell, room: Workspace) -> Recipe:
         axis = recipes.overrides([f"{self.along}={cell.at:g}"]) if self.along else {}
         steps = {"budget": {"steps": room.steps(self.steps)}}
         data = {"data": str(self.text(room.place)), "seed": cell.seed}
@@ -98,17 +98,17 @@ class Trained(Experiment):
 
 
 @dataclass(frozen=True)
-class Followed(Experiment):
+class FollowedExperiment(ClaimExperiment):
     """What is learned once for all places of the axis, or `together` for all arms as well.
 
     The function is called as (arm, seed, room), with the arm "" where all are one. What it found
     waits beside the texts until its last cell has been asked for.
     """
 
-    function: Callable[[str, int, Room], Found]
+    function: Callable[[str, int, Workspace], Found]
     together: bool = False
 
-    def figures(self, cell: Cell, room: Room) -> Figures:
+    def figures(self, cell: ClaimCell, room: Workspace) -> Figures:
         arm, source = "" if self.together else cell.arm, inspect.getfile(self.function)
         whose = f"{Path(source).stem} {self.function.__name__} {arm} {cell.seed} {room.effort:g}"
         name = f"{whose} {mark(*ENGINE, source)}".replace(" ", "-").replace("/", "-")

@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.lab.claims.engine.cache import ENGINE, mark, once
-from regard.lab.claims.engine.claim import Cell, Experiment
-from regard.lab.claims.engine.experiment import QUIET, Room, finished
+from regard.lab.claims.engine.claim import ClaimCell, ClaimExperiment
+from regard.lab.claims.engine.experiment import QUIET, Workspace, finished
 from regard.lab.claims.engine.labelled_texts import Files, mood_text
 from regard.training import recipe as recipes
 from regard.training.recipe import Table
@@ -30,7 +30,7 @@ LABELS = "labels"  # an axis: how many examples are learned from
 
 
 @dataclass(frozen=True)
-class Start:
+class PretrainedStart:
     """A model that has read a text, by a recipe; `fresh` is one of its shape that has not."""
 
     name: str
@@ -38,13 +38,13 @@ class Start:
     common: Table
     steps: int = 400
 
-    def trained(self, seed: int, room: Room) -> Path:
+    def trained(self, seed: int, room: Workspace) -> Path:
         out = self.place(room, f"{seed}-{room.effort:g}")
         steps = room.steps(self.steps)
         make = partial(whole, out, lambda path: self.train(seed, room, steps, path))
         return once(out, "config.json", make)
 
-    def fresh(self, seed: int, room: Room) -> Path:
+    def fresh(self, seed: int, room: Workspace) -> Path:
         out = self.place(room, f"fresh-{seed}")
 
         def make() -> None:
@@ -58,13 +58,13 @@ class Start:
 
         return once(out, "config.json", make)
 
-    def train(self, seed: int, room: Room, steps: int, out: Path) -> None:
+    def train(self, seed: int, room: Workspace, steps: int, out: Path) -> None:
         from regard.training.run import train
 
         own = {"data": str(self.text(room.place)), "seed": seed, "budget": {"steps": steps}}
         finished(train(recipes.make(QUIET, ALIKE, self.common, own), out, display="silent"))
 
-    def place(self, room: Room, which: str) -> Path:
+    def place(self, room: Workspace, which: str) -> Path:
         """Its settings are part of the name: one that was trained otherwise is another."""
         digest = hashlib.blake2b(repr(self.settings).encode(), digest_size=4).hexdigest()
         return room.place / STARTS / f"{self.name}-{digest}-{which}"
@@ -85,7 +85,7 @@ def whole(out: Path, make: Callable[[Path], Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Tuned(Experiment):
+class FinetunedExperiment(ClaimExperiment):
     """Fine-tuning by a recipe. `arms` say what each arm sets; a value such as "{graph}" is the file
     that `examples` made under this name. `scratch` names arms that begin without having read.
 
@@ -93,7 +93,7 @@ class Tuned(Experiment):
     and `parameters`; `look` adds others, from the run's directory and the files.
     """
 
-    start: Start
+    start: PretrainedStart
     examples: Callable[[Path, int, int], Files]  # (place, seed, how many) -> train, test, …
     common: Table
     arms: Mapping[str, Table]
@@ -101,10 +101,10 @@ class Tuned(Experiment):
     along: str = ""  # "labels", or a key of the recipe
     steps: int = 150
     scratch: Collection[str] = ()
-    look: Callable[[Path, Files, Cell, Room], dict[str, float]] | None = None
+    look: Callable[[Path, Files, ClaimCell, Workspace], dict[str, float]] | None = None
     alike: Table = field(default_factory=lambda: QUIET | ALIKE)
 
-    def figures(self, cell: Cell, room: Room) -> dict[str, float]:
+    def figures(self, cell: ClaimCell, room: Workspace) -> dict[str, float]:
         from regard.methods.finetune.run import finetune
 
         begin = self.start.fresh if cell.arm in self.scratch else self.start.trained
@@ -122,7 +122,7 @@ class Tuned(Experiment):
             figures["parameters"] = float(facts["model"]["parameters"])
             return figures if self.look is None else figures | self.look(out, files, cell, room)
 
-    def recipe(self, cell: Cell, room: Room, model: Path, files: Files) -> recipes.Recipe:
+    def recipe(self, cell: ClaimCell, room: Workspace, model: Path, files: Files) -> recipes.Recipe:
         axis: Table = {}
         if self.along and self.along != LABELS:
             axis = recipes.overrides([f"{self.along}={cell.at:g}"])
@@ -137,12 +137,12 @@ class Tuned(Experiment):
 
 
 @dataclass(frozen=True)
-class ByArm(Experiment):
+class PerArmExperiment(ClaimExperiment):
     """Each arm is an experiment of its own, such as one with another start."""
 
-    arms: Mapping[str, Experiment]
+    arms: Mapping[str, ClaimExperiment]
 
-    def figures(self, cell: Cell, room: Room) -> dict[str, float]:
+    def figures(self, cell: ClaimCell, room: Workspace) -> dict[str, float]:
         return self.arms[cell.arm].figures(cell, room)
 
 
@@ -166,22 +166,24 @@ def filled(table: Table, files: Files) -> Table:
 
 # -- tiny models that several claims begin with: they have read made texts, and no label
 
-SHAPE: Table = {"layers": 4, "width": 64, "heads": 4, "hidden": 256}
+SHAPE: Table = {"layers": 4, "width": 64, "heads": 4, "ffn_size": 256}
 READING: Table = {
-    "batch": {"samples": 32, "length": 26},
+    "batch": {"size": 32, "seq_len": 26},
     "shape": SHAPE,
-    "optimizer": {"name": "adamw", "rate": 3e-3},
+    "optimizer": {"name": "adamw", "lr": 3e-3},
     "schedule": {"name": "linear", "warmup": 0.1},
     "validation": {"samples": 200},
 }
 MASKED: Table = {"name": "masked", "documents": "separate", "share": 0.3}
-GPT = Start("moods-gpt", mood_text, READING | {"model": "gpt"}, steps=300)
-BERT = Start("moods-bert", mood_text, READING | {"model": "bert", "objective": MASKED}, steps=400)
+GPT = PretrainedStart("moods-gpt", mood_text, READING | {"model": "gpt"}, steps=300)
+BERT = PretrainedStart(
+    "moods-bert", mood_text, READING | {"model": "bert", "objective": MASKED}, steps=400
+)
 
 # How a task is learned from moods.
 TUNING: Table = {
     "examples": {"task": "classify"},
-    "batch": {"samples": 16, "length": 10},
-    "optimizer": {"name": "adamw", "rate": 1e-3},
+    "batch": {"size": 16, "seq_len": 10},
+    "optimizer": {"name": "adamw", "lr": 1e-3},
     "schedule": {"name": "linear", "warmup": 0.1},
 }

@@ -57,7 +57,7 @@ def prepared(
     """Text with its own words as tokens, one document a line, made once by this code."""
     from regard.data import prepare
     from regard.data.corpus import MARKER
-    from regard.data.sources import Reading
+    from regard.data.sources import SourceOptions
 
     out = place / f"{name}-{mark(__file__)}"
 
@@ -66,8 +66,8 @@ def prepared(
             tokenizer(vocabulary).save(Path(work))
             text = Path(work, "made.txt")
             text.write_text("".join(f"{line}\n" for line in documents()), encoding="utf-8")
-            reading = Reading(split_by="line")
-            prepare.prepare(prepare.Plan((str(text),), out, reading=reading, tokenizer=work))
+            reading = SourceOptions(split_by="line")
+            prepare.prepare(prepare.PreparePlan((str(text),), out, reading=reading, tokenizer=work))
 
     return once(out, MARKER, make)
 

@@ -12,13 +12,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from regard.core.bilingual import Said
+from regard.core.bilingual import Bilingual
 from regard.core.files import read_json
 from regard.lab.claims import claim as find
 from regard.lab.claims import names
 from regard.lab.claims.engine.chart import drawn
 from regard.lab.claims.engine.claim import Claim
-from regard.lab.claims.engine.experiment import Computed
+from regard.lab.claims.engine.experiment import ComputedExperiment
 from regard.lab.claims.engine.rules import NOT, REPRODUCED, UNDECIDED, standard_error
 from regard.lab.claims.engine.run import FACTS
 from regard.metrics.figures import jsonable
@@ -29,9 +29,9 @@ from regard.training.report import PAGE, replace
 NAME, GALLERY = "claim.html", "gallery.html"
 HERE = Path(__file__).parent
 VERDICTS = {
-    REPRODUCED: Said("reproduced", "得到复现"),
-    NOT: Said("not reproduced", "未能复现"),
-    UNDECIDED: Said("inconclusive at this scale", "在此规模下无法判定"),
+    REPRODUCED: Bilingual("reproduced", "得到复现"),
+    NOT: Bilingual("not reproduced", "未能复现"),
+    UNDECIDED: Bilingual("inconclusive at this scale", "在此规模下无法判定"),
 }
 MARKS = {REPRODUCED: ("yes", "✓"), NOT: ("no", "✗"), UNDECIDED: ("open", "~")}
 
@@ -73,7 +73,8 @@ def page(claim: Claim, facts: dict[str, Any]) -> str:
         pictures=list(filter(None, (drawn(claim, facts, chart) for chart in claim.charts))),
         cautions=cautions(claim, facts),
         reasons=reasons(facts["because"], claim.axis is not None),
-        rule=claim.rule.parts() if judged_by == claim.rule.words else [Said(judged_by, judged_by)],
+        rule=claim.rule.parts() if judged_by == claim.rule.words else [Bilingual(judged_by,
+         judged_by)],
         command=f"regard claims run {facts['name']} --seeds {facts['seeds']}{effort}",
     )  # fmt: skip
 
@@ -106,29 +107,29 @@ def whole(title: str, template: str, *styles: str, **values: Any) -> str:
 
 def cautions(claim: Claim, facts: dict[str, Any]) -> list[str]:
     """Why a verdict may be none; what is only computed has no effort, and often no noise."""
-    if isinstance(claim.experiment, Computed):
+    if isinstance(claim.experiment, ComputedExperiment):
         return []
     reasons = {"first look": facts["effort"] < 1, "one seed": facts["seeds"] == 1}
     return [word for word, holds in reasons.items() if holds]
 
 
-def effort_of(facts: dict[str, Any]) -> Said:
+def effort_of(facts: dict[str, Any]) -> Bilingual:
     """How much work it was."""
     seeds, share = facts["seeds"], facts["effort"]
     en, zh = "1 seed" if seeds == 1 else f"{seeds} seeds", f"{seeds} 个随机种子"
     if share == 1:
-        return Said(en, zh)
-    return Said(f"{en}, {share:g} times the usual effort", f"{zh}，通常工作量的 {share:g} 倍")
+        return Bilingual(en, zh)
+    return Bilingual(f"{en}, {share:g} times the usual effort", f"{zh}，通常工作量的 {share:g} 倍")
 
 
-def reasons(because: str, along: bool) -> list[Said]:
+def reasons(because: str, along: bool) -> list[Bilingual]:
     """The numbers that decided, one sentence a part; without an axis no place is named."""
     sentences = []
     for part in (because if along else because.replace(": 0: ", ": ")).split("; "):
         zh = part
         for english, chinese in CHINESE:
             zh = re.sub(english, chinese, zh)
-        sentences.append(Said(part, zh.replace(", ratio ", "，比值 ")))
+        sentences.append(Bilingual(part, zh.replace(", ratio ", "，比值 ")))
     return sentences
 
 

@@ -19,7 +19,7 @@ LAST = 3  # lines of a process that failed
 GRACE = 15  # seconds to stop
 
 
-class Several:
+class ParallelClaims:
     """Runs `regard claims run` for many. Ctrl-C is passed on: every process keeps what it has."""
 
     def __init__(self, options: Sequence[str], jobs: int) -> None:

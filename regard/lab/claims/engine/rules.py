@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from regard.core.bilingual import Said
+from regard.core.bilingual import Bilingual
 from regard.report.pages import words
 
 REPRODUCED, NOT, UNDECIDED = "reproduced", "not reproduced", "inconclusive at this scale"
@@ -28,12 +28,12 @@ class Ruling(NamedTuple):
     because: str  # the numbers that decided
 
 
-class Found(NamedTuple):
+class RuleResult(NamedTuple):
     mean: float
     error: float  # standard error of the mean; 0 with a single seed that has no noise
 
     @classmethod
-    def of(cls, values: Values, arm: str, at: float, figure: str) -> Found:
+    def of(cls, values: Values, arm: str, at: float, figure: str) -> RuleResult:
         numbers = [row[figure] for row in values[arm, at]]
         return cls(statistics.fmean(numbers), standard_error(numbers))
 
@@ -45,14 +45,14 @@ class Rule:
     """Subclasses say what they ask in both languages, and judge."""
 
     @property
-    def said(self) -> Said:
+    def said(self) -> Bilingual:
         raise NotImplementedError
 
     @property
     def words(self) -> str:
         return self.said.en
 
-    def parts(self) -> list[Said]:
+    def parts(self) -> list[Bilingual]:
         """What is asked, one sentence a part."""
         return [self.said]
 
@@ -68,7 +68,7 @@ class OfArm(Rule):
     arm: str
 
     @property
-    def said(self) -> Said:
+    def said(self) -> Bilingual:
         """What is asked, in both languages: the sentence of its kind with its fields in it."""
         fields = asdict(self)
         at, beyond, margin = (fields.get(name) for name in ("at", "beyond", "margin"))
@@ -91,12 +91,14 @@ class OfArm(Rule):
             "moves": "下降" if falls else "上升",
         }
         sentence = words("rules")[type(self).__name__.lower()]
-        return Said(sentence.en.format(**fields | english), sentence.zh.format(**fields | chinese))
+        return Bilingual(
+            sentence.en.format(**fields | english), sentence.zh.format(**fields | chinese)
+        )
 
-    def along(self, values: Values, beyond: float = 0.0) -> dict[float, Found]:
+    def along(self, values: Values, beyond: float = 0.0) -> dict[float, RuleResult]:
         """The figure at every place of the axis, in order."""
         places = sorted(at for arm, at in values if arm == self.arm and at >= beyond)
-        return {at: Found.of(values, self.arm, at, self.figure) for at in places}
+        return {at: RuleResult.of(values, self.arm, at, self.figure) for at in places}
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,11 @@ class OfTwo(OfArm):
 
     other: str
 
-    def both(self, values: Values, at: float) -> tuple[Found, Found]:
-        one, two = (Found.of(values, arm, at, self.figure) for arm in (self.arm, self.other))
+    def both(self, values: Values, at: float) -> tuple[RuleResult, RuleResult]:
+        one, two = (RuleResult.of(values, arm, at, self.figure) for arm in (self.arm, self.other))
         return one, two
 
-    def told(self, at: float, one: Found, two: Found) -> str:
+    def told(self, at: float, one: RuleResult, two: RuleResult) -> str:
         return f"{self.figure}{where(at)}: {self.arm} {one}, {self.other} {two}"
 
 
@@ -214,7 +216,7 @@ class Slope(OfArm):
         rows = ([row[self.figure] for row in values[self.arm, at]] for at in places)
         seeds = zip(*rows, strict=False)  # as many as all places have
         powers = [slope(places, each) for each in seeds]
-        power = Found(slope(places, [f.mean for f in points.values()]), standard_error(powers))
+        power = RuleResult(slope(places, [f.mean for f in points.values()]), standard_error(powers))
         because = f"{self.figure} of {self.arm} grows with the power {power}"
         return Ruling(bounded(power, self.least, self.most), because)
 
@@ -285,13 +287,13 @@ class All(Rule):
         )
         return f"{rule_words}; undecided unless {condition}" if condition else rule_words
 
-    def parts(self) -> list[Said]:
+    def parts(self) -> list[Bilingual]:
         sentences, conditions = (
             [sentence for rule in rules for sentence in rule.parts()]
             for rules in (self.rules, self.provided)
         )
         return sentences + [
-            Said(f"undecided unless {sentence.en}", f"前提（否则无法判定）：{sentence.zh}")
+            Bilingual(f"undecided unless {sentence.en}", f"前提（否则无法判定）：{sentence.zh}")
             for sentence in conditions
         ]
 
@@ -324,18 +326,18 @@ def worst(verdicts: set[str]) -> str:
     return next((v for v in (NOT, UNDECIDED) if v in verdicts), REPRODUCED)
 
 
-def noise_of(*means: Found) -> float:
+def noise_of(*means: RuleResult) -> float:
     """The difference between such means that counts."""
     return math.hypot(*(TIMES * each.error for each in means))
 
 
-def beyond_noise(gap: float, *means: Found) -> str:
+def beyond_noise(gap: float, *means: RuleResult) -> str:
     """Is a gap that should be over 0 larger than the noise of the means that it is taken from?"""
     noise = noise_of(*means)
     return REPRODUCED if gap > noise else NOT if gap < -noise else UNDECIDED
 
 
-def bounded(mean: Found, least: float, most: float) -> str:
+def bounded(mean: RuleResult, least: float, most: float) -> str:
     """Inside of the bounds or outside of them by more than the noise?"""
     low, high = mean.mean - TIMES * mean.error, mean.mean + TIMES * mean.error
     if least <= low and high <= most:
@@ -357,21 +359,21 @@ def where(at: float) -> str:
     return f" at {at:g}" if at else ""
 
 
-def listed(means: Mapping[float, Found]) -> str:
+def listed(means: Mapping[float, RuleResult]) -> str:
     return ", ".join(f"{at:g}: {each}" for at, each in means.items())
 
 
-def ends(means: Iterable[Found]) -> tuple[Found, Found]:
+def ends(means: Iterable[RuleResult]) -> tuple[RuleResult, RuleResult]:
     each = list(means)
     return each[0], each[-1]
 
 
-def over(one: Found, other: Found) -> Found:
+def over(one: RuleResult, other: RuleResult) -> RuleResult:
     """The ratio of two means, with the error that theirs make of it."""
     if not other.mean:
-        return Found(math.inf if one.mean else math.nan, 0.0)
+        return RuleResult(math.inf if one.mean else math.nan, 0.0)
     ratio = one.mean / other.mean
-    return Found(ratio, math.hypot(one.error, ratio * other.error) / abs(other.mean))
+    return RuleResult(ratio, math.hypot(one.error, ratio * other.error) / abs(other.mean))
 
 
 def slope(places: Sequence[float], values: Sequence[float]) -> float:

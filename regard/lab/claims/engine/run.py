@@ -18,12 +18,12 @@ from regard.core.files import read_json, write_json
 from regard.core.lock import RunLock
 from regard.lab.claims import library
 from regard.lab.claims.engine.cache import ENGINE, mark
-from regard.lab.claims.engine.claim import Cell, Claim
-from regard.lab.claims.engine.experiment import Room
+from regard.lab.claims.engine.claim import Claim, ClaimCell
+from regard.lab.claims.engine.experiment import Workspace
 from regard.lab.claims.engine.rules import Values
 
 CELLS, FACTS, TEXTS = "cells", "claim.json", "texts"
-Tell = Callable[[Cell, dict[str, float]], None]
+Tell = Callable[[ClaimCell, dict[str, float]], None]
 
 
 def run(
@@ -41,7 +41,7 @@ def run(
     """
     place = out / claim.name
     wanted: dict[str, Any] = {"effort": effort, "setting": setting(claim)}
-    room = Room(out / TEXTS, effort)
+    room = Workspace(out / TEXTS, effort)
     room.place.mkdir(parents=True, exist_ok=True)
     with RunLock(place):
         values: dict[tuple[str, float], list[dict[str, float]]] = {}

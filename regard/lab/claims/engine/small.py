@@ -11,20 +11,20 @@ from torch import Tensor, nn
 from regard.attention.position import sinusoids
 from regard.core.seeding import seed_torch
 from regard.data.corpus import Corpus
-from regard.lab.claims.engine.experiment import Room
+from regard.lab.claims.engine.experiment import Workspace
 from regard.lab.claims.engine.texts import python_docs
 from regard.models import create
 from regard.objectives import objective
 from regard.objectives.base import Objective
 from regard.training.optimizer import clip, optimizer, set_rate
-from regard.training.parallel import Group
+from regard.training.parallel import ProcessGroup
 from regard.training.schedule import schedule
-from regard.training.train_module import Learner, validate
+from regard.training.train_module import TrainModule, validate
 
 XL: dict[str, Any] = {
-    "head_size": 32, "cutoffs": (), "ratio": 1, "memory": 0, "same_length": False, "clamp": 0,
+    "head_size": 32, "cutoffs": (), "ratio": 1, "mem_len": 0, "same_length": False, "clamp_len": 0,
 }  # fmt: skip
-SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "heads": 4, "hidden": 512}
+SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "heads": 4, "ffn_size": 512}
 READ = 16384  # tokens of unseen text, the same at every length
 
 
@@ -39,8 +39,8 @@ def task(name: str, data: Path, split: str, length: int, batch: int, seed: int, 
 def learn(model: Any, goal: Objective, steps: int, rate: float, seed: int) -> None:
     """AdamW with a tenth of warm-up and a linear decay; the gradient at most of length 1."""
     seed_torch(seed, "dropout")
-    adam = optimizer("adamw", model, rate=rate, betas=(0.9, 0.98), decay=0.01)
-    at = schedule("linear", rate=rate, warmup=0.1, steps=steps)
+    adam = optimizer("adamw", model, lr=rate, betas=(0.9, 0.98), weight_decay=0.01)
+    at = schedule("linear", lr=rate, warmup=0.1, steps=steps)
     model.train()
     for step in range(steps):
         first = step * goal.batch
@@ -58,10 +58,10 @@ def learn(model: Any, goal: Objective, steps: int, rate: float, seed: int) -> No
 def judged(model: Any, goal: Objective, samples: int = 0) -> dict[str, float]:
     """The figures of an objective that was made for validation."""
     cpu = torch.device("cpu")
-    return validate(Learner(model, goal), goal, Group(), cpu, "fp32", samples=samples)
+    return validate(TrainModule(model, goal), goal, ProcessGroup(), cpu, "fp32", samples=samples)
 
 
-class Counted(nn.Module):
+class ComputedPositions(nn.Module):
     """Positions that are computed: `sinusoids`, or a vector times the `integers` 0, 1, 2, … or
     times numbers from 0 to 1, the last position's (`unit`).
 
@@ -84,24 +84,26 @@ class Counted(nn.Module):
         return y
 
 
-def model_with(positions: str, vocabulary: int, context: int, seed: int) -> Any:
-    """A GPT with learned positions or `Counted` ones; a Transformer-XL for `relative` ones."""
+def model_with(positions: str, vocab_size: int, context: int, seed: int) -> Any:
+    """A GPT with learned positions or `ComputedPositions` ones; a Transformer-XL for `relative`
+    ones.
+    """
     seed_torch(seed, "weights")
     if positions == "relative":
-        return create("transformer-xl", vocabulary=vocabulary, **SHAPE, **XL)
-    model: Any = create("gpt", vocabulary=vocabulary, context=context, **SHAPE)
+        return create("transformer-xl", vocab_size=vocab_size, **SHAPE, **XL)
+    model: Any = create("gpt", vocab_size=vocab_size, context=context, **SHAPE)
     if positions != "learned":
-        model.positions = Counted(positions, model.config.width, model.config.start_std)
+        model.positions = ComputedPositions(positions, model.config.width, model.config.init_std)
     return model
 
 
 def bits_at_lengths(
-    positions: str, lengths: tuple[int, ...], seed: int, room: Room
+    positions: str, lengths: tuple[int, ...], seed: int, room: Workspace
 ) -> dict[int, float]:
     """Bits per byte of a model that learns from pieces of 64 tokens and reads others."""
     data = python_docs(room.place)
     learning = task("causal", data, "train", 64, 16, seed)
-    model = model_with(positions, learning.corpus.vocabulary, max(lengths), seed)
+    model = model_with(positions, learning.corpus.vocab_size, max(lengths), seed)
     learn(model, learning, room.steps(300), 1e-3, seed)
     return {
         n: judged(model, task("causal", data, "valid", n, 8, seed), READ // n)["bits_per_byte"]

@@ -27,22 +27,22 @@ def home(place: Path, name: str) -> Path:
     return place / f"{name}-{mark(__file__)}"
 
 
-def python_docs(place: Path, vocabulary: int = 2000) -> Path:
+def python_docs(place: Path, vocab_size: int = 2000) -> Path:
     """The reference of Python, prepared once for all claims."""
     from regard.data import prepare
 
-    out = home(place, f"python-docs-{vocabulary}")
-    plan = prepare.Plan(("builtin:python-docs",), out, vocabulary=vocabulary)
+    out = home(place, f"python-docs-{vocab_size}")
+    plan = prepare.PreparePlan(("builtin:python-docs",), out, vocab_size=vocab_size)
     return once(out, MARKER, lambda: prepare.prepare(plan))
 
 
-def many_words(place: Path, vocabulary: int = 16000) -> Path:
+def many_words(place: Path, vocab_size: int = 16000) -> Path:
     """The same text cut into whole words, the frequent ones first: many, and most of them rare."""
     from regard.data import prepare
 
-    out = home(place, f"python-docs-words-{vocabulary}")
-    options: dict[str, Any] = {"tokenizer": "words", "vocabulary": vocabulary}
-    plan = prepare.Plan(("builtin:python-docs",), out, **options)
+    out = home(place, f"python-docs-words-{vocab_size}")
+    options: dict[str, Any] = {"tokenizer": "words", "vocabulary": vocab_size}
+    plan = prepare.PreparePlan(("builtin:python-docs",), out, **options)
     return once(out, MARKER, lambda: prepare.prepare(plan))
 
 
@@ -95,13 +95,13 @@ def refrains(place: Path, count: int = 400) -> Path:
     return prepared(place, "refrains", lines())
 
 
-def paragraphs(place: Path, vocabulary: int = 2000) -> Path:
+def paragraphs(place: Path, vocab_size: int = 2000) -> Path:
     """The reference of Python with every paragraph a document: texts of very different lengths."""
     from regard.data.builtin import python_docs as documents
 
     parts = (" ".join(part.split()) for text in documents() for part in text.split("\n\n"))
     lines = (part for part in parts if part)
-    return prepared(place, f"paragraphs-{vocabulary}", lines, "bytes-bpe", vocabulary)
+    return prepared(place, f"paragraphs-{vocab_size}", lines, "bytes-bpe", vocab_size)
 
 
 def prepared(
@@ -109,7 +109,7 @@ def prepared(
     name: str,
     lines: Iterable[str],
     tokenizer: str = "words",
-    vocabulary: int | None = None,
+    vocab_size: int | None = None,
     *,
     pairs: bool = False,
 ) -> Path:
@@ -118,14 +118,14 @@ def prepared(
 
     def make() -> None:
         from regard.data import prepare
-        from regard.data.sources import Reading
+        from regard.data.sources import SourceOptions
 
         with TemporaryDirectory(prefix="text-", dir=place) as work:
             file = Path(work, f"{name}.{'tsv' if pairs else 'txt'}")
             file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            options: dict[str, Any] = {"tokenizer": tokenizer, "vocabulary": vocabulary}
+            options: dict[str, Any] = {"tokenizer": tokenizer, "vocabulary": vocab_size}
             options |= {"pairs": pairs, "sentinels": 0}
-            reading = Reading(split_by="blank" if pairs else "line")
-            prepare.prepare(prepare.Plan((str(file),), out, reading, **options))
+            reading = SourceOptions(split_by="blank" if pairs else "line")
+            prepare.prepare(prepare.PreparePlan((str(file),), out, reading, **options))
 
     return once(out, MARKER, make)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.lab.claims.engine.experiment import Computed
+from regard.lab.claims.engine.experiment import ComputedExperiment
 from regard.training.recipe import Table
 
 SHAPE: Table = {
-    "layers": 2, "width": 32, "heads": 2, "vocabulary": 50, "context": 16, "dropout": 0.0,
+    "layers": 2, "width": 32, "heads": 2, "vocab_size": 50, "context": 16, "dropout": 0.0,
     "dropout_attention": 0.0, "dropout_embedding": 0.0,
 }  # fmt: skip
 
@@ -42,4 +42,4 @@ def figures(arm: str, at: float, seed: int) -> dict[str, float]:
     return {"difference": float((summed - whole).abs().max() / whole.abs().max())}
 
 
-EXPERIMENT = Computed(figures)
+EXPERIMENT = ComputedExperiment(figures)

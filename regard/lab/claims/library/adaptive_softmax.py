@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.lab.claims.engine.claim import Cell
+from regard.lab.claims.engine.claim import ClaimCell
 from regard.lab.claims.engine.experiment import opened, seconds
 
 ROWS = 2048
 
 
-def output(run: Path, cell: Cell) -> dict[str, float]:
+def output(run: Path, cell: ClaimCell) -> dict[str, float]:
     """Seconds of the output alone, forward and backward, for words as frequent as in the text."""
     import torch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.lab.claims.engine.experiment import Computed
+from regard.lab.claims.engine.experiment import ComputedExperiment
 
 
 def figures(arm: str, points: float, seed: int) -> dict[str, float]:
@@ -22,4 +22,4 @@ def figures(arm: str, points: float, seed: int) -> dict[str, float]:
     return {"difference": float(gap), "error": float(error)}
 
 
-EXPERIMENT = Computed(figures)
+EXPERIMENT = ComputedExperiment(figures)

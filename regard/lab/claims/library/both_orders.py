@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from regard.lab.claims.engine.claim import Cell
-from regard.lab.claims.engine.experiment import Room
+from regard.lab.claims.engine.claim import ClaimCell
+from regard.lab.claims.engine.experiment import Workspace
 from regard.lab.claims.engine.labelled_texts import Files
 
 
-def turned(run: Path, files: Files, cell: Cell, room: Room) -> dict[str, float]:
+def turned(run: Path, files: Files, cell: ClaimCell, room: Workspace) -> dict[str, float]:
     """How far the probability of "same" moves when the two texts change places."""
     from regard.data.examples import Labelled
     from regard.evaluation.predictors import predictor_for

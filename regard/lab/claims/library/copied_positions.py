@@ -6,18 +6,23 @@ import math
 from typing import Any
 
 from regard.core.seeding import seed_torch
-from regard.lab.claims.engine.claim import Cell
-from regard.lab.claims.engine.experiment import Followed, Found, Room, Trained
+from regard.lab.claims.engine.claim import ClaimCell
+from regard.lab.claims.engine.experiment import (
+    FollowedExperiment,
+    Found,
+    TrainedExperiment,
+    Workspace,
+)
 from regard.lab.claims.engine.texts import refrains
 
 SHORT, LONG, WINDOW = 64, 512, 64  # a window of the old length, as in the paper
-RUN = Trained(
+RUN = TrainedExperiment(
     refrains,
     common={
-        "model": "bert", "size": "tiny", "batch": {"length": SHORT, "samples": 32},
-        "shape": {"padding": 0},  # a Longformer counts its positions from behind this id
+        "model": "bert", "size": "tiny", "batch": {"seq_len": SHORT, "size": 32},
+        "shape": {"pad_id": 0},  # a Longformer counts its positions from behind this id
         "objective": {"name": "masked"}, "validation": {"samples": 100},
-        "optimizer": {"name": "adamw", "rate": 1e-3, "clip": 1.0},
+        "optimizer": {"name": "adamw", "lr": 1e-3, "grad_clip": 1.0},
         "schedule": {"name": "linear", "warmup": 0.1},
     },
     arms={"": {}},
@@ -25,7 +30,7 @@ RUN = Trained(
 )  # fmt: skip
 
 
-def lengthened(arm: str, seed: int, room: Room) -> Found:
+def lengthened(arm: str, seed: int, room: Workspace) -> Found:
     """Hidden words guessed by the short model, and by the long ones before any training."""
     import torch
 
@@ -34,13 +39,13 @@ def lengthened(arm: str, seed: int, room: Room) -> Found:
     from regard.models.longformer import lengthen
 
     data = refrains(room.place)
-    with RUN.trained(Cell("", 0.0, seed), room) as (run, _):
+    with RUN.trained(ClaimCell("", 0.0, seed), room) as (run, _):
         model = load(run).model.eval()
     short = task("masked", data, "valid", SHORT, 32, seed)
     long = task("masked", data, "valid", LONG, 4, seed, global_first=False)
     copied, random = (lengthen(model, LONG, WINDOW).eval() for _ in range(2))
     seed_torch(seed, "positions")
-    torch.nn.init.normal_(random.embeddings.positions.weight, std=model.config.start_std)
+    torch.nn.init.normal_(random.embeddings.positions.weight, std=model.config.init_std)
     measured = {"short": (model, short), "copied": (copied, long), "random": (random, long)}
     return {
         (name, 0.0): {
@@ -69,4 +74,4 @@ def without_seams(plain: Any) -> Any:
     return WithoutSeams(plain.corpus, plain.options, learning=plain.learning, **sizes)
 
 
-EXPERIMENT = Followed(lengthened, together=True)
+EXPERIMENT = FollowedExperiment(lengthened, together=True)

@@ -6,40 +6,47 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.lab.claims.engine.claim import Cell
-from regard.lab.claims.engine.experiment import QUIET, Room, finished, seconds
-from regard.lab.claims.engine.finetuning import ALIKE, GPT, TUNING, ByArm, Start, Tuned
+from regard.lab.claims.engine.claim import ClaimCell
+from regard.lab.claims.engine.experiment import QUIET, Workspace, finished, seconds
+from regard.lab.claims.engine.finetuning import (
+    ALIKE,
+    GPT,
+    TUNING,
+    FinetunedExperiment,
+    PerArmExperiment,
+    PretrainedStart,
+)
 from regard.lab.claims.engine.labelled_texts import Files, moods
 from regard.training import recipe as recipes
 
 
 @dataclass(frozen=True)
-class Student(Start):
+class Student(PretrainedStart):
     """Every other layer of a start, taught by it on the same text."""
 
-    teacher: Start = GPT
+    teacher: PretrainedStart = GPT
 
-    def train(self, seed: int, room: Room, steps: int, out: Path) -> None:
-        from regard.methods.distill.run import Asked, distil
+    def train(self, seed: int, room: Workspace, steps: int, out: Path) -> None:
+        from regard.methods.distill.run import Asked, distill
 
         own = {"data": str(self.text(room.place)), "seed": seed, "budget": {"steps": steps}}
         teaching = Asked(str(self.teacher.trained(seed, room)), "layers=2")
         recipe = recipes.make(QUIET, ALIKE, self.common, own)
-        finished(distil(recipe, out, teaching, display="silent"))
+        finished(distill(recipe, out, teaching, display="silent"))
 
     @property
     def settings(self) -> tuple[Any, ...]:
         return *super().settings, self.teacher.settings
 
 
-def read(run: Path, files: Files, cell: Cell, room: Room) -> dict[str, float]:
+def read(run: Path, files: Files, cell: ClaimCell, room: Workspace) -> dict[str, float]:
     """Seconds in which 64 sentences are read."""
     import torch
 
     from regard.formats.directory import load
 
     model = load(run).model.eval()
-    tokens = torch.arange(64 * 8).view(64, 8) % model.config.vocabulary
+    tokens = torch.arange(64 * 8).view(64, 8) % model.config.vocab_size
     with torch.inference_mode():
         return {"reading": seconds(lambda: model(tokens), least=0.5, rounds=10)}
 
@@ -47,7 +54,9 @@ def read(run: Path, files: Files, cell: Cell, room: Room) -> dict[str, float]:
 STUDENT = Student(
     "moods-gpt-half", GPT.text, {k: GPT.common[k] for k in ("batch", "validation")}, steps=150
 )  # fmt: skip
-TEACHER = Tuned(GPT, moods, TUNING, {"teacher": {}, "student": {}}, 256, steps=150, look=read)
+TEACHER = FinetunedExperiment(
+    GPT, moods, TUNING, {"teacher": {}, "student": {}}, 256, steps=150, look=read
+)
 
 
-EXPERIMENT = ByArm({"teacher": TEACHER, "student": replace(TEACHER, start=STUDENT)})
+EXPERIMENT = PerArmExperiment({"teacher": TEACHER, "student": replace(TEACHER, start=STUDENT)})

@@ -6,15 +6,21 @@ import math
 from itertools import pairwise
 from pathlib import Path
 
-from regard.lab.claims.engine.claim import Cell
-from regard.lab.claims.engine.experiment import Followed, Found, Room, Trained, opened
+from regard.lab.claims.engine.claim import ClaimCell
+from regard.lab.claims.engine.experiment import (
+    FollowedExperiment,
+    Found,
+    TrainedExperiment,
+    Workspace,
+    opened,
+)
 from regard.lab.claims.engine.texts import python_docs
 
 CONTEXTS, SCORED, STRIDE, LENGTH = (8, 16, 32, 64, 128, 256), 8, 128, 64
 GAIN = 0.01  # of the loss: what a longer context must bring to count
 
 
-def bits(run: Path, cell: Cell) -> dict[str, float]:
+def bits(run: Path, cell: ClaimCell) -> dict[str, float]:
     """Of the same words, with so many words before the first of them and no more."""
     import torch
 
@@ -40,16 +46,16 @@ def bits(run: Path, cell: Cell) -> dict[str, float]:
     return losses
 
 
-RUNS = Trained(
+RUNS = TrainedExperiment(
     python_docs,
     common={
-        "size": "tiny", "batch": {"length": LENGTH, "samples": 16}, "validation": {"samples": 100},
-        "optimizer": {"name": "adamw", "rate": 1e-3, "clip": 0.25},
+        "size": "tiny", "batch": {"seq_len": LENGTH, "size": 16}, "validation": {"samples": 100},
+        "optimizer": {"name": "adamw", "lr": 1e-3, "grad_clip": 0.25},
         "schedule": {"name": "cosine", "warmup": 0.1},
     },
     arms={
         "transformer-xl": {"model": "transformer-xl", "objective": {"name": "recurrent"},
-                           "shape": {"memory": 128}},
+                           "shape": {"mem_len": 128}},
         "lstm": {"model": "lstm", "objective": {"name": "recurrent"}},
         "gpt": {"model": "gpt", "objective": {"name": "causal"}},
     },
@@ -58,8 +64,8 @@ RUNS = Trained(
 )  # fmt: skip
 
 
-def contexts(arm: str, seed: int, room: Room) -> Found:
-    figures = RUNS.figures(Cell(arm, 0.0, seed), room)
+def contexts(arm: str, seed: int, room: Workspace) -> Found:
+    figures = RUNS.figures(ClaimCell(arm, 0.0, seed), room)
     losses = [figures[f"{context}"] for context in CONTEXTS]
     effective = CONTEXTS[0]
     for (before, after), context in zip(pairwise(losses), CONTEXTS[1:], strict=True):
@@ -72,4 +78,4 @@ def contexts(arm: str, seed: int, room: Room) -> Found:
     }
 
 
-EXPERIMENT = Followed(contexts)
+EXPERIMENT = FollowedExperiment(contexts)

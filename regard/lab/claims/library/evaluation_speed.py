@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.lab.claims.engine.experiment import Computed, seconds
+from regard.lab.claims.engine.experiment import ComputedExperiment, seconds
 
-SHAPE: dict[str, Any] = {"layers": 4, "width": 128, "heads": 4, "hidden": 512, "vocabulary": 200}
-XL: dict[str, Any] = {"head_size": 32, "cutoffs": (), "ratio": 1, "clamp": 0}
+SHAPE: dict[str, Any] = {"layers": 4, "width": 128, "heads": 4, "ffn_size": 512, "vocab_size": 200}
+XL: dict[str, Any] = {"head_size": 32, "cutoffs": (), "ratio": 1, "clamp_len": 0}
 SEGMENT = 128  # rows read at a time with a memory
 
 
@@ -25,7 +25,7 @@ def figures(arm: str, length: float, seed: int) -> dict[str, float]:
         tokens = torch.randint(0, 200, (1, context))
         with torch.inference_mode():
             return {"seconds": seconds(lambda: model(tokens), least=0.5)}
-    model = create("transformer-xl", **SHAPE, **XL, memory=context).eval()
+    model = create("transformer-xl", **SHAPE, **XL, mem_len=context).eval()
     with torch.inference_mode():
         state = model.start(1, 0)
         tokens = torch.randint(0, 200, (1, SEGMENT))
@@ -35,4 +35,4 @@ def figures(arm: str, length: float, seed: int) -> dict[str, float]:
         return {"seconds": took / SEGMENT}
 
 
-EXPERIMENT = Computed(figures)
+EXPERIMENT = ComputedExperiment(figures)

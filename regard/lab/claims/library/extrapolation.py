@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from regard.lab.claims.engine.experiment import Followed, Found, Room
+from regard.lab.claims.engine.experiment import FollowedExperiment, Found, Workspace
 
 LENGTHS = (64, 128, 256)
 
 
-def lengths(arm: str, seed: int, room: Room) -> Found:
+def lengths(arm: str, seed: int, room: Workspace) -> Found:
     """Learned at the first length, then read at all of them."""
     from regard.lab.claims.engine.small import bits_at_lengths
 
@@ -18,4 +18,4 @@ def lengths(arm: str, seed: int, room: Room) -> Found:
     }
 
 
-EXPERIMENT = Followed(lengths)
+EXPERIMENT = FollowedExperiment(lengths)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.seeding import seed_torch
-from regard.lab.claims.engine.experiment import Computed
+from regard.lab.claims.engine.experiment import ComputedExperiment
 
 
 def figures(arm: str, at: float, seed: int) -> dict[str, float]:
@@ -33,4 +33,4 @@ def figures(arm: str, at: float, seed: int) -> dict[str, float]:
         return {"difference": float((y - network(x)).abs().max())}
 
 
-EXPERIMENT = Computed(figures)
+EXPERIMENT = ComputedExperiment(figures)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from regard.lab.claims.engine.claim import Cell
+from regard.lab.claims.engine.claim import ClaimCell
 from regard.lab.claims.engine.experiment import opened
 
 
-def both_ways(run: Path, cell: Cell) -> dict[str, float]:
+def both_ways(run: Path, cell: ClaimCell) -> dict[str, float]:
     """Of unseen text: bits of the next word, and of hidden words."""
     from regard.lab.claims.engine.small import judged, task
 

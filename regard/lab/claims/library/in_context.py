@@ -6,12 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.lab.claims.engine.claim import Cell
-from regard.lab.claims.engine.experiment import Followed, Found, Room, Trained, opened
+from regard.lab.claims.engine.claim import ClaimCell
+from regard.lab.claims.engine.experiment import (
+    FollowedExperiment,
+    Found,
+    TrainedExperiment,
+    Workspace,
+    opened,
+)
 from regard.lab.claims.engine.texts import SHOTS, ciphers
 
 
-def accuracies(run: Path, cell: Cell) -> dict[str, float]:
+def accuracies(run: Path, cell: ClaimCell) -> dict[str, float]:
     """Of the answers in unseen lines, by the number of examples before them."""
     import torch
 
@@ -28,12 +34,12 @@ def accuracies(run: Path, cell: Cell) -> dict[str, float]:
     return {f"{shots}": float(right[shots]) for shots in range(SHOTS)}
 
 
-RUNS = Trained(
+RUNS = TrainedExperiment(
     ciphers,
     common={
-        "model": "gpt", "batch": {"length": 2 * SHOTS + 1, "samples": 64},
+        "model": "gpt", "batch": {"seq_len": 2 * SHOTS + 1, "size": 64},
         "objective": {"name": "causal", "documents": "separate"},
-        "optimizer": {"name": "adamw", "rate": 2e-3}, "validation": {"samples": 100},
+        "optimizer": {"name": "adamw", "lr": 2e-3}, "validation": {"samples": 100},
         "schedule": {"name": "linear", "warmup": 0.1},
     },
     arms={
@@ -45,8 +51,8 @@ RUNS = Trained(
 )  # fmt: skip
 
 
-def shots(arm: str, seed: int, room: Room) -> Found:
-    figures = RUNS.figures(Cell(arm, 0.0, seed), room)
+def shots(arm: str, seed: int, room: Workspace) -> Found:
+    figures = RUNS.figures(ClaimCell(arm, 0.0, seed), room)
     right = [figures[f"{n}"] for n in range(SHOTS)]
     return {
         (arm, n): {"accuracy": each, "gain": each - right[0], "last": right[-1]}
@@ -54,4 +60,4 @@ def shots(arm: str, seed: int, room: Room) -> Found:
     }
 
 
-EXPERIMENT = Followed(shots)
+EXPERIMENT = FollowedExperiment(shots)

@@ -8,9 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.lab.claims.engine.claim import Cell, Experiment
-from regard.lab.claims.engine.experiment import Room
-from regard.lab.claims.engine.finetuning import BERT, TUNING, ByArm, Start, Tuned
+from regard.lab.claims.engine.claim import ClaimCell, ClaimExperiment
+from regard.lab.claims.engine.experiment import Workspace
+from regard.lab.claims.engine.finetuning import (
+    BERT,
+    TUNING,
+    FinetunedExperiment,
+    PerArmExperiment,
+    PretrainedStart,
+)
 from regard.lab.claims.engine.labelled_texts import shades
 
 SPLITS = {"80/10/10": (0.8, 0.1), "100/0/0": (1.0, 0.0), "80/20/0": (0.8, 0.2),
@@ -31,12 +37,12 @@ def split(hide: float, keep: float) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Split(Start):
+class Split(PretrainedStart):
     """A start that has read with another split."""
 
     fates: tuple[float, float] = (0.8, 0.1)
 
-    def train(self, seed: int, room: Room, steps: int, out: Path) -> None:
+    def train(self, seed: int, room: Workspace, steps: int, out: Path) -> None:
         with split(*self.fates):
             super().train(seed, room, steps, out)
 
@@ -46,13 +52,13 @@ class Split(Start):
 
 
 @dataclass(frozen=True)
-class Both(Experiment):
+class Both(ClaimExperiment):
     """A fine-tuning, the same without learning in the layers, and what that costs."""
 
-    fine: Tuned
-    frozen: Tuned
+    fine: FinetunedExperiment
+    frozen: FinetunedExperiment
 
-    def figures(self, cell: Cell, room: Room) -> dict[str, float]:
+    def figures(self, cell: ClaimCell, room: Workspace) -> dict[str, float]:
         tuned = self.fine.figures(cell, room)
         fixed = self.frozen.figures(cell, room)["error"]
         return tuned | {"features": fixed, "cost": fixed - tuned["error"]}
@@ -62,9 +68,9 @@ def experiment(name: str) -> Both:
     called = f"masked-{name.replace('/', '-')}"
     start = Split(called, BERT.text, BERT.common, BERT.steps, SPLITS[name])
     common = TUNING | {"examples": {"task": "tag"}}
-    fine = Tuned(start, shades, common, {name: {}}, labels=24, steps=120)
-    head_alone = {name: {"optimizer": {"frozen": 4, "rate": 1e-2}}}
+    fine = FinetunedExperiment(start, shades, common, {name: {}}, labels=24, steps=120)
+    head_alone = {name: {"optimizer": {"freeze_layers": 4, "lr": 1e-2}}}
     return Both(fine, replace(fine, arms=head_alone))
 
 
-EXPERIMENT = ByArm({name: experiment(name) for name in SPLITS})
+EXPERIMENT = PerArmExperiment({name: experiment(name) for name in SPLITS})

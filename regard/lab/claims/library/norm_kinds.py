@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 from regard.core.seeding import seed_torch
-from regard.lab.claims.engine.experiment import Followed, Found, Room
+from regard.lab.claims.engine.experiment import FollowedExperiment, Found, Workspace
 from regard.lab.claims.engine.texts import paragraphs
 
 LENGTH, STEPS, SIZES = 64, 300, (4, 16)
 
 
-def sizes(arm: str, seed: int, room: Room) -> Found:
+def sizes(arm: str, seed: int, room: Workspace) -> Found:
     from regard.lab.claims.engine.small import SHAPE, judged, learn, task, with_batch_norms
     from regard.models import create
 
@@ -22,8 +22,8 @@ def sizes(arm: str, seed: int, room: Room) -> Found:
         options: dict[str, Any] = {"documents": "separate"}
         learning = task("masked", data, "train", LENGTH, size, seed, **options)
         seed_torch(seed, "weights")
-        words = learning.corpus.vocabulary
-        model = create("bert", vocabulary=words, context=LENGTH, **SHAPE)
+        words = learning.corpus.vocab_size
+        model = create("bert", vocab_size=words, context=LENGTH, **SHAPE)
         if arm == "batch norm":
             with_batch_norms(model)
         learn(model, learning, room.steps(STEPS), 1e-3, seed)
@@ -33,4 +33,4 @@ def sizes(arm: str, seed: int, room: Room) -> Found:
     return bits
 
 
-EXPERIMENT = Followed(sizes)
+EXPERIMENT = FollowedExperiment(sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.seeding import seed_torch
-from regard.lab.claims.engine.experiment import Computed, seconds
+from regard.lab.claims.engine.experiment import ComputedExperiment, seconds
 
 WIDTH, WORDS = 128, 100
 LONGEST = 1024
@@ -17,7 +17,7 @@ def model_of(arm: str, seed: int) -> Any:
     seed_torch(seed, "weights")
     more: dict[str, Any]
     name, more = ("lstm", {}) if arm == "lstm" else ("gpt", {"heads": 4, "context": LONGEST})
-    return create(name, layers=2, width=WIDTH, vocabulary=WORDS, **more).eval()
+    return create(name, layers=2, width=WIDTH, vocab_size=WORDS, **more).eval()
 
 
 def figures(arm: str, length: float, seed: int) -> dict[str, float]:
@@ -68,4 +68,4 @@ def longest_chain(last: Any) -> int:
     return chains[last]
 
 
-EXPERIMENT = Computed(figures)
+EXPERIMENT = ComputedExperiment(figures)

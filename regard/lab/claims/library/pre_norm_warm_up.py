@@ -6,19 +6,24 @@ import math
 from typing import Any
 
 from regard.core.seeding import seed_torch
-from regard.lab.claims.engine.claim import Cell
-from regard.lab.claims.engine.experiment import Followed, Found, Room, Trained
+from regard.lab.claims.engine.claim import ClaimCell
+from regard.lab.claims.engine.experiment import (
+    FollowedExperiment,
+    Found,
+    TrainedExperiment,
+    Workspace,
+)
 from regard.lab.claims.engine.texts import numerals
 
 LAYERS, SAMPLES, LENGTH = 6, 64, 32
-SHAPE: dict[str, Any] = {"layers": LAYERS, "width": 64, "heads": 2, "hidden": 256}
-RUNS = Trained(
+SHAPE: dict[str, Any] = {"layers": LAYERS, "width": 64, "heads": 2, "ffn_size": 256}
+RUNS = TrainedExperiment(
     numerals,
     common={
-        "model": "transformer", "shape": SHAPE, "batch": {"length": LENGTH, "samples": SAMPLES},
+        "model": "transformer", "shape": SHAPE, "batch": {"seq_len": LENGTH, "size": SAMPLES},
         "objective": {"name": "pairs", "smoothing": 0.0}, "validation": {"samples": 300},
-        "optimizer": {"name": "adam", "rate": 1e-3, "betas": [0.9, 0.98], "clip": 0.0,
-                      "decay": 0.0},
+        "optimizer": {"name": "adam", "lr": 1e-3, "betas": [0.9, 0.98], "grad_clip": 0.0,
+                      "weight_decay": 0.0},
         "schedule": {"name": "linear"},
     },
     arms={
@@ -31,7 +36,7 @@ RUNS = Trained(
 )  # fmt: skip
 
 
-def layers(arm: str, seed: int, room: Room) -> Found:
+def layers(arm: str, seed: int, room: Workspace) -> Found:
     """How well it learns, and at each layer of the decoder the gradient before the first step."""
     from regard.lab.claims.engine.small import task
     from regard.training.loop import Diverged
@@ -39,12 +44,12 @@ def layers(arm: str, seed: int, room: Room) -> Found:
     learning = task("pairs", numerals(room.place), "train", LENGTH, SAMPLES, seed, smoothing=0.0)
     norms = gradients(learning, arm.split(",")[0], seed)
     try:
-        loss = RUNS.figures(Cell(arm, 0.0, seed), room)["perplexity"]
+        loss = RUNS.figures(ClaimCell(arm, 0.0, seed), room)["perplexity"]
     except Diverged:
         loss = math.nan
     broken = 1.0 if math.isnan(loss) else 0.0
     if broken:  # it has learned nothing: as good as a guess among all words
-        loss = float(learning.corpus.vocabulary)
+        loss = float(learning.corpus.vocab_size)
     return {
         (arm, n): {"perplexity": loss, "gradient": norm, "broken": broken}
         for n, norm in enumerate(norms, 1)
@@ -58,8 +63,8 @@ def gradients(learning: Any, norm: str, seed: int) -> list[float]:
     from regard.models import create
 
     seed_torch(seed, "weights")
-    words = learning.corpus.vocabulary
-    model: Any = create("transformer", norm=norm, vocabulary=words, **SHAPE).eval()
+    words = learning.corpus.vocab_size
+    model: Any = create("transformer", norm=norm, vocab_size=words, **SHAPE).eval()
     batch = learning.collate([learning.get(i) for i in range(learning.batch)])
     loss = learning.loss(model, batch)
     (loss.sums["pairs"] / loss.counts["pairs"]).backward()
@@ -67,4 +72,4 @@ def gradients(learning: Any, norm: str, seed: int) -> list[float]:
     return [float(torch.linalg.norm(grad)) for grad in parts]
 
 
-EXPERIMENT = Followed(layers)
+EXPERIMENT = FollowedExperiment(layers)

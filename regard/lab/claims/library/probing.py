@@ -6,29 +6,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from regard.lab.claims.engine.claim import Cell, Experiment
-from regard.lab.claims.engine.experiment import Room
-from regard.lab.claims.engine.finetuning import GPT, Start
+from regard.lab.claims.engine.claim import ClaimCell, ClaimExperiment
+from regard.lab.claims.engine.experiment import Workspace
+from regard.lab.claims.engine.finetuning import GPT, PretrainedStart
 from regard.lab.claims.engine.labelled_texts import shades
 
 
 @dataclass(frozen=True)
-class Probed(Experiment):
+class Probed(ClaimExperiment):
     """A linear probe on one layer, which the axis names, beside its control task."""
 
-    start: Start
+    start: PretrainedStart
     sentences: int = 1500  # of which a tenth is tested on
 
-    def figures(self, cell: Cell, room: Room) -> dict[str, float]:
+    def figures(self, cell: ClaimCell, room: Workspace) -> dict[str, float]:
         from regard.methods.probe.experiment import probe
-        from regard.methods.probe.plan import Plan
+        from regard.methods.probe.plan import ProbePlan
 
         begin = self.start.trained if cell.arm == "trained" else self.start.fresh
         model = begin(cell.seed, room)
         with TemporaryDirectory(prefix="claim-", dir=room.place) as work:
             files = shades(Path(work), cell.seed, self.sentences)
             epochs = max(1, round(100 * room.effort))
-            plan = Plan(
+            plan = ProbePlan(
                 str(model), str(files["train"]), control=True, untrained=False, seeds=1,
                 layers=[int(cell.at)], epochs=epochs,
             )  # fmt: skip

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.lab.claims.engine.claim import Cell
-from regard.lab.claims.engine.experiment import Room, seconds
+from regard.lab.claims.engine.claim import ClaimCell
+from regard.lab.claims.engine.experiment import Workspace, seconds
 from regard.lab.claims.engine.labelled_texts import Files
 from regard.training.recipe import Table
 
-LARGER: Table = {"vocabulary": 8000, "width": 768, "layers": 4, "heads": 12, "hidden": 3072,
+LARGER: Table = {"vocab_size": 8000, "width": 768, "layers": 4, "heads": 12, "ffn_size": 3072,
           "context": 128}  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def costs(small: bool, seed: int) -> dict[str, float]:
 
     with torch.random.fork_rng(devices=[]):
         seed_torch(seed, "quantization")
-        model = Model(GPTConfig(**LARGER)).initialise().eval()
+        model = Model(GPTConfig(**LARGER)).initialize().eval()
     if small:
         extend(model, "int8", {"kind": "weight", "exclude": []})
     tensors = [*model.parameters(), *model.buffers()]
@@ -39,7 +39,7 @@ def costs(small: bool, seed: int) -> dict[str, float]:
     }
 
 
-def made_small(run: Path, files: Files, cell: Cell, room: Room) -> dict[str, float]:
+def made_small(run: Path, files: Files, cell: ClaimCell, room: Workspace) -> dict[str, float]:
     from regard.evaluation.test import Plan as Testing
     from regard.evaluation.test import examine
     from regard.methods.quantize.run import Plan, quantize

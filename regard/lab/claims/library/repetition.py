@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.seeding import keyed
-from regard.lab.claims.engine.claim import Cell
-from regard.lab.claims.engine.experiment import Followed, Found, Room, Trained
+from regard.lab.claims.engine.claim import ClaimCell
+from regard.lab.claims.engine.experiment import (
+    FollowedExperiment,
+    Found,
+    TrainedExperiment,
+    Workspace,
+)
 from regard.lab.claims.engine.texts import python_docs
 
 TEXTS, PROMPT, TOKENS, GRAM = 20, 16, 100, 4
@@ -16,10 +21,10 @@ WAYS: dict[str, dict[str, Any]] = {
     "nucleus": {"top_p": 0.9},
     "penalty": {"temperature": 0, "repetition": 1.3},
 }
-RUN = Trained(
+RUN = TrainedExperiment(
     python_docs,
     common={
-        "model": "gpt", "size": "tiny", "batch": {"length": 128, "samples": 16},
+        "model": "gpt", "size": "tiny", "batch": {"seq_len": 128, "size": 16},
         "objective": {"name": "causal"}, "validation": {"samples": 50},
     },
     arms={"": {}},
@@ -33,7 +38,7 @@ def repeated(ids: list[int]) -> float:
     return 1 - len(set(grams)) / len(grams)
 
 
-def ways(arm: str, seed: int, room: Room) -> Found:
+def ways(arm: str, seed: int, room: Workspace) -> Found:
     """One model, and what it writes in every way, beside what people wrote there."""
     from regard.data.corpus import Corpus
     from regard.decoding.generation import generate
@@ -44,11 +49,13 @@ def ways(arm: str, seed: int, room: Room) -> Found:
     starts = draw.integers(len(corpus) - PROMPT - TOKENS, size=TEXTS).tolist()
     prompts = [corpus.read(a, a + PROMPT).tolist() for a in starts]
     texts = [corpus.read(a + PROMPT, a + PROMPT + TOKENS).tolist() for a in starts]
-    with RUN.trained(Cell("", 0.0, seed), room) as (run, facts):
+    with RUN.trained(ClaimCell("", 0.0, seed), room) as (run, facts):
         loaded = load(run)
         written = {"people": texts}
         for way, options in WAYS.items():
-            generations = generate(loaded, prompts, tokens=TOKENS, end=(), seed=seed, **options)
+            generations = generate(
+                loaded, prompts, max_new_tokens=TOKENS, eos_ids=(), seed=seed, **options
+            )
             written[way] = [each[0].ids for each in generations]
     return {
         (way, 0.0): {
@@ -59,4 +66,4 @@ def ways(arm: str, seed: int, room: Room) -> Found:
     }
 
 
-EXPERIMENT = Followed(ways, together=True)
+EXPERIMENT = FollowedExperiment(ways, together=True)

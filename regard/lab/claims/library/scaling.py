@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.lab.claims.engine.experiment import Computed
+from regard.lab.claims.engine.experiment import ComputedExperiment
 
 ROWS, VALUES, STEPS, RATE = 64, 16, 200, 1e-3
 
@@ -52,4 +52,4 @@ def learned(size: int, times: float, draw: Any) -> float:
     return error().item()
 
 
-EXPERIMENT = Computed(figures)
+EXPERIMENT = ComputedExperiment(figures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from regard.lab.claims.engine.experiment import Computed
+from regard.lab.claims.engine.experiment import ComputedExperiment
 
 WIDTH, POSITIONS = 64, 4096
 
@@ -36,4 +36,4 @@ def figures(arm: str, distance: float, seed: int) -> dict[str, float]:
     return {"error": float((here @ rotation(far).T - there).abs().max())}
 
 
-EXPERIMENT = Computed(figures)
+EXPERIMENT = ComputedExperiment(figures)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.lab.claims.engine.experiment import Computed, seconds
+from regard.lab.claims.engine.experiment import ComputedExperiment, seconds
 from regard.training.recipe import Table
 
 SHAPE: Table = {
-    "layers": 2, "width": 128, "heads": 4, "hidden": 256, "vocabulary": 100, "context": 16384,
+    "layers": 2, "width": 128, "heads": 4, "ffn_size": 256, "vocab_size": 100, "context": 16384,
 }  # fmt: skip
 WINDOWS = {"window 128": 128, "window 512": 512, "window 2048": 2048}
 
@@ -34,7 +34,7 @@ def attention_alone(arm: str, rows: int) -> float:
     """Seconds of one layer's weighted sums, without the projections and the network around."""
     import torch
 
-    from regard.attention.kernels import How
+    from regard.attention.kernels import AttentionArgs
     from regard.attention.pattern import Full, Pattern
     from regard.attention.window import Window
 
@@ -44,8 +44,8 @@ def attention_alone(arm: str, rows: int) -> float:
     if arm != "full":
         side = WINDOWS[arm] // 2
         pattern = Window(side, side, rows, q.dtype, q.device)
-    how = How(scale=size**-0.5)
+    how = AttentionArgs(scale=size**-0.5)
     return seconds(lambda: pattern.attend(q, k, v, how), least=1.0, rounds=2)
 
 
-EXPERIMENT = Computed(figures)
+EXPERIMENT = ComputedExperiment(figures)

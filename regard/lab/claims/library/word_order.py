@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.lab.claims.engine.experiment import Computed
+from regard.lab.claims.engine.experiment import ComputedExperiment
 from regard.training.recipe import Table
 
 SHAPE: Table = {
-    "layers": 2, "width": 64, "heads": 4, "hidden": 128, "vocabulary": 50, "context": 16,
+    "layers": 2, "width": 64, "heads": 4, "ffn_size": 128, "vocab_size": 50, "context": 16,
 }  # fmt: skip
 
 
@@ -35,4 +35,4 @@ def figures(arm: str, at: float, seed: int) -> dict[str, float]:
     }
 
 
-EXPERIMENT = Computed(figures)
+EXPERIMENT = ComputedExperiment(figures)

