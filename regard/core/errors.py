@@ -32,14 +32,22 @@ class UnknownName(RegardError):
     """
 
     def __init__(
-        self, kind: str, name: str, known: Iterable[str], advice: str = "", meant: str = ""
+        self,
+        kind: str,
+        name: str,
+        known: Iterable[str],
+        advice: str = "",
+        meant: str = "",
+        hint: str = "",
     ) -> None:
-        from regard.core.foreign import ours  # a table that only a wrong name needs
+        from regard.core.foreign import ours, renamed  # tables that only a wrong name needs
 
         names = sorted(known)
         self.name = name
         near = [meant or ours(name, names)] if meant or ours(name, names) else []
         near = near or difflib.get_close_matches(name, names, 1, 0.6)
         few = f"known: {', '.join(names)}" if len(names) <= 20 else f"none of {len(names)} is near"
-        hint = f"did you mean {near[0]!r}?" if near else few
+        if now := renamed(name, names):
+            hint = f"it is called {now!r} now"
+        hint = hint or (f"did you mean {near[0]!r}?" if near else few)
         super().__init__(f"unknown {kind} {name!r}; {hint}" + (f" {advice}" if advice else ""))

@@ -168,16 +168,16 @@ WORDS = {
     "numheads": "heads",
     "numattentionheads": "heads",
     "numkeyvalueheads": "kv_heads",
-    "intermediatesize": "ffn-size hidden",
-    "dff": "ffn-size hidden",
-    "ninner": "ffn-size hidden",
-    "ffndim": "ffn-size hidden",
+    "intermediatesize": "ffn-size",
+    "dff": "ffn-size",
+    "ninner": "ffn-size",
+    "ffndim": "ffn-size",
     "npositions": "context",
     "nctx": "context",
     "maxpositionembeddings": "context",
-    "vocabsize": "vocab-size vocabulary",
-    "layernormeps": "norm-eps epsilon",
-    "layernormepsilon": "norm-eps epsilon",
+    "vocabsize": "vocab-size",
+    "layernormeps": "norm-eps",
+    "layernormepsilon": "norm-eps",
     "attentiondropout": "dropout",
     "hiddendropoutprob": "dropout",
     # commands, of others and of before
@@ -245,8 +245,60 @@ KEYS = {
 }
 
 
+# Keys of recipes that were called otherwise here. A field of a model's shape may stand alone, too.
+RENAMED = {
+    "augment.chance": "augment.prob",
+    "augment.share": "augment.word_fraction",
+    "augment.top": "augment.top_k",
+    "batch.accumulate": "batch.grad_accum",
+    "batch.length": "batch.seq_len",
+    "batch.samples": "batch.size",
+    "engine.every": "engine.sync_every",
+    "engine.warmup": "engine.sync_warmup",
+    "examples.form": "examples.format",
+    "examples.more": "examples.extra_data",
+    "examples.share": "examples.valid_fraction",
+    "optimizer.clip": "optimizer.grad_clip",
+    "optimizer.decay": "optimizer.weight_decay",
+    "optimizer.epsilon": "optimizer.eps",
+    "optimizer.fall": "optimizer.layer_decay",
+    "optimizer.frozen": "optimizer.freeze_layers",
+    "optimizer.rate": "optimizer.lr",
+    "optimizer.thaw": "optimizer.unfreeze_every",
+    "optimizer.zeros": "optimizer.keep_sparsity",
+    "robust.agree": "robust.rdrop",
+    "robust.depth": "robust.drop_path",
+    "robust.noise": "robust.neftune",
+    "robust.radius": "robust.adv_radius",
+    "robust.rate": "robust.adv_lr",
+    "robust.start": "robust.adv_init",
+    "robust.steps": "robust.adv_steps",
+    "robust.tokens": "robust.token_noise",
+    "schedule.floor": "schedule.min_lr_ratio",
+    "shape.clamp": "shape.clamp_len",
+    "shape.decoder_hidden": "shape.decoder_ffn_size",
+    "shape.end": "shape.eos_id",
+    "shape.epsilon": "shape.norm_eps",
+    "shape.hidden": "shape.ffn_size",
+    "shape.memory": "shape.mem_len",
+    "shape.padding": "shape.pad_id",
+    "shape.reuse": "shape.reuse_len",
+    "shape.start": "shape.start_id",
+    "shape.start_std": "shape.init_std",
+    "shape.vocabulary": "shape.vocab_size",
+}
+
+
 def plain(word: str) -> str:
     return "".join(letter for letter in word.lower() if letter.isalnum())
+
+
+def renamed(word: str, known: Iterable[str]) -> str:
+    """What the key of a recipe is called now; "" where it was never called otherwise."""
+    for key in (RENAMED.get(word, ""), RENAMED.get(f"shape.{word}", "").removeprefix("shape.")):
+        if key and key in known:
+            return key
+    return ""
 
 
 def ours(word: str, known: Iterable[str]) -> str:

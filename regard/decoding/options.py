@@ -22,7 +22,7 @@ OF_BEAMS = ("length_penalty", "penalty", "stopping")
 
 @dataclass(frozen=True)
 class DecodingOptions:
-    """Greedy unless something asks for a draw (temperature, top_k, top_p, typical, samples) or for
+    """Greedy unless something asks for a draw (temperature, top_k, top_p, typical_p, num_samples) or for
     beams.
     """
 
@@ -115,7 +115,7 @@ class DecodingOptions:
                 raise ConfigError(f"{name} is {value}; it must be {wanted}")
         for name in ("top_p", "typical_p", "repetition_penalty"):
             value = getattr(self, name)
-            most = math.inf if name == "repetition" else 1.0
+            most = math.inf if name == "repetition_penalty" else 1.0
             if value is not None and not 0 < value <= most:
                 raise ConfigError(
                     f"{name} is {value}; it must be above 0" + (" and at most 1" * (most == 1.0))
@@ -129,8 +129,8 @@ class DecodingOptions:
             raise ConfigError("a stop word is empty; it would end every text at once")
         if self.num_beams > 1 and self.draws:
             raise ConfigError(
-                f"beams is {self.num_beams}, and beams search for the likeliest text instead of "
-                "drawing one; leave out temperature, top_k, top_p, typical and samples, or beams"
+                f"num_beams is {self.num_beams}, and beams search for the likeliest text instead of "
+                "drawing one; leave out temperature, top_k, top_p, typical_p and num_samples, or num_beams"
             )
 
     @property

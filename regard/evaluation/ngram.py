@@ -125,7 +125,7 @@ class NgramOrder:
 class Ngram:
     """An n-gram model, and with it those of all lower orders: they share the counts below the top.
 
-    >>> model = Ngram.train(ids, order=5, vocabulary=8192, end=0)
+    >>> model = Ngram.train(ids, order=5, vocab_size=8192, end=0)
     >>> model.surprisal(others).sum()  # nats
     """
 
@@ -242,7 +242,7 @@ class Ngram:
             for n, level in enumerate(self.levels, 1)
             for name, array in level.arrays().items()
         }
-        facts = {"order": self.order, "vocabulary": self.vocab_size, "end": self.end}
+        facts = {"order": self.order, "vocab_size": self.vocab_size, "end": self.end}
         about = json.dumps(facts | {"tokens": self.tokens, "seconds": self.seconds})
         with replacing(path) as part:
             save_file(arrays, part, {"format": FORMAT, "model": about})
@@ -263,7 +263,7 @@ class Ngram:
             for n in range(1, facts["order"] + 1):
                 keys, plain = arrays[f"{n}.keys"], arrays[f"{n}.plain"]
                 continued = arrays.get(f"{n}.continued", plain)
-                levels.append(NgramOrder.make(keys, plain, continued, number, facts["vocabulary"]))
+                levels.append(NgramOrder.make(keys, plain, continued, number, facts["vocab_size"]))
                 number = len(keys)
             known = (facts[name] for name in ("vocab_size", "end", "tokens", "seconds"))
             return cls(levels, *known)

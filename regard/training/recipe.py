@@ -392,8 +392,10 @@ def make(*tables: Table) -> Recipe:
 
 def changed(recipe: Recipe, table: Table) -> Recipe:
     """A recipe with the values of a table, which are checked. A key that is called otherwise by
-    other libraries, or stands in another table, is answered with ours.
+    other libraries, or stands in another table, is answered with ours; keys that had another name
+    here are answered all at once.
     """
+    check_old_keys(table)
     try:
         return from_table(Recipe, table, what="recipe key", base=recipe)
     except UnknownName as error:
@@ -405,6 +407,16 @@ def changed(recipe: Recipe, table: Table) -> Recipe:
             raise
         advice = f"({option} on the command line)"
         raise UnknownName("recipe key", error.name, (), advice, meant=keys[option]) from None
+
+
+def check_old_keys(table: Table) -> None:
+    from regard.core.foreign import RENAMED
+
+    sections = {name: part for name, part in table.items() if isinstance(part, dict)}
+    keys = [f"{name}.{key}" for name, part in sections.items() for key in part]
+    if old := [key for key in keys if key in RENAMED]:
+        names = "; ".join(f"{key!r} is called {RENAMED[key]!r} now" for key in old)
+        raise UnknownName("recipe key", old[0], (), hint=names)
 
 
 def differences(recipe: Recipe) -> list[str]:

@@ -45,9 +45,9 @@ BUDGETS = ("steps", "tokens", "minutes", "epochs", "flops")
 # the others move as far. Code that moves the weights has ε 1 and steps of 0.3 for the words of a
 # whole batch; of a sequence that is moved by 0.3 a BERT learns little (docs/results.md).
 ADVERSARIES: dict[str, dict[str, float]] = {
-    "fgm": {"radius": 0.1},
-    "pgd": {"radius": 0.1, "rate": 0.03, "steps": 3},
-    "freelb": {"radius": 0.3, "rate": 0.1, "steps": 2, "start": 0.1},
+    "fgm": {"adv_radius": 0.1},
+    "pgd": {"adv_radius": 0.1, "adv_lr": 0.03, "adv_steps": 3},
+    "freelb": {"adv_radius": 0.3, "adv_lr": 0.1, "adv_steps": 2, "adv_init": 0.1},
 }
 OF_ADVERSARIES = ("adv_radius", "adv_lr", "adv_steps", "adv_init")
 

@@ -156,7 +156,7 @@ class PreferenceObjective(Objective, Hooks):
         return self.order_of[1]
 
     def settled(self) -> dict[str, Any]:
-        return {"format": self.options.form, "digest": self.options.digest}
+        return {"form": self.options.form, "digest": self.options.digest}
 
     # -- the model, and the one it started as
 

@@ -250,8 +250,8 @@ def test_numbers_without_methods_are_refused(
     words = ["finetune", str(place / "bert"), "--task", "classify", "--quiet", "budget.steps=1",
              "--data", str(place / "reviews.jsonl"), "--out", str(tmp_path / "run")]  # fmt: skip
     assert main([*words, f"augment.{name}={value}"]) == 2
-    told = f"augment.{name} is {value if name in ('prob', 'word_fraction', 'top_k') else repr(value)}, and"
-    assert f"{told} there is no method" in capsys.readouterr().err
+    shown = value if name in ("prob", "word_fraction", "top_k") else repr(value)
+    assert f"augment.{name} is {shown}, and there is no method" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -41,7 +41,7 @@ def many_words(place: Path, vocab_size: int = 16000) -> Path:
     from regard.data import prepare
 
     out = home(place, f"python-docs-words-{vocab_size}")
-    options: dict[str, Any] = {"tokenizer": "words", "vocabulary": vocab_size}
+    options: dict[str, Any] = {"tokenizer": "words", "vocab_size": vocab_size}
     plan = prepare.PreparePlan(("builtin:python-docs",), out, **options)
     return once(out, MARKER, lambda: prepare.prepare(plan))
 
@@ -123,7 +123,7 @@ def prepared(
         with TemporaryDirectory(prefix="text-", dir=place) as work:
             file = Path(work, f"{name}.{'tsv' if pairs else 'txt'}")
             file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            options: dict[str, Any] = {"tokenizer": tokenizer, "vocabulary": vocab_size}
+            options: dict[str, Any] = {"tokenizer": tokenizer, "vocab_size": vocab_size}
             options |= {"pairs": pairs, "sentinels": 0}
             reading = SourceOptions(split_by="blank" if pairs else "line")
             prepare.prepare(prepare.PreparePlan((str(file),), out, reading, **options))
