@@ -390,7 +390,7 @@ def tiny_model(name: str, place: Path) -> Table:
     with torch.no_grad():
         for key, marks in (("output", None), ("padded", attention_mask)):
             if hasattr(model, "encode"):
-                hidden = model(tokens, tokens[:, :20], source_attention_mask=marks)
+                hidden = model(tokens, tokens[:, :20], attention_mask=marks)
             else:
                 hidden = model(tokens, attention_mask=marks)
             found[key] = digest_of_tensors({"hidden": hidden, "logits": model.logits(hidden)})

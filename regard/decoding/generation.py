@@ -62,7 +62,8 @@ def stream(loaded: Checkpoint, prompt: Prompt, **options: Any) -> Generator[str,
     chosen = DecodingOptions.of(options)
     if chosen.num_beams > 1 or chosen.num_samples > 1:
         raise ConfigError(
-            "one text can be streamed, not several; leave out num_beams and num_samples, or use generate"
+            "one text can be streamed, not several; leave out num_beams and num_samples, or use "
+            "generate"
         )
     decoder = Decoder(loaded, chosen)
     decoder.prompts.words()  # a stream is text: refused here without a tokenizer

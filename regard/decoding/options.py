@@ -22,8 +22,8 @@ OF_BEAMS = ("length_penalty", "penalty", "stopping")
 
 @dataclass(frozen=True)
 class DecodingOptions:
-    """Greedy unless something asks for a draw (temperature, top_k, top_p, typical_p, num_samples) or for
-    beams.
+    """Greedy unless something asks for a draw (temperature, top_k, top_p, typical_p, num_samples)
+    or for beams.
     """
 
     max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 100
@@ -129,8 +129,9 @@ class DecodingOptions:
             raise ConfigError("a stop word is empty; it would end every text at once")
         if self.num_beams > 1 and self.draws:
             raise ConfigError(
-                f"num_beams is {self.num_beams}, and beams search for the likeliest text instead of "
-                "drawing one; leave out temperature, top_k, top_p, typical_p and num_samples, or num_beams"
+                f"num_beams is {self.num_beams}, and beams search for the likeliest text instead "
+                "of drawing one; leave out temperature, top_k, top_p, typical_p and num_samples, "
+                "or num_beams"
             )
 
     @property

@@ -37,17 +37,17 @@ class AdaptiveEmbedding(nn.Module):
             nn.Parameter(torch.empty(width, d)) for d in sizes if projected
         )
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor) -> Tensor:
         if len(self.tables) == 1:
-            x = self.tables[0](tokens)
+            x = self.tables[0](input_ids)
             x = F.linear(x, self.projections[0]) if len(self.projections) else x
         else:
-            x = torch.zeros((), device=tokens.device)
+            x = torch.zeros((), device=input_ids.device)
             for (start, end), table, projection in zip(
                 self.ranges, self.tables, self.projections, strict=True
             ):
-                inside = (tokens >= start) & (tokens < end)
-                row = table((tokens - start).clamp(0, end - start - 1)) * inside[..., None]
+                inside = (input_ids >= start) & (input_ids < end)
+                row = table((input_ids - start).clamp(0, end - start - 1)) * inside[..., None]
                 x = x + F.linear(row, projection)
         y: Tensor = x * self.width**0.5
         return y

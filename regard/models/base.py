@@ -218,7 +218,7 @@ class EncoderDecoder(Model):
             "decoder": [part for part in blocks if isinstance(part, CrossBlock)],
         }
 
-    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
+    def embed(self, input_ids: Tensor, at: Tensor) -> Tensor:
         """The rows of the first layer, of tokens that stand at `at` [B|1, T]."""
         raise TypeError(f"{type(self).__name__} does not say how it embeds")
 
@@ -239,11 +239,14 @@ class EncoderDecoder(Model):
         raise TypeError(f"{type(self).__name__} does not say how its decoder ends")
 
     def encode(
-        self, source: Tensor, attention_mask: Tensor | None = None, known: KnowledgeView = NOTHING
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        known: KnowledgeView = NOTHING,
     ) -> Tensor:
-        check_tokens(source, self.config.vocab_size)
-        rows = source.size(1)
-        x = self.embed(source, known.positions(attention_mask, rows, source.device))
+        check_tokens(input_ids, self.config.vocab_size)
+        rows = input_ids.size(1)
+        x = self.embed(input_ids, known.positions(attention_mask, rows, input_ids.device))
         dtype = working_dtype(x)
         view = self.source_view(everything(attention_mask, rows, dtype), rows, dtype, known)
         for block in self.encoder_blocks:
@@ -252,22 +255,24 @@ class EncoderDecoder(Model):
 
     def decode(
         self,
-        target: Tensor,
+        decoder_input_ids: Tensor,
         source: list[CrossKV],
         source_attention_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
         state: State | None = None,
     ) -> Tensor:
-        check_tokens(target, self.config.vocab_size)
-        rows = target.size(1)
-        marks, past, memories = recall(state, attention_mask, target, len(self.decoder_blocks))
-        x = self.embed(target, positions(marks, past, rows, target.device))
+        check_tokens(decoder_input_ids, self.config.vocab_size)
+        rows = decoder_input_ids.size(1)
+        marks, past, memories = recall(
+            state, attention_mask, decoder_input_ids, len(self.decoder_blocks)
+        )
+        x = self.embed(decoder_input_ids, positions(marks, past, rows, decoder_input_ids.device))
         dtype = working_dtype(x)
         own = self.target_view(causal(marks, past, dtype), past, rows, dtype)
         cross = View(everything(source_attention_mask, rows, dtype))
         for block, memory, read in zip(self.decoder_blocks, memories, source, strict=True):
             x = block(x, (own, memory), (cross, read))
-        return self.output.rows(self.finish_target(x), target, attention_mask, state)
+        return self.output.rows(self.finish_target(x), decoder_input_ids, attention_mask, state)
 
     @property
     def decoding(self) -> str:
@@ -284,25 +289,27 @@ class EncoderDecoder(Model):
 
     def forward(
         self,
-        source: Tensor,
-        target: Tensor,
-        source_attention_mask: Tensor | None = None,
-        target_attention_mask: Tensor | None = None,
+        input_ids: Tensor,
+        decoder_input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
     ) -> Tensor:
-        """source [B, S], target [B, T] (shifted right) -> hidden states of the target."""
-        encoded = self.project_source(self.encode(source, source_attention_mask))
-        return self.decode(target, encoded, source_attention_mask, target_attention_mask)
+        """input_ids [B, S], decoder_input_ids [B, T] (shifted right) -> the decoder's hidden states."""
+        encoded = self.project_source(self.encode(input_ids, attention_mask))
+        return self.decode(decoder_input_ids, encoded, attention_mask, decoder_attention_mask)
 
 
-def check_tokens(tokens: Tensor, vocab_size: int) -> None:
+def check_tokens(input_ids: Tensor, vocab_size: int) -> None:
     """Refuses ids outside the vocabulary; inside a compiled graph the embedding itself has to."""
-    if torch.compiler.is_compiling() or not tokens.is_cpu or tokens.numel() == 0:
+    if torch.compiler.is_compiling() or not input_ids.is_cpu or input_ids.numel() == 0:
         return
-    if tokens.is_floating_point():
-        raise InputError(f"tokens are {tokens.dtype}; they must be integers")
-    if tokens.dim() != 2:
-        raise InputError(f"tokens are of shape {list(tokens.shape)}; expected is [batch, length]")
-    low, high = (int(x) for x in tokens.aminmax())
+    if input_ids.is_floating_point():
+        raise InputError(f"input_ids are {input_ids.dtype}; they must be integers")
+    if input_ids.dim() != 2:
+        raise InputError(
+            f"input_ids are of shape {list(input_ids.shape)}; expected is [batch, length]"
+        )
+    low, high = (int(x) for x in input_ids.aminmax())
     if low < 0 or high >= vocab_size:
         raise InputError(
             f"token id {low if low < 0 else high} is outside the vocabulary of {vocab_size}; "

@@ -59,10 +59,10 @@ class Embeddings(nn.Module):
         self.norm = nn.LayerNorm(c.width, c.norm_eps)
         self.dropout = Dropout(c.dropout)
 
-    def forward(self, tokens: Tensor, at: Tensor, segments: Tensor | None) -> Tensor:
+    def forward(self, input_ids: Tensor, at: Tensor, segments: Tensor | None) -> Tensor:
         segment = self.segments.weight[0] if segments is None else self.segments(segments)
         position = self.positions(at + self.first)
-        y: Tensor = self.dropout(self.norm(self.tokens(tokens) + segment + position))
+        y: Tensor = self.dropout(self.norm(self.tokens(input_ids) + segment + position))
         return y
 
 
@@ -119,23 +119,25 @@ class Bert(Encoder):
 
     def forward(
         self,
-        tokens: Tensor,
+        input_ids: Tensor,
         attention_mask: Tensor | None = None,
         segments: Tensor | None = None,
         order: Tensor | None = None,
         known: KnowledgeView = NOTHING,
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; `attention_mask` [B, T] is False at
+        """input_ids [B, T] -> hidden states [B, T, width]; `attention_mask` [B, T] is False at
         padding.
 
         With an `order` [B, T] a row sees the rows of an order not above its own; 0, 1, 2, … reads
         from left to right. `known` may place rows elsewhere and hide some from others.
         """
         c = self.config
-        check_tokens(tokens, c.vocab_size)
-        rows = tokens.size(1)
+        check_tokens(input_ids, c.vocab_size)
+        rows = input_ids.size(1)
         check_length(rows, c.context)
-        x = self.embeddings(tokens, known.positions(attention_mask, rows, tokens.device), segments)
+        x = self.embeddings(
+            input_ids, known.positions(attention_mask, rows, input_ids.device), segments
+        )
         dtype = working_dtype(x)
         pattern = (
             everything(attention_mask, rows, dtype)

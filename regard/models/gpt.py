@@ -127,31 +127,31 @@ class GPT(Headed):
 
     def forward(
         self,
-        tokens: Tensor,
+        input_ids: Tensor,
         attention_mask: Tensor | None = None,
         state: State | None = None,
         prefix: Tensor | None = None,
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; `attention_mask` [B, T] is False at
+        """input_ids [B, T] -> hidden states [B, T, width]; `attention_mask` [B, T] is False at
         padding.
 
         The first `prefix` [B] real tokens see each other (Raffel et al. 2019, 3.2.1). What follows
         them in later calls needs no prefix: it sees everything before it anyway.
         """
         c = self.config
-        check_tokens(tokens, c.vocab_size)
-        marks, past, memories = recall(state, attention_mask, tokens, c.layers)
-        check_length(past + tokens.size(1), c.context)
-        at = positions(marks, past, tokens.size(1), tokens.device)
-        x = self.embed(tokens, at)
+        check_tokens(input_ids, c.vocab_size)
+        marks, past, memories = recall(state, attention_mask, input_ids, c.layers)
+        check_length(past + input_ids.size(1), c.context)
+        at = positions(marks, past, input_ids.size(1), input_ids.device)
+        x = self.embed(input_ids, at)
         views = self.views(x, at, marks, past, prefix)
         for i, block in enumerate(self.blocks):
             x = block(x, views[i % len(views)], memories[i])
-        return self.finish(self, self.norm(x), tokens, attention_mask, state)
+        return self.finish(self, self.norm(x), input_ids, attention_mask, state)
 
-    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
+    def embed(self, input_ids: Tensor, at: Tensor) -> Tensor:
         """The rows of the first layer, of tokens that stand at `at` [B|1, T]."""
-        y: Tensor = self.dropout(self.tokens(tokens) + self.positions(at))
+        y: Tensor = self.dropout(self.tokens(input_ids) + self.positions(at))
         return y
 
     def views(
@@ -171,10 +171,14 @@ class GPT(Headed):
 
 
 def for_the_output(
-    model: GPT, hidden: Tensor, tokens: Tensor, attention_mask: Tensor | None, state: State | None
+    model: GPT,
+    hidden: Tensor,
+    input_ids: Tensor,
+    attention_mask: Tensor | None,
+    state: State | None,
 ) -> Tensor:
     """The rows with all that the model's output needs."""
-    return model.output.rows(hidden, tokens, attention_mask, state)
+    return model.output.rows(hidden, input_ids, attention_mask, state)
 
 
 def seen_before(

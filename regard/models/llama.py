@@ -128,8 +128,8 @@ class Llama(GPT):
     def decoding(self) -> str:
         return "kv_cache" if hasattr(self, "output") else ""
 
-    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
-        y: Tensor = self.dropout(self.tokens(tokens))
+    def embed(self, input_ids: Tensor, at: Tensor) -> Tensor:
+        y: Tensor = self.dropout(self.tokens(input_ids))
         return y
 
     def views(
@@ -140,7 +140,11 @@ class Llama(GPT):
 
 
 def as_they_are(
-    model: GPT, hidden: Tensor, tokens: Tensor, attention_mask: Tensor | None, state: State | None
+    model: GPT,
+    hidden: Tensor,
+    input_ids: Tensor,
+    attention_mask: Tensor | None,
+    state: State | None,
 ) -> Tensor:
     """The rows of a model without an output, which heads read."""
     return hidden

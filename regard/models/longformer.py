@@ -91,20 +91,20 @@ class Longformer(Roberta):
 
     def forward(
         self,
-        tokens: Tensor,
+        input_ids: Tensor,
         attention_mask: Tensor | None = None,
         segments: Tensor | None = None,
         global_tokens: Tensor | None = None,
         known: KnowledgeView = NOTHING,
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; `global_tokens` marks the global rows [B,
+        """input_ids [B, T] -> hidden states [B, T, width]; `global_tokens` marks the global rows [B,
         T], or is what `places` makes of such marks [B, G]: a compiled graph cannot count them.
         """
         c = self.config
-        check_tokens(tokens, c.vocab_size)
-        check_length(tokens.size(1), c.context)
-        at = known.positions(attention_mask, tokens.size(1), tokens.device)
-        x = self.embeddings(tokens, at, segments)
+        check_tokens(input_ids, c.vocab_size)
+        check_length(input_ids.size(1), c.context)
+        at = known.positions(attention_mask, input_ids.size(1), input_ids.device)
+        x = self.embeddings(input_ids, at, segments)
         views = self.views(x, attention_mask, global_tokens, known)
         for block, window in zip(self.blocks, c.windows, strict=True):
             x = block(x, views[window])

@@ -163,15 +163,15 @@ class CharacterLongformer(Model):
         c = self.config
         return sum(c.window(i) * c.dilation(i) for i in range(c.layers))
 
-    def forward(self, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; `attention_mask` [B, T] is False at
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """input_ids [B, T] -> hidden states [B, T, width]; `attention_mask` [B, T] is False at
         padding.
         """
         c = self.config
-        check_tokens(tokens, c.vocab_size)
-        x = self.dropout(self.tokens(tokens))
+        check_tokens(input_ids, c.vocab_size)
+        x = self.dropout(self.tokens(input_ids))
         there = (
-            mark(tokens.size(0), tokens.size(1), tokens.device)
+            mark(input_ids.size(0), input_ids.size(1), input_ids.device)
             if attention_mask is None
             else attention_mask
         )

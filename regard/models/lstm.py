@@ -55,11 +55,11 @@ class LSTM(Model):
         return {"": list(self.layers)}
 
     def forward(
-        self, tokens: Tensor, attention_mask: Tensor | None = None, state: State | None = None
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, state: State | None = None
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]. Padding leaves the state as it was."""
-        check_tokens(tokens, self.config.vocab_size)
-        x = self.dropout(self.tokens(tokens))
+        """input_ids [B, T] -> hidden states [B, T, width]. Padding leaves the state as it was."""
+        check_tokens(input_ids, self.config.vocab_size)
+        x = self.dropout(self.tokens(input_ids))
         count = len(self.layers)
         pairs = state.hidden[:count] if state is not None and state.hidden else [None] * count
         ends = []
@@ -78,8 +78,8 @@ class LSTM(Model):
             x = self.dropout(y)
         if state is not None:
             state.hidden = [*(end.detach() for end in ends), *state.hidden[count:]]
-            state.length += tokens.size(1)
-        return self.output.rows(x, tokens, attention_mask, state)
+            state.length += input_ids.size(1)
+        return self.output.rows(x, input_ids, attention_mask, state)
 
 
 HALF_ON_CPU: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()

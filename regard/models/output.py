@@ -174,7 +174,7 @@ class Output(nn.Module):
         self.transform = nn.Identity() if transform is None else transform
 
     def rows(
-        self, hidden: Tensor, tokens: Tensor, attention_mask: Tensor | None, state: State | None
+        self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor | None, state: State | None
     ) -> Tensor:
         """What a model gives back for its hidden states [B, T, width]: they themselves, unless an
         output needs more of a row. A model that goes on with a text ends its forward with this; the

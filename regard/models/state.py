@@ -33,10 +33,12 @@ class State:
     attention_mask: Tensor | None = None
     length: int = 0
 
-    def extend(self, attention_mask: Tensor | None, tokens: Tensor) -> Tensor | None:
+    def extend(self, attention_mask: Tensor | None, input_ids: Tensor) -> Tensor | None:
         """Takes note of the new rows; gives the marks of all so far, None while all are real."""
-        self.attention_mask = joined_marks(self.attention_mask, attention_mask, self.length, tokens)
-        self.length += tokens.size(1)
+        self.attention_mask = joined_marks(
+            self.attention_mask, attention_mask, self.length, input_ids
+        )
+        self.length += input_ids.size(1)
         return self.attention_mask
 
     def reorder(self, chosen: Tensor) -> None:
@@ -57,13 +59,13 @@ def mark(batch: int, rows: int, device: torch.device) -> Tensor:
 
 
 def joined_marks(
-    before: Tensor | None, now: Tensor | None, past: int, tokens: Tensor
+    before: Tensor | None, now: Tensor | None, past: int, input_ids: Tensor
 ) -> Tensor | None:
     """Which of `past` remembered rows and of the new ones are real; None while all are."""
     if before is None and now is None:
         return None
-    left = mark(tokens.size(0), past, tokens.device) if before is None else before
-    right = mark(tokens.size(0), tokens.size(1), tokens.device) if now is None else now
+    left = mark(input_ids.size(0), past, input_ids.device) if before is None else before
+    right = mark(input_ids.size(0), input_ids.size(1), input_ids.device) if now is None else now
     return torch.cat([left, right], 1)
 
 
@@ -87,13 +89,13 @@ def caches(blocks: Iterable[Any], batch: int, capacity: int) -> list[KVCache]:
 
 
 def recall(
-    state: State | None, attention_mask: Tensor | None, tokens: Tensor, layers: int
+    state: State | None, attention_mask: Tensor | None, input_ids: Tensor, layers: int
 ) -> tuple[Tensor | None, int, list[Memory]]:
     """Marks of all rows so far (None: all real), how many came before, each layer's memory."""
     if state is None:
         return attention_mask, 0, [HERE] * layers
     past = state.length
-    marks = state.extend(attention_mask, tokens)
+    marks = state.extend(attention_mask, input_ids)
     return marks, past, [*state.layers[:layers]] if state.layers else [HERE] * layers
 
 

@@ -147,8 +147,8 @@ class T5(EncoderDecoder):
     def encoder_blocks(self) -> nn.ModuleList:  # type: ignore[override]
         return self.encoder.blocks
 
-    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
-        y: Tensor = self.dropout(self.tokens(tokens))
+    def embed(self, input_ids: Tensor, at: Tensor) -> Tensor:
+        y: Tensor = self.dropout(self.tokens(input_ids))
         return y
 
     def source_view(

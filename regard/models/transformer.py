@@ -108,8 +108,8 @@ class Transformer(EncoderDecoder):
         nn.init.normal_(self.tokens.weight, std=self.config.width**-0.5)
         return self
 
-    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
-        x = self.tokens(tokens) * self.scale
+    def embed(self, input_ids: Tensor, at: Tensor) -> Tensor:
+        x = self.tokens(input_ids) * self.scale
         y: Tensor = self.dropout(x + self.positions(at).to(x.dtype))
         return y
 

@@ -120,15 +120,15 @@ class TransformerXL(Model):
         return "recurrent" if self.config.mem_len > 0 else "recompute"
 
     def forward(
-        self, tokens: Tensor, attention_mask: Tensor | None = None, state: State | None = None
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, state: State | None = None
     ) -> Tensor:
-        """tokens [B, T] -> hidden states [B, T, width]; a state carries the memory along."""
-        check_tokens(tokens, self.config.vocab_size)
-        x = self.dropout(self.tokens(tokens))
+        """input_ids [B, T] -> hidden states [B, T, width]; a state carries the memory along."""
+        check_tokens(input_ids, self.config.vocab_size)
+        x = self.dropout(self.tokens(input_ids))
         pasts = state.hidden if state is not None and state.hidden else []
         past = pasts[0].size(1) if pasts else 0
         marks = joined_marks(
-            None if state is None else state.attention_mask, attention_mask, past, tokens
+            None if state is None else state.attention_mask, attention_mask, past, input_ids
         )
         view = self.view(x, past, marks)
         inputs = []
@@ -137,7 +137,7 @@ class TransformerXL(Model):
             x = block(x, view, Segment(self.recalled(block, pasts[i])) if pasts else HERE)
         if state is not None:
             self.limits.remember(state, inputs, marks)
-        return self.output.rows(self.dropout(x), tokens, attention_mask, state)
+        return self.output.rows(self.dropout(x), input_ids, attention_mask, state)
 
     def view(self, x: Tensor, past: int, attention_mask: Tensor | None) -> View:
         rows, keys = x.size(1), past + x.size(1)

@@ -144,7 +144,7 @@ class XLNet(Encoder):
 
     def forward(
         self,
-        tokens: Tensor,
+        input_ids: Tensor,
         attention_mask: Tensor | None = None,
         segments: Tensor | None = None,
         order: Tensor | None = None,
@@ -152,17 +152,19 @@ class XLNet(Encoder):
         state: State | None = None,
         known: KnowledgeView = NOTHING,
     ) -> Tensor:
-        """tokens [B, T] -> hidden states of the content rows, or of the rows asking for `targets`
+        """input_ids [B, T] -> hidden states of the content rows, or of the rows asking for `targets`
         [B, R].
 
         `order` [B, T] is each word's rank in the factorisation, -1 for words that all may see; a
         word sees those of a rank not above its own. Without it every word sees every other.
         """
-        check_tokens(tokens, self.config.vocab_size)
-        if tokens.size(0) % len(self.directions):
-            raise InputError(f"{tokens.size(0)} texts have no two halves, one for each direction")
-        rows = tokens.size(1)
-        x = self.tokens(tokens)
+        check_tokens(input_ids, self.config.vocab_size)
+        if input_ids.size(0) % len(self.directions):
+            raise InputError(
+                f"{input_ids.size(0)} texts have no two halves, one for each direction"
+            )
+        rows = input_ids.size(1)
+        x = self.tokens(input_ids)
         if targets is not None:
             x = torch.cat([x, self.query.expand(*targets.shape, -1).to(x.dtype)], 1)
         x = self.dropout(x)
@@ -170,7 +172,7 @@ class XLNet(Encoder):
         past = pasts[0].size(1) if pasts else 0
         known.only_text(past, targets)
         attention_mask = joined_marks(
-            None if state is None else state.attention_mask, attention_mask, past, tokens
+            None if state is None else state.attention_mask, attention_mask, past, input_ids
         )
         view = self.view(x, past, rows, attention_mask, segments, order, targets, known)
         inputs = []

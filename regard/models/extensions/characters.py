@@ -86,19 +86,19 @@ class CharacterMixer(nn.Module):
         self.network = NETWORKS[o.network](o.size, width, o.window)
         self.gate = nn.Linear(width, width)
 
-    def vectors(self, tokens: Tensor) -> Tensor:
+    def vectors(self, input_ids: Tensor) -> Tensor:
         """c of tokens [N]; of one without a spelling zeros."""
-        known = tokens < self.table.size(0)
-        spelled = self.table[tokens * known].long() * known[:, None]
+        known = input_ids < self.table.size(0)
+        spelled = self.table[input_ids * known].long() * known[:, None]
         lengths = (spelled != PADDING).sum(1)
         c: Tensor = self.network(self.characters(spelled), lengths)
         return c * (lengths > 0)[:, None]
 
-    def forward(self, tokens: Tensor, e: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, e: Tensor) -> Tensor:
         if torch.compiler.is_compiling():  # which wants to know all shapes beforehand
-            c = self.vectors(tokens.flatten()).unflatten(0, tokens.shape)
+            c = self.vectors(input_ids.flatten()).unflatten(0, input_ids.shape)
         else:
-            different, which = tokens.unique(return_inverse=True)
+            different, which = input_ids.unique(return_inverse=True)
             c = self.vectors(different)[which]
         return torch.lerp(e, c.to(e.dtype), torch.sigmoid(self.gate(e)).to(e.dtype))
 
@@ -114,8 +114,8 @@ class SpelledTable(nn.Module):
         adopt(self, plain)
         self.spelling = spelling
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        y: Tensor = self.spelling(tokens, super().forward(tokens))
+    def forward(self, input_ids: Tensor) -> Tensor:
+        y: Tensor = self.spelling(input_ids, super().forward(input_ids))
         return y
 
 

@@ -77,16 +77,18 @@ class PointerScores(nn.Module):
         self.sentinel.copy_(side * (wanted / self.width**0.5))
 
     def forward(
-        self, hidden: Tensor, tokens: Tensor, attention_mask: Tensor | None, past: PointerMemory
+        self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor | None, past: PointerMemory
     ) -> Tensor:
         """hidden [B, T, width] -> the rows that an output reads, [B, T, width + 2 · window + 1]."""
         exact = torch.promote_types(hidden.dtype, torch.float32)
         there = (
-            torch.ones_like(tokens, dtype=torch.bool) if attention_mask is None else attention_mask
+            torch.ones_like(input_ids, dtype=torch.bool)
+            if attention_mask is None
+            else attention_mask
         )
         before = self.window - 1 - past.tokens.size(1)  # rows that the text does not have
         keys = F.pad(torch.cat([past.hidden.to(hidden.dtype), hidden], 1), (0, 0, before, 0))
-        ids = F.pad(torch.cat([past.tokens, tokens], 1), (before, 0)).unfold(1, self.window, 1)
+        ids = F.pad(torch.cat([past.tokens, input_ids], 1), (before, 0)).unfold(1, self.window, 1)
         seen = F.pad(torch.cat([past.attention_mask, there], 1), (before, 0)).unfold(
             1, self.window, 1
         )
@@ -139,23 +141,23 @@ class PointerOutput(Output):
         self.pointer, self.layers = pointer, layers
 
     def rows(
-        self, hidden: Tensor, tokens: Tensor, attention_mask: Tensor | None, state: State | None
+        self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor | None, state: State | None
     ) -> Tensor:
         """With what they point to."""
         pointer = self.pointer
         if state is None:
-            past = nothing(hidden, tokens)
+            past = nothing(hidden, input_ids)
         elif state.layers:
             cache = state.layers[-1]
             if not isinstance(cache, PointerCache):
                 raise InputError("this state holds nothing to point to; begin with model.start")
             past = recalled(cache, state, pointer.window)
-            remember(cache, hidden, tokens)
+            remember(cache, hidden, input_ids)
         else:
             own, before = state.hidden[: self.layers], state.hidden[self.layers :]
-            past = unpacked(*before) if before else nothing(hidden, tokens)
-            state.hidden = [*own, packed(past, hidden, tokens, attention_mask, pointer.window)]
-        y: Tensor = pointer(hidden, tokens, attention_mask, past)
+            past = unpacked(*before) if before else nothing(hidden, input_ids)
+            state.hidden = [*own, packed(past, hidden, input_ids, attention_mask, pointer.window)]
+        y: Tensor = pointer(hidden, input_ids, attention_mask, past)
         return y
 
     def caches(self, batch: int, capacity: int) -> list[KVCache]:
@@ -234,8 +236,8 @@ class PointerCache(KVCache):
     """Beside the caches of the layers: hidden rows [B, 1, capacity, width] and ids [.., 1]."""
 
 
-def nothing(hidden: Tensor, tokens: Tensor) -> PointerMemory:
-    empty = tokens[:, :0]
+def nothing(hidden: Tensor, input_ids: Tensor) -> PointerMemory:
+    empty = input_ids[:, :0]
     return PointerMemory(hidden.detach()[:, :0], empty, empty.bool())
 
 
@@ -244,14 +246,20 @@ def unpacked(rows: Tensor) -> PointerMemory:
 
 
 def packed(
-    past: PointerMemory, hidden: Tensor, tokens: Tensor, attention_mask: Tensor | None, window: int
+    past: PointerMemory,
+    hidden: Tensor,
+    input_ids: Tensor,
+    attention_mask: Tensor | None,
+    window: int,
 ) -> Tensor:
     """The last rows as one tensor [B, M, width + 2], which a state can carry and reorder."""
     exact = torch.promote_types(hidden.dtype, torch.float32)
-    there = torch.ones_like(tokens, dtype=torch.bool) if attention_mask is None else attention_mask
+    there = (
+        torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask
+    )
     joined = [
         torch.cat([past.hidden.to(exact), hidden.detach().to(exact)], 1),
-        torch.cat([past.tokens, tokens], 1)[..., None].to(exact),
+        torch.cat([past.tokens, input_ids], 1)[..., None].to(exact),
         torch.cat([past.attention_mask, there], 1)[..., None].to(exact),
     ]
     rows = torch.cat(joined, -1)
@@ -268,10 +276,10 @@ def recalled(cache: PointerCache, state: State, window: int) -> PointerMemory:
     return PointerMemory(cache.keys[:, 0, start:end], ids, attention_mask)
 
 
-def remember(cache: PointerCache, hidden: Tensor, tokens: Tensor) -> None:
-    start, end = cache.length, cache.length + tokens.size(1)
+def remember(cache: PointerCache, hidden: Tensor, input_ids: Tensor) -> None:
+    start, end = cache.length, cache.length + input_ids.size(1)
     cache.keys[:, 0, start:end] = hidden.detach()
-    cache.values[:, 0, start:end, 0] = tokens.to(cache.values.dtype)
+    cache.values[:, 0, start:end, 0] = input_ids.to(cache.values.dtype)
     cache.length = end
 
 

@@ -169,8 +169,8 @@ class SmallEmbedding(nn.Module):
     def weight(self) -> Tensor:
         return self.matrix.weight
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.matrix.rows(tokens)
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.matrix.rows(input_ids)
 
 
 class SmallOutput(Output):
