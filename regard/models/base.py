@@ -294,7 +294,9 @@ class EncoderDecoder(Model):
         attention_mask: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
     ) -> Tensor:
-        """input_ids [B, S], decoder_input_ids [B, T] (shifted right) -> the decoder's hidden states."""
+        """input_ids [B, S], decoder_input_ids [B, T] (shifted right) -> hidden states [B, T, width]
+        of the decoder.
+        """
         encoded = self.project_source(self.encode(input_ids, attention_mask))
         return self.decode(decoder_input_ids, encoded, attention_mask, decoder_attention_mask)
 

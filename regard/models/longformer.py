@@ -97,8 +97,8 @@ class Longformer(Roberta):
         global_tokens: Tensor | None = None,
         known: KnowledgeView = NOTHING,
     ) -> Tensor:
-        """input_ids [B, T] -> hidden states [B, T, width]; `global_tokens` marks the global rows [B,
-        T], or is what `places` makes of such marks [B, G]: a compiled graph cannot count them.
+        """input_ids [B, T] -> hidden states [B, T, width]; `global_tokens` marks the global rows
+        [B, T], or is what `places` makes of such marks [B, G]: a compiled graph cannot count them.
         """
         c = self.config
         check_tokens(input_ids, c.vocab_size)

@@ -152,8 +152,8 @@ class XLNet(Encoder):
         state: State | None = None,
         known: KnowledgeView = NOTHING,
     ) -> Tensor:
-        """input_ids [B, T] -> hidden states of the content rows, or of the rows asking for `targets`
-        [B, R].
+        """input_ids [B, T] -> hidden states of the content rows, or of the rows asking for
+        `targets` [B, R].
 
         `order` [B, T] is each word's rank in the factorisation, -1 for words that all may see; a
         word sees those of a rank not above its own. Without it every word sees every other.
