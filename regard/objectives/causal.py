@@ -118,6 +118,7 @@ class CausalObjective(Objective):
 
     Options: ClassVar[type] = CausalOptions
     name = "causal"
+    comparable = True
 
     def prepare(self) -> None:
         o = self.options

@@ -40,6 +40,7 @@ class Pairs(SourceTarget):
 
     Options: ClassVar[type] = PairsOptions
     name = "pairs"
+    stretches = False
 
     def prepare(self) -> None:
         o, corpus = self.options, self.corpus

@@ -44,6 +44,8 @@ class Permuted(Objective):
     Options: ClassVar[type] = PermutedOptions
     name = "permuted"
     recurrent = True
+    comparable = True
+    states_by_token = False  # only the rows that ask for a word are given back
 
     def prepare(self) -> None:
         o, special = self.options, self.corpus.special

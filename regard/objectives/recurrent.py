@@ -39,6 +39,7 @@ class Recurrent(Objective):
     Options: ClassVar[type] = RecurrentOptions
     name = "recurrent"
     recurrent = True
+    comparable = True
 
     def prepare(self) -> None:
         o = self.options

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,7 +29,7 @@ from regard.metrics.text import language_of
 from regard.models import FAMILIES
 from regard.models.family import Family
 from regard.models.output import SpanHead
-from regard.objectives.base import Batch, Loss, Objective, Sample
+from regard.objectives.base import Batch, HeadAnswers, Loss, Objective, Sample, yes_or_no
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner
 from regard.tasks.base import Prediction
@@ -49,6 +49,7 @@ from regard.tasks.spans import (
 
 BEST = 20  # candidates of a question
 SHOWN = 3  # answers not found that a note names
+ANSWERABLE = "answerable"  # the loss of XLNet's second answer: is there one in the passage?
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class WindowAnswers(NamedTuple):
 class AnswerObjective(LabelledObjective):
     Options: ClassVar[type] = AnswerOptions
     name = "answer"
+    comparable = True
 
     @classmethod
     def suits(cls, card: Family) -> bool:
@@ -93,7 +95,7 @@ class AnswerObjective(LabelledObjective):
         super().prepare()
         self.conditional = self.card.answer_head == "span"
         if self.conditional and self.refuse:
-            self.weights = {"answerable": 0.5}
+            self.weights = {ANSWERABLE: 0.5}
 
     # -- windows
 
@@ -239,10 +241,25 @@ class AnswerObjective(LabelledObjective):
             none = wide(span.unanswerable(hidden, starts.to(hidden.dtype), inside))
             wanted = (start == batch["cls"]).to(none.dtype)
             nats = F.binary_cross_entropy_with_logits(none, wanted, reduction="none")
-            sums["answerable"] = (nats * known).sum()
+            sums[ANSWERABLE] = (nats * known).sum()
         # XLNet's ends are those of the gold start; with another start it is not exact anyway.
         exact = (starts.argmax(1) == start) & (ends.argmax(1) == end) & known
         return Loss(sums, self.counted(batch), {"exact": (exact.sum(), known.sum())})
+
+    def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
+        """The start and the end of an answer each count half, as in the loss."""
+        if "answer" in scores:
+            ends, inside = scores["answer"].transpose(1, 2), batch["attention_mask"]
+        else:
+            ends, inside = torch.stack([scores["span"], scores["span.ends"]], 1), batch["eligible"]
+        answers = [HeadAnswers(self.name, ends, batch["known"], inside[:, None])]
+        if "span.unanswerable" in scores:
+            none = yes_or_no(scores["span.unanswerable"])
+            answers.append(HeadAnswers(ANSWERABLE, none, batch["known"]))
+        return answers
+
+    def answer_counts(self, batch: Batch) -> dict[str, float]:
+        return dict.fromkeys(self.counts(batch), float(batch["known"].size(0)))
 
     def measure(self, totals: Loss) -> dict[str, float]:
         exact, of = totals.seen["exact"]

@@ -56,6 +56,7 @@ class LabelledObjective(Objective, Hooks):
     corpus: TaskCorpus  # type: ignore[assignment]
     variants: Variants | None = None  # of the examples, in what learns
     varies: ClassVar[bool] = False  # can it read variants?
+    stretches = False
 
     @classmethod
     def suits(cls, card: Family) -> bool:
@@ -202,6 +203,10 @@ class LabelledObjective(Objective, Hooks):
     def better(self, new: float, old: float) -> bool:
         """The first figure of every task is higher where the model is better."""
         return new > old
+
+    @property
+    def word_loss(self) -> str:
+        return ""
 
     # -- the model
 

@@ -8,7 +8,7 @@ windows, each word in one of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +36,7 @@ from regard.data.tags import (
     split,
 )
 from regard.formats.weights import write_weights
-from regard.objectives.base import Batch, Loss, Sample
+from regard.objectives.base import Batch, HeadAnswers, Loss, Sample
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner
 from regard.tasks.base import Prediction
@@ -72,6 +72,7 @@ class Tag(LabelledObjective):
     Options: ClassVar[type] = TagOptions
     name = "tag"
     varies = True
+    comparable = True
 
     def prepare(self) -> None:
         labels = self.corpus.labels
@@ -260,6 +261,14 @@ class Tag(LabelledObjective):
             nats = each.sum() if self.shares is None else (each * batch["shares"].flatten()).sum()
         seen = {} if self.learning else self.found(model, scores.detach(), batch)
         return Loss({self.name: nats}, self.counted(batch), seen)
+
+    def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
+        """With a CRF, what it says of each word alone."""
+        shares, asked = batch.get("shares", self.known(batch)), batch["labels"] != IGNORED
+        return [HeadAnswers(self.name, scores["tag"], shares, asked=asked)]
+
+    def answer_counts(self, batch: Batch) -> dict[str, float]:
+        return {self.name: float((batch["labels"] != IGNORED).sum())}
 
     # -- validation
 

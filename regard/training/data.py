@@ -75,7 +75,7 @@ class TextData:
             learning=split == "train",
         )
         built.in_streams = config.batch.order == "streams"
-        if built.in_streams and (self.of_examples or learned(config.objective) == "pairs"):
+        if built.in_streams and (self.of_examples or not built.stretches):
             raise ConfigError(
                 f'batch.order is "streams", but {learned(config.objective)} reads examples, which '
                 "are no stretches of a text; leave it out"

@@ -19,7 +19,6 @@ from regard.methods.finetune.run import finetune
 from regard.tasks import read, task
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.multilabel import LabelSets, Multilabel, MultiLabelExample, MultilabelOptions
-from regard.training.rdrop import agreeing
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 
@@ -85,12 +84,6 @@ def test_the_loss_is_binary_cross_entropy(tmp_path: Path) -> None:
 def test_a_threshold_must_be_a_probability() -> None:
     with pytest.raises(ConfigError, match=r"objective\.threshold is 1\.5"):
         objective([MultiLabelExample("fine", None, ("joy",))], threshold=1.5)
-
-
-def test_two_passes_are_not_compared() -> None:
-    """R-Drop compares distributions over classes, and here each class is a yes or no of its own."""
-    with pytest.raises(ConfigError, match="does not know what 'multilabel' says"):
-        agreeing(objective([MultiLabelExample("fine", None, ("joy",))]), 1.0)
 
 
 def test_figures_are_scikit_learns() -> None:
