@@ -66,6 +66,7 @@ class Objective:
     Options: ClassVar[type]
     name: ClassVar[str]
     recurrent: ClassVar[bool] = False  # samples are contiguous streams and a state goes along
+    queries: ClassVar[bool] = False  # only rows that ask for a word learn, and no others
     in_streams: bool = False  # samples that stand alone come in the order of such streams
     stretches: bool = True  # samples are stretches of a text; else each is an example of its own
     weights: dict[str, float]  # of the sums; 1 unless set
@@ -162,7 +163,6 @@ class Objective:
     # -- what two passes of a model, or a student and its teacher, are compared by
 
     comparable: ClassVar[bool] = False  # can the answers of two models be compared?
-    states_by_token: ClassVar[bool] = True  # does a model give one state for each token it reads?
 
     @property
     def word_loss(self) -> str:
@@ -177,6 +177,26 @@ class Objective:
 
     def answer_counts(self, batch: Batch) -> dict[str, float]:
         """How many rows `head_answers` gives for each loss, those without a label included."""
+        return {}
+
+    # -- what a model that has learned this can be asked
+
+    pipeline_tag: ClassVar[str] = ""  # the word of the Hugging Face hub for what it can do
+    continues: ClassVar[bool] = True  # can it go on with a text?
+    fills_blanks: ClassVar[bool] = False  # can it guess what is missing inside of a text?
+    writes_answers: ClassVar[bool] = False  # does it answer a text with another?
+    exact_bits: ClassVar[bool] = False  # does `measure` give the bits of every token of a text?
+
+    @classmethod
+    def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
+        """An objective that asks such a model how likely a text is, token by token; None where it
+        cannot say. `sizes` are length, batch and seed.
+        """
+        return None
+
+    @classmethod
+    def separate_texts(cls, config: Any) -> dict[str, Any]:
+        """Its options for texts that do not go on from one to the next; `config` is the model's."""
         return {}
 
     def targets_in(self, batch: Batch) -> int:

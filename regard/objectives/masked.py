@@ -143,6 +143,9 @@ class Masked(Objective):
     Options: ClassVar[type] = MaskedOptions
     name = "masked"
     comparable = True
+    pipeline_tag = "fill-mask"
+    continues = False
+    fills_blanks = True
 
     def prepare(self) -> None:
         choose("documents", self.options.documents, ("packed", "separate"))

@@ -183,6 +183,7 @@ class ChooseTask(Task):
     prefix = "copa "
     void = "none of the choices and count as wrong"
     fields = ("premise", "asks", "stem", "link")
+    constant_fields = ("labels", "link")
     answer_fields = ("choice", "ending")
     chooses = True
     one_at_a_time = True

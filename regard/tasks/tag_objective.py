@@ -73,6 +73,7 @@ class Tag(LabelledObjective):
     name = "tag"
     varies = True
     comparable = True
+    first_is_global = False  # as in transformers' class: no row speaks for the others
 
     def prepare(self) -> None:
         labels = self.corpus.labels
@@ -232,10 +233,6 @@ class Tag(LabelledObjective):
         labels = self.corpus.labels
         rules = allowed(labels, scheme_of(labels)) if self.schemed else None
         return CRF(len(labels), rules, strict=True, gain=gain)
-
-    def global_rows(self, batch: Batch) -> Tensor:
-        """None, as in transformers' class: no row speaks for the others."""
-        return torch.zeros_like(batch["tokens"], dtype=torch.bool)
 
     def known(self, batch: Batch) -> Tensor:
         """[B, T]: where a word is read whose tag is one of the labels."""

@@ -10,6 +10,7 @@ from regard.data.corpus import MARKER, read_marker
 from regard.methods.distill.parts import is_text_objective
 from regard.methods.runs import model_facts
 from regard.models import FAMILIES
+from regard.objectives import objective_of_kind
 from regard.tasks import TASKS, objective_of
 from regard.tasks.labelled import task_facts
 from regard.training import recipe as recipes
@@ -29,8 +30,7 @@ def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
     of = str(recipe.objective.get("of") or "")
     if not Path(recipe.data, MARKER).is_file():
         return labelled_of(recipe, teacher, of)
-    if read_marker(Path(recipe.data)).get("kind") == "pairs":
-        return InnerObjective(of or "pairs", {}, recipe)
+    of = of or objective_of_kind(read_marker(Path(recipe.data)).get("kind", ""), "")
     if of:
         return InnerObjective(of, {}, recipe)
     if (teacher / RECIPE).is_file():

@@ -59,7 +59,8 @@ class UnscoredOutput(CapturedOutput):
 
 
 def can_be_distilled(kind: type[Objective]) -> bool:
-    return kind.comparable and kind.states_by_token
+    """Rows that ask for a word are not the tokens of a batch, by which states are compared."""
+    return kind.comparable and not kind.queries
 
 
 def is_text_objective(name: str | None) -> bool:

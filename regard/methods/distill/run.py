@@ -42,10 +42,12 @@ from regard.methods.runs import (
     write_plan,
 )
 from regard.models import FAMILIES
+from regard.objectives import learns_to_write
 from regard.objectives import objective as find_objective
 from regard.tasks.labelled import TASK
 from regard.training import recipe as recipes
 from regard.training.build import is_directory
+from regard.training.data import learned
 from regard.training.parallel import ProcessGroup
 from regard.training.progress import watch
 from regard.training.recipe import Budget, Recipe, replaced
@@ -338,7 +340,7 @@ class DistillRun:
 def keep_task(teacher: Path, out: Path) -> None:
     """What a model that answers in texts is asked by is its teacher's, too."""
     objective = recipes.read(out / RECIPE)["objective"]
-    writes = "pairs" in (objective["name"], objective.get("of"))
+    writes = learns_to_write(learned(objective))
     if writes and (teacher / TASK).is_file() and not (out / TASK).is_file():
         shutil.copyfile(teacher / TASK, out / TASK)
 
