@@ -414,13 +414,13 @@ def check_old_keys(table: Table) -> None:
 
 def differences(recipe: Recipe) -> list[str]:
     """What a recipe says that the defaults do not, as KEY=VALUE."""
-    usual, found = Recipe().table(), []
+    usual, changes = Recipe().table(), []
     for name, value in recipe.table().items():
         inner = value if isinstance(value, dict) else {}
         known: Any = usual.get(name, {})
-        found += [f"{name}.{key}={one}" for key, one in inner.items() if known.get(key) != one]
-        found += [f"{name}={value}"] if value != known and not isinstance(value, dict) else []
-    return found
+        changes += [f"{name}.{key}={one}" for key, one in inner.items() if known.get(key) != one]
+        changes += [f"{name}={value}"] if value != known and not isinstance(value, dict) else []
+    return changes
 
 
 def plain_option(key: str) -> str:
