@@ -4,6 +4,9 @@ BERT, Longformer and GPT score every position as the start and as the end of the
 al. 2018, 4.2). XLNet seeks the end for a given start, the gold one while it learns, and has a
 logit of its own for "no answer" (run_squad.py of zihangdai/xlnet). A row is a window; a question
 has as many as its passage needs.
+
+It stands beside `answer.py`, and not in it, because each of the two can be read without the other,
+and both in one file would be far longer than any other file. `spans.py` is pure search in scores.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ from regard.tasks.spans import (
     beam_starts,
     best_spans,
     null_scores,
+    prediction,
     reply,
     tune,
 )
@@ -403,19 +407,3 @@ def span_of(model: Any) -> SpanHead | None:
 
 def cross(scores: Tensor, gold: Tensor) -> Tensor:
     return F.cross_entropy(scores, gold, reduction="none")
-
-
-def prediction(reply: SpanAnswer, tau: float, versus: bool) -> Prediction:
-    """Probabilities are those among the candidates and, where there may be none, no answer."""
-    none, share = None, 1.0
-    if reply.null is not None and versus:
-        none = 1.0 - sum(one.probability for one in reply.candidates)
-    elif reply.null is not None:
-        none = 1.0 / (1.0 + math.exp(-max(reply.null, -700.0)))
-        share = 1.0 - none
-    candidates = [(c.text, c.begin, c.end, share * c.probability) for c in reply.candidates]
-    scores = {"null": reply.null, "candidates": candidates}
-    best = reply.found(tau)
-    if best is None:
-        return Prediction("", none, scores)
-    return Prediction(best.text, share * best.probability, scores)

@@ -12,7 +12,9 @@ from regard.api import load
 from regard.core.errors import InputError
 from regard.data.knowledge.graph import Graph
 from regard.evaluation.test import Plan, examine
+from regard.methods.distill.run import distill
 from regard.methods.finetune.run import finetune
+from regard.methods.options import DistillOptions
 from regard.tasks import read
 from regard.tasks.link import EntityCandidate, Linking, Mention, candidates_in
 from tests.tasks import tuning
@@ -116,6 +118,17 @@ def test_from_a_file_to_a_page(run: Path, tmp_path: Path) -> None:
     assert sum(said.scores.values()) == pytest.approx(1.0)
     with pytest.raises(InputError, match="'film' has no candidates, and there is no graph"):
         load(run).predict({k: v for k, v in record.items() if k != "candidates"})
+
+
+def test_a_student_learns_it_from_its_teacher(run: Path, tmp_path: Path) -> None:
+    recipe = tuning.recipe(
+        Path(), data(tmp_path / "train.jsonl"), model="", examples={"task": "link"},
+        optimizer={"lr": 0.005}, budget={"steps": 40},
+    )  # fmt: skip
+    facts = distill(recipe, tmp_path / "run", DistillOptions(str(run), "layers=1"),
+                    display="silent")  # fmt: skip
+    assert facts["objective"] == "distill" and facts["valid"]["accuracy"] > 0.8
+    assert load(tmp_path / "run").predict(rows(1)[0]).value == "warm film"
 
 
 def test_a_graph_goes_along_with_the_model(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from regard.api import load
 from regard.core.errors import ConfigError, InputError
 from regard.data.problems import Problems
 from regard.evaluation.test import Plan, examine
+from regard.methods.distill.run import distill
 from regard.methods.finetune.run import finetune
+from regard.methods.options import DistillOptions
 from regard.tasks import read, task
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.multilabel import LabelSets, Multilabel, MultiLabelExample, MultilabelOptions
@@ -122,6 +124,13 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     assert loaded.classify("music music music the film").value == ["joy", "sound"]
     line = task("multilabel").line(MultiLabelExample("music music music the film"), said[0], [])
     assert line.startswith("joy 0.") and "\tsound 0." in line
+    again = tuning.recipe(
+        Path(), file, model="", examples={"task": "multilabel"},
+        optimizer={"lr": 0.005}, budget={"steps": 60},
+    )  # fmt: skip
+    taught = distill(again, tmp_path / "student", DistillOptions(str(tmp_path / "run"), "layers=1"),
+                     display="silent")  # fmt: skip
+    assert taught["objective"] == "distill" and taught["valid"]["micro_f1"] > 0.8
     (tmp_path / "run" / "task.json").unlink()  # as others publish it
     assert load(tmp_path / "run").predict("music music music the film").value == ["joy", "sound"]
 
