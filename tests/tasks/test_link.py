@@ -17,6 +17,7 @@ from regard.methods.finetune.run import finetune
 from regard.methods.options import DistillOptions
 from regard.tasks import read
 from regard.tasks.link import EntityCandidate, Linking, Mention, candidates_in
+from tests.methods.distill import distilling
 from tests.tasks import tuning
 from tests.tasks.tuning import OTHERS
 from tests.tasks.tuning import stop as stop
@@ -121,10 +122,8 @@ def test_from_a_file_to_a_page(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_student_learns_it_from_its_teacher(run: Path, tmp_path: Path) -> None:
-    recipe = tuning.recipe(
-        Path(), data(tmp_path / "train.jsonl"), model="", examples={"task": "link"},
-        optimizer={"lr": 0.005}, budget={"steps": 40},
-    )  # fmt: skip
+    file = data(tmp_path / "train.jsonl")
+    recipe = distilling.task(file, examples={"task": "link"}, budget={"steps": 40})
     facts = distill(recipe, tmp_path / "run", DistillOptions(str(run), "layers=1"),
                     display="silent")  # fmt: skip
     assert facts["objective"] == "distill" and facts["valid"]["accuracy"] > 0.8

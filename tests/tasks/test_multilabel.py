@@ -21,6 +21,7 @@ from regard.methods.options import DistillOptions
 from regard.tasks import read, task
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.multilabel import LabelSets, Multilabel, MultiLabelExample, MultilabelOptions
+from tests.methods.distill import distilling
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 
@@ -124,10 +125,7 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     assert loaded.classify("music music music the film").value == ["joy", "sound"]
     line = task("multilabel").line(MultiLabelExample("music music music the film"), said[0], [])
     assert line.startswith("joy 0.") and "\tsound 0." in line
-    again = tuning.recipe(
-        Path(), file, model="", examples={"task": "multilabel"},
-        optimizer={"lr": 0.005}, budget={"steps": 60},
-    )  # fmt: skip
+    again = distilling.task(file, examples={"task": "multilabel"}, budget={"steps": 60})
     taught = distill(again, tmp_path / "student", DistillOptions(str(tmp_path / "run"), "layers=1"),
                      display="silent")  # fmt: skip
     assert taught["objective"] == "distill" and taught["valid"]["micro_f1"] > 0.8
