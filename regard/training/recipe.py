@@ -388,12 +388,12 @@ def changed(recipe: Recipe, table: Table) -> Recipe:
     other libraries, or stands in another table, is answered with ours; keys that had another name
     here are answered all at once.
     """
-    check_old_keys(table)
     try:
         return from_table(Recipe, table, what="recipe key", base=recipe)
     except UnknownName as error:
-        from regard.core.foreign import ours
+        from regard.core.foreign import ours  # tables that only a wrong name needs
 
+        check_old_keys(table)
         keys = option_keys()
         option = ours(error.name, keys) or f"--{plain_option(error.name)}"
         if option not in keys or keys[option].rpartition(".")[0] == error.name.rpartition(".")[0]:
