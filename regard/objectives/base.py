@@ -43,7 +43,7 @@ class HeadAnswers:
     Each row holds the logits of one distribution [K], or of several [P, K] whose mean counts.
     """
 
-    loss: str  # the name of the loss that is computed from these answers
+    loss_name: str  # of the loss that is computed from these answers
     scores: Tensor  # [rows, K] or [rows, P, K]; there may be two dimensions of rows
     shares: Tensor | None = None  # [rows]: how much each row counts in the loss; None: all alike
     eligible: Tensor | None = None  # [rows, K] or [rows, 1, K]: what can be chosen; None: all

@@ -105,7 +105,7 @@ class RDrop:
         sums = {name: torch.zeros((), device=device) for name in self.names}
         first, second = (self.inner.head_answers(seen.by_head, batch) for seen in (one, two))
         for a, b in zip(first, second, strict=True):
-            sums[a.loss] = sums[a.loss] + head_divergence(a, b)
+            sums[a.loss_name] = sums[a.loss_name] + head_divergence(a, b)
         name = self.inner.word_loss
         for mine, other in zip(one.words, two.words, strict=True):
             sums[name] = sums[name] + words(one.model.output, mine, other)

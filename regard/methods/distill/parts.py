@@ -141,7 +141,7 @@ def answer_sums(
         sums[objective.word_loss] = word_divergence(*outputs, (own, its), shares, temperature)
     first, second = (objective.head_answers(seen.by_head, batch) for seen in (student, teacher))
     for ours, theirs in zip(first, second, strict=True):
-        sums[ours.loss] = head_divergence(ours, theirs, temperature).sum()
+        sums[ours.loss_name] = head_divergence(ours, theirs, temperature).sum()
     return sums
 
 
