@@ -1,10 +1,13 @@
 """What can be asked of an opened model, in the words of the command line.
 
     loaded = regard.load("my-run")
+    batch = loaded.tokenizer(["a film", "a long book"], return_tensors="pt")
+    loaded.logits(**batch)                                 # [2, tokens, words]
+    loaded.generate("Once upon a time", max_new_tokens=20).text
     loaded.classify("a warm and moving film").value       # 'good'
     loaded.tag(["Angela Merkel visited Paris ."])[0].entities
     loaded.answer("Who sat?", "The cat sat on the mat.").value
-    loaded.translate(["Good morning.", "Good night."], beams=4)
+    loaded.translate(["Good morning.", "Good night."], num_beams=4)
     loaded.embed(["a film", "a book"])                     # a vector each
     loaded.reward("How are you?", ["Fine, thanks!", "What?"])  # a number each
 
@@ -25,6 +28,7 @@ from regard.formats import Checkpoint
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
     from regard.data.examples import Example
     from regard.decoding.filling import FilledText
@@ -38,6 +42,26 @@ class LoadedModel(Checkpoint):
     """An opened model with everything that belongs to it, and what can be asked of it."""
 
     _asked: tuple[Any, ...] = ()  # what was asked last, and what answered it
+
+    def logits(self, *inputs: Tensor, head: str | None = None, **named: Any) -> Tensor:
+        """The scores of what the directory was saved for: of the vocabulary [B, T, words], or of
+        the head of a task, such as [B, classes]; `head` names one of several. The arguments are
+        those of `model`, whose own result is the hidden states.
+        """
+        model = self.model
+        heads = [name for name in getattr(model, "heads", ()) if name != "pool"]
+        if hasattr(model, "output"):
+            heads = [name for name in heads if name != "next"]
+        elif not heads:
+            raise InputError(
+                "this model has no output to the vocabulary, and no head of a task; call .model, "
+                "which gives the hidden states, or load it with a head: heads={'classify': 2}"
+            )
+        head = head or next(iter(heads), None)
+        hidden = model(*inputs, **named)
+        mask = named.get("attention_mask", inputs[1] if len(inputs) > 1 else None)
+        scores: Tensor = model.logits(hidden) if head is None else model.read(head, hidden, mask)
+        return scores
 
     def predict(self, records: Any, **decoding: Any) -> Any:
         """What the model says of records of the task that it has learned: each a table of values by
@@ -190,13 +214,14 @@ class LoadedModel(Checkpoint):
         return given_back(ask(self, ("converse",), examples, decoding), one)
 
     def generate(self, prompts: Prompt | Sequence[Prompt], **options: Any) -> Any:
-        """What a model goes on with: a Generation for each prompt, a list of them where `samples`
-        or `best` ask for several. `regard.decoding.Options` names every option.
+        """What a model goes on with: a Generation for each prompt, a list of them where
+        `num_samples` or `num_return_sequences` ask for several. `regard.decoding.DecodingOptions`
+        names every option.
         """
         from regard.decoding.generation import generate
 
         made: list[Any] = generate(self, prompts, **options)
-        if options.get("samples", 1) == 1 and options.get("best", 1) == 1:
+        if options.get("num_samples", 1) == 1 and options.get("num_return_sequences", 1) == 1:
             made = [found[0] for found in made]
         ids = not isinstance(prompts, str) and len(prompts) > 0 and isinstance(prompts[0], int)
         return given_back(made, isinstance(prompts, str) or ids)
