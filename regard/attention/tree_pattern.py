@@ -26,9 +26,8 @@ class Branches:
     line: Tensor
     word: Tensor
     owner: Tensor
-    attention_mask: Tensor | None = (
-        None  # [B, T]: False at padding, which sees nothing and is not seen
-    )
+    # [B, T]: False at padding, which sees nothing and is not seen
+    attention_mask: Tensor | None = None
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """Liu et al. 2020, 3.4: a token sees its own line, the word that its branch grows from,

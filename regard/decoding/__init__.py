@@ -1,6 +1,6 @@
 """Decoding: strategies over logits, outside the models.
 
-    generate(loaded, prompts, tokens=50, top_p=0.9, seed=1)   # a list of results for each prompt
+    generate(loaded, prompts, max_new_tokens=50, top_p=0.9)  # a list of results for each prompt
     for piece in stream(loaded, prompt): print(piece, end="")
     fill(loaded, "The [MASK] sat on the mat.", top=5)
 

@@ -39,7 +39,7 @@ def generate(
 ) -> list[list[Generation]]:
     """For each prompt its samples, or its best beams. `DecodingOptions` names every choice.
 
-    >>> generate(loaded, "Once upon a time", tokens=50, top_p=0.9, seed=1)[0][0].text
+    >>> generate(loaded, "Once upon a time", max_new_tokens=50, top_p=0.9, seed=1)[0][0].text
     """
     chosen = DecodingOptions.of(options)
     decoder = Decoder(loaded, chosen)

@@ -41,7 +41,7 @@ def predictor_for(
     """What asks this model: for labels, or as text where it has learned its task so.
 
     `task` is what a published model that writes text is asked for; others know theirs. `decoding`
-    is how text is written, such as beams=4; other models refuse it.
+    is how text is written, such as num_beams=4; other models refuse it.
     """
     if precision not in PRECISIONS:
         raise UnknownName("precision", precision, PRECISIONS)

@@ -1,6 +1,6 @@
 """Asking a model that has learned its task as text.
 
->>> ask = TextPredictor(regard.load("run"), beams=4)
+>>> ask = TextPredictor(regard.load("run"), num_beams=4)
 >>> ask([Pair("The cat sat on the mat.")])[0].value
 """
 
@@ -33,7 +33,7 @@ TOKENS = 128  # of a target, where nothing says how many
 
 class TextPredictor:
     """Asks a model that writes its answers. Greedy, unless decoding options say otherwise
-    (`beams=4, alpha=0.6` is what the papers translate and summarize with).
+    (`num_beams=4, length_penalty=0.6` is what the papers translate and summarize with).
 
     The directory says the task: task.json of 'regard finetune'; a run of 'regard train' on pairs
     is a translator, and so is a published Marian. Of a published T5 `task` has to say it, and of

@@ -51,9 +51,8 @@ class TensorName:
     ours: str
     theirs: tuple[str, ...]
     form: TensorForm = SAME
-    zeros: int | None = (
-        None  # they have a vector of this size where we have none: zeros, never trained
-    )
+    # They have a vector of this size where we have none: zeros, never trained
+    zeros: int | None = None
     shares: tuple[int, ...] = ()  # rows of each of theirs within ours; equally many unless given
 
     def layers(self, count: int) -> Iterator[TensorName]:
@@ -164,8 +163,8 @@ class Format:
         for key, value in source.items():
             if key in self.fixed and value != self.fixed[key]:
                 raise ConfigError(
-                    f"config.json: {key} is {value!r}; "
-                    f"only {self.fixed[key]!r} is supported for {self.type}"
+                    f"config.json: {key} is {value!r}; only {self.fixed[key]!r} is supported for "
+                    f"{self.type}"
                 )
             if key not in known and value not in (None, False) and not ignore_unknown:
                 raise UnknownName(

@@ -231,9 +231,8 @@ class Permuted(Objective):
         if o.memory and (c.reuse_len != once or c.mem_len is None):
             raise ConfigError(
                 f"samples begin {self.stride} tokens apart, so the model must be built with reuse "
-                f"= {once} (it has {c.reuse_len}) and a memory of some rows (it has "
-                f"{c.mem_len}), or "
-                "set memory = false"
+                f"= {once} (it has {c.reuse_len}) and a memory of some rows (it has {c.mem_len}), "
+                "or set memory = false"
             )
 
     def measure(self, totals: Loss) -> dict[str, float]:

@@ -44,9 +44,8 @@ class SourceTarget(Objective):
     """Subclasses give `pair`; what they set in `prepare` says how the rest is done."""
 
     room: BatchShape  # of the largest sample
-    multiple: int = (
-        0  # a batch is no wider than its samples, in multiples of this; 0: always `room`
-    )
+    # A batch is no wider than its samples, in multiples of this; 0: always `room`
+    multiple: int = 0
     sources_full: bool = False  # do all sources fill their room?
     both_sides: bool = False  # does a decoder see the whole source at once?
 

@@ -89,18 +89,14 @@ class Optimizer:
         float | None,
         Option("The largest norm of the gradient; 0: any.", "--grad-clip", "X", "the paper's"),
     ] = None
-    layer_decay: float | None = (
-        None  # the rate of a layer is so many times that of the one above it
-    )
-    freeze_layers: int | None = (
-        None  # so many lowest layers do not learn, nor the embeddings under them
-    )
-    unfreeze_every: int | None = (
-        None  # the next lower layer is freed after so many steps; None: never
-    )
-    keep_sparsity: bool = (
-        False  # weights of the layers that are 0 stay so: what pruning has left out
-    )
+    # The rate of a layer is so many times that of the one above it
+    layer_decay: float | None = None
+    # So many lowest layers do not learn, nor the embeddings under them
+    freeze_layers: int | None = None
+    # The next lower layer is freed after so many steps; None: never
+    unfreeze_every: int | None = None
+    # Weights of the layers that are 0 stay so: what pruning has left out
+    keep_sparsity: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,9 +138,8 @@ class Checkpointing:
 class Engine:
     """How it is computed; resolved once, because a resumed run must do the same."""
 
-    precision: Annotated[Literal["fp32", "bf16", "fp16", "fp64"] | None, PRECISION] = (
-        None  # fp16: CUDA
-    )
+    # fp16 needs CUDA
+    precision: Annotated[Literal["fp32", "bf16", "fp16", "fp64"] | None, PRECISION] = None
     compile: Literal["yes", "no"] | None = None
     checkpointing: bool = False  # activations are computed again instead of kept
     parallel: Literal["ddp", "fsdp", "local-sgd"] = "ddp"  # only with several processes
@@ -167,9 +162,8 @@ class ExamplesConfig:
     valid_fraction: float = 0.1
     folds: int | None = None  # cross-validation: so many parts, of which number `fold` validates
     fold: int = 0
-    extra_data: str | None = (
-        None  # a second file to learn from, such as labels that a model has given
-    )
+    # A second file to learn from, such as labels that a model has given
+    extra_data: str | None = None
     format: Annotated[str | None, FORMAT] = None  # None: by the name of the file
     # role -> name of the field, or its number
     fields: Annotated[Table, FIELD] = field(default_factory=dict)
@@ -195,9 +189,8 @@ class Robust:
     adv_steps: int | None = None  # pgd, freelb: how many
     adv_init: float | None = None  # freelb: how far they are moved at random before the first step
     rdrop: float = 0.0  # R-Drop: the weight of what two passes with other dropout disagree on
-    drop_path: float = (
-        0.0  # stochastic depth: how often the last layer of L is left out; layer l: l/L
-    )
+    # Stochastic depth: how often the last layer of L is left out; layer l: l/L
+    drop_path: float = 0.0
     token_noise: float = 0.0  # the share of tokens that are replaced by random ones
     neftune: float = 0.0  # added to embeddings: uniform, up to noise / sqrt(tokens * width)
 
@@ -326,7 +319,7 @@ def replaced(recipe: R, **changes: Any) -> R:
     """A recipe with other values: a table is laid over the part that has its name, and anything
     else takes the place of what was there.
 
-    >>> replaced(Recipe(), model="gpt", batch={"length": 32}).batch.length
+    >>> replaced(Recipe(), model="gpt", batch={"seq_len": 32}).batch.seq_len
     32
     """
     values = {

@@ -147,15 +147,13 @@ def engine_of(recipe: Recipe, machine: MachineFacts) -> Table:
     if recipe.optimizer.unfreeze_every:
         if machine.processes > 1:
             raise ConfigError(
-                "optimizer.unfreeze_every frees layers on the way, which several processes "
-                "cannot do "
-                "together; use one process, or optimizer.freeze_layers alone"
+                "optimizer.unfreeze_every frees layers on the way, which several processes cannot "
+                "do together; use one process, or optimizer.freeze_layers alone"
             )
         if compiled == "yes":
             raise ConfigError(
-                "optimizer.unfreeze_every changes what is computed, so it would be compiled "
-                "again and again; "
-                "set engine.compile=no"
+                "optimizer.unfreeze_every changes what is computed, so it would be compiled again "
+                "and again; set engine.compile=no"
             )
         compiled = "no"
     return {
@@ -328,8 +326,8 @@ def frozen_of(optimizer: Optimizer, layers: int) -> int:
     if thaw < 0 or not 0 <= frozen <= layers:
         raise ConfigError(
             f"optimizer.freeze_layers is {frozen} and optimizer.unfreeze_every is {thaw}; this "
-            f"model has {layers} "
-            f"layers, so choose frozen from 0 to {layers}, and thaw as a number of steps"
+            f"model has {layers} layers, so choose freeze_layers from 0 to {layers}, and "
+            "unfreeze_every as a number of steps"
         )
     return frozen or layers if thaw else frozen  # as ULMFiT begins: the head alone
 

@@ -21,8 +21,7 @@ def check_model(chosen: Robust, model: Any) -> None:
     if chosen.drop_path and not blocks(model):
         raise ConfigError(
             f"robust.drop_path leaves out layers, and {type(model).__name__} has none that it "
-            "could do "
-            "without; set it to 0"
+            "could do without; set it to 0"
         )
     gates = model.extensions.get("gates", {}).get("kind", ADDS)
     if chosen.drop_path and gates != ADDS:
@@ -97,7 +96,6 @@ def sublayers(block: Any) -> list[Any]:
         if not isinstance(part, PostNorm):
             raise ConfigError(
                 f"robust.drop_path knows no {type(part).__name__}, which a layer of this model "
-                "holds; "
-                "set it to 0"
+                "holds; set it to 0"
             )
     return parts

@@ -109,7 +109,7 @@ def schedule(
 ) -> Rate:
     """The rate of step t = 1, 2, …
 
-    >>> schedule("noam", rate=1.0, warmup=4000, steps=100_000, width=512)(4000)
+    >>> schedule("noam", lr=1.0, warmup=4000, steps=100_000, width=512)(4000)
     0.0006987712429686843
     """
     if name not in SCHEDULES:

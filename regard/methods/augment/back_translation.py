@@ -41,7 +41,7 @@ class BackTranslator:
                 f"beams is {beams} and temperature {temperature:g}; give a number of beams, or a "
                 "temperature above 0 to draw by"
             )
-        how: dict[str, Any] = {"beams": beams} if beams else {"temperature": temperature}
+        how: dict[str, Any] = {"num_beams": beams} if beams else {"temperature": temperature}
         self.models = [
             TextPredictor(model, task="translate", prefix=prefix, seed=seed, **how)
             for model, prefix in zip((away, home), prefixes, strict=True)

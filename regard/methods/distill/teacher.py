@@ -197,8 +197,7 @@ def check_attention(own: Any, their: Any, family: str) -> None:
     if getattr(own, "mem_len", None) != getattr(their, "mem_len", None):
         raise ConfigError(
             f"the student remembers {own.mem_len} rows and the teacher {their.mem_len}; their "
-            "scores "
-            "have other shapes: give both the same memory, or set attention = 0"
+            "scores have other shapes: give both the same memory, or set attention = 0"
         )
 
 
