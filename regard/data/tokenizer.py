@@ -111,7 +111,7 @@ class Tokenizer:
             raise InputError(f"{len(first):,} texts but {len(second):,} pairs; give one for each")
         given = first if second is None else list(zip(first, second, strict=True))
         fast = self.ready
-        if truncation:
+        if truncation and max_length is not None:
             fast.enable_truncation(max_length)
         try:
             encoded = fast.encode_batch(given, add_special_tokens=add_special_tokens)

@@ -392,9 +392,12 @@ def changed(recipe: Recipe, table: Table) -> Recipe:
     try:
         return from_table(Recipe, table, what="recipe key", base=recipe)
     except UnknownName as error:
-        from regard.core.foreign import ours
+        from regard.core.foreign import KEYS, ours, plain
 
         keys = option_keys()
+        known = KEYS.get(plain(error.name), "")
+        if "." not in error.name and "=" in known:
+            raise UnknownName("recipe key", error.name, (), meant=known) from None
         option = ours(error.name, keys) or f"--{plain_option(error.name)}"
         if option not in keys or keys[option].rpartition(".")[0] == error.name.rpartition(".")[0]:
             raise
