@@ -22,6 +22,7 @@ from regard.lab.compare.comparison import ComparisonPlan as Comparing
 from regard.methods.probe.plan import ProbePlan as Probing
 
 CLASSES = 20  # in the table
+WRITING = ("max_new_tokens", "num_beams", "length_penalty", "batch")  # of written answers
 SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
 Quiet = Annotated[bool, Option("Print nothing on standard error.")]
 # What asks for prompts; --shots alone does, too.
@@ -46,7 +47,7 @@ def evaluate(
     *,
     test: Annotated[Table, PartialOptions(EvaluateOptions)],
     reading: Annotated[Table, PartialOptions(Reading, "form", "fields", "header", "download")],
-    decoding: Annotated[Table, PartialOptions(Decoding, "tokens", "beams", "alpha", "batch")],
+    decoding: Annotated[Table, PartialOptions(Decoding, *WRITING)],
     prefix: Annotated[
         str | None,
         Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
@@ -354,7 +355,7 @@ def compare(
         return run_comparison(again(place), place, quiet)
     if out is None:
         raise ConfigError("--out is missing; give the directory that the comparison writes")
-    names = ("seeds", "length", "samples", "vocabulary")
+    names = ("seeds", "seq_len", "batch_size", "vocab_size")
     usual = {name: getattr(Comparing, name) for name in names}
     decided = planned(
         tuple(texts), tuple(lineup(models.split(","))), ModelBudget.of(budget),

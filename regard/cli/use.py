@@ -25,7 +25,11 @@ from regard.decoding.options import DecodingOptions as Decoding
 from regard.evaluation.options import EmbedOptions
 
 HELP = "/reset forgets the conversation, /quit or Ctrl-D ends it"
-SAMPLING = ("tokens", "temperature", "top_k", "top_p", "repetition", "no_repeat", "seed", "stop")
+SAMPLING = (
+    "max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "no_repeat_ngram_size",
+    "seed", "stop",
+)  # fmt: skip
+WRITING = ("max_new_tokens", "num_beams", "length_penalty", "batch")  # of answers that are written
 TEXTS = Argument("[TEXT]…", "Texts; without them standard input is read, a text a line.")
 Model = Annotated[str, Argument("MODEL", "A run or a model directory.")]
 File = Annotated[
@@ -90,7 +94,9 @@ def generate(
     """
     decoding["stop"] = tuple(unescaped(word) for word in decoding.get("stop", ()))
     texts = prompts_of(prompts, file, lines)
-    several = len(texts) > 1 or any(decoding.get(n, 1) > 1 for n in ("samples", "best", "beams"))
+    several = len(texts) > 1 or any(
+        decoding.get(n, 1) > 1 for n in ("num_samples", "num_return_sequences", "num_beams")
+    )
     if stream and (several or "--json" in asked):
         raise InputError("--stream shows one text as it grows; leave out --json, --num-samples, "
                          "--num-beams and further prompts")  # fmt: skip
@@ -300,7 +306,7 @@ def predict(
         Option("The task of a published model that does not say it (T5).", metavar="T",
                default="what the model has learned"),
     ] = None,
-    decoding: Annotated[Table, PartialOptions(Decoding, "tokens", "beams", "alpha", "batch")],
+    decoding: Annotated[Table, PartialOptions(Decoding, *WRITING)],
     prefix: Annotated[
         str | None,
         Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),

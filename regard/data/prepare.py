@@ -87,7 +87,7 @@ class CorpusSurvey:
 def prepare(plan: PreparePlan, *, quiet: bool = True) -> dict[str, Any]:
     """Makes the data directory; returns a summary.
 
-    >>> prepare(Plan(("book.txt",), Path("data")))["splits"]["train"]["tokens"]
+    >>> prepare(PreparePlan(("book.txt",), Path("data")))["splits"]["train"]["tokens"]
     """
     began = time.monotonic()
     check_place(plan.out, plan.force, MARKER)
