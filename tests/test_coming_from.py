@@ -429,6 +429,19 @@ def test_what_the_page_shows_of_a_foreign_word(capsys: pytest.CaptureFixture[str
         assert answer in capsys.readouterr().err
 
 
+def test_padding_on_the_left(gpt: Both) -> None:
+    """It moves positions there, and changes nothing here."""
+    ids = torch.tensor([gpt.loaded.tokenizer.encode("the cat sat")])
+    fill = torch.full((1, 3), gpt.loaded.tokenizer.pad_id)
+    padded = torch.cat([fill, ids], 1)
+    mask = torch.cat([torch.zeros_like(fill), torch.ones_like(ids)], 1)
+    with torch.no_grad():
+        alone, far = gpt.loaded.logits(ids), gpt.loaded.logits(padded, attention_mask=mask)
+        theirs = gpt.model(padded, attention_mask=mask).logits
+    assert torch.allclose(alone, far[:, 3:], atol=1e-5)
+    assert not torch.allclose(alone, theirs[:, 3:], atol=1e-2)
+
+
 def test_defaults_that_the_page_names() -> None:
     usual = asdict(DecodingOptions())
     assert usual["length_penalty"] == 0.6 and usual["penalty"] == "paper"
