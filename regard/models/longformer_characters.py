@@ -104,7 +104,7 @@ class Dilated(Pattern):
 
 
 class SplitAttention(nn.Module):
-    """Most heads see their neighbours, two see further apart; the two outputs are summed."""
+    """Most heads see their neighbors, two see further apart; the two outputs are summed."""
 
     def __init__(self, c: CharacterLongformerConfig, apart: int) -> None:
         super().__init__()

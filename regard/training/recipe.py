@@ -155,7 +155,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class ExamplesConfig:
-    """Labelled data, which takes the place of prepared text where `task` says so."""
+    """Labeled data, which takes the place of prepared text where `task` says so."""
 
     task: Annotated[str | None, TASK] = None  # None: the data is text
     valid: Annotated[str | None, VALID] = None  # None: a `valid_fraction` of the data
@@ -197,7 +197,7 @@ class Robust:
 
 @dataclass(frozen=True)
 class Augment:
-    """Variants of the labelled examples, made anew in every epoch."""
+    """Variants of the labeled examples, made anew in every epoch."""
 
     methods: Annotated[
         list[str],
