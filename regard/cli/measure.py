@@ -63,7 +63,7 @@ def evaluate(
     ] = False,
     ngram: Annotated[Table, PartialOptions(NgramOptions)],
     quiet: Quiet = False,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:  # fmt: skip
     """Measure a model on data it has not learned from, by the field's own metrics.
 
@@ -85,8 +85,8 @@ def evaluate(
       regard evaluate my-gpt copa.jsonl --task choose --shots 1 --shots-from train.jsonl
       regard evaluate ./data --baseline --ngram-order 3 --out ngram.safetensors
     """
-    by_prompts = not OF_PROMPTS.isdisjoint(asked)
-    check_mode(asked, by_prompts, baseline)
+    by_prompts = not OF_PROMPTS.isdisjoint(typed)
+    check_mode(typed, by_prompts, baseline)
     if baseline:
         return measured_ngram([model, *data], ngram)
     if not data:
@@ -103,7 +103,7 @@ def evaluate(
     return examine(model, list(data), plan, quiet=quiet)
 
 
-def check_mode(asked: Sequence[str], by_prompts: bool, baseline: bool) -> None:
+def check_mode(typed: Sequence[str], by_prompts: bool, baseline: bool) -> None:
     """Refuses options that this way of measuring would leave aside."""
     ways = (
         (OF_PROMPTS, not baseline, "is for prompts, and --baseline measures an n-gram"),
@@ -112,7 +112,7 @@ def check_mode(asked: Sequence[str], by_prompts: bool, baseline: bool) -> None:
         (OF_TEST - {"--split"}, not baseline, "says nothing to an n-gram (--baseline)"),
     )
     for options, fits, why in ways:
-        named = [option for option in asked if option in options]
+        named = [option for option in typed if option in options]
         if named and not fits:
             raise ConfigError(f"{named[0]} {why}")
 
@@ -231,7 +231,7 @@ def probe(
     plan: Annotated[Table, PartialOptions(Probing)],
     resume: Annotated[bool, Option("RUN is an OUT that was stopped: go on with it.")] = False,
     quiet: Quiet = False,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:
     """Ask what a model's layers and heads know, beside what an untrained model would.
 
@@ -256,7 +256,7 @@ def probe(
       regard probe --resume probed
     """
     if resume:
-        beside = [option for option in asked if option not in ("--resume", "--quiet", "--json")]
+        beside = [option for option in typed if option not in ("--resume", "--quiet", "--json")]
         if plan.get("untrained") is False:
             beside = ["--no-untrained" if one == "--untrained" else one for one in beside]
         if beside:
@@ -314,7 +314,7 @@ def compare(
     ] = None,
     resume: Annotated[bool, Option("SOURCE is a comparison: go on with it.")] = False,
     quiet: Quiet = False,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:  # fmt: skip
     """Put the models side by side: same text, tokenizer and division, each with its own objective
     and the same budget.
@@ -344,7 +344,7 @@ def compare(
     from regard.lab.compare.planning import planned
 
     if resume:
-        beside = [*(option for option in asked if option not in ("--resume", "--quiet", "--json")),
+        beside = [*(option for option in typed if option not in ("--resume", "--quiet", "--json")),
                   *settings]  # fmt: skip
         if beside:
             raise ConfigError(f"{beside[0]} is given beside --resume, but a comparison goes on by "

@@ -113,7 +113,7 @@ def test_no_text_of_others_becomes_markup(tmp_path):
         "model": {"name": NASTY, "paper": NASTY, "config": {NASTY: NASTY}},
         "objective": NASTY,
         "outcome": NASTY,
-        "data": {"path": NASTY, "splits": {NASTY: {"token_noise": 5}}},
+        "data": {"path": NASTY, "splits": {NASTY: {"tokens": 5}}},
     }
     records = [{"step": 1, "loss": 1.0}, {"step": 1, "valid": {NASTY: 3.0}}]
     make(tmp_path, facts, f"model = '''{NASTY}'''\n", records)
