@@ -89,7 +89,7 @@ def prepared_lines(summary: Table) -> Iterator[str]:
             + (f"{ratio:>13.2f}{unknown:>10.2%}" if split["tokens"] else f"{'-':>13}{'-':>10}")
         )
     yield (
-        f"{summary['kind']} with {summary['tokenizer']}, {summary['vocabulary']:,} entries, "
+        f"{summary['kind']} with {summary['tokenizer']}, {summary['vocab_size']:,} entries, "
         f"in {summary['out']} after {summary['seconds']:.1f} s"
     )
 

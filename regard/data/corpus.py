@@ -152,7 +152,7 @@ class Corpus:
     def __init__(self, directory: Path, split: str, facts: dict[str, Any]) -> None:
         self.directory, self.split, self.facts = directory, split, facts
         about = facts["splits"][split]
-        self.vocab_size: int = facts["vocabulary"]
+        self.vocab_size: int = facts["vocab_size"]
         self.special = Special(**facts["special"])
         self.kind: str = facts.get("kind", "text")  # or "pairs"
         dtype = np.dtype(facts["dtype"]).newbyteorder("<")

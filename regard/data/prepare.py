@@ -145,7 +145,7 @@ class Preparation:
             raise self.nothing()
         facts = {
             "kind": "pairs" if plan.pairs else "text",
-            "vocabulary": vocab_size,
+            "vocab_size": vocab_size,
             "dtype": dtype,
             "special": asdict(special),
             "tokenizer": plan.tokenizer if self.existing is None else "existing",
@@ -291,7 +291,7 @@ class Preparation:
             "out": str(plan.out),
             "kind": facts["kind"],
             "tokenizer": facts["tokenizer"],
-            "vocabulary": facts["vocabulary"],
+            "vocab_size": facts["vocab_size"],
             **figures(added(facts["splits"])),
             "splits": splits,
             "broken": tally.broken,

@@ -161,7 +161,7 @@ def test_only_who_asks_for_a_vocabulary_must_have_it(tmp_path):
         comparison(given, tmp_path / "asked").prepare()
     made = comparison(replace(given, vocab_size=ComparisonPlan.vocab_size), tmp_path / "out")
     made.prepare()
-    assert read_marker(made.out / "data")["vocabulary"] < 3999
+    assert read_marker(made.out / "data")["vocab_size"] < 3999
 
 
 def test_every_validation_has_a_time():
