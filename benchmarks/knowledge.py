@@ -3,8 +3,8 @@
     python benchmarks/knowledge.py [--seeds 3] [--only tree,none] [--json]
     python benchmarks/knowledge.py --examples 200        # few and short: to try it
 
-Made-up creatures have a colour and fear another, which stands in a graph and nowhere else. "The
-zobi met the kalu. Is the kalu red or blue?" asks for one of them; a third of the wrong colours is
+Made-up creatures have a color and fear another, which stands in a graph and nowhere else. "The
+zobi met the kalu. Is the kalu red or blue?" asks for one of them; a third of the wrong colors is
 that of the other creature, a third what this one fears. No creature of the test occurs in the
 training data, so whoever does not read the graph can only guess between the two. A small BERT
 learns it from scratch, in five ways:
@@ -36,7 +36,7 @@ from script import options_of, parser_for, publish, write_cell
 STARTS = "ba da fe go hu ji ka lo mi nu pe ra so ti vu qi xe yo za zo".split()
 ENDS = "bi dok fa gur kalu lim mo nex pol rit sen tu vas wop yin zel".split()
 COLOURS = "red blue green white black brown grey pink".split()
-KINDS = ("any", "of the other", "feared")  # of wrong colours
+KINDS = ("any", "of the other", "feared")  # of wrong colors
 FRAMES = ["the {a} met the {b}", "a {a} saw the {b} today", "the {b} and the {a} were there"]
 ASKS = ["is the {x} {a} or {b}", "was that {x} {a} or was it {b}"]
 SHAPE = {"width": 64, "layers": 3, "heads": 4, "ffn_size": 256, "context": 64}
@@ -67,7 +67,7 @@ def creatures(seed: int) -> list[str]:
 class Creature(NamedTuple):
     name: str
     colour: str
-    fears: str  # another colour
+    fears: str  # another color
 
 
 def world(seed: int) -> list[Creature]:
@@ -81,7 +81,7 @@ def world(seed: int) -> list[Creature]:
 
 
 def examples(count: int, among: list[Creature], *key: int | str) -> list[dict[str, str]]:
-    """Which of two colours? The wrong one is any, that of the other creature, or what is feared."""
+    """Which of two colors? The wrong one is any, that of the other creature, or what is feared."""
     from regard.core.seeding import keyed
 
     made = []
@@ -211,8 +211,8 @@ def section(rows: list[dict[str, Any]]) -> str:
     parts = [
         "## Knowledge",
         "Made by `python benchmarks/knowledge.py`: accuracy, mean ± standard deviation over seeds. "
-        "Which of two colours has a made-up creature? Only a graph says so. No creature of the "
-        "test occurs in the training data. A third of the wrong colours is that of the other "
+        "Which of two colors has a made-up creature? Only a graph says so. No creature of the "
+        "test occurs in the training data. A third of the wrong colors is that of the other "
         "creature of the text, a third what this one fears by the graph. The model is a BERT of "
         f"{SHAPE['layers']} layers and width {SHAPE['width']}, from scratch, {STEPS:,} steps of "
         f"{SAMPLES}. Goals: at least {REACHED:g} with the matrix and with guidance, and without "

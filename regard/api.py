@@ -1,6 +1,9 @@
 """What can be asked of an opened model, in the words of the command line.
 
     loaded = regard.load("my-run")
+    batch = loaded.tokenizer(["a film", "a long book"], return_tensors="pt")
+    loaded.logits(**batch)                                 # [2, tokens, words]
+    loaded.generate("Once upon a time", max_new_tokens=20).text
     loaded.classify("a warm and moving film").value       # 'good'
     loaded.tag(["Angela Merkel visited Paris ."])[0].entities
     loaded.answer("Who sat?", "The cat sat on the mat.").value
@@ -25,6 +28,7 @@ from regard.formats import Checkpoint
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
     from regard.data.examples import Example
     from regard.decoding.filling import FilledText
@@ -38,6 +42,26 @@ class LoadedModel(Checkpoint):
     """An opened model with everything that belongs to it, and what can be asked of it."""
 
     _asked: tuple[Any, ...] = ()  # what was asked last, and what answered it
+
+    def logits(self, *inputs: Tensor, head: str | None = None, **named: Any) -> Tensor:
+        """The scores of what the directory was saved for: of the vocabulary [B, T, words], or of
+        the head of a task, such as [B, classes]; `head` names one of several. The arguments are
+        those of `model`, whose own result is the hidden states.
+        """
+        model = self.model
+        heads = [name for name in getattr(model, "heads", ()) if name != "pool"]
+        if hasattr(model, "output"):
+            heads = [name for name in heads if name != "next"]
+        elif not heads:
+            raise InputError(
+                "this model has no output to the vocabulary, and no head of a task; call .model, "
+                "which gives the hidden states, or load it with a head: heads={'classify': 2}"
+            )
+        head = head or next(iter(heads), None)
+        hidden = model(*inputs, **named)
+        mask = named.get("attention_mask", inputs[1] if len(inputs) > 1 else None)
+        scores: Tensor = model.logits(hidden) if head is None else model.read(head, hidden, mask)
+        return scores
 
     def predict(self, records: Any, **decoding: Any) -> Any:
         """What the model says of records of the task that it has learned: each a table of values by

@@ -1,4 +1,4 @@
-"""What labelled data holds: an example of each kind.
+"""What labeled data holds: an example of each kind.
 
 An example knows what it holds: its texts, its labels, its right answer. What a task makes of it is
 said in `regard.tasks`, one file a task; a task may bring a kind of example of its own.

@@ -55,7 +55,7 @@ def fill(
     tokens: int = 10,
     batch: int = 32,
 ) -> list[FilledText]:
-    """Fills the blanks of a text, or of each of several: a list, one Filled a text.
+    """Fills the blanks of a text, or of each of several: a list, one FilledText a text.
 
     Several blanks are filled one after the other, each by its best candidate before the next is
     guessed: the most `confident` guess first, or from the `left`. With "each" every blank is

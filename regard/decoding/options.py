@@ -104,7 +104,12 @@ class DecodingOptions:
             ("no_repeat_ngram_size", 1, math.inf, "at least 1"),
             ("num_samples", 1, math.inf, "at least 1"),
             ("num_beams", 1, math.inf, "at least 1"),
-            ("num_return_sequences", 1, self.num_beams, "from 1 to the number of beams"),
+            (
+                "num_return_sequences",
+                1,
+                self.num_beams,
+                "from 1 to the number of beams (num_samples draws several)",
+            ),
             ("batch", 1, math.inf, "at least 1"),
             ("first", 0, math.inf, "0 or more"),
             ("seed", 0, math.inf, "0 or more"),

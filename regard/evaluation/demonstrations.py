@@ -44,7 +44,7 @@ class DemonstrationPool:
         left = len(self.pool) - (own >= 0)
         if self.count > left:
             raise InputError(
-                f"{self.count} demonstrations were asked for, and there are {left} labelled "
+                f"{self.count} demonstrations were asked for, and there are {left} labeled "
                 f"examples of other texts than {example.place or number}; ask for fewer, or take "
                 "them from a larger file (--shots-from)"
             )

@@ -314,6 +314,6 @@ def check_examples(examples: Sequence[Example], task: Task) -> None:
         if not example.labelled:
             raise InputError(
                 f"{example.place}: the example has no label, and without one no answer can be "
-                "called right; give labelled data"
+                "called right; give labeled data"
             )
         task.check_prompted(example)

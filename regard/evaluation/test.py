@@ -86,14 +86,14 @@ def examine(
 
 
 def examples_asked(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> bool:
-    """Is it a test of labelled examples, not of text?"""
+    """Is it a test of labeled examples, not of text?"""
     task = task_of(loaded, plan.task)
     if not task or len(data) != 1 or not Path(data[0], MARKER).is_file():
         return bool(task)
     if writes(loaded):
         return False
     raise InputError(
-        f"{data[0]} is prepared text, and {loaded.path} has learned {task}; give it a labelled file"
+        f"{data[0]} is prepared text, and {loaded.path} has learned {task}; give it a labeled file"
     )
 
 

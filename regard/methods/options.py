@@ -190,7 +190,7 @@ def amount(text: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class FinetuneOptions:
-    """What is asked of a fine-tuning besides the recipe. Without `adapt` the unlabelled examples
+    """What is asked of a fine-tuning besides the recipe. Without `adapt` the unlabeled examples
     are given labels; with it they are text, and are given labels only if `confidence` says so.
     """
 

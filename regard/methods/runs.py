@@ -80,7 +80,7 @@ def command(verb: str, out: Path) -> str:
 
 
 def data_for(recipe: Recipe) -> TextData:
-    """What a recipe learns from: prepared text, or labelled examples of a task."""
+    """What a recipe learns from: prepared text, or labeled examples of a task."""
     task = recipe.examples.task
     writes = bool(task) and FAMILIES[family(recipe)].writes_tasks
     aligned = task is not None and not find_task(task).finetuned

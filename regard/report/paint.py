@@ -1,6 +1,6 @@
 """Pixels: PNG files by the standard library alone, and bars as SVG.
 
-A PNG here is three colours a pixel, no filter, one compressed block: what RFC 2083 asks at least.
+A PNG here is three colors a pixel, no filter, one compressed block: what RFC 2083 asks at least.
 Its names are written in dots (`letters`).
 """
 
@@ -119,7 +119,7 @@ def heat(
 
 
 def curves(title: str, lines: dict[str, list[tuple[float, float]]], below: str) -> bytes:
-    """Lines over a common frame that begins at height 0; their names stand in their colours."""
+    """Lines over a common frame that begins at height 0; their names stand in their colors."""
     across, down = 640, 320
     canvas = Canvas(across, down + LINE)
     canvas.head(title)

@@ -42,7 +42,7 @@ class Task(Schema):
 
     # -- data
 
-    answers: ClassVar[tuple[str, ...]] = ("label",)  # roles that unlabelled records do without
+    answers: ClassVar[tuple[str, ...]] = ("label",)  # roles that unlabeled records do without
     partly: ClassVar[bool] = False  # may some of its examples have no right answer?
     strata: ClassVar[bool] = False  # does it have classes that each part of the data should hold?
     varied: ClassVar[bool] = False  # can its texts be varied so that the answer stays right?

@@ -1,4 +1,4 @@
-"""What a file of labelled data holds and what is wrong with it, before any training."""
+"""What a file of labeled data holds and what is wrong with it, before any training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labelled examples in the place of a corpus: read, divided, with the tokenizer of their model."""
+"""Labeled examples in the place of a corpus: read, divided, with the tokenizer of their model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labelled examples in the place of prepared text: what the objectives of tasks learn from."""
+"""Labeled examples in the place of prepared text: what the objectives of tasks learn from."""
 
 from __future__ import annotations
 

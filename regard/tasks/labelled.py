@@ -1,4 +1,4 @@
-"""What tasks with labelled examples share: rows of different lengths, each framed as its model
+"""What tasks with labeled examples share: rows of different lengths, each framed as its model
 wants it, and answers that are made with the same code that learns them.
 """
 

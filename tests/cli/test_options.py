@@ -15,9 +15,11 @@ import pytest
 from regard.cli.main import GROUPS, main, program
 from regard.core.foreign import KEYS, NOW, WORDS, plain
 from regard.core.options import Option
+from regard.core.tables import fields_of
+from regard.decoding import DecodingOptions
 from regard.models import FAMILIES
 from regard.tasks import TASKS
-from regard.training.recipe import option_keys
+from regard.training.recipe import Recipe, option_keys
 
 CLI = Path(__file__).resolve().parents[2] / "regard" / "cli"
 LEARNING = ["--lr", "--batch-size", "--seq-len", "--epochs", "--steps", "--minutes", "--seed"]
@@ -204,7 +206,8 @@ def test_every_answer_to_a_foreign_word_is_known() -> None:
     for card in FAMILIES.values():
         for config in card.sizes.values():
             known |= {plain(name) for name in config.__dataclass_fields__}
-    keys = {f"{part}." for part in ("shape", "engine", "validation", "checkpoint")}
+    known |= {plain(name) for name in fields_of(DecodingOptions)}
+    keys = {f"{part}." for part in fields_of(Recipe)}
     for word, key in KEYS.items():
         assert word == plain(word) and (key[: key.find(".") + 1] in keys or " " in key)
     for word, answers in WORDS.items():

@@ -1,4 +1,4 @@
-"""Labelled examples in the place of a corpus: how they are divided, and what is settled."""
+"""Labeled examples in the place of a corpus: how they are divided, and what is settled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variants of labelled examples, whose labels stay, made by changing words.
+"""Variants of labeled examples, whose labels stay, made by changing words.
 
 | file | what |
 | --- | --- |

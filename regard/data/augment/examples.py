@@ -1,4 +1,4 @@
-"""Variants of labelled examples: which of their texts may change, so that the label stays right.
+"""Variants of labeled examples: which of their texts may change, so that the label stays right.
 
 | task | what a variant changes |
 | --- | --- |

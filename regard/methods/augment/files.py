@@ -66,7 +66,7 @@ def read_source(
 def read_text(name: str, problems: Problems) -> ExampleSource:
     path, blank = Path(name), 0
     if not path.is_file():
-        raise InputError(f"{name} is no file; give a text, or --task for labelled examples")
+        raise InputError(f"{name} is no file; give a text, or --task for labeled examples")
     source = ExampleSource(TEXT, [], "lines")
     for number, line in TextFile(path, name, problems).lines():
         place = FileLine(name, number)

@@ -1,4 +1,4 @@
-"""From a file of labelled examples to one with their variants, and a report of what was made."""
+"""From a file of labeled examples to one with their variants, and a report of what was made."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from regard.training.run import RECIPE
 class InnerObjective(NamedTuple):
     of: str  # the objective to distill
     options: dict[str, Any]
-    recipe: Recipe  # of a labelled task: with the teacher's own classes and length
+    recipe: Recipe  # of a labeled task: with the teacher's own classes and length
 
 
 def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
@@ -56,7 +56,7 @@ def labelled_of(recipe: Recipe, teacher: Path, of: str) -> InnerObjective:
     learner = objective_of(task)
     if not learner:
         raise ConfigError(
-            f"{recipe.data} is no prepared text, and for labelled examples a task is needed: "
+            f"{recipe.data} is no prepared text, and for labeled examples a task is needed: "
             f"--task {', '.join(filter(objective_of, TASKS))}"
         )
     options = {k: v for k, v in (facts.get("objective") or {}).items() if v is not None}

@@ -55,7 +55,7 @@ def resumed(out: Path) -> tuple[Recipe, FinetuneOptions]:
     )
     if table.get("digest") != data_digest(recipe, stages):
         raise InputError(
-            f"{recipe.data} (or what validates, or the unlabelled examples) has changed since "
+            f"{recipe.data} (or what validates, or the unlabeled examples) has changed since "
             f"{out} began; it can only go on with the same data: restore it, or begin a new run"
         )
     return recipe, stages

@@ -35,7 +35,7 @@ def labelled_by_a_first(
 
 
 def write_labels(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
-    """A text that is labelled already is left out: one that validates must not be learned from,
+    """A text that is labeled already is left out: one that validates must not be learned from,
     whoever labels it, and one that learns has its label.
     """
     first = load(out / FIRST)
@@ -80,7 +80,7 @@ def in_words(summary: Facts, stages: FinetuneOptions) -> str:
     counts = ", ".join(f"{label} {count:,}" for label, count in summary["kept"].items())
     total = sum(summary["kept"].values())
     text = (
-        f"{total:,} of {summary['asked']:,} unlabelled examples were given a label with a "
+        f"{total:,} of {summary['asked']:,} unlabeled examples were given a label with a "
         f"confidence of at least {stages.confidence:g} ({counts})"
     )
     if summary.get("known"):

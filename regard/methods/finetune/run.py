@@ -1,4 +1,4 @@
-"""Fine-tuning: a model that has read before learns a task from labelled examples.
+"""Fine-tuning: a model that has read before learns a task from labeled examples.
 
 Besides the plain run there are three things to ask for, each of them a run or several inside of it:
 

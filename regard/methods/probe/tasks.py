@@ -126,7 +126,7 @@ def task_of_files(
     reading: ProbeFileOptions | None = None,
     limit: int = LIMIT,
 ) -> ProbeTask:
-    """A task from labelled files; the limit is of what learns."""
+    """A task from labeled files; the limit is of what learns."""
     notes: list[str] = []
     how = reading or ProbeFileOptions()
     rows, tested = in_parts(

@@ -132,7 +132,7 @@ def losses(
     limit: int | None,
     testing: dict[str, Any],
 ) -> Iterator[Iterator[Run]]:
-    """The losses of the model's own task on labelled data, or of reading a text.
+    """The losses of the model's own task on labeled data, or of reading a text.
 
     At most so many samples (0: all); data are read as a test would read them.
     """

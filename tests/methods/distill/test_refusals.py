@@ -47,7 +47,7 @@ def test_what_cannot_be_distilled(
     refused(quick(text), Asked(str(tmp_path / "gone"), "layers=2"), "there is no model")
     refused(quick(text), Asked(str(masked), str(tmp_path / "gone")), "no model directory")
     labelled = quick(text, examples={"labels": ["good", "bad"]})
-    refused(labelled, Asked(str(masked), "layers=2"), "examples.labels is for a file of labelled")
+    refused(labelled, Asked(str(masked), "layers=2"), "examples.labels is for a file of labeled")
     # What is found out only on the way leaves no directory behind, either.
     odd = quick(text, objective={"temperature": 0.0})
     refused(odd, Asked(str(masked), "layers=2"), "temperature is 0")

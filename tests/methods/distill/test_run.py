@@ -298,7 +298,7 @@ def test_the_command(masked: Path, text: Path, tmp_path: Path) -> None:
     cases: list[tuple[list[str], str]] = [
         ([str(masked), "--data", str(text)], "--student"),
         ([*words, "--num-beams", "2"], "only --sequence-level uses"),
-        ([*words, "--task", "classify"], "--task is for a file of labelled examples"),
+        ([*words, "--task", "classify"], "--task is for a file of labeled examples"),
         ([*words, "--valid", "v.jsonl"], "--valid is for a file"),
         ([*words, "--skip", "no-label"], "--skip is for a file"),
         ([*words, "--field", "text=body"], "--field is for a file"),

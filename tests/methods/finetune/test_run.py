@@ -45,7 +45,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def unlabelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixty new texts, one of them twice, and ten that are labelled elsewhere."""
+    """Sixty new texts, one of them twice, and ten that are labeled elsewhere."""
     texts = [record["text"] for record in tuning.reviews(60, seed=7)]
     known = [record["text"] for record in tuning.reviews(80)[:10]]
     texts = [text for text in texts if text not in known]
@@ -217,13 +217,13 @@ def test_adapting(bert: Path, reviews: Path, unlabelled: Path, tmp_path: Path) -
     out = tmp_path / "run"
     found = tune(tuning.recipe(bert, reviews), out, adapt="20 steps", unlabelled=str(unlabelled))
     assert found["outcome"] == "done" and found["adapted"]["steps"] == 20
-    assert not (out / "first").exists()  # unlabelled examples are text here
+    assert not (out / "first").exists()  # unlabeled examples are text here
     texts = [json.loads(line)["text"] for line in (out / "text.jsonl").read_text().splitlines()]
     assert len(texts) == len(set(texts)) > 100
     made: Any = runs.recipes.make(runs.recipes.read(out / "recipe.toml"))
     held: Any = labelled_data(made, "valid").examples
     both = {example.text for example in held} & set(texts)
-    assert len(held) == 8 and not both  # what validates is not read before, labelled or not
+    assert len(held) == 8 and not both  # what validates is not read before, labeled or not
     assert read_marker(out / "text")["splits"]["train"]["documents"] == len(texts)
     assert runs.recipes.read(out / "recipe.toml")["model"] == str(out / "adapted")
     before, after = (load_file(p / "model.safetensors") for p in (bert, out / "adapted"))

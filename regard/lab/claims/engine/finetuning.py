@@ -1,4 +1,4 @@
-"""The third kind of experiment: a model that has read learns a task from labelled examples.
+"""The third kind of experiment: a model that has read learns a task from labeled examples.
 
 The start is trained once a seed and kept beside the texts, for all claims that begin with it. An
 experiment says which keys of a fine-tuning's recipe its arms set; scores are those of the last

@@ -1,9 +1,9 @@
-"""Made texts and labelled examples whose answer is known: small worlds that a tiny model can read.
+"""Made texts and labeled examples whose answer is known: small worlds that a tiny model can read.
 
 * moods: a sentence is glad or sad, in one of two shades, and most of its words are of that shade.
   Texts without labels tell which words go together, labels only what that is called.
 * stories: a text has a subject, and its sentences pass through stages in order.
-* creatures: each has a colour and fears another, which stands in a graph and nowhere else.
+* creatures: each has a color and fears another, which stands in a graph and nowhere else.
 
 Words are made of syllables and are entries of the vocabulary; every choice hangs on a key.
 """
@@ -220,7 +220,7 @@ ASKS = ("is the {x} {a} or {b}", "was that {x} {a} or was it {b}")
 class Creature(NamedTuple):
     name: str
     colour: str
-    fears: str  # another colour
+    fears: str  # another color
 
 
 def creatures(seed: int) -> list[Creature]:
@@ -233,7 +233,7 @@ def creatures(seed: int) -> list[Creature]:
 
 
 def question(among: list[Creature], index: int, *key: int | str) -> Record:
-    """Which of two colours? The wrong one is any, that of the other creature, or what is feared."""
+    """Which of two colors? The wrong one is any, that of the other creature, or what is feared."""
     dice = keyed(*key, index)
     subject, other = (among[i] for i in dice.choice(len(among), 2, replace=False))
     while other.colour == subject.colour or other.name == subject.name:
