@@ -147,7 +147,7 @@ class ChoicePrompter(Prompter):
         """With a blank in place of the example, if there is one."""
         values = self.values(example)
         if blank is not None:
-            values |= {name: blank for name in values if name not in ("labels", "link")}
+            values |= {name: blank for name in values if name not in self.task.constant_fields}
         context, gap = self.prompt(shots, values)
         return self.scorer.asks(context, [gap + t for t in self.completions(example).values()])
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError
+from regard.data.corpus import Corpus
 from regard.models.recurrent import MemoryLimits
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample
@@ -39,6 +40,9 @@ class Recurrent(Objective):
     Options: ClassVar[type] = RecurrentOptions
     name = "recurrent"
     recurrent = True
+    comparable = True
+    pipeline_tag = "text-generation"
+    exact_bits = True
 
     def prepare(self) -> None:
         o = self.options
@@ -89,6 +93,12 @@ class Recurrent(Objective):
         hidden = self.hidden(model, batch, state)
         nats = surprise(model, hidden, batch["targets"], batch["scored"])
         return Loss({self.name: nats}, self.counted(batch))
+
+    @classmethod
+    def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
+        """No stream is shorter than a segment."""
+        sizes["batch"] = max(1, min(sizes["batch"], len(corpus) // sizes["length"]))
+        return Recurrent(corpus, RecurrentOptions(), learning=False, **sizes)
 
     def check(self, model: Any) -> None:
         ours = inner(model)

@@ -185,6 +185,7 @@ class Task(Schema):
     # -- by a prompt
 
     fields: ClassVar[tuple[str, ...]] = ()  # what a template may name
+    constant_fields: ClassVar[tuple[str, ...]] = ("labels",)  # hold no text of an example
     answer_fields: ClassVar[tuple[str, ...]] = ()  # what it may end with; none: no prompt asks this
     chooses: ClassVar[bool] = False  # is the answer one of several? Else it is written.
     has_words: ClassVar[bool] = False  # does each label have a word in a prompt?

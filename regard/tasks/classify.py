@@ -24,7 +24,7 @@ from regard.data.problems import FileLine
 from regard.data.read_fields import ID, BadRecord, FieldRecord
 from regard.metrics.labels import Classification
 from regard.models.output import last_row
-from regard.objectives.base import Batch, Loss, Sample
+from regard.objectives.base import Batch, HeadAnswers, Loss, Sample
 from regard.objectives.causal import choose
 from regard.tasks.base import Prediction, Task
 from regard.tasks.multi_row import MultiRow, MultiRowOptions
@@ -79,6 +79,7 @@ class Classify(TextRows):
     Options: ClassVar[type] = ClassifyOptions
     name = "classify"
     counted_by = "share"
+    comparable = True
 
     def prepare(self) -> None:
         choose("weights", self.options.weights, ("equal", "balanced"))
@@ -152,6 +153,10 @@ class Classify(TextRows):
         each = torch.nn.functional.cross_entropy(scores, gold, reduction="none")
         right = ((scores.argmax(1) == gold) & known).sum()
         return each, {"right": (right, known.sum())}
+
+    def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
+        shares, regression = batch["share"], self.regression
+        return [HeadAnswers(self.name, scores["classify"], shares, regression=regression)]
 
     def measure(self, totals: Loss) -> dict[str, float]:
         if not self.regression:

@@ -56,6 +56,8 @@ class LabelledObjective(Objective, Hooks):
     corpus: TaskCorpus  # type: ignore[assignment]
     variants: Variants | None = None  # of the examples, in what learns
     varies: ClassVar[bool] = False  # can it read variants?
+    stretches = False
+    first_is_global: ClassVar[bool] = True  # does the first row of a Longformer see everything?
 
     @classmethod
     def suits(cls, card: Family) -> bool:
@@ -203,6 +205,10 @@ class LabelledObjective(Objective, Hooks):
         """The first figure of every task is higher where the model is better."""
         return new > old
 
+    @property
+    def word_loss(self) -> str:
+        return ""
+
     # -- the model
 
     def hidden(self, model: Any, batch: Batch) -> Tensor:
@@ -221,8 +227,11 @@ class LabelledObjective(Objective, Hooks):
         return y
 
     def global_rows(self, batch: Batch) -> Tensor:
-        """Which rows of a Longformer see everything: [CLS], the first."""
-        return batch["tokens"].new_zeros(batch["tokens"].size(0), 1)
+        """Which rows of a Longformer see everything: [CLS], the first, or none."""
+        tokens: Tensor = batch["tokens"]
+        if self.first_is_global:
+            return tokens.new_zeros(tokens.size(0), 1)
+        return torch.zeros_like(tokens, dtype=torch.bool)
 
     def adapt_model(self, model: Any) -> Any:
         if self.card.task_tokens:

@@ -161,6 +161,9 @@ class MultiRow(LabelledObjective):
         right, examples = totals.seen["right"]
         return {"accuracy": float(right) / max(examples, 1), "loss": self.mean_loss(totals)}
 
+    def answer_counts(self, batch: Batch) -> dict[str, float]:
+        return {self.name: float(batch[self.counted_by].size(0))}
+
     # -- the model
 
     def hf_config(self) -> dict[str, Any]:
@@ -170,6 +173,10 @@ class MultiRow(LabelledObjective):
         return super().hf_config() | ({"pad_token_id": pad} if self.causal else {})
 
     # -- the language model beside the task
+
+    @property
+    def word_loss(self) -> str:
+        return LANGUAGE
 
     @property
     def reads_on(self) -> bool:

@@ -1,6 +1,7 @@
 """A tag for every word: entities in a sentence, such as names, or what each word is, such as verbs.
 
-What learns it is in `tag_objective.py`.
+This file holds what needs no model: how tags are read, checked, measured and shown. What learns
+them is in `tag_objective.py`.
 """
 
 from __future__ import annotations

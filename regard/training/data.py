@@ -13,6 +13,7 @@ from regard.core.tables import Table, from_table
 from regard.data.corpus import Corpus, read_marker
 from regard.models.family import Family
 from regard.objectives import objective as find
+from regard.objectives import objective_of_kind
 from regard.objectives.base import Objective, hooks_of, too_short
 from regard.training.recipe import Recipe, Resolved, replaced
 from regard.training.resolve import DataFacts
@@ -39,8 +40,8 @@ class TextData:
 
     def facts(self, recipe: Recipe, card: Family) -> DataFacts:
         """What is learned from such data, where the recipe leaves it open."""
-        pairs = read_marker(Path(recipe.data)).get("kind") == "pairs"
-        return DataFacts("pairs" if pairs else card.objective)
+        kind = read_marker(Path(recipe.data)).get("kind", "")
+        return DataFacts(objective_of_kind(kind, card.objective))
 
     def build(self, config: Resolved) -> BuiltData:
         """The objectives that learn and that validate."""
@@ -75,7 +76,7 @@ class TextData:
             learning=split == "train",
         )
         built.in_streams = config.batch.order == "streams"
-        if built.in_streams and (self.of_examples or learned(config.objective) == "pairs"):
+        if built.in_streams and (self.of_examples or not built.stretches):
             raise ConfigError(
                 f'batch.order is "streams", but {learned(config.objective)} reads examples, which '
                 "are no stretches of a text; leave it out"

@@ -21,6 +21,7 @@ from regard.core.seeding import keyed
 from regard.data.examples import Tagged
 from regard.data.tags import (
     IGNORED,
+    Entities,
     align_all,
     entities,
     labels,
@@ -34,7 +35,7 @@ from regard.models.gpt import GPT, GPTConfig
 from regard.objectives.base import Loss
 from regard.tasks import task as task_named
 from regard.tasks.crf import CRF
-from regard.tasks.tag_objective import Entities, Tag
+from regard.tasks.tag_objective import Tag
 from regard.training.parallel import ProcessGroup
 from regard.training.train_module import TrainModule, validate
 from tests.equal.reference import ours, scramble

@@ -22,6 +22,8 @@ from regard.objectives.base import Batch, Objective
 from regard.objectives.reading import inner
 from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
+from regard.tasks.link import EntityCandidate, Link, Mention
+from regard.tasks.multilabel import Multilabel, MultiLabelExample
 from regard.training.capture import Capture
 from regard.training.loop import Loop
 from regard.training.rdrop import RDrop, agreeing, divergence
@@ -146,6 +148,34 @@ def test_choices() -> None:
     one, two = twice(lambda: objective.scores(model, batch).log_softmax(1))
     wanted = naive(one[0], two[0]) + naive(one[1], two[1])
     assert float(sums["choose_apart"]) == pytest.approx(float(wanted), rel=1e-10)
+
+
+def test_classes_that_are_each_a_yes_or_no() -> None:
+    given = [
+        MultiLabelExample("a c d", None, ("x",)),
+        MultiLabelExample("b", None, ()),
+        MultiLabelExample("d e f g"),
+    ]
+    objective = judging.build(Multilabel, "bert", judging.examples("multilabel", given, ["x", "y"]))
+    model = lively(judging.model_of("bert", {"classify": 2}, torch.float64))
+    batch = judging.batch_of(objective)
+    sums = found(RDrop(objective, 1.0), model, batch)
+    one, two = twice(lambda: objective.scores(model, batch)[:2])
+    chances = [torch.stack([F.logsigmoid(x), F.logsigmoid(-x)]) for x in (one, two)]
+    assert float(sums["multilabel_apart"]) == pytest.approx(float(naive(*chances)) / 2, rel=1e-10)
+
+
+def test_candidates_of_a_mention() -> None:
+    given = [
+        Mention("a c", "a", (EntityCandidate("b"), EntityCandidate("d", "e")), "d"),
+        Mention("d f", "f", tuple(map(EntityCandidate, "egh")), "h"),
+    ]
+    objective = judging.build(Link, "bert", judging.examples("link", given))
+    model = lively(judging.model_of("bert", {"choose": 1}, torch.float64))
+    batch = judging.batch_of(objective)
+    sums = found(RDrop(objective, 1.0), model, batch)
+    one, two = twice(lambda: objective.scores(model, batch).log_softmax(1))
+    assert float(sums["link_apart"]) == pytest.approx(float(naive(one, two)), rel=1e-10)
 
 
 @pytest.mark.parametrize("options", [{}, {"weights": "balanced"}, {"crf": True}], ids=str)

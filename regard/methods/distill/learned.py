@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from regard.core.errors import ConfigError
 from regard.data.corpus import MARKER, read_marker
-from regard.methods.distill.parts import TEXT
+from regard.methods.distill.parts import is_text_objective
 from regard.methods.runs import model_facts
 from regard.models import FAMILIES
+from regard.objectives import objective_of_kind
 from regard.tasks import TASKS, objective_of
 from regard.tasks.labelled import task_facts
 from regard.training import recipe as recipes
@@ -29,8 +30,7 @@ def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
     of = str(recipe.objective.get("of") or "")
     if not Path(recipe.data, MARKER).is_file():
         return labelled_of(recipe, teacher, of)
-    if read_marker(Path(recipe.data)).get("kind") == "pairs":
-        return InnerObjective(of or "pairs", {}, recipe)
+    of = of or objective_of_kind(read_marker(Path(recipe.data)).get("kind", ""), "")
     if of:
         return InnerObjective(of, {}, recipe)
     if (teacher / RECIPE).is_file():
@@ -38,10 +38,10 @@ def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
         if learned.get("name") == "distill":
             return InnerObjective(str(learned["of"]), dict(learned.get("options", {})), recipe)
         name = learned.pop("name", "")
-        if name in TEXT:
+        if is_text_objective(name):
             return InnerObjective(name, learned, recipe)
     usual = FAMILIES[kind].running_objective
-    if usual not in TEXT:
+    if not is_text_objective(usual):
         raise ConfigError(
             f"{teacher} is a {kind}, which learns {usual!r} from text, and that cannot be "
             "distilled; distill it after it has learned a task, or name another: "

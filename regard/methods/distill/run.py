@@ -24,7 +24,7 @@ from regard.data.corpus import MARKER, Corpus, read_marker
 from regard.formats.directory import describe, load, locate
 from regard.methods.distill.learned import inner_of
 from regard.methods.distill.objective import STYLES
-from regard.methods.distill.parts import TEXT
+from regard.methods.distill.parts import is_text_objective
 from regard.methods.distill.student import check_directory, check_shape, make_student, shape_of
 from regard.methods.distill.teacher import check_tokenizer
 from regard.methods.options import DistillOptions as Asked
@@ -42,9 +42,12 @@ from regard.methods.runs import (
     write_plan,
 )
 from regard.models import FAMILIES
+from regard.objectives import learns_to_write
+from regard.objectives import objective as find_objective
 from regard.tasks.labelled import TASK
 from regard.training import recipe as recipes
 from regard.training.build import is_directory
+from regard.training.data import learned
 from regard.training.parallel import ProcessGroup
 from regard.training.progress import watch
 from regard.training.recipe import Budget, Recipe, replaced
@@ -266,16 +269,18 @@ class DistillRun:
         plan = self.plan
         if plan.sequence and not plan.style:
             return [replaced(recipe, objective={"name": of} | options | recipe.objective)]
-        usual = plan.style or (USUAL if of not in TEXT or of == "pairs" else "distilbert")
+        of_text = is_text_objective(of)
+        running = of_text and find_objective(of).stretches
+        usual = plan.style or ("distilbert" if running else USUAL)
         inside = options | dict(recipe.objective.get("options", {}))
         table = {"of": of, "teacher": str(teacher), "style": usual}
         whole = {"name": "distill"} | table | recipe.objective | {"options": inside}
         recipe = replaced(recipe, objective=whole)
-        if whole["style"] == "distilbert" and of in TEXT:
+        if whole["style"] == "distilbert" and of_text:
             return [filled(recipe, DISTILBERT)]
         if whole["style"] != TINY:
             return [recipe]
-        if of in TEXT:  # general distillation learns the layers alone (Jiao et al. 2020, 3.2)
+        if of_text:  # general distillation learns the layers alone (Jiao et al. 2020, 3.2)
             return [filled(recipe, TINY_LAYERS)]
         # No answer is learned yet, so that no score of answers may end the stage or choose of it.
         layers = replaced(
@@ -335,7 +340,7 @@ class DistillRun:
 def keep_task(teacher: Path, out: Path) -> None:
     """What a model that answers in texts is asked by is its teacher's, too."""
     objective = recipes.read(out / RECIPE)["objective"]
-    writes = "pairs" in (objective["name"], objective.get("of"))
+    writes = learns_to_write(learned(objective))
     if writes and (teacher / TASK).is_file() and not (out / TASK).is_file():
         shutil.copyfile(teacher / TASK, out / TASK)
 

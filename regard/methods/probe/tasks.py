@@ -27,6 +27,7 @@ from regard.tasks.corpus import divide
 
 PARTS = ("train", "dev", "test")
 HELD_OUT = 0.2  # of one file: half of it validates, half tests
+WORDS, TEXTS = "tag", "classify"  # the tasks whose files a probe reads
 UD = (".conllu", ".conll-u")
 SAME = "measured on the data of --valid, which also told when to stop; --test gives others"
 
@@ -189,7 +190,7 @@ def examples(name: str, reading: ProbeFileOptions, notes: list[str], part: str) 
         trees = read_trees(name, reading.skip, problems)
         rows: list[Any] = [Tagged(tree.words, tree.tags(chosen), tree.place) for tree in trees]
     else:
-        task = "tag" if tagged(name, reading) else "classify"
+        task = WORDS if tagged(name, reading) else TEXTS
         rows = read(name, task, problems=problems, **vars(reading))
     notes += problems.notes(part)
     for example in rows:
@@ -203,12 +204,14 @@ def examples(name: str, reading: ProbeFileOptions, notes: list[str], part: str) 
 
 def tagged(name: str, reading: ProbeFileOptions) -> bool:
     """Does a file hold words with tags? Columns do; of records their first says it."""
-    if "words" in reading.fields or "tags" in reading.fields:
+    task = task_named(WORDS)
+    if reading.fields.keys() & {*task.needed, *task.answers}:
         return True
-    form = reading.form or FileReader(name, task_named("tag")).forms[name]
+    form = reading.form or FileReader(name, task).forms[name]
     if form == "jsonl":
         for _, values in json_lines(TextFile(Path(name), name, Problems())):
-            return any(str(key).lower() in ("words", "tokens") for key in values)
+            names = [name for role in task.needed for name in task.roles[role].split()]
+            return any(str(key).lower() in names for key in values)
     return form == "conll" and ".tsv" not in [x.lower() for x in Path(name).suffixes]
 
 

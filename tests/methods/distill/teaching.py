@@ -14,6 +14,8 @@ from regard.methods.distill.objective import Distill
 from regard.tasks.answer_objective import AnswerObjective
 from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
+from regard.tasks.link import EntityCandidate, Link, Mention
+from regard.tasks.multilabel import Multilabel, MultiLabelExample
 from regard.tasks.tag_objective import Tag
 from tests.objectives.rules import make
 from tests.objectives.small import random_documents, text_corpus
@@ -84,6 +86,23 @@ TASKS: dict[str, tuple[Any, list[Any], list[str]]] = {
     "answer": (
         AnswerObjective,
         [Question("What was", "a b c d", (Gold("b c", 2),)), Question("What", "e f", ())],
+        [],
+    ),
+    "multilabel": (
+        Multilabel,
+        [
+            MultiLabelExample("a b", None, ("x", "z")),
+            MultiLabelExample("c d e", None, ()),
+            MultiLabelExample("f"),
+        ],
+        ["x", "y", "z"],
+    ),
+    "link": (
+        Link,
+        [
+            Mention("a b c", "b", (EntityCandidate("d", "e f"), EntityCandidate("g")), "g"),
+            Mention("h i", "h", tuple(map(EntityCandidate, "jkl")), "j"),
+        ],
         [],
     ),
 }

@@ -209,7 +209,7 @@ def test_tasks_of_a_student_that_is_its_teacher(task: str, family: str, tmp_path
     assert loss.counts == objective.counts(batch) and loss.sums.keys() == loss.counts.keys()
     for name, value in values(loss).items():
         assert (abs(value) < 1e-9) == (name.startswith("soft") or name == "cosine"), name
-    assert loss.counts[soft] == {"tag": 4.0, "classify": 3.0}.get(task, len(objective))
+    assert loss.counts[soft] == {"tag": 4.0}.get(task, len(objective))
     with torch.no_grad():
         for parameter in student.parameters():
             parameter.mul_(1.5)
@@ -229,6 +229,24 @@ def test_answers_of_a_task_by_hand(tmp_path: Path) -> None:
     ours, theirs = (objective.inner.scores(m, batch).log_softmax(1) for m in (student, teacher))
     wanted = F.kl_div(ours, theirs, reduction="sum", log_target=True)
     torch.testing.assert_close(found.sums["soft_classify"], wanted)
+
+
+def test_every_class_of_several_is_taught_by_hand(tmp_path: Path) -> None:
+    """Each class is a yes or no of its own, and an example loses their mean."""
+    objective, teacher = labelled(
+        "multilabel", "bert", tmp_path / "teacher", style="tinybert-answers"
+    )
+    student = model_of("bert", {"classify": 3}, layers=1)
+    batch = first_batch(objective, 3)
+    loss = objective.loss(student, batch)
+    assert loss.counts == {"soft_multilabel": 3.0} and not batch["known"].all()
+    ours, theirs = (objective.inner.scores(model, batch) for model in (student, teacher))
+    wanted = sum(
+        F.kl_div(F.logsigmoid(sign * ours), F.logsigmoid(sign * theirs), log_target=True,
+                 reduction="none")
+        for sign in (1, -1)
+    )  # fmt: skip
+    torch.testing.assert_close(loss.sums["soft_multilabel"], wanted.mean(1).sum())
 
 
 def test_whether_there_is_an_answer_is_taught_too(tmp_path: Path) -> None:
