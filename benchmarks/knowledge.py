@@ -44,7 +44,7 @@ TRAIN, VALID, TEST = 6000, 500, 2000  # examples
 STEPS, SAMPLES, RATE = 1000, 32, 1e-3
 REACHED, CHANCE = 0.9, 0.55  # goals: at least with knowledge, at most without
 
-RULES = ["entity", "relation:colour", "relation:fears"]
+RULES = ["entity", "relation:color", "relation:fears"]
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "none": ("without knowledge", {}),
     "tree": ("branches with the visible matrix", {"mode": "tree"}),
@@ -66,7 +66,7 @@ def creatures(seed: int) -> list[str]:
 
 class Creature(NamedTuple):
     name: str
-    colour: str
+    color: str
     fears: str  # another color
 
 
@@ -75,8 +75,8 @@ def world(seed: int) -> list[Creature]:
 
     found = []
     for name in creatures(seed):
-        colour, fears = keyed(seed, "properties", name).choice(COLOURS, 2, replace=False)
-        found.append(Creature(name, str(colour), str(fears)))
+        color, fears = keyed(seed, "properties", name).choice(COLOURS, 2, replace=False)
+        found.append(Creature(name, str(color), str(fears)))
     return found
 
 
@@ -88,17 +88,17 @@ def examples(count: int, among: list[Creature], *key: int | str) -> list[dict[st
     for index in range(count):
         dice = keyed(*key, index)
         asked, other = (among[i] for i in dice.choice(len(among), 2, replace=False))
-        while other.colour == asked.colour or other.name == asked.name:
+        while other.color == asked.color or other.name == asked.name:
             other = among[int(dice.integers(len(among)))]
-        others = [c for c in COLOURS if c not in (asked.colour, asked.fears, other.colour)]
-        wrong = (str(dice.choice(others)), other.colour, asked.fears)[index % len(KINDS)]
-        first, second = (str(c) for c in dice.permutation([asked.colour, wrong]))
+        others = [c for c in COLOURS if c not in (asked.color, asked.fears, other.color)]
+        wrong = (str(dice.choice(others)), other.color, asked.fears)[index % len(KINDS)]
+        first, second = (str(c) for c in dice.permutation([asked.color, wrong]))
         a, b = (str(x) for x in dice.permutation([asked.name, other.name]))
         made.append(
             {
                 "premise": str(dice.choice(FRAMES)).format(a=a, b=b),
                 "hypothesis": str(dice.choice(ASKS)).format(x=asked.name, a=first, b=second),
-                "label": asked.colour,
+                "label": asked.color,
             }
         )
     return made
@@ -110,7 +110,7 @@ def tokenizer() -> Any:
     from regard.data.tokenizer import Tokenizer, word_pieces
 
     words = {word for text in [*FRAMES, *ASKS] for word in text.split() if "{" not in word}
-    words |= {*COLOURS, "colour", "fears"}
+    words |= {*COLOURS, "color", "fears"}
     marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     starts = [start for start in STARTS if start not in words]
     made = Tokenizer(word_pieces([*marks, *sorted(words), *starts, *(f"##{end}" for end in ENDS)]))

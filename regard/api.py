@@ -107,7 +107,7 @@ class LoadedModel(Checkpoint):
 
         One text gives one Tagging; a list, whatever it holds, is a list of sentences.
         """
-        from regard.data.examples import Tagged
+        from regard.data.examples import TaggedExample
         from regard.tasks.tag import WORD, tagging
 
         given, one = listed(sentences)
@@ -116,7 +116,7 @@ class LoadedModel(Checkpoint):
             if not words or not all(words):
                 raise InputError(f"sentence {number:,} has no words, or an empty one")
         visible([" ".join(words) for words in cut], "sentence")
-        found = ask(self, ("tag",), [Tagged(tuple(words)) for words in cut], {})
+        found = ask(self, ("tag",), [TaggedExample(tuple(words)) for words in cut], {})
         known = self._asked[-1].labels if found else []
         made = [tagging(words, said, known) for words, said in zip(cut, found, strict=True)]
         return given_back(made, one)
@@ -320,7 +320,7 @@ def labels(
     options: dict[str, Any],
 ) -> Any:
     """Of texts, or of pairs of them."""
-    from regard.data.examples import Labelled
+    from regard.data.examples import LabeledExample
 
     first, one = listed(texts)
     visible(first, "text")
@@ -328,7 +328,7 @@ def labels(
     if others is not None:
         second = [*beside(others, len(first), "texts", "second texts")]
         visible(second, "second text")
-    examples = [Labelled(a, b) for a, b in zip(first, second, strict=True)]
+    examples = [LabeledExample(a, b) for a, b in zip(first, second, strict=True)]
     return given_back(ask(loaded, tasks, examples, options), one)
 
 

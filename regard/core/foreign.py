@@ -132,8 +132,8 @@ WORDS = {
     "typical": "typical-p",
     "samples": "num-samples batch-size importance-examples",
     "nsamples": "num-samples",
-    "best": "n-best num_return_sequences",
-    "nbest": "n-best num_return_sequences",
+    "best": "num-return-sequences",
+    "nbest": "num-return-sequences",
     "topn": "candidates",
     "top": "candidates",
     "stopstrings": "stop",
@@ -338,7 +338,6 @@ KEYS = {
     **dict.fromkeys(
         ("savetotallimit", "keepintervalupdates", "keeplastepochs"), "checkpoint.keep=N"
     ),
-    "numreturnsequences": "--num-samples N, or --n-best N beside --num-beams",
     "overwriteoutputdir": "--out with another directory: no run is overwritten",
     **dict.fromkeys(("modelnameorpath", "model"), "MODEL, the first word after the command"),
 }

@@ -28,7 +28,7 @@ class DemonstrationPool:
         self.place: dict[str, int] = {}
         self.classes: dict[str, list[int]] = {}
         for example in pool if count else ():
-            if not example.labelled or not example.asked() or example.asked() in self.place:
+            if not example.labeled or not example.asked() or example.asked() in self.place:
                 continue
             self.place[example.asked()] = len(self.pool)
             for label in example.labels():

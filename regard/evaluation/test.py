@@ -196,14 +196,14 @@ def examples_of(
     )  # fmt: skip
     notes = problems.notes()
     task.check_tested(examples, predictor.labels)
-    known = [example for example in examples if example.labelled]
+    known = [example for example in examples if example.labeled]
     if not known:
         raise InputError(
             f"{', '.join(data)} holds no right answers for {predictor.task}, so nothing can be "
             f"tested; 'regard check {data[0]} --task {predictor.task}' says what it holds"
         )
     if missing := len(examples) - len(known):
-        first = next(example for example in examples if not example.labelled)
+        first = next(example for example in examples if not example.labeled)
         if "missing-label" not in plan.skip:
             raise InputError(
                 f"{missing:,} of {len(examples):,} examples have no right answer, the first is at "

@@ -15,7 +15,7 @@ import torch
 import regard
 from regard.api import LoadedModel, load
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.data.examples import Labelled, Question, TextPair
+from regard.data.examples import LabeledExample, Question, TextPair
 from regard.decoding import fill, generate
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
@@ -44,7 +44,7 @@ def minilm() -> Path:
 def test_classify_gives_one_for_one_and_many_for_many(world):
     loaded = load(world.run("reviewer"))
     many = texts(30, 7)
-    wanted = Predictor(load(world.run("reviewer")))([Labelled(text) for text in many])
+    wanted = Predictor(load(world.run("reviewer")))([LabeledExample(text) for text in many])
     assert loaded.classify(many) == wanted
     one = loaded.classify(many[0])
     assert one.value in ("good", "bad") and one.value == wanted[0].value
@@ -176,7 +176,7 @@ def test_fill(world):
     loaded = load(world.model("bert"))
     text = "the [MASK] was great"
     assert loaded.fill(text) == fill(load(world.model("bert")), text)[0]
-    assert [found.text for found in loaded.fill([text, text], top=2)] == [
+    assert [found.text for found in loaded.fill([text, text], top_k=2)] == [
         loaded.fill(text).text
     ] * 2
 

@@ -114,7 +114,7 @@ MOVED = {
         "share=word-fraction source=insertion-rule masked=mask-model rule=mask-rule "
         "top=candidates beams=num-beams processes=jobs"
     ),
-    ("finetune", "finetune"): "recipe=config rate=lr unlabelled=unlabeled",
+    ("finetune", "finetune"): "recipe=config rate=lr unlabeled=unlabeled",
     ("test", "evaluate"): (
         "worst=show-errors beams=num-beams tokens=max-new-tokens alpha=length-penalty "
         "batch=batch-size length=seq-len"
@@ -127,7 +127,7 @@ MOVED = {
     ("generate", "generate"): (
         "tokens=max-new-tokens minimum=min-new-tokens typical=typical-p "
         "repetition=repetition-penalty no-repeat=no-repeat-ngram-size samples=num-samples "
-        "beams=num-beams best=n-best "
+        "beams=num-beams best=num-return-sequences "
         "alpha=length-penalty penalty=length-penalty-form stopping=beam-stopping"
     ),
     ("fill", "fill"): "top=candidates order=fill-order tokens=max-new-tokens",

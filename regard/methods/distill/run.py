@@ -44,7 +44,7 @@ from regard.methods.runs import (
 from regard.models import FAMILIES
 from regard.objectives import learns_to_write
 from regard.objectives import objective as find_objective
-from regard.tasks.labelled import TASK
+from regard.tasks.labeled import TASK
 from regard.training import recipe as recipes
 from regard.training.build import is_directory
 from regard.training.data import learned
@@ -330,7 +330,12 @@ class DistillRun:
 
         try:
             teach_pairs(
-                load(teacher), data, place, beams=self.plan.beams, precision=precision, watch=tell
+                load(teacher),
+                data,
+                place,
+                beams=self.plan.num_beams,
+                precision=precision,
+                watch=tell,
             )
         finally:
             progress.close()

@@ -20,7 +20,7 @@ from typing import Any
 from regard.lab.claims.engine.cache import ENGINE, mark, once
 from regard.lab.claims.engine.claim import ClaimCell, ClaimExperiment
 from regard.lab.claims.engine.experiment import QUIET, Workspace, finished
-from regard.lab.claims.engine.labelled_texts import Files, mood_text
+from regard.lab.claims.engine.labeled_texts import Files, mood_text
 from regard.training import recipe as recipes
 from regard.training.recipe import Table
 

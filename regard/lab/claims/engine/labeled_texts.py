@@ -219,7 +219,7 @@ ASKS = ("is the {x} {a} or {b}", "was that {x} {a} or was it {b}")
 
 class Creature(NamedTuple):
     name: str
-    colour: str
+    color: str
     fears: str  # another color
 
 
@@ -227,8 +227,8 @@ def creatures(seed: int) -> list[Creature]:
     every = [first + last for first in STARTS for last in ENDS]
     animals = []
     for i in permutation(len(every), seed, "creatures"):
-        colour, fears = keyed(seed, "properties", every[i]).choice(COLOURS, 2, replace=False)
-        animals.append(Creature(every[i], str(colour), str(fears)))
+        color, fears = keyed(seed, "properties", every[i]).choice(COLOURS, 2, replace=False)
+        animals.append(Creature(every[i], str(color), str(fears)))
     return animals
 
 
@@ -236,23 +236,23 @@ def question(among: list[Creature], index: int, *key: int | str) -> Record:
     """Which of two colors? The wrong one is any, that of the other creature, or what is feared."""
     dice = keyed(*key, index)
     subject, other = (among[i] for i in dice.choice(len(among), 2, replace=False))
-    while other.colour == subject.colour or other.name == subject.name:
+    while other.color == subject.color or other.name == subject.name:
         other = among[int(dice.integers(len(among)))]
-    rest = [c for c in COLOURS if c not in (subject.colour, subject.fears, other.colour)]
-    wrong = (str(dice.choice(rest)), other.colour, subject.fears)[index % 3]
-    first, second = (str(c) for c in dice.permutation([subject.colour, wrong]))
+    rest = [c for c in COLOURS if c not in (subject.color, subject.fears, other.color)]
+    wrong = (str(dice.choice(rest)), other.color, subject.fears)[index % 3]
+    first, second = (str(c) for c in dice.permutation([subject.color, wrong]))
     a, b = (str(x) for x in dice.permutation([subject.name, other.name]))
     return {
         "premise": str(dice.choice(FRAMES)).format(a=a, b=b),
         "hypothesis": str(dice.choice(ASKS)).format(x=subject.name, a=first, b=second),
-        "label": subject.colour,
+        "label": subject.color,
     }
 
 
 def creature_text(place: Path) -> Path:
     """Questions about creatures of another world: the words, and no fact that is asked for."""
     known = {word for text in (*FRAMES, *ASKS) for word in text.split() if "{" not in word}
-    known |= {*COLOURS, "colour", "fears"}
+    known |= {*COLOURS, "color", "fears"}
     pieces = [*(s for s in STARTS if s not in known), *(f"##{end}" for end in ENDS)]
 
     def documents() -> Iterator[str]:
@@ -272,7 +272,7 @@ def facts(place: Path, seed: int, count: int) -> Files:
     seen, unseen = every[: len(every) * 3 // 4], every[len(every) * 3 // 4 :]
     graph = place / "facts.tsv"
     Graph(
-        fact for c in every for fact in ((c.name, "colour", c.colour), (c.name, "fears", c.fears))
+        fact for c in every for fact in ((c.name, "color", c.color), (c.name, "fears", c.fears))
     ).write(graph)
     parts = {"train": (count, seen), "test": (TESTED, unseen)}
     files = {
