@@ -1,6 +1,9 @@
 """What can be asked of an opened model, in the words of the command line.
 
     loaded = regard.load("my-run")
+    batch = loaded.tokenizer(["a film", "a long book"], return_tensors="pt")
+    loaded.logits(**batch)                                 # [2, tokens, words]
+    loaded.generate("Once upon a time", max_new_tokens=20).text
     loaded.classify("a warm and moving film").value       # 'good'
     loaded.tag(["Angela Merkel visited Paris ."])[0].entities
     loaded.answer("Who sat?", "The cat sat on the mat.").value
@@ -25,6 +28,7 @@ from regard.formats import Checkpoint
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
     from regard.data.examples import Example
     from regard.decoding.filling import FilledText
@@ -38,6 +42,26 @@ class LoadedModel(Checkpoint):
     """An opened model with everything that belongs to it, and what can be asked of it."""
 
     _asked: tuple[Any, ...] = ()  # what was asked last, and what answered it
+
+    def logits(self, *inputs: Tensor, head: str | None = None, **named: Any) -> Tensor:
+        """The scores of what the directory was saved for: of the vocabulary [B, T, words], or of
+        the head of a task, such as [B, classes]; `head` names one of several. The arguments are
+        those of `model`, whose own result is the hidden states.
+        """
+        model = self.model
+        heads = [name for name in getattr(model, "heads", ()) if name != "pool"]
+        if hasattr(model, "output"):
+            heads = [name for name in heads if name != "next"]
+        elif not heads:
+            raise InputError(
+                "this model has no output to the vocabulary, and no head of a task; call .model, "
+                "which gives the hidden states, or load it with a head: heads={'classify': 2}"
+            )
+        head = head or next(iter(heads), None)
+        hidden = model(*inputs, **named)
+        mask = named.get("attention_mask", inputs[1] if len(inputs) > 1 else None)
+        scores: Tensor = model.logits(hidden) if head is None else model.read(head, hidden, mask)
+        return scores
 
     def predict(self, records: Any, **decoding: Any) -> Any:
         """What the model says of records of the task that it has learned: each a table of values by
@@ -83,7 +107,7 @@ class LoadedModel(Checkpoint):
 
         One text gives one Tagging; a list, whatever it holds, is a list of sentences.
         """
-        from regard.data.examples import Tagged
+        from regard.data.examples import TaggedExample
         from regard.tasks.tag import WORD, tagging
 
         given, one = listed(sentences)
@@ -92,7 +116,7 @@ class LoadedModel(Checkpoint):
             if not words or not all(words):
                 raise InputError(f"sentence {number:,} has no words, or an empty one")
         visible([" ".join(words) for words in cut], "sentence")
-        found = ask(self, ("tag",), [Tagged(tuple(words)) for words in cut], {})
+        found = ask(self, ("tag",), [TaggedExample(tuple(words)) for words in cut], {})
         known = self._asked[-1].labels if found else []
         made = [tagging(words, said, known) for words, said in zip(cut, found, strict=True)]
         return given_back(made, one)
@@ -296,7 +320,7 @@ def labels(
     options: dict[str, Any],
 ) -> Any:
     """Of texts, or of pairs of them."""
-    from regard.data.examples import Labelled
+    from regard.data.examples import LabeledExample
 
     first, one = listed(texts)
     visible(first, "text")
@@ -304,7 +328,7 @@ def labels(
     if others is not None:
         second = [*beside(others, len(first), "texts", "second texts")]
         visible(second, "second text")
-    examples = [Labelled(a, b) for a, b in zip(first, second, strict=True)]
+    examples = [LabeledExample(a, b) for a, b in zip(first, second, strict=True)]
     return given_back(ask(loaded, tasks, examples, options), one)
 
 

@@ -244,7 +244,7 @@ def distill(
                               "labeled examples")  # fmt: skip
         check_data(recipe.data)
         place = run.place()
-        if "beams" in method and not method.get("sequence"):
+        if "num_beams" in method and not method.get("sequence"):
             raise ConfigError(f"--num-beams is {method['beams']}, which only --sequence-level uses")
         if run.dry_run:
             raise ConfigError("--dry-run: a distillation makes its student first; leave it out")

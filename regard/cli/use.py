@@ -186,7 +186,9 @@ def fill(
     loaded = opened(model, download=download)
     from regard.decoding import fill as run
 
-    filled = run(loaded, blanked, top=candidates, order=fill_order, tokens=max_new_tokens)[0]
+    filled = run(
+        loaded, blanked, top_k=candidates, order=fill_order, max_new_tokens=max_new_tokens
+    )[0]
     blanks = [
         [{"text": c.text, "ids": c.ids, "probability": c.probability} for c in blank]
         for blank in filled.blanks

@@ -17,7 +17,7 @@ from regard.formats.directory import Checkpoint, load
 from regard.objectives import learns_to_write
 from regard.tasks import task as find
 from regard.tasks.base import Prediction
-from regard.tasks.labelled import TASK
+from regard.tasks.labeled import TASK
 from regard.training.run import pick_device
 
 

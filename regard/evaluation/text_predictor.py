@@ -24,7 +24,7 @@ from regard.tasks import task as find
 from regard.tasks.as_text import CHUNK, LENGTH, prefix_of
 from regard.tasks.base import Prediction
 from regard.tasks.inference import ROWS, by_tokens, portions
-from regard.tasks.labelled import TASK
+from regard.tasks.labeled import TASK
 from regard.tasks.text_forms import LabelWords, TextFormatter
 from regard.training import recipe as recipes
 from regard.training.run import RECIPE
@@ -56,7 +56,7 @@ class TextPredictor:
         if options.get("precision") == "fp32":
             options["precision"] = "own"
         self.options = DecodingOptions.of({"max_new_tokens": facts["tokens"]} | options)
-        self.batch = self.options.batch if "batch" in options else ROWS
+        self.batch = self.options.batch_size if "batch" in options else ROWS
         self.decoder = Decoder(loaded, self.options)
         self.tokenizer = self.decoder.prompts.words()
         pair, ends = self.decoder.prompts.pair, self.decoder.prompts.ends()

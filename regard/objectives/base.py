@@ -47,7 +47,7 @@ class HeadAnswers:
     scores: Tensor  # [rows, K] or [rows, P, K]; there may be two dimensions of rows
     shares: Tensor | None = None  # [rows]: how much each row counts in the loss; None: all alike
     eligible: Tensor | None = None  # [rows, K] or [rows, 1, K]: what can be chosen; None: all
-    asked: Tensor | None = None  # [rows]: which rows are answers, labelled or not; None: all
+    asked: Tensor | None = None  # [rows]: which rows are answers, labeled or not; None: all
     regression: bool = False  # the scores are numbers [rows, 1], and no logits
 
 

@@ -30,8 +30,8 @@ class RecurrentOptions:
     shift: bool = True  # every epoch begins its streams elsewhere
     # Of validation, where None is what holds in learning:
     evaluation_length: int | None = None  # tokens of a segment
-    evaluation_memory: int | None = None  # rows that are remembered
-    evaluation_clamp: int | None = None  # the largest distance
+    evaluation_mem_len: int | None = None  # rows that are remembered
+    evaluation_clamp_len: int | None = None  # the largest distance
 
 
 class Recurrent(Objective):
@@ -52,7 +52,7 @@ class Recurrent(Objective):
                 raise ConfigError(f"evaluation_{name} is {value}; it must be at least {least}")
         if not self.learning and o.evaluation_length is not None:
             self.length = o.evaluation_length
-        wanted = {"mem_len": o.evaluation_memory, "clamp_len": o.evaluation_clamp}
+        wanted = {"mem_len": o.evaluation_mem_len, "clamp_len": o.evaluation_clamp_len}
         self.other = {field: value for field, value in wanted.items() if value is not None}
         self.stream = -(-len(self.corpus) // self.batch)  # tokens of one
 

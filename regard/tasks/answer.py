@@ -99,7 +99,7 @@ class AnswerTask(Task):
         return f"question: {example.question} context: {example.passage}"
 
     def target(self, example: Example) -> str:
-        if not isinstance(example, Question) or not example.labelled:
+        if not isinstance(example, Question) or not example.labeled:
             return super().target(example)
         return NO_ANSWER if example.impossible else example.answers[0].text
 

@@ -37,7 +37,7 @@ from regard.objectives.causal import choose
 from regard.objectives.reading import inner
 from regard.tasks.base import Prediction
 from regard.tasks.inference import said_of
-from regard.tasks.labelled import LabelledObjective
+from regard.tasks.labeled import LabeledObjective
 from regard.tasks.multi_row import check_bare
 from regard.tasks.spans import (
     SpanAnswer,
@@ -79,7 +79,7 @@ class WindowAnswers(NamedTuple):
     versus: bool  # does the null answer compete with the spans?
 
 
-class AnswerObjective(LabelledObjective):
+class AnswerObjective(LabeledObjective):
     Options: ClassVar[type] = AnswerOptions
     name = "answer"
     comparable = True

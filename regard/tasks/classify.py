@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.attention.precision import wide
 from regard.core.errors import ConfigError, InputError
-from regard.data.examples import Example, Labelled
+from regard.data.examples import Example, LabeledExample
 from regard.data.input_formats import FormattedInput, framed
 from regard.data.problems import FileLine
 from regard.data.read_fields import ID, BadRecord, FieldRecord
@@ -185,7 +185,7 @@ class Classify(TextRows):
         return super().hf_config() | names | {"problem_type": "regression"}
 
 
-def score_of(example: Labelled) -> float:
+def score_of(example: LabeledExample) -> float:
     if example.label is None:
         return float("nan")
     try:
@@ -218,7 +218,7 @@ def pearson(totals: Loss) -> float:
 class TextTask(Task):
     """A text, or two, with one class or several."""
 
-    example: ClassVar[type[Labelled]] = Labelled
+    example: ClassVar[type[LabeledExample]] = LabeledExample
     needed: ClassVar[tuple[str, ...]] = ("text",)
     record_texts = ("text", "pair")
     sides: ClassVar[tuple[str, str]] = ("text", "pair")  # what stands before each, as text
@@ -266,7 +266,7 @@ class TextTask(Task):
         return super().from_texts(texts, place)
 
 
-class LabelledText(TextTask):
+class LabeledText(TextTask):
     """Two texts and a class, unless a task says otherwise."""
 
     roles: ClassVar[Mapping[str, str]] = {"text": FIRST, "pair": SECOND, "label": CLASS, "id": ID}
@@ -384,7 +384,7 @@ class LabelledText(TextTask):
             )
 
 
-class ClassifyTask(LabelledText):
+class ClassifyTask(LabeledText):
     """Of one text, or of two."""
 
     name = "classify"

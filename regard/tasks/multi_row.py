@@ -22,7 +22,7 @@ from regard.data.input_formats import FormattedInput, bare
 from regard.models import FAMILIES
 from regard.models.family import Family
 from regard.objectives.base import Batch, Loss, Sample
-from regard.tasks.labelled import ROWS, LabelledObjective
+from regard.tasks.labeled import ROWS, LabeledObjective
 
 LANGUAGE = "language"  # the name of the second loss
 
@@ -35,7 +35,7 @@ class MultiRowOptions:
     knowledge: dict[str, Any] = field(default_factory=dict)  # of regard.tasks.knowledge
 
 
-class MultiRow(LabelledObjective):
+class MultiRow(LabeledObjective):
     """A subclass gives `groups_of` (the rows of each example), `judged` (the scores of each) and
     `nats` (what they lose).
     """

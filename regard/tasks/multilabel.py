@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError, InputError
-from regard.data.examples import Example, Labelled
+from regard.data.examples import Example, LabeledExample
 from regard.data.files import needed
 from regard.data.read_fields import ID, BadRecord, FieldRecord
 from regard.metrics.base import Array, Figures, TaskMetric, Weighted, f1, mean, ratio
@@ -33,7 +33,7 @@ NOTHING = "none"  # what a model writes where no class applies
 
 
 @dataclass(frozen=True, slots=True)
-class MultiLabelExample(Labelled):
+class MultiLabelExample(LabeledExample):
     """A text or two with any number of classes; None: they are not known."""
 
     label: tuple[str, ...] | None = None  # type: ignore[assignment]

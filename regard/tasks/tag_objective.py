@@ -43,7 +43,7 @@ from regard.objectives.causal import choose
 from regard.objectives.reading import inner
 from regard.tasks.base import Prediction
 from regard.tasks.crf import CRF, allowed
-from regard.tasks.labelled import LabelledObjective
+from regard.tasks.labeled import LabeledObjective
 
 UNKNOWN = -1  # the label of a word whose tag is not given
 CHAIN = "crf.safetensors"
@@ -58,7 +58,7 @@ class TagOptions:
     knowledge: dict[str, Any] = field(default_factory=dict)  # of regard.tasks.knowledge
 
 
-class Tag(LabelledObjective):
+class Tag(LabeledObjective):
     Options: ClassVar[type] = TagOptions
     name = "tag"
     varies = True

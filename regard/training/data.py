@@ -1,4 +1,4 @@
-"""What a run learns from: prepared text and its objectives. Labelled examples are handed in by the
+"""What a run learns from: prepared text and its objectives. Labeled examples are handed in by the
 layers above, as a subclass that reads them.
 """
 
@@ -28,7 +28,7 @@ class BuiltData(NamedTuple):
 class TextData:
     """Prepared text."""
 
-    of_examples = False  # samples are labelled examples, and no stretches of a text
+    of_examples = False  # samples are labeled examples, and no stretches of a text
     beforehand = frozenset({"data"})  # what may stand in a run's directory before it begins
 
     def __init__(self, objectives: Mapping[str, tuple[str, str]] | None = None) -> None:

@@ -48,7 +48,12 @@ def test_log_probabilities_are_the_models(specimen: Specimen) -> None:
     drawn = {"num_samples": 3, "top_k": 9, "temperature": 0.7, "repetition_penalty": 1.3, "seed": 5}
     for options in (
         drawn,
-        {"num_beams": 3, "num_return_sequences": 3, "penalty": "common", "length_penalty": 0.0},
+        {
+            "num_beams": 3,
+            "num_return_sequences": 3,
+            "length_penalty_form": "common",
+            "length_penalty": 0.0,
+        },
     ):
         for found in generate(
             LoadedModel(model), PROMPTS[1], max_new_tokens=12, eos_ids=[4], **options

@@ -50,7 +50,7 @@ def test_labels_come_as_a_list_or_as_a_text(tmp_path: Path) -> None:
     problems = Problems()
     found: list[Any] = read(str(file), "multilabel", problems=problems)
     assert [e.label for e in found] == [("b", "a"), ("a", "c", "d"), (), ("a",)]
-    assert found[2].labelled and problems.count("warning") == 1
+    assert found[2].labeled and problems.count("warning") == 1
     file.write_text(json.dumps({"text": "x", "labels": {"a": 1}}), encoding="utf-8")
     with pytest.raises(InputError, match="the labels are dict"):
         read(str(file), "multilabel")

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import regard.training.rdrop as agree_file
 from regard.attention.dropout import Dropout
 from regard.core.errors import ConfigError
-from regard.data.examples import Labelled, MultipleChoice
+from regard.data.examples import LabeledExample, MultipleChoice
 from regard.models.bert import Bert
 from regard.models.output import SoftTarget
 from regard.models.state import State
@@ -84,8 +84,12 @@ def test_a_divergence_is_that_of_torch() -> None:
 # -- heads
 
 
-def texts() -> list[Labelled]:
-    return [Labelled("a c d", label="x"), Labelled("b", label="y"), Labelled("d e f g", label=None)]
+def texts() -> list[LabeledExample]:
+    return [
+        LabeledExample("a c d", label="x"),
+        LabeledExample("b", label="y"),
+        LabeledExample("d e f g", label=None),
+    ]
 
 
 def test_classes() -> None:
@@ -104,7 +108,7 @@ def test_classes() -> None:
 
 
 def test_scores_are_apart_by_their_square() -> None:
-    given = [Labelled("a c", "b", label="1.5"), Labelled("b", "c d", label="0.5")]
+    given = [LabeledExample("a c", "b", label="1.5"), LabeledExample("b", "c d", label="0.5")]
     objective = judging.build(Classify, "bert", judging.examples("similar", given))
     model = lively(judging.model_of("bert", {"classify": 1}, torch.float64))
     batch = judging.batch_of(objective)

@@ -119,7 +119,7 @@ def bits(nats: list[float], sizes: list[int]) -> dict[str, Any]:
 
 
 def each(sums: Array, sizes: Array | None = None) -> dict[str, list[float]]:
-    """What a figure is made of, by example; where these are many, by blocks of neighbours."""
+    """What a figure is made of, by example; where these are many, by blocks of neighbors."""
     sizes = np.ones(len(sums)) if sizes is None else sizes
     edges = np.unique(np.linspace(0, len(sums), min(len(sums), BLOCKS) + 1).astype(int)[:-1])
     if not len(sums):

@@ -31,7 +31,7 @@ from regard.training.report import plain
 
 Report = dict[str, Any]
 
-INKS = 10  # told apart by colour and by shape; an eleventh model is the first again, dashed
+INKS = 10  # told apart by color and by shape; an eleventh model is the first again, dashed
 BREAK = "↵"
 POINTS = 200  # of a line; more cannot be seen
 

@@ -23,7 +23,7 @@ from regard.lab.look.tokens import LookToken, tokens_of
 from regard.models.state import State
 from regard.tasks import TASKS
 from regard.tasks import task as find
-from regard.tasks.labelled import task_facts
+from regard.tasks.labeled import task_facts
 
 LONGEST = 8192  # tokens: the pairs of more would not fit a usual machine
 SAID = 40  # places of an order that a sentence names

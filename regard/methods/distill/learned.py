@@ -12,7 +12,7 @@ from regard.methods.runs import model_facts
 from regard.models import FAMILIES
 from regard.objectives import objective_of_kind
 from regard.tasks import TASKS, objective_of
-from regard.tasks.labelled import task_facts
+from regard.tasks.labeled import task_facts
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe, replaced
 from regard.training.run import RECIPE
@@ -21,7 +21,7 @@ from regard.training.run import RECIPE
 class InnerObjective(NamedTuple):
     of: str  # the objective to distill
     options: dict[str, Any]
-    recipe: Recipe  # of a labelled task: with the teacher's own classes and length
+    recipe: Recipe  # of a labeled task: with the teacher's own classes and length
 
 
 def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
@@ -29,7 +29,7 @@ def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
     kind = model_facts(teacher).family
     of = str(recipe.objective.get("of") or "")
     if not Path(recipe.data, MARKER).is_file():
-        return labelled_of(recipe, teacher, of)
+        return labeled_of(recipe, teacher, of)
     of = of or objective_of_kind(read_marker(Path(recipe.data)).get("kind", ""), "")
     if of:
         return InnerObjective(of, {}, recipe)
@@ -50,13 +50,13 @@ def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
     return InnerObjective(usual, {}, recipe)
 
 
-def labelled_of(recipe: Recipe, teacher: Path, of: str) -> InnerObjective:
+def labeled_of(recipe: Recipe, teacher: Path, of: str) -> InnerObjective:
     facts = task_facts(teacher)
     task = recipe.examples.task or str(facts.get("task", ""))
     learner = objective_of(task)
     if not learner:
         raise ConfigError(
-            f"{recipe.data} is no prepared text, and for labelled examples a task is needed: "
+            f"{recipe.data} is no prepared text, and for labeled examples a task is needed: "
             f"--task {', '.join(filter(objective_of, TASKS))}"
         )
     options = {k: v for k, v in (facts.get("objective") or {}).items() if v is not None}

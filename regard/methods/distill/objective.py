@@ -100,8 +100,8 @@ class DistillObjectiveOptions:
     embedding: float | None = None
     only: str | None = None  # softened words are compared at the "targets", or at "all" real tokens
     mapping: str | Sequence[int] = "uniform"  # "top", or the teacher's layer (from 1) for each
-    family: str = ""  # settled: how a labelled example is framed
-    marks: bool = True  # of a labelled objective: False where the teacher reads without them
+    family: str = ""  # settled: how a labeled example is framed
+    marks: bool = True  # of a labeled objective: False where the teacher reads without them
     digest: str | None = None  # settled: of the teacher's weights
 
 

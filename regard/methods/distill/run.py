@@ -44,7 +44,7 @@ from regard.methods.runs import (
 from regard.models import FAMILIES
 from regard.objectives import learns_to_write
 from regard.objectives import objective as find_objective
-from regard.tasks.labelled import TASK
+from regard.tasks.labeled import TASK
 from regard.training import recipe as recipes
 from regard.training.build import is_directory
 from regard.training.data import learned
@@ -56,7 +56,7 @@ from regard.training.run import RECIPE, check_place
 FIRST, PLAN = "first", "distill.json"
 PAIRS, LAYERS = "pairs", "layers"
 NEVER = 2**31 - 1  # steps between validations: only at the end
-USUAL = "hinton"  # for labelled examples and pairs; for text: distilbert
+USUAL = "hinton"  # for labeled examples and pairs; for text: distilbert
 TINY = "tinybert"
 EPOCHS = 10.0  # in which a task's layers are learned, unless a budget is given
 # Of TinyBERT on a task: what is set for the layers says nothing of the answers, and so on.
@@ -99,7 +99,7 @@ def distill(
 ) -> Facts:
     """Makes the student and lets it learn; gives what run.json says, and how large both are.
 
-    `recipe.data` is prepared text, prepared pairs or a file of labelled examples; what the recipe
+    `recipe.data` is prepared text, prepared pairs or a file of labeled examples; what the recipe
     says of its model is the student's.
     """
     out = Path(out)
@@ -172,20 +172,20 @@ def check(recipe: Recipe, plan: Asked) -> None:
 
 
 def check_prepared(recipe: Recipe, plan: Asked) -> None:
-    """Refuses what is asked of labelled examples alone."""
+    """Refuses what is asked of labeled examples alone."""
     if plan.sequence and read_marker(Path(recipe.data)).get("kind") != "pairs":
         raise no_pairs(recipe)
     if plan.vocab_size:
         raise ConfigError(
             f"{recipe.data} was cut into the teacher's own tokens, so its vocabulary has to stay; "
-            "leave --vocab-size out, which is for labelled examples"
+            "leave --vocab-size out, which is for labeled examples"
         )
     usual = Recipe().examples
     for each in fields(usual):
         if getattr(recipe.examples, each.name) != getattr(usual, each.name):
             option = OPTIONS.get(each.name, f"examples.{each.name}")
             raise ConfigError(
-                f"{recipe.data} is prepared, and {option} is for a file of labelled examples; "
+                f"{recipe.data} is prepared, and {option} is for a file of labeled examples; "
                 "leave it out, or give --data such a file"
             )
 
@@ -330,7 +330,12 @@ class DistillRun:
 
         try:
             teach_pairs(
-                load(teacher), data, place, beams=self.plan.beams, precision=precision, watch=tell
+                load(teacher),
+                data,
+                place,
+                beams=self.plan.num_beams,
+                precision=precision,
+                watch=tell,
             )
         finally:
             progress.close()

@@ -15,7 +15,7 @@ from regard.data.sources import SourceOptions
 from regard.data.special_tokens import special_of
 from regard.data.splits import SplitShares
 from regard.formats.directory import load, read_config, save
-from regard.methods.finetune.multi_stage import FinetuneOptions, amount, read_unlabelled
+from regard.methods.finetune.multi_stage import FinetuneOptions, amount, read_unlabeled
 from regard.methods.runs import Facts, model_facts, part, runner
 from regard.models import FAMILIES
 from regard.objectives import objective
@@ -60,8 +60,8 @@ def write_text(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
     """
     splits = divided(recipe, "silent")
     examples = splits.train
-    if stages.unlabelled:
-        examples = [*examples, *read_unlabelled(recipe, stages)]
+    if stages.unlabeled:
+        examples = [*examples, *read_unlabeled(recipe, stages)]
     texts = dict.fromkeys(text for example in examples for text in example.texts())
     for example in splits.valid:
         for text in example.texts():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard.core.errors import InputError, UnknownName
-from regard.data.examples import Labelled, Tagged
+from regard.data.examples import LabeledExample, TaggedExample
 from regard.data.files import TextFile
 from regard.data.problems import Problems
 from regard.data.readers import ExampleReader as FileReader
@@ -81,10 +81,10 @@ class ProbeTask:
             rows = np.flatnonzero(flat != IGNORED)
         ends = np.cumsum([len(self.parts[part]) for part in PARTS])
         own = zip(PARTS, np.split(np.arange(len(items)), ends[:2]), strict=True)
-        labelled = {part: places[sizes[places] > 0] for part, places in own}
+        labeled = {part: places[sizes[places] > 0] for part, places in own}
         return ProbeLabels(
             rows, flat[flat != IGNORED], np.concatenate([[0], np.cumsum(sizes)]),
-            len(self.classes), labelled["train"], labelled["dev"], labelled[self.tested],
+            len(self.classes), labeled["train"], labeled["dev"], labeled[self.tested],
         )  # fmt: skip
 
     def control(self, seed: int) -> ProbeLabels:
@@ -127,7 +127,7 @@ def task_of_files(
     reading: ProbeFileOptions | None = None,
     limit: int = LIMIT,
 ) -> ProbeTask:
-    """A task from labelled files; the limit is of what learns."""
+    """A task from labeled files; the limit is of what learns."""
     notes: list[str] = []
     how = reading or ProbeFileOptions()
     rows, tested = in_parts(
@@ -188,13 +188,15 @@ def examples(name: str, reading: ProbeFileOptions, notes: list[str], part: str) 
         if chosen not in FIELDS:
             raise UnknownName("field of CoNLL-U", chosen, FIELDS)
         trees = read_trees(name, reading.skip, problems)
-        rows: list[Any] = [Tagged(tree.words, tree.tags(chosen), tree.place) for tree in trees]
+        rows: list[Any] = [
+            TaggedExample(tree.words, tree.tags(chosen), tree.place) for tree in trees
+        ]
     else:
         task = WORDS if tagged(name, reading) else TEXTS
         rows = read(name, task, problems=problems, **vars(reading))
     notes += problems.notes(part)
     for example in rows:
-        label = example.tags if isinstance(example, Tagged) else example.label
+        label = example.tags if isinstance(example, TaggedExample) else example.label
         if label is None:
             raise InputError(f"{example.place}: there is no label; a probe learns from labels")
     if part == "train":
@@ -216,15 +218,15 @@ def tagged(name: str, reading: ProbeFileOptions) -> bool:
 
 
 def shape_of(example: Any) -> str:
-    if isinstance(example, Tagged):
+    if isinstance(example, TaggedExample):
         return "words"
     return "texts" if example.pair is None else "pairs"
 
 
 def item_of(example: Any) -> ProbeItem:
-    if isinstance(example, Tagged):
+    if isinstance(example, TaggedExample):
         return ProbeItem(example.words, example.tags or ())
-    assert isinstance(example, Labelled)
+    assert isinstance(example, LabeledExample)
     texts = (example.text,) if example.pair is None else (example.text, example.pair)
     return ProbeItem(texts, (str(example.label),))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regard.data.examples import AnswerSpan as Gold
-from regard.data.examples import Labelled, MultipleChoice, Question, Tagged
+from regard.data.examples import LabeledExample, MultipleChoice, Question, TaggedExample
 from regard.formats.directory import save
 from regard.methods.distill.objective import Distill
 from regard.tasks.answer_objective import AnswerObjective
@@ -66,10 +66,14 @@ def first_batch(objective: Any, count: int = 4) -> Any:
 TASKS: dict[str, tuple[Any, list[Any], list[str]]] = {
     "classify": (
         Classify,
-        [Labelled("a b", label="no"), Labelled("c d e f", label="yes"), Labelled("g")],
+        [
+            LabeledExample("a b", label="no"),
+            LabeledExample("c d e f", label="yes"),
+            LabeledExample("g"),
+        ],
         ["no", "yes"],
     ),
-    "similar": (Classify, [Labelled("a b", "c", 0.5), Labelled("d", "e f", 2.0)], []),
+    "similar": (Classify, [LabeledExample("a b", "c", 0.5), LabeledExample("d", "e f", 2.0)], []),
     "choose": (
         Choose,
         [
@@ -80,7 +84,7 @@ TASKS: dict[str, tuple[Any, list[Any], list[str]]] = {
     ),
     "tag": (
         Tag,
-        [Tagged(("a", "b", "c"), ("B-x", "I-x", "O")), Tagged(("d",), ("O",))],
+        [TaggedExample(("a", "b", "c"), ("B-x", "I-x", "O")), TaggedExample(("d",), ("O",))],
         ["O", "B-x", "I-x"],
     ),
     "answer": (
@@ -109,7 +113,7 @@ TASKS: dict[str, tuple[Any, list[Any], list[str]]] = {
 ABLE = [(task, family) for task in TASKS for family in ("bert", "gpt", "xlnet", "longformer")]
 
 
-def labelled(task: str, family: str, place: Path, **more: Any) -> tuple[Any, Any]:
+def labeled(task: str, family: str, place: Path, **more: Any) -> tuple[Any, Any]:
     """An objective for a task, and a teacher that has its heads."""
     kind, held, labels = TASKS[task]
     corpus: Any = examples(task, held, labels)

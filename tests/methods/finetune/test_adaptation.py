@@ -14,10 +14,10 @@ from tokenizers import models, pre_tokenizers
 from regard.core.errors import InputError
 from regard.data.examples import (
     DialogueExample,
-    Labelled,
+    LabeledExample,
     MultipleChoice,
     Question,
-    Tagged,
+    TaggedExample,
     TextPair,
 )
 from regard.data.tokenizer import Tokenizer
@@ -35,9 +35,9 @@ STAGES = FinetuneOptions(adapt="4 steps")
 @pytest.mark.parametrize(
     ("example", "texts"),
     [
-        (Labelled("a b", "c"), ["a b", "c"]),
-        (Labelled("a b"), ["a b"]),
-        (Tagged(("a", "b")), ["a b"]),
+        (LabeledExample("a b", "c"), ["a b", "c"]),
+        (LabeledExample("a b"), ["a b"]),
+        (TaggedExample(("a", "b")), ["a b"]),
         (Question("who?", "a man"), ["who?", "a man"]),
         (MultipleChoice("a", ("right", "wrong"), asks="why?"), ["a", "why?"]),
         (MultipleChoice("", ("right", "wrong"), asks="why?"), ["why?"]),

@@ -1,4 +1,4 @@
-"""What tasks with labelled examples share: rows of different lengths, each framed as its model
+"""What tasks with labeled examples share: rows of different lengths, each framed as its model
 wants it, and answers that are made with the same code that learns them.
 """
 
@@ -50,7 +50,7 @@ class Variants(Protocol):
     def of(self, example: Any, epoch: int, index: int) -> Any: ...
 
 
-class LabelledObjective(Objective, Hooks):
+class LabeledObjective(Objective, Hooks):
     """A subclass gives `encode` (the rows), `loss`, and `predict` with `merge` (the answers)."""
 
     corpus: TaskCorpus  # type: ignore[assignment]
@@ -236,7 +236,7 @@ class LabelledObjective(Objective, Hooks):
     def adapt_model(self, model: Any) -> Any:
         if self.card.task_tokens:
             return grown(model, max(self.corpus.vocab_size, self.corpus.special.ids()[-1] + 1))
-        model = LabelledObjective.opened(self, model, None)
+        model = LabeledObjective.opened(self, model, None)
         return model if self.knowledge is None else self.knowledge.fitted(model)
 
     def check(self, model: Any) -> None:
