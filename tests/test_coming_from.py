@@ -194,7 +194,8 @@ def known(table: str, key: str) -> None:
 
 
 # Words that turn something on, which another word asks for here.
-SWITCHES = {"do_sample": "temperature", "sampling": "temperature", "early_stopping": "stopping"}
+SWITCHES = {"do_sample": "temperature", "sampling": "temperature", "early_stopping": "stopping",
+            "num_return_sequences": "num_samples"}  # fmt: skip
 
 
 @by("decoding")
@@ -444,5 +445,5 @@ def test_padding_on_the_left(gpt: Both) -> None:
 
 def test_defaults_that_the_page_names() -> None:
     usual = asdict(DecodingOptions())
-    assert usual["length_penalty"] == 0.6 and usual["penalty"] == "paper"
+    assert usual["length_penalty"] == 0.6 and usual["length_penalty_form"] == "paper"
     assert transformers.GenerationConfig().length_penalty in (None, 1.0)

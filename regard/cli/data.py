@@ -307,7 +307,7 @@ def chosen_methods(
     for option, value, other, there in (
         ("--forth", settings.get("home"), "--back", back),
         ("--mask-rule", settings.get("rule", "some") != "some", "--mask-model", masked),
-        ("--candidates", "top" in settings, "--mask-model", masked),
+        ("--candidates", "top_k" in settings, "--mask-model", masked),
         ("--temperature", "temperature" in settings, "--back", back),
         ("--num-beams", settings.get("num_beams"), "--back", back),
         ("--back-prefix", prefixes[0], "--back", back),

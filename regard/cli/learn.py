@@ -245,7 +245,9 @@ def distill(
         check_data(recipe.data)
         place = run.place()
         if "num_beams" in method and not method.get("sequence"):
-            raise ConfigError(f"--num-beams is {method['beams']}, which only --sequence-level uses")
+            raise ConfigError(
+                f"--num-beams is {method['num_beams']}, which only --sequence-level uses"
+            )
         if run.dry_run:
             raise ConfigError("--dry-run: a distillation makes its student first; leave it out")
         options = DistillOptions(teacher, **method)

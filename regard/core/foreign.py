@@ -117,7 +117,7 @@ WORDS = {
     "samplingtopk": "top-k",
     "samplingtopp": "top-p",
     "unnormalized": "length-penalty",
-    "earlystopping": "beam-stopping stopping patience",
+    "earlystopping": "beam-stopping patience",
     "badwordsids": "banned",
     "suppresstokens": "banned",
     "minimum": "min-new-tokens",
@@ -138,7 +138,6 @@ WORDS = {
     "top": "candidates",
     "stopstrings": "stop",
     "stopping": "beam-stopping",
-    "batchsize": "batch",
     "eostokenid": "eos_id eos_ids",
     # other options that were called otherwise here
     "vocabulary": "vocab-size",

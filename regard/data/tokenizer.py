@@ -109,12 +109,12 @@ class Tokenizer:
         second = [pairs] if isinstance(pairs, str) else pairs
         if second is not None and len(second) != len(first):
             raise InputError(f"{len(first):,} texts but {len(second):,} pairs; give one for each")
-        given = first if second is None else list(zip(first, second, strict=True))
+        inputs = first if second is None else list(zip(first, second, strict=True))
         fast = self.ready
         if truncation and max_length is not None:
             fast.enable_truncation(max_length)
         try:
-            encoded = fast.encode_batch(given, add_special_tokens=add_special_tokens)
+            encoded = fast.encode_batch(inputs, add_special_tokens=add_special_tokens)
         finally:
             fast.no_truncation()
         columns = {

@@ -56,7 +56,7 @@ class TextPredictor:
         if options.get("precision") == "fp32":
             options["precision"] = "own"
         self.options = DecodingOptions.of({"max_new_tokens": facts["tokens"]} | options)
-        self.batch = self.options.batch_size if "batch" in options else ROWS
+        self.batch = self.options.batch_size if "batch_size" in options else ROWS
         self.decoder = Decoder(loaded, self.options)
         self.tokenizer = self.decoder.prompts.words()
         pair, ends = self.decoder.prompts.pair, self.decoder.prompts.ends()

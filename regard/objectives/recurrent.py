@@ -46,7 +46,7 @@ class Recurrent(Objective):
 
     def prepare(self) -> None:
         o = self.options
-        for name, least in (("length", 1), ("memory", 0), ("clamp", 0)):
+        for name, least in (("length", 1), ("mem_len", 0), ("clamp_len", 0)):
             value = getattr(o, f"evaluation_{name}")
             if value is not None and value < least:
                 raise ConfigError(f"evaluation_{name} is {value}; it must be at least {least}")

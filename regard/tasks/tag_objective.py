@@ -247,8 +247,8 @@ class Tag(LabeledObjective):
 
     def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
         """With a CRF, what it says of each word alone."""
-        shares, asked = batch.get("shares", self.known(batch)), batch["labels"] != IGNORED
-        return [HeadAnswers(self.name, scores["tag"], shares, asked=asked)]
+        shares, labeled = batch.get("shares", self.known(batch)), batch["labels"] != IGNORED
+        return [HeadAnswers(self.name, scores["tag"], shares, asked=labeled)]
 
     def answer_counts(self, batch: Batch) -> dict[str, float]:
         return {self.name: float((batch["labels"] != IGNORED).sum())}

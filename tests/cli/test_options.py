@@ -179,7 +179,7 @@ FOREIGN = [
     ("finetune m --gradient_accumulation_steps 8", "--grad-accum"),
     ("finetune m --recipe x", "--config"),
     ("generate m text --beam 4", "--num-beams"),
-    ("generate m text --num_return_sequences 4", "--num-samples"),
+    ("generate m text --num_return_sequences 4", "--num-return-sequences"),
     ("generate m text --max_length 4", "--max-new-tokens"),
     ("evaluate m data --num_fewshot 4", "--shots"),
     ("distill m --style hinton", "--method"),

@@ -90,7 +90,7 @@ def test_draws_are_of_seed_prompt_sample_and_step() -> None:
         found = generate(loaded, PROMPTS, max_new_tokens=10, temperature=2.0, **options)
         return [x.ids for each in found for x in each]
 
-    assert ids(seed=1) == ids(seed=1) == ids(seed=1, batch=1) == ids(seed=1, batch=3)
+    assert ids(seed=1) == ids(seed=1) == ids(seed=1, batch_size=1) == ids(seed=1, batch_size=3)
     assert ids(seed=1) != ids(seed=2)
     assert ids(seed=1, num_samples=3)[::3] == ids(seed=1)
     many = ids(seed=1, num_samples=3)

@@ -29,6 +29,7 @@ from regard.data.augment.realign import answered, grouped, merged, tagged
 from regard.data.augment.thesaurus import SynonymList, Thesaurus, open_thesaurus
 from regard.data.augment.words import LANGUAGES, WordSequence, WordUnit, is_one_word, split, whole
 from regard.data.examples import (
+    DialogueExample,
     Example,
     LabeledExample,
     MultipleChoice,
@@ -128,7 +129,9 @@ class AugmentSettings:
         if self.seed < 0:
             raise ConfigError(f"seed is {self.seed}; it must be 0 or more")
         if not 0 < self.word_fraction <= 1:
-            raise ConfigError(f"share is {self.word_fraction:g}; it must be above 0 and at most 1")
+            raise ConfigError(
+                f"word_fraction is {self.word_fraction:g}; it must be above 0 and at most 1"
+            )
         if not 0 < self.copies <= MOST or (self.copies > 1 and self.copies != int(self.copies)):
             raise ConfigError(
                 f"copies is {self.copies:g}; it must be a whole number up to {MOST:,}, or below 1 "
@@ -145,7 +148,7 @@ class AugmentSettings:
         for option, is_set, does, methods in (
             (f"a thesaurus ({self.thesaurus})", self.thesaurus, "looks words up", BY_THESAURUS),
             (f"source {self.source!r}", self.source != usual.source, "inserts words", ("insert",)),
-            (f"top {self.top_k}", self.top_k != usual.top_k, "asks a masked model", ("masked",)),
+            (f"top_k {self.top_k}", self.top_k != usual.top_k, "asks a masked model", ("masked",)),
         ):
             if is_set and not set(methods) & set(self.methods):
                 raise ConfigError(
@@ -354,13 +357,12 @@ class Augmenter:
 
 
 def refusal(example: Example, method: str) -> str:
-    reasons = {
-        "Tagged": "a translation has other words, and nobody knows their tags",
-        "TextPair": "its target has to say the same as its source; translations are varied by "
-        "'back'",
-        "DialogueExample": "a reply has to fit what was said",
+    reasons: dict[type[Example], str] = {
+        TaggedExample: "a translation has other words, and nobody knows their tags",
+        TextPair: "its target has to say the same as its source; translations are varied by 'back'",
+        DialogueExample: "a reply has to fit what was said",
     }
-    reason = reasons.get(type(example).__name__, "its label would not stay right")
+    reason = reasons.get(type(example), "its label would not stay right")
     return f"{example.place}: {method!r} makes no variant of this example: {reason}"
 
 

@@ -52,9 +52,9 @@ def augment_file(
     share, copies = published(len(source.examples))
     if options.get("num_beams") and names == ("back",):
         copies = 1  # beams find the same again
-    advised: dict[str, Any] = {"share": share, "copies": copies, "scheme": source.scheme}
+    advised: dict[str, Any] = {"word_fraction": share, "copies": copies, "scheme": source.scheme}
     settings = AugmentSettings(names, **advised | options)
-    if "share" in options and not settings.uses_share:
+    if "word_fraction" in options and not settings.uses_share:
         raise ConfigError(
             "--word-fraction plays no part here: a translation changes what it will, and "
             "TinyBERT's rule has a chance of its own; leave it out"

@@ -82,8 +82,8 @@ class Reinforce(PreferenceObjective):
             o = self.options = replace(o, max_new_tokens=min(TOKENS, self.length // 2))
         if o.group < 2 or o.max_new_tokens < 1:
             raise ConfigError(
-                f"objective.group is {o.group} and max_new_tokens {o.max_new_tokens}; a reply is compared with "
-                "others, so a group has at least 2, of at least 1 token"
+                f"objective.group is {o.group} and max_new_tokens {o.max_new_tokens}; a reply is "
+                "compared with others, so a group has at least 2, of at least 1 token"
             )
         for name in ("beta", "limit", "clip"):
             if (getattr(o, name) or 0) < 0:
@@ -94,8 +94,8 @@ class Reinforce(PreferenceObjective):
             raise ConfigError("objective.limit makes a leash pull harder; give a beta above 0")
         if o.max_new_tokens >= self.length:
             raise ConfigError(
-                f"objective.max_new_tokens is {o.max_new_tokens}, and a row has {self.length}; choose fewer, or a "
-                "larger batch.seq_len: a prompt needs room before its reply"
+                f"objective.max_new_tokens is {o.max_new_tokens}, and a row has {self.length}; "
+                "choose fewer, or a larger batch.seq_len: a prompt needs room before its reply"
             )
         self.weights = {"reward": 0.0, "kl": 0.0}  # only told
         super().prepare()

@@ -263,7 +263,7 @@ def test_numbers_without_methods_are_refused(
         ({"augment": {"methods": ["back"]}}, ConfigError, "longer than learning"),
         ({"augment": {"methods": ["masked"]}}, ConfigError, "without a masked model"),
         ({"augment": {"methods": []}}, ConfigError, "no method"),
-        ({"augment": {"methods": ["swap"], "top_k": 9}}, ConfigError, "top 9, and no method"),
+        ({"augment": {"methods": ["swap"], "top_k": 9}}, ConfigError, "top_k 9, and no method"),
         (
             {"augment": {"methods": ["swap"]}, "examples": {"task": "answer"}},
             ConfigError,

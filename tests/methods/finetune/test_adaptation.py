@@ -111,7 +111,7 @@ def test_a_transformer_learns_what_it_reads(tmp_path: Path) -> None:
     recipe = tuning.recipe(model, data)
     facts = adapted(recipe, tmp_path, FinetuneOptions(adapt="20 steps"), "silent")
     lines = (tmp_path / "adapted" / "metrics.jsonl").read_text().splitlines()
-    rates = [step["rate"] for step in map(json.loads, lines) if "rate" in step]
+    rates = [step["lr"] for step in map(json.loads, lines) if "lr" in step]
     assert facts["outcome"] == "done" and max(rates) == pytest.approx(1e-4)
 
 
