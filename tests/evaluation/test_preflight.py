@@ -33,8 +33,8 @@ class Asked:
         self.task, self.labels = task, labels
 
 
-def values(task: str, labels: list[str], said: list[Any], gold: list[Any]) -> Any:
-    return task_named(task).values(labels, [Prediction(value) for value in said], gold)
+def values(task: str, labels: list[str], predicted: list[Any], gold: list[Any]) -> Any:
+    return task_named(task).values(labels, [Prediction(value) for value in predicted], gold)
 
 
 # -- before anything is asked
@@ -126,12 +126,12 @@ def test_results_are_named_after_their_data(name: str, short: str, tmp_path: Pat
 
 
 def test_a_text_that_is_no_label_is_wrong_whatever_it_says() -> None:
-    said, gold = ["a", "b", "odd", "prose", "rhyme"], ["a", "a", "odd", "a", "b"]
-    assert values("classify", ["a", "b"], said, gold) == (["a", "b", NONE, NONE, NONE], 3)
-    assert values("entail", ["a", "b"], said, gold)[1] == 3
-    assert values("similar", ["a", "b"], said, gold)[1] == 3
-    assert values("classify", [], said, gold) == (["a", "b", "odd", NONE, NONE], 2)
-    assert values("answer", [], said, gold) == (said, 0)
+    predicted, gold = ["a", "b", "odd", "prose", "rhyme"], ["a", "a", "odd", "a", "b"]
+    assert values("classify", ["a", "b"], predicted, gold) == (["a", "b", NONE, NONE, NONE], 3)
+    assert values("entail", ["a", "b"], predicted, gold)[1] == 3
+    assert values("similar", ["a", "b"], predicted, gold)[1] == 3
+    assert values("classify", [], predicted, gold) == (["a", "b", "odd", NONE, NONE], 2)
+    assert values("answer", [], predicted, gold) == (predicted, 0)
 
 
 def test_what_is_no_number_counts_as_minus_one() -> None:
@@ -140,10 +140,10 @@ def test_what_is_no_number_counts_as_minus_one() -> None:
 
 
 def test_notes_of_what_means_nothing() -> None:
-    told = {"classify": "none of the labels", "choose": "none of the choices", "similar": "-1"}
-    for task, words in told.items():
-        asked: Any = Asked(task, ["a"] if task == "classify" else [])
-        assert words in void_note(asked, 1200) and "1,200 answers" in void_note(asked, 1200)
+    notes = {"classify": "none of the labels", "choose": "none of the choices", "similar": "-1"}
+    for task, words in notes.items():
+        predictor: Any = Asked(task, ["a"] if task == "classify" else [])
+        assert words in void_note(predictor, 1200) and "1,200 answers" in void_note(predictor, 1200)
 
 
 def test_what_a_model_writes_for_a_label(world: World, tmp_path: Path) -> None:
@@ -151,15 +151,15 @@ def test_what_a_model_writes_for_a_label(world: World, tmp_path: Path) -> None:
     for record in records[:5]:
         record["label"] = "odd"
     data = tuning.write(tmp_path / "new.jsonl", records)
-    found = examine(world.run("writer"), [str(data)], Plan(out=tmp_path / "t"))
-    said = rows(tmp_path / "t")
-    void = sum(row["predicted"] not in ("good", "bad") for row in said)
-    assert void > 0 and all(row["predicted"] != NONE for row in said)
-    assert found["confusion"]["labels"] == sorted([NONE, "bad", "good", "odd"])
-    assert f"{void} answers were none of the labels and count as wrong" in found["notes"][1]
-    right = sum(row["predicted"] == row["gold"] != "odd" for row in said)
-    assert found["figures"]["accuracy"] == pytest.approx(right / 40)
-    shown = [row["predicted"] for row in found["worst"] if row["predicted"].endswith(NONE)]
+    report = examine(world.run("writer"), [str(data)], Plan(out=tmp_path / "t"))
+    predictions = rows(tmp_path / "t")
+    void = sum(row["predicted"] not in ("good", "bad") for row in predictions)
+    assert void > 0 and all(row["predicted"] != NONE for row in predictions)
+    assert report["confusion"]["labels"] == sorted([NONE, "bad", "good", "odd"])
+    assert f"{void} answers were none of the labels and count as wrong" in report["notes"][1]
+    right = sum(row["predicted"] == row["gold"] != "odd" for row in predictions)
+    assert report["figures"]["accuracy"] == pytest.approx(right / 40)
+    shown = [row["predicted"] for row in report["worst"] if row["predicted"].endswith(NONE)]
     assert shown and shown[0] in Page((tmp_path / "t/report.html").read_text("utf-8")).text
 
 
@@ -170,12 +170,12 @@ def test_entailment_is_classification(world: World, tmp_path: Path) -> None:
     assert task_named("entail").metric(["a"]) is Classification
     data = [world.data("entail")]
     plan = Plan(out=tmp_path / "t", against=world.run("reviewer"), resamples=60)
-    found = examine(world.run("entailer"), data, plan)
-    assert found["task"] == "entail" and found["comparison"]["names"] == ["reviewer", "entailer"]
-    assert found["comparison"]["resamples"] == found["resamples"] == 60
+    report = examine(world.run("entailer"), data, plan)
+    assert report["task"] == "entail" and report["comparison"]["names"] == ["reviewer", "entailer"]
+    assert report["comparison"]["resamples"] == report["resamples"] == 60
     back = Plan(out=tmp_path / "t", against=world.run("writing-entailer"), task="classify")
-    found = examine(world.run("writing-entailer"), data, back)
-    assert found["task"] == "entail" and found["comparison"]["differing"] == 0
+    report = examine(world.run("writing-entailer"), data, back)
+    assert report["task"] == "entail" and report["comparison"]["differing"] == 0
 
 
 def test_scores_are_not_compared_with_classes(world: World, tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ def test_a_published_t5_is_told_the_languages(world: World, tmp_path: Path) -> N
     plan = Plan(out=tmp_path / "t", task="translate", decoding={"max_new_tokens": 3})
     with pytest.raises(ConfigError, match="say prefix='translate English to German: '"):
         examine(world.model("t5"), data, plan)
-    given = {"max_new_tokens": 3, "prefix": "translate English to German: "}
-    plan = Plan(out=tmp_path / "t", task="translate", decoding=given,
+    decoding = {"max_new_tokens": 3, "prefix": "translate English to German: "}
+    plan = Plan(out=tmp_path / "t", task="translate", decoding=decoding,
                 against=world.run("translator"))  # fmt: skip
     assert examine(world.model("t5"), data, plan)["comparison"]["names"] == ["translator", "t5"]
     with pytest.raises(ConfigError, match=r"knows what stands before its texts \(task.json\)"):
-        examine(world.run("translator"), data, Plan(out=tmp_path / "t", decoding=given))
+        examine(world.run("translator"), data, Plan(out=tmp_path / "t", decoding=decoding))

@@ -52,8 +52,8 @@ def test_summary(good: Path) -> None:
 
 def test_quantiles_are_lengths_that_occur(write: Write) -> None:
     file = write("a.jsonl", rows(*({"text": "x" * n} for n in range(1, 101))))
-    found = check(file, "classify").summary["lengths"]["text"]["characters"]
-    assert found == {"median": 50, "95%": 95, "max": 100}
+    lengths = check(file, "classify").summary["lengths"]["text"]["characters"]
+    assert lengths == {"median": 50, "95%": 95, "max": 100}
 
 
 def test_scores_are_summed_up(write: Write) -> None:
@@ -273,12 +273,17 @@ def test_json(write: Write) -> None:
     file = write("a.jsonl", reviews(("好", "x"), ("b", "y")) + "{\n" * 12)
     result = call(file, "--task", "classify", "--json")
     assert result.exit_code == 2
-    found = json.loads(result.stdout)
-    assert not found["ok"]
-    assert (found["examples"], found["errors"], found["warnings"], found["notes"]) == (2, 12, 0, 0)
-    assert found["kinds"] == [{"severity": "error", "kind": "malformed-record", "count": 12}]
-    assert [problem["line"] for problem in found["problems"]] == list(range(3, 15))
-    assert {problem["file"] for problem in found["problems"]} == {str(file)}
+    output = json.loads(result.stdout)
+    assert not output["ok"]
+    assert (output["examples"], output["errors"], output["warnings"], output["notes"]) == (
+        2,
+        12,
+        0,
+        0,
+    )
+    assert output["kinds"] == [{"severity": "error", "kind": "malformed-record", "count": 12}]
+    assert [problem["line"] for problem in output["problems"]] == list(range(3, 15))
+    assert {problem["file"] for problem in output["problems"]} == {str(file)}
     assert (
         len(
             json.loads(call(file, "--task", "classify", "--json", "--show-errors", 3).stdout)[

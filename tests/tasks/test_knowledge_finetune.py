@@ -26,20 +26,20 @@ FACTS = [("film", "of", "warm"), ("plot", "of", "cold"), ("actor", "of", "film")
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, reviews, a graph about their words, one about others, and an empty one."""
-    made = tmp_path_factory.mktemp("knowledge")
-    tuning.bert(made / "bert")
-    tuning.write(made / "reviews.jsonl", tuning.reviews(40))
-    Graph(FACTS).write(made / "facts.tsv")
-    Graph([("nobody", "knows", "this")]).write(made / "others.tsv")
-    (made / "empty.tsv").write_text("")
-    return made
+    directory = tmp_path_factory.mktemp("knowledge")
+    tuning.bert(directory / "bert")
+    tuning.write(directory / "reviews.jsonl", tuning.reviews(40))
+    Graph(FACTS).write(directory / "facts.tsv")
+    Graph([("nobody", "knows", "this")]).write(directory / "others.tsv")
+    (directory / "empty.tsv").write_text("")
+    return directory
 
 
 def run(place: Path, name: str, steps: int = 4, **knowledge: Any) -> Path:
     out = place / name
-    given = {"objective": {"knowledge": knowledge}} if knowledge else {}
-    given |= {"budget": {"steps": steps}}
-    recipe = tuning.recipe(place / "bert", place / "reviews.jsonl", **given)
+    changes = {"objective": {"knowledge": knowledge}} if knowledge else {}
+    changes |= {"budget": {"steps": steps}}
+    recipe = tuning.recipe(place / "bert", place / "reviews.jsonl", **changes)
     finetune(recipe, out, display="silent")
     return out
 
@@ -57,7 +57,7 @@ def test_empty_knowledge_changes_no_bit(place: Path, plain: Path, name: str, mod
     after = regard.load(out).model.state_dict()
     assert all(torch.equal(after[key], value) for key, value in before.items())
     texts = [record["text"] for record in tuning.reviews(9, seed=5)]
-    one, other = (regard.load(found).classify(texts) for found in (plain, out))
+    one, other = (regard.load(directory).classify(texts) for directory in (plain, out))
     assert [(p.value, p.score) for p in one] == [(p.value, p.score) for p in other]
 
 
@@ -127,12 +127,12 @@ def test_a_test_asks_with_the_same_knowledge(
     out, data = run(place, "tested", graph=str(place / "facts.tsv")), place / "test.jsonl"
     records = tuning.reviews(12, seed=3)
     tuning.write(data, records)
-    said = regard.load(out).classify([record["text"] for record in records])
-    right = sum(p.value == r["label"] for p, r in zip(said, records, strict=True))
+    predictions = regard.load(out).classify([record["text"] for record in records])
+    right = sum(p.value == r["label"] for p, r in zip(predictions, records, strict=True))
     capsys.readouterr()
     assert main(["evaluate", str(out), str(data), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["figures"]["accuracy"] == pytest.approx(right / len(records))
+    output = json.loads(capsys.readouterr().out)
+    assert output["figures"]["accuracy"] == pytest.approx(right / len(records))
 
 
 # -- the command
@@ -152,14 +152,14 @@ def test_variants_on_the_fly_are_informed_too(place: Path, tmp_path: Path) -> No
         augment={"methods": ["swap"], "prob": 1.0}, budget={"steps": 2},
     )  # fmt: skip
     data = data_for(recipe)
-    made: Any = data.build(resolved(recipe, data, MachineFacts())).objective
+    objective: Any = data.build(resolved(recipe, data, MachineFacts())).objective
     different = 0
-    for index in range(len(made)):
-        sample, plain = made.sample(0, index), made.plain(index)
+    for index in range(len(objective)):
+        sample, plain = objective.sample(0, index), objective.plain(index)
         different += sample["tokens"].tolist() != plain["tokens"].tolist()
         assert sorted(sample["tokens"]) == sorted(plain["tokens"])  # with the same branches
         assert len(sample["facts"]) == len(sample["tokens"])
-    assert different > len(made) / 2
+    assert different > len(objective) / 2
     assert finetune(recipe, tmp_path / "run", display="silent")["outcome"] == "done"
 
 
@@ -172,7 +172,7 @@ def test_the_command(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--knowledge-branches", "3"], "--knowledge is missing"),
         (["--knowledge-mode", "tree", "--knowledge-rule", "near:2"], "choose mode bias"),
@@ -190,10 +190,10 @@ def test_the_command(place: Path, tmp_path: Path) -> None:
     ],
 )
 def test_what_the_command_refuses(
-    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert main(command(place, *words, "--out", str(tmp_path / "run"))) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 

@@ -17,7 +17,7 @@ from regard.data.problems import FileLine, Problems
 from regard.data.readers import ExampleReader, ReaderOptions
 from regard.tasks import read
 from regard.tasks import task as task_named
-from tests.files import Write, rows, seen, told
+from tests.files import Write, messages, rows, seen
 
 # -- jsonl and json
 
@@ -40,30 +40,30 @@ def test_names_of_pairs(write: Write, names: tuple[str, str]) -> None:
     one, two = names
     file = write("a.jsonl", rows({one: "x", two: "y", "label": "neutral", "similarity": 3}))
     for task, label in (("entail", "neutral"), ("classify", "neutral"), ("similar", 3.0)):
-        (found,) = read(file, task)
-        assert (found.text, found.pair, found.label) == ("x", "y", label)
-        assert isinstance(found.label, type(label))
+        (example,) = read(file, task)
+        assert (example.text, example.pair, example.label) == ("x", "y", label)
+        assert isinstance(example.label, type(label))
 
 
 def test_a_question_may_be_a_premise(write: Write) -> None:
     file = write("a.jsonl", rows({"question": "who?", "sentence": "he", "label": "entailment"}))
-    (found,) = read(file, "entail")
-    assert (found.text, found.pair) == ("who?", "he")
+    (example,) = read(file, "entail")
+    assert (example.text, example.pair) == ("who?", "he")
 
 
 def test_fields_may_be_chosen(write: Write) -> None:
     file = write("a.jsonl", rows({"text": "no", "body": "yes", "stars": 5, "label": "no"}))
-    (found,) = read(file, "classify", fields={"text": "body", "label": "stars"})
-    assert (found.text, found.label) == ("yes", "5")
+    (example,) = read(file, "classify", fields={"text": "body", "label": "stars"})
+    assert (example.text, example.label) == ("yes", "5")
 
 
 def test_missing_fields_say_what_is_there(write: Write) -> None:
     file = write("a.jsonl", rows({"phrase": "x", "label": "y"}))
-    message = told(file, "classify")
+    message = messages(file, "classify")
     assert f"{file}:1: no field for the text that classify needs" in message
     assert "'phrase', 'label'" in message
     assert "--field text=NAME" in message
-    assert "no field 'body'" in told(file, "classify", fields={"text": "body"})
+    assert "no field 'body'" in messages(file, "classify", fields={"text": "body"})
 
 
 GOOD = '{"text": "a", "label": "x"}'
@@ -154,8 +154,8 @@ def test_what_is_read(
 
 
 def test_labels_may_be_absent(write: Write) -> None:
-    (found,) = read(write("a.jsonl", rows({"text": "a"})), "classify")
-    assert found.label is None
+    (unlabeled,) = read(write("a.jsonl", rows({"text": "a"})), "classify")
+    assert unlabeled.label is None
     file = write("b.jsonl", rows({"text": "a"}, {"text": "b", "label": "x"}, {"text": "c"}))
     examples, problems = seen(file, "classify")
     assert [example.label for example in examples] == [None, "x"]
@@ -183,8 +183,8 @@ def test_read_raises_them_together(write: Write) -> None:
     with pytest.raises(InputError, match=r"1 error \(malformed-record 1\)"):
         read(file, "classify", skip=["empty-text"])
     problems = Problems()
-    found = read(file, "classify", skip=["empty-text", "malformed-record"], problems=problems)
-    assert [example.place.line for example in found] == [2]
+    examples = read(file, "classify", skip=["empty-text", "malformed-record"], problems=problems)
+    assert [example.place.line for example in examples] == [2]
     assert problems.count("error") == 2
 
 
@@ -223,16 +223,18 @@ def test_columns_by_number(write: Write) -> None:
 
 def test_a_header_of_unknown_names_is_told(write: Write) -> None:
     file = write("a.tsv", "phrase\tgrade\na\tx\n")
-    assert "if it is a header, say --header" in told(file, "classify")
-    message = told(file, "classify", header=True)
+    assert "if it is a header, say --header" in messages(file, "classify")
+    message = messages(file, "classify", header=True)
     assert f"{file}:1: no field for the text" in message and "'phrase', 'grade'" in message
     chosen = {"text": "phrase", "label": "grade"}
     assert seen(file, "classify", fields=chosen)[1] == []
-    assert "name them with --field text=NAME" in told(write("b.tsv", "w\tx\ty\tz\n"), "classify")
+    assert "name them with --field text=NAME" in messages(
+        write("b.tsv", "w\tx\ty\tz\n"), "classify"
+    )
 
 
 def test_a_header_names_a_column_once(write: Write) -> None:
-    assert "'text' twice" in told(write("a.csv", "text,text\na,b\n"), "classify")
+    assert "'text' twice" in messages(write("a.csv", "text,text\na,b\n"), "classify")
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -250,14 +252,14 @@ def test_parquet_is_read_like_other_records(tmp_path: Path, packed: bool) -> Non
     examples, problems = seen(written(review=["a", " ", "c"], label=[1, 0, None]), "classify")
     assert examples == [LabeledExample("a", None, "1", FileLine(str(file), 1), f"{file}:1")]
     assert problems == ["error empty-text 2", "error missing-label 3"]
-    (found,) = read(written(tokens=[["a", "b"]], ner_tags=[["O", "B-x"]]), "tag")
-    assert (found.words, found.tags) == (("a", "b"), ("O", "B-x"))
-    (found,) = read(written(turns=[["hi", "ho"]]), "converse")
-    assert found.turns == ("hi", "ho")
+    (example,) = read(written(tokens=[["a", "b"]], ner_tags=[["O", "B-x"]]), "tag")
+    assert (example.words, example.tags) == (("a", "b"), ("O", "B-x"))
+    (example,) = read(written(turns=[["hi", "ho"]]), "converse")
+    assert example.turns == ("hi", "ho")
     answers = [{"text": ["24"], "answer_start": [0]}]
-    (found,) = read(written(question=["q"], context=["24 more"], answers=answers), "answer")
-    assert found.gold == ["24"]
-    assert "no field for the text" in told(written(phrase=["a"]), "classify")
+    (example,) = read(written(question=["q"], context=["24 more"], answers=answers), "answer")
+    assert example.gold == ["24"]
+    assert "no field for the text" in messages(written(phrase=["a"]), "classify")
     file.write_bytes(gzip.compress(b"no parquet") if packed else b"no parquet")
     with pytest.raises(InputError, match="not readable as parquet"):
         read(file, "classify")
@@ -289,8 +291,8 @@ def test_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     calls = []
 
-    def load(*given: Any, **more: Any) -> Rows:
-        calls.append((given, more))
+    def load(*arguments: Any, **more: Any) -> Rows:
+        calls.append((arguments, more))
         return stored
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
@@ -305,8 +307,8 @@ def test_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [(("some/name", "en"), {"split": "test"})]
     tags = SimpleNamespace(feature=SimpleNamespace(names=["O", "B-x"]))
     stored = Rows({"tokens": None, "ner_tags": tags}, {"tokens": ["a", "b"], "ner_tags": [0, 1]})
-    (found,) = read("hub:some/name", "tag", download=True)
-    assert found.tags == ("O", "B-x")
+    (example,) = read("hub:some/name", "tag", download=True)
+    assert example.tags == ("O", "B-x")
 
 
 def test_the_hub_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,8 +345,8 @@ def test_several_files_are_one(write: Write) -> None:
 
 
 def test_a_format_may_be_said(write: Write) -> None:
-    (found,) = read(write("a.dat", rows({"text": "a"})), "classify", form="jsonl")
-    assert found.text == "a"
+    (example,) = read(write("a.dat", rows({"text": "a"})), "classify", form="jsonl")
+    assert example.text == "a"
 
 
 def test_a_stream_holds_a_record_at_a_time(write: Write) -> None:

@@ -20,7 +20,7 @@ from regard.data.problems import FileLine, Problems
 from regard.data.readers import ExampleReader
 from regard.tasks import read
 from regard.tasks import task as task_named
-from tests.files import Write, rows, seen, told
+from tests.files import Write, messages, rows, seen
 
 # -- tags
 
@@ -40,20 +40,20 @@ def test_conll_2003(write: Write) -> None:
         "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\n\nGerman JJ B-NP B-MISC\n"
     )
     for name in ("a.txt", "a.conll", "a"):
-        found = read(write(name, text), "tag")
-        assert [(e.words, e.tags) for e in found] == [
+        examples = read(write(name, text), "tag")
+        assert [(e.words, e.tags) for e in examples] == [
             (("EU", "rejects"), ("B-ORG", "O")),
             (("German",), ("B-MISC",)),
         ]
-    found = read(write("a.txt", text), "tag", fields={"tags": "2"})
-    assert found[0].tags == ("NNP", "VBZ")
+    examples = read(write("a.txt", text), "tag", fields={"tags": "2"})
+    assert examples[0].tags == ("NNP", "VBZ")
     with pytest.raises(InputError, match="from 1 to 4"):
         read(write("a.txt", text), "tag", fields={"tags": "5"})
 
 
 def test_conll_words_without_tags(write: Write) -> None:
-    (found,) = read(write("a.conll", "a\nb\n"), "tag")
-    assert (found.words, found.tags) == (("a", "b"), None)
+    (example,) = read(write("a.conll", "a\nb\n"), "tag")
+    assert (example.words, example.tags) == (("a", "b"), None)
 
 
 def test_extra_columns_in_places(write: Write) -> None:
@@ -77,10 +77,10 @@ def test_ragged_conll_lines(write: Write) -> None:
 
 def test_conll_comments_and_ids(write: Write) -> None:
     text = "# sent_id = s1\n# text = a b\na\tO\n#\tO\n\n# id q7\tdomain=en\nb\tO\n"
-    found = read(write("a.conll", text), "tag")
-    assert [(e.id, e.words) for e in found] == [("s1", ("a", "#")), ("q7", ("b",))]
-    (found_, *_) = read(write("b.conll", "# O\n= O\n"), "tag")
-    assert found_.words == ("#", "=")
+    examples = read(write("a.conll", text), "tag")
+    assert [(e.id, e.words) for e in examples] == [("s1", ("a", "#")), ("q7", ("b",))]
+    (first, *_) = read(write("b.conll", "# O\n= O\n"), "tag")
+    assert first.words == ("#", "=")
 
 
 def test_tags_in_jsonl(write: Write) -> None:
@@ -120,13 +120,15 @@ def squad(*questions: dict[str, Any], indent: int | None = 1, **more: Any) -> st
     return json.dumps(content, indent=indent, ensure_ascii=False)
 
 
-def asked(name: str, *answers: tuple[str, int], **more: Any) -> dict[str, Any]:
-    given = [{"text": text, "answer_start": start} for text, start in answers]
-    return {"question": f"which {name}?", "id": name, "answers": given, **more}
+def question_record(name: str, *answers: tuple[str, int], **more: Any) -> dict[str, Any]:
+    records = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"question": f"which {name}?", "id": name, "answers": records, **more}
 
 
 def test_squad(write: Write) -> None:
-    content = squad(asked("q1", ("308", 4), ("308", 4)), asked("q2", ("24", 20)))
+    content = squad(
+        question_record("q1", ("308", 4), ("308", 4)), question_record("q2", ("24", 20))
+    )
     file = write("a.json.gz", content)
     one, two = read(file, "answer")
     assert one == Question(
@@ -143,8 +145,10 @@ def test_squad(write: Write) -> None:
 
 
 def test_squad_2(write: Write) -> None:
-    no = asked("q1", is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}])
-    yes = asked("q2", ("24", 20), is_impossible=False)
+    no = question_record(
+        "q1", is_impossible=True, plausible_answers=[{"text": "x", "answer_start": 0}]
+    )
+    yes = question_record("q2", ("24", 20), is_impossible=False)
     examples, problems = seen(
         write("a.json", squad(no, yes, version="v2.0", indent=None)), "answer"
     )
@@ -164,12 +168,12 @@ def test_answers_off_their_place(write: Write) -> None:
     file = write(
         "a.json",
         squad(
-            asked("near", ("308", 27)),
-            asked("none", ("309", 4)),
-            asked("some", ("24", 19), ("24", 20)),
-            asked("beyond", ("24", 400)),
-            asked("negative", ("24", -5)),
-            asked("good", ("24", 20)),
+            question_record("near", ("308", 27)),
+            question_record("none", ("309", 4)),
+            question_record("some", ("24", 19), ("24", 20)),
+            question_record("beyond", ("24", 400)),
+            question_record("negative", ("24", -5)),
+            question_record("good", ("24", 20)),
         ),
     )
     problems = Problems()
@@ -223,29 +227,31 @@ def test_flat_questions(write: Write) -> None:
 
 def test_questions_in_tables(write: Write) -> None:
     file = write("a.tsv", f"question\tcontext\tanswer\tanswer_start\nq\t{PASSAGE}\t24\t20\n")
-    (found,) = read(file, "answer")
-    assert found.answers == (AnswerSpan("24", 20),)
+    (example,) = read(file, "answer")
+    assert example.answers == (AnswerSpan("24", 20),)
 
 
 def test_impossible_with_an_answer(write: Write) -> None:
     examples, problems = seen(
-        write("a.json", squad(asked("q", ("24", 20), is_impossible=True))), "answer"
+        write("a.json", squad(question_record("q", ("24", 20), is_impossible=True))), "answer"
     )
     assert [(e.impossible, e.answers) for e in examples] == [(True, ())]
     assert [problem.rsplit(" ", 1)[0] for problem in problems] == ["warning contradiction"]
 
 
 def test_broken_squad(write: Write) -> None:
-    assert "line 2" in told(write("a.json", '{"data":\n[}'), "answer")
-    assert "no list 'paragraphs'; there are: 'title'" in told(
+    assert "line 2" in messages(write("a.json", '{"data":\n[}'), "answer")
+    assert "no list 'paragraphs'; there are: 'title'" in messages(
         write("a.json", '{"data": [{"title": "x"}]}'), "answer"
     )
-    assert "there are: 'version'" in told(write("a.json", '{"version": 1}'), "answer")
-    assert "holds int" in told(write("a.json", '{"data": [3]}'), "answer")
+    assert "there are: 'version'" in messages(write("a.json", '{"version": 1}'), "answer")
+    assert "holds int" in messages(write("a.json", '{"data": [3]}'), "answer")
 
 
 def test_duplicate_ids(write: Write) -> None:
-    examples, problems = seen(write("a.json", squad(asked("q", ("24", 20)), asked("q"))), "answer")
+    examples, problems = seen(
+        write("a.json", squad(question_record("q", ("24", 20)), question_record("q"))), "answer"
+    )
     assert len(examples) == 1
     assert [problem.rsplit(" ", 1)[0] for problem in problems] == ["error duplicate-id"]
     file = write("a.jsonl", rows({"id": 1, "text": "a"}, {"id": 1, "text": "b"}))
@@ -296,36 +302,36 @@ def test_copa(write: Write) -> None:
     ],
 )
 def test_layouts_of_choices(write: Write, record: dict[str, Any], expected: Any) -> None:
-    (found,) = read(write("a.jsonl", rows(record)), "choose")
-    assert isinstance(found, MultipleChoice)
-    assert (found.premise, found.choices, found.asks, found.label) == expected
+    (example,) = read(write("a.jsonl", rows(record)), "choose")
+    assert isinstance(example, MultipleChoice)
+    assert (example.premise, example.choices, example.asks, example.label) == expected
 
 
 def test_choices_in_tables(write: Write) -> None:
     file = write("a.csv", "premise,choice1,choice2,choice3,label\np,x,y,,1\n")
-    (found,) = read(file, "choose")
-    assert (found.choices, found.label) == (("x", "y"), 1)
+    (example,) = read(file, "choose")
+    assert (example.choices, example.label) == (("x", "y"), 1)
     hole = write("b.csv", "premise,choice1,choice2,choice3,label\np,x,,z,2\n")
     assert seen(hole, "choose") == ([], ["error empty-text 2"])
 
 
 def test_bad_choices(write: Write) -> None:
-    def made(choices: Any, label: Any) -> dict[str, Any]:
+    def choice_record(choices: Any, label: Any) -> dict[str, Any]:
         return {"premise": "p", "choices": choices, "label": label}
 
     file = write(
         "a.jsonl",
         rows(
-            made(["x", "y"], 0),
-            made(["x", "y"], 2),
-            made(["x", "y"], -1),
-            made(["x", "y", "z"], 2),
-            made(["x"], 0),
-            made(["x", ""], 0),
-            made(["x", 3], 0),
-            made("xy", 0),
-            made(["x", "y"], "first"),
-            made(["x", "y"], None),
+            choice_record(["x", "y"], 0),
+            choice_record(["x", "y"], 2),
+            choice_record(["x", "y"], -1),
+            choice_record(["x", "y", "z"], 2),
+            choice_record(["x"], 0),
+            choice_record(["x", ""], 0),
+            choice_record(["x", 3], 0),
+            choice_record("xy", 0),
+            choice_record(["x", "y"], "first"),
+            choice_record(["x", "y"], None),
         ),
     )
     examples, problems = seen(file, "choose")
@@ -351,8 +357,8 @@ def test_parallel_tsv(write: Write) -> None:
     examples, problems = seen(file, "translate")
     assert [(e.source, e.target) for e in examples] == [('"Hi".', "嗨。"), ("Run.", "跑。")]
     assert problems == ["note no-header 1"]
-    (found,) = read(write("b.tsv", "Hi.\t嗨。\tby nobody\n"), "translate")
-    assert (found.source, found.target) == ("Hi.", "嗨。")
+    (example,) = read(write("b.tsv", "Hi.\t嗨。\tby nobody\n"), "translate")
+    assert (example.source, example.target) == ("Hi.", "嗨。")
 
 
 def test_two_files(write: Write) -> None:
@@ -365,7 +371,7 @@ def test_two_files(write: Write) -> None:
         ("d", "丁", 5),
     ]
     assert problems == ["error empty-text 2", "note blank-line 3"]
-    assert f"{two}:2: the line is empty" in told([one, two], "translate")
+    assert f"{two}:2: the line is empty" in messages([one, two], "translate")
 
 
 def test_two_files_of_unequal_length(write: Write) -> None:
@@ -380,8 +386,8 @@ def test_only_two_text_files_are_parallel(write: Write) -> None:
     files = [write(name, "a\n") for name in ("a.en", "a.de", "a.fr")]
     with pytest.raises(InputError, match="3 files"):
         read(files, "translate")
-    (found,) = read(files[0], "translate")
-    assert found == TextPair("a", None, FileLine(str(files[0]), 1), f"{files[0]}:1")
+    (example,) = read(files[0], "translate")
+    assert example == TextPair("a", None, FileLine(str(files[0]), 1), f"{files[0]}:1")
 
 
 def test_names_of_pairs_of_texts(write: Write) -> None:
@@ -391,11 +397,11 @@ def test_names_of_pairs_of_texts(write: Write) -> None:
         ({"document": "x", "summary": "y"}, "summarize"),
         ({"article": "x", "highlights": "y"}, "summarize"),
     ):
-        (found,) = read(write("a.jsonl", rows(record)), task)
-        assert (found.source, found.target) == ("x", "y")
+        (example,) = read(write("a.jsonl", rows(record)), task)
+        assert (example.source, example.target) == ("x", "y")
     file = write("a.jsonl", rows({"translation": {"en": "x", "de": "y"}}))
-    (found,) = read(file, "translate", fields={"source": "de", "target": "en"})
-    assert (found.source, found.target) == ("y", "x")
+    (example,) = read(file, "translate", fields={"source": "de", "target": "en"})
+    assert (example.source, example.target) == ("y", "x")
 
 
 def test_pairs_with_an_empty_side(write: Write) -> None:
@@ -452,14 +458,17 @@ UNIVERSAL = """# sent_id = 1
 
 def test_universal_dependencies_have_their_own_columns(write: Write) -> None:
     file = write("a.conllu", UNIVERSAL)
-    (found,) = read(file, "tag")
-    assert (found.words, found.tags) == (("We", "do", "n't", "."), ("PRON", "AUX", "PART", "PUNCT"))
-    (found,) = read(file, "tag", fields={"words": "3", "tags": "8"})
-    assert (found.words[2], found.tags) == ("not", ("root", "aux", "advmod", "punct"))
+    (example,) = read(file, "tag")
+    assert (example.words, example.tags) == (
+        ("We", "do", "n't", "."),
+        ("PRON", "AUX", "PART", "PUNCT"),
+    )
+    (example,) = read(file, "tag", fields={"words": "3", "tags": "8"})
+    assert (example.words[2], example.tags) == ("not", ("root", "aux", "advmod", "punct"))
 
 
 def test_a_number_points_to_a_choice_even_where_choices_are_numbers(write: Write) -> None:
     for label, index in ((2, 2), ("2", 1), ("C", 2)):
         record = {"premise": "1 + 2 =", "choices": ["4", "2", "3", "1"], "label": label}
-        (found,) = read(write("a.jsonl", rows(record)), "choose")
-        assert found.label == index
+        (example,) = read(write("a.jsonl", rows(record)), "choose")
+        assert example.label == index
