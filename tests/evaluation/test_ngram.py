@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction as F
 from itertools import pairwise, product
 from pathlib import Path
 from pydoc_data.topics import topics
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from regard.core.errors import ConfigError, FormatError, InputError
 from regard.evaluation.ngram import Ngram, discounts
+from tests.files import refuses
 
 END, A, B, C, D = range(5)
 TEXT = [[A, B], [A, B, C], [C, C, C], [A, B, C]]
@@ -331,22 +334,23 @@ def test_nothing_to_score() -> None:
 
 @pytest.mark.parametrize("order", [0, -1, 17])
 def test_orders_that_are_none(order: int) -> None:
-    with pytest.raises(ConfigError, match=f"order is {order};"):
+    with refuses(ConfigError, f"order is {order};"):
         trained(TEXT, order)
 
 
-def test_refusals() -> None:
-    with pytest.raises(InputError, match="0 tokens to count"):
-        Ngram.train(np.empty(0, np.int64), 3, 5, END)
-    with pytest.raises(InputError, match="from 0 to 7, but the vocabulary has 5"):
-        trained([[7]], 2)
-    model = trained(TEXT, 2)
-    with pytest.raises(InputError, match="share a tokenizer"):
-        model.surprisal(np.array([1, 5]))
-    with pytest.raises(InputError, match="share a tokenizer"):
-        model.probabilities([-1])
-    with pytest.raises(ConfigError, match="orders 1 to 2"):
-        model.probabilities([], 3)
+@pytest.mark.parametrize(
+    ("ask", "error", "named"),
+    [
+        (lambda _: Ngram.train(np.empty(0, np.int64), 3, 5, END), InputError, ["0 tokens"]),
+        (lambda _: trained([[7]], 2), InputError, ["from 0 to 7", "5 tokens"]),
+        (lambda model: model.surprisal(np.array([1, 5])), InputError, ["from 1 to 5", "tokenizer"]),
+        (lambda model: model.probabilities([-1]), InputError, ["from -1 to 0", "tokenizer"]),
+        (lambda model: model.probabilities([], 3), ConfigError, ["order is 3", "1 to 2"]),
+    ],
+)
+def test_refusals(ask: Callable[[Ngram], Any], error: type[Exception], named: list[str]) -> None:
+    with refuses(error, *named):
+        ask(trained(TEXT, 2))
 
 
 # Files
@@ -365,19 +369,19 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 
 def test_files_that_are_no_model(tmp_path: Path) -> None:
     file = tmp_path / "n.safetensors"
-    with pytest.raises(FormatError, match="is no file"):
+    with refuses(FormatError, file, "no file"):
         Ngram.load(file)
     save_file({"x": np.zeros(2)}, file)
-    with pytest.raises(FormatError, match="holds no n-gram model"):
+    with refuses(FormatError, file, "regard-ngram-1"):
         Ngram.load(file)
     trained(TEXT, 3).save(file)
     arrays = load_file(file)
     whole = file.read_bytes()
     file.write_bytes(whole[:-5])
-    with pytest.raises(FormatError, match="damaged"):
+    with refuses(FormatError, file, "damaged"):
         Ngram.load(file)
     del arrays["2.plain"]
     size = int.from_bytes(whole[:8], "little")
     save_file(arrays, file, json.loads(whole[8 : 8 + size])["__metadata__"])
-    with pytest.raises(FormatError, match=r"2\.plain"):
+    with refuses(FormatError, file, "'2.plain'"):
         Ngram.load(file)

@@ -57,9 +57,7 @@ def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_arguments_lines_and_files_say_the_same(world: World, ask: Any, tmp_path: Path) -> None:
     run, many = world.run("reviewer"), texts(4, 7)
-    wanted = [
-        f"{prediction.value}\t{prediction.score:.4f}" for prediction in load(run).classify(many)
-    ]
+    wanted = [f"{each.value}\t{each.score:.4f}" for each in load(run).classify(many)]
     assert ask("predict", run, *many) == ("\n".join(wanted) + "\n", "")
     lines = "".join(f"{text}\n" for text in many)
     assert ask("predict", run, stdin=lines)[0].splitlines() == wanted
@@ -77,9 +75,7 @@ def test_one_object_or_one_a_line(world: World, ask: Any) -> None:
     output = json.loads(ask("predict", run, *many, "--json")[0])
     assert output["model"] == run and output["task"] == "classify"
     wanted = load(run).classify(many)
-    assert [row["value"] for row in output["answers"]] == [
-        prediction.value for prediction in wanted
-    ]
+    assert [row["value"] for row in output["answers"]] == [each.value for each in wanted]
     assert output["answers"][0]["scores"] == pytest.approx(wanted[0].scores)
     rows = [json.loads(line) for line in ask("predict", run, *many, "--jsonl")[0].splitlines()]
     assert rows == output["answers"]

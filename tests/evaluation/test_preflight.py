@@ -19,6 +19,7 @@ from regard.tasks import task as task_named
 from regard.tasks.base import Prediction
 from regard.tasks.classify import NONE
 from tests.evaluation.test_page import Page
+from tests.files import refuses
 from tests.metrics.kinds import KINDS
 from tests.tasks import tuning
 from tests.tasks.world import World, rows, texts
@@ -44,10 +45,9 @@ def test_languages_are_known_by_their_codes() -> None:
     for code in ("", "en", "zh", "zh-CN", "zh_Hans", "pt-BR"):
         check_language(code)
     for name in ("cn", "chinese", "zho", "english"):
-        with pytest.raises(ConfigError, match=f"'{name}', which is no code of ISO 639-1; give"):
-            check_language(name)
-        with pytest.raises(ConfigError, match="ISO 639-1"):
-            Plan(language=name)
+        for check in (check_language, lambda code: Plan(language=code)):
+            with refuses(ConfigError, "language", f"'{name}'", "ISO 639-1"):
+                check(name)
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path, world: World) -> None:
@@ -57,9 +57,9 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, world: World) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "loose").symlink_to(tmp_path / "nowhere")
     for bad in ("file", "file/deep", "loose"):
-        with pytest.raises(StorageError, match=r"is a file; give --out a directory"):
+        with refuses(StorageError, tmp_path / bad.split("/")[0], "--out"):
             check_place(tmp_path / bad)
-    with pytest.raises(StorageError):  # before the model is looked for
+    with refuses(StorageError, tmp_path / "file"):  # before the model is looked for
         examine("nowhere", ["nothing.jsonl"], Plan(out=tmp_path / "file" / "deep"))
 
 
@@ -67,7 +67,7 @@ def test_a_place_without_access(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     if os.access(tmp_path / "closed", os.W_OK):
         pytest.skip("who runs this may write everywhere")
-    with pytest.raises(StorageError, match="closed cannot be written to; give --out another"):
+    with refuses(StorageError, tmp_path / "closed", "--out"):
         check_place(tmp_path / "closed" / "new")
 
 
@@ -76,7 +76,7 @@ def test_a_missing_library_is_named(library: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, library, None)
     for metric in KINDS.values():
         if any(name.startswith(library) for name in metric.libraries):
-            with pytest.raises(InputError, match=rf"'{library}'.*pip install 'regard\[tasks\]'"):
+            with refuses(InputError, f"'{library}'", "pip install 'regard[tasks]'"):
                 check_measures(metric, "a task", "en")
 
 
@@ -84,7 +84,7 @@ def test_no_answers_are_lost_to_a_missing_library(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(InputError, match="answers to classify are measured by"):
+    with refuses(InputError, "classify", "'sklearn'"):
         examine(world.run("reviewer"), [world.data("classify")], Plan(out=tmp_path / "t"))
     assert not (tmp_path / "t").exists()
 
@@ -93,7 +93,7 @@ def test_a_language_that_needs_more(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sacrebleu")
     check_measures(TranslationMetric, "translate", "de")
     monkeypatch.setitem(sys.modules, "MeCab", None)
-    with pytest.raises(InputError, match="cannot cut the language 'ja'"):
+    with refuses(InputError, "language 'ja'"):
         check_measures(TranslationMetric, "translate", "ja")
 
 
@@ -189,7 +189,7 @@ def test_scores_are_not_compared_with_classes(world: World, tmp_path: Path) -> N
         examples={"task": "similar", "classes": True},
     )  # fmt: skip
     finetune(recipe, tmp_path / "classes", display="silent")
-    with pytest.raises(ConfigError, match=r"similar with scores and .* with classes; they cannot"):
+    with refuses(ConfigError, "similar", "scores", "classes"):
         plan = Plan(out=tmp_path / "t", against=str(tmp_path / "classes"))
         examine(world.run("judge"), [world.data("similar")], plan)
 
@@ -201,11 +201,11 @@ def test_a_published_t5_is_told_the_languages(world: World, tmp_path: Path) -> N
     pytest.importorskip("sacrebleu")
     data = [world.data("translate", 4)]
     plan = Plan(out=tmp_path / "t", task="translate", decoding={"max_new_tokens": 3})
-    with pytest.raises(ConfigError, match="say prefix='translate English to German: '"):
+    with refuses(ConfigError, "prefix='translate English to German: '"):
         examine(world.model("t5"), data, plan)
     decoding = {"max_new_tokens": 3, "prefix": "translate English to German: "}
     plan = Plan(out=tmp_path / "t", task="translate", decoding=decoding,
                 against=world.run("translator"))  # fmt: skip
     assert examine(world.model("t5"), data, plan)["comparison"]["names"] == ["translator", "t5"]
-    with pytest.raises(ConfigError, match=r"knows what stands before its texts \(task.json\)"):
+    with refuses(ConfigError, "task.json"):
         examine(world.run("translator"), data, Plan(out=tmp_path / "t", decoding=decoding))

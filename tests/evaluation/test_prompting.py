@@ -34,7 +34,7 @@ from regard.tasks.choose import lowered
 from tests.command import run as called
 from tests.decoding.small import talking
 from tests.evaluation.likelihoods import directly, speaking
-from tests.files import Write
+from tests.files import Write, refuses
 from tests.laws.zoo import ZOO
 
 # -- shots
@@ -91,12 +91,12 @@ def test_the_same_text_is_never_a_shot_whatever_its_label() -> None:
         DialogueExample(("Bye.", "Bye.")),
     ]
     assert DemonstrationPool(talks, 1).of(0, talks[0]) == [talks[2]]
-    with pytest.raises(InputError, match="2 demonstrations were asked for, and there are 1 "):
+    with refuses(InputError, "2 demonstrations", " 1 "):
         DemonstrationPool(pool, 2).of(0, pool[0])
-    with pytest.raises(ConfigError, match="no classes"):
+    with refuses(ConfigError, "classes"):
         DemonstrationPool(pairs, 1, "balanced")
     assert DemonstrationPool([*pool, LabeledExample("bare")], 2).of(0, LabeledExample("new")) != []
-    with pytest.raises(InputError, match="there are 2"):  # what has no label shows nothing
+    with refuses(InputError, "3 demonstrations", " 2 "):  # what has no label shows nothing
         DemonstrationPool([*pool, LabeledExample("bare")], 3).of(0, LabeledExample("new"))
 
 
@@ -229,7 +229,7 @@ def test_an_open_answer_leaves_room_for_itself() -> None:
     assert report["dropped_shots"] > 0 and report["cut"] == 0
     report = evaluate(talking(context=12), pairs, "translate", shots=1, max_new_tokens=8)
     assert report["cut"] == 5
-    with pytest.raises(ConfigError, match="leaves no room"):
+    with refuses(ConfigError, "12 tokens"):
         evaluate(talking(context=12), pairs, "translate", max_new_tokens=12)
 
 
@@ -317,17 +317,14 @@ def test_open_answers_end_at_the_line() -> None:
 
 def test_the_language_of_answers_is_seen_by_their_letters() -> None:
     chinese: list[Example] = [TextPair("cat", "一只猫"), TextPair("dog", "一条狗")]
-    for options, wanted in (
-        ({}, "zh"),
-        ({"language": "en"}, "en"),
-        ({"language": "zh-CN"}, "zh-CN"),
-    ):
+    for language, wanted in (("", "zh"), ("en", "en"), ("zh-CN", "zh-CN")):
+        options = {"language": language} if language else {}
         report = evaluate(taught(), chinese, "translate", max_new_tokens=4, **options)
         cut = "tok:13a" if wanted == "en" else "tok:zh"
         assert report["language"] == wanted and cut in report["signatures"]["bleu"]
     assert evaluate(taught(), pairs(), "translate", max_new_tokens=4)["language"] == "en"
     assert "language" not in evaluate(taught(), reviews(), "classify")
-    with pytest.raises(ConfigError, match="'chinese', which is no code"):
+    with refuses(ConfigError, "language", "'chinese'"):
         evaluate(taught(), chinese, "translate", language="chinese")
 
 
@@ -337,7 +334,7 @@ def test_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = evaluate(taught(), many, "classify", watch=lambda *progress: seen.append(progress))
     assert seen == [("asking", 64, 90), ("asking", 90, 90)] and whole["examples"] == 90
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(InputError, match=r"'sklearn'.*pip install 'regard\[tasks\]'"):
+    with refuses(InputError, "'sklearn'", "pip install 'regard[tasks]'"):
         evaluate(taught(), many, "classify", watch=lambda *progress: seen.append(progress))
     assert len(seen) == 2
 

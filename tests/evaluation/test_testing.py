@@ -21,9 +21,10 @@ from regard.metrics.text import language_of
 from regard.tasks import task
 from regard.training.run import train
 from tests.evaluation.test_page import Page
+from tests.files import refuses
 from tests.metrics.kinds import compare
 from tests.tasks import tuning
-from tests.tasks.world import conll, rows
+from tests.tasks.world import conll, rows, sides
 from tests.training import small
 
 sklearn = pytest.importorskip("sklearn.metrics")
@@ -44,14 +45,11 @@ def reader(tmp_path_factory) -> Path:
 
 
 def test_figures_are_scikit_learns_on_the_predictions_written(world, tested):
-    report, predictions = tested("reviewer", "classify")
-    gold, predicted = (
-        [row["gold"] for row in predictions],
-        [row["predicted"] for row in predictions],
-    )
+    report, written = tested("reviewer", "classify")
+    gold, predicted = sides(written)
     records = [json.loads(line) for line in Path(world.data("classify")).read_text().splitlines()]
     assert gold == [record["label"] for record in records]
-    assert [row["text"] for row in predictions] == [record["text"] for record in records]
+    assert [row["text"] for row in written] == [record["text"] for record in records]
     assert set(predicted) == {"good", "bad"} and gold != predicted
     assert report["figures"] == pytest.approx({
         "accuracy": sklearn.accuracy_score(gold, predicted),
@@ -64,7 +62,7 @@ def test_figures_are_scikit_learns_on_the_predictions_written(world, tested):
     for name, value in report["figures"].items():
         low, high = report["intervals"][name]
         assert low <= value <= high
-    for row in predictions:
+    for row in written:
         assert row["predicted"] == max(row["scores"], key=row["scores"].get)
         assert row["score"] == pytest.approx(row["scores"][row["predicted"]])
         assert sum(row["scores"].values()) == pytest.approx(1, abs=1e-5)
@@ -72,12 +70,12 @@ def test_figures_are_scikit_learns_on_the_predictions_written(world, tested):
 
 def test_predictions_are_those_of_transformers(world, tested):
     transformers = pytest.importorskip("transformers")
-    _, predictions = tested("reviewer", "classify")
+    _, written = tested("reviewer", "classify")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
         world.run("reviewer")
     ).eval()
     fast = load(world.run("reviewer")).tokenizer
-    for row in predictions[:20]:
+    for row in written[:20]:
         ids = [2, *fast.encode(row["text"], special=False), 3]
         with torch.no_grad():
             chances = model(torch.tensor([ids])).logits.softmax(1)[0].tolist()
@@ -107,15 +105,15 @@ def test_the_training_report_stays(world, tmp_path):
     assert report["out"] == str(Path(world.run("reviewer")) / "test-classify-60-5")
     assert (Path(report["out"]) / "report.html").is_file()
     assert Path(world.run("reviewer"), "report.html").read_bytes() == before
-    with pytest.raises(StorageError, match=r"report\.html is that of its training"):
+    with refuses(StorageError, "report.html", "training"):
         examine(
             world.run("reviewer"), [world.data("classify")], Plan(out=Path(world.run("reviewer")))
         )
 
 
 def test_a_limit_is_said(tested):
-    report, predictions = tested("reviewer", "classify", limit=7)
-    assert report["examples"] == 7 == len(predictions)
+    report, written = tested("reviewer", "classify", limit=7)
+    assert report["examples"] == 7 == len(written)
     assert report["notes"] == ["only the first 7 of 60 examples were tested"]
 
 
@@ -124,12 +122,10 @@ def test_labels_never_learned_count_as_wrong(tested, tmp_path):
     for i in range(0, 30, 3):
         records[i]["label"] = "odd" if i % 2 else "strange"
     data = tuning.write(tmp_path / "new.jsonl", records)
-    report, predictions = tested("reviewer", data)
-    assert report["examples"] == len(predictions) == 30 and report["unseen"] == {
-        "strange": 5,
-        "odd": 5,
-    }
-    right = sum(row["gold"] == row["predicted"] for row in predictions)
+    report, written = tested("reviewer", data)
+    assert report["examples"] == len(written) == 30
+    assert report["unseen"] == {"strange": 5, "odd": 5}
+    right = sum(row["gold"] == row["predicted"] for row in written)
     assert report["figures"]["accuracy"] == pytest.approx(right / 30) and right <= 20
     assert "10 of 30 labels are such that the model never learned" in report["notes"][0]
     assert "'strange' 5" in Page((tmp_path / "t/report.html").read_text()).text
@@ -168,9 +164,8 @@ def test_two_runs_are_compared_on_the_same_examples(world, tested, tmp_path):
         [LabeledExample(row["text"]) for row in ours]
     )]  # fmt: skip
     assert comparison["names"] == ["beginner", "reviewer"]
-    assert comparison["differing"] == sum(
-        a["predicted"] != b for a, b in zip(ours, theirs, strict=True)
-    )
+    changed = [a["predicted"] != b for a, b in zip(ours, theirs, strict=True)]
+    assert comparison["differing"] == sum(changed)
     gold = [row["gold"] for row in ours]
     first = sklearn.accuracy_score(gold, theirs)
     second = sklearn.accuracy_score(gold, [row["predicted"] for row in ours])
@@ -197,13 +192,10 @@ def test_runs_that_differ_on_thousands_of_examples():
 
 
 def test_entities_are_seqevals_on_the_predictions_written(tested):
-    report, predictions = tested("tagger", "tag")
-    gold, predicted = (
-        [row["gold"] for row in predictions],
-        [row["predicted"] for row in predictions],
-    )
-    assert len(predictions) == 60 and any("B-praise" in tags for tags in gold)
-    assert [len(row["text"]) for row in predictions] == [len(tags) for tags in predicted]
+    report, written = tested("tagger", "tag")
+    gold, predicted = sides(written)
+    assert len(written) == 60 and any("B-praise" in tags for tags in gold)
+    assert [len(row["text"]) for row in written] == [len(tags) for tags in predicted]
     assert report["figures"] == pytest.approx({
         "f1": seqeval.f1_score(gold, predicted),
         "precision": seqeval.precision_score(gold, predicted),
@@ -226,12 +218,11 @@ def test_entities_of_unseen_kinds_are_counted(tested, tmp_path):
 
 
 def test_a_strict_reading_says_so(tested):
-    report, predictions = tested("tagger", "tag", strict=True)
+    report, written = tested("tagger", "tag", strict=True)
     assert report["options"] == {"mode": "strict", "scheme": "IOB2"}
     from seqeval.scheme import IOB2
 
-    sides = [[row[side] for row in predictions] for side in ("gold", "predicted")]
-    wanted = seqeval.f1_score(*sides, mode="strict", scheme=IOB2)
+    wanted = seqeval.f1_score(*sides(written), mode="strict", scheme=IOB2)
     assert report["figures"]["f1"] == pytest.approx(wanted)
 
 
@@ -256,15 +247,15 @@ def test_a_language_model_is_measured_as_in_training(reader, tmp_path):
     report = examine(str(reader / "one"), [str(reader / "data")], plan)
     assert report["figures"] == pytest.approx(trained, rel=1e-5)
     corpus = Corpus.open(reader / "data", "valid")
-    predictions = rows(tmp_path / "t")
-    assert [row["tokens"] for row in predictions] == [
+    written = rows(tmp_path / "t")
+    assert [row["tokens"] for row in written] == [
         len(corpus.document(i)) for i in range(len(corpus.documents) - 1)
     ]
-    nats = sum(row["nats"] for row in predictions)
+    nats = sum(row["nats"] for row in written)
     assert report["figures"]["bits_per_byte"] == pytest.approx(
         nats / math.log(2) / corpus.bytes, rel=1e-9
     )
-    assert report["units"] == "documents" and report["examples"] == len(predictions)
+    assert report["units"] == "documents" and report["examples"] == len(written)
 
 
 @pytest.mark.parametrize("model", ["transformer-xl", "bert"])
@@ -276,7 +267,7 @@ def test_other_ways_of_reading_too(reader, tmp_path, model):
         assert report["intervals"][name][0] <= value <= report["intervals"][name][1]
     if model == "bert":
         assert report["units"] == "batches of 4" and "masked_accuracy" in report["figures"]
-        with pytest.raises(ConfigError, match="models that read from left to right"):
+        with refuses(ConfigError, "left to right"):
             plan = Plan(split="valid", against=str(tmp_path / model))
             examine(str(tmp_path / model), [str(reader / "data")], plan)
 
@@ -323,26 +314,25 @@ def test_a_corpus_of_its_first_documents(reader):
 
 TEXT, CLASSIFY = "text", "classify"  # the reader's prepared text, or the world's data of a task
 REFUSED = [  # the model, the data, the plan; the error, and what it names
-    ("reviewer", "tag", {"task": "tag"}, ConfigError, r"learned classify, .* cannot tag; .*: bert"),
-    ("bert", CLASSIFY, {"task": "answer"}, ConfigError, "learned no task, so it cannot answer"),
-    ("reviewer", CLASSIFY, {"task": "clasify"}, UnknownName, "did you mean 'classify'"),
-    ("reviewer", CLASSIFY, {"against": "tagger"}, ConfigError, "learned tag, .* cannot classify"),
-    ("one", TEXT, {"split": "valid", "against": "reviewer"}, ConfigError,
-     r"has learned classify, and .* no task"),
-    ("reviewer", TEXT, {}, InputError, r"is prepared text, and .* has learned classify"),
-    ("bert", TEXT, {}, InputError, "another tokenizer"),
-    ("one", TEXT, {"split": "dev"}, UnknownName, "split"),
-    ("reviewer", CLASSIFY, {"decoding": {"num_beams": 4}}, ConfigError,
-     "num_beams: such is asked of"),
+    ("reviewer", "tag", {"task": "tag"}, ConfigError, "classify, tag, bert"),
+    ("bert", CLASSIFY, {"task": "answer"}, ConfigError, "no task, answer"),
+    ("reviewer", CLASSIFY, {"task": "clasify"}, UnknownName, "task 'clasify', 'classify'"),
+    ("reviewer", CLASSIFY, {"against": "tagger"}, ConfigError, "tag, classify"),
+    ("one", TEXT, {"split": "valid", "against": "reviewer"}, ConfigError, "classify, no task"),
+    ("reviewer", TEXT, {}, InputError, "prepared text, classify"),
+    ("bert", TEXT, {}, InputError, "tokenizer"),
+    ("one", TEXT, {"split": "dev"}, UnknownName, "split 'dev'"),
+    ("reviewer", CLASSIFY, {"decoding": {"num_beams": 4}}, ConfigError, "num_beams"),
     ("one", TEXT, {"decoding": {"num_beams": 4}}, ConfigError, "num_beams"),
-    *[("reviewer", CLASSIFY, plan, ConfigError, f"--{option} says nothing to a test of classify")
-      for option, plan in (("seq-len", {"length": 8}), ("split", {"split": "valid"}),
-                           ("strict", {"strict": True}), ("language", {"language": "zh"}))],
-    *[("one", TEXT, plan, ConfigError, f"--{name} says nothing to a test of text")
-      for plan in ({"strict": True}, {"language": "zh"}) for name in plan],
-    ("reviewer", CLASSIFY, {"precision": "fp8"}, UnknownName, "precision"),
+    ("reviewer", CLASSIFY, {"length": 8}, ConfigError, "--seq-len, classify"),
+    ("reviewer", CLASSIFY, {"split": "valid"}, ConfigError, "--split, classify"),
+    ("reviewer", CLASSIFY, {"strict": True}, ConfigError, "--strict, classify"),
+    ("reviewer", CLASSIFY, {"language": "zh"}, ConfigError, "--language, classify"),
+    ("one", TEXT, {"strict": True}, ConfigError, "--strict, text"),
+    ("one", TEXT, {"language": "zh"}, ConfigError, "--language, text"),
+    ("reviewer", CLASSIFY, {"precision": "fp8"}, UnknownName, "precision 'fp8'"),
     ("reviewer", CLASSIFY, {"resamples": 0}, ConfigError, "resamples is 0"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("model", "data", "plan", "error", "named"), REFUSED)
@@ -354,7 +344,7 @@ def test_refusals(world, reader, tmp_path, model, data, plan, error, named):
     if "against" in plan:
         plan = plan | {"against": directory(plan["against"])}
     file = str(reader / "data") if data == TEXT else world.data(data)
-    with pytest.raises(error, match=named):
+    with refuses(error, *named.split(", ")):
         examine(directory(model), [file], Plan(out=tmp_path / "t", **plan))
 
 
@@ -364,18 +354,17 @@ def test_who_can_learn_a_task():
 
 def test_data_without_right_answers(world, tmp_path):
     bare = tuning.write(tmp_path / "bare.jsonl", [{"text": "a film"}, {"text": "the plot"}])
-    with pytest.raises(InputError, match="no right answers for classify"):
+    with refuses(InputError, bare, "classify"):
         examine(world.run("reviewer"), [str(bare)])
     some = tuning.write(tmp_path / "some.jsonl", [*tuning.reviews(4), {"text": "a film"}])
-    with pytest.raises(InputError, match=r"missing-label.*\n.*some.jsonl:5: no label"):
+    with refuses(InputError, "missing-label", f"{some}:5"):
         examine(world.run("reviewer"), [str(some)])
     plan = Plan(out=tmp_path / "t", skip=["missing-label"])
     report = examine(world.run("reviewer"), [str(some)], plan)
-    assert (
-        report["examples"] == 4 and "1 records were left out: missing-label" in report["notes"][0]
-    )
+    assert report["examples"] == 4
+    assert "1 records were left out: missing-label" in report["notes"][0]
     late = tuning.write(tmp_path / "late.jsonl", [{"text": "a film"}, *tuning.reviews(4)])
-    with pytest.raises(InputError, match=r"1 of 5 .*late.jsonl:1; --skip missing-label"):
+    with refuses(InputError, "1 of 5", f"{late}:1", "--skip missing-label"):
         examine(world.run("reviewer"), [str(late)])
     report = examine(world.run("reviewer"), [str(late)], plan)
     assert report["examples"] == 4 and "1 examples were left out" in report["notes"][0]
@@ -384,7 +373,7 @@ def test_data_without_right_answers(world, tmp_path):
 def test_broken_records_are_refused_or_counted(world, tmp_path):
     records = [*tuning.reviews(4), {"text": " ", "label": "good"}]
     data = tuning.write(tmp_path / "broken.jsonl", records)
-    with pytest.raises(InputError, match=r"broken.jsonl:5"):
+    with refuses(InputError, f"{data}:5"):
         examine(world.run("reviewer"), [str(data)])
     plan = Plan(out=tmp_path / "t", skip=["empty-text"])
     report = examine(world.run("reviewer"), [str(data)], plan)
@@ -406,8 +395,7 @@ def test_unseen_labels():
         LabeledExample("b", label="y"),
         LabeledExample("c", label="y"),
     ]
-    assert (
-        task("classify").unseen(seen, ["x"]) == {"y": 2} and task("classify").unseen(seen, []) == {}
-    )
+    assert task("classify").unseen(seen, ["x"]) == {"y": 2}
+    assert task("classify").unseen(seen, []) == {}
     tagged = [TaggedExample(("a", "b", "c"), ("B-p", "I-p", "B-q"))]
     assert task("tag").unseen(tagged, ["O", "B-p", "I-p"]) == {"q": 1}

@@ -13,6 +13,7 @@ from regard.tasks import task
 from regard.tasks.base import Prediction
 from tests.command import run as called
 from tests.tasks import tuning
+from tests.tasks.world import sides
 
 stats = pytest.importorskip("scipy.stats")
 pytest.importorskip("sklearn")
@@ -22,10 +23,6 @@ pytest.importorskip("sklearn")
 def run():
     """The command as it is given to the program."""
     return lambda *words: called("evaluate", *words)
-
-
-def sides(predicted: list) -> tuple[list, list]:
-    return [row["gold"] for row in predicted], [row["predicted"] for row in predicted]
 
 
 def plain(text: str) -> str:
@@ -50,9 +47,8 @@ def test_similarity_is_scipys(tested):
 def test_choices_are_counted(tested):
     report, written = tested("chooser", "choose")
     gold, predicted = sides(written)
-    assert set(gold) == {0, 1} and report["figures"] == {
-        "accuracy": np.mean(np.equal(gold, predicted))
-    }
+    assert set(gold) == {0, 1}
+    assert report["figures"] == {"accuracy": np.mean(np.equal(gold, predicted))}
     assert all(len(row["scores"]) == 2 for row in written)
 
 
@@ -61,10 +57,8 @@ def test_answers_are_compared_as_text(tested):
     gold, predicted = sides(written)
     assert sum(not accepted for accepted in gold) == 20  # those without an answer
     short = [[plain(text) for text in accepted if plain(text)] or [""] for accepted in gold]
-    exact = np.mean(
-        [plain(answer) in right for answer, right in zip(predicted, short, strict=True)]
-    )
-    assert report["figures"]["exact_match"] == pytest.approx(exact)
+    exact = [plain(answer) in right for answer, right in zip(predicted, short, strict=True)]
+    assert report["figures"]["exact_match"] == pytest.approx(np.mean(exact))
     assert report["options"] == {"language": "en"}
     assert report["thresholds"]["best_f1"] >= report["figures"]["f1"] - 1e-9
 
@@ -74,9 +68,8 @@ def test_the_best_threshold_may_lie_below_zero():
         Prediction("", None, {"null": null, "candidates": [("word", 0, 4, 1.0)]})
         for null in (-3.0, -2.0, -1.0, 2.0)
     ]
-    thresholds = task("answer").more_figures([["word"], ["word"], [], []], predicted, {})[
-        "thresholds"
-    ]
+    gold = [["word"], ["word"], [], []]
+    thresholds = task("answer").more_figures(gold, predicted, {})["thresholds"]
     assert thresholds["best_f1"] == 1.0 and thresholds["best_f1_threshold"] == pytest.approx(-2.0)
     assert task("answer").more_figures([["word"]], [Prediction("word", 0.5)], {}) == {}
 
@@ -94,11 +87,10 @@ def test_translations_are_sacrebleus(tested):
 
 
 def test_every_reply_of_a_dialogue_is_one(world, tested):
-    report, predictions = tested(
-        "talker", world.data("converse", 6), decoding={"max_new_tokens": 4}
-    )
+    data = world.data("converse", 6)
+    report, predictions = tested("talker", data, decoding={"max_new_tokens": 4})
     assert report["examples"] == len(predictions) == 12 and report["task"] == "converse"
-    talk = json.loads(Path(world.data("converse", 6)).read_text().splitlines()[0])["turns"]
+    talk = json.loads(Path(data).read_text().splitlines()[0])["turns"]
     assert [(row["text"], row["gold"]) for row in predictions[:2]] == [
         (talk[:1], talk[1]), (talk[:2], talk[2]),
     ]  # fmt: skip

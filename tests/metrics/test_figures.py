@@ -21,6 +21,7 @@ from regard.metrics.figures import calibration
 from regard.metrics.labels import Classification, TaggingMetric
 from regard.metrics.numbers import bits_per_byte, perplexity
 from regard.metrics.text import AnyScriptTokenizer
+from tests.files import refuses
 from tests.metrics.kinds import KINDS, each, figures_of, measured, summarize
 
 sklearn = pytest.importorskip("sklearn.metrics")
@@ -89,9 +90,8 @@ def test_classification_is_scikit_learns():
     for average in ("macro", "micro", "weighted"):
         value = sklearn.f1_score(gold, predicted, average=average, zero_division=0)
         assert figures[f"{average}_f1"] == pytest.approx(value, abs=1e-15)
-    assert figures["matthews"] == pytest.approx(
-        sklearn.matthews_corrcoef(gold, predicted), abs=1e-12
-    )
+    matthews = sklearn.matthews_corrcoef(gold, predicted)
+    assert figures["matthews"] == pytest.approx(matthews, abs=1e-12)
 
 
 def test_classification_by_hand():
@@ -114,10 +114,8 @@ def test_the_report_of_each_class_and_the_confusion():
         assert row["precision"] == pytest.approx(theirs["precision"])
         assert row["recall"] == pytest.approx(theirs["recall"])
         assert row["f1"] == pytest.approx(theirs["f1-score"])
-        assert (row["support"], row["predicted"]) == (
-            theirs["support"],
-            predicted.count(row["label"]),
-        )
+        assert row["support"] == theirs["support"]
+        assert row["predicted"] == predicted.count(row["label"])
     assert details["confusion"]["labels"] == names
     assert details["confusion"]["matrix"] == sklearn.confusion_matrix(gold, predicted).tolist()
 
@@ -319,12 +317,9 @@ def test_bleu_and_chrf_from_counts_are_sacrebleus(pairs):
 
     gold, predicted = map(list, zip(*pairs, strict=True))
     figures = points(measured("translate", gold, predicted).weighted, len(gold))
-    assert figures["bleu"] == pytest.approx(
-        sacrebleu.corpus_bleu(predicted, [gold]).score, abs=1e-9
-    )
-    assert figures["chrf"] == pytest.approx(
-        sacrebleu.corpus_chrf(predicted, [gold]).score, abs=1e-9
-    )
+    bleu, chrf = sacrebleu.corpus_bleu(predicted, [gold]), sacrebleu.corpus_chrf(predicted, [gold])
+    assert figures["bleu"] == pytest.approx(bleu.score, abs=1e-9)
+    assert figures["chrf"] == pytest.approx(chrf.score, abs=1e-9)
 
 
 def test_orders_without_a_match_are_smoothed_one_after_the_other():
@@ -483,14 +478,11 @@ def test_the_worst_tags_are_shown_as_entities():
 
 def test_calibration_by_hand():
     summary = calibration([0.95, 0.85, 0.85, 0.15, 1.0], [1, 1, 0, 0, 1])
-    assert [(row["from"], row["count"]) for row in summary["bins"]] == [
-        (0.1, 1),
-        (0.8, 2),
-        (0.9, 2),
-    ]
+    bins = [(row["from"], row["count"]) for row in summary["bins"]]
+    assert bins == [(0.1, 1), (0.8, 2), (0.9, 2)]
     distances = 1 * 0.15 + 2 * abs(0.85 - 0.5) + 2 * abs(0.975 - 1)
     assert summary["error"] == pytest.approx(distances / 5)
-    with pytest.raises(InputError, match="probability"):
+    with refuses(InputError, "probability"):
         calibration([1.5], [1])
 
 
@@ -500,40 +492,41 @@ def test_answers_with_silence_are_summarized():
     assert set(summary["thresholds"]) == {
         "best_f1", "best_f1_threshold", "best_exact_match", "best_exact_match_threshold",
     }  # fmt: skip
-    assert (
-        summary["figures"]["f1"] == figures_of("answer", gold, predicted)["f1"]
-    )  # 1 silences nothing
+    # 1 silences nothing
+    assert summary["figures"]["f1"] == figures_of("answer", gold, predicted)["f1"]
+
+
+STRICT = {"mode": "strict", "scheme": "IOB2"}
 
 
 @pytest.mark.parametrize(
     ("kind", "gold", "predicted", "options", "error", "named"),
     [
-        ("classify", ["a", "b"], ["a"], {}, InputError, "2 gold answers but 1 predictions"),
+        ("classify", ["a", "b"], ["a"], {}, InputError, "2 gold, 1 predictions"),
         ("answer", [], [], {}, InputError, "no examples"),
-        ("answer", ["cat"], ["cat"], {}, InputError, "list of accepted answers"),
-        ("words", [["NN"]], [["NN", "NN"]], {}, InputError, "sentence 1 has 1 gold tags but 2"),
-        ("tag", [["O"], ["O"]], [["O"], ["O", "O"]], {}, InputError, "sentence 2 has 1 gold tags"),
+        ("answer", ["cat"], ["cat"], {}, InputError, "question 1, 'cat', list"),
+        ("words", [["NN"]], [["NN", "NN"]], {}, InputError, "sentence 1, 1 gold, 2 predicted"),
+        ("tag", [["O"], ["O"]], [["O"], ["O", "O"]], {}, InputError, "sentence 2, 2 predicted"),
         ("tag", [["PER"]], [["O"]], {}, InputError, "'PER'"),
-        ("tag", [["B-PER"]], [["E-PER"]], {"mode": "strict", "scheme": "IOB2"}, InputError,
-         "'E-PER'"),
-        ("tag", [["O"]], [["O"]], {"scheme": "IOBE"}, UnknownName, "did you mean 'IOBES'"),
-        ("tag", [["O"]], [["O"]], {"mode": "stric"}, UnknownName, "strict"),
-        ("translate", [[]], [""], {}, InputError, "example 1 has no reference"),
-        ("translate", ["a"], ["a"], {"tokenizer": "zhh"}, UnknownName, "tokenizer"),
+        ("tag", [["B-PER"]], [["E-PER"]], STRICT, InputError, "'E-PER'"),
+        ("tag", [["O"]], [["O"]], {"scheme": "IOBE"}, UnknownName, "scheme 'IOBE', 'IOBES'"),
+        ("tag", [["O"]], [["O"]], {"mode": "stric"}, UnknownName, "mode, 'stric', 'strict'"),
+        ("translate", [[]], [""], {}, InputError, "example 1, reference"),
+        ("translate", ["a"], ["a"], {"tokenizer": "zhh"}, UnknownName, "tokenizer, 'zhh'"),
         ("similar", [1.0, math.nan], [1.0, 2.0], {}, InputError, "finite"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_named(kind, gold, predicted, options, error, named):
-    with pytest.raises(error, match=named):
+    with refuses(error, *named.split(", ")):
         figures_of(kind, gold, predicted, **options)
 
 
 def test_one_score_for_each_example():
-    with pytest.raises(InputError, match="1 scores or texts"):
+    with refuses(InputError, "2 examples", "1 scores"):
         summarize("classify", ["a", "b"], ["a", "b"], scores=[0.5])
 
 
 def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
-    with pytest.raises(InputError, match=r"regard\[tasks\]"):
+    with refuses(InputError, "'sklearn.metrics'", "regard[tasks]"):
         figures_of("classify", ["a"], ["a"])

@@ -30,6 +30,7 @@ from regard.tasks.answer_objective import AnswerObjective, AnswerOptions, Window
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.task_tokens import extended
 from tests.data.windowing import collate, to_learn
+from tests.files import refuses
 from tests.tasks.answers import (
     FAMILIES,
     PAD,
@@ -147,7 +148,7 @@ def test_answers_not_found_are_told_and_skipped() -> None:
     assert "squad.json:7: one: the answer 'zz' is not at character 2" in objective.note
     assert "'zzzz'" not in objective.note  # a few will do
     assert "5 questions of the train data have no known answer" in objective.note
-    with pytest.raises(InputError, match=r"none of the 5 questions .* 5 answers of the train"):
+    with refuses(InputError, "5 questions", "5 answers", "train"):
         objective_of("bert", wrong)
 
 
@@ -167,19 +168,19 @@ def test_notes_of_what_is_long() -> None:
 @pytest.mark.parametrize(
     ("family", "options", "named"),
     [
-        ("transformer-xl", {}, "cannot learn answer so; these can: bert, xlnet, longformer"),
-        ("bert", {"impossible": "maybe"}, "impossible is 'maybe'; it must be one of auto"),
+        ("transformer-xl", {}, "transformer-xl, answer, bert, xlnet, longformer"),
+        ("bert", {"impossible": "maybe"}, "impossible is 'maybe', auto"),
         ("bert", {"stride": -1}, "stride is -1"),
-        ("bert", {"marks": False}, "bert cannot do without marks; only gpt"),
+        ("bert", {"marks": False}, "bert, marks, gpt"),
     ],
 )
 def test_bad_options(family: str, options: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
+    with refuses(ConfigError, *named.split(", ")):
         objective_of(family, [SIX], **options)
 
 
 def test_a_model_without_a_head_for_answers() -> None:
-    with pytest.raises(ConfigError, match="no head that finds answers"):
+    with refuses(ConfigError, "head", "answers"):
         objective_of("bert", [SIX]).check(model_of("bert", classify=2))
 
 
@@ -269,9 +270,8 @@ def test_the_threshold_is_the_best_for_what_validates(family: str, tmp_path: Pat
     def mean(tau: float) -> float:
         objective = objective_of(family, examples, 32, split="test", impossible="yes", tau=tau)
         predictions = predicted(objective, model)
-        return (
-            sum(f1(gold, one.value) for gold, one in zip(examples, predictions, strict=True)) / 24
-        )
+        pairs = zip(examples, predictions, strict=True)
+        return sum(f1(gold, one.value) for gold, one in pairs) / 24
 
     plain = objective_of(family, examples, 32, split="test", impossible="yes")
     nulls = sorted(one.scores["null"] for one in predicted(plain, model))
@@ -401,7 +401,7 @@ def test_gpt_learns_new_marks() -> None:
     assert answer == "<bos> q r <sep> c d e f <cls>".split()
     model = model_of("gpt")
     small = type(model)(model.config.replace(vocab_size=9), {"answer": 2}).initialize()
-    with pytest.raises(InputError, match="outside the vocabulary of 9"):
+    with refuses(InputError, "vocabulary of 9"):
         small(tokens)
     grown = objective.adapt_model(small)
     objective.check(grown)

@@ -14,7 +14,7 @@ from regard.data.examples import fingerprint
 from regard.data.readers import ReaderOptions
 from regard.tasks.check import CheckReport, check
 from tests.command import Result, run
-from tests.files import Write, rows
+from tests.files import Write, refuses, rows
 
 
 def call(*arguments: object) -> Result:
@@ -218,7 +218,7 @@ def test_what_a_model_reads_at_once(
 
 def test_a_model_needs_a_tokenizer(model: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
-    with pytest.raises(FormatError, match="has no tokenizer"):
+    with refuses(FormatError, tmp_path, "tokenizer"):
         measure_of(str(tmp_path))
 
 
@@ -275,23 +275,13 @@ def test_json(write: Write) -> None:
     assert result.exit_code == 2
     output = json.loads(result.stdout)
     assert not output["ok"]
-    assert (output["examples"], output["errors"], output["warnings"], output["notes"]) == (
-        2,
-        12,
-        0,
-        0,
-    )
+    counts = [output[name] for name in ("examples", "errors", "warnings", "notes")]
+    assert counts == [2, 12, 0, 0]
     assert output["kinds"] == [{"severity": "error", "kind": "malformed-record", "count": 12}]
     assert [problem["line"] for problem in output["problems"]] == list(range(3, 15))
     assert {problem["file"] for problem in output["problems"]} == {str(file)}
-    assert (
-        len(
-            json.loads(call(file, "--task", "classify", "--json", "--show-errors", 3).stdout)[
-                "problems"
-            ]
-        )
-        == 3
-    )
+    fewer = call(file, "--task", "classify", "--json", "--show-errors", 3)
+    assert len(json.loads(fewer.stdout)["problems"]) == 3
 
 
 def test_options_reach_the_reader(write: Write) -> None:

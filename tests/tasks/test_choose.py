@@ -19,6 +19,7 @@ from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.tasks.choose import ASKED, Choose
+from tests.files import refuses
 from tests.tasks import tuning
 from tests.tasks.judging import (
     CLS,
@@ -151,10 +152,8 @@ def test_rows_of_a_sample_find_together_again() -> None:
 def test_sizes() -> None:
     """The rows of a sample stand together in memory, but a model reads each by itself."""
     objective = chosen("bert")
-    assert (objective.max_len, objective.longest) == (
-        22,
-        7,
-    )  # [CLS] f [SEP] g h i [SEP] and three of 5
+    # [CLS] f [SEP] g h i [SEP] and three of 5
+    assert (objective.max_len, objective.longest) == (22, 7)
     objective.check(model_of("bert", objective.heads(), context=7))
 
 
@@ -284,12 +283,12 @@ def test_bert_chooses_as_their_class_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("choices", "label"), [((), None), (("a",), 1), (("a", "b"), -1)])
 def test_labels_that_point_nowhere(choices: tuple[str, ...], label: int | None) -> None:
     items = [MultipleChoice("a", choices, label=label, place=FileLine("copa.jsonl", 4))]
-    with pytest.raises(InputError, match=rf"copa\.jsonl:4: of {len(choices)} choices"):
+    with refuses(InputError, "copa.jsonl:4", f"{len(choices)} choices"):
         chosen("bert", items)
 
 
 def test_no_labels_to_learn_from() -> None:
-    with pytest.raises(InputError, match="none of the examples of the train data has a label"):
+    with refuses(InputError, "train", "label"):
         chosen("bert", [MultipleChoice("a", ("b", "c"))])
     assert len(chosen("bert", [MultipleChoice("a", ("b", "c"))], "test")) == 1
 

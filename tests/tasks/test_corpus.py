@@ -25,6 +25,7 @@ from regard.tasks.corpus import (
     tokenizer_of,
 )
 from regard.training.recipe import Recipe, replaced
+from tests.files import refuses
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 
@@ -100,15 +101,15 @@ def test_sentences_are_spread_by_what_they_hold() -> None:
 @pytest.mark.parametrize(
     ("share", "folds", "fold", "expected"),
     [
-        (1.0, 0, 0, "below 1"),
-        (-0.1, 0, 0, "0 or more"),
-        (0.1, 1, 0, "at least 2 parts"),
-        (0.1, 101, 0, "at most one for each example"),
-        (0.1, 5, 5, "part 5 of 5"),
+        (1.0, 0, 0, "examples.valid_fraction is 1;"),
+        (-0.1, 0, 0, "examples.valid_fraction is -0.1;"),
+        (0.1, 1, 0, "part 0 of 1 "),
+        (0.1, 101, 0, "part 0 of 101 "),
+        (0.1, 5, 5, "part 5 of 5 "),
     ],
 )
 def test_what_cannot_be_divided(share: float, folds: int, fold: int, expected: str) -> None:
-    with pytest.raises(ConfigError, match=expected):
+    with refuses(ConfigError, expected):
         divide(labeled(), share, folds, fold)
 
 
@@ -116,21 +117,13 @@ def test_what_cannot_be_divided(share: float, folds: int, fold: int, expected: s
 
 
 def test_labels_have_one_order() -> None:
-    names = ["b", "a", "c", "a"]
-    assert task("classify").labels_in([LabeledExample("x", None, name) for name in names]) == [
-        "a",
-        "b",
-        "c",
-    ]
-    numbers = ["10", "9", "-1", "2"]
-    labels = task("classify").labels_in([LabeledExample("x", None, name) for name in numbers])
-    assert labels == ["-1", "2", "9", "10"]
-    mixed = ["10", "9", "x"]
-    assert task("classify").labels_in([LabeledExample("x", None, n) for n in mixed]) == [
-        "10",
-        "9",
-        "x",
-    ]
+    for names, ordered in (
+        (["b", "a", "c", "a"], ["a", "b", "c"]),
+        (["10", "9", "-1", "2"], ["-1", "2", "9", "10"]),
+        (["10", "9", "x"], ["10", "9", "x"]),
+    ):
+        examples = [LabeledExample("x", None, name) for name in names]
+        assert task("classify").labels_in(examples) == ordered
 
 
 def test_labels_of_tags() -> None:
@@ -147,15 +140,15 @@ def test_tags_that_are_no_entities() -> None:
     assert task("tag").labels_in([TaggedExample(("x", "y", "z"), row) for row in rows]) == [
         "DT", "I", "NN", "O", "VB",
     ]  # fmt: skip
-    with pytest.raises(InputError, match="every tag of the training data is 'NN'"):
+    with refuses(InputError, "tag", "'NN'"):
         task("tag").labels_in([TaggedExample(("x",), ("NN",))])
     mixed = [
         TaggedExample(("x",), ("B-person",)),
         TaggedExample(("y", "z"), ("O", "NN"), FileLine("a.conll", 3)),
     ]
-    with pytest.raises(InputError, match=r"a.conll:3: word 2 \('z'\) has the tag 'NN' among"):
+    with refuses(InputError, "a.conll:3", "word 2", "'z'", "'NN'"):
         task("tag").labels_in(mixed)
-    with pytest.raises(InputError, match=r"a.conll:3: word 2 \('z'\)"):
+    with refuses(InputError, "a.conll:3", "word 2", "'z'"):
         task("tag").check_labels(mixed, ["O", "B-person", "I-person"], "a.conll")
     task("tag").check_labels(mixed, ["DT", "NN"], "a.conll")
     spread = [TaggedExample((f"w{i}",), (["DT", "NN"][i % 2],)) for i in range(40)]
@@ -170,10 +163,10 @@ def test_tasks_without_classes() -> None:
 
 @pytest.mark.parametrize(
     ("labels", "named"),
-    [(["a"], r"1 classes \('a'\).*at least 2"), ([None], "none of its records")],
+    [(["a"], ["1 classes", "'a'"]), ([None], ["0 classes", "label"])],
 )
-def test_one_class_is_too_few(labels: list[str | None], named: str) -> None:
-    with pytest.raises(InputError, match=named):
+def test_one_class_is_too_few(labels: list[str | None], named: list[str]) -> None:
+    with refuses(InputError, *named):
         task("classify").labels_in([LabeledExample("x", None, label) for label in labels])
 
 
@@ -183,8 +176,7 @@ def test_a_label_that_training_never_saw(bert: Path, tmp_path: Path) -> None:
              tuning.write(tmp_path / "valid.jsonl", valid)]  # fmt: skip
     recipe = tuning.recipe(bert, files[0], examples={"valid": str(files[1])})
     recipe = replaced(recipe, examples={"labels": labeled_data(recipe, "train").labels})
-    named = r"valid.jsonl:5: .*'third' does not occur in the training data.*'bad', 'good'"
-    with pytest.raises(InputError, match=named):
+    with refuses(InputError, "valid.jsonl:5", "'third'", "'bad', 'good'"):
         labeled_data(recipe, "valid")
     task("similar").check_labels([LabeledExample("x", "y", 3.0)], [], "valid.jsonl")
 
@@ -219,7 +211,7 @@ def test_a_file_of_its_own_and_more_to_learn_from(bert: Path, tmp_path: Path) ->
 def test_records_that_are_left_out_are_told(bert: Path, tmp_path: Path) -> None:
     records = [*tuning.reviews(20), {"text": " ", "label": "good"}]
     file = tuning.write(tmp_path / "r.jsonl", records)
-    with pytest.raises(InputError, match=r"empty-text 1(.|\n)*r.jsonl:21"):
+    with refuses(InputError, "empty-text 1", "r.jsonl:21"):
         labeled_data(tuning.recipe(bert, file), "train")
     corpus = labeled_data(tuning.recipe(bert, file, examples={"skip": ["empty-text"]}), "train")
     assert "1 records were left out of the train data: empty-text" in corpus.notes[0]
@@ -260,7 +252,7 @@ def test_columns_by_number_and_a_header(bert: Path, tmp_path: Path) -> None:
     for header, count in ((None, 2), ("yes", 2), ("no", 3)):
         recipe = tuning.recipe(bert, file, examples={"header": header})
         assert len(read_all(str(file), recipe, Problems())) == count
-    with pytest.raises(UnknownName, match="header"):
+    with refuses(UnknownName, "examples.header", "'maybe'"):
         tuning.recipe(bert, file, examples={"header": "maybe"})
 
 
@@ -274,7 +266,7 @@ def test_two_files_whose_lines_belong_together(bert: Path, tmp_path: Path) -> No
     assert files_of("a,b", "classify") == ["a,b"]
     recipe = replaced(recipe, examples={"digest": digest_of(recipe)})
     (tmp_path / "a.zh").write_text("other\nlines\n")
-    with pytest.raises(InputError, match="has changed since this run began"):
+    with refuses(InputError, "a.zh", "changed"):
         digest_of(recipe)
 
 
@@ -288,10 +280,10 @@ def test_a_score_needs_no_labels(bert: Path, tmp_path: Path) -> None:
 
 
 def test_no_model_and_no_tokenizer(bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no model directory"):
+    with refuses(ConfigError, tmp_path, "model directory"):
         tokenizer_of(str(tmp_path))
     (tmp_path / "config.json").write_text((bert / "config.json").read_text())
-    with pytest.raises(FormatError, match="has no tokenizer"):
+    with refuses(FormatError, tmp_path, "tokenizer"):
         tokenizer_of(str(tmp_path))
 
 
@@ -310,7 +302,7 @@ def test_a_run_goes_on_only_with_the_same_data(
     assert finetune(recipe, out, display="silent")["outcome"] == "interrupted"
     before = files[changed].read_text()
     tuning.write(files[changed], tuning.reviews(20, seed=3))
-    with pytest.raises(InputError, match="has changed since this run began"):
+    with refuses(InputError, files["data"], "changed"):
         finetune(Recipe(), out, resume=True, display="silent")
     files[changed].write_text(before)
     assert finetune(Recipe(), out, resume=True, display="silent")["outcome"] == "done"
@@ -321,7 +313,7 @@ def test_some_without_a_label_are_no_training_data(bert: Path, tmp_path: Path) -
     bare = [{"text": record["text"]} for record in records[:3]]
     file = tuning.write(tmp_path / "some.jsonl", [*bare, *records[3:]])
     recipe = tuning.recipe(bert, file)
-    with pytest.raises(InputError, match=r"no label.*--skip missing-label"):
+    with refuses(InputError, "some.jsonl:1", "no label", "--skip missing-label"):
         labeled_data(recipe, "train")
     recipe = replaced(recipe, examples={"skip": ["missing-label"]})
     splits = labeled_data(recipe, "train"), labeled_data(recipe, "valid")

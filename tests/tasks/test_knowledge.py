@@ -23,6 +23,7 @@ from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
 from regard.tasks.inference import said_of
 from regard.tasks.tag_objective import Tag
+from tests.files import refuses
 from tests.tasks import judging, tagging
 from tests.tasks.judging import CLS, ID, SEP, build, examples, ids, model_of
 
@@ -226,7 +227,7 @@ def test_a_text_without_entities_is_not_guided(facts: str) -> None:
 def test_a_model_is_fitted_for_guidance(facts: str, family: str) -> None:
     objective = classify(family, ["e b", "a c"], graph=facts, mode="bias")
     model = model_of(family, {"classify": 2}, torch.float64)
-    with pytest.raises(ConfigError, match="guided by the rules None"):
+    with refuses(ConfigError, "rules None", "objective.knowledge.rules"):
         objective.check(model)
     with torch.no_grad():
         plain = objective.scores(model, judging.batch_of(objective))
@@ -301,30 +302,38 @@ def test_guidance_tells_which_new_entities_are_related(tmp_path: Path, known: bo
 @pytest.mark.parametrize(
     ("family", "knowledge", "error", "named"),
     [
-        ("gpt", {}, ConfigError, "for encoders"),
-        ("bert", {"graph": "", "branches": 1}, ConfigError, "needs a graph"),
-        ("bert", {"graph": "", "mode": "bias", "rules": ["near:1", "related"]}, ConfigError,
-         "'related' needs a graph"),
-        ("bert", {"branch": 1}, UnknownName, r"did you mean 'objective\.knowledge\.branches'"),
-        ("bert", {"mode": "trees"}, UnknownName, "did you mean 'tree'"),
-        ("bert", {"depth": "two"}, ConfigError, "depth is 'two'"),
-        ("bert", {"mode": "bias", "rules": ["relation:z"]}, UnknownName, "unknown relation 'z'"),
-        ("longformer", {"mode": "bias", "rules": ["same-sentence"]}, ConfigError,
-         "needs a model with segments"),
-        ("bert", {"graph": "", "file": "../secret"}, ConfigError, r"can only be knowledge\.tsv"),
+        ("gpt", {}, ConfigError, "encoders, bert, is a gpt"),
+        ("bert", {"graph": "", "branches": 1}, ConfigError, "graph, --knowledge"),
+        (
+            "bert",
+            {"graph": "", "mode": "bias", "rules": ["near:1", "related"]},
+            ConfigError,
+            "'related', graph",
+        ),
+        ("bert", {"branch": 1}, UnknownName, "knowledge.branch', 'objective.knowledge.branches'"),
+        ("bert", {"mode": "trees"}, UnknownName, "objective.knowledge.mode 'trees', 'tree'"),
+        ("bert", {"depth": "two"}, ConfigError, "objective.knowledge.depth is 'two'"),
+        ("bert", {"mode": "bias", "rules": ["relation:z"]}, UnknownName, "relation 'z'"),
+        (
+            "longformer",
+            {"mode": "bias", "rules": ["same-sentence"]},
+            ConfigError,
+            "'same-sentence', segments",
+        ),
+        ("bert", {"graph": "", "file": "../secret"}, ConfigError, "'../secret', knowledge.tsv"),
     ],
-)  # fmt: skip
+)
 def test_bad_input(
     facts: str, family: str, knowledge: dict[str, Any], error: type[Exception], named: str
 ) -> None:
     options = {"graph": facts} | knowledge
-    with pytest.raises(error, match=named):
+    with refuses(error, *named.split(", ")):
         classify(family, ["a"], **{k: v for k, v in options.items() if v != ""})
 
 
 def test_broken_lines_of_a_graph(tmp_path: Path) -> None:
     (tmp_path / "broken.tsv").write_text("a\tb\n")
-    with pytest.raises(FormatError, match=r"broken\.tsv:1"):
+    with refuses(FormatError, "broken.tsv:1"):
         classify("bert", ["a"], graph=str(tmp_path / "broken.tsv"))
     skipped = classify("bert", ["a", "c"], graph=str(tmp_path / "broken.tsv"), skip=True)
     assert "1 malformed lines were left out" in skipped.note
@@ -341,7 +350,7 @@ def test_huge_and_circular_branches_are_bounded_and_that_is_said(tmp_path: Path)
     assert len(words(objective)) <= 16 and words(objective, 1) == [CLS, *ids("a"), SEP]
     assert "2 entities have more than 64 triples" in objective.note
     assert "branches were left out: there was no room for them" in objective.note
-    with pytest.raises(InputError, match="a depth from 1 to 4"):
+    with refuses(InputError, "depth", "5", "1 to 4"):
         classify("bert", ["a b c", "a"], 16, **options | {"depth": 5})
 
 
@@ -355,8 +364,7 @@ def test_what_only_the_other_mode_heeds(facts: str, name: str) -> None:
     own, other = ("tree", "bias") if name in TREE else ("bias", "tree")
     options = KnowledgeOptions.of({"graph": facts, "mode": own, name: value})
     assert KnowledgeOptions.of(asdict(options)) == options  # settled: all keys, at their defaults
-    message = rf"knowledge\.{name} is .*, which only mode {own} heeds, and the mode is {other}"
-    with pytest.raises(ConfigError, match=message):
+    with refuses(ConfigError, f"knowledge.{name} is {value}", f"mode {own}", f"mode is {other}"):
         classify("bert", ["a"], graph=facts, mode=other, **{name: value})
 
 
@@ -367,11 +375,11 @@ def test_a_model_that_is_guided_already(facts: str) -> None:
     model = guided(strength="learned").adapt_model(model_of("bert", {"classify": 2}))
     for same in ({}, {"strength": "learned"}, {"strength": "learned", "gated": False}):
         assert guided(**same).adapt_model(model) is model
-    with pytest.raises(ConfigError, match=r"guidance\.gated is True, .* already, with False"):
+    with refuses(ConfigError, "guidance.gated is True", "False"):
         guided(strength="learned", gated=True).adapt_model(model)
-    with pytest.raises(UnknownName, match=r"guidance\.gate'; did you mean '.*gated'"):
+    with refuses(UnknownName, "guidance.gate'", "guidance.gated'"):
         guided(gate=True).adapt_model(model)
-    with pytest.raises(ConfigError, match=r"rules stand in objective\.knowledge\.rules"):
+    with refuses(ConfigError, "guidance.rules", "objective.knowledge.rules"):
         guided(rules=["near:1"])
 
 

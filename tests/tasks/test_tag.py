@@ -501,21 +501,21 @@ def test_a_banded_gpt_keeps_its_chain_beside(tokenizer: Tokenizer, tmp_path: Pat
 @pytest.mark.parametrize(
     ("build", "error", "named"),
     [
-        (lambda t: objective_of([tagged("the", "O")], t, known=["O"]), InputError, "every tag O"),
-        (lambda t: objective_of(TWO, t, "t5"), ConfigError, "t5 tag bert xlnet"),
-        (lambda t: objective_of(TWO, t, length=2), ConfigError, "room 2 marks"),
-        (lambda t: objective_of(TWO, t, weights="rare"), ConfigError, "weights 'rare' equal"),
+        (lambda t: objective_of([tagged("the", "O")], t, known=["O"]), InputError, "tag is O"),
+        (lambda t: objective_of(TWO, t, "t5"), ConfigError, "t5, tag, bert, xlnet"),
+        (lambda t: objective_of(TWO, t, length=2), ConfigError, "room, 2 marks"),
+        (lambda t: objective_of(TWO, t, weights="rare"), ConfigError, "weights is 'rare', equal"),
         (lambda t: objective_of(TWO, t, weights="balanced", crf=True), ConfigError, "CRF"),
-        (lambda t: objective_of(TWO, t).check(model("xlnet")), ConfigError, "xlnet bert"),
+        (lambda t: objective_of(TWO, t).check(model("xlnet")), ConfigError, "xlnet, bert"),
         (
             lambda t: objective_of(TWO, t, crf=True).opened(model("bert"), Path("nowhere")),
             FormatError,
-            "nowhere CRF 5 tags",
+            "nowhere, CRF, 5 tags",
         ),
     ],
 )
 def test_refusals(build: Any, error: type[Exception], named: str, tokenizer: Tokenizer) -> None:
-    with refuses(error, *named.split()):
+    with refuses(error, *named.split(", ")):
         build(tokenizer)
 
 

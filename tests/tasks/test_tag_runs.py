@@ -22,6 +22,7 @@ from regard.methods.finetune.run import finetune
 from regard.models.bert import Bert, BertConfig
 from regard.training.recipe import Recipe
 from tests.command import run as called
+from tests.files import refuses
 from tests.tasks import tuning
 from tests.tasks.tagging import KINDS, SIZE, conll, pieces, sentences, tagged, whole
 
@@ -118,7 +119,7 @@ def test_parts_of_speech_for_a_tagger_of_entities(start: Path, tmp_path: Path) -
     data = conll(tmp_path / "train.conll", sentences(20))
     finetune(recipe(start, data, budget={"steps": 1}), tmp_path / "run", display="silent")
     other = conll(tmp_path / "test.conll", [tagged("anna", "B-PER"), tagged("a x", "DT NN")])
-    with pytest.raises(InputError, match=r"test.conll:3: word 1 \('a'\) has the tag 'DT' among"):
+    with refuses(InputError, "test.conll:3", "word 1", "'a'", "'DT'"):
         examine(str(tmp_path / "run"), [str(other)])
 
 

@@ -174,3 +174,8 @@ def rows(out: Path) -> list[dict[str, Any]]:
     """What a test wrote of each example."""
     text = (out / "predictions.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
+
+
+def sides(written: list[dict[str, Any]]) -> tuple[list[Any], list[Any]]:
+    """The right answers, and what was predicted."""
+    return [row["gold"] for row in written], [row["predicted"] for row in written]
