@@ -118,12 +118,12 @@ def test_the_longer_text_is_cut_first(first: int, second: int, length: int) -> N
     """Against the loop of google-research/bert."""
     a, b = list(range(100, 100 + first)), list(range(200, 200 + second))
     special = Special(END, PAD, start=START, cls=CLS, sep=SEP)
-    objective = framed(CARDS["bert"].input_format, special, a, b, length)
+    frame = framed(CARDS["bert"].input_format, special, a, b, length)
     left, right = list(a), list(b)
     while len(left) + len(right) > length - 3:
         (left if len(left) > len(right) else right).pop()
-    assert objective.ids == [CLS, *left, SEP, *right, SEP]
-    assert objective.cut == (first + second > length - 3) and len(objective.ids) <= length
+    assert frame.ids == [CLS, *left, SEP, *right, SEP]
+    assert frame.cut == (first + second > length - 3) and len(frame.ids) <= length
     plain = framed(bare(CARDS["gpt"].input_format), special, a, b, length)
     assert set(plain.ids) <= {*a, *b, END} and len(plain.ids) == max(1, min(length, first + second))
 
