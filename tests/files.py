@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from regard.data.examples import Example
 from regard.data.problems import Problems
@@ -24,11 +27,23 @@ def seen(path: Path | Sequence[Path], task: str, **options: Any) -> tuple[list[A
     return examples, [f"{p.severity} {p.kind} {p.place.line}" for p in problems.kept]
 
 
-def told(path: Path | Sequence[Path], task: str, **options: Any) -> str:
+def messages(path: Path | Sequence[Path], task: str, **options: Any) -> str:
     """What is said of them."""
     problems = Problems(keep=None)
     list(ExampleReader(path, task_named(task), ReaderOptions(**options), problems))
     return "\n".join(str(problem) for problem in problems.kept)
+
+
+@contextmanager
+def refuses(
+    error: type[BaseException] | tuple[type[BaseException], ...], *named: object
+) -> Iterator[None]:
+    """What is done inside raises this error, and its message names all of these."""
+    with pytest.raises(error) as caught:
+        yield
+    message = str(caught.value)
+    missing = [str(part) for part in named if str(part) not in message]
+    assert not missing, f"{missing} not in: {message}"
 
 
 def rows(*values: Any) -> str:

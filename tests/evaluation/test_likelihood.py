@@ -16,7 +16,8 @@ from regard.evaluation import likelihood
 from regard.evaluation.likelihood import LikelihoodRequest, Scorer, score
 from regard.models.gpt import GPT
 from tests.decoding.small import ALL, talking, tokenizer
-from tests.evaluation.asked import directly, speaking
+from tests.evaluation.likelihoods import directly, speaking
+from tests.files import refuses
 from tests.laws.zoo import ZOO, Specimen
 
 CONTEXTS = ["The cat sat", "The ca", "The cat sat on the mat. It's not the dog that did it, ", "猫"]
@@ -40,8 +41,8 @@ def gpt2(path: Path) -> tuple[Any, LoadedModel]:
 def test_likelihoods_are_those_of_transformers(tmp_path: Path) -> None:
     theirs, loaded = gpt2(tmp_path)
     words = tokenizer("bytes-bpe")
-    found = score(loaded, CONTEXTS, ENDS)
-    for context, end, one in zip(CONTEXTS, ENDS, found, strict=True):
+    scores = score(loaded, CONTEXTS, ENDS)
+    for context, end, one in zip(CONTEXTS, ENDS, scores, strict=True):
         ids = words.encode(context + end, special=False)
         alone = words.encode(context, special=False)
         first = 0
@@ -92,17 +93,17 @@ def test_every_family_gives_what_a_direct_pass_gives(
     scorer = Scorer(loaded)
     asks = [scorer.ask(*pair) for pair in zip(contexts, ends, strict=True)]
     expected = [pytest.approx(directly(loaded, ask), abs=1e-8) for ask in asks]
-    assert [list(found) for found in scorer.run(asks)] == expected
+    assert [list(scores) for scores in scorer.run(asks)] == expected
     monkeypatch.setattr(likelihood, "SHARED", 1)  # now contexts are read once
-    assert [list(found) for found in scorer.run(asks)] == expected
+    assert [list(scores) for scores in scorer.run(asks)] == expected
     monkeypatch.setattr(likelihood, "TOKENS", 40)  # and a few completions at a time
-    assert [list(found) for found in scorer.run(asks)] == expected
+    assert [list(scores) for scores in scorer.run(asks)] == expected
 
 
 def test_a_context_is_read_once_for_all_its_completions(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = talking("bytes-bpe")
     rows: list[torch.Size] = []
-    hook = loaded.model.register_forward_pre_hook(lambda _, given: rows.append(given[0].shape))
+    hook = loaded.model.register_forward_pre_hook(lambda _, inputs: rows.append(inputs[0].shape))
     context = "The cat sat on the mat. It's not the dog that"
     length = len(tokenizer("bytes-bpe").encode(context, special=False))
     score(loaded, [context] * 3, [" cat", " dog", " mat"])  # a token each
@@ -128,40 +129,40 @@ def test_a_transformer_xl_begins_without_memory_and_reads_in_pieces() -> None:
         rows = loaded.model.logits(torch.cat([hidden[:, -1:], rest], 1))[0].log_softmax(-1)
     expected = rows[range(len(ask.after)), list(ask.after)].tolist()
     for asks in ([ask], [other, ask, other]):  # whatever was read before
-        found = Scorer(loaded).run(asks)[asks.index(ask)]
-        assert list(found) == pytest.approx(expected, abs=1e-9)
+        values = Scorer(loaded).run(asks)[asks.index(ask)]
+        assert list(values) == pytest.approx(expected, abs=1e-9)
 
 
 def test_lists_of_different_length_and_empty_completions_are_refused() -> None:
     loaded = talking("bytes-bpe")
-    with pytest.raises(InputError, match="2 contexts but 1 completions"):
+    with refuses(InputError, "2 contexts", "1 completions"):
         score(loaded, ["a", "b"], ["c"])
-    with pytest.raises(InputError, match="visible letter"):
+    with refuses(InputError, "completion", "'  '"):
         score(loaded, ["a"], ["  "])
-    with pytest.raises(InputError, match="not valid Unicode"):
+    with refuses(InputError, "Unicode", "character 2"):
         score(loaded, ["a\ud800"], ["c"])
-    with pytest.raises(ConfigError, match="at least 2"):
+    with refuses(ConfigError, "length is 1"):
         score(loaded, ["a"], ["c"], length=1)
 
 
 def test_a_masked_model_is_refused_with_those_that_can() -> None:
     bert = next(s for s in ZOO if s.name == "bert")
-    with pytest.raises(InputError, match="gpt, transformer-xl"):
+    with refuses(InputError, "gpt", "transformer-xl"):
         score(speaking(bert), ["a"], ["b"])
 
 
 def test_a_context_that_is_too_long_is_refused_or_cut() -> None:
     loaded = talking("bytes-bpe", context=8)
     long, end = "the cat sat on the mat " * 4, "the dog did"
-    with pytest.raises(InputError, match=r"this\s+model reads 8 at once"):
+    with refuses(InputError, "27 tokens", "8"):
         score(loaded, [long], [end])
     ids = tokenizer("bytes-bpe").encode(long + end, special=False)[-9:]
-    found = score(loaded, [long], [end], truncate=True)[0]
+    values = score(loaded, [long], [end], truncate=True)[0]
     expected = directly(
-        loaded, LikelihoodRequest(tuple(ids[: -found.tokens]), tuple(ids[-found.tokens :]))
+        loaded, LikelihoodRequest(tuple(ids[: -values.tokens]), tuple(ids[-values.tokens :]))
     )
-    assert list(found.logprobs) == pytest.approx(expected, abs=1e-9)
-    with pytest.raises(InputError, match="leaves no room"):
+    assert list(values.logprobs) == pytest.approx(expected, abs=1e-9)
+    with refuses(InputError, "25 tokens", "8"):
         score(loaded, [long], [" " + long], truncate=True)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction as F
 from itertools import pairwise, product
 from pathlib import Path
 from pydoc_data.topics import topics
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from regard.core.errors import ConfigError, FormatError, InputError
 from regard.evaluation.ngram import Ngram, discounts
+from tests.files import refuses
 
 END, A, B, C, D = range(5)
 TEXT = [[A, B], [A, B, C], [C, C, C], [A, B, C]]
@@ -31,9 +34,9 @@ def trained(documents: list[list[int]], order: int, vocab_size: int = 5) -> Ngra
     return Ngram.train(joined(documents), order, vocab_size, END)
 
 
-def expect(found: np.ndarray, fractions: list[F]) -> None:
+def expect(probabilities: np.ndarray, fractions: list[F]) -> None:
     assert sum(fractions) == 1
-    np.testing.assert_allclose(found, [float(f) for f in fractions], rtol=1e-14)
+    np.testing.assert_allclose(probabilities, [float(f) for f in fractions], rtol=1e-14)
 
 
 # Worked out by hand. A distribution is written in the order: end, a, b, c, d (d is never seen).
@@ -101,8 +104,8 @@ def test_order_3_by_hand() -> None:
     expect(model.probabilities([]), first)
     expect(model.probabilities([A, B, END]), first)  # after an end a document begins
     after_a = F(1, 2) + F(1, 2) * b  # ab 1 of 1; all of the count of _ab goes to it, for D(3) = 3
-    found = np.exp(-model.surprisal(np.array([A, B, C])))
-    np.testing.assert_allclose(found, [float(p) for p in (first[A], after_a, F(13, 30))])
+    probabilities = np.exp(-model.surprisal(np.array([A, B, C])))
+    np.testing.assert_allclose(probabilities, [float(p) for p in (first[A], after_a, F(13, 30))])
 
 
 def test_lower_orders_are_models_of_their_own() -> None:
@@ -112,8 +115,8 @@ def test_lower_orders_are_models_of_their_own() -> None:
         alone = trained(TEXT, order)
         np.testing.assert_array_equal(model.surprisals(ids)[order - 1], alone.surprisal(ids))
         for context in ([], [A, B], [D]):
-            found = model.probabilities(context, order)
-            np.testing.assert_array_equal(found, alone.probabilities(context))
+            shares = model.probabilities(context, order)
+            np.testing.assert_array_equal(shares, alone.probabilities(context))
 
 
 def test_kenlm_gives_the_same() -> None:
@@ -125,11 +128,11 @@ def test_kenlm_gives_the_same() -> None:
     words = ["</s>", *dict.fromkeys(" ".join(text).split()), "fish"]
     read = [[words.index(word) for word in line.split()] for line in text]
     model = trained(read, 3, len(words))
-    asked = [[words.index(word) for word in line.split()] for line in ("the cat sat on a dog",)]
-    found = model.surprisal(joined([*asked, [words.index("dog"), words.index("fish")]]))
+    queries = [[words.index(word) for word in line.split()] for line in ("the cat sat on a dog",)]
+    surprisals = model.surprisal(joined([*queries, [words.index("dog"), words.index("fish")]]))
     kenlm = """-0.39189455 -0.10900087 -0.5434262 -0.81520927 -1.5522997 -0.25487056 -1.7264035
     -1.2512697 -1.4253734 -1.1243434""".split()
-    np.testing.assert_allclose(found / -math.log(10), [float(p) for p in kenlm], rtol=1e-6)
+    np.testing.assert_allclose(surprisals / -math.log(10), [float(p) for p in kenlm], rtol=1e-6)
 
 
 # Discounts
@@ -142,8 +145,8 @@ def numbers(*counts_of_counts: int) -> np.ndarray:
 
 def test_discounts_by_hand() -> None:
     """Y = 10/18; D = 1 - 2Y·4/10, 2 - 3Y·2/4, 3 - 4Y·1/2."""
-    found, fallback = discounts(numbers(10, 4, 2, 1, 7))
-    np.testing.assert_allclose(found, [0, 5 / 9, 7 / 6, 17 / 9], rtol=1e-15)
+    amounts, fallback = discounts(numbers(10, 4, 2, 1, 7))
+    np.testing.assert_allclose(amounts, [0, 5 / 9, 7 / 6, 17 / 9], rtol=1e-15)
     assert not fallback
 
 
@@ -161,14 +164,14 @@ def test_discounts_by_hand() -> None:
     ids="empty n1=0 n2=0 n3=0 D3<0 D2<0 D2=0".split(),
 )
 def test_discounts_fall_back(counts: np.ndarray) -> None:
-    found, fallback = discounts(counts)
+    amounts, fallback = discounts(counts)
     assert fallback
-    assert found.tolist() == [0, 0.5, 1, 1.5]
+    assert amounts.tolist() == [0, 0.5, 1, 1.5]
 
 
 def test_no_fourfold_count_is_no_reason_to_fall_back() -> None:
-    found, fallback = discounts(numbers(4, 2, 1, 0, 3))
-    assert (found.tolist(), fallback) == ([0, 0.5, 1.25, 3], False)
+    amounts, fallback = discounts(numbers(4, 2, 1, 0, 3))
+    assert (amounts.tolist(), fallback) == ([0, 0.5, 1.25, 3], False)
 
 
 # A slow twin
@@ -198,9 +201,9 @@ class Slow:
         n1, n2, n3, n4 = (counts.count(i) for i in (1, 2, 3, 4))
         if n1 * n2 * n3:
             y = F(n1, n1 + 2 * n2)
-            found = [1 - 2 * y * F(n2, n1), 2 - 3 * y * F(n3, n2), 3 - 4 * y * F(n4, n3)]
-            if all(0 < d <= i for i, d in enumerate(found, 1)):
-                return [F(0), *found]
+            amounts = [1 - 2 * y * F(n2, n1), 2 - 3 * y * F(n3, n2), 3 - 4 * y * F(n4, n3)]
+            if all(0 < d <= i for i, d in enumerate(amounts, 1)):
+                return [F(0), *amounts]
         return [F(0), F(1, 2), F(1), F(3, 2)]
 
     def probability(self, token: int, context: tuple[int, ...]) -> F:
@@ -210,9 +213,9 @@ class Slow:
         after = {g[-1]: count for g, count in self.counts[n].items() if g[:-1] == context}
         if not after:
             return shorter
-        taken = {w: self.taken[n][min(count, 3)] for w, count in after.items()}
-        kept = after.get(token, 0) - taken.get(token, F(0))
-        return (kept + sum(taken.values()) * shorter) / sum(after.values())
+        discounted = {w: self.taken[n][min(count, 3)] for w, count in after.items()}
+        rest = after.get(token, 0) - discounted.get(token, F(0))
+        return (rest + sum(discounted.values()) * shorter) / sum(after.values())
 
     def document(self, document: list[int]) -> list[F]:
         marked = [END, *document, END]
@@ -238,9 +241,9 @@ def test_equals_the_slow_twin(case: tuple[int, int, list[list[int]], list[list[i
     order, vocab_size, text, others = case
     slow = Slow(text, order, vocab_size)
     expected = [float(p) for document in others for p in slow.document(document)]
-    found = trained(text, order, vocab_size).surprisal(joined(others))
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(np.exp(-found), expected, rtol=1e-12)
+    surprisals = trained(text, order, vocab_size).surprisal(joined(others))
+    assert surprisals.dtype == np.float64
+    np.testing.assert_allclose(np.exp(-surprisals), expected, rtol=1e-12)
 
 
 @settings(max_examples=100, deadline=None)
@@ -256,12 +259,12 @@ def test_probabilities_are_a_distribution(
     seen = whole[start : data.draw(st.integers(start, len(whole)))]
     unseen = data.draw(st.lists(st.integers(0, vocab_size - 1), max_size=7))
     for context in (seen, unseen):
-        found = model.probabilities(context)
-        assert found.shape == (vocab_size,)
-        assert (found > 0).all()
-        assert found.sum() == pytest.approx(1, abs=1e-12)
+        shares = model.probabilities(context)
+        assert shares.shape == (vocab_size,)
+        assert (shares > 0).all()
+        assert shares.sum() == pytest.approx(1, abs=1e-12)
         alone = [model.surprisal(np.array([w]), tuple(context))[0] for w in range(vocab_size)]
-        np.testing.assert_allclose(np.exp(np.negative(alone)), found, rtol=1e-12)
+        np.testing.assert_allclose(np.exp(np.negative(alone)), shares, rtol=1e-12)
 
 
 @settings(max_examples=50, deadline=None)
@@ -289,17 +292,17 @@ def real_text() -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_better_than_add_one_on_held_out_text() -> None:
-    train, held = real_text()
-    nats = Ngram.train(train, 5, 256, END).surprisals(held).mean(1)
+    train, unseen = real_text()
+    nats = Ngram.train(train, 5, 256, END).surprisals(unseen).mean(1)
 
     def add_one(order: int) -> float:
-        marked, asked = [END, *train.tolist()], [END, *held.tolist()]
+        marked, queries = [END, *train.tolist()], [END, *unseen.tolist()]
         grams, contexts = (
             Counter(tuple(marked[j - n + 1 : j + 1]) for j in range(n - 1, len(marked)))
             for n in (order, order - 1)
         )
-        found = [tuple(asked[j - order + 1 : j + 1]) for j in range(order - 1, len(asked))]
-        costs = [-math.log((grams[g] + 1) / (contexts[g[:-1]] + 256)) for g in found]
+        queried = [tuple(queries[j - order + 1 : j + 1]) for j in range(order - 1, len(queries))]
+        costs = [-math.log((grams[g] + 1) / (contexts[g[:-1]] + 256)) for g in queried]
         return sum(costs) / len(costs)
 
     assert nats[-1] < 0.9 * min(add_one(2), add_one(3), add_one(5))
@@ -307,9 +310,9 @@ def test_better_than_add_one_on_held_out_text() -> None:
 
 
 def test_training_text_is_less_surprising() -> None:
-    train, held = real_text()
+    train, unseen = real_text()
     model = Ngram.train(train, 4, 256, END)
-    assert model.surprisal(train).mean() < model.surprisal(held).mean()
+    assert model.surprisal(train).mean() < model.surprisal(unseen).mean()
     assert not any(level.top.fallback or level.below.fallback for level in model.levels[1:])
 
 
@@ -320,9 +323,9 @@ def test_training_text_is_less_surprising() -> None:
 def test_an_order_larger_than_the_text(text: list[list[int]]) -> None:
     model = trained(text, 9)
     slow = Slow(text, 9, 5)
-    asked = [[A, B, C, D, A, B, C, D, A, B], []]
-    expected = [float(p) for document in asked for p in slow.document(document)]
-    np.testing.assert_allclose(np.exp(-model.surprisal(joined(asked))), expected, rtol=1e-12)
+    queries = [[A, B, C, D, A, B, C, D, A, B], []]
+    expected = [float(p) for document in queries for p in slow.document(document)]
+    np.testing.assert_allclose(np.exp(-model.surprisal(joined(queries))), expected, rtol=1e-12)
 
 
 def test_nothing_to_score() -> None:
@@ -331,33 +334,34 @@ def test_nothing_to_score() -> None:
 
 @pytest.mark.parametrize("order", [0, -1, 17])
 def test_orders_that_are_none(order: int) -> None:
-    with pytest.raises(ConfigError, match=f"order is {order};"):
+    with refuses(ConfigError, f"order is {order};"):
         trained(TEXT, order)
 
 
-def test_refusals() -> None:
-    with pytest.raises(InputError, match="0 tokens to count"):
-        Ngram.train(np.empty(0, np.int64), 3, 5, END)
-    with pytest.raises(InputError, match="from 0 to 7, but the vocabulary has 5"):
-        trained([[7]], 2)
-    model = trained(TEXT, 2)
-    with pytest.raises(InputError, match="share a tokenizer"):
-        model.surprisal(np.array([1, 5]))
-    with pytest.raises(InputError, match="share a tokenizer"):
-        model.probabilities([-1])
-    with pytest.raises(ConfigError, match="orders 1 to 2"):
-        model.probabilities([], 3)
+@pytest.mark.parametrize(
+    ("ask", "error", "named"),
+    [
+        (lambda _: Ngram.train(np.empty(0, np.int64), 3, 5, END), InputError, ["0 tokens"]),
+        (lambda _: trained([[7]], 2), InputError, ["from 0 to 7", "5 tokens"]),
+        (lambda model: model.surprisal(np.array([1, 5])), InputError, ["from 1 to 5", "tokenizer"]),
+        (lambda model: model.probabilities([-1]), InputError, ["from -1 to 0", "tokenizer"]),
+        (lambda model: model.probabilities([], 3), ConfigError, ["order is 3", "1 to 2"]),
+    ],
+)
+def test_refusals(ask: Callable[[Ngram], Any], error: type[Exception], named: list[str]) -> None:
+    with refuses(error, *named):
+        ask(trained(TEXT, 2))
 
 
 # Files
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
-    train, held = real_text()
+    train, unseen = real_text()
     model = Ngram.train(train, 4, 256, END)
     model.save(tmp_path / "n.safetensors")
     again = Ngram.load(tmp_path / "n.safetensors")
-    np.testing.assert_array_equal(again.surprisals(held), model.surprisals(held))
+    np.testing.assert_array_equal(again.surprisals(unseen), model.surprisals(unseen))
     assert (again.order, again.vocab_size, again.end) == (4, 256, END)
     assert (again.tokens, again.seconds, again.nbytes) == (80_000, model.seconds, model.nbytes)
     assert [file.name for file in tmp_path.iterdir()] == ["n.safetensors"]
@@ -365,19 +369,19 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 
 def test_files_that_are_no_model(tmp_path: Path) -> None:
     file = tmp_path / "n.safetensors"
-    with pytest.raises(FormatError, match="is no file"):
+    with refuses(FormatError, file, "no file"):
         Ngram.load(file)
     save_file({"x": np.zeros(2)}, file)
-    with pytest.raises(FormatError, match="holds no n-gram model"):
+    with refuses(FormatError, file, "regard-ngram-1"):
         Ngram.load(file)
     trained(TEXT, 3).save(file)
     arrays = load_file(file)
     whole = file.read_bytes()
     file.write_bytes(whole[:-5])
-    with pytest.raises(FormatError, match="damaged"):
+    with refuses(FormatError, file, "damaged"):
         Ngram.load(file)
     del arrays["2.plain"]
     size = int.from_bytes(whole[:8], "little")
     save_file(arrays, file, json.loads(whole[8 : 8 + size])["__metadata__"])
-    with pytest.raises(FormatError, match=r"2\.plain"):
+    with refuses(FormatError, file, "'2.plain'"):
         Ngram.load(file)

@@ -16,6 +16,7 @@ from regard.data.corpus import Corpus, CorpusWriter, write_marker
 from regard.evaluation import ngram_baseline as study
 from regard.evaluation.ngram import Ngram
 from tests.command import Result, run
+from tests.files import refuses
 
 END = 0
 
@@ -45,18 +46,18 @@ def baseline(data: Path, order: int, split: str = "valid") -> dict[str, Any]:
 
 def test_baseline(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {file.name: file.stat().st_mtime_ns for file in data.iterdir()}
-    found = baseline(data, 4)
+    report = baseline(data, 4)
     train, valid = Corpus.open(data, "train"), Corpus.open(data, "valid")
     model = Ngram.train(train.read(0, len(train)), 4, 256, END)
     each = [model.surprisal(valid.document(i)) for i in range(len(valid.documents) - 1)]
     nats = float(np.concatenate(each).sum())
-    assert found["tokens"] == len(valid) == sum(map(len, each))
-    assert found["nats"] == pytest.approx(nats, rel=1e-12)
-    assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / valid.bytes)
-    assert found["perplexity"] == pytest.approx(math.exp(nats / len(valid)))
-    assert [row["order"] for row in found["orders"]] == [1, 2, 3, 4]
-    assert found["orders"][-1]["bits_per_byte"] == found["bits_per_byte"]
-    assert found["orders"][1]["ngrams"] == len(model.levels[1])
+    assert report["tokens"] == len(valid) == sum(map(len, each))
+    assert report["nats"] == pytest.approx(nats, rel=1e-12)
+    assert report["bits_per_byte"] == pytest.approx(nats / math.log(2) / valid.bytes)
+    assert report["perplexity"] == pytest.approx(math.exp(nats / len(valid)))
+    assert [row["order"] for row in report["orders"]] == [1, 2, 3, 4]
+    assert report["orders"][-1]["bits_per_byte"] == report["bits_per_byte"]
+    assert report["orders"][1]["ngrams"] == len(model.levels[1])
     monkeypatch.setattr(study, "CHUNK", 7)  # many cuts inside documents
     assert baseline(data, 4)["nats"] == pytest.approx(nats, rel=1e-12)
     assert {file.name: file.stat().st_mtime_ns for file in data.iterdir()} == files
@@ -66,15 +67,15 @@ def test_data_that_cannot_serve(data: Path, tmp_path: Path) -> None:
     empty = write(tmp_path / "empty", {"train": [], "valid": [[1]]})
     other = write(tmp_path / "other", {"train": [[1]], "valid": [[1]]}, vocab_size=9)
     refused: list[tuple[Any, type[Exception], str]] = [
-        (lambda: baseline(data, 2, "test"), InputError, r"'test' of .* is empty"),
-        (lambda: baseline(data, 2, "vald"), UnknownName, "valid"),
-        (lambda: study.count(data, 2, 99_999_999), InputError, "99,999,999 tokens were asked for"),
-        (lambda: baseline(tmp_path / "nowhere", 2), FormatError, "prepared text"),
-        (lambda: baseline(empty, 2), InputError, r"training text of .* is empty"),
-        (lambda: study.measure(study.count(data, 2), other), InputError, r"256 tokens .* has 9"),
+        (lambda: baseline(data, 2, "test"), InputError, f"split 'test', {data}, empty"),
+        (lambda: baseline(data, 2, "vald"), UnknownName, f"split 'vald', 'valid', {data}"),
+        (lambda: study.count(data, 2, 99_999_999), InputError, f"99,999,999 tokens, {data}"),
+        (lambda: baseline(tmp_path / "nowhere", 2), FormatError, "nowhere, data.json"),
+        (lambda: baseline(empty, 2), InputError, f"training text of {empty}"),
+        (lambda: study.measure(study.count(data, 2), other), InputError, f"256, {other} has 9"),
     ]
     for work, error, named in refused:
-        with pytest.raises(error, match=named):
+        with refuses(error, *named.split(", ")):
             work()
     assert study.count(data, 2, 500).tokens == 500
 

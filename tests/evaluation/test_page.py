@@ -54,13 +54,13 @@ def results(label=str, text=str, count=120, classes=3):
     gold, first, second = ([names[i] for i in side] for side in (gold, first, second))
     sure = [{x: 0.8 if x == y else 0.2 / (classes - 1) for x in names} for y in second]
     texts = [text(i) for i in range(count)]
-    found = summarize("classify", gold, second, scores=sure, texts=texts)
-    return found | {"comparison": compare("classify", gold, first, second, names=("old", "new"))}
+    report = summarize("classify", gold, second, scores=sure, texts=texts)
+    return report | {"comparison": compare("classify", gold, first, second, names=("old", "new"))}
 
 
 def test_the_page_says_everything(tmp_path):
-    found = results(lambda i: f"kind {i}", lambda i: f"The text of number {i}.")
-    file = write_page(tmp_path, found | {"title": "Reviews", "model": "runs/a", "data": "t.tsv"})
+    report = results(lambda i: f"kind {i}", lambda i: f"The text of number {i}.")
+    file = write_page(tmp_path, report | {"title": "Reviews", "model": "runs/a", "data": "t.tsv"})
     assert file == tmp_path / "report.html"
     raw = file.read_text()
     page = Page(raw)
@@ -68,28 +68,28 @@ def test_the_page_says_everything(tmp_path):
     assert "prefers-color-scheme: dark" in raw and "width=device-width" in raw
     for word in ("Reviews", "runs/a · t.tsv · 120 examples", "accuracy", "macro F1", "Matthews"):
         assert word in page.text, word
-    low, high = found["intervals"]["accuracy"]
+    low, high = report["intervals"]["accuracy"]
     assert f"{low:.4g} – {high:.4g}" in page.text
     assert "95% intervals by bootstrap over examples" in page.text and "1,000" in page.text
     assert "new is better (accuracy +0." in page.text and "McNemar, exact" in page.text
     assert "expected calibration error" in page.text and page.tags.count("svg") == 1
-    assert found["worst"][0]["text"] in page.text and "最严重的错误" in page.text
-    counts = [x for row in found["confusion"]["matrix"] for x in row if x]
+    assert report["worst"][0]["text"] in page.text and "最严重的错误" in page.text
+    counts = [x for row in report["confusion"]["matrix"] for x in row if x]
     assert sum("background" in style for style in page.styles) == len(counts)
-    for row in found["classes"]:
+    for row in report["classes"]:
         assert row["label"] in page.text
 
 
 def test_no_text_of_others_becomes_markup(tmp_path):
-    found = results(lambda i: f"{NASTY}{i}", lambda i: NASTY)
-    found["comparison"]["names"] = [NASTY, NASTY]
-    found["comparison"]["verdict"] = NASTY
-    found |= {
+    report = results(lambda i: f"{NASTY}{i}", lambda i: NASTY)
+    report["comparison"]["names"] = [NASTY, NASTY]
+    report["comparison"]["verdict"] = NASTY
+    report |= {
         "title": NASTY, "model": NASTY, "data": NASTY, "task": NASTY,
         "signatures": {NASTY: NASTY}, "thresholds": {NASTY: 0.5},
         "figures": {NASTY: 0.5}, "intervals": {NASTY: [0.1, 0.9]},
     }  # fmt: skip
-    raw = write_page(tmp_path / "page.html", found).read_text()
+    raw = write_page(tmp_path / "page.html", report).read_text()
     assert "script" not in Page(raw).tags and "<script" not in raw
     assert "\x00" not in raw and "\u202e" not in raw
 
@@ -97,15 +97,15 @@ def test_no_text_of_others_becomes_markup(tmp_path):
 @pytest.mark.parametrize("task", ["answer", "similar", "model", "tag", "translate"])
 def test_every_task_has_a_page(tmp_path, task):
     pytest.importorskip({"tag": "seqeval", "translate": "sacrebleu"}.get(task, "scipy"))
-    gold, said_, scores, texts = {
+    gold, predicted, scores, texts = {
         "answer": ([["a cat"], []], ["cat", "dog"], [0.1, 0.7], ["q?", {"question": "r?"}]),
         "similar": ([1.0, 2.0, 3.0], [2.0, 2.5, 2.0], None, [("one", "two")] * 3),
         "model": ([(10, 42), (5, 20)], [31.0, 12.0], None, ["first", "second"]),
         "tag": ([["B-X", "O"]], [["O", "O"]], [0.5], [["Ann", "ran"]]),
         "translate": (["Hello there."], ["Hello."], None, ["你好。"]),
     }[task]
-    found = summarize(task, gold, said_, scores=scores, texts=texts)
-    page = Page(write_page(tmp_path, found).read_text())
+    report = summarize(task, gold, predicted, scores=scores, texts=texts)
+    page = Page(write_page(tmp_path, report).read_text())
     assert f"Test: {task}" in page.text
     wanted = {
         "answer": "question: r?", "similar": "one · two", "model": "perplexity",
@@ -116,12 +116,12 @@ def test_every_task_has_a_page(tmp_path, task):
 
 
 def test_what_is_counted_and_where_it_stands(tmp_path):
-    found = summarize("model", [(10, 42), (5, 20)], [31.0, 12.0], texts=["first", "second"])
-    found["worst"] = [{"index": 1, "text": "second", "loss": 2.5, "place": f"{NASTY}.txt:7"}]
-    page = Page(write_page(tmp_path, found | {"units": "documents"}).read_text())
+    report = summarize("model", [(10, 42), (5, 20)], [31.0, 12.0], texts=["first", "second"])
+    report["worst"] = [{"index": 1, "text": "second", "loss": 2.5, "place": f"{NASTY}.txt:7"}]
+    page = Page(write_page(tmp_path, report | {"units": "documents"}).read_text())
     assert "intervals by bootstrap over documents" in page.text and "2 documents" in page.text
     assert "document 文档 2" in page.text and ".txt:7" in page.text and "script" not in page.tags
-    page = Page(write_page(tmp_path, found | {"units": "batches of 4"}).read_text())
+    page = Page(write_page(tmp_path, report | {"units": "batches of 4"}).read_text())
     assert "intervals by bootstrap over batches" in page.text and "over examples" not in page.text
 
 
@@ -133,12 +133,12 @@ def test_what_is_missing_is_left_out(tmp_path):
 
 
 def test_many_classes_show_the_commonest_confusions(tmp_path):
-    found = results(lambda i: f"intent {i}", count=600, classes=50)
-    page = Page(write_page(tmp_path, found).read_text())
-    matrix = np.array(found["confusion"]["matrix"])
+    report = results(lambda i: f"intent {i}", count=600, classes=50)
+    page = Page(write_page(tmp_path, report).read_text())
+    matrix = np.array(report["confusion"]["matrix"])
     np.fill_diagonal(matrix, 0)
     i, j = np.unravel_index(matrix.argmax(), matrix.shape)
-    labels = found["confusion"]["labels"]
+    labels = report["confusion"]["labels"]
     assert page.styles == [] and f"{labels[i]} {labels[j]} {matrix.max()}" in page.text
 
 

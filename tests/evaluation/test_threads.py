@@ -18,13 +18,13 @@ def test_a_layer_is_heard_in_its_own_thread_alone(tmp_path: Path) -> None:
     save(model_of("bert", {"classify": 2}), tmp_path, TOKENIZER)
     reader = Embedder(load(tmp_path), 1, 0)
     tokens = torch.tensor([[ID["a"], ID["b"]]])
-    with reader.heard() as held:
+    with reader.heard() as states:
         other = threading.Thread(target=lambda: reader.read(tokens, None, {}))
         other.start()
         other.join()
-        assert held == []
+        assert states == []
         reader.read(tokens, None, {})
-    assert [tuple(each.shape) for each in held] == [(1, 2, 32)]
+    assert [tuple(each.shape) for each in states] == [(1, 2, 32)]
 
 
 def test_special_tokens_that_are_spelled_out_are_text_for_who_asks_alone() -> None:

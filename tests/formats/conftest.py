@@ -39,8 +39,8 @@ class Directory:
 
     @property
     def config(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.path / "config.json").read_text())
-        return found
+        values: dict[str, Any] = json.loads((self.path / "config.json").read_text())
+        return values
 
     def change(self, **fields: Any) -> Path:
         (self.path / "config.json").write_text(json.dumps(self.config | fields))

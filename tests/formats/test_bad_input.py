@@ -44,13 +44,13 @@ def refused(kind: type[RegardError], action: Callable[[], Any], *parts: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("name", "meant"),
     [("gpt-2", "gpt2"), ("bert-base-uncase", "bert-base-uncased"), ("t5_small", "t5-small"),
      ("xlnet-lage", "xlnet-large"), ("longformr", "longformer")],
 )  # fmt: skip
-def test_an_unknown_model_suggests_the_nearest(given: str, meant: str) -> None:
-    refused(UnknownName, lambda: regard.create(given), given, f"did you mean '{meant}'?")
-    refused(UnknownName, lambda: regard.count_parameters(given), meant)
+def test_an_unknown_model_suggests_the_nearest(name: str, meant: str) -> None:
+    refused(UnknownName, lambda: regard.create(name), name, f"did you mean '{meant}'?")
+    refused(UnknownName, lambda: regard.count_parameters(name), meant)
 
 
 def test_a_name_like_no_other() -> None:
@@ -120,11 +120,12 @@ def test_a_contradiction_in_a_file_is_told_in_its_own_words(directory: Copy) -> 
 
 
 def test_an_unknown_field_of_a_file(directory: Copy) -> None:
-    found = directory("bert-tiny")
-    path = found.change(hidden_sise=16)
+    checkpoint = directory("bert-tiny")
+    path = checkpoint.change(hidden_sise=16)
     refused(UnknownName, lambda: load(path), "'hidden_sise'", "'hidden_size'", "ignore_unknown")
     load(path, ignore_unknown=True)
-    refused(UnknownName, lambda: load(found.change(rotary=True, hidden_sise=False)), "'rotary'")
+    path = checkpoint.change(rotary=True, hidden_sise=False)
+    refused(UnknownName, lambda: load(path), "'rotary'")
 
 
 def test_unknown_fields_that_are_off_pass(directory: Copy) -> None:
@@ -186,15 +187,15 @@ JSON = st.recursive(
 @given(data=st.data())
 def test_any_value_in_any_field(name: str, data: st.DataObject, directory: Copy) -> None:
     """Whatever stands in config.json, a directory opens or is refused by an error of ours."""
-    found = Directory(directory_once(name, directory))
-    original = found.config
+    checkpoint = Directory(directory_once(name, directory))
+    original = checkpoint.config
     field = data.draw(st.sampled_from(sorted(original)))
     try:
-        load(found.change(**{field: data.draw(JSON)}), ignore_unknown=data.draw(st.booleans()))
+        load(checkpoint.change(**{field: data.draw(JSON)}), ignore_unknown=data.draw(st.booleans()))
     except RegardError as error:
         assert len(str(error)) < 2000
     finally:
-        (found.path / "config.json").write_text(json.dumps(original))
+        (checkpoint.path / "config.json").write_text(json.dumps(original))
 
 
 def directory_once(name: str, directory: Copy) -> Path:
@@ -239,52 +240,52 @@ def test_a_huge_configuration_is_not_read(directory: Copy) -> None:
 
 
 def test_no_weights(directory: Copy) -> None:
-    found = directory("gpt2")
-    found.weights.unlink()
-    refused(FormatError, lambda: load(found.path), "no model.safetensors")
+    checkpoint = directory("gpt2")
+    checkpoint.weights.unlink()
+    refused(FormatError, lambda: load(checkpoint.path), "no model.safetensors")
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json"])
 def test_a_pickle_names_the_command_that_converts_it(name: str, directory: Copy) -> None:
-    found = directory("gpt2")
-    found.weights.rename(found.path / name)
-    refused(FormatError, lambda: load(found.path), name, f"regard convert {found.path}")
+    checkpoint = directory("gpt2")
+    checkpoint.weights.rename(checkpoint.path / name)
+    refused(FormatError, lambda: load(checkpoint.path), name, f"regard convert {checkpoint.path}")
 
 
 @pytest.mark.parametrize("length", [0, 4, 8, 100, -1, -1000])
 def test_weights_cut_short(length: int, directory: Copy) -> None:
-    found = directory("bert-tiny")
-    found.weights.write_bytes(found.weights.read_bytes()[:length])
-    refused(FormatError, lambda: load(found.path), "model.safetensors", "damaged")
+    checkpoint = directory("bert-tiny")
+    checkpoint.weights.write_bytes(checkpoint.weights.read_bytes()[:length])
+    refused(FormatError, lambda: load(checkpoint.path), "model.safetensors", "damaged")
 
 
 @fuzz(80)
 @given(at=st.integers(0, 2000), value=st.integers(0, 255))
 def test_weights_with_a_wrong_byte(at: int, value: int, directory: Copy) -> None:
     """In the header; numbers themselves carry no checksum. No byte leads to another error."""
-    found = Directory(directory_once("gpt2", directory))
-    good = found.weights.read_bytes()
-    found.weights.write_bytes(good[:at] + bytes([value]) + good[at + 1 :])
+    checkpoint = Directory(directory_once("gpt2", directory))
+    good = checkpoint.weights.read_bytes()
+    checkpoint.weights.write_bytes(good[:at] + bytes([value]) + good[at + 1 :])
     try:
-        load(found.path)
+        load(checkpoint.path)
     except RegardError as error:
         assert str(error)
     finally:
-        found.weights.write_bytes(good)
+        checkpoint.weights.write_bytes(good)
 
 
 def test_a_damaged_index(directory: Copy) -> None:
-    found = directory("gpt2")
-    found.weights.rename(found.path / "part.safetensors")
-    index = found.path / "model.safetensors.index.json"
+    checkpoint = directory("gpt2")
+    checkpoint.weights.rename(checkpoint.path / "part.safetensors")
+    index = checkpoint.path / "model.safetensors.index.json"
     for text in ("", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'):
         index.write_text(text)
-        refused(FormatError, lambda: load(found.path), index.name)
+        refused(FormatError, lambda: load(checkpoint.path), index.name)
     for place in ("../part.safetensors", "/etc/passwd", "..", "absent.safetensors"):
         index.write_text(json.dumps({"weight_map": {"a": place}}))
-        refused(FormatError, lambda: load(found.path), index.name, place)
+        refused(FormatError, lambda: load(checkpoint.path), index.name, place)
     index.write_text(json.dumps({"weight_map": {"a": "part.safetensors"}}))
-    load(found.path)
+    load(checkpoint.path)
 
 
 # --- tensors --------------------------------------------------------------------------------
@@ -293,8 +294,8 @@ QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 
 def test_wrong_shapes_name_the_tensor_and_both(directory: Copy) -> None:
-    found = directory("bert-tiny")
-    path = found.tensors(lambda t: t.update({QUERY: torch.zeros(12, 16)}))
+    checkpoint = directory("bert-tiny")
+    path = checkpoint.tensors(lambda t: t.update({QUERY: torch.zeros(12, 16)}))
     refused(FormatError, lambda: load(path), QUERY, "[12, 16]", "[16, 16]")
     path = directory("gpt2").tensors(
         lambda t: t.update({"transformer.h.0.mlp.c_fc.weight": torch.zeros(64, 16)})
@@ -344,13 +345,13 @@ def test_tensors_that_are_no_numbers(directory: Copy) -> None:
 )  # fmt: skip
 def test_a_tie_that_the_file_does_not_keep(name: str, key: str, tied: str, directory: Copy) -> None:
     """Repeated it may stand in the file; with other numbers it would be left out in silence."""
-    found = directory(name)
-    found.tensors(lambda t: t.update({key: t[tied].clone()}))
-    load(found.path)
-    found.tensors(lambda t: t.update({key: t[tied] + 1}))
-    refused(FormatError, lambda: load(found.path), key, tied)
-    found.tensors(lambda t: t.update({key: t.pop(tied) - 0}))  # which of the two stays varies
-    load(found.path)
+    checkpoint = directory(name)
+    checkpoint.tensors(lambda t: t.update({key: t[tied].clone()}))
+    load(checkpoint.path)
+    checkpoint.tensors(lambda t: t.update({key: t[tied] + 1}))
+    refused(FormatError, lambda: load(checkpoint.path), key, tied)
+    checkpoint.tensors(lambda t: t.update({key: t.pop(tied) - 0}))  # which of the two stays varies
+    load(checkpoint.path)
 
 
 # --- batches --------------------------------------------------------------------------------
@@ -360,8 +361,8 @@ def test_a_tie_that_the_file_does_not_keep(name: str, key: str, tied: str, direc
 def test_tokens_outside_the_vocabulary(name: str, originals: Path) -> None:
     model = load(originals / name).model
     more = (torch.zeros(1, 3, dtype=torch.long),) if hasattr(model, "decode") else ()
-    for bad, said in (([[1, 31]], "31"), ([[1, -1]], "-1"), ([[99, 0]], "99")):
-        refused(InputError, lambda b=bad: model(torch.tensor(b), *more), said, "vocabulary of 31")
+    for bad, value in (([[1, 31]], "31"), ([[1, -1]], "-1"), ([[99, 0]], "99")):
+        refused(InputError, lambda b=bad: model(torch.tensor(b), *more), value, "vocabulary of 31")
     if more:
         refused(InputError, lambda: model(*more, torch.tensor([[31]])), "31")
     refused(InputError, lambda: model(torch.zeros(1, 3), *more), "float32")

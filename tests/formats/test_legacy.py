@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from regard.core.errors import FormatError
 from regard.formats.legacy import convert
+from tests.files import refuses
 
 
 def weights() -> dict[str, torch.Tensor]:
@@ -31,11 +32,11 @@ def weights() -> dict[str, torch.Tensor]:
     }
 
 
-def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert tensors.keys() == expected.keys()
     for name, tensor in expected.items():
-        assert found[name].dtype == tensor.dtype
-        assert torch.equal(found[name], tensor), name
+        assert tensors[name].dtype == tensor.dtype
+        assert torch.equal(tensors[name], tensor), name
 
 
 def names(folder: Path) -> set[str]:
@@ -79,7 +80,7 @@ def test_shards_become_one_file(tmp_path: Path) -> None:
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     write_shards(tmp_path, dict.fromkeys(weights(), "pytorch_model-1.bin"))
     (tmp_path / "pytorch_model-1.bin").unlink()
-    with pytest.raises(FormatError, match=r"pytorch_model-1\.bin is missing"):
+    with refuses(FormatError, "pytorch_model-1.bin"):
         convert(tmp_path)
 
 
@@ -87,7 +88,7 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(1)}, tmp_path / "one.bin")
     index = {"weight_map": {"a": "one.bin", "b": "one.bin"}}
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-    with pytest.raises(FormatError, match="lacks 'b'"):
+    with refuses(FormatError, "one.bin", "'b'"):
         convert(tmp_path)
 
 
@@ -98,7 +99,7 @@ def test_an_index_cannot_reach_outside(tmp_path: Path, place: Any) -> None:
     torch.save({"a": torch.ones(1)}, tmp_path / "outside.bin")
     index = {"weight_map": {"a": place}}
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-    with pytest.raises(FormatError):
+    with refuses(FormatError, folder):
         convert(folder)
     assert names(folder) == {"pytorch_model.bin.index.json"}
 
@@ -107,7 +108,7 @@ def test_an_index_cannot_reach_outside(tmp_path: Path, place: Any) -> None:
 def test_a_damaged_index_is_refused(tmp_path: Path, text: str) -> None:
     index = tmp_path / "pytorch_model.bin.index.json"
     index.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(FormatError, match="weight_map"):
+    with refuses(FormatError, "weight_map"):
         convert(tmp_path)
 
 
@@ -157,7 +158,7 @@ def test_the_trap_would_have_worked(tmp_path: Path) -> None:
 
 def test_a_refusal_names_what_was_asked_for(tmp_path: Path) -> None:
     torch.save({"trap": Trap(tmp_path / "proof")}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(FormatError, match=r"asks for posix\.mkdir|asks for nt\.mkdir"):
+    with refuses(FormatError, f"{os.name}.mkdir"):
         convert(tmp_path)
 
 
@@ -181,40 +182,38 @@ def test_a_damaged_file_is_refused(
     file = tmp_path / "pytorch_model.bin"
     torch.save(weights(), file, _use_new_zipfile_serialization=archive)
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(FormatError, match=r"pytorch_model\.bin"):
+    with refuses(FormatError, "pytorch_model.bin"):
         convert(tmp_path)
     assert names(tmp_path) == {"pytorch_model.bin"}
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("value", "named"),
     [
         ({"state_dict": {"a": torch.ones(1)}, "epoch": 3}, "'state_dict' holds dict"),
         ([torch.ones(1)], "holds list"),
         ({}, "holds dict"),
-        ({"a": torch.eye(2).to_sparse()}, "'a' is not a plain tensor"),
-        ({"a": torch.ones(1, dtype=torch.complex128)}, "cannot hold"),
+        ({"a": torch.eye(2).to_sparse()}, "'a', tensor"),
+        ({"a": torch.ones(1, dtype=torch.complex128)}, "complex128"),
     ],
 )
-def test_what_is_not_a_table_of_weights_is_refused(
-    tmp_path: Path, value: Any, message: str
-) -> None:
+def test_what_is_not_a_table_of_weights_is_refused(tmp_path: Path, value: Any, named: str) -> None:
     torch.save(value, tmp_path / "pytorch_model.bin")
-    with pytest.raises(FormatError, match=message):
+    with refuses(FormatError, tmp_path, *named.split(", ")):
         convert(tmp_path)
     assert names(tmp_path) == {"pytorch_model.bin"}
 
 
 def test_nothing_to_convert(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="nothing to convert"):
+    with refuses(FormatError, tmp_path, "convert"):
         convert(tmp_path)
-    with pytest.raises(FormatError, match="not a directory"):
+    with refuses(FormatError, tmp_path / "absent", "directory"):
         convert(tmp_path / "absent")
 
 
 def test_an_existing_file_stays(tmp_path: Path) -> None:
     torch.save(weights(), tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").write_bytes(b"mine")
-    with pytest.raises(FormatError, match="exists already"):
+    with refuses(FormatError, "model.safetensors", "exists"):
         convert(tmp_path)
     assert (tmp_path / "model.safetensors").read_bytes() == b"mine"

@@ -39,20 +39,20 @@ ROLES = dict(zip("pad unk cls sep bos eos mask".split(), MARKS, strict=True))
 TOKENIZER = declared(word_pieces(PIECES), ROLES)
 
 
-def asked(
+def question_of(
     passage: str, *answers: tuple[str, int], impossible: bool = False, question: str = "q r"
 ) -> Question:
-    made = tuple(Gold(*answer) for answer in answers)
-    return Question(question, passage, made, impossible, FileLine("squad.json", 7), "one")
+    spans = tuple(Gold(*answer) for answer in answers)
+    return Question(question, passage, spans, impossible, FileLine("squad.json", 7), "one")
 
 
 def objective(
     family: str, examples: Sequence[Question], length: int = 9, split: str = "train", **options: Any
 ) -> AnswerObjective:
-    held = TaskCorpus("answer", examples, TOKENIZER, split=split)
-    given = AnswerOptions(family=family, **({"stride": 2} | options))
+    corpus = TaskCorpus("answer", examples, TOKENIZER, split=split)
+    settings = AnswerOptions(family=family, **({"stride": 2} | options))
     learning = split == "train"
-    return AnswerObjective(held, given, length=length, batch=4, seed=1, learning=learning)  # type: ignore[arg-type]
+    return AnswerObjective(corpus, settings, length=length, batch=4, seed=1, learning=learning)  # type: ignore[arg-type]
 
 
 def batch_of(objective: AnswerObjective) -> dict[str, Tensor]:
@@ -64,23 +64,23 @@ def model_of(family: str, dtype: torch.dtype = torch.float32, **heads: int) -> A
     options = SIZE | STILL | {"context": 40, "head_size": 16, "window": 8}
     own = {} if family == "xlnet" else {"pad_id": PAD}
     usual = {"span": 0} if family == "xlnet" else {"answer": 2}
-    made = tiny(family, heads or usual, **options, **own)
-    made.initialize()
-    for parameter in made.parameters():  # so that scores differ well
+    model = tiny(family, heads or usual, **options, **own)
+    model.initialize()
+    for parameter in model.parameters():  # so that scores differ well
         parameter.data += 0.2 * torch.randn_like(parameter)
-    return made.to(dtype).eval().requires_grad_(False)
+    return model.to(dtype).eval().requires_grad_(False)
 
 
 def words(ids: Tensor) -> str:
     return " ".join(TOKENIZER.tokens(ids.tolist()))
 
 
-SIX = asked("a b c d e f", ("e f", 8))
+SIX = question_of("a b c d e f", ("e f", 8))
 
 
 def long_ones(count: int, impossible: bool = False) -> list[Question]:
     """Passages of different lengths, answers of one to three words."""
-    made = []
+    questions = []
     for number in range(count):
         dice = keyed("answers", number)
         letters = dice.choice(list("abcdefg"), size=int(dice.integers(5, 16)))
@@ -88,19 +88,21 @@ def long_ones(count: int, impossible: bool = False) -> list[Question]:
         text = " ".join(letters)
         answer = text[2 * first : 2 * (first + int(dice.integers(1, 4))) - 1]
         if impossible and number % 3 == 0:
-            made.append(asked(text, impossible=True))
+            questions.append(question_of(text, impossible=True))
         else:
-            made.append(asked(text, (answer, 2 * first)))
-    return made
+            questions.append(question_of(text, (answer, 2 * first)))
+    return questions
 
 
 def published(model: Any, where: Path, kind: str) -> Any:
     """The same weights in the class of transformers."""
     save(model, where, TOKENIZER)
-    made = getattr(transformers, kind).from_pretrained(where, dtype=next(model.parameters()).dtype)
-    return made.eval().requires_grad_(False)
+    theirs = getattr(transformers, kind).from_pretrained(
+        where, dtype=next(model.parameters()).dtype
+    )
+    return theirs.eval().requires_grad_(False)
 
 
-def predicted(made: AnswerObjective, model: Any) -> list[Prediction]:
+def predicted(objective: AnswerObjective, model: Any) -> list[Prediction]:
     with torch.no_grad():
-        return made.merge(made.predict(model, batch_of(made)))
+        return objective.merge(objective.predict(model, batch_of(objective)))

@@ -43,17 +43,17 @@ def ids(text: str) -> list[int]:
 
 
 def examples(
-    task: str, given: Sequence[Example], labels: Sequence[str] = (), split: str = "train"
+    task: str, rows: Sequence[Example], labels: Sequence[str] = (), split: str = "train"
 ) -> TaskCorpus:
-    return TaskCorpus(task, given, TOKENIZER, list(labels), split)
+    return TaskCorpus(task, rows, TOKENIZER, list(labels), split)
 
 
-def build(kind: Any, family: str, held: TaskCorpus, length: int = 24, **options: Any) -> Any:
+def build(kind: Any, family: str, corpus: TaskCorpus, length: int = 24, **options: Any) -> Any:
     """An objective; a seed of its own may be among the options."""
     seed = options.pop("seed", 1)
-    learning = options.pop("learning", held.split == "train")
-    given = kind.Options(family=family, **options)
-    return kind(held, given, length=length, batch=8, seed=seed, learning=learning)
+    learning = options.pop("learning", corpus.split == "train")
+    settings = kind.Options(family=family, **options)
+    return kind(corpus, settings, length=length, batch=8, seed=seed, learning=learning)
 
 
 def model_of(
@@ -62,13 +62,13 @@ def model_of(
     """Without dropout, and with weights large enough that no error can hide."""
     torch.manual_seed(3)
     fixed = STILL | {"context": 64, "head_size": 16, "window": 8, "pad_id": PAD}
-    made = tiny(family, heads, **(fixed | SIZE | changes))
-    made.initialize()
+    model = tiny(family, heads, **(fixed | SIZE | changes))
+    model.initialize()
     with torch.no_grad():
-        for name, parameter in made.named_parameters():
+        for name, parameter in model.named_parameters():
             if "norm" not in name:
                 parameter.mul_(4.0)
-    return made.to(dtype).eval()
+    return model.to(dtype).eval()
 
 
 def batch_of(objective: LabeledObjective, places: Sequence[int] | None = None) -> Batch:
@@ -86,10 +86,10 @@ def learn(objective: Any, model: Any, steps: int = 60, rate: float = 0.003) -> N
         seed_torch(1, "dropout", step)
         places = range(step * objective.batch, (step + 1) * objective.batch)
         batch = objective.collate([objective.get(place) for place in places])
-        found: Loss = objective.loss(model, batch)
+        loss: Loss = objective.loss(model, batch)
         total: Tensor = sum(
-            value * objective.weights.get(name, 1.0) / max(found.counts[name], 1)
-            for name, value in found.sums.items()
+            value * objective.weights.get(name, 1.0) / max(loss.counts[name], 1)
+            for name, value in loss.sums.items()
         )  # type: ignore[assignment]
         optimizer.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]
@@ -110,9 +110,9 @@ def some_words(count: int, *key: int | str, among: str = "c d e f g h i j k l") 
 
 def deciding(count: int, seed: int) -> list[LabeledExample]:
     """One word of a text, "a" or "b", decides."""
-    made = []
+    texts = []
     for i in range(count):
         words = some_words(2 + i % 5, "text", seed, i).split()
         words.insert(i % len(words), "ab"[i % 2])
-        made.append(LabeledExample(" ".join(words), label=["first", "second"][i % 2]))
-    return made
+        texts.append(LabeledExample(" ".join(words), label=["first", "second"][i % 2]))
+    return texts

@@ -35,12 +35,12 @@ def tree(seed: int, words: int = 6, branches: int = 2) -> KnowledgeTree:
 
 def extras(specimen: Specimen, tokens: Tensor) -> dict[str, Tensor]:
     """What else the model may be told, the same for the same token."""
-    found = {}
+    inputs = {}
     if "segments" in specimen.fields:
-        found["segments"] = (tokens % 3 == 0).long()
+        inputs["segments"] = (tokens % 3 == 0).long()
     if "global_tokens" in specimen.fields:
-        found["global_tokens"] = tokens % 7 == 0
-    return found
+        inputs["global_tokens"] = tokens % 7 == 0
+    return inputs
 
 
 def read(
@@ -55,8 +55,8 @@ def read(
     if specimen.pair:
         y: Tensor = model.encode(tokens, attention_mask, known=known)
     else:
-        told = extras(specimen, tokens if like is None else like)
-        y = model(tokens, attention_mask, **told, known=known)
+        inputs = extras(specimen, tokens if like is None else like)
+        y = model(tokens, attention_mask, **inputs, known=known)
     return y
 
 

@@ -27,8 +27,8 @@ SIZE: dict[str, Any] = {"vocab_size": len(PIECES), "width": 16, "layers": 2, "he
 
 
 def pieces() -> Tokenizer:
-    made = Tokenizer(word_pieces(PIECES))
-    return completed(made, special_of(made, "pieces"))
+    tokenizer = Tokenizer(word_pieces(PIECES))
+    return completed(tokenizer, special_of(tokenizer, "pieces"))
 
 
 def model(family: str, classes: int = len(KINDS), **changes: Any) -> Any:
@@ -36,12 +36,12 @@ def model(family: str, classes: int = len(KINDS), **changes: Any) -> Any:
     torch.manual_seed(0)
     options = SIZE | STILL | {"context": 64, "window": 8, "head_size": 8}
     options |= {} if family == "gpt" else {"ffn_size": 32}
-    made = tiny(family, {"tag": classes}, **options | changes).initialize()
+    tagger = tiny(family, {"tag": classes}, **options | changes).initialize()
     with torch.no_grad():
-        for name, parameter in made.named_parameters():
+        for name, parameter in tagger.named_parameters():
             if "norm" not in name:
                 parameter.mul_(3.0)
-    return made
+    return tagger
 
 
 def tagged(words: str, tags: str | None = None) -> TaggedExample:
@@ -59,30 +59,30 @@ def objective(
     learning: bool = True,
     **options: Any,
 ) -> Tag:
-    held: Any = TaskCorpus("tag", examples, tokenizer, known, "train" if learning else "valid")
-    given = TagOptions(family, **options)
-    return Tag(held, given, length=length, batch=batch, seed=0, learning=learning)
+    corpus: Any = TaskCorpus("tag", examples, tokenizer, known, "train" if learning else "valid")
+    settings = TagOptions(family, **options)
+    return Tag(corpus, settings, length=length, batch=batch, seed=0, learning=learning)
 
 
-def whole(made: Tag) -> Any:
-    return made.collate([made.sample(0, i) for i in range(len(made))])
+def whole(objective: Tag) -> Any:
+    return objective.collate([objective.sample(0, i) for i in range(len(objective))])
 
 
 def sentences(count: int, seed: int = 0) -> list[TaggedExample]:
     """Names are persons, one in a row; places are places, and so are the two words of new york."""
-    made = []
+    examples = []
     for index in range(count):
         dice = keyed(seed, "sentence", index)
         words: list[str] = []
-        found = []
+        tags = []
         for part in dice.permutation(["PER", "LOC", "", "LOC", ""])[: dice.integers(2, 6)].tolist():
             source = {"PER": NAMES, "LOC": [*PLACES, "new york"], "": OTHERS[:7]}[part]
             new = str(dice.choice(source)).split()
             if part:
-                found.append((part, len(words), len(words) + len(new)))
+                tags.append((part, len(words), len(words) + len(new)))
             words += new
-        made.append(TaggedExample(tuple(words), tuple(write(found, len(words)))))
-    return made
+        examples.append(TaggedExample(tuple(words), tuple(write(tags, len(words)))))
+    return examples
 
 
 def conll(path: Path, examples: list[TaggedExample]) -> Path:

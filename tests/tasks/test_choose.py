@@ -19,6 +19,7 @@ from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.tasks.choose import ASKED, Choose
+from tests.files import refuses
 from tests.tasks import tuning
 from tests.tasks.judging import (
     CLS,
@@ -31,11 +32,11 @@ from tests.tasks.judging import (
     ids,
     learn,
     model_of,
-    said,
     some_words,
     tokenizer,
     write,
 )
+from tests.tasks.judging import said as predictions_of
 
 transformers.logging.set_verbosity_error()
 
@@ -47,8 +48,8 @@ UNEVEN = [
 ]
 
 
-def chosen(family: str, given: Any = UNEVEN, split: str = "train", **options: Any) -> Any:
-    return build(Choose, family, examples("choose", given, (), split), **options)
+def chosen(family: str, items: Any = UNEVEN, split: str = "train", **options: Any) -> Any:
+    return build(Choose, family, examples("choose", items, (), split), **options)
 
 
 # --- rows -------------------------------------------------------------------------------------
@@ -74,8 +75,8 @@ def test_every_choice_as_each_paper_frames_it() -> None:
             assert tokens[attention_mask].tolist() == row
 
 
-def rows_of(made: Any, index: int = 0) -> list[list[int]]:
-    batch = made.collate([made.sample(0, index)])
+def rows_of(objective: Any, index: int = 0) -> list[list[int]]:
+    batch = objective.collate([objective.sample(0, index)])
     return [
         row[attention_mask].tolist()
         for row, attention_mask in zip(batch["tokens"], batch["attention_mask"], strict=True)
@@ -84,33 +85,33 @@ def rows_of(made: Any, index: int = 0) -> list[list[int]]:
 
 def test_where_the_question_stands() -> None:
     """Encoders read it with the choice (run_race.py of zihangdai/xlnet), GPT-1 with the premise."""
-    given = [
+    items = [
         MultipleChoice("a b", ("c", "d"), asks=asks, label=0)
         for asks in ("cause", "EFFECT", "was this?")
     ]
     for i, words in enumerate([ASKED["cause"], ASKED["effect"], "was this?"]):
-        premise, asked, choice = ids("a b"), ids(words), ids("d")
+        premise, question, choice = ids("a b"), ids(words), ids("d")
         wanted = {
-            "bert": [CLS, *premise, SEP, *asked, *choice, SEP],
-            "longformer": [CLS, *premise, SEP, SEP, *asked, *choice, SEP],
-            "xlnet": [*premise, SEP, *asked, *choice, SEP, CLS],
-            "gpt": [START, *premise, *asked, SEP, *choice, CLS],
+            "bert": [CLS, *premise, SEP, *question, *choice, SEP],
+            "longformer": [CLS, *premise, SEP, SEP, *question, *choice, SEP],
+            "xlnet": [*premise, SEP, *question, *choice, SEP, CLS],
+            "gpt": [START, *premise, *question, SEP, *choice, CLS],
         }
         for family, row in wanted.items():
-            assert rows_of(chosen(family, given), i)[1] == row, family
+            assert rows_of(chosen(family, items), i)[1] == row, family
 
 
 def test_a_choice_fills_the_gap_of_its_question() -> None:
-    given = [MultipleChoice("a", ("c", "d e"), asks="was _ this?", label=0)]
-    assert rows_of(chosen("xlnet", given)) == [
+    items = [MultipleChoice("a", ("c", "d e"), asks="was _ this?", label=0)]
+    assert rows_of(chosen("xlnet", items)) == [
         [*ids("a"), SEP, *ids(f"was {choice} this?"), SEP, CLS] for choice in ("c", "d e")
     ]
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt"])
 def test_a_long_premise_is_cut_but_not_the_question(family: str) -> None:
-    given = [MultipleChoice("a b c d e f g h i j", ("k", "l l l"), asks="cause", label=0)]
-    made = chosen(family, given, length=14)
+    items = [MultipleChoice("a b c d e f g h i j", ("k", "l l l"), asks="cause", label=0)]
+    objective = chosen(family, items, length=14)
     question = ids(ASKED["cause"])
     assert len(question) == 6
     left, right = ids("a b c d"), ids("a b")
@@ -124,9 +125,9 @@ def test_a_long_premise_is_cut_but_not_the_question(family: str) -> None:
             [START, *right, *question, SEP, *ids("l l l"), CLS],
         ],
     }
-    assert rows_of(made) == wanted[family]
-    assert made.note == "1 of 1 texts of the train data have more than 14 tokens and were cut"
-    shorter = chosen(family, given, length=8)
+    assert rows_of(objective) == wanted[family]
+    assert objective.note == "1 of 1 texts of the train data have more than 14 tokens and were cut"
+    shorter = chosen(family, items, length=8)
     assert batch_of(shorter)["attention_mask"].sum(1).tolist() == [8, 8]
     if family == "bert":  # the choice stands last, and stays
         assert rows_of(shorter)[1] == [CLS, SEP, *ids("of this? l l l"), SEP]
@@ -135,8 +136,8 @@ def test_a_long_premise_is_cut_but_not_the_question(family: str) -> None:
 
 
 def test_without_a_question_the_longer_text_is_cut() -> None:
-    given = [MultipleChoice("a b c d e f", ("g", "h i j k l"), label=0)]
-    assert rows_of(chosen("bert", given, length=9))[1] == [
+    items = [MultipleChoice("a b c d e f", ("g", "h i j k l"), label=0)]
+    assert rows_of(chosen("bert", items, length=9))[1] == [
         CLS, *ids("a b c"), SEP, *ids("h i j"), SEP,
     ]  # fmt: skip
 
@@ -150,9 +151,10 @@ def test_rows_of_a_sample_find_together_again() -> None:
 
 def test_sizes() -> None:
     """The rows of a sample stand together in memory, but a model reads each by itself."""
-    made = chosen("bert")
-    assert (made.max_len, made.longest) == (22, 7)  # [CLS] f [SEP] g h i [SEP] and three of 5
-    made.check(model_of("bert", made.heads(), context=7))
+    objective = chosen("bert")
+    # [CLS] f [SEP] g h i [SEP] and three of 5
+    assert (objective.max_len, objective.longest) == (22, 7)
+    objective.check(model_of("bert", objective.heads(), context=7))
 
 
 # --- losses -----------------------------------------------------------------------------------
@@ -161,39 +163,39 @@ def test_sizes() -> None:
 @ABLE
 @torch.no_grad()
 def test_the_loss_by_hand_with_as_many_choices_as_there_are(family: str) -> None:
-    made = chosen(family)
-    model, batch = model_of(family, made.heads(), torch.float64), batch_of(made)
-    found = made.loss(model, batch)
+    objective = chosen(family)
+    model, batch = model_of(family, objective.heads(), torch.float64), batch_of(objective)
+    loss = objective.loss(model, batch)
     by_hand, right = 0.0, 0
     for i, example in enumerate(UNEVEN):
-        alone = made.collate([made.sample(0, i)])
-        scores = model.read("choose", made.hidden(model, alone), alone["attention_mask"])[:, 0]
+        alone = objective.collate([objective.sample(0, i)])
+        scores = model.read("choose", objective.hidden(model, alone), alone["attention_mask"])[:, 0]
         assert scores.shape == (len(example.choices),)
         by_hand += float(F.cross_entropy(scores[None], torch.tensor([example.label])))
         right += int(scores.argmax()) == example.label
-    assert float(found.sums["choose"]) == pytest.approx(by_hand, rel=1e-9)
-    assert found.counts["choose"] == 3.0 and float(found.seen["right"][0]) == right
-    assert found.counts == made.counts(batch)
-    assert ("language" in found.sums) == (family == "gpt")
+    assert float(loss.sums["choose"]) == pytest.approx(by_hand, rel=1e-9)
+    assert loss.counts["choose"] == 3.0 and float(loss.seen["right"][0]) == right
+    assert loss.counts == objective.counts(batch)
+    assert ("language" in loss.sums) == (family == "gpt")
 
 
 @torch.no_grad()
 def test_the_second_loss_runs_over_all_choices() -> None:
-    made = chosen("gpt")
-    model, batch = model_of("gpt", made.heads(), torch.float64), batch_of(made)
-    found = made.loss(model, batch)
+    objective = chosen("gpt")
+    model, batch = model_of("gpt", objective.heads(), torch.float64), batch_of(objective)
+    loss = objective.loss(model, batch)
     wanted = 0.0
     for tokens, attention_mask in zip(batch["tokens"], batch["attention_mask"], strict=True):
         row = tokens[attention_mask]
         wanted += float(F.cross_entropy(model.logits(model(row[None]))[0, :-1], row[1:]))
-    assert float(found.sums["language"]) == pytest.approx(wanted, rel=1e-9)
-    assert found.counts["language"] == 7.0 and made.weights == {"language": 0.5}
+    assert float(loss.sums["language"]) == pytest.approx(wanted, rel=1e-9)
+    assert loss.counts["language"] == 7.0 and objective.weights == {"language": 0.5}
 
 
 def test_gradients_of_uneven_choices_are_numbers() -> None:
-    made = chosen("bert")
-    model = model_of("bert", made.heads(), torch.float64)
-    made.loss(model, batch_of(made)).sums["choose"].backward()
+    objective = chosen("bert")
+    model = model_of("bert", objective.heads(), torch.float64)
+    objective.loss(model, batch_of(objective)).sums["choose"].backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
     assert float(model.heads["choose"].out.weight.grad.abs().max()) > 0
 
@@ -203,27 +205,27 @@ def test_gradients_of_uneven_choices_are_numbers() -> None:
 
 def puzzles(count: int, seed: int) -> list[MultipleChoice]:
     """Of two or three choices the one with the word "a" is right."""
-    made = []
+    records = []
     for i in range(count):
         right = i % (2 + i % 2)
         choices = [some_words(2, "w", seed, i, k) for k in range(2 + i % 2)]
         choices[right] = f"a {some_words(1, 'r', seed, i)}"
-        made.append(MultipleChoice(some_words(2, "p", seed, i), tuple(choices), label=right))
-    return made
+        records.append(MultipleChoice(some_words(2, "p", seed, i), tuple(choices), label=right))
+    return records
 
 
 @ABLE
 def test_it_learns(family: str) -> None:
-    made = chosen(family, puzzles(64, 0))
-    model = model_of(family, made.heads())
-    learn(made, model, steps=50)
+    objective = chosen(family, puzzles(64, 0))
+    model = model_of(family, objective.heads())
+    learn(objective, model, steps=50)
     unseen = chosen(family, puzzles(32, 1), "test")
-    found = said(unseen, model)
+    predictions = predictions_of(unseen, model)
     gold = [example.label for example in unseen.corpus.examples]
-    assert sum(p.value == g for p, g in zip(found, gold, strict=True)) >= 30
-    assert [len(p.scores) for p in found] == [2, 3] * 16
-    assert all(sum(p.scores) == pytest.approx(1) for p in found)
-    assert all(p.score == max(p.scores) == p.scores[p.value] for p in found)
+    assert sum(p.value == g for p, g in zip(predictions, gold, strict=True)) >= 30
+    assert [len(p.scores) for p in predictions] == [2, 3] * 16
+    assert all(sum(p.scores) == pytest.approx(1) for p in predictions)
+    assert all(p.score == max(p.scores) == p.scores[p.value] for p in predictions)
 
 
 def test_a_saved_run_chooses_as_their_classes_do(tmp_path: Path) -> None:
@@ -247,8 +249,8 @@ def test_a_saved_run_chooses_as_their_classes_do(tmp_path: Path) -> None:
     assert loaded.tokenizer is not None
     special = special_of(loaded.tokenizer, "run")
     theirs = transformers.GPT2DoubleHeadsModel.from_pretrained(tmp_path / "run").eval()
-    given = [MultipleChoice(e.premise, e.choices, "cause") for e in puzzles(20, 3)]
-    for example, answer in zip(given, Predictor(loaded)(given), strict=True):
+    items = [MultipleChoice(e.premise, e.choices, "cause") for e in puzzles(20, 3)]
+    for example, answer in zip(items, Predictor(loaded)(items), strict=True):
         stem = plain.encode(f"{example.premise} {ASKED['cause']}")
         scores = []
         for choice in example.choices:
@@ -263,12 +265,12 @@ def test_a_saved_run_chooses_as_their_classes_do(tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_bert_chooses_as_their_class_does(tmp_path: Path) -> None:
-    made = chosen("bert", split="test")
-    model = model_of("bert", made.heads())
+    objective = chosen("bert", split="test")
+    model = model_of("bert", objective.heads())
     save(model, tmp_path)
     theirs = transformers.BertForMultipleChoice.from_pretrained(tmp_path).eval()
-    for i, answer in enumerate(said(made, model)):
-        batch = made.collate([made.sample(0, i)])
+    for i, answer in enumerate(predictions_of(objective, model)):
+        batch = objective.collate([objective.sample(0, i)])
         logits = theirs(batch["tokens"][None], attention_mask=batch["attention_mask"][None].long(),
                         token_type_ids=batch["segments"][None]).logits[0]  # fmt: skip
         assert answer.scores == pytest.approx(logits.softmax(0).tolist(), abs=1e-5)
@@ -280,13 +282,13 @@ def test_bert_chooses_as_their_class_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("choices", "label"), [((), None), (("a",), 1), (("a", "b"), -1)])
 def test_labels_that_point_nowhere(choices: tuple[str, ...], label: int | None) -> None:
-    given = [MultipleChoice("a", choices, label=label, place=FileLine("copa.jsonl", 4))]
-    with pytest.raises(InputError, match=rf"copa\.jsonl:4: of {len(choices)} choices"):
-        chosen("bert", given)
+    items = [MultipleChoice("a", choices, label=label, place=FileLine("copa.jsonl", 4))]
+    with refuses(InputError, "copa.jsonl:4", f"{len(choices)} choices"):
+        chosen("bert", items)
 
 
 def test_no_labels_to_learn_from() -> None:
-    with pytest.raises(InputError, match="none of the examples of the train data has a label"):
+    with refuses(InputError, "train", "label"):
         chosen("bert", [MultipleChoice("a", ("b", "c"))])
     assert len(chosen("bert", [MultipleChoice("a", ("b", "c"))], "test")) == 1
 
@@ -294,6 +296,6 @@ def test_no_labels_to_learn_from() -> None:
 @torch.no_grad()
 def test_empty_premises_and_choices_are_only_marks() -> None:
     for family in FAMILIES:
-        made = chosen(family, [MultipleChoice("", ("", "a"))], "test")
-        found = said(made, model_of(family, made.heads()))
-        assert sum(found[0].scores) == pytest.approx(1)
+        objective = chosen(family, [MultipleChoice("", ("", "a"))], "test")
+        predictions = predictions_of(objective, model_of(family, objective.heads()))
+        assert sum(predictions[0].scores) == pytest.approx(1)

@@ -45,21 +45,21 @@ def test_a_saved_run_answers_as_their_class_does(tmp_path: Path) -> None:
     data = write(tmp_path / "data.jsonl", records(80))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the head that guesses words is left, which was asked for
-        given = recipe(tmp_path / "model", data, budget={"steps": 60})
-        finetune(given, tmp_path / "run", display="silent")
+        run_recipe = recipe(tmp_path / "model", data, budget={"steps": 60})
+        finetune(run_recipe, tmp_path / "run", display="silent")
     loaded = load(tmp_path / "run")
     assert loaded.source["architectures"] == ["BertForSequenceClassification"]
     texts = deciding(20, 5)
-    found = Predictor(loaded)(texts)
+    predictions = Predictor(loaded)(texts)
     kind = transformers.BertForSequenceClassification
     theirs = kind.from_pretrained(tmp_path / "run").eval()
-    for example, answer in zip(texts, found, strict=True):
+    for example, answer in zip(texts, predictions, strict=True):
         tokens = torch.tensor([[CLS, *ids(example.text), SEP]])
         with torch.no_grad():
             logits = theirs(tokens).logits[0]
         assert answer.value == theirs.config.id2label[int(logits.argmax())]
         assert answer.score == pytest.approx(float(logits.softmax(0).max()), abs=1e-5)
-    assert sum(a.value == e.label for a, e in zip(found, texts, strict=True)) >= 18
+    assert sum(a.value == e.label for a, e in zip(predictions, texts, strict=True)) >= 18
 
 
 @pytest.mark.parametrize(("task", "norm"), [("classify", "pre"), ("similar", "post")])
@@ -70,13 +70,13 @@ def test_a_gpt_that_never_saw_marks(task: str, norm: str, tmp_path: Path) -> Non
     plain = tokenizer(("unk", "eos"))
     model = model_of("gpt", {}, vocab_size=len(plain), norm=norm, ffn_size=128)
     save(model, tmp_path / "model", plain)
-    made = records(80)
+    training = records(80)
     if task == "similar":
-        made = [{"text": r["text"], "pair": "a", "label": float(r["label"] == "first")}
-                for r in made]  # fmt: skip
-    data = write(tmp_path / "data.jsonl", made)
-    given = recipe(tmp_path / "model", data, examples={"task": task}, budget={"steps": 60})
-    facts = finetune(given, tmp_path / "run", display="silent")
+        training = [{"text": r["text"], "pair": "a", "label": float(r["label"] == "first")}
+                for r in training]  # fmt: skip
+    data = write(tmp_path / "data.jsonl", training)
+    run_recipe = recipe(tmp_path / "model", data, examples={"task": task}, budget={"steps": 60})
+    facts = finetune(run_recipe, tmp_path / "run", display="silent")
     assert facts["valid"]["accuracy" if task == "classify" else "pearson"] > 0.8
     loaded = load(tmp_path / "run")
     assert loaded.tokenizer is not None
@@ -123,8 +123,8 @@ def test_a_run_with_new_tokens_goes_on(tmp_path: Path) -> None:
     data = write(tmp_path / "data.jsonl", records(40))
     constant = {"schedule": {"name": "constant", "warmup": 1}, "validation": {"every": 100}}
     for name, steps in (("whole", 8), ("part", 5)):
-        given = recipe(tmp_path / "model", data, budget={"steps": steps}, **constant)
-        finetune(given, tmp_path / name, display="silent")
+        run_recipe = recipe(tmp_path / "model", data, budget={"steps": steps}, **constant)
+        finetune(run_recipe, tmp_path / name, display="silent")
     finetune(make({"budget": {"steps": 8}}), tmp_path / "part", resume=True, display="silent")
     ends = [tmp_path / name / "checkpoints" for name in ("whole", "part")]
     weights = [sorted(end.glob("*8/weights.safetensors"))[-1].read_bytes() for end in ends]

@@ -19,30 +19,30 @@ def six_threads():
 
 
 def threads_of_a_new_one():
-    found = []
-    thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    threads = []
+    thread = threading.Thread(target=lambda: threads.append(torch.get_num_threads()))
     thread.start()
     thread.join()
-    return found[0]
+    return threads[0]
 
 
 @pytest.mark.parametrize(("items", "each"), [(1, 6), (2, 3), (3, 2), (50, 1)])
 def test_the_cores_are_divided(items, each):
-    asked = [(n, n % 3) for n in range(items)]
+    pairs = [(n, n % 3) for n in range(items)]
 
     def work(item):
         torch.ones(8).sum()
         return *item, torch.get_num_threads()
 
-    assert list(side_by_side(work, asked, CPU)) == [(*item, each) for item in asked]
+    assert list(side_by_side(work, pairs, CPU)) == [(*item, each) for item in pairs]
     assert torch.get_num_threads() == threads_of_a_new_one() == 6
 
 
 def test_those_who_come_meanwhile_have_all_cores():
-    found = []
-    for made in side_by_side(lambda _: threads_of_a_new_one(), range(4), CPU):
-        found.append(made)
-    assert found == [6] * 4
+    threads = []
+    for count in side_by_side(lambda _: threads_of_a_new_one(), range(4), CPU):
+        threads.append(count)
+    assert threads == [6] * 4
 
 
 def test_they_run_at_the_same_time():
@@ -52,8 +52,8 @@ def test_they_run_at_the_same_time():
 
 def test_other_devices_take_one_after_the_other():
     here = threading.get_ident()
-    said = side_by_side(lambda _: threading.get_ident(), range(3), torch.device("meta"))
-    assert set(said) == {here}
+    idents = side_by_side(lambda _: threading.get_ident(), range(3), torch.device("meta"))
+    assert set(idents) == {here}
 
 
 def test_an_error_ends_it():

@@ -17,6 +17,7 @@ from regard.methods.finetune.run import finetune
 from regard.methods.options import DistillOptions
 from regard.tasks import read
 from regard.tasks.link import EntityCandidate, Linking, Mention, candidates_in
+from tests.files import refuses
 from tests.methods.distill import distilling
 from tests.tasks import tuning
 from tests.tasks.tuning import OTHERS
@@ -28,7 +29,7 @@ POOR = {"name": "poor film", "description": "empty"}
 
 def rows(count: int, candidates: bool = True) -> list[dict[str, Any]]:
     """The film that is described as great is meant; some mentions have a third candidate."""
-    made = []
+    records = []
     for i in range(count):
         names = ["warm film", "cold film"][:: 1 if i % 2 == 0 or not candidates else -1]
         text = f"the film {OTHERS[i % 8]} {OTHERS[i // 8 % 8]}"
@@ -37,8 +38,8 @@ def rows(count: int, candidates: bool = True) -> list[dict[str, Any]]:
             both = [{"name": names[0], "description": "great moving"},
                     {"name": names[1], "description": "dull poor"}]  # fmt: skip
             row["candidates"] = [*both[:: 1 if i % 3 else -1], *([POOR] if i % 5 == 0 else [])]
-        made.append(row)
-    return made
+        records.append(row)
+    return records
 
 
 def data(place: Path, count: int = 60, candidates: bool = True) -> Path:
@@ -48,50 +49,51 @@ def data(place: Path, count: int = 60, candidates: bool = True) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "named"),
     [
-        ({"mention": "Rome"}, "'Rome' is nowhere in the text"),
-        ({"start": 3}, "'film' is not at character 3"),
-        ({"label": "Rome"}, "'Rome' is none of the candidates"),
-        ({"candidates": [COLD, COLD]}, "two candidates have one name"),
-        ({"candidates": "cold"}, "the candidates are str"),
-        ({"candidates": [{"text": "x"}]}, "candidate 1 has no name"),
-        ({"label": ""}, "no name of an entity"),
+        ({"mention": "Rome"}, "answer-offset, 'Rome', text"),
+        ({"start": 3}, "answer-offset, 'film', character 3"),
+        ({"label": "Rome"}, "label-range, 'Rome', candidates"),
+        ({"candidates": [COLD, COLD]}, "contradiction, candidates, one name"),
+        ({"candidates": "cold"}, "wrong-type, candidates are str"),
+        ({"candidates": [{"text": "x"}]}, "wrong-type, candidate 1, name"),
+        ({"label": ""}, "missing-label, name"),
     ],
 )
-def test_wrong_records_are_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_wrong_records_are_named(changes: dict[str, Any], named: str, tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text(json.dumps(rows(1)[0] | changes), encoding="utf-8")
-    with pytest.raises(InputError, match=message):
+    with refuses(InputError, f"{file}:1", *named.split(", ")):
         read(str(file), "link")
 
 
 def test_candidates_come_in_several_shapes(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
-    for given in (["a", "b"], {"a": "", "b": ""}, [{"id": "a"}, {"title": "b", "text": ""}]):
-        row = {"text": "the film", "mention": "film", "candidates": given}
+    for candidates in (["a", "b"], {"a": "", "b": ""}, [{"id": "a"}, {"title": "b", "text": ""}]):
+        row = {"text": "the film", "mention": "film", "candidates": candidates}
         file.write_text(json.dumps(row), encoding="utf-8")
-        (found,) = read(str(file), "link")
-        assert isinstance(found, Mention)
-        assert found.candidates == (EntityCandidate("a"), EntityCandidate("b"))
+        (example,) = read(str(file), "link")
+        assert isinstance(example, Mention)
+        assert example.candidates == (EntityCandidate("a"), EntityCandidate("b"))
 
 
 def test_candidates_of_a_graph() -> None:
     graph = Graph(
         [("Paris", "is", "city"), ("Paris Hilton", "is", "person"), ("Rome", "is", "city")]
     )
-    found = candidates_in(graph, "paris", 5)
-    assert found == (
+    candidates = candidates_in(graph, "paris", 5)
+    assert candidates == (
         EntityCandidate("Paris", "is city"),
         EntityCandidate("Paris Hilton", "is person"),
     )
-    assert candidates_in(graph, "Paris", 1) == found[:1] and candidates_in(graph, "Oslo", 5) == ()
+    assert candidates_in(graph, "Paris", 1) == candidates[:1]
+    assert candidates_in(graph, "Oslo", 5) == ()
 
 
 def test_figures() -> None:
-    said = [["a", "b"], ["b", "a"], ["c", "d", "e", "f", "g", "a"], ["b"]]
-    found = Linking(["a"] * 4, said).figures
-    assert found == pytest.approx(
+    ranked = [["a", "b"], ["b", "a"], ["c", "d", "e", "f", "g", "a"], ["b"]]
+    figures = Linking(["a"] * 4, ranked).figures
+    assert figures == pytest.approx(
         {"accuracy": 0.25, "recall_at_5": 0.5, "reciprocal_rank": (1 + 0.5 + 1 / 6) / 4}
     )
     assert Linking(["a"], ["a"]).figures["accuracy"] == 1.0
@@ -110,14 +112,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_from_a_file_to_a_page(run: Path, tmp_path: Path) -> None:
-    found = examine(str(run), [str(data(tmp_path / "test.jsonl", 20))], Plan(resamples=40))
-    assert found["figures"]["accuracy"] > 0.8 and found["figures"]["recall_at_5"] == 1.0
-    assert "recall at 5" in Path(found["out"], "report.html").read_text()
+    report = examine(str(run), [str(data(tmp_path / "test.jsonl", 20))], Plan(resamples=40))
+    assert report["figures"]["accuracy"] > 0.8 and report["figures"]["recall_at_5"] == 1.0
+    assert "recall at 5" in Path(report["out"], "report.html").read_text()
     record = rows(1)[0]
-    said = load(run).predict(record)
-    assert said.value == "warm film" and set(said.scores) == {"warm film", "cold film", "poor film"}
-    assert sum(said.scores.values()) == pytest.approx(1.0)
-    with pytest.raises(InputError, match="'film' has no candidates, and there is no graph"):
+    prediction = load(run).predict(record)
+    assert prediction.value == "warm film"
+    assert set(prediction.scores) == {"warm film", "cold film", "poor film"}
+    assert sum(prediction.scores.values()) == pytest.approx(1.0)
+    with refuses(InputError, "'film'", "candidates", "objective.graph"):
         load(run).predict({k: v for k, v in record.items() if k != "candidates"})
 
 
@@ -139,5 +142,5 @@ def test_a_graph_goes_along_with_the_model(tmp_path: Path) -> None:
     )  # fmt: skip
     finetune(recipe, tmp_path / "run", display="silent")
     graph.unlink()
-    said = load(tmp_path / "run").predict({"text": "the film was great", "mention": "film"})
-    assert said.value == "warm film" and set(said.scores) == {"warm film", "cold film"}
+    prediction = load(tmp_path / "run").predict({"text": "the film was great", "mention": "film"})
+    assert prediction.value == "warm film" and set(prediction.scores) == {"warm film", "cold film"}

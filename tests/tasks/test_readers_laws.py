@@ -34,9 +34,9 @@ def test_jsonl_comes_back(
     file = tmp_path_factory.mktemp("a") / "a.jsonl"
     lines = [json.dumps({"text": t, "label": w}, ensure_ascii=ascii_only) for t, w in values]
     file.write_bytes("\n".join(lines).encode())
-    found = read(file, "classify")
-    assert [(e.text, e.label) for e in found] == [(t, w.strip()) for t, w in values]
-    assert [e.place.line for e in found] == list(range(1, len(values) + 1))
+    examples = read(file, "classify")
+    assert [(e.text, e.label) for e in examples] == [(t, w.strip()) for t, w in values]
+    assert [e.place.line for e in examples] == list(range(1, len(values) + 1))
 
 
 @settings(max_examples=60, deadline=None)
@@ -48,8 +48,8 @@ def test_csv_comes_back(
     with file.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, quoting=csv.QUOTE_ALL)
         writer.writerows([("text", "label"), *values])
-    found = read(file, "classify")
-    assert [(e.text, e.label) for e in found] == values
+    examples = read(file, "classify")
+    assert [(e.text, e.label) for e in examples] == values
 
 
 @settings(max_examples=60, deadline=None)
@@ -60,8 +60,8 @@ def test_parallel_files_come_back(
     folder = tmp_path_factory.mktemp("a")
     for side, name in enumerate(("a.x", "a.y")):
         (folder / name).write_bytes("".join(value[side] + end for value in values).encode())
-    found = read([folder / "a.x", folder / "a.y"], "translate")
-    assert [(e.source, e.target) for e in found] == values
+    examples = read([folder / "a.x", folder / "a.y"], "translate")
+    assert [(e.source, e.target) for e in examples] == values
 
 
 TAGS = st.sampled_from(["O", "B-x", "I-x", "B-creative-work"])
@@ -78,8 +78,8 @@ def test_conll_comes_back(
     file = tmp_path_factory.mktemp("a") / "a.conll"
     text = "\n\n".join("\n".join(f"{w}{gap}{t}" for w, t in sentence) for sentence in values)
     file.write_bytes(b"\xef\xbb\xbf" + text.encode())
-    found = read(file, "tag")
-    pairs = [list(zip(e.words, e.tags or (), strict=True)) for e in found]
+    examples = read(file, "tag")
+    pairs = [list(zip(e.words, e.tags or (), strict=True)) for e in examples]
     assert pairs == values
 
 
@@ -97,8 +97,8 @@ def test_nothing_but_a_named_error_comes_out_of_noise(
     file.write_bytes(content)
     for task in ("classify", "answer", "tag", "choose", "translate", "converse"):
         try:
-            for found in ExampleReader(file, task_named(task)):
-                assert found.place.line > 0
+            for item in ExampleReader(file, task_named(task)):
+                assert item.place.line > 0
         except RegardError as error:
             assert str(error)
 

@@ -28,6 +28,7 @@ from regard.tasks.tag_objective import Tag
 from regard.tasks.task_tokens import extended, grown, marked
 from regard.training.build import model_for, outline
 from regard.training.recipe import make
+from tests.files import refuses
 
 transformers.logging.set_verbosity_error()
 
@@ -79,21 +80,21 @@ def published(kind: str, directory: Path) -> Path:
         return older_files(of_bytes(), out)
     if kind == "any":
         marks = {"bos_token": END, "eos_token": END, "unk_token": END}
-        made: Any = transformers.PreTrainedTokenizerFast(tokenizer_object=of_bytes(), **marks)
+        tokenizer: Any = transformers.PreTrainedTokenizerFast(tokenizer_object=of_bytes(), **marks)
     elif kind == "gpt2":
         old = older_files(of_bytes(), directory / "old")
-        made = transformers.GPT2Tokenizer.from_pretrained(old)
+        tokenizer = transformers.GPT2Tokenizer.from_pretrained(old)
     else:
         old = older_files(of_words(), directory / "old")
-        made = transformers.OpenAIGPTTokenizer.from_pretrained(old)
-    made.save_pretrained(out)
+        tokenizer = transformers.OpenAIGPTTokenizer.from_pretrained(old)
+    tokenizer.save_pretrained(out)
     return out
 
 
 def opened(directory: Path) -> Tokenizer:
-    found = Tokenizer.open(directory)
-    assert found is not None
-    return found
+    tokenizer = Tokenizer.open(directory)
+    assert tokenizer is not None
+    return tokenizer
 
 
 BYTES = {"sep": "<|sep|>", "cls": "<|cls|>"}
@@ -108,26 +109,27 @@ KINDS: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_marks_are_there_for_us_and_for_others(kind: str, tmp_path: Path) -> None:
     before = opened(published(kind, tmp_path))
-    size, kept = len(before), dict(before.files)
-    made = extended(before, "the model", MARKS)
-    assert len(before) == size and before.files == kept  # nothing is done to the old one
-    special = special_of(made, kind)
+    size, files = len(before), dict(before.files)
+    tokenizer = extended(before, "the model", MARKS)
+    assert len(before) == size and before.files == files  # nothing is done to the old one
+    special = special_of(tokenizer, kind)
     new = {role: size + i for i, role in enumerate(KINDS[kind])}
     assert {role: getattr(special, role) for role in new} == new
-    assert made.tokens(list(new.values())) == list(KINDS[kind].values())
-    assert len(made) == size + len(new) and extended(made, "the model", MARKS) is made
+    assert tokenizer.tokens(list(new.values())) == list(KINDS[kind].values())
+    assert len(tokenizer) == size + len(new)
+    assert extended(tokenizer, "the model", MARKS) is tokenizer
 
     out = tmp_path / "out"
     out.mkdir()
-    made.save(out)
-    assert special_of(opened(out), kind) == special and len(opened(out)) == len(made)
+    tokenizer.save(out)
+    assert special_of(opened(out), kind) == special and len(opened(out)) == len(tokenizer)
     theirs = transformers.AutoTokenizer.from_pretrained(out)
-    assert len(theirs) == len(made)
+    assert len(theirs) == len(tokenizer)
     assert theirs.bos_token_id == special.start
     assert (theirs.sep_token_id, theirs.cls_token_id) == (special.sep, special.cls)
     text = "the cat sat"
     plain = before.encode(text, special=False)
-    assert made.encode(text, special=False) == plain
+    assert tokenizer.encode(text, special=False) == plain
     assert theirs(text, add_special_tokens=False).input_ids == plain
     row = [special.need("start"), *plain, special.need("sep"), special.need("cls")]
     assert theirs.decode(row, skip_special_tokens=True).strip() == text
@@ -140,14 +142,18 @@ def test_every_file_that_lists_tokens_says_so(tmp_path: Path) -> None:
     (directory / "tokenizer_config.json").write_text(json.dumps(config))
     (directory / "special_tokens_map.json").write_text(json.dumps({"eos_token": END}))
     (directory / "added_tokens.json").write_text("{}")
-    made = extended(opened(directory), "the model", MARKS)
-    size = len(made)
-    told = {name: json.loads(made.files[name]) for name in made.files if name.endswith(".json")}
-    assert told["special_tokens_map.json"] == {
+    tokenizer = extended(opened(directory), "the model", MARKS)
+    size = len(tokenizer)
+    contents = {
+        name: json.loads(tokenizer.files[name])
+        for name in tokenizer.files
+        if name.endswith(".json")
+    }
+    assert contents["special_tokens_map.json"] == {
         "eos_token": END, "sep_token": "<|sep|>", "cls_token": "<|cls|>",
     }  # fmt: skip
-    assert told["added_tokens.json"] == {"<|sep|>": size - 2, "<|cls|>": size - 1}
-    listed = told["tokenizer_config.json"]["added_tokens_decoder"]
+    assert contents["added_tokens.json"] == {"<|sep|>": size - 2, "<|cls|>": size - 1}
+    listed = contents["tokenizer_config.json"]["added_tokens_decoder"]
     assert {number: entry["content"] for number, entry in listed.items()} == {
         "0": END, str(size - 2): "<|sep|>", str(size - 1): "<|cls|>",
     }  # fmt: skip
@@ -180,7 +186,7 @@ def test_nothing_to_grow_and_nothing_that_can() -> None:
     table = model.tokens.weight
     assert grown(model, 50).tokens.weight is table and grown(model, 7).config.vocab_size == 50
     bert = Bert(BertConfig(vocab_size=9, width=16, layers=1, heads=2, ffn_size=16))
-    with pytest.raises(ConfigError, match="Bert cannot learn tokens"):
+    with refuses(ConfigError, "Bert", "tokens"):
         grown(bert, 10)
 
 
@@ -201,17 +207,19 @@ def test_a_run_is_planned_and_built_with_them(kind: str, tmp_path: Path) -> None
     data = tmp_path / "data.jsonl"
     rows = [{"text": f"the cat {i}", "label": "xy"[i % 2]} for i in range(20)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    asked = {"name": "classify", "family": "gpt"}
-    recipe = make({"model": str(tmp_path / "model"), "data": str(data), "objective": asked,
+    settings = {"name": "classify", "family": "gpt"}
+    recipe = make({"model": str(tmp_path / "model"), "data": str(data), "objective": settings,
                    "examples": {"task": "classify"}})  # fmt: skip
-    held = labeled_data(recipe, "train")
-    assert held.vocab_size == len(held.tokenizer) == len(tokenizer) + len(KINDS[kind])
+    corpus = labeled_data(recipe, "train")
+    assert corpus.vocab_size == len(corpus.tokenizer) == len(tokenizer) + len(KINDS[kind])
     options = Classify.Options(family="gpt")
-    made: Any = Classify(held, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
-    ghost, model = outline(recipe, made), model_for(recipe, made)
-    assert ghost.config == model.config and model.config.vocab_size == held.vocab_size
-    assert made.sample(0, 0)["tokens"].max() < held.vocab_size
-    assert torch.equal(model.tokens.weight, model_for(recipe, made).tokens.weight)  # by the seed
+    objective: Any = Classify(corpus, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
+    ghost, model = outline(recipe, objective), model_for(recipe, objective)
+    assert ghost.config == model.config and model.config.vocab_size == corpus.vocab_size
+    assert objective.sample(0, 0)["tokens"].max() < corpus.vocab_size
+    assert torch.equal(
+        model.tokens.weight, model_for(recipe, objective).tokens.weight
+    )  # by the seed
     assert torch.equal(
         model.tokens.weight[: len(tokenizer)], load(tmp_path / "model").model.tokens.weight
     )
@@ -227,41 +235,41 @@ def test_what_a_task_needs(kind: str, tmp_path: Path) -> None:
     assert marked(tokenizer, "bert", "classify", True) is tokenizer
     assert len(marked(tokenizer, "gpt", "classify", True)) == size + new
     for task, marks in (("tag", True), ("classify", False)):
-        made = marked(tokenizer, "gpt", task, marks)
+        changed = marked(tokenizer, "gpt", task, marks)
         if kind == "gpt2":
-            assert made is tokenizer
+            assert changed is tokenizer
         else:
-            assert len(made) == size + 1
-            assert special_of(made, kind).end == size and made.tokens([size]) == ["<eos>"]
-            assert marked(made, "gpt", task, marks) is made
+            assert len(changed) == size + 1
+            assert special_of(changed, kind).end == size and changed.tokens([size]) == ["<eos>"]
+            assert marked(changed, "gpt", task, marks) is changed
 
 
 def test_published_gpt1_tags(tmp_path: Path) -> None:
     tokenizer = opened(published("gpt1", tmp_path))
     ready = marked(tokenizer, "gpt", "tag", True)
-    held = TaskCorpus(
+    corpus = TaskCorpus(
         "tag", [TaggedExample(("the", "cat"), ("O", "B-x"))], ready, labels(["x"]), "train"
     )
     options = Tag.Options(family="gpt")
-    made: Any = Tag(held, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
+    objective: Any = Tag(corpus, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
     model = GPT(gpt(len(tokenizer), norm="post").config, {"tag": 3}).initialize()
-    model = made.adapt_model(model)
-    made.check(model)
-    loss = made.loss(model, made.collate([made.sample(0, 0)]))
+    model = objective.adapt_model(model)
+    objective.check(model)
+    loss = objective.loss(model, objective.collate([objective.sample(0, 0)]))
     assert torch.isfinite(loss.sums["tag"]) and loss.counts == {"tag": 2.0}
     save(model, tmp_path / "run", ready)
-    made.save_extras(model, tmp_path / "run")
-    (said,) = Predictor(load(tmp_path / "run"))([TaggedExample(("the", "cat"))])
-    assert len(said.value) == 2
+    objective.save_extras(model, tmp_path / "run")
+    (prediction,) = Predictor(load(tmp_path / "run"))([TaggedExample(("the", "cat"))])
+    assert len(prediction.value) == 2
 
 
 def test_a_tokenizer_that_has_them_stays(tmp_path: Path) -> None:
     """What 'regard prepare' makes has all roles."""
-    made = extended(opened(published("gpt2", tmp_path)), "the model", MARKS)
-    held = TaskCorpus(
+    tokenizer = extended(opened(published("gpt2", tmp_path)), "the model", MARKS)
+    corpus = TaskCorpus(
         "classify",
         [LabeledExample("the cat", label="x")],
-        extended(made, "the model", MARKS),
+        extended(tokenizer, "the model", MARKS),
         ["x", "y"],
     )
-    assert held.tokenizer is made
+    assert corpus.tokenizer is tokenizer

@@ -24,6 +24,7 @@ from regard.tasks import TASKS, read, task
 from regard.tasks.check import check
 from regard.tasks.link import EntityCandidate, Mention
 from regard.tasks.multilabel import MultiLabelExample
+from tests.files import refuses
 
 PARIS = (EntityCandidate("Paris", "a city"), EntityCandidate("Paris Hilton", "a person"))
 EXAMPLES: dict[str, list[Example]] = {
@@ -73,7 +74,7 @@ def values(example: Any) -> Any:
 
 def test_every_task_has_examples_here() -> None:
     assert set(EXAMPLES) == set(TASKS)
-    with pytest.raises(UnknownName, match="did you mean 'classify'"):
+    with refuses(UnknownName, "'clasify'", "'classify'"):
         task("clasify")
 
 
@@ -88,9 +89,9 @@ class TestTask:
         assert kind.writable or kind.has_objective or name == "prefer"
 
     def test_it_reads_what_it_writes(self, name: str, tmp_path: Path) -> None:
-        found = read(str(written(name, tmp_path)), name)
-        assert [values(example) for example in found] == [values(e) for e in EXAMPLES[name]]
-        assert str(found[1].place).endswith(f"{name}.jsonl:2")
+        examples = read(str(written(name, tmp_path)), name)
+        assert [values(example) for example in examples] == [values(e) for e in EXAMPLES[name]]
+        assert str(examples[1].place).endswith(f"{name}.jsonl:2")
         report = check(str(written(name, tmp_path)), name)
         assert report.ok, report.problems.kept
         assert report.summary["examples"] == report.summary["labeled"] == 2
@@ -111,9 +112,9 @@ class TestTask:
             pytest.importorskip(library.partition(".")[0])
         answers = [row[0] if name == "answer" and row else row for row in gold]
         answers = [answer or "" for answer in answers] if name == "answer" else answers
-        found = metric(kind.readable(gold, labels), kind.readable(answers, labels))
-        assert all(value >= found.flawless - 1e-6 for value in found.each)
-        assert found.figures[next(iter(found.figures))] > 0.99
+        measured = metric(kind.readable(gold, labels), kind.readable(answers, labels))
+        assert all(value >= measured.flawless - 1e-6 for value in measured.each)
+        assert measured.figures[next(iter(measured.figures))] > 0.99
 
     def test_without_its_answer_it_has_none(self, name: str) -> None:
         for example in EXAMPLES[name]:

@@ -23,6 +23,7 @@ from regard.tasks import task as task_named
 from regard.tasks.choose import lowered
 from regard.tasks.templates import Template
 from tests.decoding.small import talking
+from tests.files import refuses
 
 
 @pytest.mark.parametrize(
@@ -112,25 +113,25 @@ def test_a_template_of_ones_own_with_words_and_an_instruction() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "message"),
+    ("template", "named"),
     [
-        ("{txt} {label}", r"\{txt\}.*classify does not know.*\{text\}, \{pair\}"),
-        ("{text.__class__} {label}", "does not know"),
-        ("{text[0]} {label}", "does not know"),
-        ("{text!r} {label}", "does not know"),
-        ("{text:>9} {label}", "does not know"),
-        ("{0} {label}", "does not know"),
-        ("{} {label}", "does not know"),
-        ("{text} {label", "lone '{' at character 8"),
-        ("text} {label}", "lone '}' at character 5"),
-        ("{label} {text}", "must end with the answer"),
-        ("{text} {label} {label}", "hold it once"),
-        ("{text}", "must end with the answer, {label}"),
-        ("{text} {label}.", "must end with the answer"),
+        ("{txt} {label}", "{txt}, classify, know, {text}, {pair}"),
+        ("{text.__class__} {label}", "{text.__class__}, know"),
+        ("{text[0]} {label}", "{text[0]}, know"),
+        ("{text!r} {label}", "{text!r}, know"),
+        ("{text:>9} {label}", "{text:>9}, know"),
+        ("{0} {label}", "{0}, know"),
+        ("{} {label}", "{}, know"),
+        ("{text} {label", "'{', character 8"),
+        ("text} {label}", "'}', character 5"),
+        ("{label} {text}", "end, answer"),
+        ("{text} {label} {label}", "once"),
+        ("{text}", "end, answer, {label}"),
+        ("{text} {label}.", "end, answer"),
     ],
 )
-def test_bad_templates_are_refused(template: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_bad_templates_are_refused(template: str, named: str) -> None:
+    with refuses(ConfigError, *named.split(", ")):
         Template(template, task_named("classify"))
 
 
@@ -139,7 +140,7 @@ def test_what_an_example_lacks_is_named_with_its_place() -> None:
         LabeledExample("a", None, "x", FileLine("f.csv", 3)),
         LabeledExample("b", None, "y"),
     ]
-    with pytest.raises(InputError, match=r"f\.csv:3: the example has no pair"):
+    with refuses(InputError, "f.csv:3", "pair"):
         evaluate(talking(), examples, "classify", template="{text} {pair} {label}")
 
 
@@ -157,27 +158,33 @@ TWO = [LabeledExample("a", None, "x"), LabeledExample("b", None, "y")]
     [
         (TWO, "tag", {}, UnknownName, "task 'tag'"),
         (TWO, "classify", {"labels": {"z": "great"}}, UnknownName, "label 'z'"),
-        (TWO, "classify", {"labels": {"x": "a", "y": "a"}}, ConfigError, "same word 'a'"),
-        (TWO, "classify", {"labels": {"x": " "}}, ConfigError, "is empty"),
+        (TWO, "classify", {"labels": {"x": "a", "y": "a"}}, ConfigError, "'x', 'y', word 'a'"),
+        (TWO, "classify", {"labels": {"x": " "}}, ConfigError, "label 'x', empty"),
         (TWO, "classify", {"score": "best"}, UnknownName, "score 'best'"),
         (TWO, "classify", {"shot": 2}, UnknownName, "option 'shot'"),
         (TWO, "classify", {"shots": -1}, ConfigError, "shots is -1"),
-        (TWO, "classify", {"neutral": "A:", "blank": ("N/A",)}, ConfigError, "leave out the other"),
+        (TWO, "classify", {"neutral": "A:", "blank": ("N/A",)}, ConfigError, "neutral, blank"),
         ([LabeledExample("a")], "classify", {}, InputError, "no label"),
-        (TWO[:1], "classify", {}, InputError, "all examples have the label 'x'"),
-        ([LabeledExample("a", "b", "4.5")], "similar", {}, InputError, r"score 4\.5"),
+        (TWO[:1], "classify", {}, InputError, "all examples, label 'x'"),
+        ([LabeledExample("a", "b", "4.5")], "similar", {}, InputError, "score 4.5"),
         ([], "classify", {}, InputError, "no examples"),
-        ([TextPair("a", "b")], "translate", {"labels": {"x": "a"}}, ConfigError, "no labels"),
+        (
+            [TextPair("a", "b")],
+            "translate",
+            {"labels": {"x": "a"}},
+            ConfigError,
+            "translate, no labels",
+        ),
     ],
 )
 def test_refusals(
     examples: list[Example], task: str, options: dict[str, Any], error: type[Exception], named: str
 ) -> None:
-    with pytest.raises(error, match=named):
+    with refuses(error, *named.split(", ")):
         evaluate(talking(), examples, task, **options)
 
 
 def test_words_that_a_tokenizer_cannot_tell_apart_are_refused() -> None:
     examples = [LabeledExample("the cat", None, "zebra"), LabeledExample("the dog", None, "quagga")]
-    with pytest.raises(InputError, match="'quagga' and 'zebra' with the same tokens"):
+    with refuses(InputError, "'quagga'", "'zebra'", "tokens"):
         evaluate(talking("words"), examples, "classify")

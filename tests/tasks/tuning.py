@@ -81,16 +81,16 @@ def model(directory: Path, family: str) -> Path:
         "longformer": {"context": 32, "window": 8},
         "t5": {"head_size": 8, "eos_id": 3, "pad_id": 0, "start_id": 0},
     }
-    made, config = FAMILIES[family].model, FAMILIES[family].config
-    built: Any = made(config(**(shape | changes[family])))
+    kind, config = FAMILIES[family].model, FAMILIES[family].config
+    built: Any = kind(config(**(shape | changes[family])))
     return save(built.initialize(), directory, tokenizer())
 
 
 def reviews(count: int, seed: int = 0, share: float = 0.5) -> list[dict[str, str]]:
     """Texts of 3 to 9 words, no two alike, one or two of them telling."""
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     index = 0
-    while len(found) < count:
+    while len(labels) < count:
         dice = keyed(seed, "review", index)
         index += 1
         good = bool(dice.random() < share)
@@ -99,8 +99,8 @@ def reviews(count: int, seed: int = 0, share: float = 0.5) -> list[dict[str, str
             words.insert(
                 int(dice.integers(len(words) + 1)), str(dice.choice(GOOD if good else BAD))
             )
-        found.setdefault(" ".join(words), "good" if good else "bad")
-    return [{"text": text, "label": label} for text, label in found.items()]
+        labels.setdefault(" ".join(words), "good" if good else "bad")
+    return [{"text": text, "label": label} for text, label in labels.items()]
 
 
 def write(file: Path, records: Sequence[dict[str, Any]]) -> Path:
@@ -125,13 +125,13 @@ def recipe(model: Path, data: Path, **changes: Any) -> Recipe:
 @pytest.fixture
 def stop(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Steps, counted over all runs of the test, in whose middle a SIGTERM comes."""
-    plain, taken = Loop.step, [0]
+    plain, steps = Loop.step, [0]
     due: list[int] = []
 
     def step(self: Loop, *rest: Any) -> Any:
-        taken[0] += 1
-        if taken[0] in due:
-            due.remove(taken[0])
+        steps[0] += 1
+        if steps[0] in due:
+            due.remove(steps[0])
             os.kill(os.getpid(), signal.SIGTERM)
         return plain(self, *rest)
 

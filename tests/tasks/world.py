@@ -49,10 +49,10 @@ def conll(file: Path, records: list[dict[str, str]], kinds: dict[str, str] = KIN
 
 def opinions(count: int, seed: int) -> list[dict[str, str]]:
     """Reviews; in data to test with (of another seed than 0) every seventh label is wrong."""
-    made = tuning.reviews(count, seed)
-    for record in made[::7] if seed else ():
+    records = tuning.reviews(count, seed)
+    for record in records[::7] if seed else ():
         record["label"] = {"good": "bad", "bad": "good"}[record["label"]]
-    return made
+    return records
 
 
 def texts(count: int, seed: int) -> list[str]:
@@ -82,16 +82,16 @@ def alternatives(count: int, seed: int) -> list[dict[str, Any]]:
 
 def questions(count: int, seed: int, impossible: bool = True) -> list[dict[str, Any]]:
     """The answer is one word of the passage; every third question has none."""
-    made = []
+    records = []
     for i, text in enumerate(texts(count, seed)):
         none = impossible and i % 3 == 2
         word = text.split()[i % len(text.split())]
         start = -1 if none else f" {text} ".index(f" {word} ")
-        made.append({
+        records.append({
             "id": f"q{i}", "question": "the film", "context": text, "is_impossible": none,
             "answers": {"text": [] if none else [word], "answer_start": [] if none else [start]},
         })  # fmt: skip
-    return made
+    return records
 
 
 def translations(count: int, seed: int) -> list[dict[str, str]]:
@@ -156,17 +156,17 @@ class World:
     def run(self, name: str) -> str:
         place = self.place / name
         if not place.exists():
-            given = RUNS[name]
-            data = self.data(given["task"], given.get("examples", 40), seed=0)
-            made = tuning.recipe(
-                Path(self.model(given.get("model", "bert"))),
+            settings = RUNS[name]
+            data = self.data(settings["task"], settings.get("examples", 40), seed=0)
+            run_recipe = tuning.recipe(
+                Path(self.model(settings.get("model", "bert"))),
                 Path(data),
-                examples={"task": given["task"]},
-                budget={"steps": given["steps"]},
-                optimizer={"lr": given.get("rate", 0.003)},
-                seed=given.get("seed", 1),
+                examples={"task": settings["task"]},
+                budget={"steps": settings["steps"]},
+                optimizer={"lr": settings.get("rate", 0.003)},
+                seed=settings.get("seed", 1),
             )
-            finetune(made, place, display="silent")
+            finetune(run_recipe, place, display="silent")
         return str(place)
 
 
@@ -174,3 +174,8 @@ def rows(out: Path) -> list[dict[str, Any]]:
     """What a test wrote of each example."""
     text = (out / "predictions.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
+
+
+def sides(written: list[dict[str, Any]]) -> tuple[list[Any], list[Any]]:
+    """The right answers, and what was predicted."""
+    return [row["gold"] for row in written], [row["predicted"] for row in written]

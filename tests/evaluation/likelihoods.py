@@ -25,7 +25,7 @@ def speaking(specimen: Specimen, kind: str = "bytes-bpe", **changes: Any) -> Loa
 @torch.inference_mode()
 def directly(loaded: LoadedModel, ask: LikelihoodRequest) -> list[float]:
     """One token after the other, each from a pass over nothing but what stands before it."""
-    model, found = loaded.model, []
+    model, likelihoods = loaded.model, []
     for i, token in enumerate(ask.after):
         new = list(ask.after[:i])
         read = torch.tensor([[*ask.before, *new]])
@@ -39,5 +39,5 @@ def directly(loaded: LoadedModel, ask: LikelihoodRequest) -> list[float]:
             hidden = model(dummy, order=order, targets=torch.tensor([[read.size(1)]]))
         else:
             hidden = model(read)
-        found.append(float(model.logits(hidden[:, -1]).log_softmax(-1)[0, token]))
-    return found
+        likelihoods.append(float(model.logits(hidden[:, -1]).log_softmax(-1)[0, token]))
+    return likelihoods
