@@ -28,9 +28,9 @@ def cells(picture: str) -> list[ElementTree.Element]:
 
 
 def test_each_weight_is_a_cell_with_its_value() -> None:
-    found = cells(heat_map(WEIGHTS, ["a", "b"], ["a", "b"], "who looks at whom"))
-    assert [rect.get("fill-opacity") for rect in found] == ["1.000", "0.000", "0.250", "0.750"]
-    assert [rect.findtext(f"{SVG}title") for rect in found][1] == "a → b: 0.0000"
+    drawn = cells(heat_map(WEIGHTS, ["a", "b"], ["a", "b"], "who looks at whom"))
+    assert [rect.get("fill-opacity") for rect in drawn] == ["1.000", "0.000", "0.250", "0.750"]
+    assert [rect.findtext(f"{SVG}title") for rect in drawn][1] == "a → b: 0.0000"
 
 
 def test_the_title_and_the_labels_are_there() -> None:
@@ -58,8 +58,8 @@ def test_any_text_is_a_well_formed_picture(weights: list[list[float]], data: st.
 
 
 def test_numbers_that_are_none_are_drawn_as_nothing() -> None:
-    found = cells(heat_map([[float("nan"), 0.5, float("inf")]], ["a"], ["x", "y", "z"]))
-    assert [rect.get("fill-opacity") for rect in found] == ["0.000", "1.000", "0.000"]
+    drawn = cells(heat_map([[float("nan"), 0.5, float("inf")]], ["a"], ["x", "y", "z"]))
+    assert [rect.get("fill-opacity") for rect in drawn] == ["0.000", "1.000", "0.000"]
 
 
 def test_blocks_are_darker_where_more_is_seen() -> None:

@@ -36,8 +36,8 @@ def test_a_template_makes_text_of_what_it_is_given(tmp_path):
         '{% from "base.html" import both %}<style>{{ part("page.css") }}</style>'
         "{{ both(said) }}{{ text }}|{{ lines(text) }}"
     )
-    said = {"en": "<b>", "zh": "“早上”"}
-    page = rendered(tmp_path, "page.html", said=said, text="<i>\n\x07\u202e")
+    words = {"en": "<b>", "zh": "“早上”"}
+    page = rendered(tmp_path, "page.html", said=words, text="<i>\n\x07\u202e")
     assert "<style>a > b { color: red }</style>" in page
     assert '<span class="en" lang="en">&lt;b&gt;</span>' in page
     assert '<span class="zh" lang="zh-Hans">“早上”</span>' in page

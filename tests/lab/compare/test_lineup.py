@@ -41,11 +41,11 @@ def test_a_model_is_compared_once():
 
 
 def test_a_size_that_is_none_is_refused_before_any_run():
-    given = {"size": "tiny", "seeds": 1, "seq_len": 128, "batch_size": 16, "vocab_size": 4000}
+    options = {"size": "tiny", "seeds": 1, "seq_len": 128, "batch_size": 16, "vocab_size": 4000}
     budget, entries = ModelBudget("tokens", 1e5), (LineupEntry.of("gpt"), LineupEntry.of("t5@huge"))
     with pytest.raises(ConfigError, match=r"t5-huge.*tiny, small, medium"):
-        planned(("book.txt",), entries, budget, **given)
-    assert planned(("book.txt",), entries[:1], budget, **given).size == "tiny"
+        planned(("book.txt",), entries, budget, **options)
+    assert planned(("book.txt",), entries[:1], budget, **options).size == "tiny"
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_a_size_that_is_none_is_refused_before_any_run():
     ],
 )  # fmt: skip
 def test_what_the_comparison_settles_is_not_set_beside_it(setting, says):
-    given = {"size": "tiny", "seeds": 1, "seq_len": 128, "batch_size": 16, "vocab_size": 4000}
-    known = planned(("book.txt",), (LineupEntry.of("gpt"),), ModelBudget("tokens", 1e5), **given,
+    options = {"size": "tiny", "seeds": 1, "seq_len": 128, "batch_size": 16, "vocab_size": 4000}
+    known = planned(("book.txt",), (LineupEntry.of("gpt"),), ModelBudget("tokens", 1e5), **options,
                     settings=("optimizer.lr=0.1", "shape.width=32"))  # fmt: skip
     assert known.settings == ("optimizer.lr=0.1", "shape.width=32")
     with pytest.raises((ConfigError, UnknownName), match=says):
-        planned(known.sources, known.entries, known.budget, **given, settings=(setting,))
+        planned(known.sources, known.entries, known.budget, **options, settings=(setting,))
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_what_the_comparison_settles_is_not_set_beside_it(setting, says):
     ],
 )  # fmt: skip
 def test_budgets(text, kind, amount):
-    found = ModelBudget.of(text)
-    assert (found.kind, found.amount) == (kind, pytest.approx(amount))
+    budget = ModelBudget.of(text)
+    assert (budget.kind, budget.amount) == (kind, pytest.approx(amount))
 
 
 @pytest.mark.parametrize(

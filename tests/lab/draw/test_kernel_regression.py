@@ -213,8 +213,8 @@ def test_every_dimension_has_its_own_width() -> None:
         optimizer.zero_grad()
         (model(wide, wide, y, alone=True) - y).square().mean().backward()
         optimizer.step()
-    told, silent = model.w.abs().tolist()
-    assert told > 3 * silent
+    telling, silent = model.w.abs().tolist()
+    assert telling > 3 * silent
 
 
 def test_an_unknown_kernel_names_the_nearest() -> None:

@@ -55,12 +55,12 @@ def squad(passages: int) -> dict[str, Any]:
     paragraphs = []
     for number in range(passages):
         text = " ".join(tuning.OTHERS[(number + i) % 10] for i in range(10)) + f" {number}"
-        asked = [
+        questions = [
             {"id": f"{number}-{i}", "question": f"what was the {i}", "is_impossible": False,
              "answers": [{"text": text.split()[0], "answer_start": 0}]}
             for i in range(5)
         ]  # fmt: skip
-        paragraphs.append({"context": text, "qas": asked})
+        paragraphs.append({"context": text, "qas": questions})
     return {"version": "2.0", "data": [{"title": "", "paragraphs": paragraphs}]}
 
 
@@ -89,19 +89,19 @@ def test_rate_and_schedule_belong_together(
     data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
     recipe = tuning.recipe(model, data)
     write_text(recipe, tmp_path, STAGES)
-    made = adapting(recipe, tmp_path, STAGES)
-    planned = made.schedule
-    assert (planned.name, made.optimizer.lr) == (name, rate)
+    adapted = adapting(recipe, tmp_path, STAGES)
+    planned = adapted.schedule
+    assert (planned.name, adapted.optimizer.lr) == (name, rate)
     rates = schedule(planned.name, lr=rate, warmup=planned.warmup, steps=100, width=16)
     assert max(map(rates, range(1, 101))) == pytest.approx(rate)
 
 
 def transformer(directory: Path) -> Path:
     torch.manual_seed(1)
-    made, config = FAMILIES["transformer"].model, FAMILIES["transformer"].config
+    model, config = FAMILIES["transformer"].model, FAMILIES["transformer"].config
     shape: dict[str, Any] = {"vocab_size": len(tuning.WORDS), "width": 16, "layers": 1, "heads": 2,
                              "ffn_size": 32, "eos_id": 3}  # fmt: skip
-    built: Any = made(config(**shape))
+    built: Any = model(config(**shape))
     return save(built.initialize(), directory, tuning.tokenizer())
 
 
