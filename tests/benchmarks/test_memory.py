@@ -10,6 +10,7 @@ from memory import measured, own
 from page import in_process
 
 from regard.training import run as runs
+from tests.methods.refusals import refuses
 from tests.training.small import data, recipe
 
 
@@ -33,7 +34,7 @@ def test_other_memories(model: str, figure: str, where: Path, tmp_path: Path) ->
 
 def test_a_run_without_a_memory_is_refused(where: Path, tmp_path: Path) -> None:
     runs.train(recipe("gpt", where), tmp_path / "run", display="silent")
-    with pytest.raises(SystemExit, match="has learned 'causal' with gpt; give a run of"):
+    with refuses(SystemExit, "'causal'", "gpt"):
         measured(tmp_path / "run", 0)
 
 

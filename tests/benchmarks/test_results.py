@@ -10,6 +10,8 @@ import pytest
 import results
 from pretraining_words import MEMORIES, beside_ngram, remembering
 
+from tests.methods.refusals import refuses
+
 TOKENS = 1_200_000
 BUDGET = 1_196_032
 
@@ -55,7 +57,7 @@ def test_the_page_is_made_of_every_cell(out: Path) -> None:
 
 
 def test_a_cell_of_another_budget_is_refused(out: Path) -> None:
-    with pytest.raises(SystemExit, match=r"GPT in .* 1,196,032 tokens, not 2,000,000"):
+    with refuses(SystemExit, "GPT", "1,196,032", "2,000,000"):
         results.found_in(out / "cells", out, 2_000_000)
 
 
@@ -67,7 +69,7 @@ def test_a_cell_whose_run_has_other_settings_is_refused(out: Path) -> None:
     (run / "recipe.toml").write_text(batch.format(16) + valid)
     assert results.found_in(out / "cells", out, TOKENS).rows
     (run / "recipe.toml").write_text(batch.format(8) + valid)
-    with pytest.raises(SystemExit, match=r"batch\.size 8, not 16"):
+    with refuses(SystemExit, "batch.size 8", "16"):
         results.found_in(out / "cells", out, TOKENS)
 
 

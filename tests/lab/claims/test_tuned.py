@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.core.errors import UnknownName
 from regard.lab.claims import claim
 from regard.lab.claims.engine import labeled_texts
 from regard.lab.claims.engine.claim import ClaimCell
@@ -19,6 +20,7 @@ from regard.lab.claims.engine.finetuning import FinetunedExperiment, PretrainedS
 from regard.lab.claims.engine.rules import NOT, REPRODUCED, UNDECIDED
 from regard.lab.claims.engine.run import run
 from regard.objectives import masked
+from tests.methods.refusals import refuses
 from tests.tasks.tuning import stop
 
 __all__ = ["stop"]  # a fixture
@@ -203,6 +205,6 @@ def test_what_was_stopped_is_no_result(stop: list[int], tmp_path: Path) -> None:
 
 def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
     broken = PretrainedStart("broken", labeled_texts.mood_text, {"model": "no-such-model"})
-    with pytest.raises(Exception, match="no-such-model"):
+    with refuses(UnknownName, "'no-such-model'"):
         broken.trained(1, Workspace(tmp_path, TINY))
     assert not [path for path in (tmp_path / "starts").iterdir() if path.suffix != ".lock"]

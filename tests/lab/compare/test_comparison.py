@@ -25,6 +25,7 @@ from regard.lab.compare.comparison import (
 from regard.lab.compare.display import cells
 from regard.lab.compare.lineup import ModelBudget, lineup
 from regard.lab.compare.report import write_report
+from tests.methods.refusals import refuses
 
 
 def plan(*sources: str, **changes) -> ComparisonPlan:
@@ -45,7 +46,7 @@ def test_a_plan_whose_text_was_never_read_may_be_replaced(tmp_path):
     begin(plan("bok.txt"), tmp_path)
     begin(plan("book.txt"), tmp_path)
     (tmp_path / "data").mkdir()
-    with pytest.raises(ConfigError, match="--resume"):
+    with refuses(ConfigError, "--resume", tmp_path):
         begin(plan("other.txt"), tmp_path)
 
 
@@ -58,7 +59,7 @@ def test_a_comparison_that_was_stopped_before_its_text_was_ready_has_a_report(tm
 def test_a_text_without_anything_to_test_with_is_refused(tmp_path):
     (tmp_path / "text.txt").write_text("aaa", encoding="utf-8")
     chosen = replace(plan(str(tmp_path / "text.txt")), vocab_size=363)  # bytes, marks, roles
-    with pytest.raises(ConfigError, match="too short"):
+    with refuses(ConfigError, "text.txt", "--out"):
         comparison(chosen, tmp_path / "out").prepare()
 
 
@@ -66,7 +67,7 @@ def test_a_text_without_anything_to_test_with_is_refused(tmp_path):
 def test_a_model_that_fails_does_not_keep_the_others_from_their_turn(tmp_path):
     write_text(tmp_path / "text.txt")
     comparing = comparison(plan(str(tmp_path / "text.txt"), seq_len=10**6), tmp_path / "out")
-    with pytest.raises(ComparisonFailed, match=r"gpt-1: .*too few.*lstm-1: .*too few"):
+    with refuses(ComparisonFailed, "gpt-1: ", "lstm-1: ", "1000000"):
         comparing.go()
     facts = comparing.found()
     assert list(facts["cells"]) == ["ngram"] and facts["missing"] == ["gpt-1", "lstm-1"]
@@ -134,7 +135,7 @@ def test_a_run_saves_itself_when_the_comparison_is_killed(tmp_path):
 
 def test_a_run_that_the_system_ends_says_so(tmp_path):
     code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    with pytest.raises(RegardError, match="killed by SIGKILL"):
+    with refuses(RegardError, "SIGKILL"):
         comparison(plan("book.txt"), tmp_path).child(["-c", code])
 
 
@@ -144,7 +145,7 @@ def test_text_that_is_prepared_is_taken_as_it_was_cut(tmp_path):
     prepare(Prepare((str(tmp_path / "text.txt"),), prepared, shares=SplitShares(0.2, 0.2)))
     for n, change in enumerate(({"vocab_size": 500}, {"reading": {"split_by": "line"}})):
         chosen = replace(plan(str(prepared)), **{"vocab_size": ComparisonPlan.vocab_size} | change)
-        with pytest.raises(ConfigError, match="prepared already"):
+        with refuses(ConfigError, prepared, "--vocab-size"):
             comparison(chosen, tmp_path / str(n)).prepare()
     comparing = comparison(
         replace(plan(str(prepared)), vocab_size=ComparisonPlan.vocab_size), tmp_path / "out"
@@ -157,7 +158,7 @@ def test_text_that_is_prepared_is_taken_as_it_was_cut(tmp_path):
 def test_only_who_asks_for_a_vocabulary_must_have_it(tmp_path):
     write_text(tmp_path / "text.txt")
     chosen = replace(plan(str(tmp_path / "text.txt")), vocab_size=3999)
-    with pytest.raises(InputError, match="3,999"):
+    with refuses(InputError, "--vocab-size 3,999"):
         comparison(chosen, tmp_path / "asked").prepare()
     comparing = comparison(replace(chosen, vocab_size=ComparisonPlan.vocab_size), tmp_path / "out")
     comparing.prepare()

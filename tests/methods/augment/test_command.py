@@ -16,6 +16,7 @@ from regard.methods.augment.run import WIDTH, around
 from regard.tasks import read
 from tests.command import run as called
 from tests.methods.augment.small import fates, listed, translator, wordnet
+from tests.methods.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.world import World
 
@@ -284,47 +285,45 @@ def test_of_a_long_text_the_change_is_shown() -> None:
 # -- refusals
 
 
-def refused(error: type[RegardError], told: str, *words: str, out: Path) -> None:
+def refused(error: type[RegardError], names: list[str], *words: str, out: Path) -> None:
     before = sorted(out.parent.iterdir())
-    with pytest.raises(error, match=told):
+    with refuses(error, *names):
         run(*words, "--out", str(out))
     assert sorted(out.parent.iterdir()) == before  # nothing is left behind
 
 
-def test_what_is_refused(tmp_path: Path, own: str) -> None:
-    data, out = write(tmp_path / "few.jsonl", REVIEWS), tmp_path / "more.jsonl"
-    some = (data, "--task", "classify", "--methods")
-    refused(UnknownName, "did you mean 'swap'", *some, "swaps", out=out)
-    for option in ("--forth", "--num-beams", "--back-prefix"):
-        told = f"{option} is of no use without --back"
-        refused(ConfigError, told, *some, "swap", option, "3", out=out)
-    refused(
-        ConfigError, "--mask-rule is of no use", *some, "swap", "--mask-rule", "tinybert", out=out
-    )
-    refused(ConfigError, "--candidates is of no use", *some, "swap", "--candidates", "15", out=out)
-    told = "--temperature is of no use"
-    refused(ConfigError, told, *some, "swap", "--temperature", "0.9", out=out)
-    refused(ConfigError, "that inserts words", *some, "swap", "--insertion-rule", "code", out=out)
-    models = (data, "--task", "classify", "--back", "none", "--forth", "none")
-    both = ("--num-beams", "2", "--temperature", "0.8")
-    refused(ConfigError, "give one of them", *models, *both, out=out)
-    refused(
-        ConfigError,
-        "--word-fraction plays no part here",
-        *models,
-        "--word-fraction",
-        "0.1",
-        out=out,
-    )
-    refused(ConfigError, "leave .gz out", *some, "swap", out=tmp_path / "more.jsonl.gz")
-    refused(ConfigError, "no room for labels", *some, "swap", out=tmp_path / "more.txt")
-    refused(ConfigError, "parquet is read, not written", *some, "swap", out=tmp_path / "a.parquet")
-    refused(ConfigError, "for tagged words", *some, "swap", out=tmp_path / "more.conll")
-    refused(ConfigError, "the answer would have to change", data, "--task", "converse", out=out)
-    refused(ConfigError, "variants are made for", data, "--task", "clasify", out=out)
-    refused(InputError, "no field", data, "--task", "entail", out=out)
+SWAP, BACK = "--task classify --methods swap", "--task classify --back none --forth none"
+
+
+@pytest.mark.parametrize(
+    ("words", "out", "error", "names"),
+    [
+        ("--task classify --methods swaps", "a.jsonl", UnknownName, ["'swaps'", "'swap'"]),
+        (f"{SWAP} --forth 3", "a.jsonl", ConfigError, ["--forth", "--back"]),
+        (f"{SWAP} --num-beams 3", "a.jsonl", ConfigError, ["--num-beams", "--back"]),
+        (f"{SWAP} --back-prefix 3", "a.jsonl", ConfigError, ["--back-prefix", "--back"]),
+        (f"{SWAP} --mask-rule tinybert", "a.jsonl", ConfigError, ["--mask-rule"]),
+        (f"{SWAP} --candidates 15", "a.jsonl", ConfigError, ["--candidates"]),
+        (f"{SWAP} --temperature 0.9", "a.jsonl", ConfigError, ["--temperature"]),
+        (f"{SWAP} --insertion-rule code", "a.jsonl", ConfigError, ["'code'", "insert"]),
+        (f"{BACK} --num-beams 2 --temperature 0.8", "a.jsonl", ConfigError, ["--num-beams"]),
+        (f"{BACK} --word-fraction 0.1", "a.jsonl", ConfigError, ["--word-fraction"]),
+        (SWAP, "a.jsonl.gz", ConfigError, [".gz"]),
+        (SWAP, "a.txt", ConfigError, ["a.txt", "labels"]),
+        (SWAP, "a.parquet", ConfigError, ["parquet"]),
+        (SWAP, "a.conll", ConfigError, ["tagged"]),
+        (SWAP, "old.jsonl", StorageError, ["old.jsonl", "overwritten"]),
+        ("--task converse", "a.jsonl", ConfigError, ["converse", "answer"]),
+        ("--task clasify", "a.jsonl", ConfigError, ["clasify", "classify"]),
+        ("--task entail", "a.jsonl", InputError, ["field"]),
+    ],
+)
+def test_what_is_refused(
+    words: str, out: str, error: type[RegardError], names: list[str], tmp_path: Path
+) -> None:
+    data = write(tmp_path / "few.jsonl", REVIEWS)
     (tmp_path / "old.jsonl").write_text("mine")
-    refused(StorageError, "nothing is overwritten", *some, "swap", out=tmp_path / "old.jsonl")
+    refused(error, names, data, *words.split(), out=tmp_path / out)
     assert (tmp_path / "old.jsonl").read_text() == "mine"
 
 
@@ -332,7 +331,7 @@ def test_malformed_lines_of_a_thesaurus_are_listed(tmp_path: Path) -> None:
     data = write(tmp_path / "few.jsonl", REVIEWS)
     bad = listed(tmp_path / "bad.tsv", "film\tmovie", "good fine", "a\t")
     refused(
-        InputError, r"bad\.tsv has 2 malformed lines(.|\n)*bad\.tsv:2: (.|\n)*bad\.tsv:3: ",
+        InputError, ["2 malformed lines", "bad.tsv:2: ", "bad.tsv:3: "],
         data, "--task", "classify", "--thesaurus", str(bad), out=tmp_path / "more.jsonl",
     )  # fmt: skip
 
@@ -341,7 +340,7 @@ def test_malformed_data(tmp_path: Path, own: str) -> None:
     data = tmp_path / "few.jsonl"
     data.write_text('{"text": "a film", "label": "x"}\n{"text": \n')
     words = [str(data), "--task", "classify", "--methods", "swap", "--copies", "1"]
-    refused(InputError, r"few\.jsonl:2: not valid JSON", *words, out=tmp_path / "more.jsonl")
+    refused(InputError, ["few.jsonl:2: ", "JSON"], *words, out=tmp_path / "more.jsonl")
     report = run(*words, "--skip", "malformed-record", "--out", str(tmp_path / "more.jsonl"))
     assert report["written"] == 2 and "malformed-record" in report["notes"][0]
 
@@ -351,12 +350,12 @@ def test_rows_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path)
     rest = ["--mask-model", str(tmp_path / "none")]
     data = write(tmp_path / "few.jsonl", [*REVIEWS, {"review": "two\nlines", "label": "bad"}])
     words = [data, "--task", "classify", *rest]
-    refused(InputError, r"few\.jsonl:3: a text with a tab", *words, out=tmp_path / "more.tsv")
+    refused(InputError, ["few.jsonl:3: ", "tab"], *words, out=tmp_path / "more.tsv")
     tags = [{"words": ["a", "film"], "tags": ["O", "O"]},
             {"words": ["New York", "is"], "tags": ["B-LOC", "O"]}]  # fmt: skip
     data = write(tmp_path / "tags.jsonl", tags)
-    told = r"tags\.jsonl:2: 'New York' does not fit into CoNLL"
-    refused(InputError, told, data, "--task", "tag", *rest, out=tmp_path / "more.conll")
+    names = ["tags.jsonl:2: ", "'New York'", "CoNLL"]
+    refused(InputError, names, data, "--task", "tag", *rest, out=tmp_path / "more.conll")
 
 
 def test_words_with_blanks_between_tabs_are_written_as_they_came(tmp_path: Path) -> None:
@@ -381,5 +380,4 @@ def test_words_with_blanks_between_tabs_are_written_as_they_came(tmp_path: Path)
 def test_what_is_not_cleaned(tmp_path: Path, task: str, record: dict[str, Any]) -> None:
     data = write(tmp_path / "few.jsonl", [record])
     words = [data, "--task", task, "--methods", "swap", "--clean"]
-    told = r"few\.jsonl:1: --clean is for texts with a label"
-    refused(ConfigError, told, *words, out=tmp_path / "more.jsonl")
+    refused(ConfigError, ["few.jsonl:1: ", "--clean", "label"], *words, out=tmp_path / "more.jsonl")
