@@ -30,6 +30,7 @@ from regard.lab.claims.engine.rules import (
 )
 from regard.lab.claims.engine.run import run, setting
 from regard.lab.claims.engine.texts import ciphers, numerals, spelled
+from tests.methods.refusals import refuses
 
 QUICK = ("scaling", "path-length", "accumulation", "in-context", "window", "evaluation-speed")
 TINY = 0.004  # of the usual steps
@@ -203,8 +204,13 @@ def test_a_budget_becomes_an_effort():
     assert effort_of(study, f"{study.minutes / 2:g}m", None) == 0.5
     assert effort_of(study, f"{study.minutes:g}m", None, seeds=1) == study.seeds
     assert effort_of(study, None, None) == 1.0 and effort_of(study, None, 0.25) == 0.25
-    for budget, effort in (("5m", 0.5), ("2Mtok", None), (None, 0.0), (None, -1.0)):
-        with pytest.raises(ConfigError):
+    for budget, effort, names in (
+        ("5m", 0.5, ["--budget", "--effort"]),
+        ("2Mtok", None, ["--budget is 2Mtok"]),
+        (None, 0.0, ["--effort is 0"]),
+        (None, -1.0, ["--effort is -1"]),
+    ):
+        with refuses(ConfigError, *names):
             effort_of(study, budget, effort)
 
 

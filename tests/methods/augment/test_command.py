@@ -186,30 +186,26 @@ def test_wordnet_of_a_directory(tmp_path: Path) -> None:
     assert texts == {"a film", "a movie", "a motion picture", "a cinema", "a shoot"}
 
 
-def test_models(tmp_path: Path) -> None:
+@pytest.fixture
+def translated(tmp_path: Path) -> list[str]:
+    """Three reviews, and models that translate them there and back."""
     data = write(tmp_path / "few.jsonl", tuning.reviews(3))  # type: ignore[arg-type]
-    words = [
-        data,
-        "--task",
-        "classify",
-        "--copies",
-        "4",
-        "--mask-model",
-        str(tuning.bert(tmp_path / "m")),
-    ]
     there, back = (str(translator(tmp_path / f"t{i}", "marian", i)) for i in (4, 5))
-    words += ["--back", there, "--forth", back, "--num-beams", "2"]
-    report = run(*words, "--out", str(tmp_path / "more.jsonl"))
+    return [data, "--task", "classify", "--back", there, "--forth", back]
+
+
+def test_models(tmp_path: Path, translated: list[str]) -> None:
+    masked = ["--mask-model", str(tuning.bert(tmp_path / "m")), "--copies", "4"]
+    out = str(tmp_path / "more.jsonl")
+    report = run(*translated, *masked, "--num-beams", "2", "--out", out)
     assert set(report["variants"]) == {"masked", "back"} and report["written"] == 15
     assert [row["label"] for row in rows(tmp_path / "more.jsonl")] == [
         record["label"] for record in tuning.reviews(3) for _ in range(5)
     ]
 
 
-def test_beams_alone_make_one_variant(tmp_path: Path) -> None:
-    data = write(tmp_path / "few.jsonl", tuning.reviews(3))  # type: ignore[arg-type]
-    there, back = (str(translator(tmp_path / f"t{i}", "marian", i)) for i in (4, 5))
-    words = [data, "--task", "classify", "--back", there, "--forth", back]
+def test_beams_alone_make_one_variant(tmp_path: Path, translated: list[str]) -> None:
+    words = translated
     report = run(*words, "--num-beams", "2", "--out", str(tmp_path / "one.jsonl"))
     assert (report["copies"], report["written"], report["share"]) == (1, 6, None)
     assert not report["notes"]

@@ -74,6 +74,14 @@ def test_what_cannot_be_distilled(
 # --- before something dear -----------------------------------------------------------------------
 
 
+@pytest.fixture
+def nothing_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No teacher writes, and nobody learns."""
+    monkeypatch.setattr(sequence, "generate", lambda *args, **more: pytest.fail("too late"))
+    monkeypatch.setattr("regard.methods.distill.run.run", lambda *args, **more: pytest.fail("late"))
+
+
+@pytest.mark.usefixtures("nothing_dear")
 @pytest.mark.parametrize(
     ("style", "changes", "error", "name"),
     [
@@ -86,46 +94,33 @@ def test_what_cannot_be_distilled(
         ("", {"optimizer": {"name": "odd"}}, UnknownName, "optimizer 'odd'"),
         ("", {"schedule": {"name": "odd"}}, UnknownName, "schedule 'odd'"),
         ("", {"budget": {"epochs": 2.0}}, ConfigError, "steps and epochs"),
+        # no layers are learned before answers
+        ("tinybert", {"objective": {"temperature": 0.0}}, ConfigError, "temperature is 0"),
+        ("tinybert", {"objective": {"soft": 0.0}}, ConfigError, "weight 0"),
     ],
 )
-def test_a_teacher_writes_nothing_for_a_run_that_would_be_refused(
+def test_nothing_dear_is_done_for_a_run_that_would_be_refused(
     translator: tuple[Path, Path],
+    judge: tuple[Path, Path],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     style: str,
     changes: dict[str, Any],
     error: type[RegardError],
     name: str,
 ) -> None:
-    teacher, where = translator
-    monkeypatch.setattr(sequence, "generate", lambda *args, **more: pytest.fail("too late"))
-    options = Asked(str(teacher), "layers=1", style=style, sequence=True)
+    layers = style == "tinybert"
+    teacher, data = judge if layers else translator
+    recipe = task(data, **changes) if layers else quick(data, **changes)
+    options = Asked(str(teacher), "layers=1", style=style, sequence=not layers)
     with refuses(error, name):
-        distill(quick(where, **changes), tmp_path / "run", options, display="silent")
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("objective", "name"), [({"temperature": 0.0}, "temperature is 0"), ({"soft": 0.0}, "weight 0")]
-)
-def test_no_layers_are_learned_before_answers_that_would_be_refused(
-    judge: tuple[Path, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    objective: dict[str, float],
-    name: str,
-) -> None:
-    teacher, file = judge
-    monkeypatch.setattr("regard.methods.distill.run.run", lambda *args, **more: pytest.fail("late"))
-    options = Asked(str(teacher), "layers=1", style="tinybert")
-    with refuses(ConfigError, name):
-        distill(task(file, objective=objective), tmp_path / "run", options, display="silent")
+        distill(recipe, tmp_path / "run", options, display="silent")
     assert not (tmp_path / "run").exists()
 
 
 # --- a student that is there already -------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("nothing_dear")
 @pytest.mark.parametrize(
     ("shape", "names"),
     [
@@ -138,7 +133,6 @@ def test_no_layers_are_learned_before_answers_that_would_be_refused(
 def test_a_student_that_is_larger_than_its_teacher(
     translator: tuple[Path, Path],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     shape: dict[str, int],
     names: list[str],
 ) -> None:
@@ -149,7 +143,6 @@ def test_a_student_that_is_larger_than_its_teacher(
         type(teacher_model)(teacher_model.config.replace(**shape)).initialize(),
         tmp_path / "student",
     )
-    monkeypatch.setattr(sequence, "generate", lambda *args, **more: pytest.fail("too late"))
     options = Asked(str(teacher), str(tmp_path / "student"), sequence=True)
     with refuses(ConfigError, "student", "teacher", *names):
         distill(quick(where), tmp_path / "run", options, display="silent")
