@@ -204,13 +204,13 @@ def test_a_budget_becomes_an_effort():
     assert effort_of(study, f"{study.minutes / 2:g}m", None) == 0.5
     assert effort_of(study, f"{study.minutes:g}m", None, seeds=1) == study.seeds
     assert effort_of(study, None, None) == 1.0 and effort_of(study, None, 0.25) == 0.25
-    for budget, effort, names in (
+    for budget, effort, options in (
         ("5m", 0.5, ["--budget", "--effort"]),
         ("2Mtok", None, ["--budget is 2Mtok"]),
         (None, 0.0, ["--effort is 0"]),
         (None, -1.0, ["--effort is -1"]),
     ):
-        with refuses(ConfigError, *names):
+        with refuses(ConfigError, *options):
             effort_of(study, budget, effort)
 
 
