@@ -302,7 +302,7 @@ SWAP, BACK = "--task classify --methods swap", "--task classify --back none --fo
         (f"{SWAP} --candidates 15", "a.jsonl", ConfigError, ["--candidates"]),
         (f"{SWAP} --temperature 0.9", "a.jsonl", ConfigError, ["--temperature"]),
         (f"{SWAP} --insertion-rule code", "a.jsonl", ConfigError, ["'code'", "insert"]),
-        (f"{BACK} --num-beams 2 --temperature 0.8", "a.jsonl", ConfigError, ["--num-beams"]),
+        (f"{BACK} --num-beams 2 --temperature 1", "a.jsonl", ConfigError, ["beams", "temperature"]),
         (f"{BACK} --word-fraction 0.1", "a.jsonl", ConfigError, ["--word-fraction"]),
         (SWAP, "a.jsonl.gz", ConfigError, [".gz"]),
         (SWAP, "a.txt", ConfigError, ["a.txt", "labels"]),
